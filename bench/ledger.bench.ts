@@ -1,0 +1,110 @@
+import { randomUUID } from 'node:crypto'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type Database, openDatabase } from '../src/db/database.ts'
+import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
+import { migrate } from '../src/db/migrate.ts'
+import { createKey } from '../src/identity/api-keys.ts'
+import { createAccount, creditDeposit } from '../src/ledger/accounts.ts'
+import { Holds, type Payer } from '../src/ledger/holds.ts'
+import { createRequestId } from '../src/ledger/request-id.ts'
+import { fromAtomic, parse, zero } from '../src/money/usdc.ts'
+import type { Bench } from './run.ts'
+
+// One account with 512 requests at once stays below the cap of 1.00 USDC only with quotes of at most 1,953 units.
+const quote = fromAtomic(1_900n)
+const charged = fromAtomic(200n)
+const measuredMs = 6_000
+const warmUpMs = 1_500
+
+/** The ledger alone: a hold and its end for every request, each durable before the next step of that request. */
+export const ledgerBench: Bench = {
+  title: 'hold + end per second on a real PostgreSQL with fsync on',
+  async run(progress) {
+    const dataDir = mkdtempSync(join(tmpdir(), 'penny-bench-'))
+    const postgres = await startEmbeddedPostgres({ dataDir })
+    const database = openDatabase({ url: postgres.url, poolMax: 8, applicationName: 'bench' })
+    try {
+      await migrate(database, fileURLToPath(new URL('../migrations/', import.meta.url)))
+      const [{ fsync } = { fsync: 'unknown' }] = await database.query<{ fsync: string }>('show fsync')
+      const rows = []
+      for (const accounts of [1, 1000]) {
+        const payers = await createPayers(database, accounts)
+        for (const atOnce of [64, 512]) {
+          progress(`${accounts} account${accounts === 1 ? '' : 's'}, ${atOnce} at once`)
+          rows.push({ accounts, at_once: atOnce, ...(await measure(database, payers, atOnce)), fsync })
+        }
+      }
+      return rows
+    } finally {
+      await database.close()
+      await postgres.stop()
+      rmSync(dataDir, { recursive: true, force: true })
+    }
+  },
+}
+
+async function createPayers(database: Database, count: number): Promise<readonly Payer[]> {
+  const payers: Payer[] = []
+  for (let index = 0; index < count; index += 1) {
+    const account = await createAccount(database, `bench ${index}`, 1)
+    await creditDeposit(database, {
+      partition: account.partition,
+      id: randomUUID(),
+      accountId: account.id,
+      amount: parse('1000000'),
+      source: 'bench',
+    })
+    const { id } = await createKey(database, {
+      partition: account.partition,
+      accountId: account.id,
+      name: 'bench',
+      limit: parse('1000000'),
+      limitWindow: 'day',
+    })
+    payers.push({ partition: account.partition, accountId: account.id, keyId: id })
+  }
+  return payers
+}
+
+async function measure(database: Database, payers: readonly Payer[], atOnce: number) {
+  const holds = new Holds({ database, node: randomUUID(), priceVersion: 'bench', inFlightCap: parse('1') })
+  const latencies: number[] = []
+  const startedMs = performance.now()
+  const fromMs = startedMs + warmUpMs
+  const untilMs = fromMs + measuredMs
+  const worker = async (seed: number) => {
+    for (let turn = seed; performance.now() < untilMs; turn += atOnce) {
+      const beganMs = performance.now()
+      await holdAndEnd(holds, payers[turn % payers.length]!)
+      if (beganMs >= fromMs) latencies.push(performance.now() - beganMs)
+    }
+  }
+  await Promise.all(Array.from({ length: atOnce }, (_, seed) => worker(seed)))
+  latencies.sort((a, b) => a - b)
+  const at = (share: number) => Number(latencies[Math.floor(latencies.length * share)]!.toFixed(1))
+  return { per_second: Math.round(latencies.length / (measuredMs / 1000)), p50_ms: at(0.5), p99_ms: at(0.99) }
+}
+
+async function holdAndEnd(holds: Holds, payer: Payer): Promise<void> {
+  const requestId = createRequestId(payer.partition, Date.now())
+  const decision = await holds.place({ requestId, payer, quote, model: 'gpt-5.6-terra', stream: false, maxTokens: 300 })
+  if ('refusal' in decision) throw new Error(`the bench was refused: ${decision.refusal.code}`)
+  await holds.end({
+    requestId,
+    payer,
+    status: 'succeeded',
+    voided: false,
+    charged,
+    searchCost: zero,
+    searchCalls: 0,
+    fetchCalls: 0,
+    usage: { promptTokens: 100, completionTokens: 20, reasoningTokens: 0, cachedTokens: 0, source: 'upstream' },
+    finishReason: 'stop',
+    errorCode: undefined,
+    firstTokenMs: 10,
+    totalMs: 20,
+  })
+}

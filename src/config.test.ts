@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { embeddedDefaults, InvalidConfigError, readConfig, refuseEmbeddedInProduction } from './config.ts'
+
+const chain = {
+  CHAIN_RPC_URL: 'http://127.0.0.1:8545',
+  GATEWAY_URL: 'http://127.0.0.1:9000',
+  USDC_ADDRESS: `0x${'3'.repeat(40)}`,
+  GATEWAY_WALLET_ADDRESS: `0x${'4'.repeat(40)}`,
+}
+
+test('with nothing set every embedded default is in use', () => {
+  const config = readConfig({})
+  assert.deepEqual(embeddedDefaults(config), [
+    'DATABASE_URL',
+    'UPSTREAM_BASE_URL',
+    'CHAIN_RPC_URL',
+    'SEARCH_PROVIDER',
+    'MASTER_KEY',
+  ])
+  assert.deepEqual(
+    [config.port, config.host, config.inFlightCap, config.unsettledCap],
+    [8_402, '127.0.0.1', 1_000_000n, 5_000_000n],
+  )
+  assert.deepEqual([config.keepaliveAfterMs, config.leaseMs], [45_000, 15_000])
+})
+
+test('a production start on embedded defaults is refused, unless it is asked for', () => {
+  const config = readConfig({ NODE_ENV: 'production' })
+  assert.throws(() => refuseEmbeddedInProduction(config, false), /DATABASE_URL.*--allow-embedded/)
+  refuseEmbeddedInProduction(config, true)
+  refuseEmbeddedInProduction(readConfig({}), false)
+})
+
+test('a bad value stops the start with one line that names it', () => {
+  const wrong: Record<string, Record<string, string>> = {
+    PORT: { PORT: 'http' },
+    PUBLIC_URL: { PUBLIC_URL: 'penny.example' },
+    DATABASE_URL: { DATABASE_URL: 'mysql://x' },
+    LEDGER_PARTITIONS: { LEDGER_PARTITIONS: '0' },
+    UPSTREAM_BASE_URL: { UPSTREAM_API_KEY: 'sk-1' },
+    GATEWAY_URL: { CHAIN_RPC_URL: 'http://127.0.0.1:1', MASTER_KEY: 'a'.repeat(64) },
+    USDC_ADDRESS: { ...chain, USDC_ADDRESS: '0x1', MASTER_KEY: 'a'.repeat(64) },
+    MASTER_KEY: chain,
+    EXA_API_KEY: { SEARCH_PROVIDER: 'exa' },
+    SEARCH_PROVIDER: { SEARCH_PROVIDER: 'altavista' },
+    IN_FLIGHT_CAP_USDC: { IN_FLIGHT_CAP_USDC: '0' },
+    KEEPALIVE_AFTER_MS: { KEEPALIVE_AFTER_MS: '-1' },
+    TRUST_PROXY: { TRUST_PROXY: 'maybe' },
+    LOG_LEVEL: { LOG_LEVEL: 'loud' },
+  }
+  for (const [name, environment] of Object.entries(wrong)) {
+    assert.throws(
+      () => readConfig(environment),
+      (error) => error instanceof InvalidConfigError && error.message.includes(name) && !error.message.includes('\n'),
+      name,
+    )
+  }
+})
+
+test('a secret can stand in a file, but not in both places', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'penny-config-'))
+  const file = join(folder, 'key')
+  writeFileSync(file, 'sk-secret\n')
+  const upstream = { UPSTREAM_BASE_URL: 'https://upstream.example/v1/', UPSTREAM_API_KEY_FILE: file }
+  assert.deepEqual(readConfig(upstream).upstream, { baseUrl: 'https://upstream.example/v1', apiKey: 'sk-secret' })
+  assert.throws(() => readConfig({ ...upstream, UPSTREAM_API_KEY: 'sk-2' }), /both set/)
+  writeFileSync(file, '')
+  assert.throws(() => readConfig(upstream), /empty/)
+  rmSync(folder, { recursive: true })
+  assert.throws(() => readConfig(upstream), /cannot be read/)
+})

@@ -1,0 +1,283 @@
+import { readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { InvalidAmountError, parse, type Usdc } from './money/usdc.ts'
+
+/** Everything that can be set from outside. This file is the only reader of the environment. */
+export type Config = {
+  readonly production: boolean
+  readonly port: number
+  readonly host: string
+  /** Undefined: `http://localhost:PORT`, known once the port is bound. */
+  readonly publicUrl: string | undefined
+  readonly trustProxy: boolean
+  readonly dataDir: string
+  readonly logLevel: LogLevel
+  readonly noColor: boolean
+  /** Undefined: an embedded PostgreSQL in `dataDir`. */
+  readonly databaseUrl: string | undefined
+  readonly ledgerPartitions: number
+  /** Undefined: the sandbox model. */
+  readonly upstream: { readonly baseUrl: string; readonly apiKey: string | undefined } | undefined
+  /** Undefined: the sandbox chain and gateway. */
+  readonly chain: ChainConfig | undefined
+  /** Undefined: the sandbox search. */
+  readonly search: { readonly provider: SearchProvider; readonly credential: string } | undefined
+  readonly masterKey: string | undefined
+  readonly metricsToken: string | undefined
+  readonly modelsFile: string | undefined
+  readonly inFlightCap: Usdc
+  readonly unsettledCap: Usdc
+  /** A buffered answer that takes longer has its headers committed and is kept alive with white space. */
+  readonly keepaliveAfterMs: number
+  /** A stream that is silent for so long gets a comment line. */
+  readonly streamKeepaliveMs: number
+  readonly leaseMs: number
+  readonly ownerCooldownMs: number | undefined
+  readonly drainMs: number
+  readonly bodyBytesMax: number
+  readonly requestsMax: number
+  readonly upstreamTimeouts: UpstreamTimeouts
+  /** How fast the sandbox model writes; 0 is as fast as it can. */
+  readonly sandboxTokensPerSecond: number
+}
+
+export type LogLevel = (typeof logLevels)[number]
+export type SearchProvider = keyof typeof searchCredentials
+
+export type ChainConfig = {
+  readonly rpcUrl: string
+  readonly gatewayUrl: string
+  readonly usdcAddress: string
+  readonly gatewayWalletAddress: string
+}
+
+export type UpstreamTimeouts = {
+  readonly connectMs: number
+  readonly firstByteMs: number
+  readonly idleMs: number
+  readonly totalMs: number
+}
+
+type Environment = Readonly<Record<string, string | undefined>>
+
+const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
+const searchCredentials = {
+  exa: 'EXA_API_KEY',
+  brave: 'BRAVE_API_KEY',
+  tavily: 'TAVILY_API_KEY',
+  searxng: 'SEARXNG_URL',
+} as const
+
+const minuteMs = 60_000
+
+/** Reads and checks the environment. A bad value throws with one line that names it and says what it should be. */
+export function readConfig(environment: Environment = process.env): Config {
+  const read = new Reader(environment)
+  return {
+    production: read.text('NODE_ENV') === 'production',
+    port: read.integer('PORT', 8402, 0, 65_535),
+    host: read.text('HOST') ?? '127.0.0.1',
+    publicUrl: read.url('PUBLIC_URL'),
+    trustProxy: read.flag('TRUST_PROXY'),
+    dataDir: resolve(read.text('DATA_DIR') ?? '.penny'),
+    logLevel: read.oneOf('LOG_LEVEL', logLevels) ?? 'info',
+    noColor: read.text('NO_COLOR') !== undefined,
+    databaseUrl: readDatabaseUrl(read),
+    ledgerPartitions: read.integer('LEDGER_PARTITIONS', 1, 1, 1024),
+    upstream: readUpstream(read),
+    chain: readChain(read),
+    search: readSearch(read),
+    masterKey: readMasterKey(read),
+    metricsToken: read.secret('METRICS_TOKEN'),
+    modelsFile: read.text('MODELS_FILE'),
+    inFlightCap: read.amount('IN_FLIGHT_CAP_USDC', '1.00'),
+    unsettledCap: read.amount('UNSETTLED_CAP_USDC', '5'),
+    keepaliveAfterMs: read.integer('KEEPALIVE_AFTER_MS', 45_000, 10, 10 * minuteMs),
+    streamKeepaliveMs: read.integer('STREAM_KEEPALIVE_MS', 15_000, 10, minuteMs),
+    leaseMs: read.integer('LEASE_MS', 15_000, 200, 10 * minuteMs),
+    ownerCooldownMs: read.optionalInteger('OWNER_COOLDOWN', 0, 365 * 24 * 60 * minuteMs),
+    drainMs: read.integer('DRAIN_MS', 30_000, 0, 60 * minuteMs),
+    bodyBytesMax: read.integer('BODY_BYTES_MAX', 4 * 1024 * 1024, 1024, 64 * 1024 * 1024),
+    requestsMax: read.integer('REQUESTS_MAX', 10_000, 1, 1_000_000),
+    upstreamTimeouts: {
+      connectMs: read.integer('UPSTREAM_CONNECT_MS', 5_000, 10, minuteMs),
+      firstByteMs: read.integer('UPSTREAM_FIRST_BYTE_MS', 5 * minuteMs, 10, 60 * minuteMs),
+      idleMs: read.integer('UPSTREAM_IDLE_MS', 5 * minuteMs, 10, 60 * minuteMs),
+      totalMs: read.integer('UPSTREAM_TOTAL_MS', 20 * minuteMs, 10, 24 * 60 * minuteMs),
+    },
+    sandboxTokensPerSecond: read.integer('SANDBOX_TOKENS_PER_SECOND', 60, 0, 1_000_000),
+  }
+}
+
+/** The variables whose embedded stand-in is in use: fine on a laptop, refused in production. */
+export function embeddedDefaults(config: Config): readonly string[] {
+  const unset: string[] = []
+  if (config.databaseUrl === undefined) unset.push('DATABASE_URL')
+  if (config.upstream === undefined) unset.push('UPSTREAM_BASE_URL')
+  if (config.chain === undefined) unset.push('CHAIN_RPC_URL')
+  if (config.search === undefined) unset.push('SEARCH_PROVIDER')
+  if (config.masterKey === undefined) unset.push('MASTER_KEY')
+  return unset
+}
+
+/** A production start must not run on stand-ins by oversight. */
+export function refuseEmbeddedInProduction(config: Config, allowEmbedded: boolean): void {
+  const unset = embeddedDefaults(config)
+  if (!config.production || allowEmbedded || unset.length === 0) return
+  throw new InvalidConfigError(
+    `NODE_ENV is production, but the embedded default of ${unset.join(', ')} is active. Set ${unset.length === 1 ? 'it' : 'them'}, or start with --allow-embedded.`,
+  )
+}
+
+function readDatabaseUrl(read: Reader): string | undefined {
+  const url = read.secret('DATABASE_URL')
+  if (url === undefined || /^postgres(ql)?:\/\//.test(url)) return url
+  throw new InvalidConfigError('DATABASE_URL must begin with postgresql://.')
+}
+
+function readUpstream(read: Reader): Config['upstream'] {
+  const baseUrl = read.url('UPSTREAM_BASE_URL')
+  const apiKey = read.secret('UPSTREAM_API_KEY')
+  if (baseUrl !== undefined) return { baseUrl, apiKey }
+  if (apiKey === undefined) return undefined
+  throw new InvalidConfigError(
+    'UPSTREAM_API_KEY is set, but UPSTREAM_BASE_URL is not: set both, or neither for the sandbox model.',
+  )
+}
+
+function readChain(read: Reader): ChainConfig | undefined {
+  const values = {
+    CHAIN_RPC_URL: read.url('CHAIN_RPC_URL'),
+    GATEWAY_URL: read.url('GATEWAY_URL'),
+    USDC_ADDRESS: read.address('USDC_ADDRESS'),
+    GATEWAY_WALLET_ADDRESS: read.address('GATEWAY_WALLET_ADDRESS'),
+  }
+  const missing = Object.entries(values).filter(([, value]) => value === undefined)
+  if (missing.length === Object.keys(values).length) return undefined
+  if (missing.length > 0) {
+    throw new InvalidConfigError(
+      `${missing.map(([name]) => name).join(', ')} must be set too: a real chain needs all of ${Object.keys(values).join(', ')}.`,
+    )
+  }
+  return {
+    rpcUrl: values.CHAIN_RPC_URL!,
+    gatewayUrl: values.GATEWAY_URL!,
+    usdcAddress: values.USDC_ADDRESS!,
+    gatewayWalletAddress: values.GATEWAY_WALLET_ADDRESS!,
+  }
+}
+
+function readSearch(read: Reader): Config['search'] {
+  const provider = read.oneOf('SEARCH_PROVIDER', Object.keys(searchCredentials) as SearchProvider[])
+  if (provider === undefined) return undefined
+  const name = searchCredentials[provider]
+  const credential = provider === 'searxng' ? read.url(name) : read.secret(name)
+  if (credential === undefined) throw new InvalidConfigError(`SEARCH_PROVIDER is ${provider}: ${name} must be set too.`)
+  return { provider, credential }
+}
+
+function readMasterKey(read: Reader): string | undefined {
+  const key = read.secret('MASTER_KEY')
+  if (key !== undefined && !/^[0-9a-f]{64}$/i.test(key)) {
+    throw new InvalidConfigError('MASTER_KEY must be 64 hex digits (32 random bytes): openssl rand -hex 32')
+  }
+  if (key === undefined && read.text('CHAIN_RPC_URL') !== undefined) {
+    throw new InvalidConfigError('MASTER_KEY must be set when CHAIN_RPC_URL is: it seals the keys of real money.')
+  }
+  return key
+}
+
+/** One value at a time, each with its own rule. An empty value counts as unset, as in most shells and compose files. */
+class Reader {
+  readonly #environment: Environment
+
+  constructor(environment: Environment) {
+    this.#environment = environment
+  }
+
+  text(name: string): string | undefined {
+    const value = this.#environment[name]?.trim()
+    return value === '' ? undefined : value
+  }
+
+  /** A secret may stand in a file instead, named by the variable's `_FILE` twin. */
+  secret(name: string): string | undefined {
+    const file = this.text(`${name}_FILE`)
+    const value = this.text(name)
+    if (file === undefined) return value
+    if (value !== undefined) throw new InvalidConfigError(`${name} and ${name}_FILE are both set: keep one.`)
+    try {
+      const content = readFileSync(file, 'utf8').trim()
+      if (content !== '') return content
+    } catch (error) {
+      throw new InvalidConfigError(`${name}_FILE cannot be read: ${(error as Error).message}.`)
+    }
+    throw new InvalidConfigError(`${name}_FILE names an empty file.`)
+  }
+
+  integer(name: string, fallback: number, min: number, max: number): number {
+    return this.optionalInteger(name, min, max) ?? fallback
+  }
+
+  optionalInteger(name: string, min: number, max: number): number | undefined {
+    const value = this.text(name)
+    if (value === undefined) return undefined
+    const number = Number(value)
+    if (/^\d+$/.test(value) && number >= min && number <= max) return number
+    throw new InvalidConfigError(`${name} must be a whole number from ${min} to ${max}, got "${value}".`)
+  }
+
+  amount(name: string, fallback: string): Usdc {
+    const value = this.text(name) ?? fallback
+    try {
+      const amount = parse(value)
+      if (amount > 0n) return amount
+    } catch (error) {
+      if (!(error instanceof InvalidAmountError)) throw error
+    }
+    throw new InvalidConfigError(`${name} must be an amount of USDC above 0, such as 1.00, got "${value}".`)
+  }
+
+  flag(name: string): boolean {
+    const value = this.text(name)
+    if (value === undefined || value === '0' || value === 'false') return false
+    if (value === '1' || value === 'true') return true
+    throw new InvalidConfigError(`${name} must be 1 or 0, got "${value}".`)
+  }
+
+  oneOf<Choice extends string>(name: string, choices: readonly Choice[]): Choice | undefined {
+    const value = this.text(name)
+    if (value === undefined || choices.includes(value as Choice)) return value as Choice | undefined
+    throw new InvalidConfigError(`${name} must be one of ${choices.join(', ')}, got "${value}".`)
+  }
+
+  /** An http(s) address, without the trailing slash. */
+  url(name: string): string | undefined {
+    const value = this.text(name)
+    if (value === undefined) return undefined
+    const url = URL.parse(value)
+    if (
+      url !== null &&
+      (url.protocol === 'http:' || url.protocol === 'https:') &&
+      url.search === '' &&
+      url.hash === ''
+    ) {
+      return value.replace(/\/+$/, '')
+    }
+    throw new InvalidConfigError(`${name} must be an http or https address, got "${value}".`)
+  }
+
+  address(name: string): string | undefined {
+    const value = this.text(name)
+    if (value === undefined || /^0x[0-9a-fA-F]{40}$/.test(value)) return value
+    throw new InvalidConfigError(`${name} must be an address, 0x and 40 hex digits, got "${value}".`)
+  }
+}
+
+/** The environment cannot be used as it is: the start stops with this one line. */
+export class InvalidConfigError extends Error {
+  constructor(message: string) {
+    super(message)
+    this.name = 'InvalidConfigError'
+  }
+}

@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { type BatchOptions, BatchQueue } from './batch.ts'
+
+class Lost extends Error {}
+
+function queueOf(run: BatchOptions<number, number>['run'], options: Partial<BatchOptions<number, number>> = {}) {
+  return new BatchQueue<number, number>({ run, isOutcomeUnknown: (error) => error instanceof Lost, ...options })
+}
+
+test('calls of one moment share one batch, and those that come during a commit share the next', async () => {
+  const sizes: number[] = []
+  const gate = Promise.withResolvers<void>()
+  const queue = queueOf(async (calls) => {
+    sizes.push(calls.length)
+    if (sizes.length === 1) await gate.promise
+    return calls.map((call) => call * 2)
+  })
+  const first = [queue.add(1), queue.add(2), queue.add(3)]
+  await new Promise((resolve) => setImmediate(resolve))
+  const later = [queue.add(4), queue.add(5)]
+  gate.resolve()
+  assert.deepEqual(await Promise.all([...first, ...later]), [2, 4, 6, 8, 10])
+  assert.deepEqual(sizes, [3, 2])
+})
+
+test('a batch is never larger than its limit', async () => {
+  const sizes: number[] = []
+  const run = async (calls: readonly number[]) => {
+    sizes.push(calls.length)
+    return calls
+  }
+  const queue = queueOf(run, { sizeMax: 4 })
+  await Promise.all(Array.from({ length: 10 }, (_, index) => queue.add(index)))
+  assert.deepEqual(sizes, [4, 4, 2])
+})
+
+test('one bad call fails alone', async () => {
+  const queue = queueOf(async (calls) => {
+    if (calls.includes(2)) throw new Error('two is bad')
+    return calls
+  })
+  const settled = await Promise.allSettled([1, 2, 3].map((call) => queue.add(call)))
+  assert.deepEqual(
+    settled.map(({ status }) => status),
+    ['fulfilled', 'rejected', 'fulfilled'],
+  )
+})
+
+test('when the reply to a commit is lost the same calls are run again', async () => {
+  const runs: (readonly number[])[] = []
+  const queue = queueOf(async (calls) => {
+    runs.push(calls)
+    if (runs.length < 3) throw new Lost()
+    return calls
+  })
+  assert.deepEqual(await Promise.all([queue.add(1), queue.add(2)]), [1, 2])
+  assert.deepEqual(runs, [
+    [1, 2],
+    [1, 2],
+    [1, 2],
+  ])
+})
+
+test('a database that stays away fails the calls, in bounded time, and the queue goes on', async () => {
+  let away = true
+  const queue = queueOf(
+    async (calls) => {
+      if (away) throw new Lost()
+      return calls
+    },
+    { retriesMax: 1 },
+  )
+  await assert.rejects(queue.add(1), Lost)
+  away = false
+  assert.equal(await queue.add(2), 2)
+})
+
+test('a full queue refuses at once', async () => {
+  const queue = queueOf(async (calls) => calls, { queuedMax: 2 })
+  const taken = [queue.add(1), queue.add(2)]
+  await assert.rejects(queue.add(3), { code: 'overloaded' })
+  await Promise.all(taken)
+})
+
+test('drained waits for what is queued and under way', async () => {
+  let done = 0
+  const queue = queueOf(
+    async (calls) => {
+      await new Promise((resolve) => setImmediate(resolve))
+      done += calls.length
+      return calls
+    },
+    { sizeMax: 1 },
+  )
+  void queue.add(1)
+  void queue.add(2)
+  await queue.drained()
+  assert.equal(done, 2)
+  await queue.drained()
+})

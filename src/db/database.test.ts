@@ -1,0 +1,218 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import { after, before, type TestContext, test } from 'node:test'
+import fc from 'fast-check'
+import pg from 'pg'
+import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { type Database, type DatabaseOptions, isConnectionLost, openDatabase } from './database.ts'
+
+let shared: TestDatabase
+before(async () => {
+  shared = await testDatabase()
+  await shared.database.execute(
+    'create table notes (id bigint primary key, body text unique deferrable initially deferred)',
+  )
+})
+after(() => shared.drop())
+
+test('amounts come back as the exact integers that were stored', async () => {
+  const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })
+  const property = fc.asyncProperty(int64, fc.array(fc.option(int64)), async (one, many) => {
+    const [row] = await shared.database.query('select $1::int8 as one, $2::int8[] as many', [one, many])
+    assert.deepEqual(row, { one, many })
+  })
+  await fc.assert(property, { numRuns: 50 })
+})
+
+test('no amount ever becomes a float, and no time depends on the time zone of the machine', async () => {
+  const [row] = await shared.database.query(`
+    select 12345678901234567890.5::numeric as sum, array[0.1]::numeric[] as sums,
+      '2026-01-02 03:04:05.678+00'::timestamptz as at, '2026-01-02'::date as day, '2026-01-02 03:04:05'::timestamp as local,
+      '018f0000-0000-7000-8000-000000000000'::uuid as id, null::int8 as nothing, 7::int4 as small`)
+  assert.deepEqual(row, {
+    sum: '12345678901234567890.5',
+    sums: ['0.1'],
+    at: new Date('2026-01-02T03:04:05.678Z'),
+    day: '2026-01-02',
+    local: '2026-01-02 03:04:05',
+    id: '018f0000-0000-7000-8000-000000000000',
+    nothing: null,
+    small: 7,
+  })
+})
+
+test('the parsers of other users of the driver are left alone', async () => {
+  const client = new pg.Client({ connectionString: shared.url })
+  await client.connect()
+  const { rows } = await client.query('select 1::int8 as one')
+  await client.end()
+  assert.deepEqual(rows, [{ one: '1' }])
+})
+
+test('a prepared statement answers every call with its own values', async () => {
+  for (const value of [1n, 2n, 3n]) {
+    const rows = await shared.database.queryPrepared('twice', 'select $1::int8 * 2 as twice', [value])
+    assert.deepEqual(rows, [{ twice: value * 2n }])
+  }
+})
+
+test('a transaction whose work fails leaves nothing behind, and its connection goes on', async (t) => {
+  const database = open(t, { poolMax: 1 })
+  const backend = await backendOf(database)
+  const failing = database.transaction(async (transaction) => {
+    await transaction.query("insert into notes values (1, 'lost')")
+    throw new Error('changed my mind')
+  })
+  await assert.rejects(failing, { message: 'changed my mind' })
+  assert.deepEqual(await database.query('select id from notes where id = 1'), [])
+  assert.equal(await backendOf(database), backend)
+})
+
+// The server answers such a commit with ROLLBACK and no error: taken for a success, the money would be in the air.
+test('a commit that the server turned into a rollback is a failure', async () => {
+  const swallowing = shared.database.transaction(async (transaction) => {
+    await transaction.query("insert into notes values (2, 'gone')")
+    await transaction.query('select 1 / 0').catch(() => {})
+  })
+  await assert.rejects(swallowing, { name: 'TransactionRolledBackError' })
+  assert.deepEqual(await shared.database.query('select id from notes where id = 2'), [])
+})
+
+test('a commit that a deferred constraint refuses is an ordinary error', async () => {
+  const conflicting = shared.database.transaction(async (transaction) => {
+    await transaction.query("insert into notes values (3, 'same'), (4, 'same')")
+  })
+  const error = await rejection(conflicting)
+  assert.equal((error as pg.DatabaseError).code, '23505')
+  assert.equal(isConnectionLost(error), false)
+})
+
+test('an ordinary error leaves its connection in use', async (t) => {
+  const database = open(t, { poolMax: 1 })
+  const backend = await backendOf(database)
+  for (const text of ['select 1 / 0', 'select nonsense', "select 'x'::int"]) {
+    assert.equal(isConnectionLost(await rejection(database.query(text))), false)
+  }
+  assert.equal(await backendOf(database), backend)
+})
+
+test('a value that cannot be sent does not spoil a prepared statement', async (t) => {
+  const database = open(t, { poolMax: 1 })
+  const circular: Record<string, unknown> = {}
+  circular.self = circular
+  await assert.rejects(database.queryPrepared('echo', 'select $1::text as echo', [circular]), { name: 'TypeError' })
+  assert.deepEqual(await database.queryPrepared('echo', 'select $1::text as echo', ['x']), [{ echo: 'x' }])
+})
+
+test('a statement that takes too long is given up, and certainly not carried out', async (t) => {
+  const database = open(t, { statementMaxMs: 50 })
+  const error = await rejection(database.query('select pg_sleep(60)'))
+  assert.equal((error as pg.DatabaseError).code, '57014')
+  assert.equal(isConnectionLost(error), false)
+  const slow = database.transaction((transaction) => transaction.query('select pg_sleep(0.2)'), {
+    statementMaxMs: 10_000,
+  })
+  assert.equal((await slow).length, 1)
+})
+
+test('a server that hangs up in the middle of a statement leaves its outcome unknown', async (t) => {
+  const database = open(t, { poolMax: 1 })
+  const error = await rejection(database.query('select pg_terminate_backend(pg_backend_pid())'))
+  assert.equal(isConnectionLost(error), true)
+  const inTransaction = database.transaction(async (transaction) => {
+    await transaction.query("insert into notes values (5, 'cut')")
+    await transaction.query('select pg_terminate_backend(pg_backend_pid())')
+  })
+  assert.equal(isConnectionLost(await rejection(inTransaction)), true)
+  assert.deepEqual(await database.query('select id from notes where id = 5'), [])
+})
+
+test('a connection that breaks while idle is replaced and told to the log', async (t) => {
+  const told = Promise.withResolvers<Error>()
+  const database = open(t, { poolMax: 1, onIdleError: told.resolve })
+  const backend = await backendOf(database)
+  await shared.database.query('select pg_terminate_backend($1)', [backend])
+  assert.equal(isConnectionLost(await told.promise), true)
+  assert.notEqual(await backendOf(database), backend)
+})
+
+test('a connection that breaks between two statements of a transaction fails it', async (t) => {
+  const database = open(t, { poolMax: 1 })
+  const broken = database.transaction(async (transaction) => {
+    const [row] = await transaction.query<{ pid: number }>('select pg_backend_pid() as pid')
+    await shared.database.query('select pg_terminate_backend($1, 5000)', [row!.pid])
+    await transaction.query("insert into notes values (6, 'never')")
+  })
+  assert.equal(isConnectionLost(await rejection(broken)), true)
+})
+
+test('a server that stopped answering is not waited for', async (t) => {
+  const silent = createServer(() => {}).listen(0, '127.0.0.1')
+  t.after(() => silent.close())
+  await once(silent, 'listening')
+  const { port } = silent.address() as { port: number }
+  const database = open(t, { url: `postgres://penny@127.0.0.1:${port}/penny`, connectMaxMs: 50 })
+  assert.equal(isConnectionLost(await rejection(database.query('select 1'))), true)
+})
+
+test('a server that falls silent in the middle of a statement leaves its outcome unknown', async (t) => {
+  const database = open(t, { poolMax: 1, statementMaxMs: 20 })
+  const backend = await backendOf(database)
+  process.kill(backend, 'SIGSTOP')
+  t.after(() => process.kill(backend, 'SIGCONT'))
+  assert.equal(isConnectionLost(await rejection(database.query('select 1'))), true)
+  assert.notEqual(await backendOf(database), backend)
+})
+
+test('a server that is not there is a lost connection, over the network and over a socket', async (t) => {
+  for (const url of ['postgres://penny@127.0.0.1:1/penny', 'postgres://penny@localhost/penny?host=%2Fnowhere']) {
+    assert.equal(isConnectionLost(await rejection(open(t, { url }).query('select 1'))), true, url)
+  }
+  const wrongName = `${shared.url.replace(/\/test_\w+/, '/no_such_database')}`
+  assert.equal(isConnectionLost(await rejection(open(t, { url: wrongName }).query('select 1'))), false)
+})
+
+test('calls beyond the waiting line are refused at once as overload', async (t) => {
+  const database = open(t, { poolMax: 1, waitingMax: 2 })
+  const lock = Promise.withResolvers<void>()
+  const busy = database.transaction(() => lock.promise)
+  const waiting = [database.query('select 1 as one'), database.query('select 1 as one')]
+  await assert.rejects(database.query('select 1'), { code: 'overloaded', retryAfterMs: 1_000 })
+  lock.resolve()
+  await busy
+  assert.deepEqual(await Promise.all(waiting), [[{ one: 1 }], [{ one: 1 }]])
+})
+
+test('closing waits for what is under way and may be asked twice', async () => {
+  const database = openDatabase({ url: shared.url, poolMax: 1, applicationName: 'test' })
+  const underWay = database.query('select pg_sleep(0.05)::text as slept')
+  await Promise.all([database.close(), database.close()])
+  assert.deepEqual(await underWay, [{ slept: '' }])
+})
+
+test('closing does not wait for ever for work that hangs', async () => {
+  const database = openDatabase({ url: shared.url, poolMax: 1, applicationName: 'test', closeMaxMs: 20 })
+  const hanging = rejection(database.query('select pg_sleep(60)'))
+  await shared.database.query('select 1')
+  await database.close()
+  assert.equal(isConnectionLost(await hanging), true)
+})
+
+function open(t: TestContext, options: Partial<DatabaseOptions>): Database {
+  const database = openDatabase({ url: shared.url, poolMax: 2, applicationName: 'test', ...options })
+  t.after(() => database.close())
+  return database
+}
+
+async function backendOf(database: Database): Promise<number> {
+  const [row] = await database.query<{ pid: number }>('select pg_backend_pid() as pid')
+  return row!.pid
+}
+
+async function rejection(promise: Promise<unknown>): Promise<unknown> {
+  return promise.then(
+    () => assert.fail('it should have failed'),
+    (error: unknown) => error,
+  )
+}

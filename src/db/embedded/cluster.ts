@@ -1,0 +1,173 @@
+import { execFile } from 'node:child_process'
+import { chmod, chown, mkdir, mkdtemp, open, readdir, readFile, realpath, rename, rm, stat } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { promisify } from 'node:util'
+import { StartRefusal } from '../start-refusal.ts'
+import type { PostgresBinaries } from './binaries.ts'
+import { chooseRunAs, cleanEnvironment, commandAs, type Identity, type RunAs } from './run-as.ts'
+
+const execute = promisify(execFile)
+
+/** A data folder that PostgreSQL can start on. */
+export type Cluster = {
+  /** The service's folder, the operator's `DATA_DIR`: its real path. */
+  readonly dataDir: string
+  /** PostgreSQL's own folder in it, and the home of its socket. */
+  readonly folder: string
+  readonly logFile: string
+  readonly binaries: PostgresBinaries
+  readonly runAs: RunAs
+}
+
+const initdbMaxMs = 120_000
+const sidePrefix = 'postgres.new-'
+
+/** The data folder below `DATA_DIR`, undefined when there is none; refuses one that this user may not use. */
+export async function findCluster(dataDir: string): Promise<string | undefined> {
+  const folder = clusterFolder(dataDir)
+  return (await dataOwner(folder)) === undefined ? undefined : realpath(folder)
+}
+
+/** Makes the data folder where there is none, and refuses one that these programs or this user cannot run. */
+export async function prepareCluster(
+  dataDir: string,
+  binaries: PostgresBinaries,
+  onProgress: (line: string) => void,
+): Promise<Cluster> {
+  const home = await prepareDataDir(dataDir)
+  const folder = clusterFolder(home)
+  const owner = await dataOwner(folder)
+  const runAs = await chooseRunAs(owner, [binaries.folder, home])
+  if (owner === undefined) {
+    onProgress(`Creating the database in ${folder}.`)
+    await initialize(home, folder, binaries, runAs)
+  }
+  await checkVersion(folder, binaries)
+  return { dataDir: home, folder, logFile: join(home, 'postgres.log'), binaries, runAs }
+}
+
+function clusterFolder(dataDir: string): string {
+  return join(dataDir, 'postgres')
+}
+
+/** 0711: PostgreSQL, as another user, must pass through; nobody may look around. Secrets in it are 0600 themselves. */
+async function prepareDataDir(dataDir: string): Promise<string> {
+  await mkdir(dataDir, { recursive: true, mode: 0o711 })
+  const home = await realpath(dataDir)
+  const { mode, uid } = await stat(home)
+  const mayChange = uid === process.getuid?.() || process.getuid?.() === 0
+  if (mayChange && (mode & 0o777) !== 0o711) await chmod(home, 0o711)
+  return home
+}
+
+/** Who owns the data, undefined when there is none yet. */
+async function dataOwner(folder: string): Promise<Identity | undefined> {
+  try {
+    const { uid, gid } = await stat(join(folder, 'PG_VERSION'))
+    const we = process.getuid?.()
+    if (uid === 0 || (we !== 0 && uid !== we)) throw new DataOwnerError(folder, uid)
+    return { uid, gid }
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    if (code === 'ENOENT') return undefined
+    // A stranger's folder: its inside cannot even be looked at.
+    if (code === 'EACCES') throw new DataOwnerError(folder, (await stat(folder)).uid)
+    throw error
+  }
+}
+
+/** Made aside and renamed: a killed initdb leaves no half-made database, and of two at once one wins. */
+async function initialize(home: string, folder: string, binaries: PostgresBinaries, runAs: RunAs): Promise<void> {
+  await removeAbandoned(home)
+  const side = await mkdtemp(join(home, sidePrefix))
+  try {
+    if (runAs.owner !== undefined) await chown(side, runAs.owner.uid, runAs.owner.gid)
+    await runInitdb(side, binaries, runAs)
+    await rename(side, folder)
+  } catch (error) {
+    await rm(side, { recursive: true, force: true })
+    if (!isTaken(error)) throw error
+  }
+  // Without this a power cut could take back the new name after money was committed under it.
+  await syncFolder(home)
+  await syncFolder(dirname(home))
+}
+
+async function runInitdb(side: string, binaries: PostgresBinaries, runAs: RunAs): Promise<void> {
+  // Trust is safe here: the only way in is a socket in a folder that only its owner (and root) can enter.
+  const flags = [
+    '-U',
+    'penny',
+    '--auth=trust',
+    '--encoding=UTF8',
+    '--locale=C',
+    '--data-checksums',
+    '--no-instructions',
+  ]
+  const [program, args] = commandAs(runAs, binaries.initdb, ['-D', side, ...flags])
+  const options = { ...runAs.become, cwd: '/', env: cleanEnvironment, timeout: initdbMaxMs }
+  try {
+    await execute(program, args, options)
+  } catch (error) {
+    throw new InitdbError(side, error)
+  }
+}
+
+/** Side folders of initdb runs that were killed. A young one may be another process at work. */
+async function removeAbandoned(home: string): Promise<void> {
+  for (const name of await readdir(home)) {
+    if (!name.startsWith(sidePrefix)) continue
+    const path = join(home, name)
+    const { mtimeMs } = await stat(path)
+    if (Date.now() - mtimeMs > 2 * initdbMaxMs) await rm(path, { recursive: true, force: true })
+  }
+}
+
+function isTaken(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException
+  return code === 'ENOTEMPTY' || code === 'EEXIST'
+}
+
+async function syncFolder(path: string): Promise<void> {
+  const handle = await open(path, 'r')
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
+async function checkVersion(folder: string, binaries: PostgresBinaries): Promise<void> {
+  const text = await readFile(join(folder, 'PG_VERSION'), 'utf8').catch(() => '')
+  const found = Number.parseInt(text, 10)
+  if (found !== binaries.major) throw new PostgresVersionError(folder, found, binaries.major)
+}
+
+class DataOwnerError extends StartRefusal {
+  constructor(folder: string, uid: number) {
+    super(
+      uid === 0
+        ? `${folder} belongs to root, and PostgreSQL does not run as root: give it to another user (chown -R nobody ${folder}).`
+        : `${folder} belongs to user ${uid}: start penny as that user or as root, or set DATA_DIR to another folder.`,
+    )
+  }
+}
+
+class InitdbError extends StartRefusal {
+  constructor(side: string, cause: unknown) {
+    const lines = ((cause as { stderr?: string }).stderr ?? '').trim().split('\n')
+    const reason = lines.find((line) => /error:|FATAL:/.test(line)) ?? lines.at(-1)
+    super(`No database can be created in ${side}: ${reason || String(cause)}`, cause)
+  }
+}
+
+class PostgresVersionError extends StartRefusal {
+  constructor(folder: string, found: number, expected: number) {
+    super(
+      Number.isNaN(found)
+        ? `${folder} is in the way: it is not a PostgreSQL data folder.`
+        : `${folder} was made by PostgreSQL ${found}, this penny brings PostgreSQL ${expected}: ` +
+            `upgrade the folder with pg_upgrade, or run a PostgreSQL ${found} on it and set DATABASE_URL.`,
+    )
+  }
+}

@@ -1,0 +1,99 @@
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
+import { StartRefusal } from '../start-refusal.ts'
+
+const execute = promisify(execFile)
+
+/** A user of the machine, by its numbers. */
+export type Identity = { readonly uid: number; readonly gid: number }
+
+/** How the programs of PostgreSQL are run: they refuse to run as root. */
+export type RunAs = {
+  /** Who must own the data folder; nobody in particular when we are not root. */
+  readonly owner: Identity | undefined
+  /** For `spawn`: become this user on the way. */
+  readonly become: Identity | Record<string, never>
+  /** What stands before the command: empty, or a program that drops privileges itself. */
+  readonly prefix: readonly string[]
+}
+
+/** All that the programs of PostgreSQL see of our environment: theirs must not hold our secrets. */
+export const cleanEnvironment = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C' }
+
+const probeMaxMs = 10_000
+
+/**
+ * Decides who runs PostgreSQL. As root it is the owner of an existing data folder, else `nobody` (initdb refuses a
+ * user without a passwd entry). `mustEnter` are the folders it has to reach.
+ */
+export async function chooseRunAs(owner: Identity | undefined, mustEnter: readonly string[]): Promise<RunAs> {
+  if (process.getuid?.() !== 0) return { owner: undefined, become: {}, prefix: [] }
+  const identity = owner ?? (await nobody())
+  const plain: RunAs = { owner: identity, become: identity, prefix: [] }
+  if (await canEnter(plain, mustEnter)) return plain
+  const capable: RunAs = { owner: identity, become: {}, prefix: keepingDirectoryAccess(identity) }
+  if (await canEnter(capable, mustEnter)) return capable
+  throw new RootOnlyFolderError(mustEnter)
+}
+
+/** The program and arguments for `spawn`. */
+export function commandAs(runAs: RunAs, program: string, args: readonly string[]): [string, string[]] {
+  const [first, ...rest] = [...runAs.prefix, program, ...args]
+  return [first!, rest]
+}
+
+async function nobody(): Promise<Identity> {
+  try {
+    const [uid, gid] = await Promise.all([idOfNobody('-u'), idOfNobody('-g')])
+    return { uid, gid }
+  } catch (error) {
+    throw new NobodyMissingError(error)
+  }
+}
+
+async function idOfNobody(flag: '-u' | '-g'): Promise<number> {
+  const { stdout } = await execute('id', [flag, 'nobody'], { timeout: probeMaxMs })
+  return Number.parseInt(stdout, 10)
+}
+
+/**
+ * Another user cannot pass a folder that only root may enter, such as root's home. `setpriv` can drop root and keep
+ * just the one capability that reads past such folders.
+ */
+function keepingDirectoryAccess({ uid, gid }: Identity): string[] {
+  return [
+    'setpriv',
+    `--reuid=${uid}`,
+    `--regid=${gid}`,
+    '--clear-groups',
+    '--inh-caps=+dac_override',
+    '--ambient-caps=+dac_override',
+    '--securebits=+no_setuid_fixup',
+    '--',
+  ]
+}
+
+/** Asks the system itself instead of reading modes: access lists and mounts have their say too. */
+async function canEnter(runAs: RunAs, folders: readonly string[]): Promise<boolean> {
+  const [program, args] = commandAs(runAs, 'sh', ['-c', 'for folder do cd "$folder" || exit 1; done', 'sh', ...folders])
+  const options = { ...runAs.become, cwd: '/', env: cleanEnvironment, timeout: probeMaxMs }
+  return execute(program, args, options).then(
+    () => true,
+    () => false,
+  )
+}
+
+class NobodyMissingError extends StartRefusal {
+  constructor(cause: unknown) {
+    super('PostgreSQL does not run as root, and this machine has no user "nobody": start penny as another user.', cause)
+  }
+}
+
+class RootOnlyFolderError extends StartRefusal {
+  constructor(folders: readonly string[]) {
+    super(
+      `PostgreSQL does not run as root, and no other user can enter ${folders.join(' and ')}: ` +
+        'start penny as another user, move it or DATA_DIR elsewhere, or install setpriv (util-linux).',
+    )
+  }
+}

@@ -1,0 +1,71 @@
+import { createHash } from 'node:crypto'
+import { lstat, lutimes, readlink, symlink, unlink } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { StartRefusal } from '../start-refusal.ts'
+
+// The path of a socket may have 107 bytes on Linux and 103 on macOS; `/.s.PGSQL.5432` and our link's name take up to 46.
+const temporaryFolderBytesMax = 55
+const namesMax = 8
+
+/**
+ * A short path to the folder of the socket, whatever the length of the folder's own: a link in the temp folder. The
+ * name follows from the folder, so every process of a user finds the same link and a killed one leaves no litter.
+ */
+export async function ensureSocketLink(folder: string): Promise<string> {
+  for (const link of candidates(folder)) {
+    if ((await isOurs(link, folder)) || (await make(link, folder))) return link
+  }
+  throw new SocketLinkError(folder)
+}
+
+/** Makes the link anew when a cleaner of the temp folder took it, and young so that it is not taken. */
+export async function refreshSocketLink(folder: string): Promise<void> {
+  const now = new Date()
+  await lutimes(await ensureSocketLink(folder), now, now)
+}
+
+export async function removeSocketLink(folder: string): Promise<void> {
+  for (const link of candidates(folder)) {
+    if (await isOurs(link, folder)) await unlink(link).catch(ignoreMissing)
+  }
+}
+
+function* candidates(folder: string): Generator<string> {
+  const hash = createHash('sha256').update(folder).digest('hex').slice(0, 12)
+  const parent = Buffer.byteLength(tmpdir()) <= temporaryFolderBytesMax ? tmpdir() : '/tmp'
+  for (let number = 1; number <= namesMax; number += 1) {
+    yield join(parent, `penny-${process.getuid?.() ?? 0}-${hash}-${number}`)
+  }
+}
+
+/** The temp folder is everybody's: a link that another user made could lead to that user's server. */
+async function isOurs(link: string, folder: string): Promise<boolean> {
+  try {
+    const { uid } = await lstat(link)
+    return uid === process.getuid?.() && (await readlink(link)) === folder
+  } catch {
+    return false
+  }
+}
+
+async function make(link: string, folder: string): Promise<boolean> {
+  try {
+    await symlink(folder, link)
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    // Another process of ours may have been faster.
+    return isOurs(link, folder)
+  }
+}
+
+function ignoreMissing(error: NodeJS.ErrnoException): void {
+  if (error.code !== 'ENOENT') throw error
+}
+
+class SocketLinkError extends StartRefusal {
+  constructor(folder: string) {
+    super(`No link to ${folder} can be made in ${tmpdir()}: all ${namesMax} names are taken by others.`)
+  }
+}

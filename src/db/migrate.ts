@@ -1,0 +1,149 @@
+import { createHash } from 'node:crypto'
+import { readdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
+import pg from 'pg'
+import type { Database, Session } from './database.ts'
+import { StartRefusal } from './start-refusal.ts'
+
+// "migrate" in ASCII, as a lock that nothing else takes.
+const migrationLock = '30796665482998885'
+const statementMaxMs = 600_000
+// A migration that waits for a lock makes every statement behind it wait too: it gives up soon and comes back later.
+const lockMaxMs = 2_000
+const attemptsMax = 30
+const pauseMaxMs = 2_000
+
+const tableDefinition = `
+  create table if not exists migrations (
+    number     integer     primary key,
+    name       text        not null,
+    sha256     text        not null,
+    applied_at timestamptz not null default clock_timestamp()
+  )`
+
+type Migration = { readonly number: number; readonly name: string; readonly sha256: string; readonly text: string }
+type Landed = { readonly number: number; readonly name: string; readonly sha256: string }
+
+/**
+ * Applies the numbered files of the folder that the database does not have yet, each in one transaction. Forward only.
+ * Several nodes may do it at once: each migration is applied by one of them.
+ */
+export async function migrate(
+  database: Database,
+  folder: string,
+  onProgress: (line: string) => void = () => {},
+): Promise<{ applied: string[] }> {
+  const files = await readMigrations(folder)
+  const applied: string[] = []
+  // Every turn lands one file, by us or by another node; the last one finds nothing to do.
+  for (let turn = 0; turn <= files.length; turn += 1) {
+    if (pendingOf(files, await readLanded(database)).length === 0) break
+    const name = await applyNext(database, files)
+    if (name === undefined) break
+    applied.push(name)
+    onProgress(`Applied migration ${name}.`)
+  }
+  return { applied }
+}
+
+/** The names of the files that `migrate` would apply, in order. */
+export async function pendingMigrations(database: Database, folder: string): Promise<string[]> {
+  const pending = pendingOf(await readMigrations(folder), await readLanded(database))
+  return pending.map(({ name }) => name)
+}
+
+/** Applies the first pending file and gives its name; undefined when another node was faster and none is left. */
+async function applyNext(database: Database, files: readonly Migration[]): Promise<string | undefined> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await database.transaction((session) => applyFirstPending(session, files), { statementMaxMs })
+    } catch (error) {
+      if (!isLockConflict(error) || attempt === attemptsMax) throw error
+      await pause(Math.min(100 * attempt, pauseMaxMs))
+    }
+  }
+}
+
+async function applyFirstPending(session: Session, files: readonly Migration[]): Promise<string | undefined> {
+  // Waiting for another node's migration is no harm to anybody, so this wait alone may be long.
+  await session.query('set local lock_timeout = 0')
+  await session.query('select pg_advisory_xact_lock($1)', [migrationLock])
+  await session.query(`set local lock_timeout = ${lockMaxMs}`)
+  await session.query(tableDefinition)
+  const [next] = pendingOf(files, await readLanded(session))
+  if (next === undefined) return undefined
+  await session.execute(next.text).catch((error: unknown) => {
+    throw isLockConflict(error) ? error : new MigrationFailedError(next.name, error)
+  })
+  const landed = 'insert into migrations (number, name, sha256) values ($1, $2, $3)'
+  await session.query(landed, [next.number, next.name, next.sha256])
+  return next.name
+}
+
+/** The lock was not had in time, or two waited for each other. */
+function isLockConflict(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && (error.code === '55P03' || error.code === '40P01')
+}
+
+async function readLanded(session: Session): Promise<Landed[]> {
+  const [table] = await session.query<{ name: string | null }>("select to_regclass('migrations')::text as name")
+  if (table?.name == null) return []
+  return session.query<Landed>('select number, name, sha256 from migrations order by number')
+}
+
+function pendingOf(files: readonly Migration[], landed: readonly Landed[]): readonly Migration[] {
+  for (const { number, name, sha256 } of landed) {
+    const file = files[number - 1]
+    if (file === undefined) throw new DatabaseNewerError(name, files.at(-1)?.name)
+    if (file.sha256 !== sha256) throw new MigrationChangedError(file.name)
+  }
+  return files.slice(landed.length)
+}
+
+/** The files in order. Numbered 1, 2, 3 … without a gap, so that none can be forgotten or slipped in later. */
+async function readMigrations(folder: string): Promise<Migration[]> {
+  const names = (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort()
+  return Promise.all(
+    names.map(async (file, index) => {
+      const number = index + 1
+      if (!/^\d{4}_[a-z0-9_]+\.sql$/.test(file) || Number.parseInt(file, 10) !== number) {
+        throw new MigrationNameError(file, number)
+      }
+      const text = await readFile(join(folder, file), 'utf8')
+      return { number, name: file.slice(0, -'.sql'.length), sha256: sha256Of(text), text }
+    }),
+  )
+}
+
+function sha256Of(text: string): string {
+  return createHash('sha256').update(text).digest('hex')
+}
+
+class MigrationChangedError extends StartRefusal {
+  constructor(name: string) {
+    super(`Migration ${name} was changed after it had been applied to this database: undo that, and add a new one.`)
+  }
+}
+
+class DatabaseNewerError extends StartRefusal {
+  constructor(landed: string, known: string | undefined) {
+    super(
+      `The database is newer than this penny: it has migration ${landed}, ` +
+        `the newest known here is ${known ?? 'none'}. Start a newer penny.`,
+    )
+  }
+}
+
+class MigrationFailedError extends StartRefusal {
+  constructor(name: string, cause: unknown) {
+    super(`Migration ${name} failed and nothing of it was applied: ${String(cause)}`, cause)
+  }
+}
+
+class MigrationNameError extends StartRefusal {
+  constructor(file: string, number: number) {
+    const expected = String(number).padStart(4, '0')
+    super(`"${file}" is no name for the next migration: it must be ${expected}_words.sql, numbered without a gap.`)
+  }
+}

@@ -1,0 +1,71 @@
+/**
+ * Every refusal a customer can meet has a permanent code. The list is closed: a new code does not compile
+ * until `http/error-response.ts` gives it a status.
+ */
+export const errorCodes = [
+  'invalid_json',
+  'invalid_value',
+  'missing_required_parameter',
+  'unsupported_parameter',
+  'unsupported_content',
+  'context_length_exceeded',
+  'web_search_unavailable',
+  'invalid_api_key',
+  'api_key_expired',
+  'api_key_revoked',
+  'key_limit_exceeded',
+  'insufficient_balance',
+  'model_not_found',
+  'request_not_found',
+  'unknown_url',
+  'method_not_allowed',
+  'request_timeout',
+  'body_too_large',
+  'unsupported_media_type',
+  'idempotency_mismatch',
+  'in_flight_cap',
+  'quote_exceeds_cap',
+  'upstream_error',
+  'upstream_timeout',
+  'overloaded',
+  'settlement_delayed',
+  'ledger_frozen',
+  'internal_error',
+] as const
+
+export type ErrorCode = (typeof errorCodes)[number]
+
+/** What a refusal tells beside its message: the place in the request, and numbers a program can act on. */
+export type ErrorDetails = {
+  /** The exact place in the request body, such as `messages[2].content[0].type`. */
+  param?: string | undefined
+  /** Extra fields of the error envelope, already in their JSON form. */
+  extra?: Readonly<Record<string, string | number | null>> | undefined
+  /** How long to wait before trying again; only where waiting helps. Never above a minute. */
+  retryAfterMs?: number | undefined
+  cause?: unknown
+}
+
+/** An expected refusal. The message is written for the customer; everything that is not one of these is a bug. */
+export abstract class ServiceError extends Error {
+  abstract readonly code: ErrorCode
+  readonly param: string | undefined
+  readonly extra: Readonly<Record<string, string | number | null>> | undefined
+  readonly retryAfterMs: number | undefined
+
+  constructor(message: string, details: ErrorDetails = {}) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause })
+    this.name = new.target.name
+    this.param = details.param
+    this.extra = details.extra
+    this.retryAfterMs = details.retryAfterMs
+  }
+}
+
+/** Shed before anything was held: the service serves all that it can. */
+export class OverloadedError extends ServiceError {
+  readonly code = 'overloaded'
+  constructor() {
+    super('The service is at its limit. Nothing was held; try again in a moment.', { retryAfterMs: 1000 })
+  }
+}

@@ -1,0 +1,109 @@
+import { type ErrorCode, ServiceError } from '../errors.ts'
+
+/** How a code is answered. A new code does not compile until it is here. */
+const answers = {
+  invalid_json: [400, 'invalid_request_error'],
+  invalid_value: [400, 'invalid_request_error'],
+  missing_required_parameter: [400, 'invalid_request_error'],
+  unsupported_parameter: [400, 'invalid_request_error'],
+  unsupported_content: [400, 'invalid_request_error'],
+  context_length_exceeded: [400, 'invalid_request_error'],
+  web_search_unavailable: [400, 'invalid_request_error'],
+  invalid_api_key: [401, 'invalid_request_error'],
+  api_key_expired: [401, 'invalid_request_error'],
+  api_key_revoked: [401, 'invalid_request_error'],
+  key_limit_exceeded: [402, 'payment_required'],
+  insufficient_balance: [402, 'payment_required'],
+  model_not_found: [404, 'invalid_request_error'],
+  request_not_found: [404, 'invalid_request_error'],
+  unknown_url: [404, 'invalid_request_error'],
+  method_not_allowed: [405, 'invalid_request_error'],
+  request_timeout: [408, 'invalid_request_error'],
+  body_too_large: [413, 'invalid_request_error'],
+  unsupported_media_type: [415, 'invalid_request_error'],
+  idempotency_mismatch: [422, 'invalid_request_error'],
+  in_flight_cap: [429, 'rate_limit_error'],
+  quote_exceeds_cap: [429, 'rate_limit_error'],
+  upstream_error: [502, 'server_error'],
+  overloaded: [503, 'server_error'],
+  settlement_delayed: [503, 'server_error'],
+  ledger_frozen: [503, 'server_error'],
+  upstream_timeout: [504, 'server_error'],
+  internal_error: [500, 'server_error'],
+} as const satisfies Record<ErrorCode, readonly [status: number, type: string]>
+
+// Waiting cannot cure these, though SDKs would retry some of them by their status alone.
+const neverRetried = new Set<ErrorCode>(['quote_exceeds_cap'])
+const retryAfterMsMax = 60_000
+
+export type ErrorResponse = {
+  readonly status: (typeof answers)[ErrorCode][0]
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: ErrorEnvelope
+}
+
+/** The envelope that the OpenAI SDKs read, with the request's id and a page that says more. */
+export type ErrorEnvelope = {
+  readonly error: {
+    readonly message: string
+    readonly type: string
+    readonly param: string | null
+    readonly code: ErrorCode
+    readonly request_id: string
+    readonly doc_url: string
+    readonly [extra: string]: string | number | null
+  }
+}
+
+export type ErrorContext = {
+  /** The id as customers see it. */
+  readonly requestId: string
+  readonly publicUrl: string
+}
+
+/** Turns anything thrown into what the customer sees. What is not an expected refusal is a bug, and tells nothing. */
+export function errorResponse(error: unknown, context: ErrorContext): ErrorResponse {
+  const refusal = error instanceof ServiceError ? error : new InternalError(error)
+  const [status, type] = answers[refusal.code]
+  return {
+    status,
+    headers: {
+      ...retryHeaders(refusal, status),
+      ...(status === 401 && { 'www-authenticate': 'Bearer realm="Penny Router"' }),
+    },
+    body: {
+      error: {
+        message: refusal.message,
+        type,
+        param: refusal.param ?? null,
+        code: refusal.code,
+        request_id: context.requestId,
+        doc_url: `${context.publicUrl}/docs/errors#${refusal.code}`,
+        ...refusal.extra,
+      },
+    },
+  }
+}
+
+function retryHeaders(refusal: ServiceError, status: number): Record<string, string> {
+  if (neverRetried.has(refusal.code)) return { 'x-should-retry': 'false' }
+  if (status < 429 && status !== 408) return { 'x-should-retry': 'false' }
+  if (status !== 429 && status !== 503) return {}
+  const waitMs = Math.min(refusal.retryAfterMs ?? 1000, retryAfterMsMax)
+  return {
+    'x-should-retry': 'true',
+    'retry-after': String(Math.ceil(waitMs / 1000)),
+    'retry-after-ms': String(waitMs),
+  }
+}
+
+/** A bug. The customer learns the request's id and nothing else; the log has the cause. */
+export class InternalError extends ServiceError {
+  readonly code = 'internal_error'
+  constructor(cause?: unknown) {
+    super(
+      'Something went wrong on our side. Nothing was charged beyond what the request log shows; quote the request id when you write to us.',
+      { cause },
+    )
+  }
+}

@@ -1,0 +1,80 @@
+import type { IncomingMessage } from 'node:http'
+import { ServiceError } from '../errors.ts'
+
+export type BodyLimits = {
+  readonly bytesMax: number
+  readonly readMsMax: number
+}
+
+/** The whole body, or a refusal as soon as it is known to be too large, too slow or of another kind than JSON. */
+export async function readJsonBytes(incoming: IncomingMessage, limits: BodyLimits): Promise<Buffer> {
+  checkMediaType(incoming)
+  if (Number(incoming.headers['content-length'] ?? 0) > limits.bytesMax) throw new BodyTooLargeError(limits.bytesMax)
+  const late = Promise.withResolvers<never>()
+  const timer = setTimeout(() => late.reject(new RequestTimeoutError(limits.readMsMax)), limits.readMsMax)
+  try {
+    return await Promise.race([collect(incoming, limits.bytesMax), late.promise])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+// Listeners, not `for await`: leaving an async iteration early would destroy the socket that the refusal must still use.
+function collect(incoming: IncomingMessage, bytesMax: number): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = []
+    let bytes = 0
+    incoming.on('data', (chunk: Buffer) => {
+      bytes += chunk.length
+      if (bytes > bytesMax) {
+        incoming.pause()
+        reject(new BodyTooLargeError(bytesMax))
+        return
+      }
+      chunks.push(chunk)
+    })
+    incoming.once('end', () => resolve(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, bytes)))
+    incoming.once('error', reject)
+    incoming.once('close', () => reject(new UploadCutError()))
+  })
+}
+
+function checkMediaType(incoming: IncomingMessage): void {
+  const type = incoming.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase()
+  if (type !== undefined && type !== 'application/json' && !type.endsWith('+json'))
+    throw new UnsupportedMediaTypeError(type)
+  const encoding = incoming.headers['content-encoding']
+  if (encoding !== undefined && encoding !== 'identity')
+    throw new UnsupportedMediaTypeError(`${encoding}-encoded content`)
+}
+
+export class BodyTooLargeError extends ServiceError {
+  readonly code = 'body_too_large'
+  constructor(bytesMax: number) {
+    super(
+      `The request body is larger than the ${bytesMax} bytes that are read. Shorten the conversation and try again.`,
+    )
+  }
+}
+
+export class UnsupportedMediaTypeError extends ServiceError {
+  readonly code = 'unsupported_media_type'
+  constructor(got: string) {
+    super(`The body must be JSON, sent with "content-type: application/json"; got ${got.slice(0, 100)}.`)
+  }
+}
+
+export class RequestTimeoutError extends ServiceError {
+  readonly code = 'request_timeout'
+  constructor(waitedMs: number) {
+    super(`The request body did not arrive within ${Math.round(waitedMs / 1000)} s. Send it again.`)
+  }
+}
+
+/** The client went away while it was still sending: there is nobody to answer and nothing was held. */
+export class UploadCutError extends Error {
+  constructor() {
+    super('the client left before its request was whole')
+    this.name = 'UploadCutError'
+  }
+}

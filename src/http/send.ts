@@ -1,0 +1,30 @@
+import type { ServerResponse } from 'node:http'
+
+/** On every answer below /v1, errors included. */
+export function v1Headers(requestId: string): Record<string, string> {
+  return {
+    'x-router-request-id': requestId,
+    // The name under which the OpenAI SDKs look for it.
+    'x-request-id': requestId,
+    'access-control-allow-origin': '*',
+    'access-control-expose-headers': exposed,
+  }
+}
+
+const exposed =
+  'x-router-request-id, x-router-held-usdc, x-router-charged-usdc, x-request-id, retry-after, retry-after-ms'
+
+export function sendJson(
+  outgoing: ServerResponse,
+  status: number,
+  body: object,
+  headers: Readonly<Record<string, string>>,
+): void {
+  const text = JSON.stringify(body)
+  outgoing.writeHead(status, {
+    'content-type': 'application/json',
+    'content-length': String(Buffer.byteLength(text)),
+    ...headers,
+  })
+  outgoing.end(text)
+}

@@ -1,0 +1,49 @@
+import { createHash, randomBytes } from 'node:crypto'
+import { crc32 } from 'node:zlib'
+
+const prefix = 'penny_'
+const alphabet = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+const randomLength = 34
+const checksumLength = 6
+
+/** `penny_`, 34 random base62 characters (over 200 bits) and 6 of a checksum. */
+export function createApiKey(): string {
+  const secret = randomBase62(randomLength)
+  return `${prefix}${secret}${checksum(secret)}`
+}
+
+/** A typo, a truncated paste or a scanner's guess is known for what it is without a database look-up. */
+export function isWellFormedApiKey(key: string): boolean {
+  if (!/^penny_[0-9A-Za-z]{40}$/.test(key)) return false
+  const secret = key.slice(prefix.length, prefix.length + randomLength)
+  return key.endsWith(checksum(secret))
+}
+
+/** What is stored: the key has enough entropy that a plain hash cannot be searched. */
+export function hashApiKey(key: string): Buffer {
+  return createHash('sha256').update(key).digest()
+}
+
+/** What is shown after the one time a key is shown whole. */
+export function hintOf(key: string): string {
+  return `${prefix}…${key.slice(-4)}`
+}
+
+function checksum(secret: string): string {
+  let value = crc32(`${prefix}${secret}`)
+  let text = ''
+  for (let index = 0; index < checksumLength; index += 1) {
+    text = alphabet[value % 62] + text
+    value = Math.floor(value / 62)
+  }
+  return text
+}
+
+// Bytes of 248 and more are dropped: taking them modulo 62 would make the first characters likelier than the others.
+function randomBase62(length: number): string {
+  let text = ''
+  while (text.length < length) {
+    for (const byte of randomBytes(length * 2)) if (byte < 248 && text.length < length) text += alphabet[byte % 62]
+  }
+  return text
+}

@@ -1,0 +1,221 @@
+import { randomUUID } from 'node:crypto'
+import type { Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { createApiKey, hashApiKey, hintOf, isWellFormedApiKey } from './api-key-format.ts'
+
+export const limitWindows = ['lifetime', 'day', 'week', 'month'] as const
+export type LimitWindow = (typeof limitWindows)[number]
+
+export type ApiKey = {
+  readonly partition: number
+  readonly id: string
+  readonly accountId: string
+  readonly name: string
+  readonly hint: string
+  readonly limit: Usdc | undefined
+  readonly limitWindow: LimitWindow
+  readonly spent: Usdc
+  readonly held: Usdc
+  readonly expiresAt: Date | undefined
+  readonly revokedAt: Date | undefined
+  readonly lastUsedAt: Date | undefined
+  readonly createdAt: Date
+}
+
+export type NewApiKey = {
+  readonly partition: number
+  readonly accountId: string
+  readonly name: string
+  readonly limit?: Usdc | undefined
+  readonly limitWindow?: LimitWindow | undefined
+  readonly expiresAt?: Date | undefined
+}
+
+/** The bearer of a key, as far as a request needs to know. */
+export type Bearer = {
+  readonly partition: number
+  readonly accountId: string
+  readonly keyId: string
+}
+
+/** Makes a key. The secret is returned this once and never stored: the database has its hash and a masked hint. */
+export async function createKey(
+  database: Database,
+  key: NewApiKey,
+): Promise<{ readonly secret: string; readonly id: string }> {
+  const secret = createApiKey()
+  const id = randomUUID()
+  await database.transaction(async (transaction) => {
+    await transaction.query(
+      `insert into api_keys (partition, id, account_id, name, hint, limit_amount, limit_window, expires_at)
+       values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+      [
+        key.partition,
+        id,
+        key.accountId,
+        key.name,
+        hintOf(secret),
+        key.limit ?? null,
+        key.limitWindow ?? 'lifetime',
+        key.expiresAt ?? null,
+      ],
+    )
+    await transaction.query(
+      'insert into api_key_hashes (hash, partition, account_id, key_id) values ($1, $2, $3, $4)',
+      [hashApiKey(secret), key.partition, key.accountId, id],
+    )
+  })
+  return { secret, id }
+}
+
+/** The keys of one account, newest first; of all accounts when none is named. */
+export async function listKeys(database: Database, accountId?: string): Promise<readonly ApiKey[]> {
+  const rows = await database.query<KeyRow>(
+    `select partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, revoked_at, last_used_at, created_at,
+            -- A window that has passed counts nothing.
+            case when window_start >= window_start(limit_window, clock_timestamp()) then spent else 0 end as spent,
+            case when window_start >= window_start(limit_window, clock_timestamp()) then held else 0 end as held
+       from api_keys where $1::uuid is null or account_id = $1 order by created_at desc, id limit 1000`,
+    [accountId ?? null],
+  )
+  return rows.map(readKey)
+}
+
+/** Revokes a key from the next request on; requests that it already pays for may end. False when there is no such key. */
+export async function revokeKey(database: Database, keyId: string): Promise<boolean> {
+  return database.transaction(async (transaction) => {
+    // The account's lock comes first, as for every writer of a key: a batch of holds is decided wholly before or after.
+    const [locked] = await transaction.query<{ partition: number }>(
+      `select a.partition from accounts a join api_keys k on k.partition = a.partition and k.account_id = a.id
+        where k.id = $1 for no key update of a`,
+      [keyId],
+    )
+    if (locked === undefined) return false
+    await transaction.query(
+      'update api_keys set revoked_at = coalesce(revoked_at, clock_timestamp()) where partition = $1 and id = $2',
+      [locked.partition, keyId],
+    )
+    return true
+  })
+}
+
+export type KeyFinderOptions = {
+  readonly database: Database
+  readonly now: () => number
+  readonly cacheMs?: number
+  readonly cachedMax?: number
+}
+
+/**
+ * Finds the bearer of a key, from a cache of a few seconds where it can. A stale answer admits nobody: the ledger looks
+ * at the key again, under lock, when it places the hold.
+ */
+export class KeyFinder {
+  readonly #options: Required<KeyFinderOptions>
+  readonly #cache = new Map<string, { readonly found: Found; readonly untilMs: number }>()
+
+  constructor(options: KeyFinderOptions) {
+    this.#options = { cacheMs: 5_000, cachedMax: 100_000, ...options }
+  }
+
+  /** Throws the fitting 401 when the key is malformed, unknown, revoked or expired. */
+  async find(key: string): Promise<Bearer> {
+    if (!isWellFormedApiKey(key)) throw new InvalidApiKeyError()
+    const cached = this.#cache.get(key)
+    if (cached !== undefined && cached.untilMs > this.#options.now()) return admit(cached.found)
+    const found = await this.#lookUp(key)
+    if (this.#cache.size >= this.#options.cachedMax) this.#cache.clear()
+    this.#cache.set(key, { found, untilMs: this.#options.now() + this.#options.cacheMs })
+    return admit(found)
+  }
+
+  async #lookUp(key: string): Promise<Found> {
+    const [row] = await this.#options.database.queryPrepared<FoundRow>(
+      'find_key',
+      `select h.partition, h.account_id, h.key_id, k.revoked_at <= clock_timestamp() as revoked,
+              k.expires_at <= clock_timestamp() as expired
+         from api_key_hashes h join api_keys k on k.partition = h.partition and k.id = h.key_id
+        where h.hash = $1`,
+      [hashApiKey(key)],
+    )
+    if (row === undefined) return 'unknown'
+    if (row.revoked === true) return 'revoked'
+    if (row.expired === true) return 'expired'
+    return { partition: row.partition, accountId: row.account_id, keyId: row.key_id }
+  }
+}
+
+type Found = Bearer | 'unknown' | 'revoked' | 'expired'
+
+function admit(found: Found): Bearer {
+  if (found === 'unknown') throw new InvalidApiKeyError()
+  if (found === 'revoked') throw new RevokedApiKeyError()
+  if (found === 'expired') throw new ExpiredApiKeyError()
+  return found
+}
+
+type FoundRow = {
+  readonly partition: number
+  readonly account_id: string
+  readonly key_id: string
+  readonly revoked: boolean | null
+  readonly expired: boolean | null
+}
+
+type KeyRow = {
+  readonly partition: number
+  readonly id: string
+  readonly account_id: string
+  readonly name: string
+  readonly hint: string
+  readonly limit_amount: bigint | null
+  readonly limit_window: LimitWindow
+  readonly spent: bigint
+  readonly held: bigint
+  readonly expires_at: Date | null
+  readonly revoked_at: Date | null
+  readonly last_used_at: Date | null
+  readonly created_at: Date
+}
+
+function readKey(row: KeyRow): ApiKey {
+  return {
+    partition: row.partition,
+    id: row.id,
+    accountId: row.account_id,
+    name: row.name,
+    hint: row.hint,
+    limit: row.limit_amount === null ? undefined : fromAtomic(row.limit_amount),
+    limitWindow: row.limit_window,
+    spent: fromAtomic(row.spent),
+    held: fromAtomic(row.held),
+    expiresAt: row.expires_at ?? undefined,
+    revokedAt: row.revoked_at ?? undefined,
+    lastUsedAt: row.last_used_at ?? undefined,
+    createdAt: row.created_at,
+  }
+}
+
+export class InvalidApiKeyError extends ServiceError {
+  readonly code = 'invalid_api_key'
+  constructor(
+    message = 'This API key is not valid. Check that it was copied whole; keys begin with penny_ and are made in the dashboard.',
+  ) {
+    super(message)
+  }
+}
+
+export class RevokedApiKeyError extends ServiceError {
+  readonly code = 'api_key_revoked'
+  constructor() {
+    super('This API key was revoked. Make another one in the dashboard.')
+  }
+}
+
+export class ExpiredApiKeyError extends ServiceError {
+  readonly code = 'api_key_expired'
+  constructor() {
+    super('This API key has expired. Make another one in the dashboard.')
+  }
+}

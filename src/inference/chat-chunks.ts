@@ -1,0 +1,234 @@
+import { ServiceError } from '../errors.ts'
+import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Annotation, ChatEvent, FinishReason } from './responses-events.ts'
+import type { Usage } from './usage.ts'
+
+/** What every chunk of a completion, or its one body, says of it. */
+export type CompletionHead = {
+  readonly id: string
+  /** Seconds since 1970. */
+  readonly created: number
+  readonly model: string
+}
+
+export type Cost = { readonly inference: Usdc; readonly search: Usdc }
+
+/** One of our tools at work, told to the client while it waits. */
+export type ToolActivity = {
+  readonly type: 'web_search' | 'web_fetch'
+  readonly status: 'started' | 'completed' | 'failed'
+  readonly call: number
+  readonly query?: string | undefined
+  readonly url?: string | undefined
+  readonly results?: number | undefined
+}
+
+/** Frames of one stream, each ready to be written. */
+export type ChunkRenderer = {
+  /** Comes first: clients that see another choice before it lose tool calls and usage. */
+  readonly role: string
+  /** All frames of these events, in one string. Their end, good or bad, is told by `finish` or `error`. */
+  events(events: readonly ChatEvent[]): string
+  activity(activity: ToolActivity): string
+  finish(reason: FinishReason): string
+  /** Empty unless the client asked for it. */
+  usage(usage: Usage, cost: Cost): string
+  readonly done: string
+  /** The last frame of a stream that failed: no `done` follows. */
+  error(envelope: object): string
+}
+
+/** Keeps proxies from cutting a silent stream; every client skips comments. */
+export const keepaliveComment = ': keepalive\n\n'
+
+// Clients want a string here, not null, and read nothing into it.
+const systemFingerprint = 'fp_penny'
+const annotationsMax = 1_000
+
+/**
+ * Renders the chunks of one answer. What all of them share is rendered once; of an event only its text is.
+ * Citations are kept for the end, in one chunk: client libraries break on, or forget, all but one list of them.
+ */
+export function createChunkRenderer(options: CompletionHead & { readonly includeUsage: boolean }): ChunkRenderer {
+  const { includeUsage } = options
+  const shared = { object: 'chat.completion.chunk', created: options.created, model: options.model }
+  const head = JSON.stringify({ id: options.id, ...shared, system_fingerprint: systemFingerprint }).slice(0, -1)
+  const tail = includeUsage ? ',"usage":null}\n\n' : '}\n\n'
+  const opening = `data: ${head},"choices":[{"index":0,"delta":`
+  const closing = `,"logprobs":null,"finish_reason":null}]`
+  const chunk = (delta: string) => opening + delta + closing + tail
+  const annotations: Annotation[] = []
+
+  return {
+    role: chunk('{"role":"assistant","content":""}'),
+    events(events) {
+      let frames = ''
+      for (const event of events) {
+        if (event.type === 'annotation' && annotations.length < annotationsMax) annotations.push(event.annotation)
+        const delta = deltaOf(event)
+        if (delta !== '') frames += chunk(delta)
+      }
+      return frames
+    },
+    activity: (activity) => `${opening}{}${closing},"tool_activity":${JSON.stringify(activity)}${tail}`,
+    finish(reason) {
+      const cited = annotations.length === 0 ? '' : chunk(JSON.stringify({ annotations: annotations.map(citation) }))
+      return `${cited}${opening}{},"logprobs":null,"finish_reason":"${reason}"}]${tail}`
+    },
+    usage: (usage, cost) =>
+      includeUsage ? `data: ${head},"choices":[],"usage":${JSON.stringify(usageBody(usage, cost))}}\n\n` : '',
+    done: 'data: [DONE]\n\n',
+    error: (envelope) => `data: ${JSON.stringify(envelope)}\n\n`,
+  }
+}
+
+/** The JSON of what an event adds to the message; empty for events that add nothing. */
+function deltaOf(event: ChatEvent): string {
+  switch (event.type) {
+    case 'text':
+      return `{"content":${JSON.stringify(event.text)}}`
+    case 'reasoning': {
+      // Half of the clients read one name, half the other; none was seen to show both.
+      const text = JSON.stringify(event.text)
+      return `{"reasoning_content":${text},"reasoning":${text}}`
+    }
+    case 'refusal':
+      return `{"refusal":${JSON.stringify(event.text)}}`
+    case 'tool-call': {
+      const call = `"id":${JSON.stringify(event.id)},"type":"function"`
+      return `{"tool_calls":[{"index":${event.index},${call},"function":{"name":${JSON.stringify(event.name)},"arguments":""}}]}`
+    }
+    case 'tool-arguments':
+      return `{"tool_calls":[{"index":${event.index},"function":{"arguments":${JSON.stringify(event.text)}}}]}`
+    default:
+      return ''
+  }
+}
+
+function citation({ url, title, startIndex, endIndex }: Annotation): object {
+  return { type: 'url_citation', url_citation: { url, title, start_index: startIndex, end_index: endIndex } }
+}
+
+function usageBody(usage: Usage, cost: Cost): object {
+  return {
+    prompt_tokens: usage.promptTokens,
+    completion_tokens: usage.completionTokens,
+    total_tokens: usage.promptTokens + usage.completionTokens,
+    prompt_tokens_details: { cached_tokens: usage.cachedTokens },
+    completion_tokens_details: { reasoning_tokens: usage.reasoningTokens },
+    cost: asNumber(fromAtomic(cost.inference + cost.search)),
+    cost_details: { inference: asNumber(cost.inference), search: asNumber(cost.search) },
+  }
+}
+
+/** For display only: clients expect a number here. The ledger's row has the exact amount. */
+function asNumber(amount: Usdc): number {
+  return Number(format(amount))
+}
+
+/** The message of a buffered answer. */
+export type AssembledMessage = {
+  readonly text: string
+  readonly refusal: string
+  readonly reasoning: string
+  readonly toolCalls: readonly { readonly id: string; readonly name: string; readonly arguments: string }[]
+  readonly annotations: readonly Annotation[]
+}
+
+export type MessageAssembler = {
+  add(events: readonly ChatEvent[]): void
+  finish(): AssembledMessage
+}
+
+const messageCharactersMax = 32 * 1024 * 1024
+
+/** Folds the events of one answer into its message. */
+export function createMessageAssembler(): MessageAssembler {
+  const pieces: Record<'text' | 'refusal' | 'reasoning', string[]> = { text: [], refusal: [], reasoning: [] }
+  const calls: { id: string; name: string; pieces: string[] }[] = []
+  const annotations: Annotation[] = []
+  let characters = 0
+  let wasCut = false
+
+  function addOne(event: ChatEvent): void {
+    if ('text' in event && (characters += event.text.length) > messageCharactersMax) throw new AnswerTooLongError()
+    if (event.type === 'tool-call') calls[event.index] = { id: event.id, name: event.name, pieces: [] }
+    else if (event.type === 'tool-arguments') calls[event.index]?.pieces.push(event.text)
+    else if (event.type === 'annotation' && annotations.length < annotationsMax) annotations.push(event.annotation)
+    else if (event.type === 'finish') wasCut = event.reason === 'length' || event.reason === 'content_filter'
+    else if ('text' in event) pieces[event.type].push(event.text)
+  }
+
+  return {
+    add(events) {
+      for (const event of events) addOne(event)
+    },
+    finish() {
+      const whole = calls.map(({ id, name, pieces }) => ({ id, name, arguments: pieces.join('') }))
+      return {
+        text: pieces.text.join(''),
+        refusal: pieces.refusal.join(''),
+        reasoning: pieces.reasoning.join(''),
+        // Positions may have gaps where a call of one of our own tools was left out.
+        toolCalls: whole.filter((call) => !wasCut || isJson(call.arguments)),
+        annotations,
+      }
+    },
+  }
+}
+
+/** Of an answer that was cut, the last call may be half: run as it stands, it would do something nobody asked for. */
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text)
+    return true
+  } catch {
+    return false
+  }
+}
+
+export type CompletionParts = CompletionHead & {
+  readonly message: AssembledMessage
+  readonly finishReason: FinishReason
+  readonly usage: Usage
+  readonly cost: Cost
+}
+
+/** The body of a buffered answer. Lists that are empty are left out: null or [] would break clients. */
+export function completionBody({ id, created, model, message, finishReason, usage, cost }: CompletionParts): object {
+  return {
+    id,
+    object: 'chat.completion',
+    created,
+    model,
+    system_fingerprint: systemFingerprint,
+    choices: [{ index: 0, message: messageBody(message), logprobs: null, finish_reason: finishReason }],
+    usage: usageBody(usage, cost),
+  }
+}
+
+function messageBody({ text, refusal, reasoning, toolCalls, annotations }: AssembledMessage): object {
+  const saysElse = refusal !== '' || toolCalls.length > 0
+  return {
+    role: 'assistant',
+    content: text === '' && saysElse ? null : text,
+    refusal: refusal === '' ? null : refusal,
+    ...(reasoning !== '' && { reasoning_content: reasoning, reasoning }),
+    ...(toolCalls.length > 0 && {
+      tool_calls: toolCalls.map(({ id, name, arguments: text }) => ({
+        id,
+        type: 'function',
+        function: { name, arguments: text },
+      })),
+    }),
+    ...(annotations.length > 0 && { annotations: annotations.map(citation) }),
+  }
+}
+
+/** An upstream that never stops writing must not fill our memory. */
+export class AnswerTooLongError extends ServiceError {
+  readonly code = 'upstream_error'
+  constructor() {
+    super(`The answer is longer than ${messageCharactersMax} characters, the most that is kept. Ask for a stream.`)
+  }
+}

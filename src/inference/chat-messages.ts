@@ -1,0 +1,204 @@
+import {
+  InvalidValueError,
+  isAbsent,
+  type JsonObject,
+  MissingParameterError,
+  oneOf,
+  optional,
+  quoted,
+  readArray,
+  readName,
+  readObject,
+  readString,
+  required,
+  UnsupportedContentError,
+  UnsupportedParameterError,
+  wrongValue,
+} from './parameter.ts'
+
+/** Text, or the texts of several parts: parts reach the model apart, so they are never joined. */
+export type Content = string | readonly string[]
+
+export type ToolCall = { readonly id: string; readonly name: string; readonly arguments: string }
+
+export type InstructionMessage = { readonly role: 'system' | 'developer'; readonly content: Content }
+export type UserMessage = { readonly role: 'user'; readonly content: Content }
+export type ToolMessage = { readonly role: 'tool'; readonly toolCallId: string; readonly content: Content }
+
+/** A past answer. It may hold text, a refusal and calls in any mix, or nothing but reasoning, which is not replayed. */
+export type AssistantMessage = {
+  readonly role: 'assistant'
+  readonly content?: Content | undefined
+  readonly refusal?: string | undefined
+  readonly toolCalls: readonly ToolCall[]
+}
+
+export type Message = InstructionMessage | UserMessage | AssistantMessage | ToolMessage
+
+const messagesMax = 10_000
+const contentPartsMax = 1_000
+const toolCallsMax = 128
+const toolCallIdCharactersMax = 512
+
+const readRole = oneOf(['system', 'developer', 'user', 'assistant', 'tool'])
+
+/** The conversation: every call has its result and every result its call, so the upstream cannot refuse the pairing. */
+export function parseMessages(value: unknown): readonly Message[] {
+  if (isAbsent(value)) throw new MissingParameterError('messages', 'Send at least one message.')
+  const entries = readArray(value, 'messages', messagesMax)
+  if (entries.length === 0) {
+    throw new InvalidValueError('`messages` is empty; it must hold at least one message.', 'messages')
+  }
+  const messages = entries.map((entry, index) => parseMessage(entry, `messages[${index}]`))
+  refuseLooseToolCalls(messages)
+  return messages
+}
+
+function parseMessage(value: unknown, place: string): Message {
+  const fields = readObject(value, place)
+  const role = required(fields.role, `${place}.role`, readRole)
+  if (role === 'assistant') return parseAssistantMessage(fields, place)
+  if (!isAbsent(fields.tool_calls)) {
+    throw new InvalidValueError(
+      `\`${place}.tool_calls\` is on a ${role} message; only an assistant message calls tools. Remove it or set the role to assistant.`,
+      `${place}.tool_calls`,
+    )
+  }
+  if (role !== 'tool') return { role, content: required(fields.content, `${place}.content`, readContent) }
+  const toolCallId = required(fields.tool_call_id, `${place}.tool_call_id`, readToolCallId)
+  return { role, toolCallId, content: required(fields.content, `${place}.content`, readContent) }
+}
+
+function parseAssistantMessage(fields: JsonObject, place: string): AssistantMessage {
+  if (!isAbsent(fields.function_call)) {
+    throw new UnsupportedParameterError(
+      `\`${place}.function_call\` is not supported. Send the call in \`tool_calls\` and its result in a tool message.`,
+      `${place}.function_call`,
+    )
+  }
+  const { content, refusal } = readAssistantContent(fields.content, `${place}.content`)
+  const message: AssistantMessage = {
+    role: 'assistant',
+    content,
+    refusal: refusal ?? optional(fields.refusal, `${place}.refusal`, readString),
+    toolCalls: optional(fields.tool_calls, `${place}.tool_calls`, readToolCalls) ?? [],
+  }
+  if (isSilent(message) && isAbsent(fields.reasoning_content) && isAbsent(fields.reasoning)) {
+    throw new MissingParameterError(
+      `${place}.content`,
+      'Send a string, text parts, or null together with `tool_calls`.',
+    )
+  }
+  return message
+}
+
+function isSilent(message: AssistantMessage): boolean {
+  return message.content === undefined && message.refusal === undefined && message.toolCalls.length === 0
+}
+
+function readContent(value: unknown, place: string): Content {
+  if (typeof value === 'string') return value.toWellFormed()
+  return readParts(value, place).map((part, index) => readTextPart(part, `${place}[${index}]`))
+}
+
+function readTextPart(value: unknown, place: string): string {
+  const part = readObject(value, place)
+  const type = required(part.type, `${place}.type`, readString)
+  if (type !== 'text') throw new UnsupportedContentError(type, `${place}.type`)
+  return required(part.text, `${place}.text`, readString)
+}
+
+function readParts(value: unknown, place: string): readonly unknown[] {
+  if (!Array.isArray(value)) throw wrongValue(place, value, 'a string or an array of text parts')
+  const parts = readArray(value, place, contentPartsMax)
+  if (parts.length === 0) throw wrongValue(place, value, 'a string or a non-empty array of text parts')
+  return parts
+}
+
+/** Besides text, an assistant's content may hold refusal parts. */
+function readAssistantContent(value: unknown, place: string): Pick<AssistantMessage, 'content' | 'refusal'> {
+  if (isAbsent(value)) return {}
+  if (typeof value === 'string') return { content: value.toWellFormed() }
+  const texts: string[] = []
+  const refusals: string[] = []
+  for (const [index, entry] of readParts(value, place).entries()) {
+    const partPlace = `${place}[${index}]`
+    const part = readObject(entry, partPlace)
+    if (part.type === 'refusal') refusals.push(required(part.refusal, `${partPlace}.refusal`, readString))
+    else texts.push(readTextPart(part, partPlace))
+  }
+  return {
+    content: texts.length === 0 ? undefined : texts,
+    refusal: refusals.length === 0 ? undefined : refusals.join('\n'),
+  }
+}
+
+function readToolCalls(value: unknown, place: string): readonly ToolCall[] {
+  return readArray(value, place, toolCallsMax).map((entry, index) => readToolCall(entry, `${place}[${index}]`))
+}
+
+function readToolCall(value: unknown, place: string): ToolCall {
+  const call = readObject(value, place)
+  if (!isAbsent(call.type) && call.type !== 'function') {
+    throw new UnsupportedParameterError(
+      `\`${place}.type\` must be "function": other kinds of tools are not supported.`,
+      `${place}.type`,
+    )
+  }
+  const id = required(call.id, `${place}.id`, readToolCallId)
+  const called = required(call.function, `${place}.function`, readObject)
+  return {
+    id,
+    name: required(called.name, `${place}.function.name`, readName),
+    arguments: required(called.arguments, `${place}.function.arguments`, readString),
+  }
+}
+
+function readToolCallId(value: unknown, place: string): string {
+  const id = readString(value, place)
+  if (id.length === 0 || id.length > toolCallIdCharactersMax) {
+    throw wrongValue(place, id, `a string of 1 to ${toolCallIdCharactersMax} characters`)
+  }
+  return id
+}
+
+/** The upstream answers 400 for a call without a result, a result without a call, or an id used twice: say so first. */
+function refuseLooseToolCalls(messages: readonly Message[]): void {
+  const openPlaces = new Map<string, string>()
+  const answered = new Set<string>()
+  for (const [index, message] of messages.entries()) {
+    if (message.role === 'assistant') openCalls(message, `messages[${index}]`, openPlaces, answered)
+    if (message.role !== 'tool') continue
+    if (!openPlaces.delete(message.toolCallId)) {
+      throw looseResult(message.toolCallId, `messages[${index}].tool_call_id`, answered)
+    }
+    answered.add(message.toolCallId)
+  }
+  for (const [id, place] of openPlaces) {
+    throw new InvalidValueError(
+      `\`${place}\` is ${quoted(id)}, and no tool message answers this call. Add one with that tool_call_id.`,
+      place,
+    )
+  }
+}
+
+function openCalls(
+  message: AssistantMessage,
+  place: string,
+  openPlaces: Map<string, string>,
+  answered: ReadonlySet<string>,
+): void {
+  for (const [index, call] of message.toolCalls.entries()) {
+    const idPlace = `${place}.tool_calls[${index}].id`
+    if (openPlaces.has(call.id) || answered.has(call.id)) {
+      throw wrongValue(idPlace, call.id, 'an id that no earlier call has: results are matched by it')
+    }
+    openPlaces.set(call.id, idPlace)
+  }
+}
+
+function looseResult(id: string, place: string, answered: ReadonlySet<string>): InvalidValueError {
+  return answered.has(id)
+    ? wrongValue(place, id, 'the id of a call without a result: this one has been answered already')
+    : wrongValue(place, id, 'the id of a tool call in an earlier assistant message')
+}

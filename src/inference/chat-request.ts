@@ -1,0 +1,196 @@
+import { ServiceError } from '../errors.ts'
+import { type Message, parseMessages } from './chat-messages.ts'
+import { type FunctionTool, parseToolChoice, parseTools, type ToolChoice, type ToolUse } from './chat-tools.ts'
+import {
+  cutText,
+  InvalidValueError,
+  isAbsent,
+  isObject,
+  type JsonObject,
+  listed,
+  oneOf,
+  optional,
+  quoted,
+  readBoolean,
+  readObject,
+  readString,
+  UnsupportedParameterError,
+  wrongValue,
+} from './parameter.ts'
+import { parseResponseFormat, type ResponseFormat } from './response-format.ts'
+
+const reasoningEfforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const
+
+export type ReasoningEffort = (typeof reasoningEfforts)[number]
+
+/**
+ * A request that was read whole: every member is what goes upstream and what is priced. It shares no object with the
+ * body it came from.
+ */
+export type ChatRequest = {
+  readonly model: string
+  readonly messages: readonly Message[]
+  readonly stream: boolean
+  readonly includeUsage: boolean
+  /** The asked count, which is quoted and billed, even where the upstream insists on a larger minimum. */
+  readonly maxTokens: number
+  readonly tools: readonly FunctionTool[]
+  readonly toolChoice: ToolChoice
+  readonly parallelToolCalls?: boolean | undefined
+  readonly responseFormat: ResponseFormat
+  readonly reasoningEffort: ReasoningEffort
+  readonly temperature?: number | undefined
+  readonly promptCacheKey?: string | undefined
+  /** What the client said; whether our tools are on is decided where their providers are known. */
+  readonly webSearch?: boolean | undefined
+  readonly webFetch?: boolean | undefined
+}
+
+/** What parsing needs to know of the price list. */
+export type ModelDirectory = {
+  readonly defaultModel: string
+  /** Every id on offer, to name them to a client that asked for another. */
+  readonly ids: readonly string[]
+  maxOutputTokens(model: string): number | undefined
+}
+
+const maxTokensDefault = 8192
+const temperatureMax = 2
+const promptCacheKeyCharactersMax = 128
+
+const readEffort = oneOf(reasoningEfforts)
+
+/**
+ * Reads the body of a chat completion. Unknown names are ignored and null is absent.
+ * @throws {ServiceError} with a 4xx code for anything that cannot be served as asked.
+ */
+export function parseChatRequest(body: unknown, models: ModelDirectory): ChatRequest {
+  const fields = readBody(body)
+  // The order of these lines is the documented order of checks: two mistakes always give the same answer.
+  const { model, outputTokensMax } = parseModel(fields.model, models)
+  const messages = parseMessages(fields.messages)
+  const stream = optional(fields.stream, 'stream', readBoolean) ?? false
+  const includeUsage = stream && parseIncludeUsage(fields.stream_options)
+  const maxTokens = parseMaxTokens(fields, model, outputTokensMax)
+  const toolUse = parseToolChoice(fields.tool_choice, parseTools(fields.tools))
+  const responseFormat = parseResponseFormat(fields.response_format)
+  const reasoningEffort = optional(fields.reasoning_effort, 'reasoning_effort', readEffort) ?? 'low'
+  refuseSeveralChoices(fields.n)
+  const webSearch = parseOwnToolSwitch(fields, 'web_search', toolUse)
+  const webFetch = parseOwnToolSwitch(fields, 'web_fetch', toolUse)
+  const parallelToolCalls = optional(fields.parallel_tool_calls, 'parallel_tool_calls', readBoolean)
+  const temperature = optional(fields.temperature, 'temperature', readTemperature)
+  const promptCacheKey = optional(fields.prompt_cache_key, 'prompt_cache_key', readPromptCacheKey)
+  refuseUnsupported(fields)
+  return {
+    model,
+    messages,
+    stream,
+    includeUsage,
+    maxTokens,
+    ...toolUse,
+    parallelToolCalls,
+    responseFormat,
+    reasoningEffort,
+    temperature,
+    promptCacheKey,
+    webSearch,
+    webFetch,
+  }
+}
+
+function readBody(body: unknown): JsonObject {
+  if (isObject(body)) return body
+  throw new InvalidValueError('The request body must be a JSON object.')
+}
+
+function parseModel(value: unknown, models: ModelDirectory): { model: string; outputTokensMax: number } {
+  const model = optional(value, 'model', readString) ?? models.defaultModel
+  const outputTokensMax = models.maxOutputTokens(model)
+  // Never a fallback: another model has another price and another answer.
+  if (outputTokensMax === undefined) throw new ModelNotFoundError(model, models.ids)
+  return { model, outputTokensMax }
+}
+
+function parseIncludeUsage(value: unknown): boolean {
+  const options = optional(value, 'stream_options', readObject)
+  return optional(options?.include_usage, 'stream_options.include_usage', readBoolean) ?? false
+}
+
+/** Clients send either name; both count the same tokens, so they must not contradict each other. */
+function parseMaxTokens(fields: JsonObject, model: string, outputTokensMax: number): number {
+  const read = (name: string) =>
+    optional(fields[name], name, (value) => readTokens(value, name, model, outputTokensMax))
+  const maxTokens = read('max_tokens')
+  const maxCompletionTokens = read('max_completion_tokens')
+  if (maxTokens !== undefined && maxCompletionTokens !== undefined && maxTokens !== maxCompletionTokens) {
+    throw new InvalidValueError(
+      `\`max_tokens\` is ${maxTokens} and \`max_completion_tokens\` is ${maxCompletionTokens}; they mean the same. Send one of them.`,
+      'max_completion_tokens',
+    )
+  }
+  return maxTokens ?? maxCompletionTokens ?? Math.min(maxTokensDefault, outputTokensMax)
+}
+
+function readTokens(value: unknown, place: string, model: string, outputTokensMax: number): number {
+  const expected = `a whole number from 1 to ${outputTokensMax}, the most ${model} can write`
+  if (typeof value !== 'number' || !Number.isSafeInteger(value)) throw wrongValue(place, value, expected)
+  if (value < 1 || value > outputTokensMax) throw wrongValue(place, value, expected)
+  return value
+}
+
+function refuseSeveralChoices(value: unknown): void {
+  if (isAbsent(value) || value === 1) return
+  throw wrongValue('n', value, '1 or absent: for several answers, send several requests')
+}
+
+/** Two tools of one name cannot be told apart in the model's answer; `none` drops ours, so nothing clashes then. */
+function parseOwnToolSwitch(
+  fields: JsonObject,
+  name: 'web_search' | 'web_fetch',
+  { tools, toolChoice }: ToolUse,
+): boolean | undefined {
+  const isOn = optional(fields[name], name, readBoolean)
+  const twin = isOn === true && toolChoice !== 'none' ? tools.findIndex((tool) => tool.name === name) : -1
+  if (twin !== -1) {
+    throw new UnsupportedParameterError(
+      `A tool of your own is named \`${name}\` while \`${name}\` is true. Rename yours, or send \`${name}\` as false.`,
+      `tools[${twin}].function.name`,
+    )
+  }
+  return isOn
+}
+
+function readTemperature(value: unknown, place: string): number {
+  if (typeof value === 'number' && value >= 0 && value <= temperatureMax) return value
+  throw wrongValue(place, value, `a number from 0 to ${temperatureMax}`)
+}
+
+/** An empty key would put every client that sends one into the same cache bucket: it is as good as none. */
+function readPromptCacheKey(value: unknown, place: string): string | undefined {
+  return cutText(readString(value, place), promptCacheKeyCharactersMax) || undefined
+}
+
+/** Parameters that would change the answer: ignoring them silently would be worse than refusing. */
+function refuseUnsupported(fields: JsonObject): void {
+  for (const [name, advice] of [
+    ['functions', 'Send `tools` instead.'],
+    ['function_call', 'Send `tool_choice` instead.'],
+  ] as const) {
+    if (!isAbsent(fields[name])) throw new UnsupportedParameterError(`\`${name}\` is not supported. ${advice}`, name)
+  }
+  const audio = Array.isArray(fields.modalities) ? fields.modalities.indexOf('audio') : -1
+  if (audio !== -1) {
+    throw new UnsupportedParameterError(
+      '`modalities` asks for audio; answers are text only. Send ["text"] or leave it out.',
+      `modalities[${audio}]`,
+    )
+  }
+}
+
+export class ModelNotFoundError extends ServiceError {
+  readonly code = 'model_not_found'
+  constructor(model: string, ids: readonly string[]) {
+    super(`There is no model ${quoted(model)}. Use one of ${listed(ids)}.`, { param: 'model' })
+  }
+}

@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { InvalidJsonError, parseJsonBody } from './json-body.ts'
+
+const bytes = (text: string) => Buffer.from(text, 'utf8')
+
+function refusal(body: Uint8Array): InvalidJsonError {
+  try {
+    parseJsonBody(body)
+  } catch (error) {
+    assert.ok(error instanceof InvalidJsonError, `threw ${String(error)}`)
+    assert.equal(error.code, 'invalid_json')
+    return error
+  }
+  assert.fail('the body was accepted')
+}
+
+test('any JSON object is read as it was written', () => {
+  const objects = fc.dictionary(fc.string(), fc.jsonValue({ maxDepth: 5 }))
+  fc.assert(
+    fc.property(objects, (object) => {
+      const text = JSON.stringify(object)
+      assert.deepEqual(parseJsonBody(bytes(text)), JSON.parse(text))
+    }),
+  )
+})
+
+test('any bytes give an object or a refusal, never another error', () => {
+  const bodies = fc.oneof(
+    fc.uint8Array({ maxLength: 200 }),
+    fc.string({ unit: 'binary' }).map(bytes),
+    fc.json().map((json) => bytes(json.slice(0, -1))),
+    fc
+      .array(fc.constantFrom('{', '}', '[', ']', '"', ':', ',', '\\', '1', 'true', ' ', '\n'), { maxLength: 40 })
+      .map((tokens) => bytes(tokens.join(''))),
+  )
+  fc.assert(
+    fc.property(bodies, (body) => {
+      try {
+        assert.equal(typeof parseJsonBody(body), 'object')
+      } catch (error) {
+        assert.ok(error instanceof InvalidJsonError, `threw ${String(error)}`)
+      }
+    }),
+    { numRuns: 2_000 },
+  )
+})
+
+test('a mistake is told with its position', () => {
+  for (const [text, position] of [
+    ['{"a": }', 6],
+    ['{"a": x}', 6],
+    ['{"a": 1,}', 8],
+    ['{"a" 1}', 5],
+    ['{"a": [1, 2}', 11],
+    ['{"a": {"b": tru}}', 12],
+    ['{"a": 1} trailing', 9],
+    ['{"a": "unfinished', 17],
+    ['{"a": 01}', 7],
+    ['{a: 1}', 1],
+    ['{"a": 1', 7],
+    ['', undefined],
+  ] as const) {
+    const { message } = refusal(bytes(text))
+    if (position === undefined) assert.match(message, /empty/)
+    else assert.match(message, new RegExp(`at position ${position}\\.$`), `${text}: ${message}`)
+  }
+})
+
+test('only a JSON object is a request', () => {
+  for (const text of ['[]', '"text"', '7', 'null', 'true'])
+    assert.match(refusal(bytes(text)).message, /Send a JSON object/)
+})
+
+test('bytes that are not UTF-8 are refused, and a byte order mark is no mistake', () => {
+  assert.match(refusal(Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x7d])).message, /UTF-8/)
+  assert.deepEqual(parseJsonBody(Buffer.from('\ufeff{"a":1}', 'utf8')), { a: 1 })
+})
+
+test('nesting is bounded before anything recurses over it', () => {
+  const nested = (depth: number) => bytes(`{"a":${'['.repeat(depth - 1)}${']'.repeat(depth - 1)}}`)
+  assert.ok(parseJsonBody(nested(64)))
+  assert.match(refusal(nested(65)).message, /deeper than 64/)
+  assert.match(refusal(bytes('['.repeat(2_000_000))).message, /deeper than 64/)
+  assert.ok(
+    parseJsonBody(bytes(`{"a":"${'['.repeat(1000)}\\"${'{'.repeat(1000)}"}`)),
+    'brackets inside a string do not nest',
+  )
+})
+
+test('a mistake behind megabytes of text is still only a refusal', () => {
+  assert.equal(refusal(bytes(`{"a":"${'x'.repeat(8_000_000)}", "b": ?}`)).code, 'invalid_json')
+})
+
+test('a __proto__ member changes no prototype', () => {
+  const body = parseJsonBody(bytes('{"__proto__":{"stream":true}}'))
+  assert.equal(body.stream, undefined)
+  assert.equal(Object.getPrototypeOf(body), Object.prototype)
+})

@@ -1,0 +1,122 @@
+import { ServiceError } from '../errors.ts'
+import { isObject, type JsonObject } from './parameter.ts'
+
+const nestingMax = 64
+
+// Stateless between whole-buffer calls. A byte order mark is dropped, as every JSON client expects.
+const utf8 = new TextDecoder('utf-8', { fatal: true })
+
+const quote = 0x22
+const backslash = 0x5c
+// `[` and `{` differ in one bit, as `]` and `}` do: with that bit set, two comparisons tell all four.
+const bracketBit = 0x20
+const opening = 0x7b
+const closing = 0x7d
+
+/**
+ * The request body as a JSON object. A `__proto__` member is an ordinary own member, as `JSON.parse` makes it.
+ * @throws {InvalidJsonError} for anything else, with the position where reading stopped.
+ */
+export function parseJsonBody(bytes: Uint8Array): JsonObject {
+  if (bytes.length === 0) throw new InvalidJsonError('The request body is empty. Send a JSON object.')
+  refuseDeepNesting(bytes)
+  const value = parse(decode(bytes))
+  if (!isObject(value)) {
+    const got = Array.isArray(value) ? 'an array' : value === null ? 'null' : `a ${typeof value}`
+    throw new InvalidJsonError(`The request body is ${got}. Send a JSON object.`)
+  }
+  return value
+}
+
+function decode(bytes: Uint8Array): string {
+  try {
+    return utf8.decode(bytes)
+  } catch (cause) {
+    throw new InvalidJsonError('The request body is not valid UTF-8. Encode it as UTF-8.', { cause })
+  }
+}
+
+/**
+ * `JSON.parse` and everything that walks its result recurse; a megabyte of `[` must not reach them.
+ * Bytes are enough: no part of a multi-byte character looks like a bracket or a quote.
+ */
+function refuseDeepNesting(bytes: Uint8Array): void {
+  let depth = 0
+  let inString = false
+  for (let index = 0; index < bytes.length; index += 1) {
+    const byte = bytes[index]!
+    if (inString) {
+      if (byte === backslash) index += 1
+      else if (byte === quote) inString = false
+    } else if (byte === quote) inString = true
+    else if ((byte | bracketBit) === opening) {
+      depth += 1
+      if (depth > nestingMax) {
+        throw new InvalidJsonError(
+          `The request body is nested deeper than ${nestingMax} levels at byte ${index}. Flatten it.`,
+        )
+      }
+    } else if ((byte | bracketBit) === closing) depth -= 1
+  }
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (cause) {
+    const position = errorPosition(text, cause)
+    const got =
+      position < text.length ? `${JSON.stringify(text.charAt(position))} is not expected` : 'the text ends too early'
+    throw new InvalidJsonError(`The request body is not valid JSON: ${got} at position ${position}.`, { cause })
+  }
+}
+
+/** V8 names the position of most mistakes; where it only quotes the token, a second reading finds the place. */
+function errorPosition(text: string, cause: unknown): number {
+  const named = /at position (\d+)/.exec(String(cause))
+  return named === null ? Math.min(stopOf(text, 0).position, text.length) : Number(named[1])
+}
+
+type Stop = { readonly position: number; readonly isError: boolean }
+
+const scalar = /"(?:[^"\\]|\\.)*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null/y
+
+/** Where reading one value stops: just behind it, or at the first token that cannot be there. Depth is bounded already. */
+function stopOf(text: string, from: number): Stop {
+  const at = skipSpace(text, from)
+  const first = text.charAt(at)
+  if (first === '{' || first === '[') return stopOfMembers(text, at + 1, first === '{')
+  scalar.lastIndex = at
+  return scalar.test(text) ? { position: scalar.lastIndex, isError: false } : { position: at, isError: true }
+}
+
+function stopOfMembers(text: string, from: number, keyed: boolean): Stop {
+  const last = keyed ? '}' : ']'
+  let at = skipSpace(text, from)
+  if (text.charAt(at) === last) return { position: at + 1, isError: false }
+  for (;;) {
+    if (keyed) {
+      const key = stopOf(text, at)
+      if (key.isError || text.charAt(at) !== '"') return { position: at, isError: true }
+      at = skipSpace(text, key.position)
+      if (text.charAt(at) !== ':') return { position: at, isError: true }
+      at += 1
+    }
+    const value = stopOf(text, at)
+    if (value.isError) return value
+    at = skipSpace(text, value.position)
+    if (text.charAt(at) === last) return { position: at + 1, isError: false }
+    if (text.charAt(at) !== ',') return { position: at, isError: true }
+    at = skipSpace(text, at + 1)
+  }
+}
+
+function skipSpace(text: string, from: number): number {
+  let at = from
+  while (at < text.length && ' \t\n\r'.includes(text.charAt(at))) at += 1
+  return at
+}
+
+export class InvalidJsonError extends ServiceError {
+  readonly code = 'invalid_json'
+}

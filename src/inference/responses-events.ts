@@ -1,0 +1,327 @@
+import { createParser, type EventSourceMessage } from 'eventsource-parser'
+import { type CallEvent, createOrderedCalls, type OrderedCalls } from './ordered-calls.ts'
+import { isObject, type JsonObject } from './parameter.ts'
+import { readFault } from './upstream-fault.ts'
+
+export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'
+
+/** A source of the answer; the indices are characters of the whole content. */
+export type Annotation = {
+  readonly url: string
+  readonly title: string
+  readonly startIndex: number
+  readonly endIndex: number
+}
+
+/** What happens in an answer, in plain words: neither the upstream's protocol nor the client's. */
+export type ChatEvent =
+  /** The upstream took the request. */
+  | { readonly type: 'accepted' }
+  | { readonly type: 'text'; readonly text: string }
+  | { readonly type: 'reasoning'; readonly text: string }
+  | { readonly type: 'refusal'; readonly text: string }
+  | CallEvent
+  | { readonly type: 'annotation'; readonly annotation: Annotation }
+  /** A finished output item exactly as received, with its position in the output: what a further round must replay. */
+  | { readonly type: 'item'; readonly index: number; readonly item: JsonObject }
+  /** The end. `usage` is as reported: see `readUsage`. */
+  | { readonly type: 'finish'; readonly reason: FinishReason; readonly usage?: unknown }
+  /** The end, badly. `message` is fit for the customer: see `failureError`. */
+  | { readonly type: 'failed'; readonly code: string; readonly message: string; readonly usage?: unknown }
+
+export type ResponsesReader = {
+  /** The events of the next piece of the stream, however it was cut. */
+  push(text: string): ChatEvent[]
+  /** The stream is over: a failure, unless its end was announced before. */
+  end(): ChatEvent[]
+  /** True once `finish` or `failed` came; whatever follows is ignored. */
+  readonly ended: boolean
+  /** Events that were not JSON and were skipped. */
+  readonly skippedCount: number
+}
+
+/** One event may carry a whole answer or the arguments of a call that writes a file. */
+export const eventCharactersMax = 4 * 1024 * 1024
+
+/**
+ * Reads the server-sent events of `POST /responses`. Lenient: it looks at the members it uses and skips what it does not
+ * know. `hidden` are words, such as the upstream's host, that no message may repeat.
+ */
+export function createResponsesReader(hidden: readonly string[] = []): ResponsesReader {
+  const answer = createAnswer(hidden)
+  const parser = createParser({
+    maxBufferSize: eventCharactersMax,
+    onEvent: (message) => readMessage(answer, message),
+    onError(error) {
+      if (error.type !== 'max-buffer-size-exceeded') return
+      fail(answer, 'event_too_large', 'The model sent more at once than can be read.')
+    },
+  })
+  const push = (text: string): ChatEvent[] => {
+    if (answer.ended) return []
+    parser.feed(text)
+    return takeEvents(answer)
+  }
+  return {
+    push,
+    end() {
+      // A last event without its empty line is still an event.
+      const events = push('\n\n')
+      if (!answer.ended) fail(answer, 'upstream_ended', 'The answer broke off before its end.')
+      return [...events, ...takeEvents(answer)]
+    },
+    get ended() {
+      return answer.ended
+    },
+    get skippedCount() {
+      return answer.skippedCount
+    },
+  }
+}
+
+/** What has to be remembered of an answer while it is being read. */
+type Answer = {
+  readonly hidden: readonly string[]
+  events: ChatEvent[]
+  accepted: boolean
+  ended: boolean
+  skippedCount: number
+  /** Length of all text so far: what citations of a later message are shifted by. */
+  textLength: number
+  /** Where each text part began, by its place. */
+  readonly partStarts: Map<string, number>
+  readonly annotationCounts: Map<string, number>
+  /** Items of which something was streamed, so that the finished item need not be told again. */
+  readonly streamedItems: Set<string>
+  lastReasoningPlace: string | undefined
+  readonly calls: OrderedCalls
+}
+
+function createAnswer(hidden: readonly string[]): Answer {
+  return {
+    hidden,
+    events: [],
+    accepted: false,
+    ended: false,
+    skippedCount: 0,
+    textLength: 0,
+    partStarts: new Map(),
+    annotationCounts: new Map(),
+    streamedItems: new Set(),
+    lastReasoningPlace: undefined,
+    calls: createOrderedCalls(),
+  }
+}
+
+function takeEvents(answer: Answer): ChatEvent[] {
+  const events = answer.events
+  answer.events = []
+  return events
+}
+
+type Handler = (answer: Answer, event: JsonObject) => void
+
+const handlers: ReadonlyMap<unknown, Handler> = new Map<string, Handler>([
+  ['response.created', accept],
+  ['response.output_item.added', beginItem],
+  ['response.output_item.done', finishItem],
+  ['response.output_text.delta', (answer, event) => addText(answer, event, event.delta)],
+  ['response.output_text.annotation.added', (answer, event) => addAnnotation(answer, event, event.annotation)],
+  ['response.refusal.delta', (answer, event) => addRefusal(answer, event, event.delta)],
+  ['response.reasoning_summary_text.delta', (answer, event) => addReasoning(answer, event, event.delta)],
+  ['response.reasoning_text.delta', (answer, event) => addReasoning(answer, event, event.delta)],
+  ['response.function_call_arguments.delta', addArguments],
+  ['response.function_call_arguments.done', finishArguments],
+  ['response.completed', complete],
+  ['response.incomplete', breakOff],
+  ['response.failed', (answer, event) => failWith(answer, isObject(event.response) ? event.response : event)],
+  ['error', failWith],
+])
+
+// Frequent or large, and of no use here: their JSON need not be parsed at all.
+const unusedTypes = new Set([
+  'response.in_progress',
+  'response.content_part.added',
+  'response.content_part.done',
+  'response.output_text.done',
+  'response.refusal.done',
+  'response.reasoning_summary_part.added',
+  'response.reasoning_summary_part.done',
+  'response.reasoning_summary_text.done',
+  'response.reasoning_text.done',
+])
+
+function readMessage(answer: Answer, message: EventSourceMessage): void {
+  if (answer.ended || unusedTypes.has(message.event ?? '') || message.data === '[DONE]') return
+  const event = parseData(message.data)
+  if (event === undefined) {
+    answer.skippedCount += 1
+    return
+  }
+  handlers.get(event.type ?? message.event)?.(answer, event)
+}
+
+function parseData(data: string): JsonObject | undefined {
+  try {
+    const value: unknown = JSON.parse(data)
+    return isObject(value) ? value : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** Also called by the first output: some upstreams do not announce themselves. */
+function accept(answer: Answer): void {
+  if (answer.accepted) return
+  answer.accepted = true
+  answer.events.push({ type: 'accepted' })
+}
+
+function emit(answer: Answer, ...events: readonly ChatEvent[]): void {
+  accept(answer)
+  answer.events.push(...events)
+}
+
+/** Deltas name their item by position and by id; one of them is enough. */
+function itemPlace(event: JsonObject): string {
+  if (typeof event.output_index === 'number') return `#${event.output_index}`
+  return String(event.item_id ?? (isObject(event.item) ? event.item.id : undefined))
+}
+
+function partPlace(event: JsonObject): string {
+  return `${itemPlace(event)}/${String(event.content_index ?? 0)}`
+}
+
+function addText(answer: Answer, event: JsonObject, text: unknown): void {
+  if (typeof text !== 'string' || text === '') return
+  const place = partPlace(event)
+  if (!answer.partStarts.has(place)) answer.partStarts.set(place, answer.textLength)
+  answer.textLength += text.length
+  answer.streamedItems.add(itemPlace(event))
+  emit(answer, { type: 'text', text })
+}
+
+function addRefusal(answer: Answer, event: JsonObject, text: unknown): void {
+  if (typeof text !== 'string' || text === '') return
+  answer.streamedItems.add(itemPlace(event))
+  emit(answer, { type: 'refusal', text })
+}
+
+/** Parts of a summary, and one item's after another's, are paragraphs: nothing in the stream separates them but this. */
+function addReasoning(answer: Answer, event: JsonObject, text: unknown): void {
+  if (typeof text !== 'string' || text === '') return
+  const place = `${itemPlace(event)}/${String(event.summary_index ?? '')}/${String(event.content_index ?? '')}`
+  const isFirst = answer.lastReasoningPlace === undefined || answer.lastReasoningPlace === place
+  answer.lastReasoningPlace = place
+  answer.streamedItems.add(itemPlace(event))
+  emit(answer, { type: 'reasoning', text: isFirst ? text : `\n\n${text}` })
+}
+
+/** The upstream counts from the start of a part; the client sees all parts of all messages as one text. */
+function addAnnotation(answer: Answer, event: JsonObject, value: unknown): void {
+  const place = partPlace(event)
+  answer.annotationCounts.set(place, (answer.annotationCounts.get(place) ?? 0) + 1)
+  if (!isObject(value) || value.type !== 'url_citation' || typeof value.url !== 'string') return
+  const shift = answer.partStarts.get(place) ?? answer.textLength
+  const annotation = {
+    url: value.url,
+    title: typeof value.title === 'string' ? value.title : '',
+    startIndex: shift + characterIndex(value.start_index),
+    endIndex: shift + characterIndex(value.end_index),
+  }
+  emit(answer, { type: 'annotation', annotation })
+}
+
+function characterIndex(value: unknown): number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : 0
+}
+
+function beginItem(answer: Answer, event: JsonObject): void {
+  if (isObject(event.item) && event.item.type === 'function_call') beginCall(answer, event, event.item)
+}
+
+function beginCall(answer: Answer, event: JsonObject, item: JsonObject): void {
+  if (typeof item.call_id !== 'string' || typeof item.name !== 'string') return
+  emit(answer, ...answer.calls.begin(itemPlace(event), item.call_id, item.name))
+}
+
+function addArguments(answer: Answer, event: JsonObject): void {
+  if (typeof event.delta !== 'string' || event.delta === '') return
+  const events = answer.calls.add(itemPlace(event), event.delta)
+  if (events === undefined) fail(answer, 'arguments_too_large', 'The model sent more at once than can be read.')
+  else emit(answer, ...events)
+}
+
+function finishArguments(answer: Answer, event: JsonObject): void {
+  if (typeof event.arguments === 'string') emit(answer, ...answer.calls.finish(itemPlace(event), event.arguments))
+}
+
+function finishItem(answer: Answer, event: JsonObject): void {
+  if (!isObject(event.item)) return
+  const item = event.item
+  if (item.type === 'message') finishMessage(answer, event, item)
+  if (item.type === 'reasoning') finishReasoning(answer, event, item)
+  if (item.type === 'function_call' && typeof item.arguments === 'string') {
+    beginCall(answer, event, item)
+    emit(answer, ...answer.calls.finish(itemPlace(event), item.arguments))
+  }
+  emit(answer, { type: 'item', index: characterIndex(event.output_index), item })
+}
+
+/** Some upstreams stream nothing of a message, or no citations, and tell it only when it is finished. */
+function finishMessage(answer: Answer, event: JsonObject, item: JsonObject): void {
+  const streamed = answer.streamedItems.has(itemPlace(event))
+  for (const [index, part] of objectsOf(item.content).entries()) {
+    const place = { output_index: event.output_index, item_id: event.item_id ?? item.id, content_index: index }
+    if (!streamed && part.type === 'output_text') addText(answer, place, part.text)
+    if (!streamed && part.type === 'refusal') addRefusal(answer, place, part.refusal)
+    const seen = answer.annotationCounts.get(partPlace(place)) ?? 0
+    for (const annotation of objectsOf(part.annotations).slice(seen)) addAnnotation(answer, place, annotation)
+  }
+}
+
+function finishReasoning(answer: Answer, event: JsonObject, item: JsonObject): void {
+  if (answer.streamedItems.has(itemPlace(event))) return
+  const summary = objectsOf(item.summary)
+  const parts = summary.length > 0 ? summary : objectsOf(item.content)
+  for (const [index, part] of parts.entries()) {
+    addReasoning(answer, { ...event, summary_index: index }, part.text)
+  }
+}
+
+function objectsOf(value: unknown): readonly JsonObject[] {
+  return Array.isArray(value) ? value.filter(isObject) : []
+}
+
+function complete(answer: Answer, event: JsonObject): void {
+  // The answer is whole, so every call in it is, even where the message that says so got lost.
+  emit(answer, ...answer.calls.finishAll())
+  finish(answer, answer.calls.count > 0 ? 'tool_calls' : 'stop', event.response)
+}
+
+/** Calls that were cut are left as they are: telling the rest of them would pass broken arguments off as whole. */
+function breakOff(answer: Answer, event: JsonObject): void {
+  const response = isObject(event.response) ? event.response : {}
+  const details = isObject(response.incomplete_details) ? response.incomplete_details : {}
+  // Every other reason, known or not, also left the answer incomplete: `stop` would deny that.
+  finish(answer, details.reason === 'content_filter' ? 'content_filter' : 'length', response)
+}
+
+function finish(answer: Answer, reason: FinishReason, response: unknown): void {
+  emit(answer, { type: 'finish', reason, ...usageOf(response) })
+  answer.ended = true
+}
+
+function failWith(answer: Answer, source: JsonObject): void {
+  const fault = readFault(source, answer.hidden)
+  fail(answer, fault.code, fault.message === '' ? 'The model failed to answer.' : fault.message, source)
+}
+
+function fail(answer: Answer, code: string, message: string, response?: unknown): void {
+  answer.events.push({ type: 'failed', code, message, ...usageOf(response) })
+  answer.ended = true
+}
+
+function usageOf(response: unknown): { usage?: unknown } {
+  return isObject(response) && response.usage !== undefined ? { usage: response.usage } : {}
+}

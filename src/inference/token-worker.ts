@@ -1,0 +1,23 @@
+import { parentPort } from 'node:worker_threads'
+import { countTokens } from 'gpt-tokenizer/encoding/o200k_base'
+import { cutRuns } from './cut-runs.ts'
+
+export type CountQuestion = { readonly id: number; readonly texts: readonly string[] }
+export type CountAnswer = { readonly id: number; readonly tokens?: number; readonly problem?: string }
+
+// A text that spells a special token, such as <|endoftext|>, is only text: nothing is refused, nothing is special.
+const asText = { disallowedSpecial: new Set<string>() }
+
+parentPort?.on('message', ({ id, texts }: CountQuestion) => {
+  parentPort?.postMessage(answerTo(id, texts))
+})
+
+function answerTo(id: number, texts: readonly string[]): CountAnswer {
+  try {
+    let tokens = 0
+    for (const text of texts) for (const piece of cutRuns(text)) tokens += countTokens(piece, asText)
+    return { id, tokens }
+  } catch (error) {
+    return { id, problem: String(error) }
+  }
+}

@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict'
+import { after, test } from 'node:test'
+import fc from 'fast-check'
+import { byteBound, createTokenCounter, TokenizerError, TokenQueueFullError } from './tokens.ts'
+
+const counter = createTokenCounter()
+after(() => counter.close())
+
+test('tokens are counted as the model counts them', async () => {
+  counter.warm()
+  assert.equal(await counter.count(['Hello, world!']), 4)
+  assert.equal(await counter.count(['Hello,', ' world!']), 4)
+  assert.equal(await counter.count([]), 0)
+  assert.equal(await counter.count(['', '']), 0)
+})
+
+test('text that spells a special token is only text', async () => {
+  assert.ok((await counter.count(['<|endoftext|>'])) > 1)
+  assert.ok((await counter.count(['a <|im_start|>system<|endofprompt|>'])) > 5)
+})
+
+test('tokens never outnumber bytes', async () => {
+  const texts = fc.array(fc.string({ unit: 'binary', maxLength: 60 }), { maxLength: 3 })
+  await fc.assert(
+    fc.asyncProperty(texts, async (parts) => {
+      assert.ok((await counter.count(parts)) <= byteBound(parts))
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('texts made to stall a tokenizer are counted all the same', async () => {
+  const hostile = [
+    'a'.repeat(300_000),
+    ' '.repeat(300_000),
+    '\n'.repeat(100_000),
+    '!'.repeat(100_000),
+    '1'.repeat(100_000),
+    '\u0301'.repeat(50_000),
+    '😀'.repeat(25_000),
+    '漢'.repeat(50_000),
+    'aA'.repeat(50_000),
+    "'s".repeat(50_000),
+    '\ud800'.repeat(10_000),
+    `${'x'.repeat(255)} `.repeat(500),
+  ]
+  for (const text of hostile) assert.ok((await counter.count([text])) > 0)
+})
+
+test('the queue is bounded, and room comes back', async () => {
+  await assert.rejects(counter.count(['x'.repeat(64 * 1024 * 1024 + 1)]), TokenQueueFullError)
+  const counting = Array.from({ length: 1_000 }, () => counter.count(['one']))
+  await assert.rejects(counter.count(['one']), TokenQueueFullError)
+  assert.deepEqual(
+    await Promise.all(counting),
+    Array.from({ length: 1_000 }, () => 1),
+  )
+  assert.equal(await counter.count(['room again']), 2)
+})
+
+test('a count survives the death of the thread once, and fails alone the second time', async () => {
+  const fragile = createTokenCounter(new URL('./__fixtures__/dying-token-worker.ts', import.meta.url))
+  // One of the two meets a thread of its kind.
+  assert.equal(await fragile.count(['die in odd threads']), 18)
+  assert.equal(await fragile.count(['die in even threads']), 19)
+  await assert.rejects(fragile.count(['die always']), TokenizerError)
+  assert.equal(await fragile.count(['live']), 4)
+  await fragile.close()
+  await assert.rejects(fragile.count(['live']), TokenizerError)
+})
+
+test('closing ends a count that is under way', async () => {
+  const closing = createTokenCounter()
+  const counting = closing.count(['never '.repeat(1_000_000)])
+  await Promise.all([assert.rejects(counting, TokenizerError), closing.close()])
+})

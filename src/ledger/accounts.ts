@@ -1,0 +1,89 @@
+import { randomInt, randomUUID } from 'node:crypto'
+import type { Database } from '../db/database.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+
+export type Account = {
+  readonly partition: number
+  readonly id: string
+  readonly name: string
+  readonly gateway: Usdc
+  readonly credit: Usdc
+  readonly held: Usdc
+  readonly extended: Usdc
+  /** What a new request may be quoted: `gateway + credit - extended`. */
+  readonly spendable: Usdc
+  readonly createdAt: Date
+}
+
+/** Opens an account with nothing in it. Its partition is drawn by lot, which spreads accounts evenly without counting them. */
+export async function createAccount(database: Database, name: string, partitions: number): Promise<Account> {
+  const [row] = await database.query<AccountRow>(
+    `insert into accounts (partition, id, name) values ($1, $2, $3) returning ${columns}`,
+    [randomInt(partitions), randomUUID(), name],
+  )
+  return readAccount(row!)
+}
+
+export async function listAccounts(database: Database): Promise<readonly Account[]> {
+  const rows = await database.query<AccountRow>(
+    `select ${columns} from accounts order by created_at, id limit 1000`,
+    [],
+  )
+  return rows.map(readAccount)
+}
+
+export async function findAccount(database: Database, partition: number, id: string): Promise<Account | undefined> {
+  const [row] = await database.query<AccountRow>(`select ${columns} from accounts where partition = $1 and id = $2`, [
+    partition,
+    id,
+  ])
+  return row === undefined ? undefined : readAccount(row)
+}
+
+export type Deposit = {
+  readonly partition: number
+  /** Chosen by the caller: reporting the same deposit again credits nothing. */
+  readonly id: string
+  readonly accountId: string
+  readonly amount: Usdc
+  readonly source: string
+}
+
+/** Credits a deposit once. False when it was credited before. */
+export async function creditDeposit(database: Database, deposit: Deposit): Promise<boolean> {
+  const [row] = await database.query<{ credited: boolean }>('select credit_deposit($1, $2, $3, $4, $5) as credited', [
+    deposit.partition,
+    deposit.id,
+    deposit.accountId,
+    deposit.amount,
+    deposit.source,
+  ])
+  return row!.credited
+}
+
+const columns = 'partition, id, name, gateway, credit, held, extended, created_at'
+
+type AccountRow = {
+  readonly partition: number
+  readonly id: string
+  readonly name: string
+  readonly gateway: bigint
+  readonly credit: bigint
+  readonly held: bigint
+  readonly extended: bigint
+  readonly created_at: Date
+}
+
+function readAccount(row: AccountRow): Account {
+  return {
+    partition: row.partition,
+    id: row.id,
+    name: row.name,
+    gateway: fromAtomic(row.gateway),
+    credit: fromAtomic(row.credit),
+    held: fromAtomic(row.held),
+    extended: fromAtomic(row.extended),
+    spendable: fromAtomic(row.gateway + row.credit - row.extended),
+    createdAt: row.created_at,
+  }
+}

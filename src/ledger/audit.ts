@@ -1,0 +1,89 @@
+import type { Database } from '../db/database.ts'
+
+/** A row of the ledger that breaks one of its invariants. */
+export type Violation = {
+  /** The invariant, by its number in ARCHITECTURE.md. */
+  readonly invariant: string
+  readonly subject: string
+  readonly detail: string
+}
+
+/**
+ * One query per invariant; each finds the rows that break it, and none when the books are right. They restate in SQL, from
+ * the rows alone, what the functions of the ledger and its constraints are meant to keep true.
+ */
+const checks: Readonly<Record<string, string>> = {
+  // I1: what was deposited is there, or was authorized for a request that was not voided.
+  I1: `
+    select a.id as subject, format('deposits %s, gateway %s, authorized %s', d.total, a.gateway, r.total) as detail
+      from accounts a
+      cross join lateral (select coalesce(sum(amount), 0) as total from deposits x
+                           where x.partition = a.partition and x.account_id = a.id) d
+      cross join lateral (select coalesce(sum(authorized), 0) as total from requests x
+                           where x.partition = a.partition and x.account_id = a.id and not x.voided) r
+     where d.total <> a.gateway + r.total`,
+  // I2: what was authorized was charged, is held, or is credit.
+  I2: `
+    select a.id as subject, format('authorized %s, charged %s, open %s, credit %s', r.authorized, r.charged, r.open, a.credit) as detail
+      from accounts a
+      cross join lateral (select coalesce(sum(x.authorized) filter (where not x.voided), 0) as authorized,
+                                 coalesce(sum(x.charged), 0) as charged,
+                                 coalesce(sum(x.quote) filter (where x.status = 'held'), 0) as open
+                            from requests x where x.partition = a.partition and x.account_id = a.id) r
+     where r.authorized <> r.charged + r.open + a.credit`,
+  // I3: what an account has in flight is the sum of its open requests.
+  I3: `
+    select a.id as subject, format('held %s, open quotes %s; extended %s, open extensions %s', a.held, r.held, a.extended, r.extended) as detail
+      from accounts a
+      cross join lateral (select coalesce(sum(quote), 0) as held, coalesce(sum(extended), 0) as extended from requests x
+                           where x.partition = a.partition and x.account_id = a.id and x.status = 'held') r
+     where a.held <> r.held or a.extended <> r.extended`,
+  // I4: no account spends what it does not have.
+  I4: `
+    select a.id as subject, format('gateway %s, credit %s, extended %s', a.gateway, a.credit, a.extended) as detail
+      from accounts a where a.gateway < 0 or a.held < 0 or a.extended < 0 or a.gateway + a.credit - a.extended < 0`,
+  // I5: what a key has spent and holds in its window is the sum of its requests in that window.
+  I5: `
+    select k.id as subject, format('spent %s, charged %s; held %s, open %s', k.spent, r.spent, k.held, r.held) as detail
+      from api_keys k
+      cross join lateral (select coalesce(sum(x.charged), 0) as spent,
+                                 coalesce(sum(x.quote + x.extended) filter (where x.status = 'held'), 0) as held
+                            from requests x where x.partition = k.partition and x.account_id = k.account_id
+                              and x.key_id = k.id and x.key_window = k.window_start and x.status <> 'refused') r
+     where k.spent <> r.spent or k.held <> r.held`,
+  // I6: a hold is whole, a charge stays within it, a void and a refusal cost nothing.
+  I6: `
+    select r.id as subject, format('quote %s, extended %s, charged %s, voided %s', r.quote, r.extended, r.charged, r.voided) as detail
+      from requests r
+     where r.quote <> r.from_credit + r.authorized or r.charged > r.quote + r.extended
+        or (r.voided and r.charged <> 0) or (r.status = 'refused' and (r.quote <> 0 or r.charged <> 0))`,
+  // I7: an authorization has one nonce, and no two of an account share one.
+  I7: `
+    select r.account_id as subject, format('nonce %s is used %s times', r.nonce, count(*)) as detail
+      from requests r where r.nonce is not null
+     group by r.partition, r.account_id, r.nonce having count(*) > 1`,
+  // I8: a charge has the usage it was computed from, at the prices it was quoted at.
+  I8: `
+    select r.id as subject, format('charged %s for usage %s at prices %s', r.charged, coalesce(r.usage_source, 'unknown'), coalesce(p.version, 'unknown')) as detail
+      from requests r left join prices p on p.version = r.price_version and p.model = r.model
+     where r.charged > 0 and (r.usage_source is null or p.version is null
+           or r.charged > (r.prompt_tokens::numeric * p.input_per_million + r.completion_tokens::numeric * p.output_per_million + 999999)
+                          / 1000000 + r.search_cost)`,
+}
+
+const rowsMax = 100
+
+/** All violations, at most a hundred per invariant, read from one snapshot. */
+export async function findViolations(database: Database): Promise<readonly Violation[]> {
+  return database.transaction(
+    async (session) => {
+      const found: Violation[] = []
+      for (const [invariant, text] of Object.entries(checks)) {
+        const rows = await session.query<{ subject: string; detail: string }>(`${text} limit ${rowsMax}`)
+        found.push(...rows.map(({ subject, detail }) => ({ invariant, subject, detail })))
+      }
+      return found
+    },
+    { isolation: 'repeatable read', readOnly: true },
+  )
+}

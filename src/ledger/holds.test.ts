@@ -1,0 +1,227 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { assertBooksBalance, assertNothingHeld } from '../../test/support/audit.ts'
+import { charge, codeOf, hold, openKey, openLedger, openPayer, place, sum, voided } from '../../test/support/ledger.ts'
+import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { revokeKey } from '../identity/api-keys.ts'
+import { parse } from '../money/usdc.ts'
+import { createAccount, creditDeposit, findAccount } from './accounts.ts'
+import type { HoldDecision } from './holds.ts'
+import { createRequestId } from './request-id.ts'
+
+let ledger: TestDatabase
+before(async () => {
+  ledger = await testDatabase()
+})
+after(async () => {
+  await assertBooksBalance(ledger.database)
+  await assertNothingHeld(ledger.database)
+  await ledger.drop()
+})
+
+const helds = (decisions: readonly HoldDecision[]) =>
+  decisions.flatMap((decision) => ('hold' in decision ? [decision.hold] : []))
+
+test('from the second request on the payer authorizes about the true cost', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 10_000n)
+  const authorized: bigint[] = []
+  for (let turn = 0; turn < 4; turn += 1) {
+    const placed = await hold(holds, payer, 1_000n)
+    authorized.push(placed.authorized)
+    await holds.end(charge(placed, 200n))
+  }
+  assert.deepEqual(authorized, [1_000n, 200n, 200n, 200n])
+  const account = await findAccount(ledger.database, payer.partition, payer.accountId)
+  assert.deepEqual([account?.gateway, account?.credit, account?.spendable], [8_400n, 800n, 9_200n])
+})
+
+// Five hundred requests race for money that covers ten. Whatever the interleaving, ten win: this is what lets us serve
+// before being paid.
+test('concurrent holds never reserve more than the balance', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 10_999n)
+  const decisions = await Promise.all(Array.from({ length: 500 }, () => place(holds, payer, 1_000n)))
+  const won = helds(decisions)
+  assert.equal(won.length, 10)
+  assert.equal(decisions.filter((decision) => codeOf(decision) === 'insufficient_balance').length, 490)
+  assert.equal((await findAccount(ledger.database, payer.partition, payer.accountId))?.gateway, 999n)
+  await Promise.all(won.map((placed) => holds.end(voided(placed))))
+})
+
+test('concurrent holds never pass a key’s limit, whatever the account could pay', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 1_000_000n, { limit: parse('0.0105') })
+  const decisions = await Promise.all(Array.from({ length: 500 }, () => place(holds, payer, 1_000n)))
+  const won = helds(decisions)
+  assert.equal(won.length, 10)
+  assert.equal(decisions.filter((decision) => codeOf(decision) === 'key_limit_exceeded').length, 490)
+  await Promise.all(won.map((placed) => holds.end(charge(placed, 1_000n))))
+  assert.equal(codeOf(await place(holds, payer, 501n)), 'key_limit_exceeded')
+})
+
+test('concurrent holds never pass what may be in flight', async () => {
+  const holds = await openLedger(ledger.database, { cap: '0.01' })
+  const payer = await openPayer(ledger.database, 1_000_000n)
+  const decisions = await Promise.all(Array.from({ length: 500 }, () => place(holds, payer, 1_000n)))
+  const won = helds(decisions)
+  assert.equal(won.length, 10)
+  assert.equal(decisions.filter((decision) => codeOf(decision) === 'in_flight_cap').length, 490)
+  assert.equal(codeOf(await place(holds, payer, 10_001n)), 'quote_exceeds_cap')
+  await Promise.all(won.map((placed) => holds.end(charge(placed, 10n))))
+  const next = await hold(holds, payer, 10_000n)
+  await holds.end(voided(next))
+})
+
+test('limits hold when several nodes decide at once', async () => {
+  const nodes = await Promise.all(Array.from({ length: 4 }, () => openLedger(ledger.database)))
+  const payer = await openPayer(ledger.database, 1_000_000n, { limit: parse('0.025') })
+  const decisions = await Promise.all(
+    Array.from({ length: 400 }, (_, index) => place(nodes[index % 4]!, payer, 1_000n)),
+  )
+  const won = helds(decisions)
+  assert.equal(won.length, 25)
+  await Promise.all(won.map((placed, index) => nodes[(index + 1) % 4]!.end(voided(placed))))
+})
+
+test('repeating a hold with the same id reserves nothing more and gives the stored decision', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 5_000n)
+  const requestId = createRequestId(payer.partition, Date.now())
+  const first = await place(holds, payer, 1_000n, requestId)
+  const second = await place(holds, payer, 1_000n, requestId)
+  assert.deepEqual(second, first)
+  assert.equal((await findAccount(ledger.database, payer.partition, payer.accountId))?.gateway, 4_000n)
+  await holds.end(voided(helds([first])[0]!))
+})
+
+test('a request ends once: the second end changes nothing and learns of the first', async () => {
+  const holds = await openLedger(ledger.database)
+  const placed = await hold(holds, await openPayer(ledger.database, 5_000n), 1_000n)
+  assert.deepEqual(await holds.end(charge(placed, 300n)), { endedNow: true, status: 'succeeded', charged: 300n })
+  assert.deepEqual(await holds.end(voided(placed)), { endedNow: false, status: 'succeeded', charged: 300n })
+})
+
+test('two ends of one request in one moment leave one end', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 5_000n)
+  const placed = await hold(holds, payer, 1_000n)
+  const ends = await Promise.all([holds.end(charge(placed, 300n)), holds.end(voided(placed))])
+  assert.deepEqual(ends.map((end) => end.endedNow).sort(), [false, true])
+})
+
+test('a void gives back exactly what the hold took, from where it took it', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 5_000n)
+  await holds.end(charge(await hold(holds, payer, 1_000n), 400n))
+  const before = await findAccount(ledger.database, payer.partition, payer.accountId)
+  const placed = await hold(holds, payer, 900n)
+  assert.deepEqual([placed.fromCredit, placed.authorized], [600n, 300n])
+  await holds.end(voided(placed))
+  assert.deepEqual(await findAccount(ledger.database, payer.partition, payer.accountId), before)
+})
+
+test('a hold that credit covers whole authorizes nothing and uses no nonce', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 5_000n)
+  await holds.end(charge(await hold(holds, payer, 1_000n), 100n))
+  const placed = await hold(holds, payer, 900n)
+  assert.deepEqual([placed.authorized, placed.nonce], [0n, undefined])
+  await holds.end(voided(placed))
+})
+
+test('a charge above its hold is refused, and its neighbours in the batch are not', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 50_000n)
+  const placed = await Promise.all(Array.from({ length: 5 }, () => hold(holds, payer, 1_000n)))
+  const ends = await Promise.allSettled(placed.map((one, index) => holds.end(charge(one, index === 2 ? 1_001n : 500n))))
+  assert.deepEqual(
+    ends.map((end) => end.status),
+    ['fulfilled', 'fulfilled', 'rejected', 'fulfilled', 'fulfilled'],
+  )
+  await holds.end(voided(placed[2]!))
+})
+
+test('an expired, a revoked and a foreign key hold nothing', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 5_000n)
+  const other = await openPayer(ledger.database, 5_000n)
+  const expired = await openKey(
+    ledger.database,
+    { partition: 0, id: payer.accountId },
+    { expiresAt: new Date(Date.now() - 1_000) },
+  )
+  const revoked = await openKey(ledger.database, { partition: 0, id: payer.accountId })
+  await revokeKey(ledger.database, revoked)
+  const codes = await Promise.all(
+    [expired, revoked, other.keyId].map(async (keyId) => codeOf(await place(holds, { ...payer, keyId }, 1_000n))),
+  )
+  assert.deepEqual(codes, ['api_key_expired', 'api_key_revoked', 'invalid_api_key'])
+})
+
+test('a limit per day counts today’s requests only, and a request of yesterday that ends today leaves it alone', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 100_000n, { limit: parse('0.001'), limitWindow: 'day' })
+  const yesterday = await hold(holds, payer, 1_000n)
+  assert.equal(codeOf(await place(holds, payer, 1n)), 'key_limit_exceeded')
+  // A day passes: the window the key and the request were in becomes yesterday's.
+  await ledger.database.query("update api_keys set window_start = window_start - interval '1 day' where id = $1", [
+    payer.keyId,
+  ])
+  await ledger.database.query("update requests set key_window = key_window - interval '1 day' where id = $1", [
+    yesterday.requestId,
+  ])
+  const today = await hold(holds, payer, 600n)
+  await holds.end(charge(yesterday, 1_000n))
+  await holds.end(charge(today, 600n))
+  assert.equal(codeOf(await place(holds, payer, 401n)), 'key_limit_exceeded')
+  const rest = await hold(holds, payer, 400n)
+  await holds.end(voided(rest))
+})
+
+test('a refused request gets its row, with the reason and without money', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 0n)
+  const requestId = createRequestId(payer.partition, Date.now())
+  holds.refuse({
+    requestId,
+    payer,
+    model: 'no "such" \\ model',
+    stream: true,
+    maxTokens: undefined,
+    errorCode: 'model_not_found',
+  })
+  await holds.drained()
+  const rows = await ledger.database.query(
+    'select status, model, stream, charged, error_code from requests where id = $1',
+    [requestId],
+  )
+  assert.deepEqual(rows, [
+    { status: 'refused', model: 'no "such" \\ model', stream: true, charged: 0n, error_code: 'model_not_found' },
+  ])
+})
+
+test('a deposit is credited once, however often it is reported', async () => {
+  const account = await createAccount(ledger.database, 'depositor', 1)
+  const deposit = { partition: 0, id: account.id, accountId: account.id, amount: parse('2.5'), source: 'test' }
+  const credited = await Promise.all(Array.from({ length: 20 }, () => creditDeposit(ledger.database, deposit)))
+  assert.equal(credited.filter(Boolean).length, 1)
+  assert.equal((await findAccount(ledger.database, 0, account.id))?.gateway, 2_500_000n)
+})
+
+test('a thousand requests on a hundred accounts, held, charged and voided at once, leave books that balance', async () => {
+  const holds = await openLedger(ledger.database)
+  const payers = await Promise.all(Array.from({ length: 100 }, () => openPayer(ledger.database, 20_000n)))
+  const charged = await Promise.all(
+    Array.from({ length: 1_000 }, async (_, index) => {
+      const placed = await hold(holds, payers[index % 100]!, BigInt(1_000 + (index % 7)))
+      const end = await holds.end(index % 5 === 0 ? voided(placed) : charge(placed, BigInt(index % 1_000)))
+      return end.charged
+    }),
+  )
+  const accounts = await Promise.all(
+    payers.map((payer) => findAccount(ledger.database, payer.partition, payer.accountId)),
+  )
+  const left = accounts.reduce((total, account) => total + account!.spendable, 0n)
+  assert.equal(left + sum(charged), 100n * 20_000n)
+})

@@ -1,0 +1,302 @@
+import { plainArray, textArray } from '../db/array-literal.ts'
+import { BatchQueue } from '../db/batch.ts'
+import { type Database, isConnectionLost } from '../db/database.ts'
+import type { ErrorCode } from '../errors.ts'
+import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
+import type { RequestId } from './request-id.ts'
+
+/** Who pays: an account, by one of its keys. */
+export type Payer = {
+  readonly partition: number
+  readonly accountId: string
+  readonly keyId: string
+}
+
+export type HoldCall = {
+  readonly requestId: RequestId
+  readonly payer: Payer
+  readonly quote: Usdc
+  readonly model: string
+  readonly stream: boolean
+  readonly maxTokens: number
+}
+
+/** Money reserved for one request. `quote = fromCredit + authorized`, to the atomic unit. */
+export type Hold = HoldCall & {
+  readonly fromCredit: Usdc
+  readonly authorized: Usdc
+  /** Sequence of the authorization in the account; none when nothing had to be authorized. */
+  readonly nonce: bigint | undefined
+  /** By the database's clock. */
+  readonly createdAt: Date
+}
+
+/** Why no money was reserved, with the numbers at the instant of the decision. */
+export type HoldRefusal = {
+  readonly code: HoldRefusalCode
+  readonly spendable: Usdc
+  readonly inFlight: Usdc
+  /** What the key may still spend in its window; undefined when it has no limit. */
+  readonly limitLeft: Usdc | undefined
+}
+
+export type HoldRefusalCode = Extract<
+  ErrorCode,
+  | 'invalid_api_key'
+  | 'api_key_revoked'
+  | 'api_key_expired'
+  | 'quote_exceeds_cap'
+  | 'key_limit_exceeded'
+  | 'insufficient_balance'
+  | 'in_flight_cap'
+>
+
+export type HoldDecision = { readonly hold: Hold } | { readonly refusal: HoldRefusal }
+
+/** How a request ended. A void gives the hold back whole, as if it had never been. */
+export type EndCall = {
+  readonly requestId: RequestId
+  readonly payer: Payer
+  readonly status: 'succeeded' | 'failed' | 'cancelled'
+  readonly voided: boolean
+  readonly charged: Usdc
+  readonly searchCost: Usdc
+  readonly searchCalls: number
+  readonly fetchCalls: number
+  readonly usage: RequestUsage | undefined
+  readonly finishReason: string | undefined
+  readonly errorCode: string | undefined
+  readonly firstTokenMs: number | undefined
+  readonly totalMs: number
+}
+
+export type RequestUsage = {
+  readonly promptTokens: number
+  readonly completionTokens: number
+  readonly reasoningTokens: number
+  readonly cachedTokens: number
+  readonly source: 'upstream' | 'counted'
+}
+
+/** The end that the ledger keeps. `endedNow` is false when another end of the same request came first. */
+export type End = {
+  readonly endedNow: boolean
+  readonly status: string
+  readonly charged: Usdc
+}
+
+export type RefusalCall = {
+  readonly requestId: RequestId
+  readonly payer: Payer
+  readonly model: string | undefined
+  readonly stream: boolean
+  readonly maxTokens: number | undefined
+  readonly errorCode: ErrorCode
+}
+
+export type HoldsOptions = {
+  readonly database: Database
+  /** The node that answers for the requests it holds. */
+  readonly node: string
+  readonly priceVersion: string
+  /** The most that one account may have in flight. */
+  readonly inFlightCap: Usdc
+  readonly onRefusalLost?: (error: unknown) => void
+}
+
+/**
+ * The only writer of holds. Calls are committed in groups, one queue per partition and kind, so that under load hundreds
+ * of requests share one durable commit. All decisions are the database's: nothing about a balance is kept here.
+ */
+export class Holds {
+  readonly #options: HoldsOptions
+  readonly #places = new Map<number, BatchQueue<HoldCall, HoldDecision>>()
+  readonly #ends = new Map<number, BatchQueue<EndCall, End>>()
+  readonly #refusals = new Map<number, BatchQueue<RefusalCall, void>>()
+
+  constructor(options: HoldsOptions) {
+    this.#options = options
+  }
+
+  /** Reserves the quote, or says why not. Repeating a call with the same id cannot reserve twice. */
+  place(call: HoldCall): Promise<HoldDecision> {
+    return this.#queue(this.#places, call.payer.partition, (calls) => this.#place(call.payer.partition, calls)).add(
+      call,
+    )
+  }
+
+  /** Charges or voids. A request ends once; whoever comes second is told how it ended. */
+  end(call: EndCall): Promise<End> {
+    return this.#queue(this.#ends, call.payer.partition, (calls) => this.#end(call.payer.partition, calls)).add(call)
+  }
+
+  /** Writes a refused request into the log, in the background: no customer waits for it and no money depends on it. */
+  refuse(call: RefusalCall): void {
+    const queue = this.#queue(this.#refusals, call.payer.partition, (calls) =>
+      this.#refuse(call.payer.partition, calls),
+    )
+    queue.add(call).catch((error: unknown) => this.#options.onRefusalLost?.(error))
+  }
+
+  /** Resolves when every call so far is in the database. */
+  async drained(): Promise<void> {
+    const queues = [...this.#places.values(), ...this.#ends.values(), ...this.#refusals.values()]
+    await Promise.all(queues.map((queue) => queue.drained()))
+  }
+
+  #queue<Call, Result>(
+    queues: Map<number, BatchQueue<Call, Result>>,
+    partition: number,
+    run: (calls: readonly Call[]) => Promise<readonly Result[]>,
+  ): BatchQueue<Call, Result> {
+    let queue = queues.get(partition)
+    if (queue === undefined) {
+      queue = new BatchQueue({ run, isOutcomeUnknown: isConnectionLost })
+      queues.set(partition, queue)
+    }
+    return queue
+  }
+
+  async #place(partition: number, calls: readonly HoldCall[]): Promise<readonly HoldDecision[]> {
+    const accounts = new Positions()
+    const keys = new Positions()
+    const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
+    const keyOf = calls.map((call) => keys.of(call.payer.keyId))
+    const { database, node, priceVersion, inFlightCap } = this.#options
+    const rows = await database.queryPrepared<PlacedRow>('place_holds', placeHolds, [
+      partition,
+      node,
+      priceVersion,
+      inFlightCap,
+      plainArray(accounts.values),
+      plainArray(keys.values),
+      plainArray(calls.map((call) => call.requestId)),
+      plainArray(accountOf),
+      plainArray(keyOf),
+      plainArray(calls.map((call) => call.quote)),
+      textArray(calls.map((call) => call.model)),
+      plainArray(calls.map((call) => call.stream)),
+      plainArray(calls.map((call) => call.maxTokens)),
+    ])
+    const decisions: HoldDecision[] = []
+    for (const row of rows) decisions[row.row_number - 1] = readDecision(calls[row.row_number - 1]!, row)
+    return decisions
+  }
+
+  async #end(partition: number, calls: readonly EndCall[]): Promise<readonly End[]> {
+    const rows = await this.#options.database.queryPrepared<EndedRow>('end_requests', endRequests, [
+      partition,
+      plainArray([...new Set(calls.map((call) => call.payer.accountId))]),
+      plainArray(calls.map((call) => call.requestId)),
+      plainArray(calls.map((call) => call.status)),
+      plainArray(calls.map((call) => call.voided)),
+      plainArray(calls.map((call) => call.charged)),
+      plainArray(calls.map((call) => call.searchCost)),
+      plainArray(calls.map((call) => call.searchCalls)),
+      plainArray(calls.map((call) => call.fetchCalls)),
+      plainArray(calls.map((call) => call.usage?.promptTokens ?? null)),
+      plainArray(calls.map((call) => call.usage?.completionTokens ?? null)),
+      plainArray(calls.map((call) => call.usage?.reasoningTokens ?? null)),
+      plainArray(calls.map((call) => call.usage?.cachedTokens ?? null)),
+      plainArray(calls.map((call) => call.usage?.source ?? null)),
+      textArray(calls.map((call) => call.finishReason ?? null)),
+      textArray(calls.map((call) => call.errorCode ?? null)),
+      plainArray(calls.map((call) => call.firstTokenMs ?? null)),
+      plainArray(calls.map((call) => call.totalMs)),
+    ])
+    const byId = new Map(rows.map((row) => [row.id, row]))
+    return calls.map((call) => {
+      const row = byId.get(call.requestId)
+      if (row === undefined) throw new RequestNotHeldError(call.requestId)
+      return { endedNow: row.ended_now, status: row.status, charged: fromAtomic(row.charged) }
+    })
+  }
+
+  async #refuse(partition: number, calls: readonly RefusalCall[]): Promise<readonly undefined[]> {
+    await this.#options.database.queryPrepared('record_refusals', recordRefusals, [
+      partition,
+      this.#options.node,
+      plainArray(calls.map((call) => call.requestId)),
+      plainArray(calls.map((call) => call.payer.accountId)),
+      plainArray(calls.map((call) => call.payer.keyId)),
+      textArray(calls.map((call) => call.model ?? null)),
+      plainArray(calls.map((call) => call.stream)),
+      plainArray(calls.map((call) => call.maxTokens ?? null)),
+      plainArray(calls.map((call) => call.errorCode)),
+    ])
+    return calls.map(() => undefined)
+  }
+}
+
+const placeHolds = `
+  select row_number, decision, authorized, from_credit, nonce, created_at, spendable, in_flight, limit_left
+    from place_holds($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
+
+const endRequests = `
+  select id, ended_now, status, charged
+    from end_requests($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`
+
+const recordRefusals = 'select record_refusals($1, $2, $3, $4, $5, $6, $7, $8, $9)'
+
+type PlacedRow = {
+  readonly row_number: number
+  readonly decision: string
+  readonly authorized: bigint
+  readonly from_credit: bigint
+  readonly nonce: bigint | null
+  readonly created_at: Date
+  readonly spendable: bigint | null
+  readonly in_flight: bigint | null
+  readonly limit_left: bigint | null
+}
+
+type EndedRow = {
+  readonly id: string
+  readonly ended_now: boolean
+  readonly status: string
+  readonly charged: bigint
+}
+
+function readDecision(call: HoldCall, row: PlacedRow): HoldDecision {
+  if (row.decision === 'held') {
+    return {
+      hold: {
+        ...call,
+        fromCredit: fromAtomic(row.from_credit),
+        authorized: fromAtomic(row.authorized),
+        nonce: row.nonce ?? undefined,
+        createdAt: row.created_at,
+      },
+    }
+  }
+  return {
+    refusal: {
+      code: row.decision as HoldRefusalCode,
+      spendable: row.spendable === null ? zero : fromAtomic(row.spendable),
+      inFlight: row.in_flight === null ? zero : fromAtomic(row.in_flight),
+      limitLeft: row.limit_left === null ? undefined : fromAtomic(row.limit_left),
+    },
+  }
+}
+
+/** Distinct values and, for each use, its position among them (from 1, as PostgreSQL counts). */
+class Positions {
+  readonly values: string[] = []
+  readonly #positions = new Map<string, number>()
+
+  of(value: string): number {
+    const known = this.#positions.get(value)
+    if (known !== undefined) return known
+    const position = this.values.push(value)
+    this.#positions.set(value, position)
+    return position
+  }
+}
+
+/** A programming error: only requests that were held can end. */
+class RequestNotHeldError extends Error {
+  constructor(requestId: string) {
+    super(`request ${requestId} was never held`)
+    this.name = 'RequestNotHeldError'
+  }
+}

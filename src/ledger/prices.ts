@@ -1,0 +1,30 @@
+import { plainArray, textArray } from '../db/array-literal.ts'
+import type { Database } from '../db/database.ts'
+
+export type PricedModel = {
+  readonly id: string
+  readonly inputPerMillion: bigint
+  readonly outputPerMillion: bigint
+}
+
+/** Writes down what a version of the price list says. A version never changes, so writing it again does nothing. */
+export async function recordPrices(
+  database: Database,
+  version: string,
+  models: readonly PricedModel[],
+  searchPerCall: bigint,
+): Promise<void> {
+  await database.query(
+    `insert into prices (version, model, input_per_million, output_per_million, search_per_call)
+     select $1, u.model, u.input, u.output, $5
+       from unnest($2::text[], $3::bigint[], $4::bigint[]) as u (model, input, output)
+     on conflict do nothing`,
+    [
+      version,
+      textArray(models.map((model) => model.id)),
+      plainArray(models.map((model) => model.inputPerMillion)),
+      plainArray(models.map((model) => model.outputPerMillion)),
+      searchPerCall,
+    ],
+  )
+}

@@ -1,0 +1,72 @@
+import { ServiceError } from '../errors.ts'
+import { format, max, type Usdc, zero } from '../money/usdc.ts'
+
+/** What a 402 or 429 tells a program beside the words. */
+export type RefusalAdvice = {
+  readonly quote: Usdc
+  readonly spendable: Usdc
+  readonly inFlight: Usdc
+  /** The largest `max_tokens` that the same request could ask for now. */
+  readonly affordableMaxTokens: number
+  readonly depositAddress: string | null
+}
+
+export class InsufficientBalanceError extends ServiceError {
+  readonly code = 'insufficient_balance'
+  constructor(advice: RefusalAdvice) {
+    super(
+      `This request may cost up to ${format(advice.quote)} USDC; ${format(advice.spendable)} USDC is available. ` +
+        adviseTokens(advice, 'Deposit USDC'),
+      { extra: adviceFields(advice, advice.spendable) },
+    )
+  }
+}
+
+export class KeyLimitExceededError extends ServiceError {
+  readonly code = 'key_limit_exceeded'
+  constructor(advice: RefusalAdvice, limitLeft: Usdc) {
+    super(
+      `This request may cost up to ${format(advice.quote)} USDC; this key may spend ${format(max(zero, limitLeft))} USDC more. ` +
+        adviseTokens(advice, "Raise the key's limit"),
+      { extra: adviceFields(advice, max(zero, limitLeft)) },
+    )
+  }
+}
+
+export class InFlightCapError extends ServiceError {
+  readonly code = 'in_flight_cap'
+  constructor(advice: RefusalAdvice, cap: Usdc) {
+    super(
+      `${format(advice.inFlight)} USDC of this account is held by requests still running, and this one may cost up to ` +
+        `${format(advice.quote)} USDC: together more than the ${format(cap)} USDC that may be in flight. ` +
+        'It clears as they end; retry shortly, or ask for fewer max_tokens.',
+      { extra: adviceFields(advice, advice.spendable), retryAfterMs: 1000 },
+    )
+  }
+}
+
+export class QuoteExceedsCapError extends ServiceError {
+  readonly code = 'quote_exceeds_cap'
+  constructor(advice: RefusalAdvice, cap: Usdc) {
+    super(
+      `This request may cost up to ${format(advice.quote)} USDC; at most ${format(cap)} USDC may be in flight at once, ` +
+        `so waiting cannot help. ${adviseTokens(advice, 'Shorten the input')}`,
+      { extra: adviceFields(advice, cap) },
+    )
+  }
+}
+
+function adviseTokens(advice: RefusalAdvice, otherwise: string): string {
+  if (advice.affordableMaxTokens < 1) return `${otherwise} and try again.`
+  return `${otherwise}, or ask for at most ${advice.affordableMaxTokens} max_tokens.`
+}
+
+function adviceFields(advice: RefusalAdvice, available: Usdc): Record<string, string | number | null> {
+  return {
+    required_atomic: advice.quote.toString(),
+    available_atomic: available.toString(),
+    held_atomic: advice.inFlight.toString(),
+    affordable_max_tokens: advice.affordableMaxTokens,
+    deposit_address: advice.depositAddress,
+  }
+}

@@ -1,0 +1,46 @@
+import { randomFillSync } from 'node:crypto'
+
+/** The ledger row's id, as a UUID in its usual text form. */
+export type RequestId = string & { readonly __brand: 'RequestId' }
+
+const partitionMax = 0xfff
+
+/**
+ * A UUIDv7 whose twelve free bits after the version name the ledger's partition, so that a request can be found by its
+ * id alone when the ledger is spread over several. The other 62 bits are random.
+ */
+export function createRequestId(partition: number, nowMs: number): RequestId {
+  if (partition < 0 || partition > partitionMax) throw new RangeError(`partition ${partition} is out of range`)
+  const bytes = randomBytes16()
+  bytes.writeUIntBE(nowMs, 0, 6)
+  bytes.writeUInt16BE(0x7000 | partition, 6)
+  bytes[8] = (bytes[8]! & 0x3f) | 0x80
+  return toUuid(bytes.toString('hex'))
+}
+
+export function partitionOf(id: RequestId): number {
+  return Number.parseInt(id.slice(15, 18), 16)
+}
+
+/** `req_` and 32 hex digits: what customers see. */
+export function formatRequestId(id: RequestId): string {
+  return `req_${digits(id)}`
+}
+
+/** Undefined when the text is not a request id of ours, whatever else it is. */
+export function parseRequestId(text: string): RequestId | undefined {
+  return /^req_[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$/.test(text) ? toUuid(text.slice(4)) : undefined
+}
+
+/** The 32 hex digits, shared by the request id and the completion's id. */
+export function digits(id: RequestId): string {
+  return id.replaceAll('-', '')
+}
+
+function toUuid(hex: string): RequestId {
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}` as RequestId
+}
+
+function randomBytes16(): Buffer {
+  return randomFillSync(Buffer.allocUnsafe(16))
+}

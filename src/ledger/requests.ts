@@ -1,0 +1,144 @@
+import type { Database } from '../db/database.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { RequestUsage } from './holds.ts'
+import type { RequestId } from './request-id.ts'
+
+/** The ledger row of one request, with the key that paid and the prices it was quoted at. */
+export type RequestRow = {
+  readonly id: RequestId
+  readonly status: 'held' | 'succeeded' | 'failed' | 'cancelled' | 'refused'
+  readonly createdAt: Date
+  readonly endedAt: Date | undefined
+  readonly model: string | undefined
+  readonly stream: boolean
+  readonly maxTokens: number | undefined
+  readonly key: { readonly id: string; readonly name: string; readonly hint: string }
+  readonly quote: Usdc
+  readonly extended: Usdc
+  readonly fromCredit: Usdc
+  readonly authorized: Usdc
+  readonly nonce: bigint | undefined
+  readonly voided: boolean
+  readonly charged: Usdc
+  readonly searchCost: Usdc
+  readonly searchCalls: number
+  readonly fetchCalls: number
+  readonly usage: RequestUsage | undefined
+  readonly price: RequestPrice | undefined
+  readonly finishReason: string | undefined
+  readonly errorCode: string | undefined
+  readonly firstTokenMs: number | undefined
+  readonly totalMs: number | undefined
+}
+
+export type RequestPrice = {
+  readonly version: string
+  readonly inputPerMillion: bigint
+  readonly outputPerMillion: bigint
+  readonly searchPerCall: bigint
+}
+
+/** The account's own request; another account's is as absent as one that never was. */
+export async function findRequest(
+  database: Database,
+  partition: number,
+  accountId: string,
+  id: RequestId,
+): Promise<RequestRow | undefined> {
+  const [row] = await database.queryPrepared<StoredRow>(
+    'find_request',
+    `select r.*, k.name as key_name, k.hint as key_hint, p.input_per_million, p.output_per_million, p.search_per_call
+       from requests r
+       join api_keys k on k.partition = r.partition and k.id = r.key_id
+       left join prices p on p.version = r.price_version and p.model = r.model
+      where r.partition = $1 and r.id = $2 and r.account_id = $3`,
+    [partition, id, accountId],
+  )
+  return row === undefined ? undefined : readRequest(row)
+}
+
+type StoredRow = {
+  readonly id: RequestId
+  readonly status: RequestRow['status']
+  readonly created_at: Date
+  readonly ended_at: Date | null
+  readonly model: string | null
+  readonly stream: boolean
+  readonly max_tokens: number | null
+  readonly key_id: string
+  readonly key_name: string
+  readonly key_hint: string
+  readonly quote: bigint
+  readonly extended: bigint
+  readonly from_credit: bigint
+  readonly authorized: bigint
+  readonly nonce: bigint | null
+  readonly voided: boolean
+  readonly charged: bigint
+  readonly search_cost: bigint
+  readonly search_calls: number
+  readonly fetch_calls: number
+  readonly prompt_tokens: number | null
+  readonly completion_tokens: number | null
+  readonly reasoning_tokens: number | null
+  readonly cached_tokens: number | null
+  readonly usage_source: 'upstream' | 'counted' | null
+  readonly price_version: string | null
+  readonly input_per_million: bigint | null
+  readonly output_per_million: bigint | null
+  readonly search_per_call: bigint | null
+  readonly finish_reason: string | null
+  readonly error_code: string | null
+  readonly first_token_ms: number | null
+  readonly total_ms: number | null
+}
+
+function readRequest(row: StoredRow): RequestRow {
+  return {
+    id: row.id,
+    status: row.status,
+    createdAt: row.created_at,
+    endedAt: row.ended_at ?? undefined,
+    model: row.model ?? undefined,
+    stream: row.stream,
+    maxTokens: row.max_tokens ?? undefined,
+    key: { id: row.key_id, name: row.key_name, hint: row.key_hint },
+    quote: fromAtomic(row.quote),
+    extended: fromAtomic(row.extended),
+    fromCredit: fromAtomic(row.from_credit),
+    authorized: fromAtomic(row.authorized),
+    nonce: row.nonce ?? undefined,
+    voided: row.voided,
+    charged: fromAtomic(row.charged),
+    searchCost: fromAtomic(row.search_cost),
+    searchCalls: row.search_calls,
+    fetchCalls: row.fetch_calls,
+    usage: readUsage(row),
+    price: readPrice(row),
+    finishReason: row.finish_reason ?? undefined,
+    errorCode: row.error_code ?? undefined,
+    firstTokenMs: row.first_token_ms ?? undefined,
+    totalMs: row.total_ms ?? undefined,
+  }
+}
+
+function readUsage(row: StoredRow): RequestUsage | undefined {
+  if (row.usage_source === null) return undefined
+  return {
+    promptTokens: row.prompt_tokens ?? 0,
+    completionTokens: row.completion_tokens ?? 0,
+    reasoningTokens: row.reasoning_tokens ?? 0,
+    cachedTokens: row.cached_tokens ?? 0,
+    source: row.usage_source,
+  }
+}
+
+function readPrice(row: StoredRow): RequestPrice | undefined {
+  if (row.price_version === null || row.input_per_million === null) return undefined
+  return {
+    version: row.price_version,
+    inputPerMillion: row.input_per_million,
+    outputPerMillion: row.output_per_million!,
+    searchPerCall: row.search_per_call!,
+  }
+}

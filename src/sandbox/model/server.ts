@@ -1,0 +1,181 @@
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { compose, type Ending } from './compose.ts'
+import { type Delivery, deliver, type Pace } from './delivery.ts'
+import { responseSteps } from './events.ts'
+import { PromptCache, promptTokens } from './prompt.ts'
+import { parseCountRequest, parseCreateRequest, RequestError } from './request.ts'
+
+export type ModelServerOptions = {
+  host: string
+  /** 0 for any free port. */
+  port: number
+  /** 0 for as fast as the client reads. */
+  tokensPerSecond: number
+  /** 150 ms at a pace, none without one. */
+  timeToFirstTokenMs?: number
+  /** Refuse requests without this key; any key, or none, is accepted otherwise. */
+  apiKey?: string
+  /** Told about every answer once nothing more of it will be produced. */
+  onAnswered?: (answered: Answered) => void
+}
+
+/** `aborted` when the client went away first; the tokens are those produced, sent or not. */
+export type Answered = { model: string; outputTokens: number; ending: Ending | 'aborted' }
+
+export type ModelServer = {
+  /** The base address, ending in `/v1`. */
+  url: string
+  port: number
+  /** Ends all connections, streams in the middle too. */
+  close: () => Promise<void>
+}
+
+const bodyBytesMax = 32 * 1024 * 1024
+const defaultFirstTokenMs = 150
+const keepAliveMs = 60_000
+
+const modelIds = ['gpt-6-astra', 'gpt-5.6-terra', 'gpt-5.6-luna', 'gpt-5.6-sol', 'gpt-5.3-codex-spark']
+
+/** What the handlers share. */
+type Model = { readonly options: ModelServerOptions; readonly pace: Pace; readonly promptCache: PromptCache }
+
+/** One request, its answer, and a signal that the client is gone. */
+type Exchange = { readonly request: IncomingMessage; readonly response: ServerResponse; readonly signal: AbortSignal }
+
+/** Starts the sandbox model: a stand-in for the upstream that speaks the Responses API and thinks nothing. */
+export async function startModelServer(options: ModelServerOptions): Promise<ModelServer> {
+  const { tokensPerSecond } = options
+  const firstTokenMs = options.timeToFirstTokenMs ?? (tokensPerSecond > 0 ? defaultFirstTokenMs : 0)
+  const model: Model = { options, pace: { tokensPerSecond, firstTokenMs }, promptCache: new PromptCache() }
+  const server = createServer((request, response) => void handle(request, response, model))
+  server.keepAliveTimeout = keepAliveMs
+  server.listen(options.port, options.host)
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const host = options.host.includes(':') ? `[${options.host}]` : options.host
+  return {
+    url: `http://${host}:${port}/v1`,
+    port,
+    close: async () => {
+      const closed = once(server, 'close')
+      server.close()
+      server.closeAllConnections()
+      await closed
+    },
+  }
+}
+
+async function handle(request: IncomingMessage, response: ServerResponse, model: Model): Promise<void> {
+  const gone = new AbortController()
+  response.on('close', () => gone.abort())
+  response.setHeader('x-request-id', `req_${randomUUID().replaceAll('-', '')}`)
+  try {
+    authenticate(request, model.options.apiKey)
+    await route({ request, response, signal: gone.signal }, model)
+  } catch (error) {
+    if (gone.signal.aborted) return
+    if (response.headersSent) response.destroy()
+    else sendError(response, error instanceof RequestError ? error : new BrokenModelError(error))
+  }
+}
+
+async function route(exchange: Exchange, model: Model): Promise<void> {
+  const { request, response } = exchange
+  const path = request.url?.split('?')[0]
+  switch (`${request.method} ${path}`) {
+    case 'POST /v1/responses':
+      return createResponse(await readBody(request), exchange, model)
+    case 'POST /v1/responses/input_tokens': {
+      const input_tokens = promptTokens(parseCountRequest(await readBody(request)))
+      return sendJson(response, 200, { object: 'response.input_tokens', input_tokens })
+    }
+    case 'GET /v1/models': {
+      const data = modelIds.map((id) => ({ id, object: 'model', created: 0, owned_by: 'penny-router-sandbox' }))
+      return sendJson(response, 200, { object: 'list', data })
+    }
+    default:
+      throw new RequestError(`Invalid URL (${request.method} ${path})`, { status: 404, code: 'unknown_url' })
+  }
+}
+
+async function createResponse(body: unknown, { response, signal }: Exchange, model: Model): Promise<void> {
+  const request = parseCreateRequest(body)
+  const answer = compose(request)
+  const tokens = promptTokens(request)
+  const cachedTokens = model.promptCache.cachedTokens(request, tokens)
+  const { delayMs, errorStatus } = answer.script
+  if (delayMs > 0) await sleep(delayMs, undefined, { signal })
+  if (errorStatus !== undefined) throw scriptedError(errorStatus)
+  const steps = responseSteps(request, answer, { tokens, cachedTokens })
+  const ending = answer.stop.how
+  const delivery: Delivery = { steps, isStream: request.stream, pace: model.pace, ending, outputTokens: 0 }
+  const report = (how: Answered['ending']) =>
+    model.options.onAnswered?.({ model: request.model, outputTokens: delivery.outputTokens, ending: how })
+  try {
+    await deliver(delivery, response, signal)
+    report(ending)
+  } catch (error) {
+    report('aborted')
+    throw error
+  }
+}
+
+function authenticate(request: IncomingMessage, apiKey: string | undefined): void {
+  const { authorization } = request.headers
+  if (apiKey === undefined || authorization === `Bearer ${apiKey}`) return
+  if (authorization === undefined) throw new RequestError("You didn't provide an API key.", { status: 401 })
+  throw new RequestError('Incorrect API key provided.', { status: 401, code: 'invalid_api_key' })
+}
+
+async function readBody(request: IncomingMessage): Promise<unknown> {
+  const chunks: Buffer[] = []
+  let length = 0
+  for await (const chunk of request) {
+    length += chunk.length
+    // What is too much is read and dropped: to stop reading would take the connection, and the answer with it.
+    if (length <= bodyBytesMax) chunks.push(chunk)
+  }
+  if (length > bodyBytesMax) {
+    throw new RequestError(`The request body may have ${bodyBytesMax} bytes; it has ${length}.`, { status: 413 })
+  }
+  try {
+    return JSON.parse(Buffer.concat(chunks).toString())
+  } catch {
+    throw new RequestError('We could not parse the JSON body of your request.')
+  }
+}
+
+function scriptedError(status: number): RequestError {
+  const kinds: Readonly<Record<number, { type: string; code: string }>> = {
+    400: { type: 'invalid_request_error', code: 'invalid_value' },
+    401: { type: 'invalid_request_error', code: 'invalid_api_key' },
+    403: { type: 'request_forbidden', code: 'unsupported_country_region_territory' },
+    404: { type: 'invalid_request_error', code: 'model_not_found' },
+    429: { type: 'requests', code: 'rate_limit_exceeded' },
+  }
+  const kind = kinds[status] ?? { type: 'server_error', code: 'server_error' }
+  return new RequestError(`The sandbox model was told to answer ${status}.`, { status, ...kind })
+}
+
+function sendError(response: ServerResponse, error: RequestError): void {
+  const { status, message, type, param, code } = error
+  if (status === 429) response.setHeader('retry-after', '1')
+  sendJson(response, status, { error: { message, type, param, code } })
+}
+
+function sendJson(response: ServerResponse, status: number, body: unknown): void {
+  response.writeHead(status, { 'content-type': 'application/json' })
+  response.end(JSON.stringify(body))
+}
+
+/** A bug of the sandbox itself. */
+class BrokenModelError extends RequestError {
+  constructor(cause: unknown) {
+    super(`The sandbox model is broken: ${cause}`, { status: 500, type: 'server_error', code: 'server_error' })
+    this.name = 'BrokenModelError'
+  }
+}

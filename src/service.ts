@@ -1,0 +1,236 @@
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { loadPriceList, type PriceList } from './billing/price-list.ts'
+import type { Config } from './config.ts'
+import { type Database, openDatabase } from './db/database.ts'
+import { startEmbeddedPostgres } from './db/embedded-postgres.ts'
+import { migrate, pendingMigrations } from './db/migrate.ts'
+import { createApp } from './http/app.ts'
+import { Load } from './http/load.ts'
+import { KeyFinder } from './identity/api-keys.ts'
+import { createTokenCounter } from './inference/tokens.ts'
+import { createUpstream, type Upstream } from './inference/upstream.ts'
+import { Holds } from './ledger/holds.ts'
+import { recordPrices } from './ledger/prices.ts'
+import { createLog, type Log } from './log.ts'
+import type { SandboxReady, SandboxSettings } from './sandbox/start.ts'
+import { supervise } from './supervisor.ts'
+
+export type Service = {
+  readonly publicUrl: string
+  readonly database: Database
+  /** Resolves with the reason when the service can no longer run. */
+  readonly failed: Promise<Error>
+  /** Finishes what is under way, ends the rest by the cancel rule, and stops everything that was started. */
+  stop(): Promise<void>
+}
+
+const migrationsFolder = fileURLToPath(new URL('../migrations/', import.meta.url))
+const bodyReadMsMax = 30_000
+const blockedMsMax = 30_000
+const connectionsMax = 16
+
+/** Builds the service from its configuration. Everything is stopped in the opposite order of its start. */
+export async function startService(config: Config, onProgress: (line: string) => void): Promise<Service> {
+  const stack = new AsyncDisposableStack()
+  const failure = Promise.withResolvers<Error>()
+  try {
+    const prices = loadPriceList(config.modelsFile)
+    const log = createLog(config.logLevel, config.dataDir)
+    stack.defer(() => log.flush())
+    const [database, upstream] = await Promise.all([
+      openLedger(config, prices, stack, failure.resolve, onProgress),
+      openUpstream(config, stack, log, onProgress),
+    ])
+    const server = createServer(serverOptions)
+    const publicUrl = await listen(server, config)
+    const load = serve(server, { config, prices, log, database, upstream, publicUrl }, stack)
+    stack.defer(() => drain(server, load, config.drainMs))
+    return { publicUrl, database, failed: failure.promise, stop: () => stack.disposeAsync() }
+  } catch (error) {
+    await stack.disposeAsync()
+    throw error
+  }
+}
+
+type Parts = {
+  readonly config: Config
+  readonly prices: PriceList
+  readonly log: Log
+  readonly database: Database
+  readonly upstream: Upstream
+  readonly publicUrl: string
+}
+
+async function openLedger(
+  config: Config,
+  prices: PriceList,
+  stack: AsyncDisposableStack,
+  onLost: (error: Error) => void,
+  onProgress: (line: string) => void,
+): Promise<Database> {
+  let url = config.databaseUrl
+  if (url === undefined) {
+    const postgres = await startEmbeddedPostgres({
+      dataDir: config.dataDir,
+      onProgress,
+      onLost: (error) => onLost(new Error(`PostgreSQL is lost: ${String(error)}`)),
+    })
+    stack.defer(() => postgres.stop())
+    url = postgres.url
+  }
+  const database = openDatabase({ url, poolMax: connectionsMax, applicationName: 'penny' })
+  stack.defer(() => database.close())
+  await migrate(database, migrationsFolder, onProgress)
+  await recordPrices(database, prices.version, [...prices.models.values()], prices.searchPerCall)
+  return database
+}
+
+async function openUpstream(
+  config: Config,
+  stack: AsyncDisposableStack,
+  log: Log,
+  onProgress: (line: string) => void,
+): Promise<Upstream> {
+  const { baseUrl, apiKey } = config.upstream ?? {
+    baseUrl: await startSandbox(config, stack, log, onProgress),
+    apiKey: undefined,
+  }
+  const upstream = createUpstream({
+    baseUrl,
+    apiKey,
+    timeouts: config.upstreamTimeouts,
+    connectionsMax: config.requestsMax,
+  })
+  stack.defer(() => upstream.close())
+  return upstream
+}
+
+/** The model's stand-in, in a process of its own, as a real upstream would be. Returns its address. */
+async function startSandbox(
+  config: Config,
+  stack: AsyncDisposableStack,
+  log: Log,
+  onProgress: (line: string) => void,
+): Promise<string> {
+  onProgress('Starting the sandbox model.')
+  const sandbox = await supervise<SandboxSettings, SandboxReady>({
+    module: new URL('./sandbox/start.ts', import.meta.url),
+    settings: (previous) => ({
+      host: '127.0.0.1',
+      modelPort: previous?.modelPort ?? 0,
+      tokensPerSecond: config.sandboxTokensPerSecond,
+    }),
+    onRestart: (exit) => log.warn({ exit }, 'the sandbox process ended and is started again'),
+  })
+  stack.defer(() => sandbox.stop())
+  return sandbox.ready.modelUrl
+}
+
+/** Wires the parts together behind the server. */
+function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load {
+  const { config, prices, log, database, upstream, publicUrl } = parts
+  const now = () => performance.now()
+  const counter = createTokenCounter()
+  stack.defer(() => counter.close())
+  const holds = new Holds({
+    database,
+    node: randomUUID(),
+    priceVersion: prices.version,
+    inFlightCap: config.inFlightCap,
+    onRefusalLost: (error) => log.warn({ err: error }, 'a refused request could not be written into the log'),
+  })
+  stack.defer(() => holds.drained())
+  const load = new Load(config.requestsMax)
+  const countTokens = (texts: readonly string[]) => counter.count(texts)
+  counter.warm()
+  server.on(
+    'request',
+    createApp({
+      database,
+      prices,
+      publicUrl,
+      inFlightCap: config.inFlightCap,
+      keys: new KeyFinder({ database, now }),
+      holds,
+      load,
+      models: {
+        defaultModel: prices.defaultModel,
+        ids: [...prices.models.keys()],
+        maxOutputTokens: (id) => prices.models.get(id)?.maxOutputTokens,
+      },
+      admission: { holds, prices, inFlightCap: config.inFlightCap, countTokens },
+      serving: {
+        upstream,
+        holds,
+        now,
+        charging: {
+          countTokens,
+          onUncounted: (error, hold) =>
+            log.error({ err: error, request_id: hold.requestId }, 'an answer could not be counted and was not charged'),
+          onRefusedUsage: (usage, hold) =>
+            log.error({ usage, request_id: hold.requestId }, 'the upstream reported usage that cannot be true'),
+        },
+      },
+      bodyLimits: { bytesMax: config.bodyBytesMax, readMsMax: bodyReadMsMax },
+      answering: {
+        streamKeepaliveMs: config.streamKeepaliveMs,
+        keepaliveAfterMs: config.keepaliveAfterMs,
+        blockedMsMax,
+      },
+      onError: (error, requestId) => log.error({ err: error, request_id: requestId }, 'a request failed'),
+      notReady: () => findProblems(database),
+    }),
+  )
+  return load
+}
+
+async function findProblems(database: Database): Promise<Record<string, string>> {
+  try {
+    const pending = await pendingMigrations(database, migrationsFolder)
+    return pending.length === 0 ? {} : { migrations: `not applied: ${pending.join(', ')}` }
+  } catch (error) {
+    return { database: error instanceof Error ? error.message : String(error) }
+  }
+}
+
+const serverOptions = {
+  noDelay: true,
+  keepAlive: true,
+  headersTimeout: 10_000,
+  requestTimeout: 60_000,
+  // Longer than the idle time of common load balancers: the side that closes first must be theirs.
+  keepAliveTimeout: 75_000,
+  maxHeaderSize: 16_384,
+}
+
+async function listen(server: Server, config: Config): Promise<string> {
+  server.listen(config.port, config.host)
+  try {
+    await once(server, 'listening')
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EADDRINUSE') throw new PortInUseError(config.host, config.port)
+    throw error
+  }
+  return config.publicUrl ?? `http://localhost:${(server.address() as AddressInfo).port}`
+}
+
+/** Stops accepting, lets requests finish for a while, then cuts the rest: the cancel rule charges what they generated. */
+async function drain(server: Server, load: Load, drainMs: number): Promise<void> {
+  server.close()
+  server.closeIdleConnections()
+  await Promise.race([load.idle(), sleep(drainMs, undefined, { ref: false })])
+  server.closeAllConnections()
+  await load.idle()
+}
+
+export class PortInUseError extends Error {
+  constructor(host: string, port: number) {
+    super(`Port ${port} of ${host} is in use. Stop what uses it, or choose another with PORT.`)
+    this.name = 'PortInUseError'
+  }
+}

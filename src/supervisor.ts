@@ -1,0 +1,80 @@
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+export type ChildOptions<Settings, Ready> = {
+  /** The module that runs in the child; it is sent the settings and answers with one message once it is ready. */
+  readonly module: URL
+  /** Settings for this start. `previous` is what the child said when it was last ready, so that it can be started alike. */
+  readonly settings: (previous: Ready | undefined) => Settings
+  readonly onRestart?: (exit: string) => void
+}
+
+export type SupervisedChild<Ready> = {
+  readonly ready: Ready
+  stop(): Promise<void>
+}
+
+const readyMsMax = 30_000
+const stopMsMax = 5_000
+const restartPauseMs = 200
+
+/**
+ * Starts a child process and starts it again whenever it dies. It hears of the end over its channel: a Ctrl-C in the
+ * terminal goes to this process alone (the child ignores it), so that requests under way are finished before their
+ * helpers go; and when this process is killed outright the channel closes, which ends the child too.
+ */
+export async function supervise<Settings extends object, Ready>(
+  options: ChildOptions<Settings, Ready>,
+): Promise<SupervisedChild<Ready>> {
+  let stopping = false
+  let { child, ready } = await start(options, undefined)
+  const watch = (watched: ChildProcess) => {
+    watched.once('exit', async (code, signal) => {
+      if (stopping) return
+      options.onRestart?.(signal ?? `code ${code}`)
+      await sleep(restartPauseMs)
+      if (stopping) return
+      const next = await start(options, ready).catch(() => undefined)
+      if (next === undefined) watched.emit('exit', null, null)
+      else {
+        ;({ child, ready } = next)
+        watch(child)
+      }
+    })
+  }
+  watch(child)
+  return {
+    ready,
+    async stop() {
+      stopping = true
+      if (child.exitCode !== null || child.signalCode !== null) return
+      const exited = once(child, 'exit')
+      if (child.connected) child.disconnect()
+      const killer = setTimeout(() => child.kill('SIGKILL'), stopMsMax)
+      await exited
+      clearTimeout(killer)
+    },
+  }
+}
+
+async function start<Settings extends object, Ready>(
+  { module, settings }: ChildOptions<Settings, Ready>,
+  previous: Ready | undefined,
+): Promise<{ readonly child: ChildProcess; readonly ready: Ready }> {
+  const child = fork(module, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
+  child.send(settings(previous))
+  const signal = AbortSignal.timeout(readyMsMax)
+  try {
+    const [ready] = (await Promise.race([once(child, 'message', { signal }), failOnExit(child, module)])) as [Ready]
+    return { child, ready }
+  } catch (error) {
+    child.kill('SIGKILL')
+    throw error
+  }
+}
+
+async function failOnExit(child: ChildProcess, module: URL): Promise<never> {
+  const [code, signal] = await once(child, 'exit')
+  throw new Error(`${module.pathname.split('/').slice(-2).join('/')} ended at its start (${signal ?? `code ${code}`})`)
+}

@@ -1,0 +1,239 @@
+import assert from 'node:assert/strict'
+import { request } from 'node:http'
+import { after, before, test } from 'node:test'
+import { createApiKey } from '../../src/identity/api-key-format.ts'
+import { revokeKey } from '../../src/identity/api-keys.ts'
+import { assertBooksBalance } from '../support/audit.ts'
+import { postChat, startTestService, type TestAccount, type TestService } from '../support/service.ts'
+
+let service: TestService
+let account: TestAccount
+before(async () => {
+  service = await startTestService({ environment: { BODY_BYTES_MAX: '100000' } })
+  account = await service.openAccount('25')
+})
+after(async () => {
+  try {
+    await assertBooksBalance(service.database)
+  } finally {
+    await service.stop()
+  }
+})
+
+const hello = [{ role: 'user', content: 'Hello' }]
+const call = { id: 'call_1', type: 'function', function: { name: 'f', arguments: '{}' } }
+const image = { type: 'image_url', image_url: { url: 'https://example.com/a.png' } }
+const audio = { type: 'input_audio', input_audio: { data: '', format: 'wav' } }
+
+// Each row: what is wrong, the body, and the status, code and place that the customer is told.
+const refusals: readonly (readonly [string, unknown, number, string, string | null])[] = [
+  ['malformed JSON', '{"messages": [', 400, 'invalid_json', null],
+  ['a JSON array', '[]', 400, 'invalid_json', null],
+  ['nesting without end', `${'['.repeat(500)}`, 400, 'invalid_json', null],
+  ['no messages', {}, 400, 'missing_required_parameter', 'messages'],
+  ['messages of the wrong type', { messages: 'Hello' }, 400, 'invalid_value', 'messages'],
+  ['no message at all', { messages: [] }, 400, 'invalid_value', 'messages'],
+  ['an unknown role', { messages: [{ role: 'robot', content: 'x' }] }, 400, 'invalid_value', 'messages[0].role'],
+  [
+    'content of the wrong type',
+    { messages: [{ role: 'user', content: 7 }] },
+    400,
+    'invalid_value',
+    'messages[0].content',
+  ],
+  ['an unknown model', { model: 'gpt-2', messages: hello }, 404, 'model_not_found', 'model'],
+  ['a model of the wrong type', { model: 5, messages: hello }, 400, 'invalid_value', 'model'],
+  ['two answers', { messages: hello, n: 2 }, 400, 'invalid_value', 'n'],
+  [
+    'an image',
+    { messages: [...hello, { role: 'user', content: [{ type: 'text', text: 'See' }, image] }] },
+    400,
+    'unsupported_content',
+    'messages[1].content[1].type',
+  ],
+  [
+    'sound',
+    { messages: [{ role: 'user', content: [audio] }] },
+    400,
+    'unsupported_content',
+    'messages[0].content[0].type',
+  ],
+  [
+    'a tool result without its call’s id',
+    { messages: [...hello, { role: 'tool', content: 'x' }] },
+    400,
+    'missing_required_parameter',
+    'messages[1].tool_call_id',
+  ],
+  [
+    'a tool result without its call',
+    { messages: [...hello, { role: 'tool', content: 'x', tool_call_id: 'a' }] },
+    400,
+    'invalid_value',
+    'messages[1].tool_call_id',
+  ],
+  [
+    'calls by the user',
+    { messages: [{ role: 'user', content: 'x', tool_calls: [call] }] },
+    400,
+    'invalid_value',
+    'messages[0].tool_calls',
+  ],
+  ['no tokens', { messages: hello, max_tokens: 0 }, 400, 'invalid_value', 'max_tokens'],
+  ['half a token', { messages: hello, max_tokens: 1.5 }, 400, 'invalid_value', 'max_tokens'],
+  ['more tokens than the model can write', { messages: hello, max_tokens: 64_001 }, 400, 'invalid_value', 'max_tokens'],
+  [
+    'two different maxima',
+    { messages: hello, max_tokens: 5, max_completion_tokens: 6 },
+    400,
+    'invalid_value',
+    'max_completion_tokens',
+  ],
+  [
+    'a format that is not offered',
+    { messages: hello, response_format: { type: 'xml' } },
+    400,
+    'invalid_value',
+    'response_format.type',
+  ],
+  ['an unknown effort', { messages: hello, reasoning_effort: 'max' }, 400, 'invalid_value', 'reasoning_effort'],
+  ['a hot temperature', { messages: hello, temperature: 2.1 }, 400, 'invalid_value', 'temperature'],
+  ['the functions of old', { messages: hello, functions: [{ name: 'f' }] }, 400, 'unsupported_parameter', 'functions'],
+  [
+    'a required tool where there is none',
+    { messages: hello, tool_choice: 'required' },
+    400,
+    'invalid_value',
+    'tool_choice',
+  ],
+  [
+    'a body without end',
+    JSON.stringify({ messages: [{ role: 'user', content: 'x'.repeat(200_000) }] }),
+    413,
+    'body_too_large',
+    null,
+  ],
+]
+
+for (const [what, body, status, code, param] of refusals) {
+  test(`${what}: ${status} ${code}`, async () => {
+    const answer = await postChat(service, account.apiKey, body)
+    const { error } = (await answer.json()) as { error: Record<string, unknown> }
+    assert.deepEqual([answer.status, error.code, error.param], [status, code, param])
+    assert.equal(error.request_id, answer.headers.get('x-router-request-id'))
+    assert.match(String(error.doc_url), new RegExp(`#${code}$`))
+    assert.ok(String(error.message).length > 20)
+    assert.equal(answer.headers.get('x-router-held-usdc'), null)
+  })
+}
+
+test('an absent model is the default one', async () => {
+  const answer = await postChat(service, account.apiKey, { messages: hello })
+  assert.equal(((await answer.json()) as { model: string }).model, 'gpt-5.6-terra')
+})
+
+test('a body that is not JSON is 415', async () => {
+  const answer = await postChat(service, account.apiKey, 'messages=hello', {
+    headers: { 'content-type': 'application/x-www-form-urlencoded' },
+  })
+  assert.equal(answer.status, 415)
+})
+
+test('what is not offered is 404 and says so; what is called wrongly is 405', async () => {
+  for (const path of ['embeddings', 'completions', 'responses']) {
+    const answer = await fetch(`${service.baseUrl}/${path}`, { method: 'POST', body: '{}' })
+    const { error } = (await answer.json()) as { error: { code: string; message: string } }
+    assert.deepEqual([answer.status, error.code], [404, 'unknown_url'])
+    assert.match(error.message, /not offered/)
+  }
+  const wrong = await fetch(`${service.baseUrl}/chat/completions`)
+  assert.deepEqual([wrong.status, wrong.headers.get('allow')], [405, 'POST'])
+})
+
+test('an absent, malformed, unknown, expired or revoked key is a 401 that says which', async () => {
+  const expired = await service.openAccount('1', { expiresAt: new Date(Date.now() - 1_000) })
+  const revoked = await service.openAccount('1')
+  await revokeKey(service.database, revoked.keyId)
+  const typo = account.apiKey.replace(/.$/, (last) => (last === 'a' ? 'b' : 'a'))
+  const cases = [
+    [undefined, 'invalid_api_key'],
+    ['Basic abc', 'invalid_api_key'],
+    [`Bearer ${typo}`, 'invalid_api_key'],
+    [`Bearer ${createApiKey()}`, 'invalid_api_key'],
+    ["Bearer ' or 1=1 --", 'invalid_api_key'],
+    [`Bearer ${expired.apiKey}`, 'api_key_expired'],
+    [`Bearer ${revoked.apiKey}`, 'api_key_revoked'],
+  ] as const
+  for (const [authorization, code] of cases) {
+    const answer = await fetch(`${service.baseUrl}/chat/completions`, {
+      method: 'POST',
+      body: JSON.stringify({ messages: hello }),
+      headers: { 'content-type': 'application/json', ...(authorization && { authorization }) },
+    })
+    const { error } = (await answer.json()) as { error: { code: string } }
+    assert.deepEqual([answer.status, error.code], [401, code])
+    assert.match(answer.headers.get('www-authenticate')!, /^Bearer/)
+  }
+})
+
+test('another account’s request is as absent as one that never was', async () => {
+  const stranger = await service.openAccount('1')
+  const id = (await postChat(service, account.apiKey, { messages: hello })).headers.get('x-router-request-id')
+  for (const wanted of [id, `req_${'0'.repeat(32)}`, 'req_1', '%27']) {
+    const answer = await fetch(`${service.origin}/api/requests/${wanted}`, {
+      headers: { authorization: `Bearer ${stranger.apiKey}` },
+    })
+    assert.equal(answer.status, 404)
+  }
+})
+
+test('the model list is public, a bad key is ignored there, and one model can be asked for', async () => {
+  const list = await fetch(`${service.baseUrl}/models`, { headers: { authorization: 'Bearer nonsense' } })
+  const { data } = (await list.json()) as {
+    data: { id: string; pricing: { prompt: string; completion: string; web_search: string } }[]
+  }
+  assert.equal(data.length, 5)
+  assert.deepEqual(data[0]!.pricing.prompt, '0.000005')
+  assert.deepEqual(data[0]!.pricing.web_search, '0.00875')
+  assert.equal((await fetch(`${service.baseUrl}/models/gpt-6-astra`)).status, 200)
+  assert.equal((await fetch(`${service.baseUrl}/models/gpt-2`)).status, 404)
+})
+
+test('a client that leaves while it uploads holds nothing and breaks nothing', async () => {
+  const { hostname, port } = new URL(service.origin)
+  await new Promise<void>((resolve) => {
+    const upload = request({
+      hostname,
+      port,
+      method: 'POST',
+      path: '/v1/chat/completions',
+      headers: {
+        authorization: `Bearer ${account.apiKey}`,
+        'content-type': 'application/json',
+        'content-length': '500',
+      },
+    })
+    upload.on('error', () => resolve())
+    upload.write('{"messages"', () => upload.destroy(new Error('gone')))
+  })
+  assert.equal((await postChat(service, account.apiKey, { messages: hello })).status, 200)
+})
+
+test('browsers may call /v1 from any origin, without credentials', async () => {
+  const preflight = await fetch(`${service.baseUrl}/chat/completions`, {
+    method: 'OPTIONS',
+    headers: {
+      origin: 'https://example.com',
+      'access-control-request-method': 'POST',
+      'access-control-request-headers': 'authorization,content-type',
+    },
+  })
+  assert.equal(preflight.status, 204)
+  assert.equal(preflight.headers.get('access-control-allow-origin'), '*')
+  assert.equal(preflight.headers.get('access-control-allow-credentials'), null)
+})
+
+test('health is always told, readiness by the state of the database', async () => {
+  assert.equal((await fetch(`${service.origin}/healthz`)).status, 200)
+  assert.deepEqual(await (await fetch(`${service.origin}/readyz`)).json(), { ok: true, problems: {} })
+})

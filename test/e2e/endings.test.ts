@@ -1,0 +1,269 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import {
+  completed,
+  created,
+  failedEvent,
+  incomplete,
+  reasoning,
+  type ScriptedUpstream,
+  startScriptedUpstream,
+  text,
+  type UpstreamExchange,
+} from '../support/scripted-upstream.ts'
+import { getRow, postChat, type RequestBody, startTestService, type TestService } from '../support/service.ts'
+
+// One test per row of the table in docs/operations/charge.md. Prices of the default model: 1 atomic unit for a token of
+// input, 5 for one of output.
+
+let service: TestService
+let upstream: ScriptedUpstream
+let apiKey: string
+before(async () => {
+  upstream = await startScriptedUpstream()
+  service = await startTestService({
+    upstreamUrl: upstream.url,
+    environment: { UPSTREAM_IDLE_MS: '300', UPSTREAM_FIRST_BYTE_MS: '300' },
+  })
+  ;({ apiKey } = await service.openAccount('25'))
+})
+after(async () => {
+  try {
+    await assertBooksBalance(service.database)
+    await assertNothingHeld(service.database)
+  } finally {
+    await service.stop()
+    await upstream.close()
+  }
+})
+
+const messages = [{ role: 'user', content: 'What is a penny?' }]
+/** "What is a penny?" is 5 tokens of o200k; the framing of one message 3, of the reply 3. */
+const countedInput = 11
+
+test('done: what the upstream reports', async () => {
+  const { row } = await ask(answers(created, text('Hi'), completed()))
+  assertCharge(row, 'succeeded', 10 + 5 * 5, 'upstream')
+})
+
+test('cut by max_tokens: what the upstream reports', async () => {
+  const { row } = await ask(answers(created, text('Hi'), incomplete('max_output_tokens')))
+  assertCharge(row, 'succeeded', 35, 'upstream')
+  assert.equal(row.finish_reason, 'length')
+})
+
+test('stopped by the content filter: what the upstream reports', async () => {
+  const { row } = await ask(answers(created, text('Hi'), incomplete('content_filter')))
+  assertCharge(row, 'succeeded', 35, 'upstream')
+  assert.equal(row.finish_reason, 'content_filter')
+})
+
+test('the model refuses: a refusal is output', async () => {
+  const { row, body } = await ask(
+    answers(
+      created,
+      { type: 'response.refusal.delta', item_id: 'm', output_index: 0, content_index: 0, delta: 'No.' },
+      completed(),
+    ),
+  )
+  assertCharge(row, 'succeeded', 35, 'upstream')
+  assert.match(body, /"refusal":"No\."/)
+})
+
+test('reasoning is billed once, as output', async () => {
+  const usage = {
+    input_tokens: 10,
+    output_tokens: 20,
+    output_tokens_details: { reasoning_tokens: 15 },
+    total_tokens: 30,
+  }
+  const { row } = await ask(answers(created, reasoning('Hm'), text('Hi'), completed(usage)))
+  assertCharge(row, 'succeeded', 10 + 5 * 20, 'upstream')
+  assert.equal(row.usage?.reasoning_tokens, 15)
+})
+
+test('no usage from the upstream: our own count', async () => {
+  const { row } = await ask(answers(created, text('one two three'), completed(null)))
+  assertCharge(row, 'succeeded', countedInput + 5 * 3, 'counted')
+})
+
+test('explicit zeros are an answer', async () => {
+  const { row } = await ask(
+    answers(created, text('Hi'), completed({ input_tokens: 0, output_tokens: 0, total_tokens: 0 })),
+  )
+  assertCharge(row, 'succeeded', 0, 'upstream')
+})
+
+for (const usage of [
+  { input_tokens: -5, output_tokens: 5 },
+  { input_tokens: '10', output_tokens: 5 },
+  { input_tokens: 10, output_tokens: 1.5 },
+  { input_tokens: 10, output_tokens: 9_000 },
+  { input_tokens: 500_000, output_tokens: 5 },
+  'many',
+]) {
+  test(`usage that cannot be true (${JSON.stringify(usage)}): our own count`, async () => {
+    const { row } = await ask(answers(created, text('one two three'), completed(usage)))
+    assertCharge(row, 'succeeded', countedInput + 5 * 3, 'counted')
+  })
+}
+
+for (const stream of [false, true]) {
+  const form = stream ? 'streamed' : 'buffered'
+
+  test(`the upstream answers 500, ${form}: void`, async () => {
+    const { row, answer } = await ask(refuses(500), { stream })
+    assertVoid(row, 'failed', 'upstream_error')
+    assert.equal(answer.status, 502)
+  })
+
+  test(`the upstream is out of breath, ${form}: void, and a 503 that may be retried`, async () => {
+    const { row, answer } = await ask(refuses(429), { stream })
+    assertVoid(row, 'failed', 'overloaded')
+    assert.deepEqual([answer.status, answer.headers.get('x-should-retry')], [503, 'true'])
+  })
+
+  test(`the upstream’s key is wrong, ${form}: void, and the customer is not told to mend it`, async () => {
+    const { row, answer } = await ask(refuses(401), { stream })
+    assertVoid(row, 'failed', 'upstream_error')
+    assert.equal(answer.status, 502)
+  })
+
+  test(`the upstream fails before any output, ${form}: void`, async () => {
+    const { row, answer } = await ask(answers(created, failedEvent()), { stream })
+    assertVoid(row, 'failed', 'upstream_error')
+    // A stream's headers are out as soon as the upstream has accepted; the error then comes in the stream.
+    assert.ok(stream || answer.status === 502)
+  })
+
+  test(`the upstream hangs up before any output, ${form}: void`, async () => {
+    const { row } = await ask((exchange) => void exchange.outgoing.destroy(), { stream })
+    assertVoid(row, 'failed', 'upstream_error')
+  })
+
+  test(`the upstream never answers, ${form}: void, 504`, async () => {
+    const { row, answer } = await ask(() => {}, { stream })
+    assertVoid(row, 'failed', 'upstream_timeout')
+    assert.equal(answer.status, 504)
+  })
+}
+
+for (const [what, ending] of [
+  ['fails', (exchange: UpstreamExchange) => exchange.send(failedEvent())],
+  ['hangs up', (exchange: UpstreamExchange) => void exchange.outgoing.destroy()],
+  ['ends without an end', (exchange: UpstreamExchange) => exchange.end()],
+  ['falls silent', () => {}],
+] as const) {
+  test(`the upstream ${what} after output, streamed: input and what was generated, and an error frame without [DONE]`, async () => {
+    const { row, body } = await ask(
+      (exchange) => {
+        exchange.send(created, text('one two'))
+        setTimeout(() => ending(exchange), 20)
+      },
+      { stream: true },
+    )
+    assertCharge(row, 'failed', countedInput + 5 * 2, 'counted')
+    assert.match(body, /data: \{"error":\{/)
+    assert.doesNotMatch(body, /\[DONE\]/)
+  })
+
+  test(`the upstream ${what} after output, buffered: nothing was delivered, void`, async () => {
+    const { row, answer } = await ask((exchange) => {
+      exchange.send(created, text('one two'))
+      setTimeout(() => ending(exchange), 20)
+    })
+    assertVoid(row, 'failed', undefined)
+    assert.ok(answer.status >= 500)
+    assert.equal(answer.headers.get('x-router-charged-usdc'), '0')
+  })
+}
+
+for (const stream of [false, true]) {
+  const form = stream ? 'streamed' : 'buffered'
+
+  test(`the client leaves before any output, ${form}: nothing, and the upstream is stopped`, async () => {
+    const row = await leave((exchange) => exchange.send(created), stream)
+    assertVoid(row, 'cancelled', undefined)
+  })
+
+  test(`the client leaves midway, ${form}: input and what was generated, and the upstream is stopped`, async () => {
+    const row = await leave((exchange) => exchange.send(created, text('one two three')), stream)
+    assertCharge(row, 'cancelled', countedInput + 5 * 3, 'counted')
+  })
+}
+
+test('fewer tokens than the upstream’s minimum: cut and billed at the asked count', async () => {
+  const usage = { input_tokens: 10, output_tokens: 16, total_tokens: 26 }
+  const { row, body } = await ask(answers(created, text('one two three four five six'), completed(usage)), {
+    max_tokens: 3,
+  })
+  assertCharge(row, 'succeeded', 10 + 5 * 3, 'upstream')
+  assert.match(body, /"content":"one two three"/)
+  assert.equal(row.finish_reason, 'length')
+  assert.equal(upstream.exchanges.at(-1)?.body.max_output_tokens, 16)
+})
+
+async function ask(
+  answer: ScriptedUpstream['answer'],
+  body: object = {},
+): Promise<{ answer: Response; body: string; row: RequestBody }> {
+  upstream.answer = answer
+  const response = await postChat(service, apiKey, { messages, ...body })
+  return { answer: response, body: await response.text(), row: await getRow(service, apiKey, response) }
+}
+
+/** Sends a request, lets the upstream begin, and hangs up. The row is read once the ledger has its end. */
+async function leave(begin: (exchange: UpstreamExchange) => void, stream: boolean): Promise<RequestBody> {
+  const begun = Promise.withResolvers<UpstreamExchange>()
+  upstream.answer = (exchange) => {
+    begin(exchange)
+    begun.resolve(exchange)
+  }
+  const controller = new AbortController()
+  const response = postChat(service, apiKey, { messages, stream }, { signal: controller.signal })
+  response.catch(() => {})
+  const exchange = await begun.promise
+  // What the upstream wrote has arrived once the service has written it on, or, buffered, a moment later.
+  if (stream) await (await response).body!.getReader().read()
+  await new Promise((resolve) => setTimeout(resolve, 50))
+  controller.abort()
+  await exchange.hungUp
+  return lastEnded()
+}
+
+async function lastEnded(): Promise<RequestBody> {
+  for (;;) {
+    const [last] = await service.database.query<{ id: string; status: string }>(
+      'select id, status from requests order by id desc limit 1',
+    )
+    if (last!.status !== 'held') return getRow(service, apiKey, `req_${last!.id.replaceAll('-', '')}`)
+  }
+}
+
+function answers(...events: readonly object[]): ScriptedUpstream['answer'] {
+  return (exchange) => {
+    exchange.send(...events)
+    exchange.end()
+  }
+}
+
+function refuses(status: number): ScriptedUpstream['answer'] {
+  return ({ outgoing }) => {
+    outgoing.writeHead(status, { 'content-type': 'application/json' })
+    outgoing.end(
+      JSON.stringify({ error: { message: 'secret details', type: 'server_error', code: null, param: null } }),
+    )
+  }
+}
+
+function assertCharge(row: RequestBody, status: string, charged: number, source: string): void {
+  assert.deepEqual([row.status, Number(row.charged_atomic), row.usage?.source], [status, charged, source])
+  assert.equal(Number(row.refunded_atomic), Number(row.held_atomic) - charged)
+}
+
+function assertVoid(row: RequestBody, status: string, code: string | undefined): void {
+  assert.deepEqual([row.status, row.charged_atomic, row.usage], [status, '0', null])
+  if (code !== undefined) assert.equal(row.error?.code, code)
+  assert.ok(row.settlement.state === 'voided' || row.settlement.state === 'none')
+}

@@ -1,0 +1,12 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { dumpSchema } from '../src/db/schema-dump.ts'
+import { testDatabase } from './support/postgres.ts'
+
+test('schema.sql is what the migrations make', async () => {
+  const ledger = await testDatabase()
+  const committed = readFileSync(new URL('../schema.sql', import.meta.url), 'utf8')
+  assert.equal(committed, await dumpSchema(ledger.database), 'run: npm run generate')
+  await ledger.drop()
+})

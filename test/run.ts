@@ -1,0 +1,50 @@
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
+import { check } from './check.ts'
+import { postgres15 } from './postgres-versions.ts'
+
+// `npm test`: the checks, then every test on the embedded PostgreSQL, then those that touch a database on the oldest
+// version that we promise to run on.
+
+const root = fileURLToPath(new URL('..', import.meta.url))
+const everything = ['src/**/*.test.ts', 'test/**/*.test.ts']
+const onDatabase = [
+  'src/ledger/*.test.ts',
+  'src/identity/*.test.ts',
+  'src/db/migrate.test.ts',
+  'src/db/schema-dump.test.ts',
+  'test/e2e/money.test.ts',
+]
+
+const [only] = process.argv.slice(2)
+const failures = only === undefined ? await check() : 0
+const results = [failures, await run('PostgreSQL 18', only === undefined ? everything : [only], undefined)]
+if (only === undefined) results.push(await run('PostgreSQL 15', onDatabase, await postgres15()))
+process.exitCode = results.every((failed) => failed === 0) ? 0 : 1
+
+async function run(title: string, files: readonly string[], packageRoot: string | undefined): Promise<number> {
+  console.log(`\n— Tests on ${title}\n`)
+  const dataDir = mkdtempSync(join(tmpdir(), 'penny-test-run-'))
+  const postgres = await startEmbeddedPostgres({ dataDir, packageRoot })
+  const server = new URL(postgres.url)
+  server.pathname = '/postgres'
+  try {
+    const { status } = spawnSync(
+      process.execPath,
+      ['--test', '--test-reporter=spec', '--test-concurrency=2', '--test-timeout=240000', ...files],
+      {
+        cwd: root,
+        stdio: 'inherit',
+        env: { ...process.env, TEST_DATABASE_SERVER: server.href },
+      },
+    )
+    return status ?? 1
+  } finally {
+    await postgres.stop()
+    rmSync(dataDir, { recursive: true, force: true })
+  }
+}

@@ -1,0 +1,110 @@
+import { randomUUID } from 'node:crypto'
+import type { Database } from '../../src/db/database.ts'
+import { createKey, type NewApiKey } from '../../src/identity/api-keys.ts'
+import { createAccount, creditDeposit } from '../../src/ledger/accounts.ts'
+import { type EndCall, type Hold, type HoldDecision, Holds, type Payer } from '../../src/ledger/holds.ts'
+import { recordPrices } from '../../src/ledger/prices.ts'
+import { createRequestId } from '../../src/ledger/request-id.ts'
+import { fromAtomic, parse, type Usdc, zero } from '../../src/money/usdc.ts'
+
+export const testModel = { id: 'm', inputPerMillion: 1_000_000n, outputPerMillion: 1_000_000n }
+
+/** A ledger without the service around it: prices of one unit per token, so that charges can be written as token counts. */
+export async function openLedger(database: Database, options: { readonly cap?: string } = {}): Promise<Holds> {
+  await recordPrices(database, 'test', [testModel], 8_750n)
+  return new Holds({
+    database,
+    node: randomUUID(),
+    priceVersion: 'test',
+    inFlightCap: parse(options.cap ?? '1000'),
+    onRefusalLost: (error) => {
+      throw error
+    },
+  })
+}
+
+export async function openPayer(database: Database, atomic: bigint, key: Partial<NewApiKey> = {}): Promise<Payer> {
+  const account = await createAccount(database, 'test', 1)
+  const deposit = {
+    partition: account.partition,
+    id: randomUUID(),
+    accountId: account.id,
+    amount: fromAtomic(atomic),
+    source: 'test',
+  }
+  if (atomic > 0n) await creditDeposit(database, deposit)
+  return { partition: account.partition, accountId: account.id, keyId: await openKey(database, account, key) }
+}
+
+export async function openKey(
+  database: Database,
+  account: { readonly partition: number; readonly id: string },
+  key: Partial<NewApiKey> = {},
+): Promise<string> {
+  const { id } = await createKey(database, {
+    partition: account.partition,
+    accountId: account.id,
+    name: 'test',
+    ...key,
+  })
+  return id
+}
+
+export function place(
+  holds: Holds,
+  payer: Payer,
+  quote: bigint,
+  requestId = createRequestId(payer.partition, Date.now()),
+): Promise<HoldDecision> {
+  return holds.place({ requestId, payer, quote: fromAtomic(quote), model: testModel.id, stream: false, maxTokens: 100 })
+}
+
+/** Places a hold that must succeed. */
+export async function hold(holds: Holds, payer: Payer, quote: bigint): Promise<Hold> {
+  const decision = await place(holds, payer, quote)
+  if ('refusal' in decision) throw new Error(`refused: ${decision.refusal.code}`)
+  return decision.hold
+}
+
+export function charge(placed: Hold, charged: bigint, changes: Partial<EndCall> = {}): EndCall {
+  return {
+    requestId: placed.requestId,
+    payer: placed.payer,
+    status: 'succeeded',
+    voided: false,
+    charged: fromAtomic(charged),
+    searchCost: zero,
+    searchCalls: 0,
+    fetchCalls: 0,
+    usage: {
+      promptTokens: Number(charged),
+      completionTokens: 0,
+      reasoningTokens: 0,
+      cachedTokens: 0,
+      source: 'upstream',
+    },
+    finishReason: 'stop',
+    errorCode: undefined,
+    firstTokenMs: 1,
+    totalMs: 2,
+    ...changes,
+  }
+}
+
+export function voided(placed: Hold): EndCall {
+  return charge(placed, 0n, {
+    status: 'failed',
+    voided: true,
+    usage: undefined,
+    finishReason: undefined,
+    errorCode: 'upstream_error',
+  })
+}
+
+export function codeOf(decision: HoldDecision): string {
+  return 'refusal' in decision ? decision.refusal.code : 'held'
+}
+
+export function sum(amounts: readonly Usdc[]): bigint {
+  return amounts.reduce<bigint>((total, amount) => total + amount, 0n)
+}

@@ -1,0 +1,100 @@
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+
+/** One request as an upstream sees it, and the means to answer it as badly as the test wants. */
+export type UpstreamExchange = {
+  readonly body: Record<string, unknown>
+  readonly incoming: IncomingMessage
+  readonly outgoing: ServerResponse
+  /** Resolves when the other side has hung up. */
+  readonly hungUp: Promise<void>
+  /** Writes events of the Responses API; headers first. */
+  send(...events: readonly object[]): void
+  end(): void
+}
+
+export type ScriptedUpstream = {
+  /** Ends in /v1. */
+  readonly url: string
+  /** Every request that has come, in order. */
+  readonly exchanges: readonly UpstreamExchange[]
+  /** What to do with the next requests. */
+  answer: (exchange: UpstreamExchange) => void | Promise<void>
+  close(): Promise<void>
+}
+
+/** An upstream that does what the test says. */
+export async function startScriptedUpstream(answer: ScriptedUpstream['answer'] = () => {}): Promise<ScriptedUpstream> {
+  const exchanges: UpstreamExchange[] = []
+  const server = createServer(async (incoming, outgoing) => {
+    const exchange = await open(incoming, outgoing)
+    exchanges.push(exchange)
+    await upstream.answer(exchange)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const upstream: ScriptedUpstream = {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+    exchanges,
+    answer,
+    async close() {
+      server.closeAllConnections()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+  return upstream
+}
+
+async function open(incoming: IncomingMessage, outgoing: ServerResponse): Promise<UpstreamExchange> {
+  const hungUp = new Promise<void>((resolve) => outgoing.once('close', resolve))
+  const chunks: Buffer[] = []
+  for await (const chunk of incoming) chunks.push(chunk as Buffer)
+  return {
+    body: JSON.parse(Buffer.concat(chunks).toString('utf8')),
+    incoming,
+    outgoing,
+    hungUp,
+    send(...events) {
+      if (!outgoing.headersSent) outgoing.writeHead(200, { 'content-type': 'text/event-stream' })
+      for (const event of events)
+        outgoing.write(`event: ${(event as { type: string }).type}\ndata: ${JSON.stringify(event)}\n\n`)
+    },
+    end: () => void outgoing.end(),
+  }
+}
+
+export const created = { type: 'response.created', response: { id: 'resp_1', status: 'in_progress' } }
+
+export function text(delta: string): object {
+  return { type: 'response.output_text.delta', item_id: 'msg_1', output_index: 0, content_index: 0, delta }
+}
+
+export function reasoning(delta: string): object {
+  return { type: 'response.reasoning_summary_text.delta', item_id: 'rs_1', output_index: 0, summary_index: 0, delta }
+}
+
+export function completed(usage: unknown = { input_tokens: 10, output_tokens: 5, total_tokens: 15 }): object {
+  return {
+    type: 'response.completed',
+    response: { id: 'resp_1', status: 'completed', ...(usage !== undefined && { usage }) },
+  }
+}
+
+export function incomplete(
+  reason: string,
+  usage: unknown = { input_tokens: 10, output_tokens: 5, total_tokens: 15 },
+): object {
+  return {
+    type: 'response.incomplete',
+    response: { id: 'resp_1', status: 'incomplete', incomplete_details: { reason }, usage },
+  }
+}
+
+export function failedEvent(code = 'server_error'): object {
+  return {
+    type: 'response.failed',
+    response: { id: 'resp_1', status: 'failed', error: { code, message: 'It broke.' } },
+  }
+}

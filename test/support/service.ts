@@ -1,0 +1,126 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { readConfig } from '../../src/config.ts'
+import type { Database } from '../../src/db/database.ts'
+import { createKey, type NewApiKey } from '../../src/identity/api-keys.ts'
+import { type Account, createAccount, creditDeposit } from '../../src/ledger/accounts.ts'
+import { parse } from '../../src/money/usdc.ts'
+import { startModelServer } from '../../src/sandbox/model/server.ts'
+import { startService } from '../../src/service.ts'
+import { testDatabase } from './postgres.ts'
+
+/** The whole service in this process, on a database of its own, with an upstream of the test's choice. */
+export type TestService = {
+  /** Ends in /v1. */
+  readonly baseUrl: string
+  readonly origin: string
+  readonly database: Database
+  readonly databaseUrl: string
+  /** An account with this much money, and a key to spend it. */
+  openAccount(balance: string, key?: Partial<NewApiKey>): Promise<TestAccount>
+  stop(): Promise<void>
+}
+
+export type TestAccount = Account & { readonly apiKey: string; readonly keyId: string }
+
+export type TestServiceOptions = {
+  /** Address of an upstream; left out, the sandbox model answers as fast as it can. */
+  readonly upstreamUrl?: string
+  readonly environment?: Readonly<Record<string, string>>
+}
+
+export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
+  const ledger = await testDatabase()
+  const dataDir = mkdtempSync(join(tmpdir(), 'penny-service-'))
+  const model =
+    options.upstreamUrl === undefined
+      ? await startModelServer({ host: '127.0.0.1', port: 0, tokensPerSecond: 0 })
+      : undefined
+  const config = readConfig({
+    PORT: '0',
+    DATA_DIR: dataDir,
+    DATABASE_URL: ledger.url,
+    UPSTREAM_BASE_URL: options.upstreamUrl ?? model!.url,
+    LOG_LEVEL: 'silent',
+    DRAIN_MS: '2000',
+    ...options.environment,
+  })
+  const service = await startService(config, () => {})
+  return {
+    baseUrl: `${service.publicUrl}/v1`,
+    origin: service.publicUrl,
+    database: service.database,
+    databaseUrl: ledger.url,
+    async openAccount(balance, key = {}) {
+      const account = await createAccount(service.database, 'test', config.ledgerPartitions)
+      const amount = parse(balance)
+      if (amount > 0n)
+        await creditDeposit(service.database, { ...account, accountId: account.id, amount, source: 'test' })
+      const created = await createKey(service.database, {
+        partition: account.partition,
+        accountId: account.id,
+        name: 'test',
+        ...key,
+      })
+      return { ...account, apiKey: created.secret, keyId: created.id }
+    },
+    async stop() {
+      await service.stop()
+      await model?.close()
+      await ledger.drop()
+      rmSync(dataDir, { recursive: true, force: true })
+    },
+  }
+}
+
+/** One completion by plain HTTP, as a client that is not an SDK would send it. */
+export async function postChat(
+  service: TestService,
+  apiKey: string,
+  body: unknown,
+  init: RequestInit = {},
+): Promise<Response> {
+  return fetch(`${service.baseUrl}/chat/completions`, {
+    method: 'POST',
+    body: typeof body === 'string' ? body : JSON.stringify(body),
+    ...init,
+    headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json', ...init.headers },
+  })
+}
+
+/** The ledger row of an answer, by the id in its headers. */
+export async function getRow(service: TestService, apiKey: string, answer: Response | string): Promise<RequestBody> {
+  const id = typeof answer === 'string' ? answer : answer.headers.get('x-router-request-id')
+  const response = await fetch(`${service.origin}/api/requests/${id}`, {
+    headers: { authorization: `Bearer ${apiKey}` },
+  })
+  return (await response.json()) as RequestBody
+}
+
+/** The members of a ledger row that tests look at. */
+export type RequestBody = {
+  readonly id: string
+  readonly status: string
+  readonly quote_atomic: string
+  readonly held_atomic: string
+  readonly charged_atomic: string
+  readonly refunded_atomic: string
+  readonly from_credit_atomic: string
+  readonly authorized_atomic: string
+  readonly usage: {
+    prompt_tokens: number
+    completion_tokens: number
+    reasoning_tokens: number
+    total_tokens: number
+    source: string
+  } | null
+  readonly cost: {
+    inference_atomic: string
+    search_atomic: string
+    lines: { item: string; units: number; per_million: string }[]
+  }
+  readonly error: { code: string } | null
+  readonly finish_reason: string | null
+  readonly settlement: { state: string; nonce: string | null }
+}

