@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
+import { StartRefusal } from './errors.ts'
 import { InvalidAmountError, parse, type Usdc } from './money/usdc.ts'
 
 /** Everything that can be set from outside. This file is the only reader of the environment. */
@@ -275,9 +276,4 @@ class Reader {
 }
 
 /** The environment cannot be used as it is: the start stops with this one line. */
-export class InvalidConfigError extends Error {
-  constructor(message: string) {
-    super(message)
-    this.name = 'InvalidConfigError'
-  }
-}
+export class InvalidConfigError extends StartRefusal {}

@@ -69,3 +69,14 @@ export class OverloadedError extends ServiceError {
     super('The service is at its limit. Nothing was held; try again in a moment.', { retryAfterMs: 1000 })
   }
 }
+
+/**
+ * The service cannot start as it was asked to, and the operator can do something about it: the message is one clear line
+ * that says what. To be shown alone, without a stack.
+ */
+export abstract class StartRefusal extends Error {
+  constructor(message: string, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause })
+    this.name = new.target.name
+  }
+}

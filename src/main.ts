@@ -3,7 +3,8 @@ import { accountsCommand } from './commands/accounts.ts'
 import { type Command, CommandError, type Output } from './commands/command.ts'
 import { keysCommand } from './commands/keys.ts'
 import { startCommand } from './commands/start.ts'
-import { InvalidConfigError, readConfig } from './config.ts'
+import { readConfig } from './config.ts'
+import { StartRefusal } from './errors.ts'
 
 const commands: Readonly<Record<string, Command>> = {
   start: startCommand,
@@ -60,8 +61,7 @@ function help(): string {
 try {
   process.exitCode = await main(process.argv.slice(2))
 } catch (error) {
-  if (error instanceof CommandError || error instanceof InvalidConfigError)
-    process.stderr.write(`penny: ${error.message}\n`)
+  if (error instanceof CommandError || error instanceof StartRefusal) process.stderr.write(`penny: ${error.message}\n`)
   else process.stderr.write(`penny: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`)
   process.exitCode = error instanceof CommandError ? error.exitCode : 1
 }

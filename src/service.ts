@@ -9,6 +9,7 @@ import type { Config } from './config.ts'
 import { type Database, openDatabase } from './db/database.ts'
 import { startEmbeddedPostgres } from './db/embedded-postgres.ts'
 import { migrate, pendingMigrations } from './db/migrate.ts'
+import { StartRefusal } from './errors.ts'
 import { createApp } from './http/app.ts'
 import { Load } from './http/load.ts'
 import { KeyFinder } from './identity/api-keys.ts'
@@ -228,9 +229,8 @@ async function drain(server: Server, load: Load, drainMs: number): Promise<void>
   await load.idle()
 }
 
-export class PortInUseError extends Error {
+export class PortInUseError extends StartRefusal {
   constructor(host: string, port: number) {
     super(`Port ${port} of ${host} is in use. Stop what uses it, or choose another with PORT.`)
-    this.name = 'PortInUseError'
   }
 }

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
+import { StartRefusal } from '../errors.ts'
 import { InvalidAmountError, parse } from '../money/usdc.ts'
 
 export type Model = {
@@ -141,9 +142,8 @@ function readCount(value: unknown, where: string): number {
 }
 
 /** An operator's MODELS_FILE cannot be used: the service does not start. */
-export class InvalidModelsFileError extends Error {
+export class InvalidModelsFileError extends StartRefusal {
   constructor(problem: string) {
     super(`MODELS_FILE cannot be used: ${problem}.`)
-    this.name = 'InvalidModelsFileError'
   }
 }

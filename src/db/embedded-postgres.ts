@@ -1,12 +1,12 @@
 import { resolve } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import pg from 'pg'
+import { StartRefusal } from '../errors.ts'
 import { prepareBinaries } from './embedded/binaries.ts'
 import { type Cluster, findCluster, prepareCluster } from './embedded/cluster.ts'
 import { isPostmasterOf, readPostmasterPid } from './embedded/postmaster.ts'
 import { type ServerProcess, startServerProcess } from './embedded/server-process.ts'
 import { ensureSocketLink, refreshSocketLink, removeSocketLink } from './embedded/socket-link.ts'
-import { StartRefusal } from './start-refusal.ts'
 
 /** The PostgreSQL of this service, on a folder that this process owns. */
 export type EmbeddedPostgres = {

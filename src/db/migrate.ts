@@ -3,8 +3,8 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import pg from 'pg'
+import { StartRefusal } from '../errors.ts'
 import type { Database, Session } from './database.ts'
-import { StartRefusal } from './start-refusal.ts'
 
 // "migrate" in ASCII, as a lock that nothing else takes.
 const migrationLock = '30796665482998885'

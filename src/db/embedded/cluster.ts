@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import { chmod, chown, mkdir, mkdtemp, open, readdir, readFile, realpath, rename, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
-import { StartRefusal } from '../start-refusal.ts'
+import { StartRefusal } from '../../errors.ts'
 import type { PostgresBinaries } from './binaries.ts'
 import { chooseRunAs, cleanEnvironment, commandAs, type Identity, type RunAs } from './run-as.ts'
 

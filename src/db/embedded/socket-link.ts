@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { lstat, lutimes, readlink, symlink, unlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { StartRefusal } from '../start-refusal.ts'
+import { StartRefusal } from '../../errors.ts'
 
 // The path of a socket may have 107 bytes on Linux and 103 on macOS; `/.s.PGSQL.5432` and our link's name take up to 46.
 const temporaryFolderBytesMax = 55
