@@ -146,10 +146,15 @@ function npmPath() {
   return found
 }
 
-// npm's settings travel in npm_config_* variables; a child npm must find its own.
+// npm looks for the machine's own settings (a proxy, a certificate, a registry) beside the Node that runs it. Under another
+// Node it would not find them, so it is told where they are.
 function environment(node) {
-  const kept = Object.entries(process.env).filter(([name]) => !/^npm_(config|package|lifecycle)/.test(name))
-  return { ...Object.fromEntries(kept), PATH: `${dirname(node)}${delimiter}${process.env.PATH ?? ''}` }
+  const kept = Object.entries(process.env).filter(([name]) => !/^npm_(package|lifecycle|config_local_prefix)/.test(name))
+  return {
+    npm_config_globalconfig: join(dirname(dirname(process.execPath)), 'etc', 'npmrc'),
+    ...Object.fromEntries(kept),
+    PATH: `${dirname(node)}${delimiter}${process.env.PATH ?? ''}`,
+  }
 }
 
 async function step(title, work) {

@@ -32,6 +32,8 @@ export type Config = {
   readonly keepaliveAfterMs: number
   /** A stream that is silent for so long gets a comment line. */
   readonly streamKeepaliveMs: number
+  /** A client that takes nothing of its answer for so long is treated as gone. */
+  readonly blockedMsMax: number
   readonly leaseMs: number
   readonly ownerCooldownMs: number | undefined
   readonly drainMs: number
@@ -95,6 +97,7 @@ export function readConfig(environment: Environment = process.env): Config {
     unsettledCap: read.amount('UNSETTLED_CAP_USDC', '5'),
     keepaliveAfterMs: read.integer('KEEPALIVE_AFTER_MS', 45_000, 10, 10 * minuteMs),
     streamKeepaliveMs: read.integer('STREAM_KEEPALIVE_MS', 15_000, 10, minuteMs),
+    blockedMsMax: read.integer('BLOCKED_MS_MAX', 30_000, 10, 10 * minuteMs),
     leaseMs: read.integer('LEASE_MS', 15_000, 200, 10 * minuteMs),
     ownerCooldownMs: read.optionalInteger('OWNER_COOLDOWN', 0, 365 * 24 * 60 * minuteMs),
     drainMs: read.integer('DRAIN_MS', 30_000, 0, 60 * minuteMs),

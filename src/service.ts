@@ -32,7 +32,6 @@ export type Service = {
 
 const migrationsFolder = fileURLToPath(new URL('../migrations/', import.meta.url))
 const bodyReadMsMax = 30_000
-const blockedMsMax = 30_000
 const connectionsMax = 16
 
 /** Builds the service from its configuration. Everything is stopped in the opposite order of its start. */
@@ -181,7 +180,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
       answering: {
         streamKeepaliveMs: config.streamKeepaliveMs,
         keepaliveAfterMs: config.keepaliveAfterMs,
-        blockedMsMax,
+        blockedMsMax: config.blockedMsMax,
       },
       onError: (error, requestId) => log.error({ err: error, request_id: requestId }, 'a request failed'),
       notReady: () => findProblems(database),

@@ -177,7 +177,13 @@ async function runTransaction<Result>(
   options: TransactionOptions,
 ): Promise<Result> {
   await session.execute(beginning(options))
-  const result = await work(session).catch((error: unknown) => rollBack(session, error))
+  let result: Result
+  try {
+    result = await work(session)
+  } catch (error) {
+    await rollBack(session)
+    throw error
+  }
   const { command } = await session.send({ text: 'commit' })
   // The server answers a commit of a failed transaction with ROLLBACK, and `pg` resolves: nothing was written.
   if (command !== 'COMMIT') throw new TransactionRolledBackError()
@@ -191,14 +197,12 @@ function beginning({ isolation, readOnly, statementMaxMs }: TransactionOptions):
   return `begin${level}${access}${limit}`
 }
 
-/** Throws what went wrong first, whatever becomes of the rollback: an unfinished transaction dies with its connection. */
-async function rollBack(session: ClientSession, error: unknown): Promise<never> {
-  if (!session.isDoubtful) {
-    await session.execute('rollback').catch(() => {
-      session.isDoubtful = true
-    })
-  }
-  throw error
+/** Never fails: what went wrong first is what counts, and an unfinished transaction dies with its connection. */
+async function rollBack(session: ClientSession): Promise<void> {
+  if (session.isDoubtful) return
+  await session.execute('rollback').catch(() => {
+    session.isDoubtful = true
+  })
 }
 
 // What `pg` says, without a code, when the connection or the wait for it is gone.
