@@ -149,7 +149,9 @@ function npmPath() {
 // npm looks for the machine's own settings (a proxy, a certificate, a registry) beside the Node that runs it. Under another
 // Node it would not find them, so it is told where they are.
 function environment(node) {
-  const kept = Object.entries(process.env).filter(([name]) => !/^npm_(package|lifecycle|config_local_prefix)/.test(name))
+  const kept = Object.entries(process.env).filter(
+    ([name]) => !/^npm_(package|lifecycle|config_local_prefix)/.test(name),
+  )
   return {
     npm_config_globalconfig: join(dirname(dirname(process.execPath)), 'etc', 'npmrc'),
     ...Object.fromEntries(kept),
