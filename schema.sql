@@ -52,6 +52,16 @@ create table api_keys (
 ) with (fillfactor=50);
 CREATE INDEX api_keys_of_account ON public.api_keys USING btree (account_id);
 
+create table checkpoints (
+  partition smallint not null,
+  id uuid not null,
+  prompt_tokens integer not null,
+  completion_tokens integer not null,
+  constraint checkpoints_pkey PRIMARY KEY (partition, id),
+  constraint checkpoints_completion_tokens_check CHECK (completion_tokens >= 0),
+  constraint checkpoints_prompt_tokens_check CHECK (prompt_tokens >= 0)
+);
+
 create table deposits (
   partition smallint not null,
   id uuid not null,
@@ -65,12 +75,27 @@ create table deposits (
 );
 CREATE INDEX deposits_of_account ON public.deposits USING btree (account_id);
 
+create table ledger_state (
+  single boolean default true not null,
+  frozen_at timestamp with time zone,
+  reason text,
+  constraint ledger_state_pkey PRIMARY KEY (single),
+  constraint ledger_state_single_check CHECK (single)
+);
+
 create table migrations (
   number integer not null,
   name text not null,
   sha256 text not null,
   applied_at timestamp with time zone default clock_timestamp() not null,
   constraint migrations_pkey PRIMARY KEY (number)
+);
+
+create table nodes (
+  id uuid not null,
+  started_at timestamp with time zone default clock_timestamp() not null,
+  lease_until timestamp with time zone not null,
+  constraint nodes_pkey PRIMARY KEY (id)
 );
 
 create table prices (
@@ -140,6 +165,23 @@ create table requests (
 ) with (fillfactor=80);
 CREATE INDEX requests_of_account ON public.requests USING btree (account_id, id);
 CREATE INDEX requests_open ON public.requests USING btree (node) WHERE (status = 'held'::text);
+
+CREATE OR REPLACE FUNCTION public.checkpoint_requests(p_partition smallint, p_ids uuid[], p_prompt_tokens integer[], p_completion_tokens integer[])
+ RETURNS void
+ LANGUAGE sql
+ SET enable_seqscan TO 'off'
+ SET enable_nestloop TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+  insert into checkpoints (partition, id, prompt_tokens, completion_tokens)
+    select p_partition, u.id, u.prompt_tokens, u.completion_tokens
+      from unnest(p_ids, p_prompt_tokens, p_completion_tokens) as u (id, prompt_tokens, completion_tokens)
+      join requests r on r.id = u.id
+     where r.partition = p_partition and r.id = any (p_ids) and r.status = 'held'
+  on conflict (partition, id) do update
+    set prompt_tokens = greatest(checkpoints.prompt_tokens, excluded.prompt_tokens),
+        completion_tokens = greatest(checkpoints.completion_tokens, excluded.completion_tokens)
+$function$;
 
 CREATE OR REPLACE FUNCTION public.credit_deposit(p_partition smallint, p_id uuid, p_account_id uuid, p_amount bigint, p_source text)
  RETURNS boolean
@@ -244,6 +286,7 @@ CREATE OR REPLACE FUNCTION public.place_holds(p_partition smallint, p_node uuid,
 AS $function$
 declare
   v_now         timestamptz;
+  v_frozen      boolean;
   v_rows        int := cardinality(p_ids);
   v_stored      uuid[];
   -- Accounts, in the order of p_account_ids.
@@ -279,6 +322,12 @@ begin
 
   v_now := clock_timestamp();
 
+  -- A node that slept past its lease must not hold: others would take its new requests for orphans.
+  if not exists (select from nodes n where n.id = p_node and n.lease_until >= v_now) then
+    raise exception 'the lease of node % is dead', p_node using errcode = 'P0L01';
+  end if;
+  select l.frozen_at is not null into v_frozen from ledger_state l;
+
   select array_agg(r.id) into v_stored from requests r where r.partition = p_partition and r.id = any (p_ids);
 
   select array_agg(s.gateway), array_agg(s.credit), array_agg(s.held), array_agg(s.extended), array_agg(s.nonce_next)
@@ -310,6 +359,8 @@ begin
 
     if v_stored is not null and p_ids[i] = any (v_stored) then
       r_decision[i] := 'stored';
+    elsif v_frozen then
+      r_decision[i] := 'ledger_frozen';
     elsif a_gateway[v_a] is null or k_account[v_k] is distinct from p_account_ids[v_a] then
       r_decision[i] := 'invalid_api_key';
     elsif k_refused[v_k] is not null then
@@ -391,6 +442,19 @@ AS $function$
            as u (id, account_id, key_id, model, stream, max_tokens, error_code)
   on conflict do nothing
 $function$;
+
+CREATE OR REPLACE FUNCTION public.renew_lease(p_node uuid, p_lease_ms integer)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_until timestamptz;
+begin
+  select lease_until into v_until from nodes where id = p_node for update;
+  insert into nodes (id, lease_until) values (p_node, clock_timestamp() + p_lease_ms * interval '1 millisecond')
+    on conflict (id) do update set lease_until = excluded.lease_until;
+  return v_until is null or v_until >= clock_timestamp();
+end $function$;
 
 CREATE OR REPLACE FUNCTION public.window_start(p_window text, p_at timestamp with time zone)
  RETURNS timestamp with time zone

@@ -9,6 +9,7 @@ import { migrate } from '../src/db/migrate.ts'
 import { createKey } from '../src/identity/api-keys.ts'
 import { createAccount, creditDeposit } from '../src/ledger/accounts.ts'
 import { Holds, type Payer } from '../src/ledger/holds.ts'
+import { renewLease } from '../src/ledger/nodes.ts'
 import { createRequestId } from '../src/ledger/request-id.ts'
 import { fromAtomic, parse, zero } from '../src/money/usdc.ts'
 import type { Bench } from './run.ts'
@@ -70,7 +71,9 @@ async function createPayers(database: Database, count: number): Promise<readonly
 }
 
 async function measure(database: Database, payers: readonly Payer[], atOnce: number) {
-  const holds = new Holds({ database, node: randomUUID(), priceVersion: 'bench', inFlightCap: parse('1') })
+  const node = randomUUID()
+  await renewLease(database, node, 3_600_000)
+  const holds = new Holds({ database, node, priceVersion: 'bench', inFlightCap: parse('1') })
   const latencies: number[] = []
   const startedMs = performance.now()
   const fromMs = startedMs + warmUpMs

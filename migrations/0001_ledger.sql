@@ -127,6 +127,32 @@ create table deposits (
 
 create index deposits_of_account on deposits (account_id);
 
+-- A node answers for the requests that it holds for as long as it renews its lease, by the database's clock. A hold is
+-- orphaned only when its node's lease is dead, never by age: a long answer is not a leak.
+create table nodes (
+  id          uuid        primary key,
+  started_at  timestamptz not null default clock_timestamp(),
+  lease_until timestamptz not null
+);
+
+-- How far an open stream had come when it was last written down. Charging by it after a crash takes from the customer
+-- only what there is evidence for; without a checkpoint the hold is void, and the operator bears the rest.
+create table checkpoints (
+  partition         smallint not null,
+  id                uuid     not null,
+  prompt_tokens     integer  not null check (prompt_tokens >= 0),
+  completion_tokens integer  not null check (completion_tokens >= 0),
+  primary key (partition, id)
+);
+
+-- One row. When the auditor finds the books wrong it freezes them: requests under way may end, none begins.
+create table ledger_state (
+  single    boolean     primary key default true check (single),
+  frozen_at timestamptz,
+  reason    text
+);
+insert into ledger_state default values;
+
 -- The start of the spending window that holds this instant, in UTC; weeks begin on Monday.
 create function window_start(p_window text, p_at timestamptz) returns timestamptz
 language sql immutable parallel safe as $$
@@ -154,6 +180,7 @@ set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
 as $$
 declare
   v_now         timestamptz;
+  v_frozen      boolean;
   v_rows        int := cardinality(p_ids);
   v_stored      uuid[];
   -- Accounts, in the order of p_account_ids.
@@ -189,6 +216,12 @@ begin
 
   v_now := clock_timestamp();
 
+  -- A node that slept past its lease must not hold: others would take its new requests for orphans.
+  if not exists (select from nodes n where n.id = p_node and n.lease_until >= v_now) then
+    raise exception 'the lease of node % is dead', p_node using errcode = 'P0L01';
+  end if;
+  select l.frozen_at is not null into v_frozen from ledger_state l;
+
   select array_agg(r.id) into v_stored from requests r where r.partition = p_partition and r.id = any (p_ids);
 
   select array_agg(s.gateway), array_agg(s.credit), array_agg(s.held), array_agg(s.extended), array_agg(s.nonce_next)
@@ -220,6 +253,8 @@ begin
 
     if v_stored is not null and p_ids[i] = any (v_stored) then
       r_decision[i] := 'stored';
+    elsif v_frozen then
+      r_decision[i] := 'ledger_frozen';
     elsif a_gateway[v_a] is null or k_account[v_k] is distinct from p_account_ids[v_a] then
       r_decision[i] := 'invalid_api_key';
     elsif k_refused[v_k] is not null then
@@ -402,3 +437,33 @@ begin
   update accounts a set gateway = a.gateway + p_amount where a.partition = p_partition and a.id = p_account_id;
   return true;
 end $$;
+
+-- Renews a lease, or takes one. False when it had run out before: others may have ended this node's requests, and what it
+-- still believes of them is worth nothing.
+create function renew_lease(p_node uuid, p_lease_ms int) returns boolean
+language plpgsql as $$
+declare
+  v_until timestamptz;
+begin
+  select lease_until into v_until from nodes where id = p_node for update;
+  insert into nodes (id, lease_until) values (p_node, clock_timestamp() + p_lease_ms * interval '1 millisecond')
+    on conflict (id) do update set lease_until = excluded.lease_until;
+  return v_until is null or v_until >= clock_timestamp();
+end $$;
+
+-- Writes down how far open requests have come: only those that are still held, and never backwards.
+create function checkpoint_requests(
+  p_partition smallint, p_ids uuid[], p_prompt_tokens int[], p_completion_tokens int[]
+) returns void
+language sql
+set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
+as $$
+  insert into checkpoints (partition, id, prompt_tokens, completion_tokens)
+    select p_partition, u.id, u.prompt_tokens, u.completion_tokens
+      from unnest(p_ids, p_prompt_tokens, p_completion_tokens) as u (id, prompt_tokens, completion_tokens)
+      join requests r on r.id = u.id
+     where r.partition = p_partition and r.id = any (p_ids) and r.status = 'held'
+  on conflict (partition, id) do update
+    set prompt_tokens = greatest(checkpoints.prompt_tokens, excluded.prompt_tokens),
+        completion_tokens = greatest(checkpoints.completion_tokens, excluded.completion_tokens)
+$$;

@@ -35,6 +35,11 @@ export type Config = {
   /** A client that takes nothing of its answer for so long is treated as gone. */
   readonly blockedMsMax: number
   readonly leaseMs: number
+  /** How often it is written down how far the open streams have come. */
+  readonly checkpointMs: number
+  /** How often the accounts in use are audited, and how often all are. */
+  readonly auditMs: number
+  readonly fullAuditMs: number
   readonly ownerCooldownMs: number | undefined
   readonly drainMs: number
   readonly bodyBytesMax: number
@@ -99,6 +104,9 @@ export function readConfig(environment: Environment = process.env): Config {
     streamKeepaliveMs: read.integer('STREAM_KEEPALIVE_MS', 15_000, 10, minuteMs),
     blockedMsMax: read.integer('BLOCKED_MS_MAX', 30_000, 10, 10 * minuteMs),
     leaseMs: read.integer('LEASE_MS', 15_000, 200, 10 * minuteMs),
+    auditMs: read.integer('AUDIT_MS', minuteMs, 10, 60 * minuteMs),
+    fullAuditMs: read.integer('FULL_AUDIT_MS', 60 * minuteMs, 10, 7 * 24 * 60 * minuteMs),
+    checkpointMs: read.integer('CHECKPOINT_MS', 2_000, 10, minuteMs),
     ownerCooldownMs: read.optionalInteger('OWNER_COOLDOWN', 0, 365 * 24 * 60 * minuteMs),
     drainMs: read.integer('DRAIN_MS', 30_000, 0, 60 * minuteMs),
     bodyBytesMax: read.integer('BODY_BYTES_MAX', 4 * 1024 * 1024, 1024, 64 * 1024 * 1024),

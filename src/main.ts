@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util'
 import { accountsCommand } from './commands/accounts.ts'
+import { auditCommand } from './commands/audit.ts'
 import { type Command, CommandError, type Output } from './commands/command.ts'
 import { keysCommand } from './commands/keys.ts'
 import { startCommand } from './commands/start.ts'
@@ -10,6 +11,7 @@ const commands: Readonly<Record<string, Command>> = {
   start: startCommand,
   keys: keysCommand,
   accounts: accountsCommand,
+  audit: auditCommand,
 }
 
 const commonOptions = { json: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } } as const

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { loadPriceList, type PriceList } from './billing/price-list.ts'
+import { Checkpoints } from './chat/checkpoints.ts'
 import type { Config } from './config.ts'
 import { type Database, openDatabase } from './db/database.ts'
 import { startEmbeddedPostgres } from './db/embedded-postgres.ts'
@@ -15,6 +16,11 @@ import { Load } from './http/load.ts'
 import { KeyFinder } from './identity/api-keys.ts'
 import { createTokenCounter } from './inference/tokens.ts'
 import { createUpstream, type Upstream } from './inference/upstream.ts'
+import { auditLedger } from './jobs/audit-ledger.ts'
+import { endOrphanedHolds } from './jobs/end-orphaned-holds.ts'
+import { every } from './jobs/every.ts'
+import { keepLease } from './jobs/keep-lease.ts'
+import { findFreeze, type Violation } from './ledger/audit.ts'
 import { Holds } from './ledger/holds.ts'
 import { recordPrices } from './ledger/prices.ts'
 import { createLog, type Log } from './log.ts'
@@ -33,6 +39,7 @@ export type Service = {
 const migrationsFolder = fileURLToPath(new URL('../migrations/', import.meta.url))
 const bodyReadMsMax = 30_000
 const connectionsMax = 16
+const settleMsMax = 10_000
 
 /** Builds the service from its configuration. Everything is stopped in the opposite order of its start. */
 export async function startService(config: Config, onProgress: (line: string) => void): Promise<Service> {
@@ -46,10 +53,12 @@ export async function startService(config: Config, onProgress: (line: string) =>
       openLedger(config, prices, stack, failure.resolve, onProgress),
       openUpstream(config, stack, log, onProgress),
     ])
+    const holds = await openHolds({ config, prices, log, database }, stack)
     const server = createServer(serverOptions)
     const publicUrl = await listen(server, config)
-    const load = serve(server, { config, prices, log, database, upstream, publicUrl }, stack)
+    const load = serve(server, { config, prices, log, database, holds, upstream, publicUrl }, stack)
     stack.defer(() => drain(server, load, config.drainMs))
+    audit({ config, log, database }, stack)
     return { publicUrl, database, failed: failure.promise, stop: () => stack.disposeAsync() }
   } catch (error) {
     await stack.disposeAsync()
@@ -62,6 +71,7 @@ type Parts = {
   readonly prices: PriceList
   readonly log: Log
   readonly database: Database
+  readonly holds: Holds
   readonly upstream: Upstream
   readonly publicUrl: string
 }
@@ -131,23 +141,82 @@ async function startSandbox(
   return sandbox.ready.modelUrl
 }
 
+/** The ledger's writer, on a lease of its own, and the job that ends what dead nodes have left. */
+async function openHolds(
+  { config, prices, log, database }: Omit<Parts, 'holds' | 'upstream' | 'publicUrl'>,
+  stack: AsyncDisposableStack,
+): Promise<Holds> {
+  const node = randomUUID()
+  const lease = await keepLease({
+    database,
+    node,
+    leaseMs: config.leaseMs,
+    dataDir: config.dataDir,
+    onLapsed: () =>
+      log.error({ node }, 'the lease ran out before it was renewed: others may have ended requests of this node'),
+    onError: (error) => log.error({ err: error, node }, 'the lease could not be renewed'),
+  })
+  stack.defer(() =>
+    lease.end().catch((error: unknown) => log.warn({ err: error }, 'the lease could not be given back')),
+  )
+  const holds = new Holds({
+    database,
+    node,
+    priceVersion: prices.version,
+    inFlightCap: config.inFlightCap,
+    onLost: (error) => log.warn({ err: error }, 'a note to the ledger was lost'),
+  })
+  stack.defer(() => settle(holds))
+  const orphans = every(
+    Math.ceil(config.leaseMs / 2),
+    () => endOrphanedHolds(database, holds),
+    (error) => log.error({ err: error }, 'orphaned holds could not be ended'),
+  )
+  stack.defer(() => orphans.stop())
+  await orphans.now()
+  return holds
+}
+
+/** Looks over the accounts in use all the time, and over all of them now and then. */
+function audit(
+  { config, log, database }: Pick<Parts, 'config' | 'log' | 'database'>,
+  stack: AsyncDisposableStack,
+): void {
+  const options = {
+    database,
+    recentSeconds: Math.ceil((5 * config.auditMs) / 1000),
+    onViolations: (violations: readonly Violation[]) =>
+      log.error({ violations }, 'the books are wrong: the ledger is frozen'),
+  }
+  const onError = (error: unknown) => log.error({ err: error }, 'the books could not be audited')
+  const recent = every(config.auditMs, () => auditLedger(options, 'recent'), onError)
+  const all = every(config.fullAuditMs, () => auditLedger(options, 'all'), onError)
+  stack.defer(() => recent.stop())
+  stack.defer(() => all.stop())
+}
+
+/** Waits for the last writes; a database that is away is not waited for: the next node ends what is left. */
+async function settle(holds: Holds): Promise<void> {
+  await Promise.race([holds.drained(), sleep(settleMsMax, undefined, { ref: false })])
+  holds.stop()
+}
+
 /** Wires the parts together behind the server. */
 function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load {
-  const { config, prices, log, database, upstream, publicUrl } = parts
+  const { config, prices, log, database, holds, upstream, publicUrl } = parts
   const now = () => performance.now()
   const counter = createTokenCounter()
   stack.defer(() => counter.close())
-  const holds = new Holds({
-    database,
-    node: randomUUID(),
-    priceVersion: prices.version,
-    inFlightCap: config.inFlightCap,
-    onRefusalLost: (error) => log.warn({ err: error }, 'a refused request could not be written into the log'),
-  })
-  stack.defer(() => holds.drained())
   const load = new Load(config.requestsMax)
   const countTokens = (texts: readonly string[]) => counter.count(texts)
   counter.warm()
+  const checkpoints = new Checkpoints({
+    holds,
+    countTokens,
+    everyMs: config.checkpointMs,
+    onError: (error) => log.warn({ err: error }, 'open streams could not be checkpointed'),
+  })
+  stack.defer(() => checkpoints.stop())
   server.on(
     'request',
     createApp({
@@ -167,6 +236,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
       serving: {
         upstream,
         holds,
+        checkpoints,
         now,
         charging: {
           countTokens,
@@ -192,7 +262,9 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
 async function findProblems(database: Database): Promise<Record<string, string>> {
   try {
     const pending = await pendingMigrations(database, migrationsFolder)
-    return pending.length === 0 ? {} : { migrations: `not applied: ${pending.join(', ')}` }
+    if (pending.length > 0) return { migrations: `not applied: ${pending.join(', ')}` }
+    const freeze = await findFreeze(database)
+    return freeze === undefined ? {} : { ledger: `frozen: ${freeze}` }
   } catch (error) {
     return { database: error instanceof Error ? error.message : String(error) }
   }

@@ -1,6 +1,7 @@
 import { maxOutputTokensMin } from '../inference/responses-request.ts'
 import { type AbsurdUsage, readUsage, type Usage } from '../inference/usage.ts'
 import type { EndCall, Hold, RequestUsage } from '../ledger/holds.ts'
+import type { OrphanedHold } from '../ledger/nodes.ts'
 import { cost } from '../money/price.ts'
 import { fromAtomic, min, type Usdc, zero } from '../money/usdc.ts'
 import type { Meter } from './meter.ts'
@@ -117,5 +118,32 @@ function end({ hold, outcome, meter }: Served, usage: RequestUsage | undefined, 
     errorCode: outcome.status === 'failed' ? outcome.errorCode : undefined,
     firstTokenMs: meter.firstTokenMs,
     totalMs: meter.totalMs,
+  }
+}
+
+/** What a request owes whose node died: what its last checkpoint proves, or nothing. */
+export function chargeOrphan(orphan: OrphanedHold): EndCall {
+  const { checkpoint, quote, extended } = orphan
+  const lines =
+    checkpoint === undefined
+      ? []
+      : [
+          { units: checkpoint.promptTokens, perMillion: orphan.inputPerMillion },
+          { units: checkpoint.completionTokens, perMillion: orphan.outputPerMillion },
+        ]
+  return {
+    requestId: orphan.requestId,
+    payer: orphan,
+    status: 'failed',
+    voided: checkpoint === undefined,
+    charged: min(cost(lines), fromAtomic(quote + extended)),
+    searchCost: zero,
+    searchCalls: 0,
+    fetchCalls: 0,
+    usage: checkpoint && { ...checkpoint, reasoningTokens: 0, cachedTokens: 0, source: 'counted' },
+    finishReason: undefined,
+    errorCode: 'interrupted',
+    firstTokenMs: undefined,
+    totalMs: orphan.ageMs,
   }
 }

@@ -1,4 +1,5 @@
 import type { ChatEvent } from '../inference/responses-events.ts'
+import { charactersPerTokenMax } from '../inference/tokens.ts'
 
 /**
  * What has been seen of an answer, as far as money is concerned: whether there was any output, when it began, and the
@@ -7,13 +8,17 @@ import type { ChatEvent } from '../inference/responses-events.ts'
 export class Meter {
   readonly #now: () => number
   readonly #startedMs: number
-  readonly #answer: string[] = []
-  readonly #reasoning: string[] = []
+  readonly #answer: KeptText
+  readonly #reasoning: KeptText
+  #fresh: string[] = []
   #firstOutputMs: number | undefined
 
-  constructor(now: () => number) {
+  /** No more than `tokensMax` are ever billed, so no more text is kept than it takes to reach that count. */
+  constructor(now: () => number, tokensMax: number) {
     this.#now = now
     this.#startedMs = now()
+    this.#answer = new KeptText(tokensMax * charactersPerTokenMax)
+    this.#reasoning = new KeptText(tokensMax * charactersPerTokenMax)
   }
 
   see(events: readonly ChatEvent[]): void {
@@ -34,11 +39,18 @@ export class Meter {
   }
 
   get answerText(): string {
-    return this.#answer.join('')
+    return this.#answer.text
   }
 
   get reasoningText(): string {
-    return this.#reasoning.join('')
+    return this.#reasoning.text
+  }
+
+  /** The output that came since this was last asked for. */
+  takeFresh(): string {
+    const fresh = this.#fresh.join('')
+    this.#fresh = []
+    return fresh
   }
 
   #seeOne(event: ChatEvent): void {
@@ -46,17 +58,44 @@ export class Meter {
       case 'text':
       case 'refusal':
       case 'tool-arguments':
-        this.#answer.push(event.text)
+        this.#keep(this.#answer, event.text)
         break
       case 'tool-call':
-        this.#answer.push(event.name)
+        this.#keep(this.#answer, event.name)
         break
       case 'reasoning':
-        this.#reasoning.push(event.text)
+        this.#keep(this.#reasoning, event.text)
         break
       default:
         return
     }
     this.#firstOutputMs ??= this.#now()
+  }
+
+  #keep(kept: KeptText, piece: string): void {
+    if (kept.add(piece)) this.#fresh.push(piece)
+  }
+}
+
+/** The beginning of a text. An upstream that writes without end must not fill our memory. */
+class KeptText {
+  readonly #charactersMax: number
+  readonly #pieces: string[] = []
+  #characters = 0
+
+  constructor(charactersMax: number) {
+    this.#charactersMax = charactersMax
+  }
+
+  get text(): string {
+    return this.#pieces.join('')
+  }
+
+  /** False when there is enough already. */
+  add(piece: string): boolean {
+    if (this.#characters >= this.#charactersMax) return false
+    this.#pieces.push(piece)
+    this.#characters += piece.length
+    return true
   }
 }

@@ -13,6 +13,7 @@ import {
   InFlightCapError,
   InsufficientBalanceError,
   KeyLimitExceededError,
+  LedgerFrozenError,
   QuoteExceedsCapError,
   type RefusalAdvice,
 } from '../ledger/refusals.ts'
@@ -86,6 +87,8 @@ function refusalError(refusal: HoldRefusal, quoted: Quote, model: Model, cap: Us
     }
     case 'insufficient_balance':
       return new InsufficientBalanceError(advise(refusal.spendable))
+    case 'ledger_frozen':
+      return new LedgerFrozenError()
     case 'in_flight_cap':
       return new InFlightCapError(advise((cap - refusal.inFlight) as Usdc), cap)
   }

@@ -6,6 +6,7 @@ import type { ChatEvent } from '../inference/responses-events.ts'
 import { failureError, type Upstream } from '../inference/upstream.ts'
 import type { End, EndCall, Holds } from '../ledger/holds.ts'
 import type { Order } from './admit.ts'
+import type { Checkpoints } from './checkpoints.ts'
 
 /** Who the answer is for. */
 export type Audience = {
@@ -19,6 +20,7 @@ export type ServingTools = {
   readonly upstream: Upstream
   readonly holds: Holds
   readonly charging: ChargingTools
+  readonly checkpoints: Checkpoints
   /** Monotonic milliseconds. */
   readonly now: () => number
 }
@@ -33,8 +35,10 @@ export type Completion = {
 
 /** The story of one request after its hold: serve, meter, charge. The caller sends the last byte. */
 export async function completeChat(tools: ServingTools, order: Order, audience: Audience): Promise<Completion> {
-  const meter = new Meter(tools.now)
+  const meter = new Meter(tools.now, order.quote.maxTokens)
+  const unwatch = order.chat.stream ? tools.checkpoints.watch(order, meter) : undefined
   const served = await serve(tools, order, audience, meter)
+  unwatch?.()
   const charge = await chargeFor({ ...order, stream: order.chat.stream, meter, ...served }, tools.charging)
   const end = await tools.holds.end(charge)
   return { charge, end, failure: served.failure }

@@ -9,8 +9,10 @@ export type BatchOptions<Call, Result> = {
   readonly sizeMax?: number
   readonly inFlightMax?: number
   readonly queuedMax?: number
-  readonly retriesMax?: number
 }
+
+const pauseMsMin = 20
+const pauseMsMax = 500
 
 /**
  * Group commit. Calls that arrive while a batch is being committed form the next one, so a durable commit is shared by
@@ -22,9 +24,10 @@ export class BatchQueue<Call, Result> {
   #inFlight = 0
   #scheduled = false
   #idle: PromiseWithResolvers<void> | undefined
+  #stopped = false
 
   constructor(options: BatchOptions<Call, Result>) {
-    this.#options = { sizeMax: 512, inFlightMax: 1, queuedMax: 16_384, retriesMax: 5, ...options }
+    this.#options = { sizeMax: 512, inFlightMax: 1, queuedMax: 16_384, ...options }
   }
 
   add(call: Call): Promise<Result> {
@@ -40,6 +43,11 @@ export class BatchQueue<Call, Result> {
     if (this.#queued.length === 0 && this.#inFlight === 0) return Promise.resolve()
     this.#idle ??= Promise.withResolvers<void>()
     return this.#idle.promise
+  }
+
+  /** Gives up what the database does not answer: for the end of the process, whose successor will look after it. */
+  stop(): void {
+    this.#stopped = true
   }
 
   // One turn of the event loop gathers the requests that were read from their sockets together.
@@ -67,7 +75,7 @@ export class BatchQueue<Call, Result> {
       const results = await this.#runRepeatedly(entries.map((entry) => entry.call))
       for (const [index, entry] of entries.entries()) entry.resolve(results[index] as Result)
     } catch (error) {
-      if (entries.length === 1 || this.#options.isOutcomeUnknown(error)) {
+      if (entries.length === 1 || this.#options.isOutcomeUnknown(error) || this.#stopped) {
         for (const entry of entries) entry.reject(error)
         return
       }
@@ -76,13 +84,14 @@ export class BatchQueue<Call, Result> {
     }
   }
 
+  // For ever: a call whose outcome is unknown is settled by nothing but an answer. Who cannot wait goes away, not the call.
   async #runRepeatedly(calls: readonly Call[]): Promise<readonly Result[]> {
-    for (let attempt = 0; ; attempt += 1) {
+    for (let pauseMs = pauseMsMin; ; pauseMs = Math.min(pauseMs * 2, pauseMsMax)) {
       try {
         return await this.#options.run(calls)
       } catch (error) {
-        if (attempt >= this.#options.retriesMax || !this.#options.isOutcomeUnknown(error)) throw error
-        await sleep(20 * 2 ** attempt)
+        if (this.#stopped || !this.#options.isOutcomeUnknown(error)) throw error
+        await sleep(pauseMs)
       }
     }
   }

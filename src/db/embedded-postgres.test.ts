@@ -96,18 +96,6 @@ for (const packageRoot of [undefined, await postgres15()]) {
   })
 }
 
-// The lock's connection may break before anybody watches it: once that was missed, and the server stayed down.
-test('a server that is killed again just as it comes back comes back again', async (t) => {
-  const dataDir = await preparedFolder(t)
-  const database = open(t, await start(t, dataDir))
-  for (let round = 0; round < 20; round += 1) {
-    await killServer(dataDir)
-    await untilBack(async () => {
-      while ((await database.query("select from pg_locks where locktype = 'advisory' and granted")).length === 0);
-    })
-  }
-})
-
 test('a second service on the same data folder is refused with a clear line', async (t) => {
   const dataDir = await preparedFolder(t)
   const postgres = await start(t, dataDir)

@@ -1,10 +1,13 @@
 import type { ServerResponse } from 'node:http'
+import { sendLast } from './send.ts'
 
 export type BufferedAnswerOptions = {
   readonly headers: Readonly<Record<string, string>>
   /** After so long the headers are committed and white space keeps the connection alive. */
   readonly keepaliveAfterMs: number
   readonly keepaliveEveryMs: number
+  /** A reader that takes nothing for so long is treated as gone. */
+  readonly blockedMsMax: number
 }
 
 /**
@@ -27,17 +30,20 @@ export class BufferedAnswer {
   end(status: number, body: object, headers: Readonly<Record<string, string>>): void {
     clearTimeout(this.#timer)
     const text = JSON.stringify(body)
-    if (this.#outgoing.headersSent) {
-      this.#outgoing.end(text)
-      return
+    if (!this.#outgoing.headersSent) {
+      this.#outgoing.writeHead(status, {
+        'content-type': 'application/json',
+        'content-length': String(Buffer.byteLength(text)),
+        ...this.#options.headers,
+        ...headers,
+      })
     }
-    this.#outgoing.writeHead(status, {
-      'content-type': 'application/json',
-      'content-length': String(Buffer.byteLength(text)),
-      ...this.#options.headers,
-      ...headers,
-    })
-    this.#outgoing.end(text)
+    sendLast(this.#outgoing, text, this.#options.blockedMsMax)
+  }
+
+  /** Stops the timer of an answer that has nobody to go to. */
+  abandon(): void {
+    clearTimeout(this.#timer)
   }
 
   #keepAlive(): void {

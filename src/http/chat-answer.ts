@@ -9,9 +9,9 @@ import {
   createMessageAssembler,
 } from '../inference/chat-chunks.ts'
 import type { ChatEvent, FinishReason } from '../inference/responses-events.ts'
-import type { EndCall } from '../ledger/holds.ts'
+import type { End, EndCall } from '../ledger/holds.ts'
 import { digits } from '../ledger/request-id.ts'
-import { fromAtomic } from '../money/usdc.ts'
+import { fromAtomic, min } from '../money/usdc.ts'
 import { BufferedAnswer } from './buffered-answer.ts'
 import { type ErrorContext, errorResponse } from './error-response.ts'
 import { EventStream } from './event-stream.ts'
@@ -22,6 +22,8 @@ export type ChatAnswer = {
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
   succeed(completion: Completion): void
   fail(error: unknown): void
+  /** The client has left, perhaps before there was an answer to leave: nothing more is sent. */
+  abandon(): void
 }
 
 export type AnswerOptions = ErrorContext & {
@@ -47,9 +49,9 @@ function streamedAnswer(order: Order, outgoing: ServerResponse, options: AnswerO
   })
   return {
     deliver: (events) => stream.deliver(events),
-    succeed({ charge }) {
+    succeed({ charge, end }) {
       const { finish, usage, done } = renderer
-      stream.end(finish(charge.finishReason as FinishReason) + usage(charge.usage!, costOf(charge)) + done)
+      stream.end(finish(charge.finishReason as FinishReason) + usage(charge.usage!, costOf(charge, end)) + done)
     },
     fail(error) {
       const response = errorResponse(error, options)
@@ -59,6 +61,7 @@ function streamedAnswer(order: Order, outgoing: ServerResponse, options: AnswerO
         sendJson(outgoing, response.status, response.body, { ...options.headers, ...response.headers })
       }
     },
+    abandon: () => stream.abandon(),
   }
 }
 
@@ -68,26 +71,28 @@ function bufferedAnswer(order: Order, outgoing: ServerResponse, options: AnswerO
     headers: options.headers,
     keepaliveAfterMs: options.keepaliveAfterMs,
     keepaliveEveryMs: options.streamKeepaliveMs,
+    blockedMsMax: options.blockedMsMax,
   })
   return {
     deliver(events) {
       message.add(events)
       return undefined
     },
-    succeed({ charge }) {
+    succeed({ charge, end }) {
       const body = completionBody({
         ...headOf(order),
         message: message.finish(),
         finishReason: charge.finishReason as FinishReason,
         usage: charge.usage!,
-        cost: costOf(charge),
+        cost: costOf(charge, end),
       })
-      answer.end(200, body, { 'x-router-charged-usdc': charge.charged.toString() })
+      answer.end(200, body, { 'x-router-charged-usdc': end.charged.toString() })
     },
     fail(error) {
       const response = errorResponse(error, options)
       answer.end(response.status, response.body, { ...response.headers, 'x-router-charged-usdc': '0' })
     },
+    abandon: () => answer.abandon(),
   }
 }
 
@@ -96,6 +101,8 @@ function headOf({ requestId, hold, model }: Order): CompletionHead {
   return { id: `chatcmpl-${digits(requestId)}`, created: Math.floor(hold.createdAt.getTime() / 1000), model: model.id }
 }
 
-function costOf({ charged, searchCost }: EndCall): Cost {
-  return { inference: fromAtomic(charged - searchCost), search: searchCost }
+/** What the ledger says, which is not what was asked of it when another node had ended the request before. */
+function costOf({ searchCost }: EndCall, { charged }: End): Cost {
+  const search = min(searchCost, charged)
+  return { inference: fromAtomic(charged - search), search }
 }

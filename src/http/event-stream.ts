@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import { type ChunkRenderer, keepaliveComment } from '../inference/chat-chunks.ts'
 import type { ChatEvent } from '../inference/responses-events.ts'
+import { sendLast } from './send.ts'
 
 export type EventStreamOptions = {
   readonly headers: Readonly<Record<string, string>>
@@ -41,10 +42,10 @@ export class EventStream {
   end(closing: string): void {
     clearInterval(this.#silence)
     const opening = this.committed ? '' : this.#open()
-    this.#outgoing.end(opening + closing)
+    sendLast(this.#outgoing, opening + closing, this.#options.blockedMsMax)
   }
 
-  /** Stops the timer of a stream whose answer will be an ordinary error response. */
+  /** Stops the timer of a stream that has nobody to talk to, or whose answer will be an ordinary error response. */
   abandon(): void {
     clearInterval(this.#silence)
   }

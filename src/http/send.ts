@@ -14,6 +14,15 @@ export function v1Headers(requestId: string): Record<string, string> {
 const exposed =
   'x-router-request-id, x-router-held-usdc, x-router-charged-usdc, x-request-id, retry-after, retry-after-ms'
 
+/**
+ * Sends the last of an answer. A client that takes nothing of it for so long is cut off: Node waits for ever for its answer
+ * to be fetched, and keeps what is left of it meanwhile.
+ */
+export function sendLast(outgoing: ServerResponse, text: string, blockedMsMax: number): void {
+  outgoing.setTimeout(blockedMsMax)
+  outgoing.end(text)
+}
+
 export function sendJson(
   outgoing: ServerResponse,
   status: number,

@@ -1,13 +1,11 @@
 import type { ChatEvent } from './responses-events.ts'
+import { charactersPerTokenMax } from './tokens.ts'
 
 /** Lets an answer through up to a number of tokens. */
 export type OutputCut = {
   /** What of these events the client gets. Wait for one call before making the next. */
   push(events: readonly ChatEvent[]): Promise<readonly ChatEvent[]>
 }
-
-// The longest token of the vocabulary: no prefix of so many tokens is longer than this allows.
-const charactersPerTokenMax = 128
 
 /**
  * Cuts an answer at a count below the upstream's minimum. Past the cut the upstream's own end still comes through, with
@@ -23,6 +21,7 @@ export function createOutputCut(tokensMax: number, count: (text: string) => Prom
     const before = channels.get(channel) ?? { text: '', tokens: 0 }
     const taken = [...channels.values()].reduce((sum, { tokens }) => sum + tokens, 0)
     const room = tokensMax - taken + before.tokens
+    // No prefix of so many tokens is longer than this.
     const characters = [...text.slice(0, room * charactersPerTokenMax)]
     const tokensOf = (length: number) => count(before.text + characters.slice(0, length).join(''))
 

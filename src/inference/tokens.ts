@@ -26,6 +26,9 @@ const retryAfterMs = 1_000
 
 const workerFile = new URL('./token-worker.ts', import.meta.url)
 
+/** The length of the vocabulary's longest token: a text of more characters than so many for each token has more tokens. */
+export const charactersPerTokenMax = 128
+
 /** Tokens never outnumber bytes: each stands for at least one. */
 export function byteBound(texts: readonly string[]): number {
   return texts.reduce((bytes, text) => bytes + Buffer.byteLength(text), 0)

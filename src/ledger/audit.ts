@@ -10,7 +10,8 @@ export type Violation = {
 
 /**
  * One query per invariant; each finds the rows that break it, and none when the books are right. They restate in SQL, from
- * the rows alone, what the functions of the ledger and its constraints are meant to keep true.
+ * the rows alone, what the functions of the ledger and its constraints are meant to keep true. `$1` names the accounts to
+ * look at; null means all.
  */
 const checks: Readonly<Record<string, string>> = {
   // I1: what was deposited is there, or was authorized for a request that was not voided.
@@ -21,7 +22,7 @@ const checks: Readonly<Record<string, string>> = {
                            where x.partition = a.partition and x.account_id = a.id) d
       cross join lateral (select coalesce(sum(authorized), 0) as total from requests x
                            where x.partition = a.partition and x.account_id = a.id and not x.voided) r
-     where d.total <> a.gateway + r.total`,
+     where ($1::uuid[] is null or a.id = any ($1)) and d.total <> a.gateway + r.total`,
   // I2: what was authorized was charged, is held, or is credit.
   I2: `
     select a.id as subject, format('authorized %s, charged %s, open %s, credit %s', r.authorized, r.charged, r.open, a.credit) as detail
@@ -30,18 +31,20 @@ const checks: Readonly<Record<string, string>> = {
                                  coalesce(sum(x.charged), 0) as charged,
                                  coalesce(sum(x.quote) filter (where x.status = 'held'), 0) as open
                             from requests x where x.partition = a.partition and x.account_id = a.id) r
-     where r.authorized <> r.charged + r.open + a.credit`,
+     where ($1::uuid[] is null or a.id = any ($1)) and r.authorized <> r.charged + r.open + a.credit`,
   // I3: what an account has in flight is the sum of its open requests.
   I3: `
     select a.id as subject, format('held %s, open quotes %s; extended %s, open extensions %s', a.held, r.held, a.extended, r.extended) as detail
       from accounts a
       cross join lateral (select coalesce(sum(quote), 0) as held, coalesce(sum(extended), 0) as extended from requests x
                            where x.partition = a.partition and x.account_id = a.id and x.status = 'held') r
-     where a.held <> r.held or a.extended <> r.extended`,
+     where ($1::uuid[] is null or a.id = any ($1)) and (a.held <> r.held or a.extended <> r.extended)`,
   // I4: no account spends what it does not have.
   I4: `
     select a.id as subject, format('gateway %s, credit %s, extended %s', a.gateway, a.credit, a.extended) as detail
-      from accounts a where a.gateway < 0 or a.held < 0 or a.extended < 0 or a.gateway + a.credit - a.extended < 0`,
+      from accounts a
+     where ($1::uuid[] is null or a.id = any ($1))
+       and (a.gateway < 0 or a.held < 0 or a.extended < 0 or a.gateway + a.credit - a.extended < 0)`,
   // I5: what a key has spent and holds in its window is the sum of its requests in that window.
   I5: `
     select k.id as subject, format('spent %s, charged %s; held %s, open %s', k.spent, r.spent, k.held, r.held) as detail
@@ -50,40 +53,83 @@ const checks: Readonly<Record<string, string>> = {
                                  coalesce(sum(x.quote + x.extended) filter (where x.status = 'held'), 0) as held
                             from requests x where x.partition = k.partition and x.account_id = k.account_id
                               and x.key_id = k.id and x.key_window = k.window_start and x.status <> 'refused') r
-     where k.spent <> r.spent or k.held <> r.held`,
+     where ($1::uuid[] is null or k.account_id = any ($1)) and (k.spent <> r.spent or k.held <> r.held)`,
   // I6: a hold is whole, a charge stays within it, a void and a refusal cost nothing.
   I6: `
     select r.id as subject, format('quote %s, extended %s, charged %s, voided %s', r.quote, r.extended, r.charged, r.voided) as detail
       from requests r
-     where r.quote <> r.from_credit + r.authorized or r.charged > r.quote + r.extended
-        or (r.voided and r.charged <> 0) or (r.status = 'refused' and (r.quote <> 0 or r.charged <> 0))`,
+     where ($1::uuid[] is null or r.account_id = any ($1))
+       and (r.quote <> r.from_credit + r.authorized or r.charged > r.quote + r.extended or (r.voided and r.charged <> 0)
+            or (r.status = 'refused' and (r.quote <> 0 or r.charged <> 0)) or (r.status = 'held') <> (r.ended_at is null))`,
   // I7: an authorization has one nonce, and no two of an account share one.
   I7: `
     select r.account_id as subject, format('nonce %s is used %s times', r.nonce, count(*)) as detail
-      from requests r where r.nonce is not null
+      from requests r where ($1::uuid[] is null or r.account_id = any ($1)) and r.nonce is not null
      group by r.partition, r.account_id, r.nonce having count(*) > 1`,
   // I8: a charge has the usage it was computed from, at the prices it was quoted at.
   I8: `
     select r.id as subject, format('charged %s for usage %s at prices %s', r.charged, coalesce(r.usage_source, 'unknown'), coalesce(p.version, 'unknown')) as detail
       from requests r left join prices p on p.version = r.price_version and p.model = r.model
-     where r.charged > 0 and (r.usage_source is null or p.version is null
+     where ($1::uuid[] is null or r.account_id = any ($1)) and r.charged > 0 and (r.usage_source is null or p.version is null
            or r.charged > (r.prompt_tokens::numeric * p.input_per_million + r.completion_tokens::numeric * p.output_per_million + 999999)
                           / 1000000 + r.search_cost)`,
 }
 
-const rowsMax = 100
+export const invariants = Object.keys(checks)
 
-/** All violations, at most a hundred per invariant, read from one snapshot. */
-export async function findViolations(database: Database): Promise<readonly Violation[]> {
+const rowsMax = 100
+const auditMsMax = 600_000
+
+/** All violations, at most a hundred per invariant, read from one snapshot. Of these accounts, or of all. */
+export async function findViolations(
+  database: Database,
+  accountIds?: readonly string[],
+): Promise<readonly Violation[]> {
   return database.transaction(
     async (session) => {
       const found: Violation[] = []
       for (const [invariant, text] of Object.entries(checks)) {
-        const rows = await session.query<{ subject: string; detail: string }>(`${text} limit ${rowsMax}`)
+        const rows = await session.query<{ subject: string; detail: string }>(`${text} limit ${rowsMax}`, [
+          accountIds ?? null,
+        ])
         found.push(...rows.map(({ subject, detail }) => ({ invariant, subject, detail })))
       }
       return found
     },
-    { isolation: 'repeatable read', readOnly: true },
+    { isolation: 'repeatable read', readOnly: true, statementMaxMs: auditMsMax },
   )
+}
+
+/** Accounts whose requests began or ended since then: where a mistake made now would show. */
+export async function findTouchedAccounts(
+  database: Database,
+  seconds: number,
+  accountsMax: number,
+): Promise<readonly string[]> {
+  const rows = await database.query<{ account_id: string }>(
+    `select k.account_id from api_keys k where k.last_used_at > clock_timestamp() - $1 * interval '1 second'
+      group by k.account_id limit $2`,
+    [seconds, accountsMax],
+  )
+  return rows.map((row) => row.account_id)
+}
+
+/** Stops new holds until somebody has looked: stopping is better than going on wrong. The first reason is kept. */
+export async function freezeLedger(database: Database, reason: string): Promise<void> {
+  await database.query(
+    'update ledger_state set frozen_at = coalesce(frozen_at, clock_timestamp()), reason = coalesce(reason, $1)',
+    [reason],
+  )
+}
+
+export async function unfreezeLedger(database: Database): Promise<void> {
+  await database.query('update ledger_state set frozen_at = null, reason = null')
+}
+
+/** Why the books are frozen; undefined when they are not. */
+export async function findFreeze(database: Database): Promise<string | undefined> {
+  const [row] = await database.query<{ reason: string | null }>(
+    'select reason from ledger_state where frozen_at is not null',
+  )
+  return row === undefined ? undefined : (row.reason ?? 'frozen')
 }

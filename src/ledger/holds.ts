@@ -1,8 +1,8 @@
 import { plainArray, textArray } from '../db/array-literal.ts'
-import { BatchQueue } from '../db/batch.ts'
-import { type Database, isConnectionLost } from '../db/database.ts'
-import type { ErrorCode } from '../errors.ts'
+import type { Database } from '../db/database.ts'
+import { type ErrorCode, ServiceError } from '../errors.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
+import { PartitionQueues } from './partition-queues.ts'
 import type { RequestId } from './request-id.ts'
 
 /** Who pays: an account, by one of its keys. */
@@ -49,6 +49,7 @@ export type HoldRefusalCode = Extract<
   | 'key_limit_exceeded'
   | 'insufficient_balance'
   | 'in_flight_cap'
+  | 'ledger_frozen'
 >
 
 export type HoldDecision = { readonly hold: Hold } | { readonly refusal: HoldRefusal }
@@ -85,6 +86,14 @@ export type End = {
   readonly charged: Usdc
 }
 
+/** How far an open stream has come. */
+export type CheckpointCall = {
+  readonly requestId: RequestId
+  readonly partition: number
+  readonly promptTokens: number
+  readonly completionTokens: number
+}
+
 export type RefusalCall = {
   readonly requestId: RequestId
   readonly payer: Payer
@@ -101,60 +110,86 @@ export type HoldsOptions = {
   readonly priceVersion: string
   /** The most that one account may have in flight. */
   readonly inFlightCap: Usdc
-  readonly onRefusalLost?: (error: unknown) => void
+  /** How long a request waits for the ledger before it is told to come back. What it asked for is settled all the same. */
+  readonly waitMsMax?: number
+  /** A refusal or a checkpoint could not be written: no money depends on it. */
+  readonly onLost?: (error: unknown) => void
 }
 
 /**
  * The only writer of holds. Calls are committed in groups, one queue per partition and kind, so that under load hundreds
  * of requests share one durable commit. All decisions are the database's: nothing about a balance is kept here.
+ *
+ * When a reply is lost or the database is away, calls are repeated until it answers: each carries the request's id, so
+ * repeating moves no money twice. Who waits for a call may give up before that; the call does not.
  */
 export class Holds {
-  readonly #options: HoldsOptions
-  readonly #places = new Map<number, BatchQueue<HoldCall, HoldDecision>>()
-  readonly #ends = new Map<number, BatchQueue<EndCall, End>>()
-  readonly #refusals = new Map<number, BatchQueue<RefusalCall, void>>()
+  readonly #options: Required<HoldsOptions>
+  readonly #places = new PartitionQueues<HoldCall, HoldDecision>((partition, calls) => this.#place(partition, calls))
+  readonly #ends = new PartitionQueues<EndCall, End>((partition, calls) => this.#end(partition, calls))
+  readonly #checkpoints = new PartitionQueues<CheckpointCall, void>((partition, calls) =>
+    this.#checkpoint(partition, calls),
+  )
+  readonly #refusals = new PartitionQueues<RefusalCall, void>((partition, calls) => this.#refuse(partition, calls))
 
   constructor(options: HoldsOptions) {
-    this.#options = options
+    this.#options = { waitMsMax: 10_000, onLost: () => {}, ...options }
   }
 
   /** Reserves the quote, or says why not. Repeating a call with the same id cannot reserve twice. */
-  place(call: HoldCall): Promise<HoldDecision> {
-    return this.#queue(this.#places, call.payer.partition, (calls) => this.#place(call.payer.partition, calls)).add(
-      call,
-    )
+  async place(call: HoldCall): Promise<HoldDecision> {
+    const decided = this.#places.add(call.payer.partition, call)
+    return this.#patiently(decided, () => {
+      // Nobody waits any more. If the hold comes about after all, it is given back at once.
+      decided
+        .then(async (decision) => {
+          if ('hold' in decision) await this.end(unserved(decision.hold))
+        })
+        .catch(this.#options.onLost)
+    })
   }
 
   /** Charges or voids. A request ends once; whoever comes second is told how it ended. */
-  end(call: EndCall): Promise<End> {
-    return this.#queue(this.#ends, call.payer.partition, (calls) => this.#end(call.payer.partition, calls)).add(call)
+  async end(call: EndCall): Promise<End> {
+    const ended = this.#ends.add(call.payer.partition, call)
+    return this.#patiently(ended, () => ended.catch(this.#options.onLost))
+  }
+
+  /** Writes down how far a stream has come, in the background: a crash charges it up to there. */
+  checkpoint(call: CheckpointCall): void {
+    this.#checkpoints.add(call.partition, call).catch(this.#options.onLost)
   }
 
   /** Writes a refused request into the log, in the background: no customer waits for it and no money depends on it. */
   refuse(call: RefusalCall): void {
-    const queue = this.#queue(this.#refusals, call.payer.partition, (calls) =>
-      this.#refuse(call.payer.partition, calls),
-    )
-    queue.add(call).catch((error: unknown) => this.#options.onRefusalLost?.(error))
+    this.#refusals.add(call.payer.partition, call).catch(this.#options.onLost)
   }
 
   /** Resolves when every call so far is in the database. */
   async drained(): Promise<void> {
-    const queues = [...this.#places.values(), ...this.#ends.values(), ...this.#refusals.values()]
-    await Promise.all(queues.map((queue) => queue.drained()))
+    await Promise.all(this.#all().map((queues) => queues.drained()))
   }
 
-  #queue<Call, Result>(
-    queues: Map<number, BatchQueue<Call, Result>>,
-    partition: number,
-    run: (calls: readonly Call[]) => Promise<readonly Result[]>,
-  ): BatchQueue<Call, Result> {
-    let queue = queues.get(partition)
-    if (queue === undefined) {
-      queue = new BatchQueue({ run, isOutcomeUnknown: isConnectionLost })
-      queues.set(partition, queue)
+  /** Gives up what the database does not answer. The holds stay as they are; the next node ends them. */
+  stop(): void {
+    for (const queues of this.#all()) queues.stop()
+  }
+
+  #all() {
+    return [this.#places, this.#ends, this.#checkpoints, this.#refusals]
+  }
+
+  async #patiently<Result>(answer: Promise<Result>, onGivingUp: () => void): Promise<Result> {
+    const { promise: late, reject } = Promise.withResolvers<never>()
+    const timer = setTimeout(() => reject(new LedgerUnavailableError()), this.#options.waitMsMax)
+    try {
+      return await Promise.race([answer, late])
+    } catch (error) {
+      if (error instanceof LedgerUnavailableError) onGivingUp()
+      throw isDeadLease(error) ? new LedgerUnavailableError(error) : error
+    } finally {
+      clearTimeout(timer)
     }
-    return queue
   }
 
   async #place(partition: number, calls: readonly HoldCall[]): Promise<readonly HoldDecision[]> {
@@ -212,6 +247,18 @@ export class Holds {
     })
   }
 
+  async #checkpoint(partition: number, calls: readonly CheckpointCall[]): Promise<readonly undefined[]> {
+    // The last word of a request is its furthest: one statement may not write a row twice.
+    const latest = [...new Map(calls.map((call) => [call.requestId, call])).values()]
+    await this.#options.database.queryPrepared('checkpoint_requests', 'select checkpoint_requests($1, $2, $3, $4)', [
+      partition,
+      plainArray(latest.map((call) => call.requestId)),
+      plainArray(latest.map((call) => call.promptTokens)),
+      plainArray(latest.map((call) => call.completionTokens)),
+    ])
+    return calls.map(() => undefined)
+  }
+
   async #refuse(partition: number, calls: readonly RefusalCall[]): Promise<readonly undefined[]> {
     await this.#options.database.queryPrepared('record_refusals', recordRefusals, [
       partition,
@@ -225,6 +272,29 @@ export class Holds {
       plainArray(calls.map((call) => call.errorCode)),
     ])
     return calls.map(() => undefined)
+  }
+}
+
+function isDeadLease(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === 'P0L01'
+}
+
+/** The end of a hold that nobody was waiting for any more. */
+function unserved(hold: Hold): EndCall {
+  return {
+    requestId: hold.requestId,
+    payer: hold.payer,
+    status: 'failed',
+    voided: true,
+    charged: zero,
+    searchCost: zero,
+    searchCalls: 0,
+    fetchCalls: 0,
+    usage: undefined,
+    finishReason: undefined,
+    errorCode: 'overloaded',
+    firstTokenMs: undefined,
+    totalMs: 0,
   }
 }
 
@@ -290,6 +360,20 @@ class Positions {
     const position = this.values.push(value)
     this.#positions.set(value, position)
     return position
+  }
+}
+
+/** The database does not answer, or no longer takes this node for alive. */
+export class LedgerUnavailableError extends ServiceError {
+  readonly code = 'overloaded'
+  constructor(cause?: unknown) {
+    super(
+      'The ledger does not answer at the moment. What becomes of this request will be in the request log; try again shortly.',
+      {
+        retryAfterMs: 2000,
+        cause,
+      },
+    )
   }
 }
 

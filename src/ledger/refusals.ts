@@ -56,6 +56,16 @@ export class QuoteExceedsCapError extends ServiceError {
   }
 }
 
+/** The books were found wrong: no new request is taken until an operator has looked. */
+export class LedgerFrozenError extends ServiceError {
+  readonly code = 'ledger_frozen'
+  constructor() {
+    super('No new requests are taken while the books are being checked. Nothing was held; try again later.', {
+      retryAfterMs: 60_000,
+    })
+  }
+}
+
 function adviseTokens(advice: RefusalAdvice, otherwise: string): string {
   if (advice.affordableMaxTokens < 1) return `${otherwise} and try again.`
   return `${otherwise}, or ask for at most ${advice.affordableMaxTokens} max_tokens.`

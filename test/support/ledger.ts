@@ -3,6 +3,7 @@ import type { Database } from '../../src/db/database.ts'
 import { createKey, type NewApiKey } from '../../src/identity/api-keys.ts'
 import { createAccount, creditDeposit } from '../../src/ledger/accounts.ts'
 import { type EndCall, type Hold, type HoldDecision, Holds, type Payer } from '../../src/ledger/holds.ts'
+import { renewLease } from '../../src/ledger/nodes.ts'
 import { recordPrices } from '../../src/ledger/prices.ts'
 import { createRequestId } from '../../src/ledger/request-id.ts'
 import { fromAtomic, parse, type Usdc, zero } from '../../src/money/usdc.ts'
@@ -10,14 +11,19 @@ import { fromAtomic, parse, type Usdc, zero } from '../../src/money/usdc.ts'
 export const testModel = { id: 'm', inputPerMillion: 1_000_000n, outputPerMillion: 1_000_000n }
 
 /** A ledger without the service around it: prices of one unit per token, so that charges can be written as token counts. */
-export async function openLedger(database: Database, options: { readonly cap?: string } = {}): Promise<Holds> {
+export async function openLedger(
+  database: Database,
+  options: { readonly cap?: string; readonly node?: string } = {},
+): Promise<Holds> {
   await recordPrices(database, 'test', [testModel], 8_750n)
+  const { node = randomUUID() } = options
+  await renewLease(database, node, 3_600_000)
   return new Holds({
     database,
-    node: randomUUID(),
+    node,
     priceVersion: 'test',
     inFlightCap: parse(options.cap ?? '1000'),
-    onRefusalLost: (error) => {
+    onLost: (error) => {
       throw error
     },
   })

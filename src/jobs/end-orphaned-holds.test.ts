@@ -1,0 +1,130 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { after, before, test } from 'node:test'
+import { assertBooksBalance, assertNothingHeld } from '../../test/support/audit.ts'
+import { charge, codeOf, hold, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
+import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { findAccount } from '../ledger/accounts.ts'
+import { endLease, renewLease } from '../ledger/nodes.ts'
+import { endOrphanedHolds } from './end-orphaned-holds.ts'
+
+let ledger: TestDatabase
+before(async () => {
+  ledger = await testDatabase()
+})
+after(async () => {
+  try {
+    await assertBooksBalance(ledger.database)
+    await assertNothingHeld(ledger.database)
+  } finally {
+    await ledger.drop()
+  }
+})
+
+/** Two nodes on one ledger: one that will die, one that lives on. */
+async function openNodes() {
+  const dying = randomUUID()
+  return {
+    dying,
+    first: await openLedger(ledger.database, { node: dying }),
+    second: await openLedger(ledger.database),
+    die: () => endLease(ledger.database, dying),
+  }
+}
+
+const rowOf = async (id: string) => {
+  const [row] = await ledger.database.query('select status, voided, charged, error_code from requests where id = $1', [
+    id,
+  ])
+  return row
+}
+
+test('a node’s death without a checkpoint voids what it held', async () => {
+  const { first, second, die } = await openNodes()
+  const payer = await openPayer(ledger.database, 5_000n)
+  const placed = await hold(first, payer, 1_000n)
+  await die()
+  assert.equal(await endOrphanedHolds(ledger.database, second), 1)
+  assert.deepEqual(await rowOf(placed.requestId), {
+    status: 'failed',
+    voided: true,
+    charged: 0n,
+    error_code: 'interrupted',
+  })
+  assert.equal((await findAccount(ledger.database, payer.partition, payer.accountId))?.spendable, 5_000n)
+})
+
+test('with a checkpoint it is charged up to there, and never more than was held', async () => {
+  const { first, second, die } = await openNodes()
+  const payer = await openPayer(ledger.database, 50_000n)
+  const [some, much] = [await hold(first, payer, 1_000n), await hold(first, payer, 1_000n)]
+  first.checkpoint({ requestId: some.requestId, partition: 0, promptTokens: 100, completionTokens: 20 })
+  first.checkpoint({ requestId: some.requestId, partition: 0, promptTokens: 100, completionTokens: 50 })
+  first.checkpoint({ requestId: much.requestId, partition: 0, promptTokens: 100, completionTokens: 5_000 })
+  await first.drained()
+  await die()
+  await endOrphanedHolds(ledger.database, second)
+  assert.deepEqual(await rowOf(some.requestId), {
+    status: 'failed',
+    voided: false,
+    charged: 150n,
+    error_code: 'interrupted',
+  })
+  assert.deepEqual(await rowOf(much.requestId), {
+    status: 'failed',
+    voided: false,
+    charged: 1_000n,
+    error_code: 'interrupted',
+  })
+})
+
+test('a living node’s hold is never taken for an orphan, however old it is', async () => {
+  const { first, second } = await openNodes()
+  const placed = await hold(first, await openPayer(ledger.database, 5_000n), 1_000n)
+  await ledger.database.query("update requests set created_at = created_at - interval '1 year' where id = $1", [
+    placed.requestId,
+  ])
+  assert.equal(await endOrphanedHolds(ledger.database, second), 0)
+  await first.end(charge(placed, 10n))
+})
+
+test('a node that slept past its lease cannot end a second time', async () => {
+  const { first, second, die } = await openNodes()
+  const placed = await hold(first, await openPayer(ledger.database, 5_000n), 1_000n)
+  await die()
+  await endOrphanedHolds(ledger.database, second)
+  assert.deepEqual(await first.end(charge(placed, 700n)), { endedNow: false, status: 'failed', charged: 0n })
+})
+
+test('a node that slept past its lease holds nothing until it has renewed it, and learns that it had lapsed', async () => {
+  const { first, dying, die } = await openNodes()
+  const payer = await openPayer(ledger.database, 5_000n)
+  await die()
+  await assert.rejects(place(first, payer, 1_000n), { code: 'overloaded' })
+  assert.equal(await renewLease(ledger.database, dying, 60_000), false)
+  assert.equal(await renewLease(ledger.database, dying, 60_000), true)
+  await first.end(voided(await hold(first, payer, 1_000n)))
+})
+
+test('two nodes that clear up at once end each orphan once', async () => {
+  const { first, second, die } = await openNodes()
+  const payer = await openPayer(ledger.database, 500_000n)
+  await Promise.all(Array.from({ length: 50 }, () => hold(first, payer, 1_000n)))
+  await die()
+  const third = await openLedger(ledger.database)
+  const counts = await Promise.all([
+    endOrphanedHolds(ledger.database, second),
+    endOrphanedHolds(ledger.database, third),
+  ])
+  assert.equal(counts[0] + counts[1], 50)
+})
+
+test('frozen books take no new holds, and let those under way end', async () => {
+  const { second } = await openNodes()
+  const payer = await openPayer(ledger.database, 5_000n)
+  const placed = await hold(second, payer, 1_000n)
+  await ledger.database.query("update ledger_state set frozen_at = clock_timestamp(), reason = 'test'")
+  assert.equal(codeOf(await place(second, payer, 1_000n)), 'ledger_frozen')
+  await second.end(charge(placed, 100n))
+  await ledger.database.query('update ledger_state set frozen_at = null, reason = null')
+})

@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { charge, hold, openLedger, openPayer, voided } from '../../test/support/ledger.ts'
+import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { findViolations, invariants } from './audit.ts'
+
+let ledger: TestDatabase
+before(async () => {
+  ledger = await testDatabase()
+  // The constraints would refuse the corruptions below: it is the auditor that is on trial here.
+  await ledger.database.execute(`
+    alter table accounts drop constraint accounts_not_overspent, drop constraint accounts_gateway_check,
+      drop constraint accounts_held_check, drop constraint accounts_extended_check;
+    alter table requests drop constraint requests_hold_is_whole, drop constraint requests_charge_within_hold,
+      drop constraint requests_void_is_free, drop constraint requests_ended;`)
+})
+after(() => ledger.drop())
+
+// One corruption per invariant, done to an account with a charged, a voided and an open request.
+const corruptions: Readonly<Record<string, string>> = {
+  I1: 'update accounts set gateway = gateway + 1 where id = $1',
+  I2: 'update accounts set credit = credit - 1 where id = $1',
+  I3: 'update accounts set held = held + 1 where id = $1',
+  I4: 'update accounts set extended = 1000000 where id = $1',
+  I5: 'update api_keys set spent = spent + 1 where account_id = $1',
+  I6: "update requests set charged = quote + 1 where account_id = $1 and status = 'succeeded'",
+  I7: 'update requests set nonce = 0 where account_id = $1 and nonce is not null',
+  I8: "update requests set usage_source = null where account_id = $1 and status = 'succeeded'",
+}
+
+test('every invariant has a corruption that shows', () => {
+  assert.deepEqual(Object.keys(corruptions), invariants)
+})
+
+for (const [invariant, corruption] of Object.entries(corruptions)) {
+  test(`${invariant}: a corruption is found, at its account and nowhere else`, async () => {
+    const holds = await openLedger(ledger.database)
+    const payer = await openPayer(ledger.database, 100_000n)
+    const healthy = await openPayer(ledger.database, 100_000n)
+    await holds.end(charge(await hold(holds, payer, 1_000n), 900n))
+    await holds.end(charge(await hold(holds, healthy, 1_000n), 900n))
+    await holds.end(voided(await hold(holds, payer, 1_000n)))
+    const open = await hold(holds, payer, 1_000n)
+    assert.deepEqual(await findViolations(ledger.database, [payer.accountId, healthy.accountId]), [])
+
+    await ledger.database.query(corruption, [payer.accountId])
+    const found = await findViolations(ledger.database, [payer.accountId])
+    assert.ok(
+      found.some((violation) => violation.invariant === invariant),
+      JSON.stringify(found),
+    )
+    assert.deepEqual(await findViolations(ledger.database, [healthy.accountId]), [])
+    await holds.end(voided(open)).catch(() => {})
+  })
+}
