@@ -110,6 +110,20 @@ create table prices (
   constraint prices_search_per_call_check CHECK (search_per_call >= 0)
 );
 
+create table replays (
+  partition smallint not null,
+  account_id uuid not null,
+  key_hash bytea not null,
+  body_hash bytea not null,
+  request_id uuid not null,
+  answer text,
+  created_at timestamp with time zone default clock_timestamp() not null,
+  constraint replays_pkey PRIMARY KEY (partition, account_id, key_hash),
+  constraint replays_body_hash_check CHECK (length(body_hash) = 32),
+  constraint replays_key_hash_check CHECK (length(key_hash) = 32)
+);
+CREATE INDEX replays_by_age ON public.replays USING btree (created_at);
+
 create table requests (
   partition smallint not null,
   id uuid not null,
@@ -121,6 +135,7 @@ create table requests (
   stream boolean not null,
   max_tokens integer,
   price_version text,
+  body_hash bigint,
   created_at timestamp with time zone not null,
   ended_at timestamp with time zone,
   quote bigint default 0 not null,
@@ -164,6 +179,7 @@ create table requests (
   constraint requests_void_is_free CHECK (NOT voided OR charged = 0)
 ) with (fillfactor=80);
 CREATE INDEX requests_of_account ON public.requests USING btree (account_id, id);
+CREATE INDEX requests_of_body ON public.requests USING btree (account_id, body_hash) WHERE (body_hash IS NOT NULL);
 CREATE INDEX requests_open ON public.requests USING btree (node) WHERE (status = 'held'::text);
 
 CREATE OR REPLACE FUNCTION public.checkpoint_requests(p_partition smallint, p_ids uuid[], p_prompt_tokens integer[], p_completion_tokens integer[])
@@ -277,7 +293,7 @@ begin
       from requests r where r.partition = p_partition and r.id = any (p_ids);
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.place_holds(p_partition smallint, p_node uuid, p_price_version text, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[], p_ids uuid[], p_account_of integer[], p_key_of integer[], p_quotes bigint[], p_models text[], p_streams boolean[], p_max_tokens integer[])
+CREATE OR REPLACE FUNCTION public.place_holds(p_partition smallint, p_node uuid, p_price_version text, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[], p_ids uuid[], p_account_of integer[], p_key_of integer[], p_quotes bigint[], p_models text[], p_streams boolean[], p_max_tokens integer[], p_body_hashes bigint[])
  RETURNS TABLE(row_number integer, decision text, authorized bigint, from_credit bigint, nonce bigint, created_at timestamp with time zone, spendable bigint, in_flight bigint, limit_left bigint)
  LANGUAGE plpgsql
  SET enable_seqscan TO 'off'
@@ -405,12 +421,13 @@ begin
     where k.partition = p_partition and k.id = any (p_key_ids) and k.id = u.id and u.held > 0;
 
   insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version,
-                        created_at, quote, from_credit, authorized, nonce, key_window)
+                        body_hash, created_at, quote, from_credit, authorized, nonce, key_window)
     select p_partition, u.id, p_account_ids[u.account_of], p_key_ids[u.key_of], p_node, 'held', u.model, u.stream,
-           u.max_tokens, p_price_version, v_now, u.quote, u.from_credit, u.authorized, u.nonce, k_window[u.key_of]
-      from unnest(p_ids, p_account_of, p_key_of, p_models, p_streams, p_max_tokens, p_quotes, r_from_credit, r_authorized,
-                  r_nonce, r_decision)
-           as u (id, account_of, key_of, model, stream, max_tokens, quote, from_credit, authorized, nonce, decision)
+           u.max_tokens, p_price_version, u.body_hash, v_now, u.quote, u.from_credit, u.authorized, u.nonce, k_window[u.key_of]
+      from unnest(p_ids, p_account_of, p_key_of, p_models, p_streams, p_max_tokens, p_body_hashes, p_quotes, r_from_credit,
+                  r_authorized, r_nonce, r_decision)
+           as u (id, account_of, key_of, model, stream, max_tokens, body_hash, quote, from_credit, authorized, nonce,
+                 decision)
       where u.decision = 'held';
 
   if v_stored is null then
@@ -442,6 +459,26 @@ AS $function$
            as u (id, account_id, key_id, model, stream, max_tokens, error_code)
   on conflict do nothing
 $function$;
+
+CREATE OR REPLACE FUNCTION public.refund_attempt(p_partition smallint, p_account_id uuid, p_id uuid)
+ RETURNS bigint
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_request requests;
+begin
+  perform 1 from accounts a where a.partition = p_partition and a.id = p_account_id for no key update;
+  select * into v_request from requests r
+    where r.partition = p_partition and r.id = p_id and r.account_id = p_account_id and r.status <> 'held' and r.charged > 0;
+  if not found then
+    return 0;
+  end if;
+  update requests r set charged = 0, search_cost = 0, error_code = 'superseded' where r.partition = p_partition and r.id = p_id;
+  update accounts a set credit = a.credit + v_request.charged where a.partition = p_partition and a.id = p_account_id;
+  update api_keys k set spent = k.spent - v_request.charged
+    where k.partition = p_partition and k.id = v_request.key_id and k.window_start = v_request.key_window;
+  return v_request.charged;
+end $function$;
 
 CREATE OR REPLACE FUNCTION public.renew_lease(p_node uuid, p_lease_ms integer)
  RETURNS boolean

@@ -77,6 +77,8 @@ create table requests (
   stream            boolean     not null,
   max_tokens        integer,
   price_version     text,
+  -- Of requests whose client may repeat them without an Idempotency-Key: by this a retry finds the attempt before it.
+  body_hash         bigint,
   created_at        timestamptz not null,
   ended_at          timestamptz,
   -- The hold.
@@ -112,6 +114,7 @@ create table requests (
 ) with (fillfactor = 80);
 
 create index requests_of_account on requests (account_id, id);
+create index requests_of_body on requests (account_id, body_hash) where body_hash is not null;
 create index requests_open on requests (node) where status = 'held';
 
 create table deposits (
@@ -145,6 +148,21 @@ create table checkpoints (
   primary key (partition, id)
 );
 
+-- Answers kept for requests that carry an Idempotency-Key: who repeats one gets the same answer and pays nothing. The row
+-- is claimed before the hold; the answer comes with the end. Rows are deleted after a day.
+create table replays (
+  partition   smallint    not null,
+  account_id  uuid        not null,
+  key_hash    bytea       not null check (length(key_hash) = 32),
+  body_hash   bytea       not null check (length(body_hash) = 32),
+  request_id  uuid        not null,
+  answer      text,
+  created_at  timestamptz not null default clock_timestamp(),
+  primary key (partition, account_id, key_hash)
+);
+
+create index replays_by_age on replays (created_at);
+
 -- One row. When the auditor finds the books wrong it freezes them: requests under way may end, none begins.
 create table ledger_state (
   single    boolean     primary key default true check (single),
@@ -168,7 +186,8 @@ $$;
 create function place_holds(
   p_partition smallint, p_node uuid, p_price_version text, p_cap bigint,
   p_account_ids uuid[], p_key_ids uuid[],
-  p_ids uuid[], p_account_of int[], p_key_of int[], p_quotes bigint[], p_models text[], p_streams boolean[], p_max_tokens int[]
+  p_ids uuid[], p_account_of int[], p_key_of int[], p_quotes bigint[], p_models text[], p_streams boolean[],
+  p_max_tokens int[], p_body_hashes bigint[]
 ) returns table (
   row_number int, decision text, authorized bigint, from_credit bigint, nonce bigint, created_at timestamptz,
   spendable bigint, in_flight bigint, limit_left bigint
@@ -299,12 +318,13 @@ begin
     where k.partition = p_partition and k.id = any (p_key_ids) and k.id = u.id and u.held > 0;
 
   insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version,
-                        created_at, quote, from_credit, authorized, nonce, key_window)
+                        body_hash, created_at, quote, from_credit, authorized, nonce, key_window)
     select p_partition, u.id, p_account_ids[u.account_of], p_key_ids[u.key_of], p_node, 'held', u.model, u.stream,
-           u.max_tokens, p_price_version, v_now, u.quote, u.from_credit, u.authorized, u.nonce, k_window[u.key_of]
-      from unnest(p_ids, p_account_of, p_key_of, p_models, p_streams, p_max_tokens, p_quotes, r_from_credit, r_authorized,
-                  r_nonce, r_decision)
-           as u (id, account_of, key_of, model, stream, max_tokens, quote, from_credit, authorized, nonce, decision)
+           u.max_tokens, p_price_version, u.body_hash, v_now, u.quote, u.from_credit, u.authorized, u.nonce, k_window[u.key_of]
+      from unnest(p_ids, p_account_of, p_key_of, p_models, p_streams, p_max_tokens, p_body_hashes, p_quotes, r_from_credit,
+                  r_authorized, r_nonce, r_decision)
+           as u (id, account_of, key_of, model, stream, max_tokens, body_hash, quote, from_credit, authorized, nonce,
+                 decision)
       where u.decision = 'held';
 
   if v_stored is null then
@@ -467,3 +487,23 @@ as $$
     set prompt_tokens = greatest(checkpoints.prompt_tokens, excluded.prompt_tokens),
         completion_tokens = greatest(checkpoints.completion_tokens, excluded.completion_tokens)
 $$;
+
+-- Takes the charge of an attempt back, because the same request is being served again: nobody pays twice for one answer.
+-- The authorization stays as it is; what it was worth becomes credit. Returns what was given back.
+create function refund_attempt(p_partition smallint, p_account_id uuid, p_id uuid) returns bigint
+language plpgsql as $$
+declare
+  v_request requests;
+begin
+  perform 1 from accounts a where a.partition = p_partition and a.id = p_account_id for no key update;
+  select * into v_request from requests r
+    where r.partition = p_partition and r.id = p_id and r.account_id = p_account_id and r.status <> 'held' and r.charged > 0;
+  if not found then
+    return 0;
+  end if;
+  update requests r set charged = 0, search_cost = 0, error_code = 'superseded' where r.partition = p_partition and r.id = p_id;
+  update accounts a set credit = a.credit + v_request.charged where a.partition = p_partition and a.id = p_account_id;
+  update api_keys k set spent = k.spent - v_request.charged
+    where k.partition = p_partition and k.id = v_request.key_id and k.window_start = v_request.key_window;
+  return v_request.charged;
+end $$;

@@ -51,6 +51,7 @@ test('a bad value stops the start with one line that names it', () => {
     KEEPALIVE_AFTER_MS: { KEEPALIVE_AFTER_MS: '-1' },
     TRUST_PROXY: { TRUST_PROXY: 'maybe' },
     LOG_LEVEL: { LOG_LEVEL: 'loud' },
+    FAILPOINT: { FAILPOINT: 'on_chunk:0' },
   }
   for (const [name, environment] of Object.entries(wrong)) {
     assert.throws(
@@ -59,6 +60,11 @@ test('a bad value stops the start with one line that names it', () => {
       name,
     )
   }
+})
+
+test('a failpoint is never armed in production', () => {
+  assert.deepEqual(readConfig({ FAILPOINT: 'on_chunk:3' }).failpoint, { name: 'on_chunk', reach: 3 })
+  assert.throws(() => readConfig({ FAILPOINT: 'on_chunk', NODE_ENV: 'production' }), /must not be set in production/)
 })
 
 test('a secret can stand in a file, but not in both places', () => {

@@ -47,6 +47,8 @@ export type Config = {
   readonly upstreamTimeouts: UpstreamTimeouts
   /** How fast the sandbox model writes; 0 is as fast as it can. */
   readonly sandboxTokensPerSecond: number
+  /** Where this process dies, for the fault tests, and at which passing of that place. */
+  readonly failpoint: { readonly name: string; readonly reach: number } | undefined
 }
 
 export type LogLevel = (typeof logLevels)[number]
@@ -118,6 +120,7 @@ export function readConfig(environment: Environment = process.env): Config {
       totalMs: read.integer('UPSTREAM_TOTAL_MS', 20 * minuteMs, 10, 24 * 60 * minuteMs),
     },
     sandboxTokensPerSecond: read.integer('SANDBOX_TOKENS_PER_SECOND', 60, 0, 1_000_000),
+    failpoint: readFailpoint(read),
   }
 }
 
@@ -197,6 +200,17 @@ function readMasterKey(read: Reader): string | undefined {
     throw new InvalidConfigError('MASTER_KEY must be set when CHAIN_RPC_URL is: it seals the keys of real money.')
   }
   return key
+}
+
+function readFailpoint(read: Reader): Config['failpoint'] {
+  const value = read.text('FAILPOINT')
+  if (value === undefined) return undefined
+  if (read.text('NODE_ENV') === 'production') {
+    throw new InvalidConfigError('FAILPOINT kills the service for a test: it must not be set in production.')
+  }
+  const [, name, reach] = /^([a-z_]+)(?::([1-9]\d{0,8}))?$/.exec(value) ?? []
+  if (name !== undefined) return { name, reach: Number(reach ?? 1) }
+  throw new InvalidConfigError(`FAILPOINT must be a name, or a name and a count such as on_chunk:3, got "${value}".`)
 }
 
 /** One value at a time, each with its own rule. An empty value counts as unset, as in most shells and compose files. */

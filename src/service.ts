@@ -6,11 +6,13 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { loadPriceList, type PriceList } from './billing/price-list.ts'
 import { Checkpoints } from './chat/checkpoints.ts'
+import { Retries } from './chat/retries.ts'
 import type { Config } from './config.ts'
 import { type Database, openDatabase } from './db/database.ts'
 import { startEmbeddedPostgres } from './db/embedded-postgres.ts'
 import { migrate, pendingMigrations } from './db/migrate.ts'
 import { StartRefusal } from './errors.ts'
+import { armFailpoint, type Failpoint } from './failpoints.ts'
 import { createApp } from './http/app.ts'
 import { Load } from './http/load.ts'
 import { KeyFinder } from './identity/api-keys.ts'
@@ -23,6 +25,7 @@ import { keepLease } from './jobs/keep-lease.ts'
 import { findFreeze, type Violation } from './ledger/audit.ts'
 import { Holds } from './ledger/holds.ts'
 import { recordPrices } from './ledger/prices.ts'
+import { forgetReplays } from './ledger/replays.ts'
 import { createLog, type Log } from './log.ts'
 import type { SandboxReady, SandboxSettings } from './sandbox/start.ts'
 import { supervise } from './supervisor.ts'
@@ -40,6 +43,8 @@ const migrationsFolder = fileURLToPath(new URL('../migrations/', import.meta.url
 const bodyReadMsMax = 30_000
 const connectionsMax = 16
 const settleMsMax = 10_000
+const cleanUpMs = 10 * 60_000
+const replayHoursMax = 24
 
 /** Builds the service from its configuration. Everything is stopped in the opposite order of its start. */
 export async function startService(config: Config, onProgress: (line: string) => void): Promise<Service> {
@@ -53,12 +58,14 @@ export async function startService(config: Config, onProgress: (line: string) =>
       openLedger(config, prices, stack, failure.resolve, onProgress),
       openUpstream(config, stack, log, onProgress),
     ])
-    const holds = await openHolds({ config, prices, log, database }, stack)
+    const failpoint = armFailpoint(config.failpoint)
+    const holds = await openHolds({ config, prices, log, database, failpoint }, stack)
     const server = createServer(serverOptions)
     const publicUrl = await listen(server, config)
-    const load = serve(server, { config, prices, log, database, holds, upstream, publicUrl }, stack)
+    const load = serve(server, { config, prices, log, database, failpoint, holds, upstream, publicUrl }, stack)
     stack.defer(() => drain(server, load, config.drainMs))
     audit({ config, log, database }, stack)
+    cleanUp({ log, database }, stack)
     return { publicUrl, database, failed: failure.promise, stop: () => stack.disposeAsync() }
   } catch (error) {
     await stack.disposeAsync()
@@ -71,6 +78,7 @@ type Parts = {
   readonly prices: PriceList
   readonly log: Log
   readonly database: Database
+  readonly failpoint: Failpoint
   readonly holds: Holds
   readonly upstream: Upstream
   readonly publicUrl: string
@@ -143,7 +151,7 @@ async function startSandbox(
 
 /** The ledger's writer, on a lease of its own, and the job that ends what dead nodes have left. */
 async function openHolds(
-  { config, prices, log, database }: Omit<Parts, 'holds' | 'upstream' | 'publicUrl'>,
+  { config, prices, log, database, failpoint }: Omit<Parts, 'holds' | 'upstream' | 'publicUrl'>,
   stack: AsyncDisposableStack,
 ): Promise<Holds> {
   const node = randomUUID()
@@ -165,6 +173,7 @@ async function openHolds(
     priceVersion: prices.version,
     inFlightCap: config.inFlightCap,
     onLost: (error) => log.warn({ err: error }, 'a note to the ledger was lost'),
+    failpoint,
   })
   stack.defer(() => settle(holds))
   const orphans = every(
@@ -195,6 +204,16 @@ function audit(
   stack.defer(() => all.stop())
 }
 
+/** Answers that were kept for replays are deleted after a day. */
+function cleanUp({ log, database }: Pick<Parts, 'log' | 'database'>, stack: AsyncDisposableStack): void {
+  const job = every(
+    cleanUpMs,
+    () => forgetReplays(database, replayHoursMax),
+    (error) => log.error({ err: error }, 'old replays could not be deleted'),
+  )
+  stack.defer(() => job.stop())
+}
+
 /** Waits for the last writes; a database that is away is not waited for: the next node ends what is left. */
 async function settle(holds: Holds): Promise<void> {
   await Promise.race([holds.drained(), sleep(settleMsMax, undefined, { ref: false })])
@@ -203,7 +222,7 @@ async function settle(holds: Holds): Promise<void> {
 
 /** Wires the parts together behind the server. */
 function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load {
-  const { config, prices, log, database, holds, upstream, publicUrl } = parts
+  const { config, prices, log, database, failpoint, holds, upstream, publicUrl } = parts
   const now = () => performance.now()
   const counter = createTokenCounter()
   stack.defer(() => counter.close())
@@ -227,17 +246,20 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
       keys: new KeyFinder({ database, now }),
       holds,
       load,
+      failpoint,
       models: {
         defaultModel: prices.defaultModel,
         ids: [...prices.models.keys()],
         maxOutputTokens: (id) => prices.models.get(id)?.maxOutputTokens,
       },
-      admission: { holds, prices, inFlightCap: config.inFlightCap, countTokens },
+      admission: { holds, prices, inFlightCap: config.inFlightCap, countTokens, failpoint },
+      retries: new Retries(database),
       serving: {
         upstream,
         holds,
         checkpoints,
         now,
+        failpoint,
         charging: {
           countTokens,
           onUncounted: (error, hold) =>

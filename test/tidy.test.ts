@@ -19,7 +19,7 @@ const ranks: readonly (readonly string[])[] = [
   ['billing', 'settlement'],
   ['ledger', 'identity', 'inference', 'tools'],
   ['db'],
-  ['supervisor.ts', 'log.ts'],
+  ['supervisor.ts', 'log.ts', 'failpoints.ts'],
   ['config.ts'],
   ['money', 'errors.ts'],
 ]

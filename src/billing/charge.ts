@@ -1,3 +1,4 @@
+import type { FinishReason } from '../inference/responses-events.ts'
 import { maxOutputTokensMin } from '../inference/responses-request.ts'
 import { type AbsurdUsage, readUsage, type Usage } from '../inference/usage.ts'
 import type { EndCall, Hold, RequestUsage } from '../ledger/holds.ts'
@@ -10,7 +11,7 @@ import { type InputText, inputLine, outputLine, type Quote } from './quote.ts'
 
 /** How serving a request ended, before anybody has said what it costs. */
 export type Outcome =
-  | { readonly status: 'succeeded'; readonly finishReason: string }
+  | { readonly status: 'succeeded'; readonly finishReason: FinishReason }
   | { readonly status: 'failed'; readonly errorCode: string }
   | { readonly status: 'cancelled' }
 

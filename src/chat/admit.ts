@@ -1,5 +1,6 @@
 import type { Model, PriceList } from '../billing/price-list.ts'
 import { affordableMaxTokens, boundInput, type InputText, type Quote, quote } from '../billing/quote.ts'
+import type { Failpoint } from '../failpoints.ts'
 import { ExpiredApiKeyError, InvalidApiKeyError, RevokedApiKeyError } from '../identity/api-keys.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
 import {
@@ -36,6 +37,7 @@ export type AdmissionTools = {
   readonly prices: PriceList
   readonly inFlightCap: Usdc
   readonly countTokens: (texts: readonly string[]) => Promise<number>
+  readonly failpoint: Failpoint
 }
 
 /** Quotes a request and holds the quote, or refuses with what the customer can do about it. */
@@ -44,6 +46,7 @@ export async function admit(
   requestId: RequestId,
   payer: Payer,
   chat: ChatRequest,
+  bodyHash: bigint | undefined,
 ): Promise<Order> {
   const model = tools.prices.models.get(chat.model)!
   const upstreamRequest = toResponsesRequest(chat, {
@@ -52,6 +55,7 @@ export async function admit(
   })
   const input = { texts: inputTexts(upstreamRequest), itemCount: inputItemCount(upstreamRequest) }
   const quoted = quote(model, await boundInput(input, tools.countTokens), chat.maxTokens)
+  tools.failpoint('after_quote')
   const decision = await tools.holds.place({
     requestId,
     payer,
@@ -59,6 +63,7 @@ export async function admit(
     model: model.id,
     stream: chat.stream,
     maxTokens: chat.maxTokens,
+    bodyHash,
   })
   if ('refusal' in decision) throw refusalError(decision.refusal, quoted, model, tools.inFlightCap)
   return { requestId, chat, model, upstreamRequest, input, quote: quoted, hold: decision.hold }

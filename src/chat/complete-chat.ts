@@ -1,12 +1,15 @@
 import { type ChargingTools, chargeFor, type Outcome } from '../billing/charge.ts'
 import { Meter } from '../billing/meter.ts'
 import { ServiceError } from '../errors.ts'
+import type { Failpoint } from '../failpoints.ts'
 import { createOutputCut } from '../inference/cut-output.ts'
-import type { ChatEvent } from '../inference/responses-events.ts'
+import type { ChatEvent, FinishReason } from '../inference/responses-events.ts'
 import { failureError, type Upstream } from '../inference/upstream.ts'
 import type { End, EndCall, Holds } from '../ledger/holds.ts'
+import { min } from '../money/usdc.ts'
 import type { Order } from './admit.ts'
 import type { Checkpoints } from './checkpoints.ts'
+import type { AnswerEnd } from './recording.ts'
 
 /** Who the answer is for. */
 export type Audience = {
@@ -23,15 +26,14 @@ export type ServingTools = {
   readonly checkpoints: Checkpoints
   /** Monotonic milliseconds. */
   readonly now: () => number
+  readonly failpoint: Failpoint
 }
 
 /** A request that has ended in the ledger: what is told to the client now is final. */
-export type Completion = {
-  readonly charge: EndCall
-  readonly end: End
-  /** Why it failed, when it did. */
-  readonly failure: unknown
-}
+export type Completion =
+  | { readonly status: 'succeeded'; readonly end: AnswerEnd }
+  | { readonly status: 'failed'; readonly failure: unknown }
+  | { readonly status: 'cancelled' }
 
 /** The story of one request after its hold: serve, meter, charge. The caller sends the last byte. */
 export async function completeChat(tools: ServingTools, order: Order, audience: Audience): Promise<Completion> {
@@ -41,7 +43,18 @@ export async function completeChat(tools: ServingTools, order: Order, audience: 
   unwatch?.()
   const charge = await chargeFor({ ...order, stream: order.chat.stream, meter, ...served }, tools.charging)
   const end = await tools.holds.end(charge)
-  return { charge, end, failure: served.failure }
+  if (served.outcome.status === 'cancelled') return { status: 'cancelled' }
+  if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure }
+  return { status: 'succeeded', end: answerEnd(served.outcome, charge, end) }
+}
+
+/** What the ledger says, which is not what was asked of it when another node had ended the request before. */
+function answerEnd(
+  { finishReason }: { readonly finishReason: FinishReason },
+  charge: EndCall,
+  { charged }: End,
+): AnswerEnd {
+  return { finishReason, usage: charge.usage!, charged, searchCost: min(charge.searchCost, charged) }
 }
 
 type Serving = {
@@ -58,6 +71,7 @@ async function serve(tools: ServingTools, order: Order, audience: Audience, mete
       const last = events.at(-1)
       // Before any output a failure is still an ordinary error response: nothing may be sent ahead of it.
       if (last?.type !== 'failed' || meter.outputStarted) await audience.deliver(events)
+      tools.failpoint('on_chunk')
       if (last?.type === 'failed') return failed(failureError(last), last.usage)
       if (last?.type === 'finish') {
         return { outcome: { status: 'succeeded', finishReason: last.reason }, usage: last.usage, failure: undefined }
@@ -82,6 +96,7 @@ async function* answerEvents(
   { upstreamRequest, chat }: Order,
   gone: AbortSignal,
 ): AsyncIterable<readonly ChatEvent[]> {
+  tools.failpoint('before_upstream_write')
   const answer = await tools.upstream.respond(upstreamRequest, gone)
   if (chat.maxTokens >= upstreamRequest.max_output_tokens) return yield* answer
   const cut = createOutputCut(chat.maxTokens, (text) => tools.charging.countTokens([text]))

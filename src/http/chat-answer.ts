@@ -1,6 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import type { Order } from '../chat/admit.ts'
-import type { Completion } from '../chat/complete-chat.ts'
+import type { AnswerEnd, AnswerHead } from '../chat/recording.ts'
 import {
   type CompletionHead,
   type Cost,
@@ -8,10 +7,9 @@ import {
   createChunkRenderer,
   createMessageAssembler,
 } from '../inference/chat-chunks.ts'
-import type { ChatEvent, FinishReason } from '../inference/responses-events.ts'
-import type { End, EndCall } from '../ledger/holds.ts'
+import type { ChatEvent } from '../inference/responses-events.ts'
 import { digits } from '../ledger/request-id.ts'
-import { fromAtomic, min } from '../money/usdc.ts'
+import { fromAtomic } from '../money/usdc.ts'
 import { BufferedAnswer } from './buffered-answer.ts'
 import { type ErrorContext, errorResponse } from './error-response.ts'
 import { EventStream } from './event-stream.ts'
@@ -20,7 +18,7 @@ import { sendJson } from './send.ts'
 /** One answer to one client: events while they come, then the end or the error, whichever form was asked for. */
 export type ChatAnswer = {
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
-  succeed(completion: Completion): void
+  succeed(end: AnswerEnd): void
   fail(error: unknown): void
   /** The client has left, perhaps before there was an answer to leave: nothing more is sent. */
   abandon(): void
@@ -33,15 +31,26 @@ export type AnswerOptions = ErrorContext & {
   readonly blockedMsMax: number
 }
 
-export function openAnswer(order: Order, outgoing: ServerResponse, options: AnswerOptions): ChatAnswer {
-  const held = { ...options.headers, 'x-router-held-usdc': order.hold.quote.toString() }
-  return order.chat.stream
-    ? streamedAnswer(order, outgoing, { ...options, headers: held })
-    : bufferedAnswer(order, outgoing, { ...options, headers: held })
+/** The form in which a client asked for its answer. */
+export type AnswerForm = { readonly stream: boolean; readonly includeUsage: boolean }
+
+export function openAnswer(
+  head: AnswerHead,
+  form: AnswerForm,
+  outgoing: ServerResponse,
+  options: AnswerOptions,
+): ChatAnswer {
+  const held = { ...options, headers: { ...options.headers, 'x-router-held-usdc': head.held.toString() } }
+  return form.stream ? streamedAnswer(head, form, outgoing, held) : bufferedAnswer(head, outgoing, held)
 }
 
-function streamedAnswer(order: Order, outgoing: ServerResponse, options: AnswerOptions): ChatAnswer {
-  const renderer = createChunkRenderer({ ...headOf(order), includeUsage: order.chat.includeUsage })
+function streamedAnswer(
+  head: AnswerHead,
+  { includeUsage }: AnswerForm,
+  outgoing: ServerResponse,
+  options: AnswerOptions,
+): ChatAnswer {
+  const renderer = createChunkRenderer({ ...completionHead(head), includeUsage })
   const stream = new EventStream(outgoing, renderer, {
     headers: options.headers,
     silenceMsMax: options.streamKeepaliveMs,
@@ -49,9 +58,9 @@ function streamedAnswer(order: Order, outgoing: ServerResponse, options: AnswerO
   })
   return {
     deliver: (events) => stream.deliver(events),
-    succeed({ charge, end }) {
+    succeed(end) {
       const { finish, usage, done } = renderer
-      stream.end(finish(charge.finishReason as FinishReason) + usage(charge.usage!, costOf(charge, end)) + done)
+      stream.end(finish(end.finishReason) + usage(end.usage, costOf(end)) + done)
     },
     fail(error) {
       const response = errorResponse(error, options)
@@ -65,7 +74,7 @@ function streamedAnswer(order: Order, outgoing: ServerResponse, options: AnswerO
   }
 }
 
-function bufferedAnswer(order: Order, outgoing: ServerResponse, options: AnswerOptions): ChatAnswer {
+function bufferedAnswer(head: AnswerHead, outgoing: ServerResponse, options: AnswerOptions): ChatAnswer {
   const message = createMessageAssembler()
   const answer = new BufferedAnswer(outgoing, {
     headers: options.headers,
@@ -78,13 +87,14 @@ function bufferedAnswer(order: Order, outgoing: ServerResponse, options: AnswerO
       message.add(events)
       return undefined
     },
-    succeed({ charge, end }) {
+    succeed(end) {
+      const { finishReason, usage } = end
       const body = completionBody({
-        ...headOf(order),
+        ...completionHead(head),
         message: message.finish(),
-        finishReason: charge.finishReason as FinishReason,
-        usage: charge.usage!,
-        cost: costOf(charge, end),
+        finishReason,
+        usage,
+        cost: costOf(end),
       })
       answer.end(200, body, { 'x-router-charged-usdc': end.charged.toString() })
     },
@@ -97,12 +107,10 @@ function bufferedAnswer(order: Order, outgoing: ServerResponse, options: AnswerO
 }
 
 /** The completion's id has the same digits as the request's, and its time is the ledger's. */
-function headOf({ requestId, hold, model }: Order): CompletionHead {
-  return { id: `chatcmpl-${digits(requestId)}`, created: Math.floor(hold.createdAt.getTime() / 1000), model: model.id }
+function completionHead({ requestId, createdAt, model }: AnswerHead): CompletionHead {
+  return { id: `chatcmpl-${digits(requestId)}`, created: Math.floor(createdAt.getTime() / 1000), model }
 }
 
-/** What the ledger says, which is not what was asked of it when another node had ended the request before. */
-function costOf({ searchCost }: EndCall, { charged }: End): Cost {
-  const search = min(searchCost, charged)
-  return { inference: fromAtomic(charged - search), search }
+function costOf({ charged, searchCost }: AnswerEnd): Cost {
+  return { inference: fromAtomic(charged - searchCost), search: searchCost }
 }

@@ -1,6 +1,7 @@
 import { plainArray, textArray } from '../db/array-literal.ts'
 import type { Database } from '../db/database.ts'
 import { type ErrorCode, ServiceError } from '../errors.ts'
+import { type Failpoint, noFailpoint } from '../failpoints.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
 import { PartitionQueues } from './partition-queues.ts'
 import type { RequestId } from './request-id.ts'
@@ -19,6 +20,8 @@ export type HoldCall = {
   readonly model: string
   readonly stream: boolean
   readonly maxTokens: number
+  /** Of a request whose client may repeat it: by this a retry finds it. */
+  readonly bodyHash?: bigint | undefined
 }
 
 /** Money reserved for one request. `quote = fromCredit + authorized`, to the atomic unit. */
@@ -114,6 +117,7 @@ export type HoldsOptions = {
   readonly waitMsMax?: number
   /** A refusal or a checkpoint could not be written: no money depends on it. */
   readonly onLost?: (error: unknown) => void
+  readonly failpoint?: Failpoint
 }
 
 /**
@@ -133,7 +137,7 @@ export class Holds {
   readonly #refusals = new PartitionQueues<RefusalCall, void>((partition, calls) => this.#refuse(partition, calls))
 
   constructor(options: HoldsOptions) {
-    this.#options = { waitMsMax: 10_000, onLost: () => {}, ...options }
+    this.#options = { waitMsMax: 10_000, onLost: () => {}, failpoint: noFailpoint, ...options }
   }
 
   /** Reserves the quote, or says why not. Repeating a call with the same id cannot reserve twice. */
@@ -197,7 +201,8 @@ export class Holds {
     const keys = new Positions()
     const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
     const keyOf = calls.map((call) => keys.of(call.payer.keyId))
-    const { database, node, priceVersion, inFlightCap } = this.#options
+    const { database, node, priceVersion, inFlightCap, failpoint } = this.#options
+    failpoint('before_hold_commit')
     const rows = await database.queryPrepared<PlacedRow>('place_holds', placeHolds, [
       partition,
       node,
@@ -212,14 +217,18 @@ export class Holds {
       textArray(calls.map((call) => call.model)),
       plainArray(calls.map((call) => call.stream)),
       plainArray(calls.map((call) => call.maxTokens)),
+      plainArray(calls.map((call) => call.bodyHash ?? null)),
     ])
+    failpoint('after_hold_commit')
     const decisions: HoldDecision[] = []
     for (const row of rows) decisions[row.row_number - 1] = readDecision(calls[row.row_number - 1]!, row)
     return decisions
   }
 
   async #end(partition: number, calls: readonly EndCall[]): Promise<readonly End[]> {
-    const rows = await this.#options.database.queryPrepared<EndedRow>('end_requests', endRequests, [
+    const { database, failpoint } = this.#options
+    failpoint('before_end_commit')
+    const rows = await database.queryPrepared<EndedRow>('end_requests', endRequests, [
       partition,
       plainArray([...new Set(calls.map((call) => call.payer.accountId))]),
       plainArray(calls.map((call) => call.requestId)),
@@ -239,6 +248,7 @@ export class Holds {
       plainArray(calls.map((call) => call.firstTokenMs ?? null)),
       plainArray(calls.map((call) => call.totalMs)),
     ])
+    failpoint('after_end_commit')
     const byId = new Map(rows.map((row) => [row.id, row]))
     return calls.map((call) => {
       const row = byId.get(call.requestId)
@@ -256,6 +266,7 @@ export class Holds {
       plainArray(latest.map((call) => call.promptTokens)),
       plainArray(latest.map((call) => call.completionTokens)),
     ])
+    this.#options.failpoint('after_checkpoint')
     return calls.map(() => undefined)
   }
 
@@ -300,7 +311,7 @@ function unserved(hold: Hold): EndCall {
 
 const placeHolds = `
   select row_number, decision, authorized, from_credit, nonce, created_at, spendable, in_flight, limit_left
-    from place_holds($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
+    from place_holds($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
 
 const endRequests = `
   select id, ended_now, status, charged

@@ -28,10 +28,13 @@ export type TestServiceOptions = {
   /** Address of an upstream; left out, the sandbox model answers as fast as it can. */
   readonly upstreamUrl?: string
   readonly environment?: Readonly<Record<string, string>>
+  /** Another node on the database of one that runs already. */
+  readonly besideOf?: TestService
 }
 
 export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
-  const ledger = await testDatabase()
+  const ledger =
+    options.besideOf === undefined ? await testDatabase() : { url: options.besideOf.databaseUrl, drop: async () => {} }
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-service-'))
   const model =
     options.upstreamUrl === undefined

@@ -1,14 +1,17 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { type AdmissionTools, admit } from '../../chat/admit.ts'
-import { completeChat, type ServingTools } from '../../chat/complete-chat.ts'
+import { type AdmissionTools, admit, type Order } from '../../chat/admit.ts'
+import { type Audience, completeChat, type ServingTools } from '../../chat/complete-chat.ts'
+import type { AnswerHead, Recording } from '../../chat/recording.ts'
+import type { OwnAttempt, Retries, RetryMarks } from '../../chat/retries.ts'
 import { ServiceError } from '../../errors.ts'
+import type { Failpoint } from '../../failpoints.ts'
 import type { KeyFinder } from '../../identity/api-keys.ts'
 import { type ModelDirectory, parseChatRequest } from '../../inference/chat-request.ts'
 import { parseJsonBody } from '../../inference/json-body.ts'
 import type { Holds, Payer } from '../../ledger/holds.ts'
 import { createRequestId, formatRequestId, type RequestId } from '../../ledger/request-id.ts'
 import { authenticate } from '../authenticate.ts'
-import { openAnswer } from '../chat-answer.ts'
+import { type AnswerForm, type ChatAnswer, openAnswer } from '../chat-answer.ts'
 import { errorResponse } from '../error-response.ts'
 import { goneSignal } from '../gone.ts'
 import type { Load } from '../load.ts'
@@ -21,7 +24,9 @@ export type ChatRouteServices = {
   readonly models: ModelDirectory
   readonly admission: AdmissionTools
   readonly serving: ServingTools
+  readonly retries: Retries
   readonly load: Load
+  readonly failpoint: Failpoint
   readonly bodyLimits: BodyLimits
   readonly answering: {
     readonly streamKeepaliveMs: number
@@ -63,28 +68,106 @@ async function serve(
   outgoing: ServerResponse,
 ): Promise<void> {
   const gone = goneSignal(outgoing)
-  attempt.body = parseJsonBody(await readJsonBytes(incoming, services.bodyLimits))
+  const bytes = await readJsonBytes(incoming, services.bodyLimits)
+  attempt.body = parseJsonBody(bytes)
   const chat = parseChatRequest(attempt.body, services.models)
-  const order = await admit(services.admission, attempt.requestId, payer, chat)
+  services.failpoint('after_parse')
+  const marks = { payer, body: bytes, ...readRetryHeaders(incoming) }
+  const decision = await services.retries.decide(marks, attempt.requestId, gone)
+  if ('replay' in decision) return giveAgain(services, decision.replay, chat, outgoing)
 
-  // From here on the hold exists: whatever happens, it ends in the ledger, and the answer says how.
-  const requestId = formatRequestId(order.requestId)
-  const answer = openAnswer(order, outgoing, {
-    headers: v1Headers(requestId),
+  const { own } = decision
+  const order = await admit(services.admission, attempt.requestId, payer, chat, own.bodyHash).catch(async (error) => {
+    await own.release()
+    throw error
+  })
+  await answerOrder(services, order, own, gone, outgoing)
+}
+
+/** From here on the hold exists: whatever happens, it ends in the ledger, and the answer says how. */
+async function answerOrder(
+  services: ChatRouteServices,
+  order: Order,
+  own: OwnAttempt,
+  clientGone: AbortSignal,
+  outgoing: ServerResponse,
+): Promise<void> {
+  const head = {
+    requestId: order.requestId,
+    model: order.model.id,
+    createdAt: order.hold.createdAt,
+    held: order.hold.quote,
+  }
+  const answer = open(services, head, order.chat, outgoing)
+  let recording: Recording | undefined
+  try {
+    const completion = await completeChat(services.serving, order, audienceOf(answer, own, clientGone))
+    if (completion.status === 'succeeded') {
+      const events = own.running?.recorder.events
+      recording = events && { ...head, ...completion.end, events }
+      await own.settle(recording)
+      services.failpoint('before_last_frame')
+      answer.succeed(completion.end)
+    } else if (completion.status === 'failed') {
+      services.onError(completion.failure, formatRequestId(order.requestId))
+      answer.fail(completion.failure)
+    } else answer.abandon()
+  } catch (error) {
+    services.onError(error, formatRequestId(order.requestId))
+    answer.fail(error)
+  } finally {
+    if (recording === undefined) await own.settle(undefined)
+  }
+}
+
+/** The client, and whoever joined its attempt: events are recorded where somebody may ask for them again. */
+function audienceOf(answer: ChatAnswer, { running }: OwnAttempt, clientGone: AbortSignal): Audience {
+  if (running === undefined) return { gone: clientGone, deliver: answer.deliver }
+  if (clientGone.aborted) running.clientLeft(clientGone.reason)
+  else clientGone.addEventListener('abort', () => running.clientLeft(clientGone.reason), { once: true })
+  return {
+    gone: running.gone,
+    deliver(events) {
+      running.recorder.add(events)
+      return answer.deliver(events)
+    },
+  }
+}
+
+/** The answer of an earlier attempt, under its own request id: nothing is held and nothing charged for it again. */
+function giveAgain(
+  services: ChatRouteServices,
+  recording: Recording,
+  form: AnswerForm,
+  outgoing: ServerResponse,
+): void {
+  const answer = open(services, recording, form, outgoing, { 'idempotent-replayed': 'true' })
+  void answer.deliver([...recording.events, { type: 'finish', reason: recording.finishReason }])
+  answer.succeed(recording)
+}
+
+function open(
+  services: ChatRouteServices,
+  head: AnswerHead,
+  form: AnswerForm,
+  outgoing: ServerResponse,
+  headers: Readonly<Record<string, string>> = {},
+): ChatAnswer {
+  const requestId = formatRequestId(head.requestId)
+  return openAnswer(head, form, outgoing, {
+    headers: { ...v1Headers(requestId), ...headers },
     requestId,
     publicUrl: services.publicUrl,
     ...services.answering,
   })
-  try {
-    const completion = await completeChat(services.serving, order, { gone, deliver: answer.deliver })
-    if (completion.charge.status === 'succeeded') answer.succeed(completion)
-    else if (completion.charge.status === 'failed') {
-      services.onError(completion.failure, requestId)
-      answer.fail(completion.failure)
-    }
-  } catch (error) {
-    services.onError(error, requestId)
-    answer.fail(error)
+}
+
+function readRetryHeaders({ headers }: IncomingMessage): Pick<RetryMarks, 'idempotencyKey' | 'retryCount'> {
+  const key = headers['idempotency-key']
+  const count = headers['x-stainless-retry-count']
+  return {
+    idempotencyKey: typeof key === 'string' && key !== '' ? key : undefined,
+    retryCount: typeof count === 'string' && /^\d{1,3}$/.test(count) ? Number(count) : undefined,
   }
 }
 

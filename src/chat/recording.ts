@@ -1,0 +1,71 @@
+import type { ChatEvent, FinishReason } from '../inference/responses-events.ts'
+import type { RequestUsage } from '../ledger/holds.ts'
+import type { RequestId } from '../ledger/request-id.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+
+/** What an answer says of itself before it has begun. */
+export type AnswerHead = {
+  readonly requestId: RequestId
+  readonly model: string
+  readonly createdAt: Date
+  readonly held: Usdc
+}
+
+/** What an answer says of itself at its end, as the ledger has it. */
+export type AnswerEnd = {
+  readonly finishReason: FinishReason
+  readonly usage: RequestUsage
+  readonly charged: Usdc
+  readonly searchCost: Usdc
+}
+
+/** A whole answer that can be given again, streamed or buffered. */
+export type Recording = AnswerHead & AnswerEnd & { readonly events: readonly ChatEvent[] }
+
+const charactersMax = 1024 * 1024
+
+/** Keeps the events of one answer, neighbours joined: how it was cut when it came is not part of it. */
+export class Recorder {
+  #events: ChatEvent[] = []
+  #characters = 0
+
+  add(events: readonly ChatEvent[]): void {
+    for (const event of events) {
+      if (event.type === 'accepted' || event.type === 'item' || event.type === 'finish' || event.type === 'failed')
+        continue
+      if ('text' in event) this.#characters += event.text.length
+      if (this.#characters > charactersMax) return
+      const last = this.#events.at(-1)
+      const joined = last && join(last, event)
+      if (joined) this.#events[this.#events.length - 1] = joined
+      else this.#events.push(event)
+    }
+  }
+
+  /** Undefined when the answer was too long to be kept. */
+  get events(): readonly ChatEvent[] | undefined {
+    return this.#characters > charactersMax ? undefined : this.#events
+  }
+}
+
+function join(last: ChatEvent, next: ChatEvent): ChatEvent | undefined {
+  if (!('text' in last) || !('text' in next) || last.type !== next.type) return undefined
+  if ('index' in last && 'index' in next && last.index !== next.index) return undefined
+  return { ...last, text: last.text + next.text }
+}
+
+export function writeRecording(recording: Recording): string {
+  return JSON.stringify(recording, (_, value) => (typeof value === 'bigint' ? value.toString() : value))
+}
+
+/** Reads what `writeRecording` wrote. */
+export function readRecording(text: string): Recording {
+  const stored = JSON.parse(text)
+  return {
+    ...stored,
+    createdAt: new Date(stored.createdAt),
+    held: fromAtomic(BigInt(stored.held)),
+    charged: fromAtomic(BigInt(stored.charged)),
+    searchCost: fromAtomic(BigInt(stored.searchCost)),
+  }
+}

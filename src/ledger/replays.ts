@@ -1,0 +1,122 @@
+import type { Database } from '../db/database.ts'
+import type { Payer } from './holds.ts'
+import type { RequestId } from './request-id.ts'
+
+/** Where a request with an Idempotency-Key stands. */
+export type ReplayClaim = {
+  readonly payer: Payer
+  readonly keyHash: Buffer
+  readonly bodyHash: Buffer
+}
+
+export type EarlierAttempt = {
+  readonly requestId: RequestId
+  readonly status: 'held' | 'succeeded' | 'failed' | 'cancelled' | 'refused' | 'unknown'
+}
+
+export type ClaimResult =
+  | { readonly claimed: true }
+  | {
+      readonly claimed: false
+      readonly sameBody: boolean
+      readonly earlier: EarlierAttempt
+      readonly answer: string | undefined
+    }
+
+/** Claims the key for a request, or tells who has it. */
+export async function claimReplay(database: Database, claim: ReplayClaim, requestId: RequestId): Promise<ClaimResult> {
+  const { payer, keyHash, bodyHash } = claim
+  const inserted = await database.query(
+    `insert into replays (partition, account_id, key_hash, body_hash, request_id) values ($1, $2, $3, $4, $5)
+     on conflict do nothing returning true`,
+    [payer.partition, payer.accountId, keyHash, bodyHash, requestId],
+  )
+  if (inserted.length > 0) return { claimed: true }
+  const [row] = await database.query<ClaimRow>(
+    `select p.body_hash, p.request_id, p.answer, r.status from replays p
+       left join requests r on r.partition = p.partition and r.id = p.request_id
+      where p.partition = $1 and p.account_id = $2 and p.key_hash = $3`,
+    [payer.partition, payer.accountId, keyHash],
+  )
+  // Deleted between the two statements: its owner failed, and the key is free again.
+  if (row === undefined) return claimReplay(database, claim, requestId)
+  return {
+    claimed: false,
+    sameBody: row.body_hash.equals(bodyHash),
+    earlier: { requestId: row.request_id, status: row.status ?? 'unknown' },
+    answer: row.answer ?? undefined,
+  }
+}
+
+/** Takes the key over from an attempt that came to nothing. False when somebody else was faster. */
+export async function takeOverReplay(
+  database: Database,
+  { payer, keyHash }: ReplayClaim,
+  from: RequestId,
+  to: RequestId,
+): Promise<boolean> {
+  const rows = await database.query(
+    `update replays set request_id = $5, answer = null, created_at = clock_timestamp()
+      where partition = $1 and account_id = $2 and key_hash = $3 and request_id = $4 returning true`,
+    [payer.partition, payer.accountId, keyHash, from, to],
+  )
+  return rows.length > 0
+}
+
+export async function storeReplay(
+  database: Database,
+  { payer, keyHash }: ReplayClaim,
+  requestId: RequestId,
+  answer: string,
+): Promise<void> {
+  await database.query(
+    'update replays set answer = $5 where partition = $1 and account_id = $2 and key_hash = $3 and request_id = $4',
+    [payer.partition, payer.accountId, keyHash, requestId, answer],
+  )
+}
+
+/** Frees the key: the attempt held nothing or delivered nothing. */
+export async function releaseReplay(
+  database: Database,
+  { payer, keyHash }: ReplayClaim,
+  requestId: RequestId,
+): Promise<void> {
+  await database.query(
+    'delete from replays where partition = $1 and account_id = $2 and key_hash = $3 and request_id = $4',
+    [payer.partition, payer.accountId, keyHash, requestId],
+  )
+}
+
+/** The last attempt with this body by this key, within so many seconds, by the database's clock. */
+export async function findAttempt(
+  database: Database,
+  payer: Payer,
+  bodyHash: bigint,
+  seconds: number,
+): Promise<EarlierAttempt | undefined> {
+  const [row] = await database.query<{ id: RequestId; status: EarlierAttempt['status'] }>(
+    `select id, status from requests
+      where partition = $1 and account_id = $2 and key_id = $3 and body_hash = $4
+        and created_at > clock_timestamp() - $5 * interval '1 second'
+      order by id desc limit 1`,
+    [payer.partition, payer.accountId, payer.keyId, bodyHash, seconds],
+  )
+  return row && { requestId: row.id, status: row.status }
+}
+
+/** Gives back what an attempt was charged, because the same request is served again. */
+export async function refundAttempt(database: Database, payer: Payer, requestId: RequestId): Promise<void> {
+  await database.query('select refund_attempt($1, $2, $3)', [payer.partition, payer.accountId, requestId])
+}
+
+/** Answers are kept for a day at most. */
+export async function forgetReplays(database: Database, hours: number): Promise<void> {
+  await database.query("delete from replays where created_at < clock_timestamp() - $1 * interval '1 hour'", [hours])
+}
+
+type ClaimRow = {
+  readonly body_hash: Buffer
+  readonly request_id: RequestId
+  readonly answer: string | null
+  readonly status: EarlierAttempt['status'] | null
+}

@@ -1,0 +1,214 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import {
+  completed,
+  created,
+  type ScriptedUpstream,
+  startScriptedUpstream,
+  text,
+  type UpstreamExchange,
+} from '../support/scripted-upstream.ts'
+import { getRow, postChat, startTestService, type TestAccount, type TestService } from '../support/service.ts'
+
+let service: TestService
+let other: TestService
+let upstream: ScriptedUpstream
+before(async () => {
+  upstream = await startScriptedUpstream()
+  service = await startTestService({ upstreamUrl: upstream.url })
+  other = await startTestService({ upstreamUrl: upstream.url, besideOf: service })
+})
+after(async () => {
+  try {
+    await assertBooksBalance(service.database)
+    await assertNothingHeld(service.database)
+  } finally {
+    await other.stop()
+    await service.stop()
+    await upstream.close()
+  }
+})
+
+const messages = [{ role: 'user', content: 'What is a penny?' }]
+const question = { messages }
+
+test('the same Idempotency-Key and body get the stored answer and pay once, on any node, buffered and streamed', async () => {
+  const account = await service.openAccount('25')
+  upstream.answer = answering('One')
+  const first = await ask(service, account, question, { 'idempotency-key': 'a' })
+  upstream.answer = answering('Two')
+  for (const node of [service, other]) {
+    const again = await ask(node, account, question, { 'idempotency-key': 'a' })
+    assert.equal(again.body, first.body)
+    assert.equal(again.answer.headers.get('idempotent-replayed'), 'true')
+    assert.equal(again.answer.headers.get('x-router-request-id'), first.answer.headers.get('x-router-request-id'))
+    assert.equal(again.answer.headers.get('x-router-charged-usdc'), first.answer.headers.get('x-router-charged-usdc'))
+  }
+  const streamed = { ...question, stream: true, stream_options: { include_usage: true } }
+  const stream = await ask(service, account, streamed, { 'idempotency-key': 's' })
+  const replayed = await ask(other, account, streamed, { 'idempotency-key': 's' })
+  assert.match(replayed.body, /"content":"Two"/)
+  assert.match(replayed.body, /\[DONE\]/)
+  assert.equal(usageOf(replayed.body), usageOf(stream.body))
+  assert.deepEqual(await chargesOf(account), ['35', '35'])
+})
+
+test('the same key with another body is 422 and holds nothing', async () => {
+  const account = await service.openAccount('25')
+  upstream.answer = answering('One')
+  await ask(service, account, question, { 'idempotency-key': 'b' })
+  const { answer, body } = await ask(service, account, { ...question, max_tokens: 99 }, { 'idempotency-key': 'b' })
+  assert.deepEqual([answer.status, JSON.parse(body).error.code], [422, 'idempotency_mismatch'])
+  assert.equal(answer.headers.get('x-router-held-usdc'), null)
+})
+
+test('another account’s equal key is another request', async () => {
+  upstream.answer = answering('One')
+  for (const account of [await service.openAccount('25'), await service.openAccount('25')]) {
+    const { answer } = await ask(service, account, question, { 'idempotency-key': 'c' })
+    assert.equal(answer.headers.get('idempotent-replayed'), null)
+  }
+})
+
+test('fifty equal requests with one key at once are one request with fifty equal answers', async () => {
+  const account = await service.openAccount('25')
+  const go = Promise.withResolvers<void>()
+  const before = upstream.exchanges.length
+  upstream.answer = async (exchange) => {
+    await go.promise
+    answering('One')(exchange)
+  }
+  const asked = Array.from({ length: 50 }, (_, index) =>
+    ask(index % 2 ? service : other, account, question, { 'idempotency-key': 'd' }),
+  )
+  await until(() => upstream.exchanges.length > before)
+  go.resolve()
+  const bodies = new Set((await Promise.all(asked)).map(({ body }) => body))
+  assert.equal(bodies.size, 1)
+  assert.equal(upstream.exchanges.length, before + 1)
+  assert.deepEqual(await chargesOf(account), ['35'])
+})
+
+test('a key whose attempt was refused or failed is free for the next', async () => {
+  const poor = await service.openAccount('0')
+  assert.equal((await ask(service, poor, question, { 'idempotency-key': 'e' })).answer.status, 402)
+  assert.equal((await ask(service, poor, question, { 'idempotency-key': 'e' })).answer.status, 402)
+  const account = await service.openAccount('25')
+  upstream.answer = ({ outgoing }) => void outgoing.writeHead(500).end('{}')
+  assert.equal((await ask(service, account, question, { 'idempotency-key': 'e' })).answer.status, 502)
+  upstream.answer = answering('One')
+  assert.equal((await ask(service, account, question, { 'idempotency-key': 'e' })).answer.status, 200)
+})
+
+test('a retry that the SDK marks gets the answer of the attempt before, and pays nothing', async () => {
+  const account = await service.openAccount('25')
+  upstream.answer = answering('One')
+  const first = await ask(service, account, question, { 'x-stainless-retry-count': '0' })
+  upstream.answer = answering('Two')
+  const retry = await ask(service, account, question, { 'x-stainless-retry-count': '1' })
+  assert.equal(retry.body, first.body)
+  assert.deepEqual(await chargesOf(account), ['35'])
+})
+
+test('equal requests that are not marked as retries are two requests', async () => {
+  const account = await service.openAccount('25')
+  upstream.answer = answering('One')
+  await ask(service, account, question, { 'x-stainless-retry-count': '0' })
+  await ask(service, account, question, { 'x-stainless-retry-count': '0' })
+  await ask(service, account, question)
+  assert.deepEqual(await chargesOf(account), ['35', '35', '35'])
+})
+
+test('a retry of a cancelled attempt gives its charge back before it holds its own, on any node', async () => {
+  for (const node of [service, other]) {
+    const account = await service.openAccount('25')
+    const cancelled = await cancelMidway(account, { 'x-stainless-retry-count': '0' })
+    assert.notEqual((await getRow(service, account.apiKey, cancelled)).charged_atomic, '0')
+    upstream.answer = answering('Whole')
+    const retry = await ask(node, account, { ...question, stream: true }, { 'x-stainless-retry-count': '1' })
+    assert.match(retry.body, /Whole/)
+    assert.equal((await getRow(service, account.apiKey, cancelled)).charged_atomic, '0')
+    assert.deepEqual(await chargesOf(account), ['0', '35'])
+  }
+})
+
+test('a retry on another node than the answered attempt never pays twice', async () => {
+  const account = await service.openAccount('25')
+  upstream.answer = answering('One')
+  await ask(service, account, question, { 'x-stainless-retry-count': '0' })
+  await ask(other, account, question, { 'x-stainless-retry-count': '1' })
+  assert.deepEqual(await chargesOf(account), ['0', '35'])
+})
+
+test('a retry joins the attempt under way, which goes on when its first client leaves', async () => {
+  const account = await service.openAccount('25')
+  const begun = Promise.withResolvers<UpstreamExchange>()
+  upstream.answer = (exchange) => {
+    exchange.send(created, text('One'))
+    begun.resolve(exchange)
+  }
+  const controller = new AbortController()
+  const first = postChat(service, account.apiKey, question, {
+    headers: { 'x-stainless-retry-count': '0' },
+    signal: controller.signal,
+  })
+  first.catch(() => {})
+  const exchange = await begun.promise
+  const retry = ask(service, account, question, { 'x-stainless-retry-count': '1' })
+  // The retry has joined once the ledger was asked for the attempt before; then its first client goes.
+  await new Promise((resolve) => setTimeout(resolve, 200))
+  controller.abort()
+  await new Promise((resolve) => setTimeout(resolve, 50))
+  exchange.send(text(' whole'), completed())
+  exchange.end()
+  const { body } = await retry
+  assert.equal(JSON.parse(body).choices[0].message.content, 'One whole')
+  assert.deepEqual(await chargesOf(account), ['35'])
+})
+
+async function ask(node: TestService, account: TestAccount, body: object, headers: Record<string, string> = {}) {
+  const answer = await postChat(node, account.apiKey, body, { headers })
+  return { answer, body: await answer.text() }
+}
+
+/** Begins a stream, takes a little of it and hangs up; returns its id once the ledger has its end. */
+async function cancelMidway(account: TestAccount, headers: Record<string, string>): Promise<string> {
+  upstream.answer = (exchange) => exchange.send(created, text('one two three'))
+  const controller = new AbortController()
+  const answer = await postChat(
+    service,
+    account.apiKey,
+    { ...question, stream: true },
+    { headers, signal: controller.signal },
+  )
+  const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader()
+  for (let seen = ''; !seen.includes('three'); ) seen += (await reader.read()).value
+  controller.abort()
+  const id = answer.headers.get('x-router-request-id')!
+  await until(async () => (await getRow(service, account.apiKey, id)).status === 'cancelled')
+  return id
+}
+
+function answering(content: string): (exchange: UpstreamExchange) => void {
+  return (exchange) => {
+    exchange.send(created, text(content), completed())
+    exchange.end()
+  }
+}
+
+async function chargesOf(account: TestAccount): Promise<string[]> {
+  const rows = await service.database.query<{ charged: bigint }>(
+    "select charged from requests where account_id = $1 and status <> 'refused' order by id",
+    [account.id],
+  )
+  return rows.map(({ charged }) => charged.toString())
+}
+
+function usageOf(stream: string): string | undefined {
+  return /"usage":(\{.*\})\}\n/.exec(stream)?.[1]
+}
+
+async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await condition())) await new Promise((resolve) => setTimeout(resolve, 5))
+}
