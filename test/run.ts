@@ -8,7 +8,7 @@ import { check } from './check.ts'
 import { postgres15 } from './postgres-versions.ts'
 
 // `npm test`: the checks, then every test on the embedded PostgreSQL, then those that touch a database on the oldest
-// version that we promise to run on.
+// version that we promise to run on, and the ledger's on several partitions.
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const everything = ['src/**/*.test.ts', 'test/**/*.test.ts']
@@ -20,16 +20,26 @@ const onDatabase = [
   'test/e2e/money.test.ts',
 ]
 
+const onLedger = ['src/ledger/*.test.ts', 'src/jobs/*.test.ts', 'test/e2e/money.test.ts', 'test/e2e/retries.test.ts']
+
 const [only] = process.argv.slice(2)
 const failures = only === undefined ? await check() : 0
-const results = [failures, await run('PostgreSQL 18', only === undefined ? everything : [only], undefined)]
-if (only === undefined) results.push(await run('PostgreSQL 15', onDatabase, await postgres15()))
+const results = [failures, await run('PostgreSQL 18', only === undefined ? everything : [only])]
+if (only === undefined) {
+  results.push(await run('PostgreSQL 15', onDatabase, { packageRoot: await postgres15() }))
+  results.push(await run('a ledger of eight partitions', onLedger, { environment: { LEDGER_PARTITIONS: '8' } }))
+}
 process.exitCode = results.every((failed) => failed === 0) ? 0 : 1
 
-async function run(title: string, files: readonly string[], packageRoot: string | undefined): Promise<number> {
+type RunOptions = {
+  readonly packageRoot?: string
+  readonly environment?: Readonly<Record<string, string>>
+}
+
+async function run(title: string, files: readonly string[], options: RunOptions = {}): Promise<number> {
   console.log(`\n— Tests on ${title}\n`)
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-test-run-'))
-  const postgres = await startEmbeddedPostgres({ dataDir, packageRoot })
+  const postgres = await startEmbeddedPostgres({ dataDir, packageRoot: options.packageRoot })
   const server = new URL(postgres.url)
   server.pathname = '/postgres'
   try {
@@ -39,7 +49,7 @@ async function run(title: string, files: readonly string[], packageRoot: string 
       {
         cwd: root,
         stdio: 'inherit',
-        env: { ...process.env, TEST_DATABASE_SERVER: server.href },
+        env: { ...process.env, ...options.environment, TEST_DATABASE_SERVER: server.href },
       },
     )
     return status ?? 1

@@ -58,9 +58,14 @@ test('with a checkpoint it is charged up to there, and never more than was held'
   const { first, second, die } = await openNodes()
   const payer = await openPayer(ledger.database, 50_000n)
   const [some, much] = [await hold(first, payer, 1_000n), await hold(first, payer, 1_000n)]
-  first.checkpoint({ requestId: some.requestId, partition: 0, promptTokens: 100, completionTokens: 20 })
-  first.checkpoint({ requestId: some.requestId, partition: 0, promptTokens: 100, completionTokens: 50 })
-  first.checkpoint({ requestId: much.requestId, partition: 0, promptTokens: 100, completionTokens: 5_000 })
+  first.checkpoint({ requestId: some.requestId, partition: payer.partition, promptTokens: 100, completionTokens: 20 })
+  first.checkpoint({ requestId: some.requestId, partition: payer.partition, promptTokens: 100, completionTokens: 50 })
+  first.checkpoint({
+    requestId: much.requestId,
+    partition: payer.partition,
+    promptTokens: 100,
+    completionTokens: 5_000,
+  })
   await first.drained()
   await die()
   await endOrphanedHolds(ledger.database, second)

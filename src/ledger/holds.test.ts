@@ -1,7 +1,18 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { assertBooksBalance, assertNothingHeld } from '../../test/support/audit.ts'
-import { charge, codeOf, hold, openKey, openLedger, openPayer, place, sum, voided } from '../../test/support/ledger.ts'
+import {
+  charge,
+  codeOf,
+  hold,
+  openKey,
+  openLedger,
+  openPayer,
+  partitions,
+  place,
+  sum,
+  voided,
+} from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { revokeKey } from '../identity/api-keys.ts'
 import { parse } from '../money/usdc.ts'
@@ -148,10 +159,10 @@ test('an expired, a revoked and a foreign key hold nothing', async () => {
   const other = await openPayer(ledger.database, 5_000n)
   const expired = await openKey(
     ledger.database,
-    { partition: 0, id: payer.accountId },
+    { partition: payer.partition, id: payer.accountId },
     { expiresAt: new Date(Date.now() - 1_000) },
   )
-  const revoked = await openKey(ledger.database, { partition: 0, id: payer.accountId })
+  const revoked = await openKey(ledger.database, { partition: payer.partition, id: payer.accountId })
   await revokeKey(ledger.database, revoked)
   const codes = await Promise.all(
     [expired, revoked, other.keyId].map(async (keyId) => codeOf(await place(holds, { ...payer, keyId }, 1_000n))),
@@ -202,11 +213,17 @@ test('a refused request gets its row, with the reason and without money', async 
 })
 
 test('a deposit is credited once, however often it is reported', async () => {
-  const account = await createAccount(ledger.database, 'depositor', 1)
-  const deposit = { partition: 0, id: account.id, accountId: account.id, amount: parse('2.5'), source: 'test' }
+  const account = await createAccount(ledger.database, 'depositor', partitions)
+  const deposit = {
+    partition: account.partition,
+    id: account.id,
+    accountId: account.id,
+    amount: parse('2.5'),
+    source: 'test',
+  }
   const credited = await Promise.all(Array.from({ length: 20 }, () => creditDeposit(ledger.database, deposit)))
   assert.equal(credited.filter(Boolean).length, 1)
-  assert.equal((await findAccount(ledger.database, 0, account.id))?.gateway, 2_500_000n)
+  assert.equal((await findAccount(ledger.database, account.partition, account.id))?.gateway, 2_500_000n)
 })
 
 test('a thousand requests on a hundred accounts, held, charged and voided at once, leave books that balance', async () => {

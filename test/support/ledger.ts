@@ -10,6 +10,9 @@ import { fromAtomic, parse, type Usdc, zero } from '../../src/money/usdc.ts'
 
 export const testModel = { id: 'm', inputPerMillion: 1_000_000n, outputPerMillion: 1_000_000n }
 
+/** The whole ledger suite also runs with several: see test/run.ts. */
+export const partitions = Number(process.env.LEDGER_PARTITIONS ?? 1)
+
 /** A ledger without the service around it: prices of one unit per token, so that charges can be written as token counts. */
 export async function openLedger(
   database: Database,
@@ -30,7 +33,7 @@ export async function openLedger(
 }
 
 export async function openPayer(database: Database, atomic: bigint, key: Partial<NewApiKey> = {}): Promise<Payer> {
-  const account = await createAccount(database, 'test', 1)
+  const account = await createAccount(database, 'test', partitions)
   const deposit = {
     partition: account.partition,
     id: randomUUID(),

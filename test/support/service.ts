@@ -8,6 +8,7 @@ import { type Account, createAccount, creditDeposit } from '../../src/ledger/acc
 import { parse } from '../../src/money/usdc.ts'
 import { startModelServer } from '../../src/sandbox/model/server.ts'
 import { startService } from '../../src/service.ts'
+import { partitions } from './ledger.ts'
 import { testDatabase } from './postgres.ts'
 
 /** The whole service in this process, on a database of its own, with an upstream of the test's choice. */
@@ -47,6 +48,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     UPSTREAM_BASE_URL: options.upstreamUrl ?? model!.url,
     LOG_LEVEL: 'silent',
     DRAIN_MS: '2000',
+    LEDGER_PARTITIONS: String(partitions),
     ...options.environment,
   })
   const service = await startService(config, () => {})

@@ -1,0 +1,43 @@
+-- Spreads the ledger over the workers of a Citus cluster. For the coordinator of a fresh cluster, after the migrations and
+-- before the first account:
+--
+--   penny start (once, to migrate), then: psql "$DATABASE_URL" -f deploy/citus.sql
+--
+-- and LEDGER_PARTITIONS set to a number well above the number of workers (each partition lives on one worker).
+--
+-- The rows of one partition lie together on one worker, every function of the ledger touches one partition, and it is
+-- run where the partition lies: a batch of holds is one call to one worker. What must be known everywhere (prices, which key
+-- hash belongs where, leases, the freeze) is small and stands whole on every worker.
+--
+-- This file was not run on Citus by this project's tests, which have none: they prove that it applies to the schema and names
+-- every table and function (test/citus.test.ts), and that the whole ledger suite passes with LEDGER_PARTITIONS=8.
+
+create extension if not exists citus;
+
+select create_reference_table('prices');
+select create_reference_table('api_key_hashes');
+select create_reference_table('nodes');
+select create_reference_table('ledger_state');
+
+select create_distributed_table('accounts', 'partition');
+select create_distributed_table('api_keys', 'partition', colocate_with => 'accounts');
+select create_distributed_table('requests', 'partition', colocate_with => 'accounts');
+select create_distributed_table('deposits', 'partition', colocate_with => 'accounts');
+select create_distributed_table('checkpoints', 'partition', colocate_with => 'accounts');
+select create_distributed_table('replays', 'partition', colocate_with => 'accounts');
+
+-- Called by the others on the workers.
+select create_distributed_function('window_start(text, timestamptz)');
+
+select create_distributed_function(
+  'place_holds(smallint, uuid, text, bigint, uuid[], uuid[], uuid[], int[], int[], bigint[], text[], boolean[], int[], bigint[])',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function(
+  'end_requests(smallint, uuid[], uuid[], text[], boolean[], bigint[], bigint[], smallint[], smallint[], int[], int[], int[], int[], text[], text[], text[], int[], int[])',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function(
+  'record_refusals(smallint, uuid, uuid[], uuid[], uuid[], text[], boolean[], int[], text[])',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('credit_deposit(smallint, uuid, uuid, bigint, text)', 'p_partition', colocate_with => 'accounts');
+select create_distributed_function('checkpoint_requests(smallint, uuid[], int[], int[])', 'p_partition', colocate_with => 'accounts');
+select create_distributed_function('refund_attempt(smallint, uuid, uuid)', 'p_partition', colocate_with => 'accounts');
