@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import OpenAI from 'openai'
+import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { type FlakyProxy, type Mishap, mishaps, startFlakyProxy } from '../support/flaky-proxy.ts'
+import { startTestService, type TestService } from '../support/service.ts'
+
+// FLAKY_CALLS=10000 FLAKY_SEED=7 node test/run.ts test/e2e/flaky-network.test.ts for the long form.
+const calls = Number(process.env.FLAKY_CALLS ?? 500)
+const seed = Number(process.env.FLAKY_SEED ?? Date.now() % 1_000_000)
+// The SDK waits seconds before a retry: many at once keep the run short.
+const atOnce = 250
+
+let service: TestService
+let proxy: FlakyProxy
+before(async () => {
+  service = await startTestService()
+  proxy = await startFlakyProxy(service.origin, dieOf(seed))
+})
+after(async () => {
+  await proxy.close()
+  await service.stop()
+})
+
+test(`of ${calls} SDK calls over a line that cuts, delays and lies, none is charged twice (seed ${seed})`, async () => {
+  const account = await service.openAccount('1000')
+  const client = new OpenAI({ baseURL: `${proxy.origin}/v1`, apiKey: account.apiKey, maxRetries: 4 })
+  const costs = new Map<string, number>()
+  let next = 0
+  const worker = async () => {
+    for (let call = next++; call < calls; call = next++) {
+      const marker = `call ${call} of seed ${seed}`
+      try {
+        costs.set(marker, call % 3 === 0 ? await streamed(client, marker) : await buffered(client, marker))
+      } catch (error) {
+        assert.ok(error instanceof OpenAI.APIError || error instanceof TypeError, String(error))
+      }
+    }
+  }
+  await Promise.all(Array.from({ length: atOnce }, worker))
+  await untilNothingIsHeld()
+
+  const rows = await service.database.query<{ body_hash: bigint; charges: bigint; charged: bigint }>(
+    `select body_hash, count(*) filter (where charged > 0) as charges, sum(charged)::bigint as charged
+       from requests where account_id = $1 and status <> 'refused' group by body_hash`,
+    [account.id],
+  )
+  assert.deepEqual(
+    rows.filter((row) => row.charges > 1n),
+    [],
+    'charged twice',
+  )
+  // What the customers were told they paid is in the ledger, and what the ledger took beyond it went to calls that were lost.
+  const told = [...costs.values()].reduce((sum, cost) => sum + Math.round(cost * 1e6), 0)
+  const taken = rows.reduce((sum, row) => sum + Number(row.charged), 0)
+  assert.ok(taken >= told, `told ${told}, taken ${taken}`)
+  assert.ok(rows.filter((row) => row.charges > 0n).length <= calls)
+  assert.deepEqual(
+    mishaps.filter((mishap) => proxy.counts[mishap] === undefined),
+    [],
+    'mishaps that never happened',
+  )
+  await assertBooksBalance(service.database)
+  await assertNothingHeld(service.database)
+})
+
+async function buffered(client: OpenAI, content: string): Promise<number> {
+  const answer = await client.chat.completions.create({
+    model: 'gpt-5.6-terra',
+    max_tokens: 50,
+    messages: [{ role: 'user', content }],
+  })
+  return (answer.usage as { cost?: number } | undefined)?.cost ?? 0
+}
+
+async function streamed(client: OpenAI, content: string): Promise<number> {
+  const stream = await client.chat.completions.create({
+    model: 'gpt-5.6-terra',
+    max_tokens: 50,
+    messages: [{ role: 'user', content }],
+    stream: true,
+    stream_options: { include_usage: true },
+  })
+  let cost = 0
+  for await (const chunk of stream) cost = (chunk.usage as { cost?: number } | null | undefined)?.cost ?? cost
+  return cost
+}
+
+async function untilNothingIsHeld(): Promise<void> {
+  for (;;) {
+    const open = await service.database.query("select from requests where status = 'held'")
+    if (open.length === 0) return
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+}
+
+/** Half of the requests pass; a small generator of our own, so that a seed repeats a run. */
+function dieOf(start: number): () => Mishap {
+  let state = start >>> 0 || 1
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+    const roll = (state >>> 8) % (2 * mishaps.length)
+    return roll < mishaps.length ? mishaps[roll]! : 'none'
+  }
+}
