@@ -1,18 +1,28 @@
 import type { Database } from '../db/database.ts'
-import { type ApiKey, createKey, type LimitWindow, limitWindows, listKeys, revokeKey } from '../identity/api-keys.ts'
+import {
+  type ApiKey,
+  createKey,
+  type LimitWindow,
+  limitWindows,
+  listKeys,
+  revokeKey,
+  updateKey,
+} from '../identity/api-keys.ts'
 import { type Account, listAccounts } from '../ledger/accounts.ts'
 import { format, InvalidAmountError, parse, type Usdc } from '../money/usdc.ts'
 import { type Command, CommandError, type Invocation, printRows } from './command.ts'
 import { withDatabase } from './with-database.ts'
 
 export const keysCommand: Command = {
-  summary: 'create, list and revoke API keys',
+  summary: 'create, list, change and revoke API keys',
   usage: `penny keys list                     all keys, masked
   penny keys create --name NAME       a new key, shown this once
       --account ID|NAME               whose it is (may be left out when there is only one account)
       --limit USDC                    the most it may spend
       --window lifetime|day|week|month  per which time (UTC; lifetime unless given)
       --expires TIME                  an ISO 8601 instant, such as 2027-01-31T00:00:00Z
+  penny keys update ID                 changes name, limit, window or expiry from the next request on
+      --limit USDC|none, --expires TIME|none
   penny keys revoke ID                from the next request on`,
   options: {
     name: { type: 'string' },
@@ -25,7 +35,7 @@ export const keysCommand: Command = {
     const [verb = 'list'] = invocation.words
     const action = actions[verb]
     if (action === undefined)
-      throw new CommandError(`penny keys does not know "${verb}": it can create, list and revoke.`, 2)
+      throw new CommandError(`penny keys does not know "${verb}": it can create, list, update and revoke.`, 2)
     await withDatabase(invocation.config, (database) => action(database, invocation))
     return 0
   },
@@ -34,6 +44,7 @@ export const keysCommand: Command = {
 const actions: Readonly<Record<string, (database: Database, invocation: Invocation) => Promise<void>>> = {
   list,
   create,
+  update,
   revoke,
 }
 
@@ -61,10 +72,20 @@ async function create(database: Database, { options, output }: Invocation): Prom
   else output.write(`${created.secret}\n\nThis is the only time the key is shown. Its id is ${created.id}.\n`)
 }
 
+async function update(database: Database, { words: [, id], options, output }: Invocation): Promise<void> {
+  const changes = {
+    name: typeof options.name === 'string' ? options.name : undefined,
+    limit: options.limit === 'none' ? null : readLimit(options.limit),
+    limitWindow: readWindow(options.window),
+    expiresAt: options.expires === 'none' ? null : readInstant(options.expires),
+  }
+  if (!(await updateKey(database, readId(id), changes))) throw new CommandError(`There is no key ${id}.`)
+  const key = (await listKeys(database)).find((candidate) => candidate.id === id)
+  printRows(output, key === undefined ? [] : [describe(key)])
+}
+
 async function revoke(database: Database, { words: [, id], output }: Invocation): Promise<void> {
-  if (id === undefined || !/^[0-9a-f-]{36}$/i.test(id))
-    throw new CommandError('Which key? penny keys revoke ID; penny keys list shows the ids.', 2)
-  if (!(await revokeKey(database, id))) throw new CommandError(`There is no key ${id}.`)
+  if (!(await revokeKey(database, readId(id)))) throw new CommandError(`There is no key ${id}.`)
   output.write(
     output.json
       ? `${JSON.stringify({ id, revoked: true })}\n`
@@ -102,6 +123,11 @@ async function chooseAccount(database: Database, wanted: string | boolean | unde
   if (another !== undefined)
     throw new CommandError(`${fitting.length} accounts fit: name one with --account ID. penny accounts lists them.`, 2)
   return only
+}
+
+function readId(id: string | undefined): string {
+  if (id !== undefined && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(id)) return id
+  throw new CommandError('Which key? Name it by its id; penny keys list shows the ids.', 2)
 }
 
 function readLimit(text: string | boolean | undefined): Usdc | undefined {

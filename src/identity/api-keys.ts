@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import type { Database } from '../db/database.ts'
+import type { Database, Session } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { createApiKey, hashApiKey, hintOf, isWellFormedApiKey } from './api-key-format.ts'
@@ -84,18 +84,86 @@ export async function listKeys(database: Database, accountId?: string): Promise<
 
 /** Revokes a key from the next request on; requests that it already pays for may end. False when there is no such key. */
 export async function revokeKey(database: Database, keyId: string): Promise<boolean> {
-  return database.transaction(async (transaction) => {
-    // The account's lock comes first, as for every writer of a key: a batch of holds is decided wholly before or after.
-    const [locked] = await transaction.query<{ partition: number }>(
+  return withLockedKey(database, keyId, async (session, partition) => {
+    await session.query(
+      'update api_keys set revoked_at = coalesce(revoked_at, clock_timestamp()) where partition = $1 and id = $2',
+      [partition, keyId],
+    )
+  })
+}
+
+/** What of a key can be changed. What is left out stays; `null` takes a limit or an expiry away. */
+export type KeyChanges = {
+  readonly name?: string | undefined
+  readonly limit?: Usdc | null | undefined
+  readonly limitWindow?: LimitWindow | undefined
+  readonly expiresAt?: Date | null | undefined
+}
+
+/**
+ * Changes a key from the next request on. A limit below what is already spent and held refuses new requests and leaves
+ * those under way alone. False when there is no such key.
+ */
+export async function updateKey(database: Database, keyId: string, changes: KeyChanges): Promise<boolean> {
+  return withLockedKey(database, keyId, async (session, partition) => {
+    await session.query(
+      `update api_keys set name = coalesce($3, name),
+              limit_amount = case when $4 then $5::bigint else limit_amount end,
+              expires_at = case when $6 then $7::timestamptz else expires_at end
+        where partition = $1 and id = $2`,
+      [
+        partition,
+        keyId,
+        changes.name ?? null,
+        changes.limit !== undefined,
+        changes.limit ?? null,
+        changes.expiresAt !== undefined,
+        changes.expiresAt ?? null,
+      ],
+    )
+    if (changes.limitWindow !== undefined) await changeWindow(session, partition, keyId, changes.limitWindow)
+  })
+}
+
+/** Counts anew what was spent and is held in the window that the key is now limited by. */
+async function changeWindow(session: Session, partition: number, keyId: string, window: LimitWindow): Promise<void> {
+  const [key] = await session.query<{ account_id: string; start: string }>(
+    `update api_keys set limit_window = $3, window_start = window_start($3, clock_timestamp())
+      where partition = $1 and id = $2 and limit_window <> $3 returning account_id, window_start::text as start`,
+    [partition, keyId, window],
+  )
+  if (key === undefined) return
+  const owned = [partition, keyId, key.account_id, key.start]
+  await session.query(
+    `update requests set key_window = $4
+      where partition = $1 and key_id = $2 and account_id = $3 and created_at >= $4 and status <> 'refused'`,
+    owned,
+  )
+  await session.query(
+    `update api_keys k set spent = s.spent, held = s.held
+       from (select coalesce(sum(charged), 0) as spent,
+                    coalesce(sum(quote + extended) filter (where status = 'held'), 0) as held
+               from requests where partition = $1 and key_id = $2 and account_id = $3 and key_window = $4
+                and status <> 'refused') s
+      where k.partition = $1 and k.id = $2`,
+    owned,
+  )
+}
+
+/** The account's lock comes first, as for every writer of a key: a batch of holds is decided wholly before or after. */
+async function withLockedKey(
+  database: Database,
+  keyId: string,
+  work: (session: Session, partition: number) => Promise<void>,
+): Promise<boolean> {
+  return database.transaction(async (session) => {
+    const [locked] = await session.query<{ partition: number }>(
       `select a.partition from accounts a join api_keys k on k.partition = a.partition and k.account_id = a.id
         where k.id = $1 for no key update of a`,
       [keyId],
     )
     if (locked === undefined) return false
-    await transaction.query(
-      'update api_keys set revoked_at = coalesce(revoked_at, clock_timestamp()) where partition = $1 and id = $2',
-      [locked.partition, keyId],
-    )
+    await work(session, locked.partition)
     return true
   })
 }

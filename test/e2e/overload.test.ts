@@ -1,0 +1,50 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { completed, created, type ScriptedUpstream, startScriptedUpstream, text } from '../support/scripted-upstream.ts'
+import { postChat, startTestService, type TestService } from '../support/service.ts'
+
+let service: TestService
+let upstream: ScriptedUpstream
+before(async () => {
+  upstream = await startScriptedUpstream()
+  service = await startTestService({ upstreamUrl: upstream.url, environment: { REQUESTS_MAX: '5' } })
+})
+after(async () => {
+  try {
+    await assertBooksBalance(service.database)
+    await assertNothingHeld(service.database)
+  } finally {
+    await service.stop()
+    await upstream.close()
+  }
+})
+
+test('more requests at once than can be served are told to come back, before anything is held, and the others are served', async () => {
+  const { apiKey } = await service.openAccount('25')
+  const go = Promise.withResolvers<void>()
+  upstream.answer = async (exchange) => {
+    await go.promise
+    exchange.send(created, text('Hi'), completed())
+    exchange.end()
+  }
+  const ask = () => postChat(service, apiKey, { messages: [{ role: 'user', content: 'Hi' }] })
+  const served = Array.from({ length: 5 }, ask)
+  while (upstream.exchanges.length < 5) await new Promise((resolve) => setImmediate(resolve))
+
+  const shed = await Promise.all(Array.from({ length: 20 }, ask))
+  for (const answer of shed) {
+    const { error } = (await answer.json()) as { error: { code: string } }
+    assert.deepEqual([answer.status, error.code], [503, 'overloaded'])
+    assert.equal(answer.headers.get('x-should-retry'), 'true')
+    assert.ok(Number(answer.headers.get('retry-after')) <= 60)
+    assert.equal(answer.headers.get('x-router-held-usdc'), null)
+  }
+  assert.equal(upstream.exchanges.length, 5)
+  go.resolve()
+  assert.deepEqual(
+    (await Promise.all(served)).map(({ status }) => status),
+    [200, 200, 200, 200, 200],
+  )
+  assert.equal((await ask()).status, 200)
+})
