@@ -54,10 +54,10 @@ export async function startService(config: Config, onProgress: (line: string) =>
     const prices = loadPriceList(config.modelsFile)
     const log = createLog(config.logLevel, config.dataDir)
     stack.defer(() => log.flush())
-    const [database, upstream] = await Promise.all([
+    const [database, upstream] = await both(
       openLedger(config, prices, stack, failure.resolve, onProgress),
       openUpstream(config, stack, log, onProgress),
-    ])
+    )
     const failpoint = armFailpoint(config.failpoint)
     const holds = await openHolds({ config, prices, log, database, failpoint }, stack)
     const server = createServer(serverOptions)
@@ -71,6 +71,12 @@ export async function startService(config: Config, onProgress: (line: string) =>
     await stack.disposeAsync()
     throw error
   }
+}
+
+/** Waits for both even when one fails: what the other has started by then must be stopped too. */
+async function both<First, Second>(first: Promise<First>, second: Promise<Second>): Promise<[First, Second]> {
+  await Promise.allSettled([first, second])
+  return Promise.all([first, second])
 }
 
 type Parts = {

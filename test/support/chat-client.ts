@@ -112,14 +112,22 @@ export async function endedRow(service: TestService, account: TestAccount): Prom
   return row!
 }
 
-/** The service's own end of the connection on which an account's next completion comes. */
-export function nextServerSocket(account: TestAccount): Promise<Socket> {
+/** A request as the service has it. */
+export type Arrival = {
+  /** The service's end of the connection. */
+  readonly socket: Socket
+  /** Resolves when the service has the whole body. */
+  readonly read: Promise<unknown>
+}
+
+/** The next completion that an account asks for, when it reaches the service. */
+export function nextArrival(account: TestAccount): Promise<Arrival> {
   return new Promise((resolve) => {
     const listen = (message: unknown) => {
       const { request, socket } = message as { request: IncomingMessage; socket: Socket }
       if (request.headers.authorization !== `Bearer ${account.apiKey}`) return
       unsubscribe('http.server.request.start', listen)
-      resolve(socket)
+      resolve({ socket, read: once(request, 'end') })
     }
     subscribe('http.server.request.start', listen)
   })
