@@ -9,6 +9,7 @@ import { createRequestId, formatRequestId } from '../ledger/request-id.ts'
 import type { Usdc } from '../money/usdc.ts'
 import { authenticate } from './authenticate.ts'
 import { errorResponse } from './error-response.ts'
+import { errorsPage } from './pages/errors.ts'
 import { homePage } from './pages/home.ts'
 import { type ChatRouteServices, createChatCompletion } from './routes/create-chat-completion.ts'
 import { getRequest } from './routes/get-request.ts'
@@ -77,6 +78,7 @@ function createRoutes(services: AppServices): Hono<Bindings> {
     const ok = Object.keys(problems).length === 0
     return context.json({ ok, problems }, ok ? 200 : 503)
   })
+  app.get('/docs/errors', (context) => context.html(errorsPage()))
   app.get('/', (context) => context.html(homePage(publicUrl)))
 
   for (const [path, methods] of Object.entries(knownMethods)) {

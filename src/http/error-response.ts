@@ -85,9 +85,18 @@ export function errorResponse(error: unknown, context: ErrorContext): ErrorRespo
   }
 }
 
+/** How a code is answered, for the page that explains it. */
+export function answerOf(code: ErrorCode): { readonly status: number; readonly retried: boolean } {
+  const [status] = answers[code]
+  return { status, retried: isRetried(code, status) }
+}
+
+function isRetried(code: ErrorCode, status: number): boolean {
+  return !neverRetried.has(code) && (status >= 429 || status === 408)
+}
+
 function retryHeaders(refusal: ServiceError, status: number): Record<string, string> {
-  if (neverRetried.has(refusal.code)) return { 'x-should-retry': 'false' }
-  if (status < 429 && status !== 408) return { 'x-should-retry': 'false' }
+  if (!isRetried(refusal.code, status)) return { 'x-should-retry': 'false' }
   if (status !== 429 && status !== 503) return {}
   const waitMs = Math.min(refusal.retryAfterMs ?? 1000, retryAfterMsMax)
   return {

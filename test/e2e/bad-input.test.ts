@@ -233,6 +233,12 @@ test('browsers may call /v1 from any origin, without credentials', async () => {
   assert.equal(preflight.headers.get('access-control-allow-credentials'), null)
 })
 
+test('the page that an error points at explains its code', async () => {
+  const { error } = (await (await postChat(service, account.apiKey, {})).json()) as { error: { doc_url: string } }
+  const page = await (await fetch(error.doc_url)).text()
+  assert.match(page, /id="missing_required_parameter"/)
+})
+
 test('health is always told, readiness by the state of the database', async () => {
   assert.equal((await fetch(`${service.origin}/healthz`)).status, 200)
   assert.deepEqual(await (await fetch(`${service.origin}/readyz`)).json(), { ok: true, problems: {} })
