@@ -1,8 +1,8 @@
 import { chmodSync, mkdirSync } from 'node:fs'
-import { refuseEmbeddedInProduction } from '../config.ts'
-import { startService } from '../service.ts'
+import { type Config, refuseEmbeddedInProduction } from '../config.ts'
+import { type Service, startService } from '../service.ts'
 import { announce, writeSandboxFile } from './announce.ts'
-import { type Command, CommandError } from './command.ts'
+import { type Command, CommandError, type Output } from './command.ts'
 import { openSandboxAccount } from './sandbox-account.ts'
 
 export const startCommand: Command = {
@@ -18,17 +18,12 @@ export const startCommand: Command = {
 
     const stop = waitForStop()
     const service = await startService(config, (line) => process.stderr.write(`  ${line}\n`))
-    if (config.chain === undefined) {
-      const demo = await openSandboxAccount(service.database, config)
-      const facts = {
-        ...demo,
-        baseUrl: `${service.publicUrl}/v1`,
-        dashboardUrl: `${service.publicUrl}/?link=${demo.link}`,
-      }
-      writeSandboxFile(config.dataDir, facts)
-      output.write(announce(facts, output))
-    } else {
-      output.write(`Penny Router is ready at ${service.publicUrl}/v1\n`)
+    try {
+      await announceService(service, config, output)
+    } catch (error) {
+      // Left running, a service that nobody was told of would keep a command alive that has failed.
+      await service.stop()
+      throw error
     }
 
     const why = await Promise.race([stop, service.failed])
@@ -39,6 +34,21 @@ export const startCommand: Command = {
     if (why instanceof Error) throw new CommandError(why.message)
     return 0
   },
+}
+
+async function announceService(service: Service, config: Config, output: Output): Promise<void> {
+  if (config.chain !== undefined) {
+    output.write(`Penny Router is ready at ${service.publicUrl}/v1\n`)
+    return
+  }
+  const demo = await openSandboxAccount(service.database, config)
+  const facts = {
+    ...demo,
+    baseUrl: `${service.publicUrl}/v1`,
+    dashboardUrl: `${service.publicUrl}/?link=${demo.link}`,
+  }
+  writeSandboxFile(config.dataDir, facts)
+  output.write(announce(facts, output))
 }
 
 function waitForStop(): Promise<NodeJS.Signals> {

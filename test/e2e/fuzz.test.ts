@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { fuzz, loggedCount } from '../support/fuzz.ts'
+import { startTestService, type TestService } from '../support/service.ts'
+
+let service: TestService
+before(async () => {
+  service = await startTestService({ environment: { BODY_BYTES_MAX: '100000' } })
+})
+after(() => service.stop())
+
+const count = 6_000
+
+// `npm run fuzz` does the same with a quarter of a million, and another seed each time.
+test('whatever is sent, the answer is a completion or a clean refusal, every one is in the log, and the books balance', async () => {
+  const result = await fuzz(service, { seed: 20_260_101, count, atOnce: 8 })
+  assert.deepEqual(result.problems, [])
+  assert.equal(
+    Object.values(result.answers).reduce((sum, answers) => sum + answers, 0),
+    count,
+  )
+  // A fuzzer that is refused at the door proves nothing.
+  for (const kind of ['200', '400 invalid_json', '400 invalid_value', '404 model_not_found', 'cut']) {
+    assert.ok((result.answers[kind] ?? 0) > count / 200, `${kind}: ${result.answers[kind]}`)
+  }
+  const { logged, expected } = await loggedCount(service, result)
+  assert.equal(logged, expected)
+  await assertNothingHeld(service.database)
+  await assertBooksBalance(service.database)
+})
