@@ -9,7 +9,7 @@ import {
   type ReplayClaim,
   refundAttempt,
   releaseReplay,
-  storeReplay,
+  settleReplay,
   takeOverReplay,
 } from '../ledger/replays.ts'
 import type { RequestId } from '../ledger/request-id.ts'
@@ -69,20 +69,20 @@ export class Retries {
   async #byKey(marks: RetryMarks, key: string, requestId: RequestId, gone: AbortSignal): Promise<RetryDecision> {
     if (key.length > idempotencyKeyMax) throw new IdempotencyKeyTooLongError(key.length)
     const claim = { payer: marks.payer, keyHash: sha256(key), bodyHash: sha256(marks.body) }
+    let unheldWaits = 0
     for (let wait = 0; wait < waitsMax; wait += 1) {
       gone.throwIfAborted()
       const result = await claimReplay(this.#database, claim, requestId)
       if (result.claimed) return { own: this.#claimed(claim, requestId) }
-      if (!result.sameBody) throw new IdempotencyMismatchError()
-      if (result.answer !== undefined) return { replay: readRecording(result.answer) }
-      const { requestId: earlier, status } = result.earlier
-      const running = this.#running.find(earlier)
-      const recording = await running?.join(gone)
+      const { earlier } = result
+      if (!earlier.sameBody) throw new IdempotencyMismatchError()
+      if (earlier.state === 'answered') return { replay: readRecording(earlier.answer) }
+      const recording = await this.#running.find(earlier.requestId)?.join(gone)
       if (recording !== undefined) return { replay: recording }
-      const elsewhere = running === undefined && (status === 'held' || (status === 'unknown' && wait < unheldWaitsMax))
-      if (elsewhere) await sleep(pollMs)
-      else if (await takeOverReplay(this.#database, claim, earlier, requestId)) {
-        await refundAttempt(this.#database, marks.payer, earlier)
+      if (earlier.state === 'running' || (earlier.state === 'unheld' && unheldWaits++ < unheldWaitsMax))
+        await sleep(pollMs)
+      else if (await takeOverReplay(this.#database, claim, earlier.requestId, requestId)) {
+        await refundAttempt(this.#database, marks.payer, earlier.requestId)
         return { own: this.#claimed(claim, requestId) }
       }
     }
@@ -121,8 +121,11 @@ export class Retries {
     return {
       ...own,
       settle: async (recording) => {
-        if (recording !== undefined) await storeReplay(this.#database, claim, requestId, writeRecording(recording))
-        await own.settle(recording)
+        try {
+          await settleReplay(this.#database, claim, requestId, recording && writeRecording(recording))
+        } finally {
+          await own.settle(recording)
+        }
       },
       release: async () => {
         await releaseReplay(this.#database, claim, requestId)

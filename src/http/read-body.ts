@@ -22,6 +22,8 @@ export async function readJsonBytes(incoming: IncomingMessage, limits: BodyLimit
 // Listeners, not `for await`: leaving an async iteration early would destroy the socket that the refusal must still use.
 function collect(incoming: IncomingMessage, bytesMax: number): Promise<Buffer> {
   return new Promise((resolve, reject) => {
+    // It may have left while its key was looked up: then no event will ever come.
+    if (incoming.destroyed) reject(new UploadCutError())
     const chunks: Buffer[] = []
     let bytes = 0
     incoming.on('data', (chunk: Buffer) => {

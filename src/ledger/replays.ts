@@ -11,17 +11,20 @@ export type ReplayClaim = {
 
 export type EarlierAttempt = {
   readonly requestId: RequestId
-  readonly status: 'held' | 'succeeded' | 'failed' | 'cancelled' | 'refused' | 'unknown'
+  readonly status: 'held' | 'succeeded' | 'failed' | 'cancelled'
 }
 
-export type ClaimResult =
-  | { readonly claimed: true }
-  | {
-      readonly claimed: false
-      readonly sameBody: boolean
-      readonly earlier: EarlierAttempt
-      readonly answer: string | undefined
-    }
+export type ClaimResult = { readonly claimed: true } | { readonly claimed: false; readonly earlier: EarlierClaim }
+
+/** The attempt that has the key. */
+export type EarlierClaim = {
+  readonly requestId: RequestId
+  readonly sameBody: boolean
+  /** `running` while its node lives and has not settled it; `unheld` before it is in the ledger. */
+  readonly state: 'unheld' | 'running' | 'answered' | 'unanswered'
+  /** What can be given again, once it is answered. */
+  readonly answer: string
+}
 
 /** Claims the key for a request, or tells who has it. */
 export async function claimReplay(database: Database, claim: ReplayClaim, requestId: RequestId): Promise<ClaimResult> {
@@ -33,19 +36,23 @@ export async function claimReplay(database: Database, claim: ReplayClaim, reques
   )
   if (inserted.length > 0) return { claimed: true }
   const [row] = await database.query<ClaimRow>(
-    `select p.body_hash, p.request_id, p.answer, r.status from replays p
+    `select p.body_hash, p.request_id, coalesce(p.answer, '') as answer,
+            case when p.answer <> '' then 'answered'
+                 when p.answer = '' then 'unanswered'
+                 when r.id is null then 'unheld'
+                 -- Its end may be in the ledger a moment before its answer is: as long as its node lives, that will come.
+                 when n.lease_until >= clock_timestamp() then 'running'
+                 else 'unanswered' end as state
+       from replays p
        left join requests r on r.partition = p.partition and r.id = p.request_id
+       left join nodes n on n.id = r.node
       where p.partition = $1 and p.account_id = $2 and p.key_hash = $3`,
     [payer.partition, payer.accountId, keyHash],
   )
-  // Deleted between the two statements: its owner failed, and the key is free again.
+  // Deleted between the two statements: its owner was refused, and the key is free again.
   if (row === undefined) return claimReplay(database, claim, requestId)
-  return {
-    claimed: false,
-    sameBody: row.body_hash.equals(bodyHash),
-    earlier: { requestId: row.request_id, status: row.status ?? 'unknown' },
-    answer: row.answer ?? undefined,
-  }
+  const { request_id: earlierId, state, answer } = row
+  return { claimed: false, earlier: { requestId: earlierId, sameBody: row.body_hash.equals(bodyHash), state, answer } }
 }
 
 /** Takes the key over from an attempt that came to nothing. False when somebody else was faster. */
@@ -63,15 +70,16 @@ export async function takeOverReplay(
   return rows.length > 0
 }
 
-export async function storeReplay(
+/** Keeps the answer; without one, keeps that there is none to be given again. */
+export async function settleReplay(
   database: Database,
   { payer, keyHash }: ReplayClaim,
   requestId: RequestId,
-  answer: string,
+  answer: string | undefined,
 ): Promise<void> {
   await database.query(
     'update replays set answer = $5 where partition = $1 and account_id = $2 and key_hash = $3 and request_id = $4',
-    [payer.partition, payer.accountId, keyHash, requestId, answer],
+    [payer.partition, payer.accountId, keyHash, requestId, answer ?? ''],
   )
 }
 
@@ -117,6 +125,6 @@ export async function forgetReplays(database: Database, hours: number): Promise<
 type ClaimRow = {
   readonly body_hash: Buffer
   readonly request_id: RequestId
-  readonly answer: string | null
-  readonly status: EarlierAttempt['status'] | null
+  readonly answer: string
+  readonly state: EarlierClaim['state']
 }

@@ -10,7 +10,7 @@ before(async () => {
 })
 after(() => service.stop())
 
-const count = 6_000
+const count = 5_000
 
 // `npm run fuzz` does the same with a quarter of a million, and another seed each time.
 test('whatever is sent, the answer is a completion or a clean refusal, every one is in the log, and the books balance', async () => {

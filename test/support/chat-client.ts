@@ -2,7 +2,7 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { type Agent, type IncomingMessage, request } from 'node:http'
 import type { Socket } from 'node:net'
-import { setImmediate as nextTurn } from 'node:timers/promises'
+import { setTimeout as pause } from 'node:timers/promises'
 import { getRow, type RequestBody, type TestAccount, type TestService } from './service.ts'
 
 /** One request by plain HTTP, which the test reads piece by piece and leaves when it wants to. */
@@ -103,7 +103,7 @@ export async function endedRows(service: TestService, account: TestAccount, coun
     if (rows.length >= count && rows.every(({ status }) => status !== 'held')) {
       return Promise.all(rows.map(({ id }) => getRow(service, account.apiKey, `req_${id.replaceAll('-', '')}`)))
     }
-    await nextTurn()
+    await pause(2)
   }
 }
 

@@ -100,12 +100,15 @@ async function answerOrder(
   }
   const answer = open(services, head, order.chat, outgoing)
   let recording: Recording | undefined
+  // An answer that cannot be kept is an answer all the same.
+  const settle = (kept: Recording | undefined) =>
+    own.settle(kept).catch((error: unknown) => services.onError(error, formatRequestId(order.requestId)))
   try {
     const completion = await completeChat(services.serving, order, audienceOf(answer, own, clientGone))
     if (completion.status === 'succeeded') {
       const events = own.running?.recorder.events
       recording = events && { ...head, ...completion.end, events }
-      await own.settle(recording)
+      await settle(recording)
       services.failpoint('before_last_frame')
       answer.succeed(completion.end)
     } else if (completion.status === 'failed') {
@@ -116,7 +119,7 @@ async function answerOrder(
     services.onError(error, formatRequestId(order.requestId))
     answer.fail(error)
   } finally {
-    if (recording === undefined) await own.settle(undefined)
+    if (recording === undefined) await settle(undefined)
   }
 }
 
