@@ -1,23 +1,12 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
-import { assertBooksBalance, assertNothingHeld } from '../../test/support/audit.ts'
+import { test } from 'node:test'
+import { assertBooksBalance } from '../../test/support/audit.ts'
 import { charge, codeOf, hold, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
-import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { ledgerSuite } from '../../test/support/suites.ts'
 import { fromAtomic, parse } from '../money/usdc.ts'
 import { createKey, KeyFinder, listKeys, revokeKey, updateKey } from './api-keys.ts'
 
-let ledger: TestDatabase
-before(async () => {
-  ledger = await testDatabase()
-})
-after(async () => {
-  try {
-    await assertBooksBalance(ledger.database)
-    await assertNothingHeld(ledger.database)
-  } finally {
-    await ledger.drop()
-  }
-})
+const ledger = ledgerSuite()
 
 test('the database can give no key back: it has a hash and a hint', async () => {
   const payer = await openPayer(ledger.database, 0n)

@@ -1,25 +1,13 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import { after, before, test } from 'node:test'
-import { assertBooksBalance, assertNothingHeld } from '../../test/support/audit.ts'
+import { test } from 'node:test'
 import { charge, codeOf, hold, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
-import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { ledgerSuite } from '../../test/support/suites.ts'
 import { findAccount } from '../ledger/accounts.ts'
 import { endLease, renewLease } from '../ledger/nodes.ts'
 import { endOrphanedHolds } from './end-orphaned-holds.ts'
 
-let ledger: TestDatabase
-before(async () => {
-  ledger = await testDatabase()
-})
-after(async () => {
-  try {
-    await assertBooksBalance(ledger.database)
-    await assertNothingHeld(ledger.database)
-  } finally {
-    await ledger.drop()
-  }
-})
+const ledger = ledgerSuite()
 
 /** Two nodes on one ledger: one that will die, one that lives on. */
 async function openNodes() {

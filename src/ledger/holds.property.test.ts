@@ -1,18 +1,14 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import fc from 'fast-check'
 import { assertBooksBalance } from '../../test/support/audit.ts'
 import { charge, codeOf, openKey, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
-import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { ledgerSuite } from '../../test/support/suites.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { findAccount } from './accounts.ts'
 import type { Hold, Payer } from './holds.ts'
 
-let ledger: TestDatabase
-before(async () => {
-  ledger = await testDatabase()
-})
-after(() => ledger.drop())
+const ledger = ledgerSuite()
 
 /** The rules in ten lines: what one account and its keys allow, request by request. */
 class SequentialLedger {

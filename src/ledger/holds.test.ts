@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
-import { assertBooksBalance, assertNothingHeld } from '../../test/support/audit.ts'
+import { test } from 'node:test'
 import {
   charge,
   codeOf,
@@ -13,22 +12,14 @@ import {
   sum,
   voided,
 } from '../../test/support/ledger.ts'
-import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { ledgerSuite } from '../../test/support/suites.ts'
 import { revokeKey } from '../identity/api-keys.ts'
 import { parse } from '../money/usdc.ts'
 import { createAccount, creditDeposit, findAccount } from './accounts.ts'
 import type { HoldDecision } from './holds.ts'
 import { createRequestId } from './request-id.ts'
 
-let ledger: TestDatabase
-before(async () => {
-  ledger = await testDatabase()
-})
-after(async () => {
-  await assertBooksBalance(ledger.database)
-  await assertNothingHeld(ledger.database)
-  await ledger.drop()
-})
+const ledger = ledgerSuite()
 
 const helds = (decisions: readonly HoldDecision[]) =>
   decisions.flatMap((decision) => ('hold' in decision ? [decision.hold] : []))

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { test } from 'node:test'
 import {
   completed,
   created,
@@ -8,34 +7,18 @@ import {
   incomplete,
   reasoning,
   type ScriptedUpstream,
-  startScriptedUpstream,
   text,
   type UpstreamExchange,
 } from '../support/scripted-upstream.ts'
-import { getRow, postChat, type RequestBody, startTestService, type TestService } from '../support/service.ts'
+import { getRow, postChat, type RequestBody } from '../support/service.ts'
+import { serviceSuite } from '../support/suites.ts'
 
 // One test per row of the table in docs/operations/charge.md. Prices of the default model: 1 atomic unit for a token of
 // input, 5 for one of output.
 
-let service: TestService
-let upstream: ScriptedUpstream
 let apiKey: string
-before(async () => {
-  upstream = await startScriptedUpstream()
-  service = await startTestService({
-    upstreamUrl: upstream.url,
-    environment: { UPSTREAM_IDLE_MS: '300', UPSTREAM_FIRST_BYTE_MS: '300' },
-  })
+const suite = serviceSuite({ UPSTREAM_IDLE_MS: '300', UPSTREAM_FIRST_BYTE_MS: '300' }, async (service) => {
   ;({ apiKey } = await service.openAccount('25'))
-})
-after(async () => {
-  try {
-    await assertBooksBalance(service.database)
-    await assertNothingHeld(service.database)
-  } finally {
-    await service.stop()
-    await upstream.close()
-  }
 })
 
 const messages = [{ role: 'user', content: 'What is a penny?' }]
@@ -201,27 +184,27 @@ test('fewer tokens than the upstream’s minimum: cut and billed at the asked co
   assertCharge(row, 'succeeded', 10 + 5 * 3, 'upstream')
   assert.match(body, /"content":"one two three"/)
   assert.equal(row.finish_reason, 'length')
-  assert.equal(upstream.exchanges.at(-1)?.body.max_output_tokens, 16)
+  assert.equal(suite.upstream.exchanges.at(-1)?.body.max_output_tokens, 16)
 })
 
 async function ask(
   answer: ScriptedUpstream['answer'],
   body: object = {},
 ): Promise<{ answer: Response; body: string; row: RequestBody }> {
-  upstream.answer = answer
-  const response = await postChat(service, apiKey, { messages, ...body })
-  return { answer: response, body: await response.text(), row: await getRow(service, apiKey, response) }
+  suite.upstream.answer = answer
+  const response = await postChat(suite.service, apiKey, { messages, ...body })
+  return { answer: response, body: await response.text(), row: await getRow(suite.service, apiKey, response) }
 }
 
 /** Sends a request, lets the upstream begin, and hangs up. The row is read once the ledger has its end. */
 async function leave(begin: (exchange: UpstreamExchange) => void, stream: boolean): Promise<RequestBody> {
   const begun = Promise.withResolvers<UpstreamExchange>()
-  upstream.answer = (exchange) => {
+  suite.upstream.answer = (exchange) => {
     begin(exchange)
     begun.resolve(exchange)
   }
   const controller = new AbortController()
-  const response = postChat(service, apiKey, { messages, stream }, { signal: controller.signal })
+  const response = postChat(suite.service, apiKey, { messages, stream }, { signal: controller.signal })
   response.catch(() => {})
   const exchange = await begun.promise
   // What the upstream wrote has arrived once the service has written it on, or, buffered, a moment later.
@@ -234,10 +217,10 @@ async function leave(begin: (exchange: UpstreamExchange) => void, stream: boolea
 
 async function lastEnded(): Promise<RequestBody> {
   for (;;) {
-    const [last] = await service.database.query<{ id: string; status: string }>(
+    const [last] = await suite.service.database.query<{ id: string; status: string }>(
       'select id, status from requests order by id desc limit 1',
     )
-    if (last!.status !== 'held') return getRow(service, apiKey, `req_${last!.id.replaceAll('-', '')}`)
+    if (last!.status !== 'held') return getRow(suite.service, apiKey, `req_${last!.id.replaceAll('-', '')}`)
   }
 }
 

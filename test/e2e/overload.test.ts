@@ -1,26 +1,13 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
-import { completed, created, type ScriptedUpstream, startScriptedUpstream, text } from '../support/scripted-upstream.ts'
-import { postChat, startTestService, type TestService } from '../support/service.ts'
+import { test } from 'node:test'
+import { completed, created, text } from '../support/scripted-upstream.ts'
+import { postChat } from '../support/service.ts'
+import { serviceSuite } from '../support/suites.ts'
 
-let service: TestService
-let upstream: ScriptedUpstream
-before(async () => {
-  upstream = await startScriptedUpstream()
-  service = await startTestService({ upstreamUrl: upstream.url, environment: { REQUESTS_MAX: '5' } })
-})
-after(async () => {
-  try {
-    await assertBooksBalance(service.database)
-    await assertNothingHeld(service.database)
-  } finally {
-    await service.stop()
-    await upstream.close()
-  }
-})
+const suite = serviceSuite({ REQUESTS_MAX: '5' })
 
 test('more requests at once than can be served are told to come back, before anything is held, and the others are served', async () => {
+  const { service, upstream } = suite
   const { apiKey } = await service.openAccount('25')
   const go = Promise.withResolvers<void>()
   upstream.answer = async (exchange) => {
