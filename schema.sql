@@ -288,6 +288,12 @@ begin
     ) s
     where k.partition = p_partition and k.id = any (v_keys) and k.id = s.id and k.window_start = s.key_window;
 
+  -- As a rule all of them ended here, and what is stored is what was asked.
+  if cardinality(v_ids) = cardinality(p_ids) then
+    return query select u.id, true, u.status, u.charge, v_now from unnest(p_ids, p_statuses, p_charges) as u (id, status, charge);
+    return;
+  end if;
+
   return query
     select r.id, coalesce(r.id = any (v_ids), false), r.status, r.charged, r.ended_at
       from requests r where r.partition = p_partition and r.id = any (p_ids);
