@@ -1,4 +1,5 @@
-import { spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -11,6 +12,7 @@ import { postgres15 } from './postgres-versions.ts'
 // version that we promise to run on, and the ledger's on several partitions.
 
 const root = fileURLToPath(new URL('..', import.meta.url))
+const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 const everything = ['src/**/*.test.ts', 'test/**/*.test.ts']
 const onDatabase = [
   'src/ledger/*.test.ts',
@@ -43,18 +45,20 @@ async function run(title: string, files: readonly string[], options: RunOptions 
   const server = new URL(postgres.url)
   server.pathname = '/postgres'
   try {
-    const { status } = spawnSync(
-      process.execPath,
-      ['--test', '--test-reporter=spec', '--test-concurrency=2', '--test-timeout=240000', ...files],
-      {
-        cwd: root,
-        stdio: 'inherit',
-        env: { ...process.env, ...options.environment, TEST_DATABASE_SERVER: server.href },
-      },
-    )
-    return status ?? 1
+    return await runTests(files, { ...process.env, ...options.environment, TEST_DATABASE_SERVER: server.href })
   } finally {
     await postgres.stop()
     rmSync(dataDir, { recursive: true, force: true })
   }
+}
+
+/** The exit code of the test runner. When this process is told to stop it stops the runner, and then its PostgreSQL. */
+async function runTests(files: readonly string[], environment: NodeJS.ProcessEnv): Promise<number> {
+  const settings = ['--test', '--test-reporter=spec', '--test-concurrency=2', '--test-timeout=240000']
+  const runner = spawn(process.execPath, [...settings, ...files], { cwd: root, stdio: 'inherit', env: environment })
+  const stop = (signal: NodeJS.Signals) => void runner.kill(signal)
+  for (const signal of stopSignals) process.on(signal, stop)
+  const [code] = (await once(runner, 'exit')) as [number | null]
+  for (const signal of stopSignals) process.off(signal, stop)
+  return code ?? 1
 }

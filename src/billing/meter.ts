@@ -1,6 +1,9 @@
 import type { ChatEvent } from '../inference/responses-events.ts'
 import { charactersPerTokenMax } from '../inference/tokens.ts'
 
+// Counted piece by piece, and beside the upstream's own minimum of sixteen tokens.
+const countingSlack = 256
+
 /**
  * What has been seen of an answer, as far as money is concerned: whether there was any output, when it began, and the
  * text itself, kept in case the upstream does not say how many tokens it was.
@@ -10,13 +13,16 @@ export class Meter {
   readonly #startedMs: number
   readonly #answer: KeptText
   readonly #reasoning: KeptText
+  readonly #tokensMax: number
   #fresh: string[] = []
+  #counted = 0
   #firstOutputMs: number | undefined
 
   /** No more than `tokensMax` are ever billed, so no more text is kept than it takes to reach that count. */
   constructor(now: () => number, tokensMax: number) {
     this.#now = now
     this.#startedMs = now()
+    this.#tokensMax = tokensMax
     this.#answer = new KeptText(tokensMax * charactersPerTokenMax)
     this.#reasoning = new KeptText(tokensMax * charactersPerTokenMax)
   }
@@ -44,6 +50,16 @@ export class Meter {
 
   get reasoningText(): string {
     return this.#reasoning.text
+  }
+
+  /** More came than can be billed: an upstream that does not mind its limit is not listened to for ever. */
+  get overflowed(): boolean {
+    return this.#answer.full || this.#reasoning.full || this.#counted > this.#tokensMax + countingSlack
+  }
+
+  /** Tells how many tokens the output was counted to be so far. */
+  noteCounted(tokens: number): void {
+    this.#counted = tokens
   }
 
   /** The output that came since this was last asked for. */
@@ -91,9 +107,13 @@ class KeptText {
     return this.#pieces.join('')
   }
 
+  get full(): boolean {
+    return this.#characters >= this.#charactersMax
+  }
+
   /** False when there is enough already. */
   add(piece: string): boolean {
-    if (this.#characters >= this.#charactersMax) return false
+    if (this.full) return false
     this.#pieces.push(piece)
     this.#characters += piece.length
     return true

@@ -64,6 +64,7 @@ export class Checkpoints {
     stream.promptTokens ??= await countTokens(order.input.texts)
     // Counted piece by piece: where two pieces meet a token may be counted twice, never more than one a round.
     stream.completionTokens += await countTokens([fresh])
+    meter.noteCounted(stream.completionTokens)
     if (!this.#streams.has(stream)) return
     holds.checkpoint({
       requestId: order.requestId,

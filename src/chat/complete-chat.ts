@@ -72,6 +72,8 @@ async function serve(tools: ServingTools, order: Order, audience: Audience, mete
       // Before any output a failure is still an ordinary error response: nothing may be sent ahead of it.
       if (last?.type !== 'failed' || meter.outputStarted) await audience.deliver(events)
       tools.failpoint('on_chunk')
+      if (meter.overflowed)
+        return { outcome: { status: 'succeeded', finishReason: 'length' }, usage: undefined, failure: undefined }
       if (last?.type === 'failed') return failed(failureError(last), last.usage)
       if (last?.type === 'finish') {
         return { outcome: { status: 'succeeded', finishReason: last.reason }, usage: last.usage, failure: undefined }

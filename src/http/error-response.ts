@@ -1,3 +1,4 @@
+import { isConnectionLost } from '../db/database.ts'
 import { type ErrorCode, ServiceError } from '../errors.ts'
 
 /** How a code is answered. A new code does not compile until it is here. */
@@ -63,7 +64,7 @@ export type ErrorContext = {
 
 /** Turns anything thrown into what the customer sees. What is not an expected refusal is a bug, and tells nothing. */
 export function errorResponse(error: unknown, context: ErrorContext): ErrorResponse {
-  const refusal = error instanceof ServiceError ? error : new InternalError(error)
+  const refusal = refusalOf(error)
   const [status, type] = answers[refusal.code]
   return {
     status,
@@ -85,6 +86,11 @@ export function errorResponse(error: unknown, context: ErrorContext): ErrorRespo
   }
 }
 
+function refusalOf(error: unknown): ServiceError {
+  if (error instanceof ServiceError) return error
+  return isConnectionLost(error) ? new DatabaseAwayError(error) : new InternalError(error)
+}
+
 /** How a code is answered, for the page that explains it. */
 export function answerOf(code: ErrorCode): { readonly status: number; readonly retried: boolean } {
   const [status] = answers[code]
@@ -103,6 +109,20 @@ function retryHeaders(refusal: ServiceError, status: number): Record<string, str
     'x-should-retry': 'true',
     'retry-after': String(Math.ceil(waitMs / 1000)),
     'retry-after-ms': String(waitMs),
+  }
+}
+
+/** The database is being restarted, or cannot be reached: nobody's mistake, and soon over. */
+class DatabaseAwayError extends ServiceError {
+  readonly code = 'overloaded'
+  constructor(cause: unknown) {
+    super(
+      'The database does not answer at the moment. Try again shortly; the request log has what became of this one.',
+      {
+        retryAfterMs: 2_000,
+        cause,
+      },
+    )
   }
 }
 

@@ -176,6 +176,21 @@ for (const stream of [false, true]) {
   })
 }
 
+test('an upstream that does not stop at max_tokens: cut, billed at the asked count, and stopped', async () => {
+  const { row, body } = await ask(
+    (exchange) => {
+      exchange.send(created)
+      const pour = setInterval(() => exchange.send(text(`${'word '.repeat(400)}`)), 1)
+      void exchange.hungUp.then(() => clearInterval(pour))
+    },
+    { max_tokens: 20 },
+  )
+  assertCharge(row, 'succeeded', countedInput + 5 * 20, 'counted')
+  assert.equal(row.finish_reason, 'length')
+  assert.match(body, /"finish_reason":"length"/)
+  await suite.upstream.exchanges.at(-1)!.hungUp
+})
+
 test('fewer tokens than the upstream’s minimum: cut and billed at the asked count', async () => {
   const usage = { input_tokens: 10, output_tokens: 16, total_tokens: 26 }
   const { row, body } = await ask(answers(created, text('one two three four five six'), completed(usage)), {

@@ -1,39 +1,14 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { test } from 'node:test'
 import { callChat, endedRow } from '../support/chat-client.ts'
-import {
-  completed,
-  created,
-  failedEvent,
-  type ScriptedUpstream,
-  startScriptedUpstream,
-  text,
-  type UpstreamExchange,
-} from '../support/scripted-upstream.ts'
-import { type RequestBody, startTestService, type TestService } from '../support/service.ts'
+import { completed, created, failedEvent, text, type UpstreamExchange } from '../support/scripted-upstream.ts'
+import type { RequestBody } from '../support/service.ts'
+import { serviceSuite } from '../support/suites.ts'
 
 // A buffered answer that takes long commits its headers and keeps the connection alive with white space. What comes after
 // that, a charge or an error, can no longer be told by a header or a status.
 
-let service: TestService
-let upstream: ScriptedUpstream
-before(async () => {
-  upstream = await startScriptedUpstream()
-  service = await startTestService({
-    upstreamUrl: upstream.url,
-    environment: { KEEPALIVE_AFTER_MS: '50', STREAM_KEEPALIVE_MS: '20' },
-  })
-})
-after(async () => {
-  try {
-    await assertBooksBalance(service.database)
-    await assertNothingHeld(service.database)
-  } finally {
-    await service.stop()
-    await upstream.close()
-  }
-})
+const suite = serviceSuite({ KEEPALIVE_AFTER_MS: '50', STREAM_KEEPALIVE_MS: '20' })
 
 const messages = [{ role: 'user', content: 'What is a penny?' }]
 /** As our tokenizer counts it, with the framing. */
@@ -60,7 +35,7 @@ for (const [when, begin] of [
       usage: { cost: number }
     }
     assert.equal(body.choices[0]!.message.content, 'A coin, a small one')
-    const row = await endedRow(service, slow.account)
+    const row = await endedRow(suite.service, slow.account)
     assert.deepEqual([row.status, row.charged_atomic, body.usage.cost], ['succeeded', '35', 35 / 1e6])
     assert.equal(body.id, `chatcmpl-${row.id.slice(4)}`)
     assert.equal(slow.headers['x-router-request-id'], row.id)
@@ -88,7 +63,7 @@ for (const [what, begin, fail, code] of [
     const slow = await askSlowly(begin)
     fail(slow.exchange)
     const { error } = JSON.parse(await slow.body()) as { error: Record<string, unknown> }
-    const row = await endedRow(service, slow.account)
+    const row = await endedRow(suite.service, slow.account)
     assert.equal(slow.statusCode, 200)
     assert.deepEqual([error.code, error.type, error.param], [code, 'server_error', null])
     assert.equal(error.request_id, slow.headers['x-router-request-id'])
@@ -101,14 +76,14 @@ test('a client that leaves while it is kept waiting, before any output: nothing,
   const slow = await askSlowly(() => {})
   slow.leave()
   await slow.exchange.hungUp
-  assertFree(await endedRow(service, slow.account), 'cancelled')
+  assertFree(await endedRow(suite.service, slow.account), 'cancelled')
 })
 
 test('a client that leaves while it is kept waiting, midway: input and what was generated, and the upstream is stopped', async () => {
   const slow = await askSlowly((exchange) => exchange.send(created, text('one two three')))
   slow.leave()
   await slow.exchange.hungUp
-  const row = await endedRow(service, slow.account)
+  const row = await endedRow(suite.service, slow.account)
   assert.deepEqual([row.status, Number(row.charged_atomic)], ['cancelled', countedInput + 5 * 3])
   assert.equal(row.usage?.source, 'counted')
 })
@@ -116,12 +91,12 @@ test('a client that leaves while it is kept waiting, midway: input and what was 
 /** A request that is kept waiting: some white space has come, and the upstream goes on as the test wants. */
 async function askSlowly(begin: (exchange: UpstreamExchange) => void) {
   const asked = Promise.withResolvers<UpstreamExchange>()
-  upstream.answer = (exchange) => {
+  suite.upstream.answer = (exchange) => {
     begin(exchange)
     asked.resolve(exchange)
   }
-  const account = await service.openAccount('25')
-  const call = callChat(service, account, { messages })
+  const account = await suite.service.openAccount('25')
+  const call = callChat(suite.service, account, { messages })
   const answer = await call.answer
   const pieces = answer.setEncoding('utf8')[Symbol.asyncIterator]()
   let white = ''

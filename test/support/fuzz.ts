@@ -151,7 +151,7 @@ export async function loggedCount(
   { answers }: FuzzResult,
 ): Promise<{ logged: number; expected: number }> {
   const expected = Object.entries(answers).reduce(
-    (sum, [kind, count]) => sum + (/^(200|400|402|404|422|429)\b/.test(kind) ? count : 0),
+    (sum, [kind, count]) => sum + (/^(200|400|402|404|422|429|50\d)\b/.test(kind) ? count : 0),
     0,
   )
   for (const deadline = Date.now() + logMaxMs; ; ) {

@@ -279,6 +279,8 @@ const oddValues: readonly Json[] = [
   { type: 'allowed_tools', allowed_tools: { mode: 'auto', tools: [] } },
   { $ref: '#' },
   { $ref: '#/$defs/none' },
+  { $ref: '#/%' },
+  { toString: 'text' },
   { type: 'object', properties: null, required: 7 },
   { allOf: [{ $ref: '#' }, { not: {} }] },
   'auto',

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { readScript, type Script, type ScriptedEnding } from './directives.ts'
 import type { Effort, FunctionTool, InputItem, ModelRequest } from './request.ts'
-import { schemaValue } from './schema-value.ts'
+import { type Fill, schemaValue } from './schema-value.ts'
 import { splitTokens, wordTokens } from './tokens.ts'
 
 /** The parts of an answer, as the tokens they are made of. */
@@ -145,9 +145,9 @@ function longWords(text: string): string[] {
   return words.filter((word) => !commonWords.has(word))
 }
 
-function fillFrom(turn: Turn): (name: string, format: unknown) => string {
+function fillFrom(turn: Turn): Fill {
   const text = shorten(turn.userText, queryLengthMax) || 'sandbox'
-  return (name, format) => (/^ur[il]$/i.test(String(format)) || /ur[il]$|link$/i.test(name) ? turn.urls[0]! : text)
+  return (name, format) => (/^ur[il]$/i.test(format) || /ur[il]$|link$/i.test(name) ? turn.urls[0]! : text)
 }
 
 function composeMessage(request: ModelRequest, turn: Turn, reasoningTokens: number): Part {

@@ -150,3 +150,17 @@ test('known formats look like what they are', () => {
   assert.ok(Number.isFinite(Date.parse(at)))
   assert.match(id, /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/)
 })
+
+// The service passes schemas on as they came, and so does the real thing: what makes no sense is refused by nobody here.
+test('a schema that makes no sense still has a value', () => {
+  const hostile = { toString: 'not a function' }
+  for (const schema of [
+    { type: 'object', required: [hostile, 7, null, 'city'] },
+    { type: 'string', format: hostile },
+    { $ref: '#/%' },
+    { type: hostile, enum: hostile, properties: hostile, items: hostile },
+  ]) {
+    assert.notEqual(JSON.stringify(schemaValue(schema, fill)), undefined)
+  }
+  assert.deepEqual(Object.keys(schemaValue({ required: [hostile, 'city'] }, fill) as object), ['city'])
+})

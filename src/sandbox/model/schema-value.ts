@@ -1,7 +1,7 @@
 import { type Fields, isFields } from './request.ts'
 
 /** Text for a string that no keyword of its schema decides; the name is that of the nearest property. */
-export type Fill = (name: string, format: unknown) => string
+export type Fill = (name: string, format: string) => string
 
 /** Past this depth, or once so many values were made, only what the schema requires is made: schemas may recurse. */
 const depthMax = 6
@@ -91,11 +91,20 @@ function merge(base: Fields, addition: unknown): Fields {
 
 function resolve(root: unknown, reference: string): unknown {
   if (!reference.startsWith('#')) return {}
-  const keys = decodeURIComponent(reference.slice(1)).split('/').slice(1)
+  const keys = decoded(reference.slice(1)).split('/').slice(1)
   return keys.reduce<unknown>((node, key) => {
     const name = key.replaceAll('~1', '/').replaceAll('~0', '~')
     return typeof node === 'object' && node !== null && Object.hasOwn(node, name) ? (node as Fields)[name] : undefined
   }, root)
+}
+
+/** A customer's reference may be no URI at all. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
 }
 
 /** The first alternative that is not null; when tight, the one that needs the least. */
@@ -127,7 +136,7 @@ function typeOf(schema: Fields, tight: boolean): unknown {
 
 function objectValue(schema: Fields, place: Place): Fields {
   const properties = asFields(schema.properties)
-  const required = asArray(schema.required).map(String)
+  const required = asArray(schema.required).filter((name) => typeof name === 'string')
   const names = new Set(isTight(place) ? required : [...Object.keys(properties), ...required])
   const fewest = Math.min(asNumber(schema.minProperties) ?? 0, itemsMax)
   for (let index = 1; names.size < fewest; index += 1) names.add(`property${index}`)
@@ -179,9 +188,9 @@ const formats: Readonly<Record<string, string>> = {
 }
 
 function stringValue(schema: Fields, place: Place): string {
-  const format = String(schema.format)
+  const format = typeof schema.format === 'string' ? schema.format : ''
   if (Object.hasOwn(formats, format)) return formats[format]!
-  const text = place.fill(place.name, schema.format) + (place.variant > 0 ? ` ${place.variant + 1}` : '')
+  const text = place.fill(place.name, format) + (place.variant > 0 ? ` ${place.variant + 1}` : '')
   const shortest = Math.min(asNumber(schema.minLength) ?? 0, lengthMax)
   // A schema counts characters, not the halves of surrogate pairs.
   const characters = [...text.padEnd(shortest + text.length - [...text].length, '.')]
