@@ -1,0 +1,396 @@
+import { join } from 'node:path'
+import { type Address, type Hash, type Hex, numberToHex } from 'viem'
+import { baseFeeWei, type Evm, openEvm } from './evm.ts'
+import { type ChainContracts, foundingOf, hashOf } from './founding.ts'
+import {
+  type ChainAddresses,
+  type Change,
+  type FoundingEntry,
+  type FoundingStep,
+  Journal,
+  JournalBrokenError,
+  type JournalEntry,
+} from './journal.ts'
+import { RpcError, rpcCodes, rpcErrorOf } from './rpc-error.ts'
+
+export type ChainOptions = {
+  readonly dataDir: string
+  readonly chainId: number
+  readonly contracts: ChainContracts
+  /** Addresses that are given gas when the chain first meets them: those that pay for others, as the relayer does. */
+  readonly gasHolders: readonly Address[]
+  /** Milliseconds since 1970. */
+  readonly clock: () => number
+  /** Called when the chain cannot go on; only a restart helps. */
+  readonly onFailure: (error: Error) => void
+  /** Called where a crash has an outcome of its own: between journal and machine, and after both. */
+  readonly onStep: (step: 'appended' | 'applied') => void
+}
+
+export type ChainProgress = {
+  readonly state: 'replaying' | 'ready' | 'failed'
+  readonly blockNumber: number
+  readonly entriesReplayed: number
+  readonly journalBytesRead: number
+  readonly journalBytes: number
+}
+
+type Head = { readonly number: number; readonly hash: Hash; readonly time: number }
+
+/** One atomic USDC (6 decimals) in native coin (18 decimals). */
+export const weiPerAtomic = 10n ** 12n
+
+const baseFee = numberToHex(baseFeeWei)
+/** A hundred USDC: some thousands of batches. */
+const gasGrantAtomic = 100_000_000n
+const writesWaitingMax = 1_000
+const minedBlocksMax = 10_000
+const advanceSecondsMax = 10 * 365 * 86_400
+
+/**
+ * The chain: a machine that forgets and a journal that does not. There is one writer. A change is on disk before the
+ * machine hears of it, so whatever was answered can be told again; and since all a block depends on is in the journal,
+ * telling it again gives the same blocks, hash by hash.
+ */
+export class Chain {
+  readonly addresses: ChainAddresses
+  /** Whether the contracts on chain are those this start was given. A chain keeps the contracts it was founded with. */
+  readonly contractsAreCurrent: boolean
+  /** When the journal is replayed, and the chain is what it was. */
+  readonly ready: Promise<void>
+
+  readonly #options: ChainOptions
+  readonly #journal: Journal
+  readonly #journalBytes: number
+  #evm: Evm | undefined
+  #head: Head = { number: 0, hash: '0x', time: 0 }
+  /** How far the chain's clock was put forward. */
+  #aheadSeconds = 0
+  /** Where the machine's clock was put for those who only look. */
+  #presentTime = 0
+  #state: ChainProgress['state'] | 'closed' = 'replaying'
+  #entriesReplayed = 0
+  #lastWrite: Promise<unknown> = Promise.resolve()
+  #writesWaiting = 0
+
+  private constructor(options: ChainOptions, journal: Journal, opening: Opening) {
+    const { founding, isNew, entries, journalBytes } = opening
+    this.#options = options
+    this.#journal = journal
+    this.#journalBytes = journalBytes
+    this.addresses = founding.addresses
+    this.contractsAreCurrent = founding.contractsHash === hashOf(options.contracts)
+    this.ready = this.#start(founding, isNew, entries)
+    this.ready.catch((error: Error) => this.#fail(error))
+  }
+
+  /** Reads the journal's first line, or makes it up. What follows is replayed in the background. */
+  static async open(options: ChainOptions): Promise<Chain> {
+    const journal = await Journal.open(join(options.dataDir, 'chain.journal'))
+    try {
+      return new Chain(options, journal, await readOpening(options, journal))
+    } catch (error) {
+      await journal.close()
+      throw error
+    }
+  }
+
+  get chainId(): number {
+    return this.#options.chainId
+  }
+
+  get blockNumber(): number {
+    return this.#head.number
+  }
+
+  progress(): ChainProgress {
+    return {
+      state: this.#state === 'closed' ? 'failed' : this.#state,
+      blockNumber: this.#head.number,
+      entriesReplayed: this.#entriesReplayed,
+      journalBytesRead: this.#journal.length,
+      journalBytes: this.#journalBytes,
+    }
+  }
+
+  /** Asks the machine. Only for what changes nothing. */
+  async read(method: string, ...params: readonly unknown[]): Promise<unknown> {
+    this.#requireReady()
+    return this.#request(method, ...params)
+  }
+
+  /**
+   * Asks the machine what a call would do now. The machine's last block may be hours old, where Arc's is half a second
+   * old, so the question is asked of the next block, and that is put at the present time first.
+   */
+  async readPresent(method: string, ...params: readonly unknown[]): Promise<unknown> {
+    this.#requireReady()
+    if (this.#nextTime() > this.#presentTime) {
+      // In the writer's queue, else it could come between a transaction's time and its block.
+      await this.#enqueue(async () => {
+        this.#presentTime = this.#nextTime()
+        await this.#request('evm_setNextBlockTimestamp', this.#presentTime)
+      })
+    }
+    return this.#request(method, ...params)
+  }
+
+  /** Mines the transaction in a block of its own, or throws what the chain has against it. */
+  async sendRawTransaction(raw: Hex): Promise<Hash> {
+    this.#requireReady()
+    return (await this.#write((time) => ({ kind: 'transaction', time, raw }))) as Hash
+  }
+
+  /** Gives native coin out of nothing, as no transaction could. */
+  async fundGas(address: Address, atomic: bigint): Promise<void> {
+    this.#requireReady()
+    if (atomic <= 0n) throw new RpcError(rpcCodes.invalidParams, `Gas worth ${atomic} atomic USDC cannot be given.`)
+    await this.#fund(address, atomic)
+  }
+
+  /** Mines blocks without transactions: the trustless withdrawal waits for a number of blocks. */
+  async mine(blocks: number): Promise<void> {
+    this.#requireReady()
+    requireCount('blocks', blocks, minedBlocksMax)
+    await this.#write((time) => ({ kind: 'mining', time, blocks }))
+  }
+
+  /** Puts the chain's clock forward for good. There is no way back: a block is never older than the one before it. */
+  async advanceTime(seconds: number): Promise<void> {
+    this.#requireReady()
+    requireCount('seconds', seconds, advanceSecondsMax)
+    await this.#write(() => ({ kind: 'clock', aheadSeconds: this.#aheadSeconds + seconds }))
+  }
+
+  /** Waits for the write under way; what waits behind it is refused. */
+  async close(): Promise<void> {
+    this.#state = 'closed'
+    await this.ready.catch(() => {})
+    await this.#lastWrite
+    await this.#evm?.close()
+    await this.#journal.close()
+  }
+
+  async #start(founding: FoundingEntry, isNew: boolean, entries: AsyncGenerator<JournalEntry>): Promise<void> {
+    const { chainId, genesisTime } = founding
+    this.#evm = await openEvm({ chainId, genesisTime })
+    await this.#found(founding)
+    if (isNew) {
+      // Afterwards, other than all that follows: nobody was served yet, and what cannot be founded must not stay.
+      await this.#journal.append(founding)
+      this.#options.onStep('appended')
+    }
+    await this.#replay(entries)
+    for (const address of this.#options.gasHolders) await this.#grantGas(address)
+    if (this.#state === 'replaying') this.#state = 'ready'
+  }
+
+  async #found({ steps, time }: FoundingEntry): Promise<void> {
+    await this.#readHead()
+    for (const step of steps) await this.#applyStep(step, time)
+  }
+
+  async #replay(entries: AsyncGenerator<JournalEntry>): Promise<void> {
+    for await (const entry of entries) {
+      if (this.#state === 'closed') return
+      if (entry.kind === 'founding' || entry.parent !== this.#head.hash) {
+        throw new DivergedJournalError(this.#entriesReplayed, this.#head)
+      }
+      await this.#apply(entry).catch(ignoreRefusal)
+      this.#entriesReplayed += 1
+    }
+  }
+
+  /** On Arc whoever is sent USDC can pay gas with it. Here gas is given to an address that never had any. */
+  async #grantGas(address: Address): Promise<void> {
+    const balance = await this.#request('eth_getBalance', address, 'latest')
+    const nonce = await this.#request('eth_getTransactionCount', address, 'latest')
+    if (BigInt(balance as Hex) === 0n && BigInt(nonce as Hex) === 0n) await this.#fund(address, gasGrantAtomic)
+  }
+
+  async #fund(address: Address, atomic: bigint): Promise<void> {
+    await this.#write(() => ({ kind: 'funding', address, wei: String(atomic * weiPerAtomic) }))
+  }
+
+  async #write(change: (time: number) => Change): Promise<unknown> {
+    return this.#enqueue(async () => {
+      const made = change(this.#nextTime())
+      await this.#journal.append({ ...made, parent: this.#head.hash })
+      this.#options.onStep('appended')
+      const result = await this.#apply(made)
+      this.#options.onStep('applied')
+      return result
+    })
+  }
+
+  /** One after the other, in the order of their coming. */
+  #enqueue(write: () => Promise<unknown>): Promise<unknown> {
+    if (this.#writesWaiting >= writesWaitingMax) throw new TooManyWritesError()
+    this.#writesWaiting += 1
+    const written = this.#lastWrite.then(async () => {
+      try {
+        if (this.#state === 'closed' || this.#state === 'failed') throw new NotReadyError(this.progress())
+        return await write()
+      } catch (error) {
+        if (error instanceof JournalBrokenError) this.#fail(error)
+        throw rpcErrorOf(error)
+      } finally {
+        this.#writesWaiting -= 1
+      }
+    })
+    this.#lastWrite = written.catch(() => {})
+    return written
+  }
+
+  async #apply(change: Change): Promise<unknown> {
+    switch (change.kind) {
+      case 'transaction':
+        return this.#mineBlock(change.time, 'eth_sendRawTransaction', change.raw)
+      case 'mining':
+        return this.#mineEmpty(change.time, change.blocks)
+      case 'funding':
+        return this.#addBalance(change.address, BigInt(change.wei))
+      case 'clock':
+        this.#aheadSeconds = change.aheadSeconds
+        return undefined
+    }
+  }
+
+  async #applyStep(step: FoundingStep, time: number): Promise<void> {
+    switch (step.kind) {
+      case 'transaction': {
+        const hash = await this.#mineBlock(time, 'eth_sendRawTransaction', step.raw)
+        const receipt = (await this.#request('eth_getTransactionReceipt', hash)) as { status: Hex }
+        if (receipt.status !== '0x1') throw new FoundingError(`transaction ${hash} failed`)
+        return
+      }
+      case 'placement': {
+        const code = await this.#request('eth_getCode', step.from, 'latest')
+        if (code === '0x') throw new FoundingError(`nothing was deployed at ${step.from}`)
+        await this.#request('hardhat_setCode', step.to, code)
+        return
+      }
+      case 'funding':
+        await this.#addBalance(step.address, BigInt(step.wei))
+    }
+  }
+
+  async #mineEmpty(time: number, blocks: number): Promise<void> {
+    for (let mined = 0; mined < blocks; mined += 1) {
+      await this.#request('evm_setNextBlockTimestamp', time)
+      await this.#request('evm_mine')
+      await this.#request('hardhat_setNextBlockBaseFeePerGas', baseFee)
+    }
+    await this.#readHead()
+  }
+
+  async #mineBlock(time: number, method: string, ...params: readonly unknown[]): Promise<unknown> {
+    await this.#request('evm_setNextBlockTimestamp', time)
+    const result = await this.#request(method, ...params)
+    await this.#readHead()
+    return result
+  }
+
+  async #addBalance(address: Address, wei: bigint): Promise<void> {
+    const balance = BigInt((await this.#request('eth_getBalance', address, 'latest')) as Hex)
+    await this.#request('hardhat_setBalance', address, numberToHex(balance + wei))
+  }
+
+  async #readHead(): Promise<void> {
+    const block = await this.#request('eth_getBlockByNumber', 'latest', false)
+    const { number, hash, timestamp } = block as { number: Hex; hash: Hash; timestamp: Hex }
+    this.#head = { number: Number(number), hash, time: Number(timestamp) }
+    // For the block to come, and now already, so that whoever asks for the price of gas is told this one. The machine
+    // would let it fall with every block that is not full.
+    await this.#request('hardhat_setNextBlockBaseFeePerGas', baseFee)
+  }
+
+  /** Never before the last block, whatever the machine's owner does to the clock. */
+  #nextTime(): number {
+    return Math.max(this.#head.time, Math.floor(this.#options.clock() / 1000) + this.#aheadSeconds)
+  }
+
+  async #request(method: string, ...params: readonly unknown[]): Promise<unknown> {
+    if (this.#evm === undefined) throw new NotReadyError(this.progress())
+    return this.#evm.request(method, ...params).catch((error: unknown) => {
+      throw rpcErrorOf(error)
+    })
+  }
+
+  #requireReady(): void {
+    if (this.#state !== 'ready') throw new NotReadyError(this.progress())
+  }
+
+  #fail(error: Error): void {
+    if (this.#state === 'closed' || this.#state === 'failed') return
+    this.#state = 'failed'
+    this.#options.onFailure(error)
+  }
+}
+
+type Opening = {
+  readonly founding: FoundingEntry
+  readonly isNew: boolean
+  readonly entries: AsyncGenerator<JournalEntry>
+  readonly journalBytes: number
+}
+
+async function readOpening({ chainId, clock, contracts }: ChainOptions, journal: Journal): Promise<Opening> {
+  const journalBytes = await journal.size()
+  const entries = journal.entries()
+  const first = await entries.next()
+  const founding = first.done
+    ? await foundingOf(chainId, Math.floor(clock() / 1000), contracts)
+    : requireFounding(first.value, chainId)
+  return { founding, isNew: first.done === true, entries, journalBytes }
+}
+
+function requireFounding(entry: JournalEntry, chainId: number): FoundingEntry {
+  if (entry.kind !== 'founding' || entry.version !== 1) throw new FoundingError('its journal is of another version')
+  if (entry.chainId !== chainId) throw new FoundingError(`its journal is of chain ${entry.chainId}, not ${chainId}`)
+  return entry
+}
+
+function requireCount(name: string, count: number, max: number): void {
+  if (Number.isInteger(count) && count > 0 && count <= max) return
+  throw new RpcError(rpcCodes.invalidParams, `The number of ${name} must be from 1 to ${max}, got ${count}.`)
+}
+
+/** A transaction that the chain refused is in the journal like any other: it was refused then, and is again. */
+function ignoreRefusal(error: unknown): void {
+  if (!(error instanceof RpcError)) throw error
+}
+
+export class NotReadyError extends RpcError {
+  constructor({ state, journalBytesRead, journalBytes }: ChainProgress) {
+    const why =
+      state === 'replaying'
+        ? `is still replaying its journal (${journalBytesRead} of ${journalBytes} bytes); try again in a moment`
+        : 'has stopped'
+    super(rpcCodes.unavailable, `The chain ${why}.`)
+  }
+}
+
+class TooManyWritesError extends RpcError {
+  constructor() {
+    super(rpcCodes.limitExceeded, `More than ${writesWaitingMax} transactions are waiting; try again in a moment.`)
+  }
+}
+
+/** Replaying did not give the blocks that were there before. */
+export class DivergedJournalError extends Error {
+  constructor(entriesReplayed: number, head: Head) {
+    super(
+      `Entry ${entriesReplayed + 1} of the chain's journal does not follow block ${head.number} (${head.hash}): ` +
+        'the journal was written by another version of the chain.',
+    )
+    this.name = 'DivergedJournalError'
+  }
+}
+
+export class FoundingError extends Error {
+  constructor(why: string) {
+    super(`The sandbox chain cannot be founded: ${why}.`)
+    this.name = 'FoundingError'
+  }
+}

@@ -1,0 +1,53 @@
+import { env } from 'node:process'
+import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
+
+/** The machine itself, before any rule of ours: JSON-RPC in, JSON-RPC out. Its state is in memory only. */
+export type Evm = {
+  request(method: string, ...params: readonly unknown[]): Promise<unknown>
+  close(): Promise<void>
+}
+
+/** Arc's lowest base fee, and the only one here: an idle chain never leaves it. */
+export const baseFeeWei = 20_000_000_000n
+
+/** The gas that a block takes, as on Arc. What one transaction takes is capped by Osaka's own rule, 2^24. */
+const blockGasMax = 30_000_000
+
+const network = 'sandbox'
+
+/**
+ * Starts an empty chain. Everything that could differ between two starts is fixed here, so that the same transactions at
+ * the same times give the same blocks, hash by hash.
+ */
+export async function openEvm(options: { readonly chainId: number; readonly genesisTime: number }): Promise<Evm> {
+  // Hardhat reports its use over the network when it runs in a terminal. A sandbox calls nobody.
+  env.HARDHAT_DISABLE_TELEMETRY = 'true'
+  const environment = await createHardhatRuntimeEnvironment(
+    {
+      networks: {
+        [network]: {
+          type: 'edr-simulated',
+          chainType: 'l1',
+          chainId: options.chainId,
+          hardfork: 'osaka',
+          // No key lives in the chain: whoever wants to send signs for himself.
+          accounts: [],
+          initialDate: new Date(options.genesisTime * 1000),
+          initialBaseFeePerGas: baseFeeWei,
+          blockGasLimit: blockGasMax,
+          // Arc's blocks may share a second, and a transaction that reverts is mined like any other.
+          allowBlocksWithSameTimestamp: true,
+          throwOnTransactionFailures: false,
+          mining: { auto: true, interval: 0 },
+        },
+      },
+    },
+    {},
+    import.meta.dirname,
+  )
+  const connection = await environment.network.create(network)
+  return {
+    request: (method, ...params) => connection.provider.request({ method, params: [...params] }),
+    close: () => connection.close(),
+  }
+}

@@ -1,0 +1,91 @@
+import {
+  type Address,
+  concat,
+  encodeFunctionData,
+  getContractAddress,
+  type Hex,
+  keccak256,
+  parseAbi,
+  toHex,
+} from 'viem'
+import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { baseFeeWei } from './evm.ts'
+import type { FoundingEntry, FoundingStep } from './journal.ts'
+
+/** What the chain is founded with. Code to be run once, its constructor's arguments at its end. */
+export type ChainContracts = {
+  readonly usdc: PlacedContract
+  readonly systemLog: PlacedContract
+  readonly gateway: { readonly creationCode: Hex }
+}
+
+/** A contract of the chain's own, at an address that Arc chose. */
+export type PlacedContract = { readonly address: Address; readonly creationCode: Hex }
+
+export const faucetAbi = parseAbi([
+  'function faucet(address to, uint256 value)',
+  'function transfer(address to, uint256 value) returns (bool)',
+  'function balanceOf(address account) view returns (uint256)',
+])
+
+/** What the token's faucet gives at most in one call: a million USDC. */
+export const mintAtomicMax = 1_000_000_000_000n
+
+/** The same for every chain, so that a chain begun anew has the same beginning. */
+const genesisTime = Date.UTC(2026, 0, 1) / 1000
+const deploymentGas = 10_000_000n
+const mintGas = 200_000n
+/** A billion USDC of gas: the founder pays for its deployments and gives the rest away. */
+const founderWei = 10n ** 27n
+
+/**
+ * The account that deploys the contracts and runs the faucet. Its key is no secret, as it has no power: no contract gives
+ * it a role. Being always the same, it gives the gateway the same address in every sandbox.
+ */
+export function founderAccount(): PrivateKeyAccount {
+  return privateKeyToAccount(keccak256(toHex('penny sandbox founder')))
+}
+
+/** Everything that happens before the first customer, signed and in order. */
+export async function foundingOf(chainId: number, time: number, contracts: ChainContracts): Promise<FoundingEntry> {
+  const founder = founderAccount()
+  const sign = signer(founder, chainId)
+  const deployed = (nonce: bigint) => getContractAddress({ from: founder.address, nonce })
+  const { usdc, systemLog, gateway } = contracts
+  const mint = encodeFunctionData({ abi: faucetAbi, functionName: 'faucet', args: [founder.address, mintAtomicMax] })
+  const steps: FoundingStep[] = [
+    { kind: 'funding', address: founder.address, wei: String(founderWei) },
+    await sign(0, { data: usdc.creationCode, gas: deploymentGas }),
+    { kind: 'placement', from: deployed(0n), to: usdc.address },
+    await sign(1, { data: systemLog.creationCode, gas: deploymentGas }),
+    { kind: 'placement', from: deployed(1n), to: systemLog.address },
+    await sign(2, { data: gateway.creationCode, gas: deploymentGas }),
+    await sign(3, { to: usdc.address, data: mint, gas: mintGas }),
+  ]
+  return {
+    kind: 'founding',
+    version: 1,
+    chainId,
+    genesisTime,
+    time,
+    steps,
+    addresses: { usdc: usdc.address, systemLog: systemLog.address, gateway: deployed(2n) },
+    contractsHash: hashOf(contracts),
+  }
+}
+
+/** Tells one set of contracts from another. */
+export function hashOf({ usdc, systemLog, gateway }: ChainContracts): Hex {
+  const parts = [usdc.address, usdc.creationCode, systemLog.address, systemLog.creationCode, gateway.creationCode]
+  return keccak256(concat(parts.map((part) => keccak256(part))))
+}
+
+function signer(founder: PrivateKeyAccount, chainId: number) {
+  return async (nonce: number, call: { to?: Address; data: Hex; gas: bigint }): Promise<FoundingStep> => {
+    const fees = { maxFeePerGas: baseFeeWei, maxPriorityFeePerGas: 0n }
+    return {
+      kind: 'transaction',
+      raw: await founder.signTransaction({ type: 'eip1559', chainId, nonce, ...fees, ...call }),
+    }
+  }
+}

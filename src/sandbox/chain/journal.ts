@@ -1,0 +1,176 @@
+import { type FileHandle, mkdir, open } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { crc32 } from 'node:zlib'
+import type { Address, Hash, Hex } from 'viem'
+
+/** What the chain can be told to do. Told again in the same order, it becomes the same chain. Times are in seconds. */
+export type JournalEntry = FoundingEntry | (Change & { readonly parent: Hash })
+
+/** The first entry: the chain's identity and all that was there before its first customer. One line, so all or nothing. */
+export type FoundingEntry = {
+  readonly kind: 'founding'
+  readonly version: 1
+  readonly chainId: number
+  readonly genesisTime: number
+  readonly time: number
+  readonly steps: readonly FoundingStep[]
+  readonly addresses: ChainAddresses
+  /** Of the contracts it was founded with; a later release may bring others. */
+  readonly contractsHash: Hash
+}
+
+export type FoundingStep =
+  | { readonly kind: 'transaction'; readonly raw: Hex }
+  | { readonly kind: 'funding'; readonly address: Address; readonly wei: string }
+  /** Copies the code of a deployed contract, immutables and all, to an address that no deployment could reach. */
+  | { readonly kind: 'placement'; readonly from: Address; readonly to: Address }
+
+export type ChainAddresses = { readonly usdc: Address; readonly systemLog: Address; readonly gateway: Address }
+
+export type Change =
+  | { readonly kind: 'transaction'; readonly time: number; readonly raw: Hex }
+  | { readonly kind: 'funding'; readonly address: Address; readonly wei: string }
+  | { readonly kind: 'mining'; readonly time: number; readonly blocks: number }
+  | { readonly kind: 'clock'; readonly aheadSeconds: number }
+
+/** Above the largest transaction that is accepted, written in hex. */
+const lineBytesMax = 1024 * 1024
+
+/**
+ * The file that the chain is made of: one entry a line, each with its checksum.
+ *
+ * An entry is on disk before it is applied, and the next is not begun before that. So a crash can tear one line only, the
+ * last, and nobody was ever told of what it says.
+ */
+export class Journal {
+  readonly #file: FileHandle
+  readonly #path: string
+  /** How much of the file is ours: whole lines, known to be on disk. */
+  #length = 0
+  #broken: Error | undefined
+
+  private constructor(file: FileHandle, path: string) {
+    this.#file = file
+    this.#path = path
+  }
+
+  static async open(path: string): Promise<Journal> {
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 })
+    const journal = new Journal(await open(path, 'a+', 0o600), path)
+    await syncFolder(dirname(path))
+    return journal
+  }
+
+  /** How far `entries` has come, in bytes. */
+  get length(): number {
+    return this.#length
+  }
+
+  async size(): Promise<number> {
+    return (await this.#file.stat()).size
+  }
+
+  /** All entries from the first on, to be read to the end before anything is appended. Drops a torn last line. */
+  async *entries(): AsyncGenerator<JournalEntry> {
+    let torn = false
+    for await (const { line, end } of this.#lines()) {
+      const entry = parseLine(line)
+      if (entry === undefined) torn = true
+      // What follows a bad line was written after it was on disk. Then it is not torn, it is damaged: to go on without
+      // it would be to invent another history.
+      else if (torn) throw new DamagedJournalError(this.#path, this.#length)
+      else {
+        this.#length = end
+        yield entry
+      }
+    }
+    if ((await this.size()) === this.#length) return
+    await this.#file.truncate(this.#length)
+    await this.#file.datasync()
+  }
+
+  /** Returns when the entry is on disk. */
+  async append(entry: JournalEntry): Promise<void> {
+    if (this.#broken !== undefined) throw this.#broken
+    const line = formatLine(entry)
+    try {
+      if ((await this.size()) !== this.#length) throw new JournalTakenError(this.#path)
+      await this.#file.appendFile(line)
+      await this.#file.datasync()
+    } catch (error) {
+      // Whether the entry is on disk is unknown now, and after a failed sync it stays unknown. Only a restart can tell.
+      this.#broken = new JournalBrokenError(this.#path, error)
+      throw this.#broken
+    }
+    this.#length += line.length
+  }
+
+  async close(): Promise<void> {
+    await this.#file.close()
+  }
+
+  /** Every line that has an end, and where that is. */
+  async *#lines(): AsyncGenerator<{ readonly line: Buffer; readonly end: number }> {
+    let rest: Buffer = Buffer.alloc(0)
+    let offset = 0
+    for await (const chunk of this.#file.createReadStream({ start: 0, autoClose: false })) {
+      rest = Buffer.concat([rest, chunk as Buffer])
+      for (let end = rest.indexOf('\n'); end !== -1; end = rest.indexOf('\n')) {
+        offset += end + 1
+        yield { line: rest.subarray(0, end), end: offset }
+        rest = rest.subarray(end + 1)
+      }
+      if (rest.length > lineBytesMax) throw new DamagedJournalError(this.#path, offset)
+    }
+  }
+}
+
+function formatLine(entry: JournalEntry): Buffer {
+  const text = JSON.stringify(entry)
+  return Buffer.from(`${checksum(text)} ${text}\n`)
+}
+
+function parseLine(line: Buffer): JournalEntry | undefined {
+  const text = line.toString()
+  const entry = text.slice(9)
+  return text.startsWith(`${checksum(entry)} `) ? JSON.parse(entry) : undefined
+}
+
+function checksum(text: string): string {
+  return crc32(text).toString(16).padStart(8, '0')
+}
+
+/** A new file's name is not on disk before its folder is. */
+async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path)
+  try {
+    await folder.sync()
+  } finally {
+    await folder.close()
+  }
+}
+
+/** The file was changed by something else than a crash. */
+export class DamagedJournalError extends Error {
+  constructor(path: string, offset: number) {
+    super(
+      `${path} is damaged after byte ${offset}, before its end. Restore it from a backup, or move it away to begin anew.`,
+    )
+    this.name = 'DamagedJournalError'
+  }
+}
+
+/** Nothing more can be written before a restart. */
+export class JournalBrokenError extends Error {
+  constructor(path: string, cause: unknown) {
+    super(`${path} could not be written: ${cause instanceof Error ? cause.message : cause}`, { cause })
+    this.name = 'JournalBrokenError'
+  }
+}
+
+class JournalTakenError extends Error {
+  constructor(path: string) {
+    super(`Another process writes ${path}.`)
+    this.name = 'JournalTakenError'
+  }
+}

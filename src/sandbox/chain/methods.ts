@@ -1,0 +1,154 @@
+import type { Hex } from 'viem'
+import { type Chain, NotReadyError } from './chain.ts'
+import { RpcError, rpcCodes } from './rpc-error.ts'
+
+export type Method = (params: readonly unknown[]) => Promise<unknown>
+
+/** Reads, passed on as they are. What could change the chain past its journal is not among them, nor is any wallet. */
+const plainReads = [
+  'eth_accounts',
+  'eth_blobBaseFee',
+  'eth_blockNumber',
+  'eth_coinbase',
+  'eth_feeHistory',
+  'eth_gasPrice',
+  'eth_getBalance',
+  'eth_getBlockByHash',
+  'eth_getBlockByNumber',
+  'eth_getBlockTransactionCountByHash',
+  'eth_getBlockTransactionCountByNumber',
+  'eth_getCode',
+  'eth_getFilterChanges',
+  'eth_getFilterLogs',
+  'eth_getProof',
+  'eth_getStorageAt',
+  'eth_getTransactionByBlockHashAndIndex',
+  'eth_getTransactionByBlockNumberAndIndex',
+  'eth_getTransactionByHash',
+  'eth_getTransactionCount',
+  'eth_getTransactionReceipt',
+  'eth_maxPriorityFeePerGas',
+  'eth_newBlockFilter',
+  'eth_newFilter',
+  'eth_newPendingTransactionFilter',
+  'eth_uninstallFilter',
+  'web3_clientVersion',
+  'web3_sha3',
+] as const
+
+/** All the same on Arc, where a block is final when it is there. */
+const headTags: readonly unknown[] = [undefined, null, 'latest', 'pending', 'safe', 'finalized']
+
+/** The largest transaction that Arc's nodes take. */
+const rawBytesMax = 128 * 1024
+/** What Arc's public nodes answer in one go. */
+const logBlocksMax = 10_000
+const logsMax = 20_000
+/** Below the ten seconds after which clients give up. */
+const replayWaitMsMax = 5_000
+const replayWaitersMax = 1_000
+
+/** Everything that a client may ask. */
+export function chainMethods(chain: Chain): ReadonlyMap<string, Method> {
+  const whenReady = waitForReplay(chain)
+  const read = (method: string): Method => whenReady((params) => chain.read(method, ...params))
+  const present = (method: string): Method =>
+    whenReady(([call, block, ...rest]) => readPresent(chain, method, call, block, rest))
+  return new Map<string, Method>([
+    ...plainReads.map((method) => [method, read(method)] as const),
+    // These need no block, and so are answered while the journal is replayed.
+    ['eth_chainId', async () => `0x${chain.chainId.toString(16)}`],
+    ['net_version', async () => String(chain.chainId)],
+    ['net_listening', async () => true],
+    ['eth_syncing', async () => syncing(chain)],
+    ['eth_call', present('eth_call')],
+    ['eth_estimateGas', present('eth_estimateGas')],
+    ['eth_getLogs', whenReady((params) => getLogs(chain, params))],
+    ['eth_sendRawTransaction', whenReady(async (params) => chain.sendRawTransaction(parseRaw(params)))],
+  ])
+}
+
+/** Lets a request wait for the end of the replay, within limits: most replays are shorter than a client's patience. */
+function waitForReplay(chain: Chain): (method: Method) => Method {
+  let waiters = 0
+  return (method) => async (params) => {
+    if (chain.progress().state === 'replaying') {
+      if (waiters >= replayWaitersMax) throw new NotReadyError(chain.progress())
+      waiters += 1
+      await withinReplayWait(chain.ready).finally(() => {
+        waiters -= 1
+      })
+    }
+    return method(params)
+  }
+}
+
+/** Returns when the replay ends, however it does, and at the latest when the wait is over: the method finds out. */
+async function withinReplayWait(ready: Promise<void>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined
+  const timeout = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, replayWaitMsMax)
+  })
+  await Promise.race([ready.catch(() => {}), timeout])
+  clearTimeout(timer)
+}
+
+async function readPresent(chain: Chain, method: string, call: unknown, block: unknown, rest: readonly unknown[]) {
+  if (!headTags.includes(block)) return chain.read(method, call, block, ...rest)
+  return chain.readPresent(method, call, 'pending', ...rest)
+}
+
+/** What a node says that is not there yet. How many blocks there will be, only the end of the journal knows. */
+function syncing(chain: Chain): unknown {
+  const { state, blockNumber, journalBytesRead, journalBytes } = chain.progress()
+  if (state === 'ready') return false
+  const highest = journalBytesRead === 0 ? blockNumber : Math.ceil((blockNumber * journalBytes) / journalBytesRead)
+  return {
+    startingBlock: '0x0',
+    currentBlock: `0x${blockNumber.toString(16)}`,
+    highestBlock: `0x${Math.max(highest, blockNumber).toString(16)}`,
+  }
+}
+
+async function getLogs(chain: Chain, params: readonly unknown[]): Promise<unknown> {
+  const { blockHash, fromBlock, toBlock } = (params[0] ?? {}) as Readonly<Record<string, unknown>>
+  if (blockHash === undefined) {
+    const head = chain.blockNumber
+    const blocks = blockNumberOf(toBlock, head) - blockNumberOf(fromBlock, head) + 1
+    if (blocks > logBlocksMax) throw new TooManyLogsError(blocks, logBlocksMax, 'blocks')
+  }
+  const logs = await chain.read('eth_getLogs', ...params)
+  if (Array.isArray(logs) && logs.length > logsMax) throw new TooManyLogsError(logs.length, logsMax, 'logs')
+  return logs
+}
+
+/** Tags other than `earliest` are the head. Nonsense is left to the machine. */
+function blockNumberOf(tag: unknown, head: number): number {
+  if (tag === 'earliest') return 0
+  if (typeof tag !== 'string' || !/^0x[0-9a-f]+$/i.test(tag)) return head
+  return Number(tag)
+}
+
+function parseRaw(params: readonly unknown[]): Hex {
+  const [raw] = params
+  if (params.length !== 1 || typeof raw !== 'string' || !/^0x(?:[0-9a-f]{2})+$/i.test(raw)) {
+    throw new RpcError(
+      rpcCodes.invalidParams,
+      'eth_sendRawTransaction takes one signed transaction as 0x-prefixed hex.',
+    )
+  }
+  const bytes = raw.length / 2 - 1
+  if (bytes > rawBytesMax) {
+    throw new RpcError(rpcCodes.rejected, `oversized data: transaction size ${bytes}, limit ${rawBytesMax}`)
+  }
+  return raw as Hex
+}
+
+class TooManyLogsError extends RpcError {
+  constructor(count: number, max: number, what: string) {
+    super(
+      rpcCodes.limitExceeded,
+      `eth_getLogs answers for at most ${max} ${what}; these are ${count}. Ask for fewer blocks.`,
+    )
+  }
+}

@@ -1,0 +1,165 @@
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { Address } from 'viem'
+import { Chain, type ChainOptions, type ChainProgress } from './chain.ts'
+import { Faucet, type Gift } from './faucet.ts'
+import type { ChainContracts } from './founding.ts'
+import type { ChainAddresses } from './journal.ts'
+import { answerJsonRpc } from './json-rpc.ts'
+import { chainMethods, type Method } from './methods.ts'
+import { RpcError, rpcCodes } from './rpc-error.ts'
+
+export type ChainServerOptions = {
+  readonly host: string
+  /** 0 for any free port. */
+  readonly port: number
+  /** The folder of the chain's journal. */
+  readonly dataDir: string
+  readonly chainId: number
+  readonly contracts: ChainContracts
+  /** Addresses that pay gas for others, as the relayer does; they get some when the chain first meets them. */
+  readonly gasHolders?: readonly Address[]
+  /** Milliseconds since 1970; the machine's clock by default. */
+  readonly clock?: () => number
+  /** Called once when the chain cannot go on; only a restart helps. */
+  readonly onFailure: (error: Error) => void
+  /** For tests that pull the plug between journal and machine. */
+  readonly onStep?: ChainOptions['onStep']
+}
+
+export type ChainServer = {
+  readonly url: string
+  readonly port: number
+  readonly addresses: ChainAddresses
+  /** False when the chain was founded with other contracts than this start was given; it keeps those it has. */
+  readonly contractsAreCurrent: boolean
+  /** When the journal is replayed. Until then requests that need a block wait, then are told so. */
+  readonly ready: Promise<void>
+  progress(): ChainProgress
+  readonly admin: ChainAdmin
+  /** Ends all connections. */
+  close(): Promise<void>
+}
+
+/** What only this process may do, once the chain is ready. Nothing of it is reachable over HTTP. Amounts are atomic USDC. */
+export type ChainAdmin = {
+  /** Sends test USDC by a real transaction, and gas to an address that has none. */
+  giveUsdc(address: Address, atomic: bigint): Promise<Gift>
+  fundGas(address: Address, atomic: bigint): Promise<void>
+  mine(blocks: number): Promise<void>
+  advanceTime(seconds: number): Promise<void>
+}
+
+const bodyBytesMax = 2 * 1024 * 1024
+const connectionsMax = 1_000
+const requestMsMax = 30_000
+const keepAliveMs = 60_000
+
+/**
+ * Starts the sandbox chain: Arc's rules over an EVM in this process, JSON-RPC in front of it, a journal behind it.
+ *
+ * Where it is not as Arc is:
+ * - Coin and token are apart. On Arc USDC is one balance with two faces, the coin of 18 decimals and the token of 6. Here
+ *   gas is paid in the coin, all else is the token, and neither turns into the other: gas never lowers a token balance,
+ *   and coin sent to a deposit address is no deposit. So gas is given to whoever needs it: `gasHolders`, the faucet.
+ * - A block is mined for each transaction and for nothing else, so block numbers stand still where Arc's grow by two a
+ *   second (`mine`), and the last block may be old. Calls and estimates still see the present.
+ * - Nothing waits to be mined: a nonce that is ahead is refused.
+ */
+export async function startChainServer(options: ChainServerOptions): Promise<ChainServer> {
+  const chain = await Chain.open({
+    dataDir: options.dataDir,
+    chainId: options.chainId,
+    contracts: options.contracts,
+    gasHolders: options.gasHolders ?? [],
+    clock: options.clock ?? Date.now,
+    onFailure: options.onFailure,
+    onStep: options.onStep ?? (() => {}),
+  })
+  const methods = chainMethods(chain)
+  const server = createServer((request, response) => respond(request, response, methods))
+  server.requestTimeout = requestMsMax
+  server.keepAliveTimeout = keepAliveMs
+  server.maxConnections = connectionsMax
+  await listen(server, options).catch(async (error: unknown) => {
+    await chain.close()
+    throw error
+  })
+  const { port } = server.address() as AddressInfo
+  const { addresses, contractsAreCurrent, ready } = chain
+  return {
+    url: `http://${options.host}:${port}`,
+    port,
+    addresses,
+    contractsAreCurrent,
+    ready,
+    progress: () => chain.progress(),
+    admin: adminOf(chain),
+    async close() {
+      const closed = once(server, 'close')
+      server.close()
+      server.closeAllConnections()
+      await closed
+      await chain.close()
+    },
+  }
+}
+
+function adminOf(chain: Chain): ChainAdmin {
+  const faucet = new Faucet(chain)
+  return {
+    giveUsdc: (address, atomic) => chain.ready.then(() => faucet.give(address, atomic)),
+    fundGas: (address, atomic) => chain.ready.then(() => chain.fundGas(address, atomic)),
+    mine: (blocks) => chain.ready.then(() => chain.mine(blocks)),
+    advanceTime: (seconds) => chain.ready.then(() => chain.advanceTime(seconds)),
+  }
+}
+
+async function listen(server: Server, { host, port }: ChainServerOptions): Promise<void> {
+  server.listen(port, host)
+  await once(server, 'listening')
+}
+
+async function respond(
+  request: IncomingMessage,
+  response: ServerResponse,
+  methods: ReadonlyMap<string, Method>,
+): Promise<void> {
+  // Any page may ask, as of any public node: there is nothing here that is not public.
+  response.setHeader('access-control-allow-origin', '*')
+  response.setHeader('access-control-allow-headers', 'content-type')
+  if (request.method === 'OPTIONS') return send(response, 204)
+  if (request.method !== 'POST') return send(response, 405, { allow: 'POST, OPTIONS' })
+  try {
+    const body = await readBody(request)
+    if (body === undefined) return sendTooLarge(response)
+    const answer = await answerJsonRpc(body, methods)
+    send(response, answer === undefined ? 204 : 200, {}, answer)
+  } catch {
+    // The client went away in the middle of its question.
+    response.destroy()
+  }
+}
+
+/** Undefined when it is too long. */
+async function readBody(request: IncomingMessage): Promise<string | undefined> {
+  const chunks: Buffer[] = []
+  let length = 0
+  for await (const chunk of request) {
+    length += chunk.length
+    // What is too much is read and dropped: to stop reading would take the connection, and the answer with it.
+    if (length <= bodyBytesMax) chunks.push(chunk)
+  }
+  return length > bodyBytesMax ? undefined : Buffer.concat(chunks).toString()
+}
+
+function sendTooLarge(response: ServerResponse): void {
+  const { code, message } = new RpcError(rpcCodes.invalidRequest, `A body may have ${bodyBytesMax} bytes.`)
+  send(response, 413, {}, JSON.stringify({ jsonrpc: '2.0', id: null, error: { code, message } }))
+}
+
+function send(response: ServerResponse, status: number, headers: Record<string, string> = {}, body?: string): void {
+  response.writeHead(status, body === undefined ? headers : { ...headers, 'content-type': 'application/json' })
+  response.end(body)
+}
