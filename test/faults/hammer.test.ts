@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict'
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
+import { after, before, test } from 'node:test'
+import { findAccount } from '../../src/ledger/accounts.ts'
+import type { Payer } from '../../src/ledger/holds.ts'
+import { format, fromAtomic } from '../../src/money/usdc.ts'
+import { assertBooksBalance } from '../support/audit.ts'
+import { openPayer } from '../support/ledger.ts'
+import { type TestDatabase, testDatabase } from '../support/postgres.ts'
+
+// HAMMER_ATTEMPTS=100000 for the long form.
+const attemptsTotal = Number(process.env.HAMMER_ATTEMPTS ?? 10_000)
+
+export type HammerOrder = {
+  readonly databaseUrl: string
+  readonly payer: Payer
+  readonly quote: string
+  readonly cap: string
+  readonly attempts: number
+  readonly atOnce: number
+}
+export type HammerResult = { won: number; refused: number; charged: number }
+
+let ledger: TestDatabase
+before(async () => {
+  ledger = await testDatabase()
+})
+after(() => ledger.drop())
+
+const quote = 1_000n
+const guards = ['balance', 'key limit', 'cap'] as const
+const crowds = [
+  { processes: 1, atOnce: 1 },
+  { processes: 1, atOnce: 1_000 },
+  { processes: 2, atOnce: 100 },
+  { processes: 4, atOnce: 10 },
+  { processes: 4, atOnce: 250 },
+] as const
+
+for (const guard of guards) {
+  for (const { processes, atOnce } of crowds) {
+    test(`${guard}: ${processes} processes with ${atOnce} at once never pass it`, async () => {
+      const attempts = Math.ceil(attemptsTotal / (guards.length * crowds.length * processes))
+      const room = 50n
+      const enough = 1_000_000_000n
+      const payer = await openPayer(
+        ledger.database,
+        guard === 'balance' ? room * quote + 7n : enough,
+        guard === 'key limit' ? { limit: fromAtomic(room * quote + 7n) } : {},
+      )
+      const cap = guard === 'cap' ? format(room * quote + 7n) : '1000'
+      const order = { databaseUrl: ledger.url, payer, quote: quote.toString(), cap, attempts, atOnce }
+      const results = await Promise.all(Array.from({ length: processes }, () => hammer(order)))
+
+      const won = results.reduce((sum, result) => sum + result.won, 0)
+      const charged = results.reduce((sum, result) => sum + result.charged, 0)
+      const account = await findAccount(ledger.database, payer.partition, payer.accountId)
+      assert.equal(account?.held, BigInt(won - charged) * quote)
+      // A charge frees what is in flight, but neither balance nor limit: those are used up by it.
+      const used = guard === 'cap' ? won - charged : won
+      assert.ok(used <= Number(room), `${used} of ${room}`)
+      if (guard !== 'cap') assert.equal(used, Number(room))
+      await assertBooksBalance(ledger.database)
+    })
+  }
+}
+
+async function hammer(order: HammerOrder): Promise<HammerResult> {
+  const worker = fork(new URL('./hammer-worker.ts', import.meta.url), { execArgv: [] })
+  worker.send(order)
+  const [result] = (await once(worker, 'message')) as [HammerResult]
+  await once(worker, 'exit')
+  return result
+}
