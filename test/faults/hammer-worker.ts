@@ -23,5 +23,5 @@ process.once('message', async (order: HammerOrder) => {
   await Promise.all(Array.from({ length: order.atOnce }, attempt))
   await database.close()
   process.send?.(result)
-  process.disconnect()
+  process.disconnect?.()
 })
