@@ -2,6 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { cpus, totalmem } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { ledgerBench } from './ledger.bench.ts'
+import { signerBench } from './signer.bench.ts'
 
 /** A scenario measures something and returns one table of rows; what it prints on the way is progress. */
 export type Bench = {
@@ -9,7 +10,7 @@ export type Bench = {
   run(progress: (line: string) => void): Promise<readonly Readonly<Record<string, string | number>>[]>
 }
 
-const benches: Readonly<Record<string, Bench>> = { ledger: ledgerBench }
+const benches: Readonly<Record<string, Bench>> = { ledger: ledgerBench, signer: signerBench }
 
 const [name, ...rest] = process.argv.slice(2)
 const bench = name === undefined ? undefined : benches[name]

@@ -17,7 +17,7 @@ const ranks: readonly (readonly string[])[] = [
   ['http', 'jobs'],
   ['chat'],
   ['billing', 'settlement'],
-  ['ledger', 'identity', 'inference', 'tools'],
+  ['ledger', 'identity', 'signer', 'inference', 'tools'],
   ['db'],
   ['supervisor.ts', 'log.ts', 'failpoints.ts'],
   ['config.ts'],

@@ -1,0 +1,77 @@
+import { hkdfSync } from 'node:crypto'
+import type { Address } from './address.ts'
+import { addressOfKey, isPrivateKey } from './secp256k1.ts'
+
+export type CustodialKey = {
+  readonly privateKey: Buffer
+  readonly address: Address
+}
+
+/** Keys of the service itself: the seller earns, the relayer pays gas. Neither is ever an account's. */
+export type Role = 'seller' | 'relayer'
+
+const keyBytes = 32
+const attemptsMax = 16
+const version = 1
+
+/**
+ * The custodial keys, derived from the master key one by one and kept nowhere. Derivation is a one-way function of the
+ * master key and the owner's name: there is no extended public key, and one key that leaks says nothing about any other
+ * (BIP-32's non-hardened children would give away their parent).
+ */
+export class AccountKeys {
+  readonly #masterKey: Buffer
+  readonly #cachedMax: number
+  readonly #roles: Readonly<Record<Role, CustodialKey>>
+  // Deriving an address costs as much as a signature.
+  readonly #accounts = new Map<string, CustodialKey>()
+
+  constructor(masterKey: Buffer, cachedMax = 20_000) {
+    this.#masterKey = masterKey
+    this.#cachedMax = cachedMax
+    this.#roles = { seller: this.#derive('role\nseller'), relayer: this.#derive('role\nrelayer') }
+  }
+
+  /** To be used at once and not kept: the bytes are wiped when the key is forgotten. */
+  ofAccount(account: string): CustodialKey {
+    const cached = this.#accounts.get(account)
+    if (cached !== undefined) return cached
+    if (this.#accounts.size >= this.#cachedMax) this.#forgetOldest()
+    const key = this.#derive(`account\n${account}`)
+    this.#accounts.set(account, key)
+    return key
+  }
+
+  ofRole(role: Role): CustodialKey {
+    return this.#roles[role]
+  }
+
+  /** A key for a check inside this process that never leaves it and signs nothing on the chain. */
+  sealingKey(purpose: string): Buffer {
+    return derive(this.#masterKey, `penny seal\n${purpose}`)
+  }
+
+  #derive(owner: string): CustodialKey {
+    const privateKey = deriveSigningKey(this.#masterKey, owner)
+    return { privateKey, address: addressOfKey(privateKey) }
+  }
+
+  #forgetOldest(): void {
+    const [account, key] = this.#accounts.entries().next().value!
+    key.privateKey.fill(0)
+    this.#accounts.delete(account)
+  }
+}
+
+/** One hash in 2^128 is no key; the next attempt is. `isKey` is an argument so that a test can see it. */
+export function deriveSigningKey(masterKey: Uint8Array, owner: string, isKey = isPrivateKey): Buffer {
+  for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
+    const candidate = derive(masterKey, `penny key v${version}\n${owner}\n${attempt}`)
+    if (isKey(candidate)) return candidate
+  }
+  throw new Error('no key could be derived')
+}
+
+function derive(masterKey: Uint8Array, info: string): Buffer {
+  return Buffer.from(hkdfSync('sha256', masterKey, 'penny router', info, keyBytes))
+}

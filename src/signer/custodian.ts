@@ -1,0 +1,126 @@
+import type { AccountKeys, CustodialKey } from './account-keys.ts'
+import type { HourlyValues } from './hourly-values.ts'
+import type { OwnerRegister } from './owner-register.ts'
+import { signDigest } from './secp256k1.ts'
+import type { SigningPolicy } from './signing-policy.ts'
+import {
+  type OwnerRequest,
+  type PayoutRequest,
+  parseRequest,
+  type RefusalReason,
+  type SigningAnswer,
+  SigningRefusedError,
+  type SigningRequest,
+  type TransferRequest,
+  type WithdrawalRequest,
+} from './signing-request.ts'
+
+export type CustodianOptions = {
+  readonly keys: AccountKeys
+  readonly policy: SigningPolicy
+  readonly owners: OwnerRegister
+  /** What is paid to the seller, given back, and paid out of the gateway. Deposits stay the account's: they are not counted. */
+  readonly hours: Readonly<Record<'authorization' | 'return' | 'payingOut', HourlyValues>>
+  readonly now: () => number
+  /** Something broke that is no refusal. */
+  readonly onError: (error: unknown) => void
+}
+
+/** How often each operation was done and each refusal given; for the log. */
+export type CustodianCounts = {
+  readonly done: Readonly<Partial<Record<SigningRequest['operation'], number>>>
+  readonly refused: Readonly<Partial<Record<RefusalReason, number>>>
+}
+
+/** Holds the keys and signs what the policy allows. No key and no digest ever comes out of it. */
+export class Custodian {
+  readonly #options: CustodianOptions
+  #counts: { done: Record<string, number>; refused: Record<string, number> } = { done: {}, refused: {} }
+
+  constructor(options: CustodianOptions) {
+    this.#options = options
+  }
+
+  /** Answers one request as it came over the line. Never throws: a bad request must not cost its neighbours theirs. */
+  answer(value: unknown): SigningAnswer {
+    try {
+      const request = parseRequest(value)
+      const answer = this.#do(request)
+      this.#counts.done[request.operation] = (this.#counts.done[request.operation] ?? 0) + 1
+      return answer
+    } catch (error) {
+      if (!(error instanceof SigningRefusedError)) this.#options.onError(error)
+      const reason = error instanceof SigningRefusedError ? error.reason : 'failed'
+      this.#counts.refused[reason] = (this.#counts.refused[reason] ?? 0) + 1
+      const message = error instanceof SigningRefusedError ? error.message : 'the signer failed at this request'
+      return { refusal: { reason, message } }
+    }
+  }
+
+  /** What happened since the last call. */
+  takeCounts(): CustodianCounts {
+    const counts = this.#counts
+    this.#counts = { done: {}, refused: {} }
+    return counts
+  }
+
+  #do(request: SigningRequest): SigningAnswer {
+    switch (request.operation) {
+      case 'authorization':
+      case 'return':
+      case 'deposit':
+        return this.#transfer(request)
+      case 'withdrawal':
+        return this.#withdraw(request)
+      case 'payout':
+        return this.#payOut(request)
+      case 'address':
+        return { address: this.#options.keys.ofAccount(request.account).address }
+      case 'owner':
+        return this.#registerOwner(request)
+    }
+  }
+
+  #transfer(request: TransferRequest): SigningAnswer {
+    const { keys, policy, now } = this.#options
+    const account = keys.ofAccount(request.account)
+    const key = request.operation === 'return' ? this.#sellerKey() : account
+    const digest = policy.transfer(request, account.address, now())
+    if (request.operation !== 'deposit') this.#count(request.operation, request.account, request.message.value)
+    return { signature: signDigest(digest, key.privateKey) }
+  }
+
+  #withdraw(request: WithdrawalRequest): SigningAnswer {
+    const { keys, policy, owners, now } = this.#options
+    const key = keys.ofAccount(request.account)
+    const digest = policy.withdrawal(request, key.address, owners.usable(request.account, now())?.address)
+    this.#count('payingOut', request.account, request.intent.spec.value)
+    return { signature: signDigest(digest, key.privateKey) }
+  }
+
+  #payOut(request: PayoutRequest): SigningAnswer {
+    const digest = this.#options.policy.payout(request)
+    const key = this.#sellerKey()
+    this.#count('payingOut', 'seller', request.intent.spec.value)
+    return { signature: signDigest(digest, key.privateKey) }
+  }
+
+  #registerOwner({ account, owner }: OwnerRequest): SigningAnswer {
+    const { keys, policy, owners, now } = this.#options
+    policy.requireOwner(owner, keys.ofAccount(account).address)
+    return { owner: owners.register(account, owner, now()) }
+  }
+
+  /** An operator may earn at an address whose key is elsewhere; then returns and payouts are signed there. */
+  #sellerKey(): CustodialKey {
+    const key = this.#options.keys.ofRole('seller')
+    const { seller } = this.#options.policy
+    if (key.address === seller) return key
+    throw new SigningRefusedError('seller_not_held', `the key of ${seller} is not held here`)
+  }
+
+  #count(kind: keyof CustodianOptions['hours'], account: string, value: bigint): void {
+    if (this.#options.hours[kind].take(account, value, this.#options.now())) return
+    throw new SigningRefusedError('hour_cap', `${value} more would pass what may be signed in an hour`)
+  }
+}

@@ -1,0 +1,135 @@
+import { hkdfSync, randomBytes, randomUUID } from 'node:crypto'
+import { constants } from 'node:fs'
+import { type FileHandle, link, mkdir, open, unlink } from 'node:fs/promises'
+import { join } from 'node:path'
+import { StartRefusal } from '../errors.ts'
+
+const keyBytes = 32
+const fingerprintBytes = 16
+const fileBytesMax = 1024
+
+/**
+ * The key from which all custodial keys follow: the configured one, or one that is made once in the data folder. Another
+ * key would give every account another address, and leave the money at the old ones out of reach, so the folder remembers
+ * the fingerprint of the key it was first used with, and any other is refused.
+ */
+export async function loadMasterKey(dataDir: string, configured?: string | undefined): Promise<Buffer> {
+  await mkdir(dataDir, { recursive: true, mode: 0o711 })
+  const keyFile = join(dataDir, 'master.key')
+  const fingerprintFile = join(dataDir, 'master.fingerprint')
+  const known = await readLine(fingerprintFile)
+  const stored = await readKeyFile(keyFile)
+  if (configured === undefined && stored === undefined && known !== undefined) throw new MasterKeyUnsetError(known)
+  const key = configured === undefined ? (stored ?? (await makeKey(keyFile))) : parseKey(configured, 'MASTER_KEY')
+  const fingerprint = fingerprintOf(key)
+  const expected = known ?? (stored === undefined ? undefined : fingerprintOf(stored))
+  if (expected !== undefined && expected !== fingerprint)
+    throw new MasterKeyChangedError(dataDir, fingerprint, expected)
+  if (known === undefined) await createOnce(fingerprintFile, fingerprint)
+  return key
+}
+
+/** Tells two master keys apart and says nothing else about them: fit for logs and for the database. */
+export function fingerprintOf(masterKey: Uint8Array): string {
+  return Buffer.from(hkdfSync('sha256', masterKey, '', 'penny master key fingerprint', fingerprintBytes)).toString(
+    'hex',
+  )
+}
+
+async function makeKey(file: string): Promise<Buffer> {
+  await createOnce(file, randomBytes(keyBytes).toString('hex'))
+  // Another process may have been faster: what stands in the file is the key.
+  return (await readKeyFile(file))!
+}
+
+async function readKeyFile(file: string): Promise<Buffer | undefined> {
+  const line = await readLine(file, async (handle) => {
+    const { mode } = await handle.stat()
+    if ((mode & 0o077) !== 0) throw new MasterKeyExposedError(file, mode & 0o777)
+  })
+  return line === undefined ? undefined : parseKey(line, file)
+}
+
+function parseKey(text: string, place: string): Buffer {
+  if (!/^[0-9a-f]{64}$/i.test(text)) throw new MasterKeyMalformedError(place)
+  return Buffer.from(text, 'hex')
+}
+
+async function readLine(file: string, inspect?: (handle: FileHandle) => Promise<void>): Promise<string | undefined> {
+  let handle: FileHandle
+  try {
+    handle = await open(file, constants.O_RDONLY | constants.O_NOFOLLOW)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw new MasterKeyUnreadableError(file, error)
+  }
+  try {
+    await inspect?.(handle)
+    const { buffer, bytesRead } = await handle.read(Buffer.alloc(fileBytesMax), 0, fileBytesMax, 0)
+    return buffer.toString('utf8', 0, bytesRead).trim()
+  } finally {
+    await handle.close()
+  }
+}
+
+/** Writes a file whole and durable, or leaves the one that is there: a half-written key would be a lost key. */
+async function createOnce(file: string, line: string): Promise<void> {
+  const draft = `${file}.${randomUUID()}`
+  const handle = await open(draft, 'wx', 0o600)
+  try {
+    await handle.writeFile(`${line}\n`)
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+  try {
+    // Unlike a rename, a link never replaces what is there.
+    await link(draft, file)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+  } finally {
+    await unlink(draft)
+  }
+  await syncFolder(join(file, '..'))
+}
+
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, 'r')
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
+class MasterKeyChangedError extends StartRefusal {
+  constructor(dataDir: string, fingerprint: string, expected: string) {
+    super(
+      `MASTER_KEY (fingerprint ${fingerprint}) is not the key that ${dataDir} was made with (${expected}): every account would get another address. Set the former key.`,
+    )
+  }
+}
+
+class MasterKeyUnsetError extends StartRefusal {
+  constructor(fingerprint: string) {
+    super(`MASTER_KEY is not set, but it was before (fingerprint ${fingerprint}): set the same key again.`)
+  }
+}
+
+class MasterKeyExposedError extends StartRefusal {
+  constructor(file: string, mode: number) {
+    super(`${file} can be read by others (mode 0${mode.toString(8)}): consider who has read it, then chmod 600 it.`)
+  }
+}
+
+class MasterKeyMalformedError extends StartRefusal {
+  constructor(place: string) {
+    super(`${place} must hold 64 hex digits (32 random bytes): openssl rand -hex 32`)
+  }
+}
+
+class MasterKeyUnreadableError extends StartRefusal {
+  constructor(file: string, cause: unknown) {
+    super(`${file} cannot be read: ${(cause as Error).message}.`, cause)
+  }
+}

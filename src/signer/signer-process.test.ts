@@ -1,0 +1,229 @@
+import assert from 'node:assert/strict'
+import { fork } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { readdirSync, readFileSync, statSync } from 'node:fs'
+import { connect, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { type TestContext, test } from 'node:test'
+import fc from 'fast-check'
+import { accountsOfRequests, offPolicyRequest } from '../../test/support/off-policy-requests.ts'
+import {
+  createCustodian,
+  keys,
+  masterKey,
+  ownerAddress,
+  signerSettings,
+  temporaryFolder,
+  terms,
+  transferRequest,
+  withdrawalRequest,
+} from '../../test/support/signing.ts'
+import { supervise } from '../supervisor.ts'
+import { addressOfKey } from './secp256k1.ts'
+import { askCustodian, createSigner, type Signer } from './signer.ts'
+import { SignerLine, SignerUnavailableError } from './signer-line.ts'
+import type { SignerReady, SignerSettings } from './signer-process.ts'
+import { signerSocketPath } from './signer-socket.ts'
+import { batchMax } from './signing-request.ts'
+
+const module = new URL('./signer-process.ts', import.meta.url)
+const account = '0190a1b2-c3d4-7000-8000-000000000001'
+
+test('the signer process gives the signatures that the keys give, whatever they are for', async (t) => {
+  const { signer, ready } = await startSigner(t)
+  const here = createSigner({ ask: askCustodian(createCustodian(t)), onFault: assert.ifError })
+  assert.equal(ready.seller, terms.seller)
+  assert.equal(ready.relayer, keys.ofRole('relayer').address)
+  assert.equal(await signer.addressOf(account), await here.addressOf(account))
+  const batch = authorizations(100)
+  assert.deepEqual(await signer.signAuthorizations(batch), await here.signAuthorizations(batch))
+  const [giveBack, deposit] = [transferRequest('return', { account }), transferRequest('deposit', { account })]
+  assert.equal(await signer.signReturn(giveBack), await here.signReturn(giveBack))
+  assert.equal(await signer.signDeposit(deposit), await here.signDeposit(deposit))
+  const withdrawal = withdrawalRequest(account, randomUUID())
+  for (const either of [signer, here]) await either.registerOwner(account, ownerAddress)
+  assert.equal(await signer.signWithdrawal(withdrawal), await here.signWithdrawal(withdrawal))
+})
+
+test('only its own user reaches the signer, and nothing it writes holds a key', async (t) => {
+  const { dataDir, signer } = await startSigner(t)
+  await signer.registerOwner(account, ownerAddress)
+  const mode = (path: string) => statSync(join(dataDir, path)).mode & 0o777
+  assert.equal(mode('signer'), 0o700)
+  assert.equal(mode('signer/sign.sock'), 0o600)
+  assert.equal(mode('signer/owners.journal'), 0o600)
+  const secrets = [masterKey, keys.ofAccount(account).privateKey, keys.ofRole('seller').privateKey]
+  const files = readdirSync(dataDir, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile())
+  for (const { parentPath, name } of files) {
+    const content = readFileSync(join(parentPath, name), 'latin1')
+    for (const secret of secrets) assert.ok(!content.includes(secret.toString('hex')), name)
+  }
+})
+
+// Whatever of a batch the dead signer had done is done again, and nobody can tell.
+test('a signer killed in the middle of its work is restarted, and every signature is the same to the byte', async (t) => {
+  const { signer, ready } = await startSigner(t)
+  const here = createSigner({ ask: askCustodian(createCustodian(t)), onFault: assert.ifError, checkEvery: 1_000 })
+  const batch = authorizations(20 * batchMax)
+  const outcomes = batch.map((request) => signer.signAuthorizations([request]))
+  await outcomes[batchMax]
+  process.kill(ready.pid, 'SIGKILL')
+  assert.deepEqual((await Promise.all(outcomes)).flat(), await here.signAuthorizations(batch))
+})
+
+test('a signer that hangs is given up after the wait, and asked again when it is back', async (t) => {
+  const { signer, ready } = await startSigner(t, { waitMsMax: 200, silentMsMax: 100 })
+  await untilAnswered(() => signer.signAuthorizations(authorizations(1)))
+  process.kill(ready.pid, 'SIGSTOP')
+  try {
+    await assert.rejects(signer.signAuthorizations(authorizations(40)), SignerUnavailableError)
+  } finally {
+    process.kill(ready.pid, 'SIGCONT')
+  }
+  const outcomes = await untilAnswered(() => signer.signAuthorizations(authorizations(40)))
+  assert.ok(outcomes.every((outcome) => 'signature' in outcome))
+})
+
+test('of thousands of requests against the policy sent to its socket the signer signs none', async (t) => {
+  const { dataDir, signer } = await startSigner(t)
+  for (const id of accountsOfRequests) await signer.registerOwner(id, ownerAddress)
+  const socket = await openSocket(t, dataDir)
+  const seed = Math.floor(Math.random() * 2 ** 31)
+  const requests = fc.sample(offPolicyRequest, { numRuns: 64 * batchMax, seed })
+  socket.write(batchLines(requests))
+  const answer = await readBatches(socket, 64)
+  assert.equal(answer.match(/"refusal"/g)?.length, requests.length, `seed ${seed}`)
+  assert.doesNotMatch(answer, /signature|[0-9a-f]{128}/, `seed ${seed}`)
+  const [outcome] = await signer.signAuthorizations(authorizations(1))
+  assert.ok(outcome !== undefined && 'signature' in outcome)
+})
+
+test('who sends rubbish is cut off, and the others notice nothing', async (t) => {
+  const { dataDir, signer } = await startSigner(t)
+  const one = '{"operation":"address","account":"0190a1b2-c3d4-7000-8000-000000000001"}'
+  const rubbish = [
+    'rubbish\n',
+    '\n',
+    'null\n',
+    '[]\n',
+    '{"id":"1","requests":[]}\n',
+    '{"id":1,"requests":{}}\n',
+    `{"id":1,"requests":[${Array(batchMax + 1).fill(one)}]}\n`,
+    'x'.repeat(300_000),
+    '\u0000\u0016\u0003\u0001',
+  ]
+  for (const line of rubbish) {
+    const socket = await openSocket(t, dataDir)
+    socket.end(line)
+    assert.equal(await text(socket).catch(() => ''), '', line.slice(0, 30))
+  }
+  const [outcome] = await signer.signAuthorizations(authorizations(1))
+  assert.ok(outcome !== undefined && 'signature' in outcome)
+})
+
+test('of all keys only the relayer’s can be had, and only where it is asked for', async (t) => {
+  const { ready } = await startSigner(t)
+  assert.deepEqual(Object.keys(ready).sort(), ['masterKeyFingerprint', 'pid', 'relayer', 'seller'])
+  const dataDir = temporaryFolder(t)
+  const settings = () => ({ ...signerSettings(dataDir), handOutRelayerKey: true })
+  const child = await supervise<SignerSettings, SignerReady>({ module, settings })
+  t.after(() => child.stop())
+  assert.equal(addressOfKey(Buffer.from(child.ready.relayerKey!.slice(2), 'hex')), child.ready.relayer)
+})
+
+test('a signer with another master key than before does not start, and says why in one line', async (t) => {
+  const { dataDir, stop } = await startSigner(t)
+  await stop()
+  const { code, said } = await failToStart({ ...signerSettings(dataDir), masterKey: '33'.repeat(32) })
+  assert.equal(code, 1)
+  assert.match(said, /^MASTER_KEY \(fingerprint [0-9a-f]{32}\) is not the key .+ Set the former key\.\n$/)
+})
+
+test('a second signer on the same folder does not start', async (t) => {
+  const { dataDir, signer } = await startSigner(t)
+  const { code, said } = await failToStart(signerSettings(dataDir))
+  assert.equal(code, 1)
+  assert.match(said, /^Another signer answers on .+\n$/)
+  const [outcome] = await signer.signAuthorizations(authorizations(1))
+  assert.ok(outcome !== undefined && 'signature' in outcome)
+})
+
+type Started = {
+  readonly dataDir: string
+  readonly signer: Signer
+  readonly ready: SignerReady
+  stop(): Promise<void>
+}
+
+async function startSigner(
+  t: TestContext,
+  lineOptions: { waitMsMax?: number; silentMsMax?: number } = {},
+): Promise<Started> {
+  const dataDir = temporaryFolder(t)
+  const child = await supervise<SignerSettings, SignerReady>({ module, settings: () => signerSettings(dataDir) })
+  const line = new SignerLine({ dataDir, ...lineOptions })
+  const stop = async () => {
+    line.close()
+    await child.stop()
+  }
+  t.after(stop)
+  const signer = createSigner({ ask: (request) => line.ask(request), onFault: assert.ifError })
+  return { dataDir, signer, ready: child.ready, stop }
+}
+
+async function failToStart(settings: SignerSettings): Promise<{ readonly code: number; readonly said: string }> {
+  const child = fork(module, { stdio: ['ignore', 'inherit', 'pipe', 'ipc'] })
+  child.send(settings)
+  const [said, [code]] = await Promise.all([text(child.stderr!), once(child, 'exit')])
+  return { code, said }
+}
+
+/** Of a few accounts, decided at one instant, so that two of the same are the same. */
+function authorizations(count: number) {
+  const decidedAt = new Date()
+  return Array.from({ length: count }, (_, index) =>
+    transferRequest('authorization', {
+      account: account.replace(/.$/, String(index % 5)),
+      sequence: BigInt(index),
+      value: BigInt(1 + index),
+      decidedAt,
+    }),
+  )
+}
+
+async function untilAnswered<Result>(ask: () => Promise<Result>): Promise<Result> {
+  for (;;) {
+    try {
+      return await ask()
+    } catch (error) {
+      if (!(error instanceof SignerUnavailableError)) throw error
+    }
+  }
+}
+
+async function openSocket(t: TestContext, dataDir: string): Promise<Socket> {
+  const socket = connect(await signerSocketPath(dataDir))
+  t.after(() => socket.destroy())
+  socket.on('error', () => {})
+  await once(socket, 'connect')
+  return socket
+}
+
+function batchLines(requests: readonly string[]): string {
+  const lines: string[] = []
+  for (let start = 0; start < requests.length; start += batchMax) {
+    lines.push(`{"id":${start},"requests":[${requests.slice(start, start + batchMax).join(',')}]}\n`)
+  }
+  return lines.join('')
+}
+
+async function readBatches(socket: Socket, count: number): Promise<string> {
+  let answer = ''
+  for await (const chunk of socket) {
+    answer += chunk
+    if (answer.split('\n').length > count) break
+  }
+  return answer
+}

@@ -1,0 +1,121 @@
+import { join } from 'node:path'
+import type { LogLevel } from '../config.ts'
+import { StartRefusal } from '../errors.ts'
+import { createLog, type Log } from '../log.ts'
+import { AccountKeys } from './account-keys.ts'
+import type { Address, Hex } from './address.ts'
+import { Custodian } from './custodian.ts'
+import { HourlyValues } from './hourly-values.ts'
+import { fingerprintOf, loadMasterKey } from './master-key.ts'
+import { OwnerRegister } from './owner-register.ts'
+import { serveSigner } from './signer-server.ts'
+import { signerFolder } from './signer-socket.ts'
+import { SigningPolicy } from './signing-policy.ts'
+import type { SigningTerms } from './signing-terms.ts'
+
+/** What the service asks of its signer process. Amounts are decimal text: they come over a channel of JSON. */
+export type SignerSettings = {
+  readonly dataDir: string
+  readonly logLevel: LogLevel
+  /** Undefined: the one in the data folder, made on first use. */
+  readonly masterKey?: string | undefined
+  /** No seller: the one whose key follows from the master key. */
+  readonly terms: Omit<SigningTerms, 'seller'> & { readonly seller?: Address | undefined }
+  readonly payoutAddress?: Address | undefined
+  readonly ownerWaitMs: number
+  /** The relayer signs whole transactions, which is nothing for this process: where one is wanted, its key is handed out. */
+  readonly handOutRelayerKey?: boolean
+  readonly limits: {
+    readonly authorizationMax: string
+    readonly returnMax: string
+    readonly withdrawalFeeMax: string
+  }
+  /** What may be signed in an hour: to the seller and back to accounts, and out of the gateway. */
+  readonly hourlyLimits: {
+    readonly transfers: { readonly accountMax: string; readonly totalMax: string }
+    readonly payingOut: { readonly accountMax: string; readonly totalMax: string }
+  }
+}
+
+export type SignerReady = {
+  readonly pid: number
+  readonly seller: Address
+  readonly relayer: Address
+  /** Pays gas and owns nothing else. */
+  readonly relayerKey?: Hex
+  readonly masterKeyFingerprint: string
+}
+
+const countsMs = 60_000
+
+process.title = 'penny-sign'
+// The service decides when its signer goes: by closing the channel, or by dying.
+process.on('SIGINT', () => {})
+process.on('disconnect', () => process.exit(0))
+process.once('message', (settings: SignerSettings) => {
+  start(settings).then(
+    (ready) => process.send?.(ready),
+    (error: unknown) => {
+      console.error(error instanceof StartRefusal ? error.message : error)
+      process.exit(1)
+    },
+  )
+})
+
+async function start(settings: SignerSettings): Promise<SignerReady> {
+  const masterKey = await loadMasterKey(settings.dataDir, settings.masterKey)
+  const log = createLog(settings.logLevel, settings.dataDir)
+  const keys = new AccountKeys(masterKey)
+  const seller = settings.terms.seller ?? keys.ofRole('seller').address
+  const { custodian } = await serveSigner(settings.dataDir, () =>
+    openCustodian(settings, keys, { ...settings.terms, seller }, log),
+  )
+  setInterval(() => logCounts(custodian, log), countsMs)
+  const relayer = keys.ofRole('relayer')
+  return {
+    pid: process.pid,
+    seller,
+    relayer: relayer.address,
+    ...(settings.handOutRelayerKey === true ? { relayerKey: `0x${relayer.privateKey.toString('hex')}` } : {}),
+    masterKeyFingerprint: fingerprintOf(masterKey),
+  }
+}
+
+function openCustodian(settings: SignerSettings, keys: AccountKeys, terms: SigningTerms, log: Log): Custodian {
+  const { limits, hourlyLimits, payoutAddress, ownerWaitMs, dataDir } = settings
+  const { transfers, payingOut } = hourlyLimits
+  return new Custodian({
+    keys,
+    policy: new SigningPolicy({
+      terms,
+      limits: {
+        authorizationMax: BigInt(limits.authorizationMax),
+        returnMax: BigInt(limits.returnMax),
+        withdrawalFeeMax: BigInt(limits.withdrawalFeeMax),
+      },
+      payoutAddress,
+    }),
+    owners: new OwnerRegister({
+      file: join(signerFolder(dataDir), 'owners.journal'),
+      sealingKey: keys.sealingKey('owner register'),
+      waitMs: ownerWaitMs,
+    }),
+    hours: {
+      authorization: hourlyValues(transfers),
+      return: hourlyValues(transfers),
+      payingOut: hourlyValues(payingOut),
+    },
+    now: Date.now,
+    onError: (error) => log.error({ err: error }, 'the signer failed at a request'),
+  })
+}
+
+function hourlyValues({ accountMax, totalMax }: { accountMax: string; totalMax: string }): HourlyValues {
+  return new HourlyValues({ accountMax: BigInt(accountMax), totalMax: BigInt(totalMax) })
+}
+
+function logCounts(custodian: Custodian, log: Log): void {
+  const { done, refused } = custodian.takeCounts()
+  if (Object.keys(refused).length > 0) log.warn({ done, refused }, 'the signer refused requests')
+  else if (Object.keys(done).length > 0) log.info({ done }, 'the signer signed')
+}

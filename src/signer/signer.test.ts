@@ -1,0 +1,133 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { test } from 'node:test'
+import {
+  createCustodian,
+  keys,
+  limits,
+  ownerAddress,
+  payoutAddress,
+  terms,
+  transferRequest,
+  withdrawalRequest,
+} from '../../test/support/signing.ts'
+import { type Ask, askCustodian, createSigner } from './signer.ts'
+import { SignerFaultError, SignerUnavailableError } from './signer-line.ts'
+import { type SigningAnswer, SigningRefusedError } from './signing-request.ts'
+
+const account = '0190a1b2-c3d4-7000-8000-000000000001'
+const other = account.replace('1', '2')
+
+test('every operation is signed, and a refusal of one is no refusal of its neighbours', async (t) => {
+  const signer = createSigner({ ask: askCustodian(createCustodian(t)), onFault: assert.ifError })
+  assert.equal(await signer.addressOf(account), keys.ofAccount(account).address)
+  const batch = [1n, limits.authorizationMax + 1n, 2n].map((value, index) =>
+    transferRequest('authorization', { account, value, sequence: BigInt(index) }),
+  )
+  const outcomes = await signer.signAuthorizations(batch)
+  assert.deepEqual(
+    outcomes.map((outcome) => ('refusal' in outcome ? outcome.refusal.reason : 'signed')),
+    ['signed', 'value_out_of_range', 'signed'],
+  )
+  assert.match(await signer.signReturn(transferRequest('return', { account })), /^0x[0-9a-f]{130}$/)
+  assert.match(await signer.signDeposit(transferRequest('deposit', { account })), /^0x[0-9a-f]{130}$/)
+  assert.equal((await signer.registerOwner(account, ownerAddress)).address, ownerAddress)
+  assert.match(await signer.signWithdrawal(withdrawalRequest(account, randomUUID())), /^0x[0-9a-f]{130}$/)
+  await assert.rejects(signer.signWithdrawal(withdrawalRequest(other, randomUUID())), SigningRefusedError)
+})
+
+// A signer with wrong keys or broken memory must not be able to make us submit what it says.
+test('an answer that cannot be true is not believed, and neither is any after it', async (t) => {
+  const honest = askCustodian(createCustodian(t))
+  const request = transferRequest('authorization', { account, sequence: 5n })
+  const { signature } = (await honest(request)) as { signature: string }
+  const wrongAnswers: readonly unknown[] = [
+    await honest(transferRequest('authorization', { account: other, sequence: 5n })),
+    await honest(transferRequest('authorization', { account, sequence: 6n })),
+    { signature: `${signature.slice(0, 40)}${signature[40] === '0' ? '1' : '0'}${signature.slice(41)}` },
+    { signature: `${signature.slice(0, -2)}${signature.endsWith('1b') ? '1c' : '1b'}` },
+    { signature: signature.slice(0, -2) },
+    { signature: 7 },
+    { address: terms.seller },
+    { refusal: null },
+    { refusal: { reason: 'mood', message: '' } },
+    {},
+    null,
+    'signature',
+  ]
+  for (const answer of wrongAnswers) {
+    const faults: Error[] = []
+    const scripted = [answer, { signature }] as SigningAnswer[]
+    const signer = createSigner({ ask: async () => scripted.shift()!, onFault: (error) => faults.push(error) })
+    await assert.rejects(signer.signAuthorizations([request]), SignerFaultError, JSON.stringify(answer))
+    await assert.rejects(signer.signAuthorizations([request]), SignerFaultError)
+    await assert.rejects(signer.addressOf(account), SignerFaultError)
+    assert.equal(faults.length, 1)
+  }
+})
+
+test('what was asked before a fault was found is not believed after it', async (t) => {
+  const honest = askCustodian(createCustodian(t))
+  const liar: Ask = (request) =>
+    honest('account' in request && request.account === other ? transferRequest('authorization', { account }) : request)
+  const signer = createSigner({ ask: liar, onFault() {} })
+  const outcomes = await Promise.allSettled(
+    [other, account].map((id) => signer.signAuthorizations([transferRequest('authorization', { account: id })])),
+  )
+  assert.deepEqual(
+    outcomes.map((outcome) => outcome.status === 'rejected' && outcome.reason instanceof SignerFaultError),
+    [true, true],
+  )
+})
+
+test('a withdrawal that another key signed is not believed', async (t) => {
+  const custodian = createCustodian(t)
+  const honest = askCustodian(custodian)
+  for (const id of [account, other]) await honest({ operation: 'owner', account: id, owner: ownerAddress })
+  const wrong = await honest(withdrawalRequest(other, randomUUID()))
+  const signer = createSigner({ ask: async () => wrong, onFault() {} })
+  await assert.rejects(signer.signWithdrawal(withdrawalRequest(account, randomUUID())), SignerFaultError)
+})
+
+test('an owner or an address that was not asked for is not believed', async () => {
+  const answers: readonly SigningAnswer[] = [
+    { owner: { address: payoutAddress, usableFromMs: 0 } },
+    { owner: { address: ownerAddress, usableFromMs: Number.NaN } },
+  ]
+  for (const answer of answers) {
+    const signer = createSigner({ ask: async () => answer, onFault() {} })
+    await assert.rejects(signer.registerOwner(account, ownerAddress), SignerFaultError)
+  }
+  const signer = createSigner({ ask: async () => ({ address: '0x12' as typeof ownerAddress }), onFault() {} })
+  await assert.rejects(signer.addressOf(account), SignerFaultError)
+})
+
+test('where only one signature in n is checked, a signer that lies is found out within n', async (t) => {
+  const honest = askCustodian(createCustodian(t))
+  let asked = 0
+  const liar: Ask = (request) => {
+    asked += 1
+    return honest(asked <= 5 ? request : transferRequest('authorization', { account: other }))
+  }
+  const signer = createSigner({ ask: liar, checkEvery: 4, onFault() {} })
+  const sign = () => signer.signAuthorizations([transferRequest('authorization', { account })])
+  for (let index = 0; index < 5; index += 1) await sign()
+  await assert.rejects(async () => {
+    for (let index = 0; index < 4; index += 1) await sign()
+  }, SignerFaultError)
+})
+
+test('a signer that is away is no fault: it can be asked again', async (t) => {
+  const honest = askCustodian(createCustodian(t))
+  let isAway = true
+  const ask: Ask = async (request) => {
+    if (isAway) throw new SignerUnavailableError('is away')
+    return honest(request)
+  }
+  const signer = createSigner({ ask, onFault: assert.ifError })
+  const request = transferRequest('authorization', { account })
+  await assert.rejects(signer.signAuthorizations([request]), SignerUnavailableError)
+  isAway = false
+  const [outcome] = await signer.signAuthorizations([request])
+  assert.ok(outcome !== undefined && 'signature' in outcome)
+})

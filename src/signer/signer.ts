@@ -1,0 +1,164 @@
+import { type Address, type Hex, parseAddress } from './address.ts'
+import type { Custodian } from './custodian.ts'
+import { recoverAddress } from './secp256k1.ts'
+import { SignerFaultError } from './signer-line.ts'
+import {
+  encodeRequest,
+  type PayoutRequest,
+  type RegisteredOwner,
+  refusalReasons,
+  type SigningAnswer,
+  type SigningRefusal,
+  SigningRefusedError,
+  type SigningRequest,
+  type TransferRequest,
+  type WithdrawalRequest,
+} from './signing-request.ts'
+import { burnIntentDigest, transferDigest } from './typed-data.ts'
+
+/**
+ * The one way to a custodial signature, wherever the keys are. Everything is asked in full and typed; the signer decides
+ * by its own policy. Failures: `SigningRefusedError` (the policy forbids it), `SignerUnavailableError` (ask again),
+ * `SignerFaultError` (stop, and call somebody).
+ */
+export type Signer = {
+  addressOf(account: string): Promise<Address>
+  /** One outcome for each, in order: a refusal of one is no refusal of its neighbours. */
+  signAuthorizations(batch: readonly TransferRequest<'authorization'>[]): Promise<readonly SigningOutcome[]>
+  signReturn(request: TransferRequest<'return'>): Promise<Hex>
+  signDeposit(request: TransferRequest<'deposit'>): Promise<Hex>
+  signWithdrawal(request: WithdrawalRequest): Promise<Hex>
+  signPayout(request: PayoutRequest): Promise<Hex>
+  /** Says where the account's withdrawals may go, and from when on. */
+  registerOwner(account: string, owner: Address): Promise<RegisteredOwner>
+}
+
+export type SigningOutcome = { readonly signature: Hex } | { readonly refusal: SigningRefusedError }
+
+/** Whatever carries a request to the keys and the answer back. */
+export type Ask = (request: SigningRequest) => Promise<SigningAnswer>
+
+export type SignerOptions = {
+  readonly ask: Ask
+  /**
+   * Recover the signer's address from every n-th signature. Recovering costs twice as much as signing: a process that has
+   * better things to do checks one in 32 and leaves the rest to the one that submits.
+   */
+  readonly checkEvery?: number
+  /** Called once. From then on this signer is asked nothing and believed nothing. */
+  readonly onFault: (error: SignerFaultError) => void
+}
+
+const addressesMax = 100_000
+
+type SignatureRequest = TransferRequest | WithdrawalRequest | PayoutRequest
+
+/** Asks, and believes no answer that it can check. */
+export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): Signer {
+  const addresses = new Map<string, Address>()
+  let fault: SignerFaultError | undefined
+  let signatures = 0
+
+  async function trust<Result>(asked: Promise<SigningAnswer>, read: (answer: SigningAnswer) => Result) {
+    try {
+      const answer = await asked
+      if (fault !== undefined) throw fault
+      return read(answer)
+    } catch (error) {
+      if (error instanceof SignerFaultError && fault === undefined) {
+        fault = error
+        onFault(error)
+      }
+      throw error
+    }
+  }
+
+  function tell<Result>(request: SigningRequest, read: (answer: SigningAnswer) => Result): Promise<Result> {
+    return fault === undefined ? trust(ask(request), read) : Promise.reject(fault)
+  }
+
+  function sign(request: SignatureRequest): Promise<Hex> {
+    return tell(request, (answer) => {
+      const signature = field(answer, 'signature')
+      if (signatures % checkEvery === 0) requireSignature(request, signature)
+      signatures += 1
+      return signature
+    })
+  }
+
+  return {
+    async addressOf(account) {
+      const known = addresses.get(account)
+      if (known !== undefined) return known
+      const address = await tell({ operation: 'address', account }, (answer) => readAddress(field(answer, 'address')))
+      if (addresses.size >= addressesMax) addresses.clear()
+      addresses.set(account, address)
+      return address
+    },
+    signAuthorizations: (batch) => Promise.all(batch.map((request) => sign(request).then(toOutcome, toRefusal))),
+    signReturn: sign,
+    signDeposit: sign,
+    signWithdrawal: sign,
+    signPayout: sign,
+    registerOwner: (account, owner) =>
+      tell({ operation: 'owner', account, owner }, (answer) => readOwner(field(answer, 'owner'), owner)),
+  }
+}
+
+/** Keys in this very process, for tests: the same requests, policy and checks, without a socket. */
+export function askCustodian(custodian: Custodian): Ask {
+  return async (request) => custodian.answer(JSON.parse(encodeRequest(request)))
+}
+
+function toOutcome(signature: Hex): SigningOutcome {
+  return { signature }
+}
+
+function toRefusal(error: unknown): SigningOutcome {
+  if (error instanceof SigningRefusedError) return { refusal: error }
+  throw error
+}
+
+type Field = 'signature' | 'address' | 'owner'
+type FieldOf<Name extends Field> = Extract<SigningAnswer, Record<Name, unknown>>[Name & keyof SigningAnswer]
+
+function field<Name extends Field>(answer: SigningAnswer, name: Name): FieldOf<Name> {
+  if (typeof answer !== 'object' || answer === null) throw new SignerFaultError('sent what is no answer')
+  if ('refusal' in answer) throw toError(answer.refusal)
+  if (!(name in answer)) throw new SignerFaultError(`sent no ${name}`)
+  return (answer as Record<Name, FieldOf<Name>>)[name]
+}
+
+function toError(refusal: SigningRefusal): Error {
+  if (!refusalReasons.includes(refusal?.reason)) return new SignerFaultError('refused without a reason')
+  return new SigningRefusedError(refusal.reason, String(refusal.message))
+}
+
+function requireSignature(request: SignatureRequest, signature: Hex): void {
+  const signer = recoverAddress(digestOf(request), signature)
+  const expected = signerOf(request)
+  if (signer !== expected) throw new SignerFaultError(`signed as ${signer ?? 'nobody'} what ${expected} was to sign`)
+}
+
+function digestOf(request: SignatureRequest): Buffer {
+  if ('intent' in request) return burnIntentDigest(request.intent)
+  const type = request.operation === 'deposit' ? 'ReceiveWithAuthorization' : 'TransferWithAuthorization'
+  return transferDigest(request.domain, type, request.message)
+}
+
+function signerOf(request: SignatureRequest): string {
+  return 'intent' in request ? `0x${request.intent.spec.sourceSigner.slice(26)}` : request.message.from
+}
+
+function readAddress(text: unknown): Address {
+  const address = typeof text === 'string' ? parseAddress(text) : undefined
+  if (address === undefined) throw new SignerFaultError('sent what is no address')
+  return address
+}
+
+function readOwner(owner: RegisteredOwner, asked: Address): RegisteredOwner {
+  if (owner?.address !== asked || !Number.isSafeInteger(owner.usableFromMs)) {
+    throw new SignerFaultError('registered another owner')
+  }
+  return owner
+}

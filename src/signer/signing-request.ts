@@ -1,0 +1,234 @@
+import type { Address, Hex } from './address.ts'
+import { epochMax, sequenceMax } from './nonce.ts'
+import type { BurnIntent, TransferMessage } from './typed-data.ts'
+
+// Everything that the signer can be asked for. There is no request for a signature under bytes of the caller's choice:
+// what has no name here cannot be signed.
+
+export type SigningRequest = TransferRequest | WithdrawalRequest | PayoutRequest | AddressRequest | OwnerRequest
+
+/**
+ * Money between an account, the seller and the gateway: `authorization` pays the seller, `return` gives credit back to
+ * the account, `deposit` brings what arrived at the account's address into the gateway.
+ */
+export type TransferRequest<Operation extends TransferOperation = TransferOperation> = {
+  readonly operation: Operation
+  readonly account: string
+  /** From these two and the account follows the nonce. */
+  readonly epoch: number
+  readonly sequence: bigint
+  /** The separator of the domain under which the caller believes it will be signed. */
+  readonly domain: Hex
+  readonly message: TransferMessage
+}
+
+export type TransferOperation = 'authorization' | 'return' | 'deposit'
+
+/** Money out of the gateway, to the account's registered owner. */
+export type WithdrawalRequest = {
+  readonly operation: 'withdrawal'
+  readonly account: string
+  /** The withdrawal's id; from it follows the salt. */
+  readonly withdrawal: string
+  readonly intent: BurnIntent
+}
+
+/** The seller's revenue, to the operator's configured address. */
+export type PayoutRequest = {
+  readonly operation: 'payout'
+  readonly payout: string
+  readonly intent: BurnIntent
+}
+
+export type AddressRequest = { readonly operation: 'address'; readonly account: string }
+
+/** Registers where an account's withdrawals may go. */
+export type OwnerRequest = { readonly operation: 'owner'; readonly account: string; readonly owner: Address }
+
+export type SigningAnswer =
+  | { readonly signature: Hex }
+  | { readonly address: Address }
+  | { readonly owner: RegisteredOwner }
+  | { readonly refusal: SigningRefusal }
+
+export type RegisteredOwner = {
+  readonly address: Address
+  /** Withdrawals may go there from this instant on; milliseconds since 1970. */
+  readonly usableFromMs: number
+}
+
+export type SigningRefusal = {
+  readonly reason: RefusalReason
+  /** For the operator: which field, and both values. */
+  readonly message: string
+}
+
+export const refusalReasons = [
+  'malformed',
+  'unknown_operation',
+  'wrong_domain',
+  'wrong_from',
+  'wrong_to',
+  'wrong_nonce',
+  'wrong_window',
+  'wrong_intent',
+  'value_out_of_range',
+  'fee_above_cap',
+  'hour_cap',
+  'seller_not_held',
+  'no_payout_address',
+  'no_owner',
+  'bad_owner',
+  'failed',
+] as const
+export type RefusalReason = (typeof refusalReasons)[number]
+
+/** How many requests one line between the service and the signer may carry. */
+export const batchMax = 32
+
+/** The request as it goes over the line: plain JSON, all numbers that may be large as decimal text. */
+export function encodeRequest(request: SigningRequest): string {
+  return JSON.stringify(request, (_, value: unknown) => (typeof value === 'bigint' ? value.toString() : value))
+}
+
+/** Reads what came over the line. Refuses it unless every field is there, and none besides. */
+export function parseRequest(value: unknown): SigningRequest {
+  const operation = (value as { operation?: unknown } | null | undefined)?.operation
+  switch (operation) {
+    case 'authorization':
+    case 'return':
+    case 'deposit':
+      return parseTransfer(operation, value)
+    case 'withdrawal': {
+      const fields = only(value, ['operation', 'account', 'withdrawal', 'intent'])
+      const [account, withdrawal] = [uuid(fields, 'account'), uuid(fields, 'withdrawal')]
+      return { operation, account, withdrawal, intent: parseIntent(fields.intent) }
+    }
+    case 'payout': {
+      const fields = only(value, ['operation', 'payout', 'intent'])
+      return { operation, payout: uuid(fields, 'payout'), intent: parseIntent(fields.intent) }
+    }
+    case 'address':
+      return { operation, account: uuid(only(value, ['operation', 'account']), 'account') }
+    case 'owner': {
+      const fields = only(value, ['operation', 'account', 'owner'])
+      return { operation, account: uuid(fields, 'account'), owner: address(fields, 'owner') }
+    }
+    default:
+      throw new SigningRefusedError('unknown_operation', 'not an operation of the signer')
+  }
+}
+
+function parseTransfer(operation: TransferOperation, value: unknown): TransferRequest {
+  const fields = only(value, ['operation', 'account', 'epoch', 'sequence', 'domain', 'message'])
+  const message = only(fields.message, ['from', 'to', 'value', 'validAfter', 'validBefore', 'nonce'])
+  return {
+    operation,
+    account: uuid(fields, 'account'),
+    epoch: integer(fields, 'epoch', epochMax),
+    sequence: decimal(fields, 'sequence', sequenceMax),
+    domain: bytes32(fields, 'domain'),
+    message: {
+      from: address(message, 'from'),
+      to: address(message, 'to'),
+      value: decimal(message, 'value', uint256Max),
+      validAfter: integer(message, 'validAfter', Number.MAX_SAFE_INTEGER),
+      validBefore: integer(message, 'validBefore', Number.MAX_SAFE_INTEGER),
+      nonce: bytes32(message, 'nonce'),
+    },
+  }
+}
+
+function parseIntent(value: unknown): BurnIntent {
+  const intent = only(value, ['maxBlockHeight', 'maxFee', 'spec'])
+  const spec = only(intent.spec, ['version', 'sourceDomain', 'destinationDomain', ...specWords, 'value', 'hookData'])
+  if (spec.hookData !== '0x') throw new MalformedRequestError('hookData')
+  const words = Object.fromEntries(specWords.map((name) => [name, bytes32(spec, name)])) as SpecWords
+  return {
+    maxBlockHeight: decimal(intent, 'maxBlockHeight', uint256Max),
+    maxFee: decimal(intent, 'maxFee', uint256Max),
+    spec: {
+      ...words,
+      version: integer(spec, 'version', uint32Max),
+      sourceDomain: integer(spec, 'sourceDomain', uint32Max),
+      destinationDomain: integer(spec, 'destinationDomain', uint32Max),
+      value: decimal(spec, 'value', uint256Max),
+      hookData: '0x',
+    },
+  }
+}
+
+const uint32Max = 2 ** 32 - 1
+const uint256Max = 2n ** 256n - 1n
+const decimalDigitsMax = 78
+
+const specWords = [
+  'sourceContract',
+  'destinationContract',
+  'sourceToken',
+  'destinationToken',
+  'sourceDepositor',
+  'destinationRecipient',
+  'sourceSigner',
+  'destinationCaller',
+  'salt',
+] as const
+type SpecWords = Record<(typeof specWords)[number], Hex>
+
+type Fields = Readonly<Record<string, unknown>>
+
+/** An object with no fields but these: an unknown one is a request that somebody understood differently. */
+function only(value: unknown, names: readonly string[]): Fields {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new MalformedRequestError('request')
+  if (Object.keys(value).some((name) => !names.includes(name))) throw new MalformedRequestError('unknown field')
+  return value as Fields
+}
+
+function text(fields: Fields, name: string, pattern: RegExp): string {
+  const value = fields[name]
+  if (typeof value !== 'string' || !pattern.test(value)) throw new MalformedRequestError(name)
+  return value
+}
+
+function uuid(fields: Fields, name: string): string {
+  return text(fields, name, /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/)
+}
+
+function bytes32(fields: Fields, name: string): Hex {
+  return text(fields, name, /^0x[0-9a-f]{64}$/) as Hex
+}
+
+function address(fields: Fields, name: string): Address {
+  return text(fields, name, /^0x[0-9a-f]{40}$/) as Address
+}
+
+function integer(fields: Fields, name: string, max: number): number {
+  const value = fields[name]
+  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0 || value > max) {
+    throw new MalformedRequestError(name)
+  }
+  return value
+}
+
+function decimal(fields: Fields, name: string, max: bigint): bigint {
+  const value = text(fields, name, /^(0|[1-9]\d*)$/)
+  if (value.length > decimalDigitsMax || BigInt(value) > max) throw new MalformedRequestError(name)
+  return BigInt(value)
+}
+
+/** The policy forbids it. Asking again is of no use before something else has changed: the hour, the owner, the request. */
+export class SigningRefusedError extends Error {
+  readonly reason: RefusalReason
+  constructor(reason: RefusalReason, message: string) {
+    super(message)
+    this.name = 'SigningRefusedError'
+    this.reason = reason
+  }
+}
+
+/** Names the place and never what stood there: it may be a secret that went the wrong way. */
+class MalformedRequestError extends SigningRefusedError {
+  constructor(place: string) {
+    super('malformed', `not a request of the signer: ${place}`)
+  }
+}

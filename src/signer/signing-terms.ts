@@ -1,0 +1,89 @@
+import type { Address, Hex } from './address.ts'
+import { type BurnIntent, domainSeparator } from './typed-data.ts'
+
+/** Where money may move: one chain, one token, one gateway, one seller. */
+export type SigningTerms = {
+  readonly chainId: number
+  readonly usdc: { readonly address: Address; readonly name: string; readonly version: string }
+  readonly gatewayWallet: Address
+  /** The contract that pays withdrawals out: Circle's minter; on our own gateway the wallet itself. */
+  readonly gatewayMinter: Address
+  /** The gateway's number of this chain: 26 for Arc at Circle; on our own gateway the chain id. */
+  readonly gatewayDomain: number
+  readonly seller: Address
+}
+
+export const gatewayDomainName = 'GatewayWalletBatched'
+export const gatewayDomainVersion = '1'
+
+// The verifier's clock may be behind ours, and it wants seven days to be left.
+const validBeforeNowSeconds = 600
+const validAfterNowSeconds = 8 * 24 * 60 * 60
+
+/** How long every authorization is open, from the start of its window to its end. */
+export const windowSeconds = validBeforeNowSeconds + validAfterNowSeconds
+
+export type ValidityWindow = { readonly validAfter: number; readonly validBefore: number }
+
+/** The window of what was decided at that instant. It follows from the row, so that signing again gives the same bytes. */
+export function windowOf(decidedAt: Date): ValidityWindow {
+  const seconds = Math.floor(decidedAt.getTime() / 1000)
+  return { validAfter: seconds - validBeforeNowSeconds, validBefore: seconds + validAfterNowSeconds }
+}
+
+/** The instant a window was made for, in seconds since 1970; undefined when it has not the length of ours. */
+export function decidedSecondsOf({ validAfter, validBefore }: ValidityWindow): number | undefined {
+  return validBefore - validAfter === windowSeconds ? validAfter + validBeforeNowSeconds : undefined
+}
+
+/** Authorizations are signed for the gateway, which nets them; the token never sees them. */
+export function gatewayDomain({ chainId, gatewayWallet }: Pick<SigningTerms, 'chainId' | 'gatewayWallet'>): Hex {
+  return domainSeparator({
+    name: gatewayDomainName,
+    version: gatewayDomainVersion,
+    chainId,
+    verifyingContract: gatewayWallet,
+  })
+}
+
+export function usdcDomain({ chainId, usdc }: Pick<SigningTerms, 'chainId' | 'usdc'>): Hex {
+  return domainSeparator({ name: usdc.name, version: usdc.version, chainId, verifyingContract: usdc.address })
+}
+
+export type PayingOut = {
+  readonly depositor: Address
+  readonly recipient: Address
+  readonly value: bigint
+  readonly maxFee: bigint
+  readonly maxBlockHeight: bigint
+  readonly salt: Hex
+}
+
+/** The only form in which money leaves the gateway: same chain, same token, no delegate, no hook. */
+export function burnIntent(terms: SigningTerms, paying: PayingOut): BurnIntent {
+  return {
+    maxBlockHeight: paying.maxBlockHeight,
+    maxFee: paying.maxFee,
+    spec: {
+      version: 1,
+      sourceDomain: terms.gatewayDomain,
+      destinationDomain: terms.gatewayDomain,
+      sourceContract: padded(terms.gatewayWallet),
+      destinationContract: padded(terms.gatewayMinter),
+      sourceToken: padded(terms.usdc.address),
+      destinationToken: padded(terms.usdc.address),
+      sourceDepositor: padded(paying.depositor),
+      destinationRecipient: padded(paying.recipient),
+      sourceSigner: padded(paying.depositor),
+      // Anyone may hand the order in: it pays the recipient whoever does.
+      destinationCaller: padded('0x'),
+      value: paying.value,
+      salt: paying.salt,
+      hookData: '0x',
+    },
+  }
+}
+
+function padded(address: Hex): Hex {
+  return `0x${address.slice(2).padStart(64, '0')}`
+}
