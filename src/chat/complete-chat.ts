@@ -42,7 +42,8 @@ export async function completeChat(tools: ServingTools, order: Order, audience: 
   const served = await serve(tools, order, audience, meter)
   unwatch?.()
   const charge = await chargeFor({ ...order, stream: order.chat.stream, meter, ...served }, tools.charging)
-  const end = await tools.holds.end(charge)
+  // A stream has delivered what it charges. A buffered answer has not: it is given when the charge is certain, or never.
+  const end = await tools.holds.end(charge, order.chat.stream ? undefined : audience.gone)
   if (served.outcome.status === 'cancelled') return { status: 'cancelled' }
   if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure }
   return { status: 'succeeded', end: answerEnd(served.outcome, charge, end) }

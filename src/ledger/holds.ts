@@ -129,7 +129,9 @@ export type HoldsOptions = {
  */
 export class Holds {
   readonly #options: Required<HoldsOptions>
-  readonly #places = new PartitionQueues<HoldCall, HoldDecision>((partition, calls) => this.#place(partition, calls))
+  readonly #places = new PartitionQueues<HoldCall, HoldDecision | 'ended'>((partition, calls) =>
+    this.#place(partition, calls),
+  )
   readonly #ends = new PartitionQueues<EndCall, End>((partition, calls) => this.#end(partition, calls))
   readonly #checkpoints = new PartitionQueues<CheckpointCall, void>((partition, calls) =>
     this.#checkpoint(partition, calls),
@@ -143,20 +145,25 @@ export class Holds {
   /** Reserves the quote, or says why not. Repeating a call with the same id cannot reserve twice. */
   async place(call: HoldCall): Promise<HoldDecision> {
     const decided = this.#places.add(call.payer.partition, call)
-    return this.#patiently(decided, () => {
+    const decision = await this.#patiently(decided, () => {
       // Nobody waits any more. If the hold comes about after all, it is given back at once.
       decided
-        .then(async (decision) => {
-          if ('hold' in decision) await this.end(unserved(decision.hold))
+        .then(async (late) => {
+          if (late !== 'ended' && 'hold' in late) await this.end(unserved(late.hold))
         })
         .catch(this.#options.onLost)
     })
+    if (decision === 'ended') throw new LedgerUnavailableError()
+    return decision
   }
 
-  /** Charges or voids. A request ends once; whoever comes second is told how it ended. */
-  async end(call: EndCall): Promise<End> {
+  /**
+   * Charges or voids. A request ends once; whoever comes second is told how it ended. Somebody who must not be told of a
+   * failure once the charge may have been written goes on waiting until `gone` aborts.
+   */
+  async end(call: EndCall, gone?: AbortSignal): Promise<End> {
     const ended = this.#ends.add(call.payer.partition, call)
-    return this.#patiently(ended, () => ended.catch(this.#options.onLost))
+    return this.#patiently(ended, () => ended.catch(this.#options.onLost), gone)
   }
 
   /** Writes down how far a stream has come, in the background: a crash charges it up to there. */
@@ -183,9 +190,13 @@ export class Holds {
     return [this.#places, this.#ends, this.#checkpoints, this.#refusals]
   }
 
-  async #patiently<Result>(answer: Promise<Result>, onGivingUp: () => void): Promise<Result> {
+  async #patiently<Result>(answer: Promise<Result>, onGivingUp: () => void, gone?: AbortSignal): Promise<Result> {
     const { promise: late, reject } = Promise.withResolvers<never>()
-    const timer = setTimeout(() => reject(new LedgerUnavailableError()), this.#options.waitMsMax)
+    const giveUp = () => reject(new LedgerUnavailableError())
+    const timer = setTimeout(() => {
+      if (gone === undefined || gone.aborted) giveUp()
+      else gone.addEventListener('abort', giveUp, { once: true })
+    }, this.#options.waitMsMax)
     try {
       return await Promise.race([answer, late])
     } catch (error) {
@@ -193,10 +204,11 @@ export class Holds {
       throw isDeadLease(error) ? new LedgerUnavailableError(error) : error
     } finally {
       clearTimeout(timer)
+      gone?.removeEventListener('abort', giveUp)
     }
   }
 
-  async #place(partition: number, calls: readonly HoldCall[]): Promise<readonly HoldDecision[]> {
+  async #place(partition: number, calls: readonly HoldCall[]): Promise<readonly (HoldDecision | 'ended')[]> {
     const accounts = new Positions()
     const keys = new Positions()
     const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
@@ -220,7 +232,7 @@ export class Holds {
       plainArray(calls.map((call) => call.bodyHash ?? null)),
     ])
     failpoint('after_hold_commit')
-    const decisions: HoldDecision[] = []
+    const decisions: (HoldDecision | 'ended')[] = []
     for (const row of rows) decisions[row.row_number - 1] = readDecision(calls[row.row_number - 1]!, row)
     return decisions
   }
@@ -338,7 +350,11 @@ type EndedRow = {
   readonly charged: bigint
 }
 
-function readDecision(call: HoldCall, row: PlacedRow): HoldDecision {
+const endedStatuses = new Set(['succeeded', 'failed', 'cancelled', 'refused'])
+
+function readDecision(call: HoldCall, row: PlacedRow): HoldDecision | 'ended' {
+  // The reply to the first call was lost, and before this one came another node took the request for an orphan.
+  if (endedStatuses.has(row.decision)) return 'ended'
   if (row.decision === 'held') {
     return {
       hold: {

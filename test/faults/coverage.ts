@@ -1,0 +1,148 @@
+import type { FailpointName } from '../../src/failpoints.ts'
+import type { Row, Seen } from './history.ts'
+import type { Generated } from './model-upstream.ts'
+import type { NodeFault, PostgresFault } from './plan.ts'
+
+// Chaos that hits nothing proves nothing: for every fault it is counted in which state it met requests.
+
+/** Where a request can be. */
+export const states = ['before hold', 'held', 'streaming', 'checkpointed', 'ending'] as const
+export type State = (typeof states)[number]
+
+/** A fault that was done. */
+export type Done = {
+  readonly name: string
+  /** The node that it was done to; all of them when undefined. */
+  readonly node: string | undefined
+  /** Only requests that went through the clients' proxy were met. */
+  readonly proxiedOnly?: boolean
+  readonly fromMs: number
+  readonly toMs: number
+  /** The requests that had a checkpoint then, by the digits of their ids. */
+  readonly checkpointed: ReadonlySet<string>
+  /** Known without looking: a failpoint is a state. */
+  readonly state?: State | undefined
+}
+
+export type Sides = {
+  readonly seen: readonly Seen[]
+  readonly generated: ReadonlyMap<number, readonly Generated[]>
+  readonly rows: readonly Row[]
+}
+
+const stateOfFailpoint: Readonly<Record<FailpointName, State>> = {
+  after_parse: 'before hold',
+  after_quote: 'before hold',
+  before_hold_commit: 'before hold',
+  after_hold_commit: 'held',
+  before_upstream_write: 'held',
+  on_chunk: 'streaming',
+  after_checkpoint: 'checkpointed',
+  before_end_commit: 'ending',
+  after_end_commit: 'ending',
+  before_last_frame: 'ending',
+}
+
+export function faultName(fault: NodeFault): string {
+  if (fault.type === 'failpoint') return `node: kill at ${fault.name}`
+  if (fault.type === 'lost') return `node: ${fault.what} ${fault.when === 'unheard' ? 'unheard' : 'reply lost'}`
+  return `node: ${fault.type}`
+}
+
+export function postgresFaultName({ type }: PostgresFault): string {
+  return `postgres: ${type}`
+}
+
+export function failpointState(fault: NodeFault): State | undefined {
+  return fault.type === 'failpoint' ? stateOfFailpoint[fault.name] : undefined
+}
+
+/** Pairs without which a run has not shown what it should. The rest depends on luck and is only counted. */
+export const mustHit: readonly (readonly [fault: string, states: readonly State[]])[] = [
+  ...Object.entries(stateOfFailpoint).map(([name, state]) => [`node: kill at ${name}`, [state]] as const),
+  ['node: kill', ['held', 'streaming', 'checkpointed']],
+  ['node: pause', ['streaming', 'checkpointed']],
+  ['node: terminate', ['streaming']],
+  ['node: database-cut', ['streaming', 'checkpointed']],
+  ['node: client-cut', ['streaming']],
+  ['node: place_holds reply lost', ['held']],
+  ['node: place_holds unheard', ['before hold']],
+  ['node: end_requests reply lost', ['ending']],
+  ['node: end_requests unheard', ['ending']],
+  ['postgres: kill', states],
+  ['postgres: restart', ['streaming', 'checkpointed']],
+  ['postgres: pause', ['streaming', 'checkpointed', 'ending']],
+]
+
+/** How often each fault met a request in each state. */
+export class Coverage {
+  readonly #counts = new Map<string, { faults: number; met: Record<State, number> }>()
+
+  add(done: readonly Done[], { seen, generated, rows }: Sides): void {
+    const rowOf = new Map(rows.map((row) => [row.name, row]))
+    for (const fault of done) {
+      const count = this.#countOf(fault.name)
+      count.faults += 1
+      if (fault.state !== undefined) count.met[fault.state] += 1
+      for (const request of seen) {
+        if (fault.node !== undefined && request.node !== fault.node) continue
+        if (fault.proxiedOnly === true && !request.proxied) continue
+        for (const state of statesDuring(fault, request, rowOf.get(request.name), generated.get(request.name)?.[0])) {
+          // The one that hit the failpoint is counted already.
+          if (state !== fault.state) count.met[state] += 1
+        }
+      }
+    }
+  }
+
+  missing(): readonly string[] {
+    return mustHit.flatMap(([fault, needed]) =>
+      needed.filter((state) => !this.#countOf(fault).met[state]).map((state) => `${fault} × ${state}`),
+    )
+  }
+
+  table(): string {
+    const width = Math.max(...[...this.#counts.keys()].map((name) => name.length)) + 2
+    const cell = (text: string | number) => String(text).padStart(14)
+    const head = `${'fault'.padEnd(width)}${cell('done')}${states.map(cell).join('')}`
+    const lines = [...this.#counts]
+      .sort(([a], [b]) => a.localeCompare(b))
+      .map(
+        ([name, { faults, met }]) =>
+          `${name.padEnd(width)}${cell(faults)}${states.map((state) => cell(met[state])).join('')}`,
+      )
+    return [head, ...lines].join('\n')
+  }
+
+  #countOf(name: string) {
+    let count = this.#counts.get(name)
+    if (count === undefined) {
+      count = { faults: 0, met: { 'before hold': 0, held: 0, streaming: 0, checkpointed: 0, ending: 0 } }
+      this.#counts.set(name, count)
+    }
+    return count
+  }
+}
+
+/** In which states a request was while the fault lasted. */
+function statesDuring(
+  fault: Done,
+  seen: Seen,
+  row: Row | undefined,
+  generated: Generated | undefined,
+): readonly State[] {
+  const closed = seen.closedMs ?? Number.POSITIVE_INFINITY
+  const held = row?.status === 'refused' ? undefined : row?.createdMs
+  const phases: readonly (readonly [State, number | undefined, number])[] = [
+    ['before hold', seen.sentMs, held ?? closed],
+    ['held', held, generated?.firstOutputMs ?? closed],
+    ['streaming', generated?.firstOutputMs, generated?.finishedMs ?? closed],
+    ['ending', generated?.finishedMs, closed],
+  ]
+  const met = phases.flatMap(([state, from, to]) =>
+    from !== undefined && from <= fault.toMs && Math.min(to, closed) >= fault.fromMs && from <= closed ? [state] : [],
+  )
+  return met.includes('streaming') && row !== undefined && fault.checkpointed.has(row.id.replaceAll('-', ''))
+    ? [...met, 'checkpointed']
+    : met
+}

@@ -1,0 +1,26 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { Coverage } from './coverage.ts'
+import { PostgresServer } from './postgres-server.ts'
+import { runRound } from './runner.ts'
+
+// The short form of `npm run faults`: the same faults, fewer of them. FAULT_SEED repeats a run.
+
+const size = { kills: 100, postgresKills: 20 }
+
+test('kills of the service and of the database, wherever they hit, neither lose nor make an atomic unit', async (t) => {
+  const seed = Number(process.env.FAULT_SEED ?? Date.now() % 1_000_000_000)
+  const coverage = new Coverage()
+  const postgres = await PostgresServer.start()
+  try {
+    const result = await runRound({ seed, size, nodes: 3, clients: 12, postgres, coverage })
+    t.diagnostic(`seed ${seed}: ${result.requests} requests, slowest end of an orphaned hold ${result.slowestEndMs} ms`)
+    for (const line of coverage.table().split('\n')) t.diagnostic(line)
+    const repeat = `npm run faults -- --seed ${seed} --rounds 1 --kills ${size.kills} --postgres-kills ${size.postgresKills}`
+    assert.deepEqual(result.problems, [], repeat)
+    assert.deepEqual(coverage.missing(), [], `never hit; ${repeat}`)
+    assert.ok(result.kills >= size.kills && result.postgresKills >= size.postgresKills)
+  } finally {
+    await postgres.stop()
+  }
+})

@@ -1,0 +1,172 @@
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { setTimeout as pause } from 'node:timers/promises'
+import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { type TestDatabase, testDatabase } from '../support/postgres.ts'
+import { findContradictions, type Row, readRows, type Seen } from './history.ts'
+import { type Address, Load, openPurses } from './load.ts'
+import { type ModelUpstream, startModelUpstream } from './model-upstream.ts'
+import { isRunning, type NodeProcess, startNode } from './node-process.ts'
+import { Random } from './random.ts'
+
+// Processes are stopped while clients are being served, as every deployment does.
+
+const clients = 12
+const pace = { tokensMax: 60, tokenMs: 10, silenceMsMax: 100 }
+const checkpointMs = 100
+const pollMs = 5
+const folder = mkdtempSync(join(tmpdir(), 'penny-drain-'))
+let ledger: TestDatabase
+before(async () => {
+  ledger = await testDatabase()
+})
+after(async () => {
+  try {
+    await assertBooksBalance(ledger.database)
+    await assertNothingHeld(ledger.database)
+  } finally {
+    await ledger.drop()
+    rmSync(folder, { recursive: true, force: true })
+  }
+})
+
+test('SIGTERM: what is under way is finished, nothing new is taken, and the process leaves with 0', async () => {
+  const stage = await openStage(1)
+  const [node] = stage.nodes
+  await stage.underWay()
+  stage.close(node!)
+  // Those that were sent before have arrived: the others are not meant.
+  while (stage.load.seen.some((seen) => seen.closedMs === undefined && !stage.upstream.generated.has(seen.name)))
+    await pause(pollMs)
+  node!.signal('SIGTERM')
+  assert.equal((await node!.exited).code, 0)
+  await assert.rejects(fetch(`http://127.0.0.1:${node!.port}/healthz`))
+  const { held } = await stage.end()
+  assert.ok(held.length >= clients)
+  assert.deepEqual(held.filter(isLost), [])
+})
+
+test('SIGTERM: what takes longer than DRAIN_MS is ended by the cancel rule, and the process leaves with 0', async () => {
+  const stage = await openStage(1, { drainMs: 0 })
+  const [node] = stage.nodes
+  await stage.underWay()
+  stage.close(node!)
+  node!.signal('SIGTERM')
+  assert.equal((await node!.exited).code, 0)
+  const { held } = await stage.end()
+  assert.ok(held.some(({ seen, row }) => !seen.left && row.status === 'cancelled' && row.charged > 0n))
+})
+
+test('SIGTERM, and SIGKILL before it was done: the next process ends what was left', async () => {
+  const stage = await openStage(1)
+  const [node] = stage.nodes
+  await stage.underWay()
+  stage.close(node!)
+  node!.signal('SIGTERM')
+  node!.signal('SIGKILL')
+  assert.equal((await node!.exited).signal, 'SIGKILL')
+  const next = await stage.start(0)
+  next.signal('SIGTERM')
+  await next.exited
+  const { held } = await stage.end()
+  assert.ok(held.some(({ row }) => row.error === 'interrupted'))
+})
+
+test('four nodes restarted one after the other: nobody whose request was taken loses its answer or pays twice', async () => {
+  const stage = await openStage(4)
+  for (const [index, node] of stage.nodes.entries()) {
+    await stage.underWay()
+    stage.close(node)
+    node.signal('SIGTERM')
+    assert.equal((await node.exited).code, 0)
+    stage.open(await stage.start(index))
+  }
+  const { held } = await stage.end()
+  assert.ok(held.length > clients)
+  assert.deepEqual(held.filter(isLost), [])
+})
+
+/** A request that the ledger has, with what its client saw. */
+type Held = { readonly seen: Seen; readonly row: Row }
+
+function isLost({ seen }: Held): boolean {
+  return !seen.whole && !seen.left
+}
+
+type Stage = {
+  readonly nodes: readonly NodeProcess[]
+  readonly load: Load
+  readonly upstream: ModelUpstream
+  /** Clients are sent there, and no longer. */
+  open(node: NodeProcess): void
+  close(node: NodeProcess): void
+  /** Resolves when as many streams as there are clients have begun since it was asked. */
+  underWay(): Promise<void>
+  /** A process on the folder of the first, second, … node. */
+  start(index: number): Promise<NodeProcess>
+  /** Clients go home, nodes end in good order, and the ledger must say what the clients saw. */
+  end(): Promise<{ readonly held: readonly Held[] }>
+}
+
+async function openStage(nodeCount: number, { drainMs = 10_000 } = {}): Promise<Stage> {
+  const upstream = await startModelUpstream(1, pace)
+  const { accountIds, apiKeys } = await openPurses(ledger.database, clients)
+  const folderName = crypto.randomUUID()
+  const start = (index: number) => startOne(join(folder, folderName, String(index)), upstream, drainMs)
+  const nodes = await Promise.all(Array.from({ length: nodeCount }, (_, index) => start(index)))
+  const running = new Set(nodes)
+  const taking = new Set(nodes)
+  const address = (random: Random): Address | undefined => {
+    if (taking.size === 0) return undefined
+    const { port, id } = random.pick([...taking])
+    return { port, node: id, proxied: false }
+  }
+  const load = new Load({ random: new Random(1), apiKeys, address, tokenMs: pace.tokenMs })
+  return {
+    nodes,
+    load,
+    upstream,
+    start,
+    open(node) {
+      running.add(node)
+      taking.add(node)
+    },
+    close(node) {
+      running.delete(node)
+      taking.delete(node)
+    },
+    async underWay() {
+      const begun = () => [...upstream.generated.values()].flat().filter(({ tokens }) => tokens > 0).length
+      const before = begun()
+      while (begun() < before + clients) await pause(pollMs)
+    },
+    async end() {
+      await load.stop()
+      for (const node of running) node.signal('SIGTERM')
+      for (const node of running) assert.equal((await node.exited).code, 0)
+      await upstream.close()
+      const rows = await readRows(ledger.database, accountIds)
+      const history = { seen: load.seen, generated: upstream.generated, rows, checkpointTokensMax: 13 }
+      assert.deepEqual(findContradictions(history), [])
+      const rowOf = new Map(rows.map((row) => [row.name, row]))
+      return { held: load.seen.flatMap((seen) => (rowOf.has(seen.name) ? [{ seen, row: rowOf.get(seen.name)! }] : [])) }
+    },
+  }
+}
+
+async function startOne(dataDir: string, upstream: ModelUpstream, drainMs: number): Promise<NodeProcess> {
+  const node = await startNode({
+    dataDir,
+    databaseUrl: ledger.url,
+    upstreamUrl: upstream.url,
+    leaseMs: 5_000,
+    checkpointMs,
+    drainMs,
+    compileCache: join(folder, 'compile-cache'),
+  })
+  if (isRunning(node)) return node
+  throw new Error(`a node does not start: ${node.complaint}`)
+}

@@ -1,0 +1,190 @@
+import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Database } from '../../src/db/database.ts'
+import { createKey } from '../../src/identity/api-keys.ts'
+import { type Account, createAccount, creditDeposit } from '../../src/ledger/accounts.ts'
+import { parse } from '../../src/money/usdc.ts'
+import type { Seen } from './history.ts'
+import { word } from './model-upstream.ts'
+import type { Random } from './random.ts'
+
+/** Where a request can be sent, and which process answers there, perhaps behind a proxy. */
+export type Address = { readonly port: number; readonly node: string; readonly proxied: boolean }
+
+export type LoadOptions = {
+  readonly random: Random
+  readonly apiKeys: readonly string[]
+  /** A node that takes requests; undefined when there is none at the moment. */
+  readonly address: (random: Random) => Address | undefined
+  /** How long the model takes for a token: by it the clients without patience measure theirs. */
+  readonly tokenMs: number
+}
+
+export type Purses = { readonly accountIds: readonly string[]; readonly apiKeys: readonly string[] }
+
+/** Few accounts, so that requests meet in them; a key for each client. */
+export async function openPurses(database: Database, clients: number): Promise<Purses> {
+  const accounts = [await openAccount(database), await openAccount(database)]
+  const apiKeys = Array.from({ length: clients }, async (_, index) => {
+    const { partition, id: accountId } = accounts[index % accounts.length]!
+    return (await createKey(database, { partition, accountId, name: `client ${index}` })).secret
+  })
+  return { accountIds: accounts.map(({ id }) => id), apiKeys: await Promise.all(apiKeys) }
+}
+
+async function openAccount(database: Database): Promise<Account> {
+  const account = await createAccount(database, 'faults', 1)
+  await creditDeposit(database, { ...account, accountId: account.id, amount: parse('1000'), source: 'test' })
+  return account
+}
+
+// Above the upstream's minimum, and above what any answer of the tests generates.
+const firstName = 1_000
+// A client that is refused, or finds nobody, comes back after a while, as clients do.
+const pauseMs = 50
+
+/** Clients that ask one thing after another, each with a key of its own, and write down all that they see. */
+export class Load {
+  readonly seen: Seen[] = []
+  readonly #options: LoadOptions
+  readonly #clients: Promise<void>[]
+  #nextName = firstName
+  #stopped = false
+
+  constructor(options: LoadOptions) {
+    this.#options = options
+    this.#clients = options.apiKeys.map((apiKey) => this.#ask(apiKey, options.random.branch()))
+  }
+
+  /** Resolves when every client has seen the end of its last request. */
+  async stop(): Promise<void> {
+    this.#stopped = true
+    await Promise.all(this.#clients)
+  }
+
+  async #ask(apiKey: string, random: Random): Promise<void> {
+    while (!this.#stopped) {
+      const address = this.#options.address(random)
+      const isAnswered = address !== undefined && (await this.#askOnce(apiKey, address, random))
+      if (!isAnswered) await sleep(pauseMs)
+    }
+  }
+
+  async #askOnce(apiKey: string, { port, node, proxied }: Address, random: Random): Promise<boolean> {
+    const seen: Seen = {
+      // The ledger keeps it and the upstream is told: by it all three sides know the request.
+      name: this.#nextName++,
+      stream: random.chance(0.7),
+      node,
+      proxied,
+      sentMs: Date.now(),
+      closedMs: undefined,
+      status: undefined,
+      requestId: undefined,
+      tokens: 0,
+      whole: false,
+      cost: undefined,
+      error: undefined,
+      left: false,
+    }
+    this.seen.push(seen)
+    const patience = random.chance(0.15) ? random.between(0, 30) * this.#options.tokenMs : undefined
+    try {
+      await ask(seen, apiKey, port, patience)
+    } catch {
+      // The connection broke: what was seen until then is written down.
+    }
+    seen.closedMs = Date.now()
+    return seen.whole
+  }
+}
+
+/** One request by plain HTTP. A client with little patience hangs up when it is over. */
+async function ask(seen: Seen, apiKey: string, port: number, patienceMs: number | undefined): Promise<void> {
+  const outgoing = request({
+    host: '127.0.0.1',
+    port,
+    path: '/v1/chat/completions',
+    method: 'POST',
+    agent: false,
+    headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
+  })
+  const leave = () => {
+    seen.left = true
+    outgoing.destroy()
+  }
+  const timer = patienceMs === undefined ? undefined : setTimeout(leave, patienceMs)
+  outgoing.on('error', () => {})
+  outgoing.end(
+    JSON.stringify({
+      messages: [{ role: 'user', content: 'Say penny.' }],
+      max_tokens: seen.name,
+      stream: seen.stream,
+      stream_options: { include_usage: true },
+    }),
+  )
+  try {
+    const closed = once(outgoing, 'close').then(() => Promise.reject(new Error('no answer')))
+    const [incoming] = (await Promise.race([once(outgoing, 'response'), closed])) as [IncomingMessage]
+    seen.status = incoming.statusCode
+    seen.requestId = String(incoming.headers['x-router-request-id'])
+    if (incoming.headers['content-type']?.startsWith('text/event-stream') === true) await readStream(seen, incoming)
+    else await readBody(seen, incoming)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+async function readStream(seen: Seen, incoming: IncomingMessage): Promise<void> {
+  let rest = ''
+  for await (const text of incoming.setEncoding('utf8')) {
+    const frames = (rest + text).split('\n\n')
+    rest = frames.pop()!
+    for (const frame of frames) readFrame(seen, frame)
+  }
+}
+
+function readFrame(seen: Seen, frame: string): void {
+  if (frame === 'data: [DONE]') seen.whole = true
+  if (!frame.startsWith('data: {')) return
+  const chunk = JSON.parse(frame.slice('data: '.length)) as Chunk
+  seen.tokens += wordsIn(chunk.choices?.[0]?.delta?.content ?? '')
+  if (chunk.usage != null) seen.cost = atomic(chunk.usage.cost)
+  if (chunk.error !== undefined) seen.error = chunk.error.code
+}
+
+async function readBody(seen: Seen, incoming: IncomingMessage): Promise<void> {
+  let text = ''
+  for await (const piece of incoming.setEncoding('utf8')) text += piece
+  const body = JSON.parse(text) as Body
+  if (body.error !== undefined) {
+    seen.error = body.error.code
+    return
+  }
+  seen.tokens = wordsIn(body.choices[0].message.content)
+  seen.cost = BigInt(String(incoming.headers['x-router-charged-usdc']))
+  if (seen.cost !== atomic(body.usage.cost))
+    throw new Error(`header and body of ${seen.requestId} tell different costs`)
+  seen.whole = true
+}
+
+function wordsIn(content: string): number {
+  return content.length / word.length
+}
+
+function atomic(cost: number): bigint {
+  return BigInt(Math.round(cost * 1_000_000))
+}
+
+type Problem = { readonly code: string }
+type Chunk = {
+  readonly choices?: readonly { readonly delta?: { readonly content?: string } }[]
+  readonly usage?: { readonly cost: number } | null
+  readonly error?: Problem
+}
+type Body = {
+  readonly choices: readonly [{ readonly message: { readonly content: string } }]
+  readonly usage: { readonly cost: number }
+  readonly error?: Problem
+}

@@ -1,0 +1,171 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { after, before, beforeEach, test } from 'node:test'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { openDatabase } from '../../src/db/database.ts'
+import { findAccount } from '../../src/ledger/accounts.ts'
+import { Holds } from '../../src/ledger/holds.ts'
+import { parse } from '../../src/money/usdc.ts'
+import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { charge, hold, openLedger, openPayer, place, voided } from '../support/ledger.ts'
+import { type TestDatabase, testDatabase } from '../support/postgres.ts'
+import {
+  completed,
+  created,
+  type ScriptedUpstream,
+  startScriptedUpstream,
+  text,
+  type UpstreamExchange,
+} from '../support/scripted-upstream.ts'
+import { getRow, postChat, startTestService, type TestAccount, type TestService } from '../support/service.ts'
+import { TcpProxy } from './tcp-proxy.ts'
+
+// The database does as it is told and cannot say so, or is not told at all, or is away: on both sides of a request's money.
+
+let ledger: TestDatabase
+let proxy: TcpProxy
+let upstream: ScriptedUpstream
+let service: TestService
+let account: TestAccount
+before(async () => {
+  ledger = await testDatabase()
+  const folder = new URL(ledger.url).searchParams.get('host')
+  proxy = await TcpProxy.open(() => ({ path: `${folder}/.s.PGSQL.5432` }))
+  upstream = await startScriptedUpstream()
+  service = await startTestService({
+    upstreamUrl: upstream.url,
+    environment: { DATABASE_URL: proxied(ledger.url) },
+  })
+})
+after(async () => {
+  try {
+    await assertBooksBalance(ledger.database)
+    await assertNothingHeld(ledger.database)
+  } finally {
+    await service.stop()
+    await upstream.close()
+    await proxy.close()
+    await ledger.drop()
+  }
+})
+beforeEach(async () => {
+  upstream.answer = answerWhole
+  account = await service.openAccount('1')
+})
+
+const messages = [{ role: 'user', content: 'What is a penny?' }]
+const price = 10 + 5 * 5
+
+function answerWhole(exchange: UpstreamExchange): void {
+  exchange.send(created, text('one two three four five'), completed())
+  exchange.end()
+}
+
+for (const [what, statement] of [
+  ['hold', 'place_holds'],
+  ['charge', 'end_requests'],
+] as const) {
+  for (const [how, when] of [
+    ['whose reply is lost', 'reply-lost'],
+    ['that never arrives', 'unheard'],
+  ] as const) {
+    for (const stream of [false, true]) {
+      test(`a ${what} ${how} is made once, and the ${stream ? 'streamed' : 'buffered'} answer comes`, async () => {
+        const cut = proxy.use({ type: 'cut-on', pattern: statement, when })
+        const answer = await postChat(service, account.apiKey, { messages, stream })
+        const body = await answer.text()
+        await cut
+        assert.equal(answer.status, 200)
+        assert.ok(body.includes(stream ? 'data: [DONE]' : '"finish_reason":"stop"'))
+        await assertChargedOnce(answer)
+      })
+    }
+  }
+}
+
+test('while the database is away requests are told to come back, and nothing of them is held', async () => {
+  void proxy.use({ type: 'refuse' })
+  proxy.cutAll('reset')
+  const answer = await postChat(service, account.apiKey, { messages })
+  void proxy.use({ type: 'pass' })
+  assert.equal(answer.status, 503)
+  assert.ok(answer.headers.has('retry-after'))
+  assert.equal((await balance()).spendable, 1_000_000n)
+  const next = await postChat(service, account.apiKey, { messages })
+  await next.text()
+  await assertChargedOnce(next)
+})
+
+test('a stream that flows when the database goes away ends whole when it is back', async () => {
+  const begun = Promise.withResolvers<UpstreamExchange>()
+  upstream.answer = (exchange) => {
+    exchange.send(created, text('one two'))
+    begun.resolve(exchange)
+  }
+  const answer = await postChat(service, account.apiKey, { messages, stream: true })
+  const exchange = await begun.promise
+  void proxy.use({ type: 'refuse' })
+  proxy.cutAll('reset')
+  exchange.send(text(' three four five'), completed())
+  exchange.end()
+  const body = answer.text()
+  // The end was tried, and tried again: only now does the database come back.
+  const refused = proxy.refused
+  while (proxy.refused < refused + 3) await nextTurn()
+  void proxy.use({ type: 'pass' })
+  assert.match(await body, /data: \[DONE\]/)
+  await assertChargedOnce(answer)
+})
+
+test('a buffered answer waits for its charge for as long as its client does: charged and refused it cannot be', async () => {
+  const database = openDatabase({ url: proxied(ledger.url), poolMax: 1, applicationName: 'test' })
+  const node = randomUUID()
+  const ready = await openLedger(database, { node })
+  const holds = new Holds({ database, node, priceVersion: 'test', inFlightCap: parse('1'), waitMsMax: 1 })
+  const payer = await openPayer(ledger.database, 10_000n)
+  const [first, second] = [await hold(ready, payer, 1_000n), await hold(ready, payer, 1_000n)]
+  const away = proxy.refused
+  void proxy.use({ type: 'refuse' })
+  proxy.cutAll('reset')
+  const client = new AbortController()
+  const [waited, left] = [
+    holds.end(charge(first, 300n), new AbortController().signal),
+    holds.end(charge(second, 300n), client.signal),
+  ]
+  while (proxy.refused < away + 3) await nextTurn()
+  client.abort()
+  await assert.rejects(left, { code: 'overloaded' })
+  void proxy.use({ type: 'pass' })
+  assert.deepEqual(await waited, { endedNow: true, status: 'succeeded', charged: 300n })
+  await holds.drained()
+  await database.close()
+})
+
+test('a hold that another node took for an orphan before its reply came is no hold any more', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 10_000n)
+  const placed = await hold(holds, payer, 1_000n)
+  await holds.end(voided(placed))
+  await assert.rejects(place(holds, payer, 1_000n, placed.requestId), { code: 'overloaded' })
+})
+
+/** The same database, through the proxy. */
+function proxied(url: string): string {
+  const { username, pathname } = new URL(url)
+  return `postgres://${username}@127.0.0.1:${proxy.port}${pathname}?sslmode=disable`
+}
+
+async function assertChargedOnce(answer: Response): Promise<void> {
+  const row = await getRow(service, account.apiKey, answer)
+  assert.deepEqual([row.status, Number(row.charged_atomic)], ['succeeded', price])
+  const requests = await ledger.database.query('select id from requests where account_id = $1 and charged > 0', [
+    account.id,
+  ])
+  assert.equal(requests.length, 1)
+  const { spendable, held } = await balance()
+  assert.deepEqual([spendable, held], [1_000_000n - BigInt(price), 0n])
+}
+
+async function balance() {
+  return (await findAccount(ledger.database, account.partition, account.id))!
+}

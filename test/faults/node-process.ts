@@ -1,0 +1,96 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import type { FailpointName } from '../../src/failpoints.ts'
+
+export type NodeSettings = {
+  readonly dataDir: string
+  readonly databaseUrl: string
+  readonly upstreamUrl: string
+  readonly leaseMs: number
+  readonly checkpointMs: number
+  readonly drainMs: number
+  /** Compiled code is kept here: a start takes half the time, and the runs are starts above all. */
+  readonly compileCache: string
+  readonly failpoint?: { readonly name: FailpointName; readonly reach: number } | undefined
+}
+
+/** One process of the service, as an operator starts it: `penny start`. */
+export type NodeProcess = {
+  /** Its name in the ledger. */
+  readonly id: string
+  readonly port: number
+  readonly exited: Promise<Exit>
+  signal(signal: NodeJS.Signals): void
+}
+
+export type Exit = { readonly code: number | null; readonly signal: NodeJS.Signals | null; readonly complaint: string }
+
+const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
+const readyMsMax = 60_000
+const complaintMax = 4_000
+
+/** The process, or how it ended before it was ready: a failpoint may lie on the way there, and the database may be away. */
+export async function startNode(settings: NodeSettings): Promise<NodeProcess | Exit> {
+  const child = spawn(process.execPath, [main, 'start', '--json'], {
+    env: environmentOf(settings),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  // A run that breaks off leaves nothing behind.
+  const abandon = () => void child.kill('SIGKILL')
+  process.once('exit', abandon)
+  const exited = watch(child).finally(() => process.off('exit', abandon))
+  const killer = setTimeout(() => child.kill('SIGKILL'), readyMsMax)
+  const first = await Promise.race([once(child.stdout!, 'data'), exited])
+  clearTimeout(killer)
+  if (!Array.isArray(first)) return first
+  const { base_url: baseUrl } = JSON.parse(String(first[0])) as { base_url: string }
+  return {
+    id: await nodeIdOf(settings.dataDir, child.pid!),
+    port: Number(new URL(baseUrl).port),
+    exited,
+    signal: (signal) => void child.kill(signal),
+  }
+}
+
+export function isRunning(node: NodeProcess | Exit): node is NodeProcess {
+  return 'port' in node
+}
+
+function environmentOf(settings: NodeSettings): Record<string, string> {
+  const { failpoint } = settings
+  return {
+    PATH: process.env.PATH ?? '',
+    NODE_COMPILE_CACHE: settings.compileCache,
+    DATA_DIR: settings.dataDir,
+    PORT: '0',
+    DATABASE_URL: settings.databaseUrl,
+    UPSTREAM_BASE_URL: settings.upstreamUrl,
+    LEASE_MS: String(settings.leaseMs),
+    CHECKPOINT_MS: String(settings.checkpointMs),
+    DRAIN_MS: String(settings.drainMs),
+    LOG_LEVEL: 'fatal',
+    ...(failpoint && { FAILPOINT: `${failpoint.name}:${failpoint.reach}` }),
+  }
+}
+
+async function watch(child: ChildProcess): Promise<Exit> {
+  let complaint = ''
+  child.stderr!.on('data', (text) => {
+    complaint = (complaint + text).slice(-complaintMax)
+  })
+  const [code, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null]
+  return { code, signal, complaint }
+}
+
+/** Each process leaves a note of its name and number in its data folder. */
+async function nodeIdOf(dataDir: string, pid: number): Promise<string> {
+  const folder = join(dataDir, 'nodes')
+  for (const id of await readdir(folder)) {
+    const note = JSON.parse(await readFile(join(folder, id), 'utf8')) as { pid: number }
+    if (note.pid === pid) return id
+  }
+  throw new Error(`process ${pid} has left no note in ${folder}`)
+}

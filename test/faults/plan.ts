@@ -1,0 +1,71 @@
+import { type FailpointName, failpointNames } from '../../src/failpoints.ts'
+import type { Random } from './random.ts'
+
+/** What is done to one node, from its start on. */
+export type NodeFault =
+  /** It dies where it is told to. */
+  | { readonly type: 'failpoint'; readonly name: FailpointName; readonly reach: number }
+  /** It dies at any time. */
+  | { readonly type: 'kill'; readonly afterMs: number }
+  /** It sleeps past its lease and wakes up again. */
+  | { readonly type: 'pause'; readonly afterMs: number }
+  | { readonly type: 'terminate'; readonly afterMs: number }
+  /** Its connections to the database break. */
+  | { readonly type: 'database-cut'; readonly afterMs: number }
+  /** The connections of its clients break. */
+  | { readonly type: 'client-cut'; readonly afterMs: number }
+  /** A statement that moves money is carried out, and its reply gets lost; or it never arrives. */
+  | { readonly type: 'lost'; readonly what: 'place_holds' | 'end_requests'; readonly when: 'reply-lost' | 'unheard' }
+
+/** What is done to PostgreSQL. */
+export type PostgresFault = { readonly type: 'kill' | 'restart' | 'pause'; readonly afterMs: number }
+
+export type Plan = {
+  readonly nodes: readonly NodeFault[]
+  readonly postgres: readonly PostgresFault[]
+}
+
+export type PlanSize = {
+  /** Of processes of the service: half of them at a failpoint, the others at any time. */
+  readonly kills: number
+  readonly postgresKills: number
+}
+
+// After so many passings something else would be tested: the next request, mostly.
+const reachMax: Partial<Record<FailpointName, number>> = { on_chunk: 60, after_checkpoint: 8 }
+const reachMaxOtherwise = 6
+
+/** Everything that is going to be done, in a random order that the seed repeats. */
+export function makePlan(random: Random, { kills, postgresKills }: PlanSize): Plan {
+  const share = (divisor: number) => Math.max(1, Math.round(kills / divisor))
+  const afterMs = () => random.between(100, 1_200)
+  const many = <Fault>(count: number, make: (index: number) => Fault) =>
+    Array.from({ length: count }, (_, i) => make(i))
+  const nodes: NodeFault[] = [
+    ...many(
+      Math.ceil(kills / 2),
+      (index): NodeFault => failpoint(random, failpointNames[index % failpointNames.length]!),
+    ),
+    ...many(Math.floor(kills / 2), (): NodeFault => ({ type: 'kill', afterMs: afterMs() })),
+    ...many(share(20), (): NodeFault => ({ type: 'pause', afterMs: afterMs() })),
+    ...many(share(20), (): NodeFault => ({ type: 'terminate', afterMs: afterMs() })),
+    ...many(share(15), (): NodeFault => ({ type: 'database-cut', afterMs: afterMs() })),
+    ...many(share(15), (): NodeFault => ({ type: 'client-cut', afterMs: afterMs() })),
+    ...(['place_holds', 'end_requests'] as const).flatMap((what) =>
+      (['reply-lost', 'unheard'] as const).flatMap((when) =>
+        many(share(6), (): NodeFault => ({ type: 'lost', what, when })),
+      ),
+    ),
+  ]
+  const pauses = Math.max(1, Math.round(postgresKills / 4))
+  const postgres: PostgresFault[] = [
+    ...many(postgresKills, (): PostgresFault => ({ type: 'kill', afterMs: random.between(200, 1_500) })),
+    ...many(pauses, (): PostgresFault => ({ type: 'restart', afterMs: random.between(200, 1_500) })),
+    ...many(pauses, (): PostgresFault => ({ type: 'pause', afterMs: random.between(200, 1_500) })),
+  ]
+  return { nodes: random.shuffle(nodes), postgres: random.shuffle(postgres) }
+}
+
+function failpoint(random: Random, name: FailpointName): NodeFault {
+  return { type: 'failpoint', name, reach: random.between(1, reachMax[name] ?? reachMaxOtherwise) }
+}

@@ -1,0 +1,128 @@
+import { execFile } from 'node:child_process'
+import { rmSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { type Database, isConnectionLost, openDatabase } from '../../src/db/database.ts'
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/db/embedded-postgres.ts'
+import { migrate } from '../../src/db/migrate.ts'
+
+const migrations = fileURLToPath(new URL('../../migrations', import.meta.url))
+const awayMsMax = 60_000
+const pollMs = 10
+
+/** A PostgreSQL to be ill-treated. Whatever is done to it, it comes back. */
+export class PostgresServer {
+  readonly #postgres: EmbeddedPostgres
+  readonly #folder: string
+
+  static async start(): Promise<PostgresServer> {
+    const folder = await mkdtemp(join(tmpdir(), 'penny-faults-'))
+    return new PostgresServer(await startEmbeddedPostgres({ dataDir: folder }), folder)
+  }
+
+  private constructor(postgres: EmbeddedPostgres, folder: string) {
+    this.#postgres = postgres
+    this.#folder = folder
+    // It lives in a session of its own and would outlive a run that breaks off.
+    process.once('exit', this.#abandon)
+  }
+
+  /** A place for files of the run. */
+  get folder(): string {
+    return this.#folder
+  }
+
+  get socketPath(): string {
+    return join(new URL(this.#postgres.url).searchParams.get('host')!, '.s.PGSQL.5432')
+  }
+
+  /** A new database of that name, migrated and empty. */
+  async createDatabase(name: string): Promise<Database> {
+    await this.#administer(`create database ${name}`)
+    const database = this.open(name, 4)
+    await migrate(database, migrations)
+    return database
+  }
+
+  async dropDatabase(name: string): Promise<void> {
+    await this.#administer(`drop database ${name} with (force)`)
+  }
+
+  open(name: string, poolMax: number): Database {
+    const url = new URL(this.#postgres.url)
+    url.pathname = `/${name}`
+    return openDatabase({ url: url.href, poolMax, applicationName: 'faults' })
+  }
+
+  /** `kill -9` of the server and of every process of it. */
+  async kill(): Promise<void> {
+    const { pid } = this.#postgres
+    const children = await childrenOf(pid)
+    for (const victim of [pid, ...children]) send(victim, 'SIGKILL')
+  }
+
+  /** A fast shutdown, as an operator's restart begins; our launcher brings it up again. */
+  async restart(): Promise<void> {
+    send(this.#postgres.pid, 'SIGINT')
+  }
+
+  /** The whole server stands still for a while. */
+  async pause(ms: number): Promise<void> {
+    const { pid } = this.#postgres
+    const all = [pid, ...(await childrenOf(pid))]
+    for (const one of all) send(one, 'SIGSTOP')
+    await sleep(ms)
+    for (const one of all) send(one, 'SIGCONT')
+  }
+
+  async stop(): Promise<void> {
+    process.off('exit', this.#abandon)
+    await this.#postgres.stop()
+    await rm(this.#folder, { recursive: true, force: true })
+  }
+
+  readonly #abandon = (): void => {
+    send(this.#postgres.pid, 'SIGQUIT')
+    rmSync(this.#folder, { recursive: true, force: true })
+  }
+
+  async #administer(statement: string): Promise<void> {
+    const database = this.open('postgres', 1)
+    try {
+      await database.execute(statement)
+    } finally {
+      await database.close()
+    }
+  }
+}
+
+/** Repeats a piece of work until the database answers. Only for what may be done twice. */
+export async function persistently<Result>(work: () => Promise<Result>): Promise<Result> {
+  const deadline = Date.now() + awayMsMax
+  for (;;) {
+    try {
+      return await work()
+    } catch (error) {
+      if (!isConnectionLost(error) || Date.now() > deadline) throw error
+      await sleep(pollMs)
+    }
+  }
+}
+
+async function childrenOf(pid: number): Promise<readonly number[]> {
+  const { stdout } = await promisify(execFile)('pgrep', ['-P', String(pid)]).catch(() => ({ stdout: '' }))
+  return stdout.split('\n').filter(Boolean).map(Number)
+}
+
+function send(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal)
+  } catch (error) {
+    // It left of its own accord.
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
+  }
+}

@@ -1,0 +1,193 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type NetConnectOpts, type Server, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+/** How a connection ends: in good order on both sides, for one direction only, or by a reset. */
+export type Cut = 'close' | 'half-close' | 'reset'
+
+export type Rule =
+  | { readonly type: 'pass' }
+  /** Everything, in both directions, comes later. */
+  | { readonly type: 'delay'; readonly ms: number }
+  /** New connections are reset; open ones go on. */
+  | { readonly type: 'refuse' }
+  /** Cuts the connection on which so many bytes have come from one side, before the next one passes. Once. */
+  | { readonly type: 'cut-at-byte'; readonly from: Side; readonly bytes: number; readonly how: Cut }
+  /**
+   * Cuts the connection on which the client says this. `reply-lost`: the server hears it and carries it out, and its reply is
+   * what gets lost. `unheard`: the server never hears it. Once.
+   */
+  | { readonly type: 'cut-on'; readonly pattern: string; readonly when: 'reply-lost' | 'unheard' }
+
+export type Side = 'client' | 'server'
+
+const pass: Rule = { type: 'pass' }
+
+/** Stands between two programs that speak TCP and lets happen to their connections what networks let happen. */
+export class TcpProxy {
+  readonly port: number
+  readonly #server: Server
+  readonly #target: () => NetConnectOpts
+  readonly #links = new Set<Link>()
+  #rule: Rule = pass
+  #refused = 0
+  #fired = Promise.withResolvers<void>()
+
+  /** `target` is asked at every connection: what stands behind the proxy may move. */
+  static async open(target: () => NetConnectOpts): Promise<TcpProxy> {
+    const server = createServer({ allowHalfOpen: true, noDelay: true })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    return new TcpProxy(server, target)
+  }
+
+  private constructor(server: Server, target: () => NetConnectOpts) {
+    this.#server = server
+    this.#target = target
+    this.port = (server.address() as AddressInfo).port
+    server.on('connection', (client) => this.#accept(client))
+  }
+
+  /** The rule from now on. Resolves when a rule that cuts has done so; after that everything passes again. */
+  use(rule: Rule): Promise<void> {
+    this.#rule = rule
+    this.#fired = Promise.withResolvers<void>()
+    return this.#fired.promise
+  }
+
+  /** How many connections were refused so far. */
+  get refused(): number {
+    return this.#refused
+  }
+
+  /** Cuts every open connection now and says how many there were. */
+  cutAll(how: Cut): number {
+    const open = [...this.#links]
+    for (const link of open) link.cut(how)
+    return open.length
+  }
+
+  async close(): Promise<void> {
+    const closed = once(this.#server, 'close')
+    this.#server.close()
+    this.cutAll('reset')
+    await closed
+  }
+
+  #accept(client: Socket): void {
+    if (this.#rule.type === 'refuse') {
+      this.#refused += 1
+      reset(client)
+      return
+    }
+    const server = connect({ ...this.#target(), allowHalfOpen: true, noDelay: true } as NetConnectOpts)
+    const link = new Link(client, server)
+    this.#links.add(link)
+    const forget = () => {
+      if (client.destroyed && server.destroyed) this.#links.delete(link)
+    }
+    for (const socket of [client, server]) socket.on('error', () => link.cut('reset')).on('close', forget)
+    void this.#pump(link, 'client')
+    void this.#pump(link, 'server')
+  }
+
+  async #pump(link: Link, side: Side): Promise<void> {
+    const [from, to] = side === 'client' ? [link.client, link.server] : [link.server, link.client]
+    try {
+      for await (const chunk of from.iterator({ destroyOnReturn: false })) {
+        await passOn(to, await this.#judge(link, side, chunk as Buffer))
+        if (to.destroyed) link.cut('reset')
+        if (link.isCut) return
+      }
+      to.end()
+    } catch {
+      link.cut('reset')
+    }
+  }
+
+  /** What of a chunk goes on. Whatever the rule does to the connection it has done when this returns. */
+  async #judge(link: Link, side: Side, chunk: Buffer): Promise<Buffer> {
+    if (side === 'server' && link.isReplyDoomed) return this.#fire(link, 'reset')
+    const rule = this.#rule
+    if (rule.type === 'delay') await sleep(rule.ms)
+    const before = link.count(side, chunk.length)
+    if (rule.type === 'cut-at-byte' && rule.from === side && before + chunk.length > rule.bytes) {
+      const room = Math.max(0, rule.bytes - before)
+      this.#write(link, side, chunk.subarray(0, room))
+      return this.#fire(link, rule.how)
+    }
+    if (rule.type !== 'cut-on' || side !== 'client' || !link.hears(chunk, rule.pattern)) return chunk
+    if (rule.when === 'unheard') return this.#fire(link, 'reset')
+    link.isReplyDoomed = true
+    this.#rule = pass
+    return chunk
+  }
+
+  #write(link: Link, side: Side, bytes: Buffer): void {
+    const to = side === 'client' ? link.server : link.client
+    if (bytes.length > 0) to.write(bytes)
+  }
+
+  #fire(link: Link, how: Cut): Buffer {
+    this.#rule = pass
+    link.cut(how)
+    this.#fired.resolve()
+    return nothing
+  }
+}
+
+const nothing = Buffer.alloc(0)
+
+/** Resolves when there may be more. What cannot be said any more, after a half-close, is not said. */
+async function passOn(to: Socket, bytes: Buffer): Promise<void> {
+  if (bytes.length === 0 || to.destroyed || to.writableEnded || to.write(bytes)) return
+  await Promise.race([once(to, 'drain'), once(to, 'close')])
+}
+
+/** One connection through the proxy. */
+class Link {
+  readonly client: Socket
+  readonly server: Socket
+  isCut = false
+  /** What the client asked goes through, what the server says to it does not. */
+  isReplyDoomed = false
+  readonly #bytes = { client: 0, server: 0 }
+  #heard: Buffer = nothing
+
+  constructor(client: Socket, server: Socket) {
+    this.client = client
+    this.server = server
+  }
+
+  /** Adds to what came from that side; returns how much it was before. */
+  count(side: Side, bytes: number): number {
+    const before = this.#bytes[side]
+    this.#bytes[side] += bytes
+    return before
+  }
+
+  /** Whether the pattern is in what the client says, also where it is torn between two chunks. */
+  hears(chunk: Buffer, pattern: string): boolean {
+    const said = Buffer.concat([this.#heard, chunk])
+    this.#heard = said.subarray(Math.max(0, said.length - pattern.length + 1))
+    return said.includes(pattern)
+  }
+
+  cut(how: Cut): void {
+    if (how === 'half-close') {
+      this.client.end()
+      return
+    }
+    this.isCut = true
+    for (const socket of [this.client, this.server]) {
+      if (how === 'reset') reset(socket)
+      else socket.destroySoon()
+    }
+  }
+}
+
+/** A unix socket knows no reset. And one that is being shut down must not be reset: Node would never let go of it. */
+function reset(socket: Socket): void {
+  if (socket.remoteFamily === undefined || socket.writableEnded) socket.destroy()
+  else socket.resetAndDestroy()
+}
