@@ -54,7 +54,7 @@ export class Meter {
 
   /** More came than can be billed: an upstream that does not mind its limit is not listened to for ever. */
   get overflowed(): boolean {
-    return this.#answer.full || this.#reasoning.full || this.#counted > this.#tokensMax + countingSlack
+    return this.#counted > this.#tokensMax + countingSlack
   }
 
   /** Tells how many tokens the output was counted to be so far. */
@@ -107,13 +107,9 @@ class KeptText {
     return this.#pieces.join('')
   }
 
-  get full(): boolean {
-    return this.#characters >= this.#charactersMax
-  }
-
   /** False when there is enough already. */
   add(piece: string): boolean {
-    if (this.full) return false
+    if (this.#characters >= this.#charactersMax) return false
     this.#pieces.push(piece)
     this.#characters += piece.length
     return true

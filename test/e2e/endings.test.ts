@@ -17,9 +17,12 @@ import { serviceSuite } from '../support/suites.ts'
 // input, 5 for one of output.
 
 let apiKey: string
-const suite = serviceSuite({ UPSTREAM_IDLE_MS: '300', UPSTREAM_FIRST_BYTE_MS: '300' }, async (service) => {
-  ;({ apiKey } = await service.openAccount('25'))
-})
+const suite = serviceSuite(
+  { UPSTREAM_IDLE_MS: '300', UPSTREAM_FIRST_BYTE_MS: '300', CHECKPOINT_MS: '50' },
+  async (service) => {
+    ;({ apiKey } = await service.openAccount('25'))
+  },
+)
 
 const messages = [{ role: 'user', content: 'What is a penny?' }]
 /** "What is a penny?" is 5 tokens of o200k; the framing of one message 3, of the reply 3. */
@@ -176,14 +179,14 @@ for (const stream of [false, true]) {
   })
 }
 
-test('an upstream that does not stop at max_tokens: cut, billed at the asked count, and stopped', async () => {
+test('an upstream that does not stop at max_tokens, streamed: cut, billed at the asked count, and stopped', async () => {
   const { row, body } = await ask(
     (exchange) => {
       exchange.send(created)
       const pour = setInterval(() => exchange.send(text(`${'word '.repeat(400)}`)), 1)
       void exchange.hungUp.then(() => clearInterval(pour))
     },
-    { max_tokens: 20 },
+    { max_tokens: 20, stream: true },
   )
   assertCharge(row, 'succeeded', countedInput + 5 * 20, 'counted')
   assert.equal(row.finish_reason, 'length')
