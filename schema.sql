@@ -10,13 +10,26 @@ create table accounts (
   extended bigint default 0 not null,
   nonce_next bigint default 0 not null,
   created_at timestamp with time zone default clock_timestamp() not null,
+  deposited bigint default 0 not null,
+  authorized bigint default 0 not null,
+  returned bigint default 0 not null,
+  withdrawn bigint default 0 not null,
+  charged bigint default 0 not null,
+  unsettled bigint default 0 not null,
+  address text,
+  owner_address text,
+  owner_usable_from timestamp with time zone,
   constraint accounts_pkey PRIMARY KEY (partition, id),
+  constraint accounts_address_check CHECK (address ~ '^0x[0-9a-f]{40}$'::text),
   constraint accounts_extended_check CHECK (extended >= 0),
   constraint accounts_gateway_check CHECK (gateway >= 0),
   constraint accounts_held_check CHECK (held >= 0),
   constraint accounts_name_check CHECK (length(name) >= 1 AND length(name) <= 200),
-  constraint accounts_not_overspent CHECK ((gateway + credit - extended) >= 0)
+  constraint accounts_not_overspent CHECK ((gateway + credit - extended) >= 0),
+  constraint accounts_owner_address_check CHECK (owner_address ~ '^0x[0-9a-f]{40}$'::text),
+  constraint accounts_unsettled_check CHECK (unsettled >= 0)
 ) with (fillfactor=50);
+CREATE UNIQUE INDEX accounts_by_address ON public.accounts USING btree (partition, address);
 
 create table api_key_hashes (
   hash bytea not null,
@@ -52,6 +65,28 @@ create table api_keys (
 ) with (fillfactor=50);
 CREATE INDEX api_keys_of_account ON public.api_keys USING btree (account_id);
 
+create table arrivals (
+  partition smallint not null,
+  account_id uuid not null,
+  block bigint not null,
+  log_index integer not null,
+  tx_hash bytea not null,
+  sender text not null,
+  amount bigint not null,
+  sweep_id uuid,
+  seen_at timestamp with time zone default clock_timestamp() not null,
+  constraint arrivals_pkey PRIMARY KEY (partition, account_id, block, log_index),
+  constraint arrivals_amount_check CHECK (amount > 0),
+  constraint arrivals_tx_hash_check CHECK (length(tx_hash) = 32)
+);
+
+create table chain_cursors (
+  name text not null,
+  block bigint not null,
+  changed_at timestamp with time zone default clock_timestamp() not null,
+  constraint chain_cursors_pkey PRIMARY KEY (name)
+);
+
 create table checkpoints (
   partition smallint not null,
   id uuid not null,
@@ -69,9 +104,12 @@ create table deposits (
   amount bigint not null,
   source text not null,
   created_at timestamp with time zone default clock_timestamp() not null,
+  tx_hash bytea,
+  block bigint,
   constraint deposits_pkey PRIMARY KEY (partition, id),
   constraint deposits_partition_account_id_fkey FOREIGN KEY (partition, account_id) REFERENCES accounts(partition, id),
-  constraint deposits_amount_check CHECK (amount > 0)
+  constraint deposits_amount_check CHECK (amount > 0),
+  constraint deposits_tx_hash_check CHECK (length(tx_hash) = 32)
 );
 CREATE INDEX deposits_of_account ON public.deposits USING btree (account_id);
 
@@ -79,8 +117,10 @@ create table ledger_state (
   single boolean default true not null,
   frozen_at timestamp with time zone,
   reason text,
+  unsettled_cap bigint default 5000000 not null,
   constraint ledger_state_pkey PRIMARY KEY (single),
-  constraint ledger_state_single_check CHECK (single)
+  constraint ledger_state_single_check CHECK (single),
+  constraint ledger_state_unsettled_cap_check CHECK (unsettled_cap > 0)
 );
 
 create table migrations (
@@ -96,6 +136,22 @@ create table nodes (
   started_at timestamp with time zone default clock_timestamp() not null,
   lease_until timestamp with time zone not null,
   constraint nodes_pkey PRIMARY KEY (id)
+);
+
+create table payouts (
+  id uuid not null,
+  amount bigint not null,
+  recipient text not null,
+  state text not null,
+  reason text,
+  rail_id text,
+  tx_hash bytea,
+  created_at timestamp with time zone default clock_timestamp() not null,
+  changed_at timestamp with time zone default clock_timestamp() not null,
+  constraint payouts_pkey PRIMARY KEY (id),
+  constraint payouts_amount_check CHECK (amount > 0),
+  constraint payouts_state_check CHECK (state = ANY (ARRAY['requested'::text, 'sent'::text, 'confirmed'::text, 'failed'::text])),
+  constraint payouts_tx_hash_check CHECK (length(tx_hash) = 32)
 );
 
 create table prices (
@@ -182,6 +238,137 @@ CREATE INDEX requests_of_account ON public.requests USING btree (account_id, id)
 CREATE INDEX requests_of_body ON public.requests USING btree (account_id, body_hash) WHERE (body_hash IS NOT NULL);
 CREATE INDEX requests_open ON public.requests USING btree (node) WHERE (status = 'held'::text);
 
+create table settlements (
+  partition smallint not null,
+  id uuid not null,
+  revision smallint default 0 not null,
+  account_id uuid not null,
+  charged bigint not null,
+  value bigint default 0 not null,
+  nonce bigint,
+  authorized_at timestamp with time zone,
+  state text not null,
+  reason text,
+  rail_id text,
+  batch bigint,
+  tx_hash bytea,
+  receipt_number bigint,
+  receipt_hash bytea,
+  receipt_root bytea,
+  receipt_proof bytea,
+  signature bytea,
+  ended_at timestamp with time zone not null,
+  changed_at timestamp with time zone not null,
+  constraint settlements_pkey PRIMARY KEY (partition, id, revision),
+  constraint settlements_nothing_to_pay CHECK ((value = 0) = (state = ANY (ARRAY['none'::text, 'voided'::text]))),
+  constraint settlements_payment_has_nonce CHECK ((value > 0) = (nonce IS NOT NULL)),
+  constraint settlements_receipt_hash_check CHECK (length(receipt_hash) = 32),
+  constraint settlements_receipt_root_check CHECK (length(receipt_root) = 32),
+  constraint settlements_state_check CHECK (state = ANY (ARRAY['none'::text, 'voided'::text, 'allocated'::text, 'signed'::text, 'submitted'::text, 'received'::text, 'batched'::text, 'confirmed'::text, 'completed'::text, 'failed'::text, 'unknown'::text])),
+  constraint settlements_tx_hash_check CHECK (length(tx_hash) = 32),
+  constraint settlements_value_check CHECK (value >= 0)
+) with (fillfactor=70);
+CREATE INDEX settlements_open ON public.settlements USING btree (changed_at) WHERE (state = ANY (ARRAY['allocated'::text, 'signed'::text, 'submitted'::text, 'received'::text, 'batched'::text, 'confirmed'::text, 'unknown'::text]));
+CREATE UNIQUE INDEX settlements_receipts ON public.settlements USING btree (partition, account_id, receipt_number);
+CREATE INDEX settlements_without_receipt ON public.settlements USING btree (ended_at) WHERE (receipt_number IS NULL);
+
+create table sweeps (
+  partition smallint not null,
+  id uuid not null,
+  account_id uuid not null,
+  amount bigint not null,
+  nonce bigint not null,
+  signed_tx bytea,
+  tx_hash bytea,
+  state text not null,
+  reason text,
+  created_at timestamp with time zone default clock_timestamp() not null,
+  changed_at timestamp with time zone default clock_timestamp() not null,
+  constraint sweeps_pkey PRIMARY KEY (partition, id),
+  constraint sweeps_amount_check CHECK (amount > 0),
+  constraint sweeps_state_check CHECK (state = ANY (ARRAY['planned'::text, 'sent'::text, 'confirmed'::text, 'credited'::text, 'failed'::text])),
+  constraint sweeps_tx_hash_check CHECK (length(tx_hash) = 32)
+);
+CREATE INDEX sweeps_open ON public.sweeps USING btree (account_id) WHERE (state = ANY (ARRAY['planned'::text, 'sent'::text, 'confirmed'::text]));
+
+create table usage_hours (
+  partition smallint not null,
+  account_id uuid not null,
+  hour timestamp with time zone not null,
+  key_id uuid not null,
+  model text not null,
+  succeeded integer default 0 not null,
+  failed integer default 0 not null,
+  cancelled integer default 0 not null,
+  refused integer default 0 not null,
+  quote bigint default 0 not null,
+  charged bigint default 0 not null,
+  search_cost bigint default 0 not null,
+  search_calls bigint default 0 not null,
+  fetch_calls bigint default 0 not null,
+  prompt_tokens bigint default 0 not null,
+  completion_tokens bigint default 0 not null,
+  reasoning_tokens bigint default 0 not null,
+  cached_tokens bigint default 0 not null,
+  timed integer default 0 not null,
+  first_token_ms bigint default 0 not null,
+  total_ms bigint default 0 not null,
+  constraint usage_hours_pkey PRIMARY KEY (partition, account_id, hour, key_id, model)
+) with (fillfactor=70);
+
+create table withdrawals (
+  partition smallint not null,
+  id uuid not null,
+  account_id uuid not null,
+  amount bigint not null,
+  credit_back bigint default 0 not null,
+  nonce bigint,
+  recipient text not null,
+  state text not null,
+  reason text,
+  return_id text,
+  rail_id text,
+  tx_hash bytea,
+  created_at timestamp with time zone default clock_timestamp() not null,
+  changed_at timestamp with time zone default clock_timestamp() not null,
+  constraint withdrawals_pkey PRIMARY KEY (partition, id),
+  constraint withdrawals_amount_check CHECK (amount > 0),
+  constraint withdrawals_check CHECK (credit_back >= 0 AND credit_back <= amount),
+  constraint withdrawals_recipient_check CHECK (recipient ~ '^0x[0-9a-f]{40}$'::text),
+  constraint withdrawals_state_check CHECK (state = ANY (ARRAY['requested'::text, 'returning'::text, 'returned'::text, 'sent'::text, 'confirmed'::text, 'failed'::text])),
+  constraint withdrawals_tx_hash_check CHECK (length(tx_hash) = 32)
+);
+CREATE INDEX withdrawals_of_account ON public.withdrawals USING btree (account_id, created_at);
+CREATE INDEX withdrawals_open ON public.withdrawals USING btree (changed_at) WHERE (state = ANY (ARRAY['requested'::text, 'returning'::text, 'returned'::text, 'sent'::text]));
+
+CREATE OR REPLACE FUNCTION public.advance_withdrawal(p_partition smallint, p_account_id uuid, p_id uuid, p_state text, p_return_id text, p_rail_id text, p_tx_hash bytea, p_reason text)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_withdrawal withdrawals;
+  v_credit     bigint;
+begin
+  perform 1 from accounts a where a.partition = p_partition and a.id = p_account_id for no key update;
+  select * into v_withdrawal from withdrawals w
+    where w.partition = p_partition and w.id = p_id and w.account_id = p_account_id and w.state not in ('confirmed', 'failed');
+  if not found then
+    return false;
+  end if;
+  update withdrawals w
+    set state = p_state, return_id = coalesce(p_return_id, w.return_id), rail_id = coalesce(p_rail_id, w.rail_id),
+        tx_hash = coalesce(p_tx_hash, w.tx_hash), reason = p_reason, changed_at = clock_timestamp()
+    where w.partition = p_partition and w.id = p_id;
+  if p_state = 'failed' then
+    v_credit := case when v_withdrawal.state in ('requested', 'returning') then v_withdrawal.credit_back else 0 end;
+    update accounts a
+      set gateway = a.gateway + v_withdrawal.amount - v_credit, credit = a.credit + v_credit,
+          returned = a.returned - v_credit, withdrawn = a.withdrawn - v_withdrawal.amount
+      where a.partition = p_partition and a.id = p_account_id;
+  end if;
+  return true;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.checkpoint_requests(p_partition smallint, p_ids uuid[], p_prompt_tokens integer[], p_completion_tokens integer[])
  RETURNS void
  LANGUAGE sql
@@ -211,7 +398,8 @@ begin
   if not found then
     return false;
   end if;
-  update accounts a set gateway = a.gateway + p_amount where a.partition = p_partition and a.id = p_account_id;
+  update accounts a set gateway = a.gateway + p_amount, deposited = a.deposited + p_amount
+    where a.partition = p_partition and a.id = p_account_id;
   return true;
 end $function$;
 
@@ -234,6 +422,12 @@ declare
   v_held        bigint[];
   v_extended    bigint[];
   v_charged     bigint[];
+  v_authorized  bigint[];
+  v_nonces      bigint[];
+  v_voids       boolean[];
+  v_models      text[];
+  v_created_at  timestamptz[];
+  v_places      int[];
 begin
   if cardinality(p_ids) <> (select count(distinct i) from unnest(p_ids) as i) then
     raise exception 'a request is named twice in one batch of ends';
@@ -250,10 +444,12 @@ begin
   select array_agg(r.id), array_agg(r.account_id), array_agg(r.key_id), array_agg(r.key_window),
          array_agg(case when e.void then r.authorized else 0 end),
          array_agg(case when e.void then r.from_credit else r.quote - e.charge end),
-         array_agg(r.quote), array_agg(r.extended), array_agg(e.charge)
-    into v_ids, v_accounts, v_keys, v_key_windows, v_gateway, v_credit, v_held, v_extended, v_charged
+         array_agg(r.quote), array_agg(r.extended), array_agg(e.charge), array_agg(r.authorized), array_agg(r.nonce),
+         array_agg(e.void), array_agg(r.model), array_agg(r.created_at), array_agg(e.place)
+    into v_ids, v_accounts, v_keys, v_key_windows, v_gateway, v_credit, v_held, v_extended, v_charged, v_authorized,
+         v_nonces, v_voids, v_models, v_created_at, v_places
     from requests r
-    join unnest(p_ids, p_voids, p_charges) as e (id, void, charge) on e.id = r.id
+    join unnest(p_ids, p_voids, p_charges) with ordinality as e (id, void, charge, place) on e.id = r.id
     where r.partition = p_partition and r.id = any (p_ids) and r.status = 'held' and r.account_id = any (p_account_ids);
 
   update requests r
@@ -271,10 +467,14 @@ begin
 
   update accounts a
     set gateway = a.gateway + s.gateway, credit = a.credit + s.credit, held = a.held - s.held,
-        extended = a.extended - s.extended
+        extended = a.extended - s.extended, authorized = a.authorized - s.gateway, charged = a.charged + s.charged,
+        unsettled = a.unsettled + s.authorized - s.gateway
     from (
-      select u.id, sum(u.gateway) as gateway, sum(u.credit) as credit, sum(u.held) as held, sum(u.extended) as extended
-        from unnest(v_accounts, v_gateway, v_credit, v_held, v_extended) as u (id, gateway, credit, held, extended)
+      -- What a void gives back to the gateway is what it had authorized.
+      select u.id, sum(u.gateway) as gateway, sum(u.credit) as credit, sum(u.held) as held, sum(u.extended) as extended,
+             sum(u.charged) as charged, sum(u.authorized) as authorized
+        from unnest(v_accounts, v_gateway, v_credit, v_held, v_extended, v_charged, v_authorized)
+             as u (id, gateway, credit, held, extended, charged, authorized)
         group by u.id
     ) s
     where a.partition = p_partition and a.id = any (p_account_ids) and a.id = s.id;
@@ -287,6 +487,37 @@ begin
         group by u.id, u.key_window
     ) s
     where k.partition = p_partition and k.id = any (v_keys) and k.id = s.id and k.window_start = s.key_window;
+
+  insert into settlements (partition, id, account_id, charged, value, nonce, authorized_at, state, ended_at, changed_at)
+    select p_partition, u.id, u.account_id, u.charged,
+           case when u.void then 0 else u.authorized end, case when u.void then null else u.nonce end, u.created_at,
+           case when u.authorized = 0 then 'none' when u.void then 'voided' else 'allocated' end, v_now, v_now
+      from unnest(v_ids, v_accounts, v_charged, v_authorized, v_nonces, v_voids, v_created_at)
+           as u (id, account_id, charged, authorized, nonce, void, created_at);
+
+  insert into usage_hours as h (partition, account_id, hour, key_id, model, succeeded, failed, cancelled, quote, charged,
+                                search_cost, search_calls, fetch_calls, prompt_tokens, completion_tokens,
+                                reasoning_tokens, cached_tokens, timed, first_token_ms, total_ms)
+    select p_partition, u.account_id, date_trunc('hour', u.created_at, 'UTC'), u.key_id, u.model,
+           count(*) filter (where p_statuses[u.place] = 'succeeded'), count(*) filter (where p_statuses[u.place] = 'failed'),
+           count(*) filter (where p_statuses[u.place] = 'cancelled'), sum(u.quote), sum(u.charged),
+           sum(p_search_costs[u.place]), sum(p_search_calls[u.place]), sum(p_fetch_calls[u.place]),
+           coalesce(sum(p_prompt_tokens[u.place]), 0), coalesce(sum(p_completion_tokens[u.place]), 0),
+           coalesce(sum(p_reasoning_tokens[u.place]), 0), coalesce(sum(p_cached_tokens[u.place]), 0),
+           count(p_first_token_ms[u.place]), coalesce(sum(p_first_token_ms[u.place]), 0), coalesce(sum(p_total_ms[u.place]), 0)
+      from unnest(v_accounts, v_keys, v_models, v_created_at, v_held, v_charged, v_places)
+           as u (account_id, key_id, model, created_at, quote, charged, place)
+     group by u.account_id, date_trunc('hour', u.created_at, 'UTC'), u.key_id, u.model
+  on conflict (partition, account_id, hour, key_id, model) do update
+    set succeeded = h.succeeded + excluded.succeeded, failed = h.failed + excluded.failed,
+        cancelled = h.cancelled + excluded.cancelled, quote = h.quote + excluded.quote,
+        charged = h.charged + excluded.charged, search_cost = h.search_cost + excluded.search_cost,
+        search_calls = h.search_calls + excluded.search_calls, fetch_calls = h.fetch_calls + excluded.fetch_calls,
+        prompt_tokens = h.prompt_tokens + excluded.prompt_tokens,
+        completion_tokens = h.completion_tokens + excluded.completion_tokens,
+        reasoning_tokens = h.reasoning_tokens + excluded.reasoning_tokens,
+        cached_tokens = h.cached_tokens + excluded.cached_tokens, timed = h.timed + excluded.timed,
+        first_token_ms = h.first_token_ms + excluded.first_token_ms, total_ms = h.total_ms + excluded.total_ms;
 
   -- As a rule all of them ended here, and what is stored is what was asked.
   if cardinality(v_ids) = cardinality(p_ids) then
@@ -309,6 +540,7 @@ AS $function$
 declare
   v_now         timestamptz;
   v_frozen      boolean;
+  v_unsettled_cap bigint;
   v_rows        int := cardinality(p_ids);
   v_stored      uuid[];
   -- Accounts, in the order of p_account_ids.
@@ -317,6 +549,8 @@ declare
   a_held        bigint[];
   a_extended    bigint[];
   a_nonce_next  bigint[];
+  a_authorized  bigint[];
+  a_unsettled   bigint[];
   -- Keys, in the order of p_key_ids.
   k_account     uuid[];
   k_refused     text[];
@@ -348,13 +582,14 @@ begin
   if not exists (select from nodes n where n.id = p_node and n.lease_until >= v_now) then
     raise exception 'the lease of node % is dead', p_node using errcode = 'P0L01';
   end if;
-  select l.frozen_at is not null into v_frozen from ledger_state l;
+  select l.frozen_at is not null, l.unsettled_cap into v_frozen, v_unsettled_cap from ledger_state l;
 
   select array_agg(r.id) into v_stored from requests r where r.partition = p_partition and r.id = any (p_ids);
 
-  select array_agg(s.gateway), array_agg(s.credit), array_agg(s.held), array_agg(s.extended), array_agg(s.nonce_next)
-    into a_gateway, a_credit, a_held, a_extended, a_nonce_next
-    from (select a.gateway, a.credit, a.held, a.extended, a.nonce_next
+  select array_agg(s.gateway), array_agg(s.credit), array_agg(s.held), array_agg(s.extended), array_agg(s.nonce_next),
+         array_agg(s.authorized), array_agg(s.unsettled)
+    into a_gateway, a_credit, a_held, a_extended, a_nonce_next, a_authorized, a_unsettled
+    from (select a.gateway, a.credit, a.held, a.extended, a.nonce_next, a.authorized, a.unsettled
             from unnest(p_account_ids) with ordinality as i (id, n)
             left join accounts a on a.partition = p_partition and a.id = any (p_account_ids) and a.id = i.id
             order by i.n) s;
@@ -395,6 +630,8 @@ begin
       r_decision[i] := 'insufficient_balance';
     elsif a_held[v_a] + a_extended[v_a] + v_quote > p_cap then
       r_decision[i] := 'in_flight_cap';
+    elsif a_unsettled[v_a] > v_unsettled_cap then
+      r_decision[i] := 'settlement_delayed';
     else
       r_decision[i] := 'held';
       -- A debt is taken whole: least() of a negative credit and the quote is the debt itself.
@@ -407,6 +644,7 @@ begin
       end if;
       a_gateway[v_a] := a_gateway[v_a] - v_quote + v_from_credit;
       a_credit[v_a] := a_credit[v_a] - v_from_credit;
+      a_authorized[v_a] := a_authorized[v_a] + v_quote - v_from_credit;
       a_held[v_a] := a_held[v_a] + v_quote;
       k_held[v_k] := k_held[v_k] + v_quote;
       continue;
@@ -417,8 +655,9 @@ begin
   end loop;
 
   update accounts a
-    set gateway = u.gateway, credit = u.credit, held = u.held, nonce_next = u.nonce_next
-    from unnest(p_account_ids, a_gateway, a_credit, a_held, a_nonce_next) as u (id, gateway, credit, held, nonce_next)
+    set gateway = u.gateway, credit = u.credit, held = u.held, nonce_next = u.nonce_next, authorized = u.authorized
+    from unnest(p_account_ids, a_gateway, a_credit, a_held, a_nonce_next, a_authorized)
+         as u (id, gateway, credit, held, nonce_next, authorized)
     where a.partition = p_partition and a.id = any (p_account_ids) and a.id = u.id and a.held <> u.held;
 
   update api_keys k
@@ -455,16 +694,37 @@ end $function$;
 
 CREATE OR REPLACE FUNCTION public.record_refusals(p_partition smallint, p_node uuid, p_ids uuid[], p_account_ids uuid[], p_key_ids uuid[], p_models text[], p_streams boolean[], p_max_tokens integer[], p_error_codes text[])
  RETURNS void
- LANGUAGE sql
+ LANGUAGE plpgsql
 AS $function$
+declare
+  v_accounts uuid[];
+  v_keys     uuid[];
+  v_models   text[];
+begin
+  perform 1 from accounts a
+    where a.partition = p_partition and a.id = any (p_account_ids)
+    order by a.id for no key update;
+
+  -- A call whose reply was lost comes again: what is written already is not counted twice.
+  select array_agg(u.account_id), array_agg(u.key_id), array_agg(coalesce(u.model, ''))
+    into v_accounts, v_keys, v_models
+    from unnest(p_ids, p_account_ids, p_key_ids, p_models) as u (id, account_id, key_id, model)
+   where not exists (select from requests r where r.partition = p_partition and r.id = u.id);
+
   insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, error_code,
                         created_at, ended_at)
     select p_partition, u.id, u.account_id, u.key_id, p_node, 'refused', u.model, u.stream, u.max_tokens, u.error_code,
            clock_timestamp(), clock_timestamp()
       from unnest(p_ids, p_account_ids, p_key_ids, p_models, p_streams, p_max_tokens, p_error_codes)
            as u (id, account_id, key_id, model, stream, max_tokens, error_code)
-  on conflict do nothing
-$function$;
+  on conflict do nothing;
+
+  insert into usage_hours as h (partition, account_id, hour, key_id, model, refused)
+    select p_partition, u.account_id, date_trunc('hour', clock_timestamp(), 'UTC'), u.key_id, u.model, count(*)
+      from unnest(v_accounts, v_keys, v_models) as u (account_id, key_id, model)
+     group by u.account_id, u.key_id, u.model
+  on conflict (partition, account_id, hour, key_id, model) do update set refused = h.refused + excluded.refused;
+end $function$;
 
 CREATE OR REPLACE FUNCTION public.refund_attempt(p_partition smallint, p_account_id uuid, p_id uuid)
  RETURNS bigint
@@ -480,9 +740,15 @@ begin
     return 0;
   end if;
   update requests r set charged = 0, search_cost = 0, error_code = 'superseded' where r.partition = p_partition and r.id = p_id;
-  update accounts a set credit = a.credit + v_request.charged where a.partition = p_partition and a.id = p_account_id;
+  update accounts a set credit = a.credit + v_request.charged, charged = a.charged - v_request.charged
+    where a.partition = p_partition and a.id = p_account_id;
   update api_keys k set spent = k.spent - v_request.charged
     where k.partition = p_partition and k.id = v_request.key_id and k.window_start = v_request.key_window;
+  update usage_hours h set charged = h.charged - v_request.charged, search_cost = h.search_cost - v_request.search_cost
+    where h.partition = p_partition and h.account_id = p_account_id and h.key_id = v_request.key_id
+      and h.hour = date_trunc('hour', v_request.created_at, 'UTC') and h.model = v_request.model;
+  insert into settlements (partition, id, revision, account_id, charged, state, ended_at, changed_at)
+    values (p_partition, p_id, 1, p_account_id, 0, 'none', clock_timestamp(), clock_timestamp());
   return v_request.charged;
 end $function$;
 
@@ -497,6 +763,96 @@ begin
   insert into nodes (id, lease_until) values (p_node, clock_timestamp() + p_lease_ms * interval '1 millisecond')
     on conflict (id) do update set lease_until = excluded.lease_until;
   return v_until is null or v_until >= clock_timestamp();
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.request_withdrawal(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint, p_recipient text)
+ RETURNS TABLE(decision text, withdrawable bigint)
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_account     accounts;
+  v_debt        bigint;
+  v_credit_back bigint;
+  v_now         timestamptz;
+begin
+  perform 1 from accounts a where a.partition = p_partition and a.id = p_account_id for no key update;
+  select * into v_account from accounts a where a.partition = p_partition and a.id = p_account_id;
+  v_now := clock_timestamp();
+  if exists (select from withdrawals w where w.partition = p_partition and w.id = p_id) then
+    return query select 'stored', v_account.gateway + v_account.credit - v_account.extended;
+    return;
+  end if;
+  if exists (select from ledger_state l where l.frozen_at is not null) then
+    return query select 'ledger_frozen', 0::bigint;
+    return;
+  end if;
+  if p_amount > v_account.gateway + v_account.credit - v_account.extended then
+    return query select 'insufficient_balance', v_account.gateway + v_account.credit - v_account.extended;
+    return;
+  end if;
+
+  v_debt := greatest(0, -v_account.credit);
+  v_credit_back := greatest(0, p_amount - (v_account.gateway - v_debt));
+  if v_debt > 0 then
+    insert into settlements (partition, id, account_id, charged, value, nonce, authorized_at, state, ended_at, changed_at)
+      values (p_partition, p_id, p_account_id, 0, v_debt, v_account.nonce_next, v_now, 'allocated', v_now, v_now);
+  end if;
+  insert into withdrawals (partition, id, account_id, amount, credit_back, nonce, recipient, state)
+    values (p_partition, p_id, p_account_id, p_amount, v_credit_back,
+            case when v_credit_back > 0 then v_account.nonce_next + case when v_debt > 0 then 1 else 0 end end,
+            p_recipient, 'requested');
+  update accounts a
+    set gateway = a.gateway - v_debt - (p_amount - v_credit_back), credit = a.credit + v_debt - v_credit_back,
+        authorized = a.authorized + v_debt, unsettled = a.unsettled + v_debt,
+        returned = a.returned + v_credit_back, withdrawn = a.withdrawn + p_amount,
+        nonce_next = a.nonce_next + case when v_debt > 0 then 1 else 0 end + case when v_credit_back > 0 then 1 else 0 end
+    where a.partition = p_partition and a.id = p_account_id;
+  return query select 'requested', v_account.gateway + v_account.credit - v_account.extended - p_amount;
+end $function$;
+
+CREATE OR REPLACE FUNCTION public.settle_payments(p_partition smallint, p_account_ids uuid[], p_ids uuid[], p_states text[], p_rail_ids text[], p_batches bigint[], p_tx_hashes bytea[], p_roots bytea[], p_proofs bytea[], p_reasons text[])
+ RETURNS TABLE(id uuid, state text)
+ LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
+ SET enable_nestloop TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+declare
+  v_ids      uuid[];
+  v_accounts uuid[];
+  v_final    bigint[];
+  v_failed   bigint[];
+begin
+  perform 1 from accounts a
+    where a.partition = p_partition and a.id = any (p_account_ids)
+    order by a.id for no key update;
+
+  select array_agg(s.id), array_agg(s.account_id),
+         array_agg(case when u.state in ('completed', 'failed') then s.value else 0 end),
+         array_agg(case when u.state = 'failed' then s.value else 0 end)
+    into v_ids, v_accounts, v_final, v_failed
+    from settlements s
+    join unnest(p_ids, p_states) as u (id, state) on u.id = s.id
+   where s.partition = p_partition and s.id = any (p_ids) and s.revision = 0 and s.account_id = any (p_account_ids)
+     and s.state not in ('none', 'voided', 'completed', 'failed');
+
+  update settlements s
+    set state = u.state, rail_id = coalesce(u.rail_id, s.rail_id), batch = coalesce(u.batch, s.batch),
+        tx_hash = coalesce(u.tx_hash, s.tx_hash), receipt_root = coalesce(u.root, s.receipt_root),
+        receipt_proof = coalesce(u.proof, s.receipt_proof), reason = u.reason, changed_at = clock_timestamp()
+    from unnest(p_ids, p_states, p_rail_ids, p_batches, p_tx_hashes, p_roots, p_proofs, p_reasons)
+         as u (id, state, rail_id, batch, tx_hash, root, proof, reason)
+    where s.partition = p_partition and s.id = any (v_ids) and s.revision = 0 and s.id = u.id;
+
+  update accounts a
+    set unsettled = a.unsettled - t.final, gateway = a.gateway + t.failed, credit = a.credit - t.failed,
+        authorized = a.authorized - t.failed
+    from (select u.id, sum(u.final) as final, sum(u.failed) as failed
+            from unnest(v_accounts, v_final, v_failed) as u (id, final, failed)
+           group by u.id having sum(u.final) > 0) t
+    where a.partition = p_partition and a.id = any (p_account_ids) and a.id = t.id;
+
+  return query select u.id, u.state from unnest(p_ids, p_states) as u (id, state) where u.id = any (v_ids);
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.window_start(p_window text, p_at timestamp with time zone)

@@ -18,6 +18,8 @@ select create_reference_table('prices');
 select create_reference_table('api_key_hashes');
 select create_reference_table('nodes');
 select create_reference_table('ledger_state');
+select create_reference_table('chain_cursors');
+select create_reference_table('payouts');
 
 select create_distributed_table('accounts', 'partition');
 select create_distributed_table('api_keys', 'partition', colocate_with => 'accounts');
@@ -25,6 +27,11 @@ select create_distributed_table('requests', 'partition', colocate_with => 'accou
 select create_distributed_table('deposits', 'partition', colocate_with => 'accounts');
 select create_distributed_table('checkpoints', 'partition', colocate_with => 'accounts');
 select create_distributed_table('replays', 'partition', colocate_with => 'accounts');
+select create_distributed_table('settlements', 'partition', colocate_with => 'accounts');
+select create_distributed_table('arrivals', 'partition', colocate_with => 'accounts');
+select create_distributed_table('sweeps', 'partition', colocate_with => 'accounts');
+select create_distributed_table('withdrawals', 'partition', colocate_with => 'accounts');
+select create_distributed_table('usage_hours', 'partition', colocate_with => 'accounts');
 
 -- Called by the others on the workers.
 select create_distributed_function('window_start(text, timestamptz)');
@@ -41,3 +48,9 @@ select create_distributed_function(
 select create_distributed_function('credit_deposit(smallint, uuid, uuid, bigint, text)', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function('checkpoint_requests(smallint, uuid[], int[], int[])', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function('refund_attempt(smallint, uuid, uuid)', 'p_partition', colocate_with => 'accounts');
+select create_distributed_function(
+  'settle_payments(smallint, uuid[], uuid[], text[], text[], bigint[], bytea[], bytea[], bytea[], text[])',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('request_withdrawal(smallint, uuid, uuid, bigint, text)', 'p_partition', colocate_with => 'accounts');
+select create_distributed_function(
+  'advance_withdrawal(smallint, uuid, uuid, text, text, text, bytea, text)', 'p_partition', colocate_with => 'accounts');
