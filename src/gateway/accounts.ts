@@ -1,0 +1,78 @@
+import { getAddress, type Hash, type Hex } from 'viem'
+import type { Database } from '../db/database.ts'
+import { format } from '../money/usdc.ts'
+import type { GatewayTerms } from './terms.ts'
+
+export type BalanceAnswer = {
+  readonly domain: number
+  readonly depositor: string
+  /** What can be spent: on chain, less what was promised and is not settled yet. */
+  readonly balance: string
+  readonly pendingBatch: string
+  readonly withdrawing: string
+  readonly withdrawable: string
+}
+
+export type DepositAnswer = {
+  readonly depositor: string
+  readonly domain: number
+  readonly transactionHash: Hash
+  readonly amount: string
+  readonly status: 'finalized'
+  readonly blockHeight: string
+  readonly blockHash: Hash
+}
+
+const depositsMax = 100
+
+/** Each depositor's balance as of the processed height. Amounts are decimal text. */
+export async function readBalances(
+  database: Database,
+  terms: GatewayTerms,
+  depositors: readonly Hex[],
+): Promise<readonly BalanceAnswer[]> {
+  const rows = await database.query<
+    Record<'available' | 'withdrawing' | 'withdrawable' | 'pending', bigint> & { depositor: Hex }
+  >(
+    `select depositor, available, withdrawing, pending,
+            case when withdrawal_block <= processed_height then withdrawing else 0 end as withdrawable
+       from balances, chain where depositor = any($1)`,
+    [depositors],
+  )
+  const found = new Map(rows.map((row) => [row.depositor, row]))
+  return depositors.map((depositor) => {
+    const { available = 0n, pending = 0n, withdrawing = 0n, withdrawable = 0n } = found.get(depositor) ?? {}
+    const free = available - pending
+    return {
+      domain: terms.chainId,
+      depositor: getAddress(depositor),
+      // A withdrawal that was begun on chain can take what was promised out of: then there is nothing to spend.
+      balance: format(free > 0n ? free : 0n),
+      pendingBatch: format(pending),
+      withdrawing: format(withdrawing),
+      withdrawable: format(withdrawable),
+    }
+  })
+}
+
+/** The newest deposits first. */
+export async function readDeposits(
+  database: Database,
+  terms: GatewayTerms,
+  depositors: readonly Hex[],
+): Promise<readonly DepositAnswer[]> {
+  const rows = await database.query<{ account: Hex; value: bigint; hash: Hash; block: bigint; blockHash: Hash }>(
+    `select account, value, transaction_hash as hash, block, block_hash as "blockHash" from events
+      where kind = 'Deposited' and account = any($1) order by block desc, log_index desc limit $2`,
+    [depositors, depositsMax],
+  )
+  return rows.map(({ account, value, hash, block, blockHash }) => ({
+    depositor: getAddress(account),
+    domain: terms.chainId,
+    transactionHash: hash,
+    amount: format(value),
+    status: 'finalized',
+    blockHeight: block.toString(),
+    blockHash,
+  }))
+}

@@ -1,0 +1,25 @@
+import type { Database } from '../db/database.ts'
+
+/** What a batch carried and what it cost. Gas is paid in the native coin: wei, 18 decimals. */
+export type BatchReport = {
+  readonly batchId: string
+  readonly state: 'sent' | 'settled' | 'released'
+  readonly transactionHash: string | null
+  readonly receiptRoot: string
+  readonly rowCount: number
+  readonly settledCount: number | null
+  readonly settledValue: string | null
+  readonly gasUsed: string | null
+  readonly gasCostWei: string | null
+}
+
+/** The newest first. */
+export async function readBatches(database: Database, count: number): Promise<readonly BatchReport[]> {
+  return database.query<BatchReport>(
+    `select chain_batch_id::text as "batchId", batches.state, hash as "transactionHash", receipt_root as "receiptRoot",
+            row_count as "rowCount", settled_count as "settledCount", settled_value::text as "settledValue",
+            gas_used::text as "gasUsed", gas_cost::text as "gasCostWei"
+       from batches join calls on calls.id = call order by batches.id desc limit $1`,
+    [count],
+  )
+}

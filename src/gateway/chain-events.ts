@@ -1,0 +1,184 @@
+import { type Address, decodeEventLog, type Hash, type Hex } from 'viem'
+import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
+import { ChainNodeError, type RawLog } from './chain-node.ts'
+import { lowerCase } from './terms.ts'
+
+/** Where in the chain an event stands. */
+export type EventPlace = {
+  readonly block: bigint
+  readonly index: number
+  readonly blockHash: Hash
+  readonly transactionHash: Hash
+}
+
+/** What the contract says about one account's balance. */
+export type BalanceEvent = EventPlace & { readonly account: Address } & (
+    | { readonly kind: 'Deposited'; readonly value: bigint }
+    | { readonly kind: 'BalanceChanged'; readonly value: bigint }
+    | { readonly kind: 'WithdrawalInitiated'; readonly value: bigint; readonly withdrawalBlock: bigint }
+    | { readonly kind: 'WithdrawalCompleted'; readonly value: bigint }
+    | {
+        readonly kind: 'InstantWithdrawal'
+        readonly value: bigint
+        readonly fromAvailable: bigint
+        readonly fromWithdrawing: bigint
+        readonly specHash: Hash
+      }
+  )
+
+export type AuthorizationName = { readonly payer: Address; readonly nonce: Hex }
+export type SkippedAuthorization = AuthorizationName & { readonly reason: SkipReason }
+
+/** A batch as the chain settled it: each of its rows is in one of the two lists. */
+export type SettledBatch = EventPlace & {
+  readonly kind: 'BatchSettled'
+  readonly batchId: bigint
+  readonly settledCount: bigint
+  readonly settledValue: bigint
+  readonly used: readonly AuthorizationName[]
+  readonly skipped: readonly SkippedAuthorization[]
+}
+
+export type GatewayEvent = BalanceEvent | SettledBatch
+
+/** The contract's reasons by their numbers; Circle's words where Circle has one. */
+const skipReasons = [
+  'none',
+  'zero_value',
+  'self_transfer',
+  'invalid_payee',
+  'authorization_not_yet_valid',
+  'authorization_expired',
+  'nonce_already_used',
+  'invalid_signature',
+  'insufficient_balance',
+] as const
+
+export type SkipReason = (typeof skipReasons)[number]
+
+/**
+ * The events of some logs, which must be all of their transactions' and in order. A batch says of itself how many rows it had
+ * and what they were worth: when logs of it are missing the whole answer is thrown away, never half of it applied.
+ */
+export function readEvents(logs: readonly RawLog[]): readonly GatewayEvent[] {
+  const events: GatewayEvent[] = []
+  let open = openBatch(undefined)
+  for (const log of logs) {
+    if (log.transactionHash !== open.transactionHash) {
+      requireClosed(open)
+      open = openBatch(log.transactionHash)
+    }
+    const { transactionHash, block, index, blockHash } = log
+    const place: EventPlace = { transactionHash, block, index, blockHash }
+    const decoded = decode(log)
+    switch (decoded.eventName) {
+      case 'AuthorizationUsed':
+        open.used.push({ payer: lowerCase(decoded.args.authorizer), nonce: decoded.args.nonce })
+        break
+      case 'AuthorizationSkipped':
+        open.skipped.push({
+          payer: lowerCase(decoded.args.authorizer),
+          nonce: decoded.args.nonce,
+          reason: skipReasons[decoded.args.reason] ?? 'none',
+        })
+        break
+      case 'BatchSettled':
+        events.push({ ...place, kind: 'BatchSettled', ...closeBatch(open, decoded.args) })
+        open = openBatch(transactionHash)
+        break
+      case 'BalanceChanged':
+        open.sum += decoded.args.delta
+        if (decoded.args.delta > 0n) open.value += decoded.args.delta
+        open.changes += 1
+        events.push({ ...place, kind: 'BalanceChanged', ...accountOf(decoded.args.account), value: decoded.args.delta })
+        break
+      case 'Deposited':
+        events.push({ ...place, kind: 'Deposited', ...accountOf(decoded.args.depositor), value: decoded.args.value })
+        break
+      default: {
+        const event = readWithdrawal(place, decoded)
+        if (event !== undefined) events.push(event)
+      }
+    }
+  }
+  requireClosed(open)
+  return events
+}
+
+function readWithdrawal(place: EventPlace, decoded: Decoded): BalanceEvent | undefined {
+  switch (decoded.eventName) {
+    case 'WithdrawalInitiated': {
+      const { depositor, value, withdrawalBlock } = decoded.args
+      return { ...place, kind: 'WithdrawalInitiated', ...accountOf(depositor), value, withdrawalBlock }
+    }
+    case 'WithdrawalCompleted':
+      return {
+        ...place,
+        kind: 'WithdrawalCompleted',
+        ...accountOf(decoded.args.depositor),
+        value: decoded.args.value,
+      }
+    case 'InstantWithdrawal': {
+      const { depositor, transferSpecHash: specHash, value, fromAvailable, fromWithdrawing } = decoded.args
+      const parts = { value, fromAvailable, fromWithdrawing, specHash }
+      return { ...place, kind: 'InstantWithdrawal', ...accountOf(depositor), ...parts }
+    }
+    // Roles and pauses move no money.
+    default:
+      return undefined
+  }
+}
+
+type Decoded = ReturnType<typeof decode>
+
+function decode({ topics, data }: RawLog) {
+  try {
+    const [signature, ...rest] = topics
+    return decodeEventLog({ abi: settlementGatewayAbi, topics: [signature!, ...rest], data, strict: true })
+  } catch (error) {
+    throw new ChainNodeError('a log that the contract cannot have written', error)
+  }
+}
+
+type OpenBatch = {
+  readonly transactionHash: Hash | undefined
+  readonly used: AuthorizationName[]
+  readonly skipped: SkippedAuthorization[]
+  sum: bigint
+  value: bigint
+  changes: number
+}
+
+function openBatch(transactionHash: Hash | undefined): OpenBatch {
+  return { transactionHash, used: [], skipped: [], sum: 0n, value: 0n, changes: 0 }
+}
+
+type BatchArguments = {
+  readonly batchId: bigint
+  readonly authorizationCount: bigint
+  readonly settledCount: bigint
+  readonly settledValue: bigint
+}
+
+function closeBatch(open: OpenBatch, args: BatchArguments) {
+  const { used, skipped, sum, value } = open
+  const { batchId, authorizationCount, settledCount, settledValue } = args
+  const isWhole =
+    BigInt(used.length) === settledCount &&
+    BigInt(used.length + skipped.length) === authorizationCount &&
+    sum === 0n &&
+    value === settledValue
+  if (!isWhole) throw new LogsMissingError(`batch ${batchId} came without all of its logs`)
+  return { batchId, settledCount, settledValue, used, skipped }
+}
+
+function requireClosed({ used, skipped, changes, transactionHash }: OpenBatch): void {
+  if (used.length + skipped.length + changes === 0) return
+  throw new LogsMissingError(`a batch of transaction ${transactionHash} came without its end`)
+}
+
+function accountOf(address: Address): { readonly account: Address } {
+  return { account: lowerCase(address) }
+}
+
+export class LogsMissingError extends ChainNodeError {}

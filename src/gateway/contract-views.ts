@@ -1,0 +1,32 @@
+import { type Address, decodeFunctionResult, encodeFunctionData, type Hex } from 'viem'
+import { settlementGatewayAbi as abi } from '../../contracts/generated/SettlementGateway.abi.ts'
+import { type ChainNode, ChainNodeError } from './chain-node.ts'
+import type { GatewayTerms } from './terms.ts'
+
+/** The number of the contract's last batch. */
+export async function viewLastBatchId(node: ChainNode, { wallet }: GatewayTerms): Promise<bigint> {
+  const functionName = 'lastBatchId'
+  const answer = await node.call(wallet, encodeFunctionData({ abi, functionName }))
+  return sensible(() => decodeFunctionResult({ abi, functionName, data: answer }))
+}
+
+/** One part of a depositor's balance as of a block. */
+export async function viewBalance(
+  node: ChainNode,
+  { wallet, usdc }: GatewayTerms,
+  functionName: 'availableBalance' | 'withdrawingBalance',
+  depositor: Address,
+  block: bigint,
+): Promise<bigint> {
+  const data: Hex = encodeFunctionData({ abi, functionName, args: [usdc, depositor] })
+  const answer = await node.call(wallet, data, block)
+  return sensible(() => decodeFunctionResult({ abi, functionName, data: answer }))
+}
+
+function sensible<Value>(decode: () => Value): Value {
+  try {
+    return decode()
+  } catch (error) {
+    throw new ChainNodeError('an answer that is not the contract’s', error)
+  }
+}

@@ -1,0 +1,50 @@
+import { concat, type Hex, keccak256 } from 'viem'
+
+/** The root of a batch without receipts. */
+export const noReceipts: Hex = `0x${'0'.repeat(64)}`
+
+export type ReceiptProof = {
+  readonly root: Hex
+  /** Siblings from the leaf to the root. */
+  readonly proof: readonly Hex[]
+}
+
+/** The Merkle root over receipt hashes, in order. */
+export function receiptRoot(hashes: readonly Hex[]): Hex {
+  const levels = levelsOf(hashes)
+  return levels.at(-1)?.[0] ?? noReceipts
+}
+
+/** That the hash at a place is under the root. */
+export function proveReceipt(hashes: readonly Hex[], index: number): ReceiptProof {
+  const levels = levelsOf(hashes)
+  const proof: Hex[] = []
+  let place = index
+  for (const level of levels.slice(0, -1)) {
+    const sibling = level[place ^ 1]
+    if (sibling !== undefined) proof.push(sibling)
+    place >>= 1
+  }
+  return { root: receiptRoot(hashes), proof }
+}
+
+// Leaves are hashed once more, so that nobody can pass an inner node off as a receipt.
+function levelsOf(hashes: readonly Hex[]): readonly (readonly Hex[])[] {
+  if (hashes.length === 0) return []
+  const levels: Hex[][] = [hashes.map((hash) => keccak256(hash))]
+  for (let level = levels[0]!; level.length > 1; level = levels.at(-1)!) {
+    const parents: Hex[] = []
+    for (let place = 0; place < level.length; place += 2) {
+      const [left, right] = [level[place]!, level[place + 1]]
+      // An odd node is promoted, not paired with itself: two lists must not share a root.
+      parents.push(right === undefined ? left : hashPair(left, right))
+    }
+    levels.push(parents)
+  }
+  return levels
+}
+
+// Sorted, so that a proof needs no left and right.
+function hashPair(one: Hex, other: Hex): Hex {
+  return keccak256(one < other ? concat([one, other]) : concat([other, one]))
+}

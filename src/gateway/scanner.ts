@@ -1,0 +1,102 @@
+import type { Database } from '../db/database.ts'
+import type { OnAlarm } from './alarm.ts'
+import { applyEvents } from './apply-events.ts'
+import { LogsMissingError, readEvents } from './chain-events.ts'
+import type { ChainNode } from './chain-node.ts'
+import { type ChainState, readChainState, rewind } from './chain-state.ts'
+import type { Failpoint } from './failpoints.ts'
+import type { GatewayTerms } from './terms.ts'
+
+export type ScannerOptions = {
+  readonly database: Database
+  readonly node: ChainNode
+  readonly terms: GatewayTerms
+  readonly clock: () => number
+  readonly recheckMs: number
+  readonly onAlarm: OnAlarm
+  readonly failpoint: Failpoint
+}
+
+/** What public nodes answer in one go, by a wide margin. */
+const blocksMax = 1000n
+
+/** Reads the contract's final logs, block by block, into the books. */
+export class Scanner {
+  readonly #options: ScannerOptions
+  #recheckTo: bigint | undefined
+  #recheckedAtMs = 0
+
+  constructor(options: ScannerOptions) {
+    this.#options = options
+  }
+
+  /** Brings the books up to the finalized head, and returns its number. */
+  async scan(): Promise<bigint> {
+    const { database, node, onAlarm } = this.#options
+    const head = await node.finalizedHeight()
+    const state = await readChainState(database)
+    // A node that is behind the last one asked, or that one ran ahead of the truth: what lies above will be told again.
+    if (head < state.processedHeight) await rewind(database, head)
+    try {
+      await this.#scanTo(state, head)
+      await this.#recheck()
+    } catch (error) {
+      if (!(error instanceof LogsMissingError)) throw error
+      onAlarm({ code: 'logs_missing', message: error.message })
+      await this.#rewindToLastBatch()
+      throw error
+    }
+    return head
+  }
+
+  async #scanTo(state: ChainState, head: bigint): Promise<void> {
+    for (let height = state.processedHeight; height < head; ) {
+      const last = height + blocksMax < head ? height + blocksMax : head
+      await this.#apply(height + 1n, last, `processed_height = ${last}`)
+      height = last
+    }
+    await this.#options.database.query(
+      `update chain set at_head_since = clock_timestamp() where processed_height = $1`,
+      [head],
+    )
+  }
+
+  /**
+   * Asks for what was told at the last recheck once more. Behind one address there may be many nodes, and one that does not
+   * have a block yet answers with no logs instead of an error.
+   */
+  async #recheck(): Promise<void> {
+    const { database, clock, recheckMs } = this.#options
+    if (clock() - this.#recheckedAtMs < recheckMs) return
+    const { processedHeight, recheckedHeight } = await readChainState(database)
+    const target = this.#recheckTo ?? recheckedHeight
+    for (let height = recheckedHeight; height < target; ) {
+      const last = height + blocksMax < target ? height + blocksMax : target
+      await this.#apply(height + 1n, last, `rechecked_height = ${last}`)
+      height = last
+    }
+    this.#recheckTo = processedHeight
+    this.#recheckedAtMs = clock()
+  }
+
+  async #apply(first: bigint, last: bigint, progress: string): Promise<void> {
+    const { node, database, terms, onAlarm, failpoint } = this.#options
+    const events = readEvents(await node.logs(terms.wallet, first, last))
+    const alarms = await database.transaction(async (session) => {
+      const raised = await applyEvents(session, events)
+      await session.query(`update chain set ${progress}`)
+      if (events.length > 0) failpoint('events_applied')
+      return raised
+    })
+    for (const alarm of alarms) onAlarm(alarm)
+  }
+
+  async #rewindToLastBatch(): Promise<void> {
+    const { database } = this.#options
+    const [last] = await database.query<{ block: bigint }>(
+      `select block from events where kind = 'BatchSettled' order by block desc limit 1`,
+    )
+    const { firstBlock } = await readChainState(database)
+    await rewind(database, (last?.block ?? firstBlock) - 1n)
+  }
+}

@@ -1,0 +1,165 @@
+import { fileURLToPath } from 'node:url'
+import type { Hex } from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
+import { type Database, openDatabase } from '../db/database.ts'
+import { migrate } from '../db/migrate.ts'
+import type { OnAlarm } from './alarm.ts'
+import { Batches, batchRowsMax } from './batches.ts'
+import { ChainNode } from './chain-node.ts'
+import { bindChain, readIdentity } from './chain-state.ts'
+import { type Failpoint, noFailpoint } from './failpoints.ts'
+import { type JsonServer, startJsonServer } from './json-server.ts'
+import { Reconciler } from './reconcile.ts'
+import { Relayer } from './relayer.ts'
+import { answerFailure, gatewayRoutes } from './routes.ts'
+import { Scanner } from './scanner.ts'
+import { schemaUrl } from './schema.ts'
+import { type SettleOptions, Settler } from './settle.ts'
+import { type GatewayTerms, gatewayTerms } from './terms.ts'
+import { Withdrawals } from './withdrawals.ts'
+import { Worker } from './worker.ts'
+import { WorkerLock } from './worker-lock.ts'
+
+export type GatewayOptions = {
+  readonly host: string
+  /** 0 for any free port. */
+  readonly port: number
+  /** The gateway keeps a schema of its own there, `gateway`. */
+  readonly databaseUrl: string
+  readonly chainRpcUrl: string
+  /** Undefined: asked of the node, or known from an earlier start. */
+  readonly chainId?: number | undefined
+  readonly usdcAddress: string
+  readonly gatewayWalletAddress: string
+  /** Pays gas, and owns nothing else. */
+  readonly relayerKey: Hex
+  /** The block of the contract's deployment, or one before it. */
+  readonly firstBlock?: number | undefined
+  /** How long a transfer waits for others to share its batch. */
+  readonly batchMs?: number | undefined
+  /** How often the chain is looked at. */
+  readonly pollMs?: number | undefined
+  readonly resendMs?: number | undefined
+  readonly replaceMs?: number | undefined
+  readonly recheckMs?: number | undefined
+  readonly reconcileMs?: number | undefined
+  /** How old the knowledge of the chain may be on which a payment is promised. */
+  readonly chainAgeMsMax?: number | undefined
+  /** In wei for a unit of gas. */
+  readonly gasPriceMax?: bigint | undefined
+  readonly clock?: (() => number) | undefined
+  readonly onAlarm?: OnAlarm | undefined
+  readonly onError?: ((error: unknown) => void) | undefined
+  readonly failpoint?: Failpoint | undefined
+}
+
+export type Gateway = {
+  readonly url: string
+  readonly port: number
+  /** Finishes what is under way. What is stored and not sent waits for the next start. */
+  stop(): Promise<void>
+}
+
+const migrationsFolder = fileURLToPath(new URL('migrations/', import.meta.url))
+const poolMax = 8
+const lockRetryMs = 1_000
+
+/** Starts the gateway: Circle Gateway's HTTP interface over our own contract. */
+export async function startGateway(options: GatewayOptions): Promise<Gateway> {
+  const url = await schemaUrl(options.databaseUrl)
+  const database = openDatabase({ url, poolMax, applicationName: 'penny-gateway' })
+  try {
+    await migrate(database, migrationsFolder)
+    const node = new ChainNode(options.chainRpcUrl)
+    const terms = await bindTerms(options, database, node)
+    return await compose(options, terms, node, database, url)
+  } catch (error) {
+    await database.close()
+    throw error
+  }
+}
+
+async function bindTerms(options: GatewayOptions, database: Database, node: ChainNode): Promise<GatewayTerms> {
+  const chainId = options.chainId ?? (await readIdentity(database))?.chainId ?? (await node.chainId())
+  const terms = gatewayTerms(chainId, options.usdcAddress, options.gatewayWalletAddress)
+  await bindChain(database, terms, BigInt(options.firstBlock ?? 0))
+  return terms
+}
+
+async function compose(
+  options: GatewayOptions,
+  terms: GatewayTerms,
+  node: ChainNode,
+  database: Database,
+  url: string,
+): Promise<Gateway> {
+  const { clock = Date.now, failpoint = noFailpoint, onAlarm = () => {}, onError = () => {} } = options
+  const shared = { database, node, terms, clock, onAlarm, failpoint }
+  const relayer = new Relayer({
+    ...shared,
+    account: privateKeyToAccount(options.relayerKey),
+    resendMs: options.resendMs ?? 3_000,
+    replaceMs: options.replaceMs ?? 30_000,
+    gasPriceMax: options.gasPriceMax ?? 2_000_000_000_000n,
+  })
+  const withdrawals = new Withdrawals({ database, relayer })
+  const lock = new WorkerLock({ url, retryMs: lockRetryMs })
+  const worker = new Worker({
+    ...shared,
+    lock,
+    relayer,
+    withdrawals,
+    scanner: new Scanner({ ...shared, recheckMs: options.recheckMs ?? 60_000 }),
+    reconciler: new Reconciler({ ...shared, reconcileMs: options.reconcileMs ?? 5_000 }),
+    batches: new Batches({ ...shared, relayer, batchMs: options.batchMs ?? 2_000 }),
+    pollMs: options.pollMs ?? 500,
+  })
+  const settleOptions: SettleOptions = {
+    database,
+    chainAgeMsMax: options.chainAgeMsMax ?? 600_000,
+    onStored: wakeWhenFull(worker),
+  }
+  const settler = new Settler(settleOptions)
+  const routesOptions = { ...shared, relayer: relayer.address, settler, settleOptions, withdrawals }
+  const server = await startJsonServer({
+    host: options.host,
+    port: options.port,
+    routes: gatewayRoutes({ ...routesOptions, wake: () => worker.wake() }),
+    answerError: (error) => answerFailure(error, onError),
+  })
+  await lock.start()
+  worker.start()
+  return {
+    url: `http://${options.host}:${server.port}`,
+    port: server.port,
+    stop: () => stop({ server, settler, worker, lock, database }),
+  }
+}
+
+/** A full batch need not wait for the next turn. */
+function wakeWhenFull(worker: Worker): (count: number) => void {
+  let stored = 0
+  return (count) => {
+    stored += count
+    if (stored < batchRowsMax) return
+    stored = 0
+    worker.wake()
+  }
+}
+
+type Parts = {
+  readonly server: JsonServer
+  readonly settler: Settler
+  readonly worker: Worker
+  readonly lock: WorkerLock
+  readonly database: Database
+}
+
+/** In the opposite order of the start: nobody may be promised what cannot be stored any more. */
+async function stop({ server, settler, worker, lock, database }: Parts): Promise<void> {
+  await server.close()
+  await settler.stop()
+  await worker.stop()
+  await lock.stop()
+  await database.close()
+}

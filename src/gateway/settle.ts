@@ -1,0 +1,167 @@
+import { randomUUID } from 'node:crypto'
+import type { Address } from 'viem'
+import { plainArray, textArray } from '../db/array-literal.ts'
+import { BatchQueue } from '../db/batch.ts'
+import { type Database, isConnectionLost, type Session } from '../db/database.ts'
+import { type Payment, PaymentRefusedError } from './payment.ts'
+
+export type SettleOptions = {
+  readonly database: Database
+  /** How old the knowledge of the chain may be on which a payment is promised. */
+  readonly chainAgeMsMax: number
+  /** So many transfers were stored. */
+  readonly onStored?: (count: number) => void
+}
+
+type Call = { readonly id: string; readonly payment: Payment }
+type Outcome = 'received' | 'nonce_already_used' | 'insufficient_balance'
+
+/** The most that a column holds; no balance comes near it. */
+const amountMax = 2n ** 63n - 1n
+
+/**
+ * Promises payments. A payment is stored, and its value set aside, before it is answered. Those that arrive together share
+ * one commit; each keeps the id it was given on arrival, so a commit whose answer was lost is simply run again.
+ */
+export class Settler {
+  readonly #queue: BatchQueue<Call, Outcome>
+
+  constructor(options: SettleOptions) {
+    this.#queue = new BatchQueue({
+      run: (calls) => storePayments(options, calls),
+      isOutcomeUnknown: isConnectionLost,
+      sizeMax: 256,
+      queuedMax: 8_192,
+    })
+  }
+
+  /** The id of the new transfer. */
+  async settle(payment: Payment): Promise<string> {
+    if (payment.value > amountMax) throw new PaymentRefusedError('insufficient_balance', payment.payer)
+    const id = randomUUID()
+    const outcome = await this.#queue.add({ id, payment })
+    if (outcome !== 'received') throw new PaymentRefusedError(outcome, payment.payer)
+    return id
+  }
+
+  /** Waits for what is queued. */
+  async stop(): Promise<void> {
+    this.#queue.stop()
+    await this.#queue.drained()
+  }
+}
+
+/** Whether `settle` would take the payment at this moment. Nothing is set aside. */
+export async function requireSettleable(options: SettleOptions, payment: Payment): Promise<void> {
+  const { payer, value } = payment
+  await requireFreshChain(options.database, options.chainAgeMsMax)
+  const used = await findUsed(options.database, [payment])
+  if (used.size > 0) throw new PaymentRefusedError('nonce_already_used', payer)
+  const [balance] = await options.database.query<{ free: bigint }>(
+    'select available - pending as free from balances where depositor = $1',
+    [payer],
+  )
+  if (value > (balance?.free ?? 0n)) throw new PaymentRefusedError('insufficient_balance', payer)
+}
+
+async function storePayments(options: SettleOptions, calls: readonly Call[]): Promise<readonly Outcome[]> {
+  const outcomes = await options.database.transaction((session) => store(session, calls, options.chainAgeMsMax))
+  options.onStored?.(outcomes.filter((outcome) => outcome === 'received').length)
+  return outcomes
+}
+
+async function store(session: Session, calls: readonly Call[], chainAgeMsMax: number): Promise<readonly Outcome[]> {
+  const payments = calls.map(({ payment }) => payment)
+  // The lock comes first and the reading after it: in one statement the snapshot would be older than the lock.
+  const free = await lockFree(session, payments)
+  await requireFreshChain(session, chainAgeMsMax)
+  const used = await findUsed(session, payments)
+  const accepted: Call[] = []
+  const outcomes = calls.map((call): Outcome => {
+    const { payer, value } = call.payment
+    const key = keyOf(call.payment)
+    const user = used.get(key)
+    if (user !== undefined) return user === call.id ? 'received' : 'nonce_already_used'
+    const left = (free.get(payer) ?? 0n) - value
+    if (left < 0n) return 'insufficient_balance'
+    free.set(payer, left)
+    used.set(key, call.id)
+    accepted.push(call)
+    return 'received'
+  })
+  if (accepted.length > 0) await insert(session, accepted)
+  return outcomes
+}
+
+/** What each payer can still promise. Locked in the order of addresses, as by all who change balances. */
+async function lockFree(session: Session, payments: readonly Payment[]): Promise<Map<Address, bigint>> {
+  const payers = [...new Set(payments.map(({ payer }) => payer))]
+  const rows = await session.queryPrepared<{ depositor: Address; free: bigint }>(
+    'lock_payers',
+    `select depositor, available - pending as free from balances
+      where depositor = any($1::text[]) order by depositor for update`,
+    [textArray(payers)],
+  )
+  return new Map(rows.map(({ depositor, free }) => [depositor, free]))
+}
+
+async function requireFreshChain(session: Session, chainAgeMsMax: number): Promise<void> {
+  const [chain] = await session.queryPrepared<{ isFresh: boolean }>(
+    'is_chain_fresh',
+    `select clock_timestamp() - at_head_since < $1::int8 * interval '1 ms' as "isFresh" from chain`,
+    [chainAgeMsMax],
+  )
+  if (chain?.isFresh !== true) throw new ChainBehindError()
+}
+
+/** By payer and nonce, who has them: the id of a transfer, or `foreign`. */
+async function findUsed(session: Session, payments: readonly Payment[]): Promise<Map<string, string>> {
+  const rows = await session.queryPrepared<{ key: string; user: string }>(
+    'find_used_nonces',
+    `with asked as (select * from unnest($1::text[], $2::text[]) as asked (payer, nonce))
+     select payer || ' ' || nonce as key, id::text as user from transfers join asked using (payer, nonce)
+     union all
+     select payer || ' ' || nonce, 'foreign' from foreign_authorizations join asked using (payer, nonce)`,
+    [textArray(payments.map(({ payer }) => payer)), textArray(payments.map(({ nonce }) => nonce))],
+  )
+  return new Map(rows.map(({ key, user }) => [key, user]))
+}
+
+async function insert(session: Session, calls: readonly Call[]): Promise<void> {
+  const payments = calls.map(({ payment }) => payment)
+  await session.queryPrepared(
+    'insert_transfers',
+    `insert into transfers (id, payer, payee, value, valid_after, valid_before, nonce, signature, receipt_hash)
+     select * from unnest($1::uuid[], $2::text[], $3::text[], $4::int8[], $5::numeric[], $6::numeric[], $7::text[], $8::text[], $9::text[])`,
+    [
+      plainArray(calls.map(({ id }) => id)),
+      textArray(payments.map(({ payer }) => payer)),
+      textArray(payments.map(({ payee }) => payee)),
+      plainArray(payments.map(({ value }) => value)),
+      plainArray(payments.map(({ validAfter }) => validAfter)),
+      plainArray(payments.map(({ validBefore }) => validBefore)),
+      textArray(payments.map(({ nonce }) => nonce)),
+      textArray(payments.map(({ signature }) => signature)),
+      textArray(payments.map(({ receiptHash }) => receiptHash ?? null)),
+    ],
+  )
+  await session.queryPrepared(
+    'set_aside',
+    `update balances set pending = pending + total
+       from (select payer, sum(value)::int8 as total from unnest($1::text[], $2::int8[]) as paid (payer, value) group by payer) paid
+      where depositor = payer`,
+    [textArray(payments.map(({ payer }) => payer)), plainArray(payments.map(({ value }) => value))],
+  )
+}
+
+function keyOf({ payer, nonce }: Payment): string {
+  return `${payer} ${nonce}`
+}
+
+/** The chain has not been heard of for too long to promise anything on it. Nothing was stored; try again later. */
+export class ChainBehindError extends Error {
+  constructor() {
+    super('The chain has not been heard of for too long: no payment is taken until it is.')
+    this.name = 'ChainBehindError'
+  }
+}

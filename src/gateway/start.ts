@@ -1,0 +1,44 @@
+import { StartRefusal } from '../errors.ts'
+import { createLog, type Log } from '../log.ts'
+import { armFailpoint, type FailpointName } from './failpoints.ts'
+import { type GatewayOptions, startGateway } from './server.ts'
+
+/** What the service asks of its gateway process; it comes over a channel of JSON. */
+export type GatewaySettings = Omit<GatewayOptions, 'clock' | 'onAlarm' | 'onError' | 'failpoint' | 'gasPriceMax'> & {
+  readonly dataDir: string
+  readonly logLevel: Parameters<typeof createLog>[0]
+  /** Where this process dies, for the fault tests, and at which passing of that place. */
+  readonly failpoint?: { readonly name: FailpointName; readonly reach: number } | undefined
+}
+
+export type GatewayReady = { readonly url: string; readonly port: number }
+
+process.title = 'penny-gateway'
+// The service decides when its gateway goes: by closing the channel, or by dying.
+process.on('SIGINT', () => {})
+process.on('disconnect', () => process.exit(0))
+process.once('message', (settings: GatewaySettings) => {
+  start(settings).then(
+    (ready) => process.send?.(ready),
+    (error: unknown) => {
+      console.error(error instanceof StartRefusal ? error.message : error)
+      process.exit(1)
+    },
+  )
+})
+
+async function start({ dataDir, logLevel, failpoint, ...options }: GatewaySettings): Promise<GatewayReady> {
+  const { url, port } = await startGateway({
+    ...options,
+    ...logTo(createLog(logLevel, dataDir)),
+    failpoint: armFailpoint(failpoint),
+  })
+  return { url, port }
+}
+
+function logTo(log: Log): Pick<GatewayOptions, 'onAlarm' | 'onError'> {
+  return {
+    onAlarm: ({ code, message }) => log.error({ code }, message),
+    onError: (error) => log.error({ err: error }, 'the gateway failed at a request'),
+  }
+}

@@ -1,0 +1,149 @@
+import { getAddress, type Hash, type Hex } from 'viem'
+import type { Database } from '../db/database.ts'
+import { proveReceipt, type ReceiptProof } from './receipts.ts'
+import { type GatewayTerms, lowerCase } from './terms.ts'
+
+export const transferStatuses = ['received', 'batched', 'confirmed', 'completed', 'failed'] as const
+export type TransferStatus = (typeof transferStatuses)[number]
+
+/** A transfer as it is answered: Circle's fields, and ours for what proves it. */
+export type TransferAnswer = {
+  readonly id: string
+  readonly status: TransferStatus
+  readonly token: 'USDC'
+  readonly sendingNetwork: string
+  readonly recipientNetwork: string
+  readonly fromAddress: string
+  readonly toAddress: string
+  readonly amount: string
+  readonly nonce: Hex
+  readonly createdAt: string
+  readonly updatedAt: string
+  readonly failureReason?: string
+  readonly batchId?: string
+  readonly transactionHash?: Hash
+  readonly receipt?: ReceiptProof & { readonly hash: Hex }
+}
+
+export type TransferSearch = {
+  readonly from?: Hex | undefined
+  readonly to?: Hex | undefined
+  readonly nonce?: Hex | undefined
+  readonly status?: TransferStatus | undefined
+  readonly startDate?: Date | undefined
+  readonly endDate?: Date | undefined
+  readonly pageSize: number
+  /** Ids of transfers: the page begins after, or ends before, them. */
+  readonly pageAfter?: string | undefined
+  readonly pageBefore?: string | undefined
+}
+
+export type TransferPage = {
+  readonly transfers: readonly TransferAnswer[]
+  readonly hasNext: boolean
+  readonly hasPrevious: boolean
+}
+
+type Row = {
+  readonly id: string
+  readonly status: TransferStatus
+  readonly payer: Hex
+  readonly payee: Hex
+  readonly value: bigint
+  readonly nonce: Hex
+  readonly failure: string | null
+  readonly receiptHash: Hex | null
+  readonly createdAt: Date
+  readonly updatedAt: Date
+  readonly batch: bigint | null
+  readonly batchId: bigint | null
+  readonly transactionHash: Hash | null
+}
+
+const columns = `
+  transfers.id, status, payer, payee, value, nonce, failure, receipt_hash as "receiptHash",
+  transfers.created_at as "createdAt", updated_at as "updatedAt", batch, chain_batch_id as "batchId",
+  coalesce(calls.hash, (select hash from transactions where transactions.call = calls.id order by created_at desc limit 1))
+    as "transactionHash"`
+const tables = 'transfers left join batches on batches.id = batch left join calls on calls.id = batches.call'
+
+export async function findTransfer(
+  database: Database,
+  terms: GatewayTerms,
+  id: string,
+): Promise<TransferAnswer | undefined> {
+  const [row] = await database.query<Row>(`select ${columns} from ${tables} where transfers.id = $1`, [id])
+  if (row === undefined) return undefined
+  return { ...answerOf(row, terms), ...(await proofOf(database, row)) }
+}
+
+/** The newest first. */
+export async function searchTransfers(
+  database: Database,
+  terms: GatewayTerms,
+  search: TransferSearch,
+): Promise<TransferPage> {
+  const { from, to, nonce, status, startDate, endDate, pageSize, pageAfter, pageBefore } = search
+  const isBackwards = pageBefore !== undefined
+  const rows = await database.query<Row>(
+    `select ${columns} from ${tables}
+      where ($1::text is null or payer = $1) and ($2::text is null or payee = $2) and ($3::text is null or nonce = $3)
+        and ($4::text is null or status = $4)
+        and ($5::timestamptz is null or transfers.created_at >= $5) and ($6::timestamptz is null or transfers.created_at < $6)
+        and ($7::uuid is null or sequence < (select sequence from transfers where id = $7))
+        and ($8::uuid is null or sequence > (select sequence from transfers where id = $8))
+      order by sequence ${isBackwards ? 'asc' : 'desc'} limit $9`,
+    [
+      from ?? null,
+      to ?? null,
+      nonce ?? null,
+      status ?? null,
+      startDate ?? null,
+      endDate ?? null,
+      pageAfter ?? null,
+      pageBefore ?? null,
+      pageSize + 1,
+    ],
+  )
+  const hasMore = rows.length > pageSize
+  const page = rows.slice(0, pageSize)
+  if (isBackwards) page.reverse()
+  return {
+    transfers: page.map((row) => answerOf(row, terms)),
+    hasNext: isBackwards || hasMore,
+    hasPrevious: isBackwards ? hasMore : pageAfter !== undefined,
+  }
+}
+
+function answerOf(row: Row, terms: GatewayTerms): TransferAnswer {
+  const isBatched = row.status === 'batched' || row.status === 'confirmed' || row.status === 'completed'
+  return {
+    id: row.id,
+    status: row.status,
+    token: 'USDC',
+    sendingNetwork: terms.network,
+    recipientNetwork: terms.network,
+    fromAddress: getAddress(row.payer),
+    toAddress: getAddress(row.payee),
+    amount: row.value.toString(),
+    nonce: row.nonce,
+    createdAt: row.createdAt.toISOString(),
+    updatedAt: row.updatedAt.toISOString(),
+    ...(row.failure === null ? {} : { failureReason: row.failure }),
+    ...(isBatched && row.batchId !== null ? { batchId: row.batchId.toString() } : {}),
+    ...(isBatched && row.transactionHash !== null ? { transactionHash: row.transactionHash } : {}),
+  }
+}
+
+/** That the receipt of what was paid for is under the root that its batch carries on chain. */
+async function proofOf(database: Database, { id, batch, status, receiptHash }: Row): Promise<Partial<TransferAnswer>> {
+  if (receiptHash === null || batch === null || status === 'received' || status === 'failed') return {}
+  const rows = await database.query<{ transfer: string; hash: Hex }>(
+    'select transfer, receipt_hash as hash from batch_rows where batch = $1 and receipt_hash is not null order by position',
+    [batch],
+  )
+  const index = rows.findIndex(({ transfer }) => transfer === id)
+  if (index === -1) return {}
+  const hashes = rows.map(({ hash }) => lowerCase(hash))
+  return { receipt: { hash: receiptHash, ...proveReceipt(hashes, index) } }
+}

@@ -1,0 +1,141 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Database } from '../db/database.ts'
+import type { OnAlarm } from './alarm.ts'
+import { type Batches, confirmBatch, releaseBatch } from './batches.ts'
+import { CallRevertsError, ChainNodeError } from './chain-node.ts'
+import { readChainState, rewind } from './chain-state.ts'
+import type { Failpoint } from './failpoints.ts'
+import type { Reconciler } from './reconcile.ts'
+import { type CallFate, CallPostponedError, type OpenCall, type Relayer } from './relayer.ts'
+import type { Scanner } from './scanner.ts'
+import { releaseBurnIntent, type Withdrawals } from './withdrawals.ts'
+import type { WorkerLock } from './worker-lock.ts'
+
+export type WorkerOptions = {
+  readonly database: Database
+  readonly lock: WorkerLock
+  readonly scanner: Scanner
+  readonly reconciler: Reconciler
+  readonly relayer: Relayer
+  readonly batches: Batches
+  readonly withdrawals: Withdrawals
+  /** How often the chain is looked at. */
+  readonly pollMs: number
+  readonly onAlarm: OnAlarm
+  readonly failpoint: Failpoint
+}
+
+const pauseMsMax = 5_000
+const stepsAtOnceMax = 100
+
+/**
+ * The one that works: reads the chain, looks after the call under way, sends the next. Each step starts from what is stored,
+ * so it makes no difference whether the step before it succeeded, failed, or was cut off in the middle.
+ */
+export class Worker {
+  readonly #options: WorkerOptions
+  #stop = new AbortController()
+  #wake = new AbortController()
+  #running: Promise<void> | undefined
+  #failures = 0
+
+  constructor(options: WorkerOptions) {
+    this.#options = options
+  }
+
+  start(): void {
+    this.#running = this.#run()
+  }
+
+  /** Looks at once instead of at the next turn. */
+  wake(): void {
+    this.#wake.abort()
+  }
+
+  /** Waits for the step under way. */
+  async stop(): Promise<void> {
+    this.#stop.abort()
+    this.#wake.abort()
+    await this.#running
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#stop.signal.aborted) {
+      if (this.#options.lock.isHeld) await this.#steps()
+      const pauseMs = Math.min(this.#options.pollMs * 2 ** Math.min(this.#failures, 10), pauseMsMax)
+      await sleep(pauseMs, undefined, { signal: this.#wake.signal }).catch(() => {})
+      if (!this.#stop.signal.aborted) this.#wake = new AbortController()
+    }
+  }
+
+  async #steps(): Promise<void> {
+    try {
+      for (let step = 0; step < stepsAtOnceMax && !this.#stop.signal.aborted; step += 1) {
+        if (!(await this.#step())) break
+      }
+      this.#failures = 0
+    } catch (error) {
+      this.#failures += 1
+      this.#tell(error)
+    }
+  }
+
+  /** True when there may be more to do at once. */
+  async #step(): Promise<boolean> {
+    const { scanner, reconciler, relayer, batches, withdrawals } = this.#options
+    const head = await scanner.scan()
+    await reconciler.reconcile(head)
+    await this.#requireLogsOfOwnCalls()
+    const open = await relayer.findOpen()
+    if (open !== undefined) return this.#lookAfter(open, await relayer.pursue(open, head))
+    return (await withdrawals.sendNext(head)) || (await batches.sendNext())
+  }
+
+  async #lookAfter(call: OpenCall, fate: CallFate): Promise<boolean> {
+    const { database, relayer, batches, failpoint, onAlarm } = this.#options
+    if (fate.state === 'waiting') return false
+    if (fate.state === 'confirmed') {
+      if (call.kind === 'batch') await confirmBatch(database, call.id)
+      return false
+    }
+    await database.transaction(async (session) => {
+      const isClosed = await relayer.close(session, call, fate)
+      if (!isClosed || fate.state === 'succeeded') return
+      if (call.kind === 'batch') await releaseBatch(session, call.id)
+      else await releaseBurnIntent(session, call.id)
+    })
+    failpoint('call_resolved')
+    if (fate.state === 'succeeded') batches.onSucceeded()
+    else {
+      if (fate.state === 'reverted') batches.onReverted()
+      const code = fate.state === 'reverted' ? 'transaction_reverted' : 'transaction_superseded'
+      onAlarm({ code, message: `Call ${call.id} (${call.kind}) was ${fate.state}; what it carried is sent again.` })
+    }
+    return true
+  }
+
+  /** A call of ours succeeded in a block that has been read, and yet its events are not here: they were kept from us. */
+  async #requireLogsOfOwnCalls(): Promise<void> {
+    const { database, onAlarm } = this.#options
+    const { processedHeight } = await readChainState(database)
+    const [missing] = await database.query<{ block: bigint }>(
+      `select min(block) as block from calls
+        where state = 'succeeded' and block <= $1 and created_at > clock_timestamp() - interval '1 day'
+          and (exists (select from batches where call = calls.id and state <> 'settled')
+            or exists (select from burn_intents where call = calls.id and state <> 'finalized'))`,
+      [processedHeight],
+    )
+    if (missing?.block == null) return
+    onAlarm({ code: 'logs_missing', message: `Block ${missing.block} was told without the events of our own call.` })
+    await rewind(database, missing.block - 1n)
+  }
+
+  #tell(error: unknown): void {
+    const { onAlarm } = this.#options
+    if (error instanceof CallPostponedError) return
+    const message = error instanceof Error ? error.message : String(error)
+    if (error instanceof CallRevertsError) onAlarm({ code: 'settlement_refused', message })
+    else if (error instanceof ChainNodeError) onAlarm({ code: 'chain_unreachable', message })
+    else onAlarm({ code: 'worker_failed', message })
+  }
+}

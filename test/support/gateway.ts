@@ -1,0 +1,293 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import type { TestContext } from 'node:test'
+import { setTimeout as pause } from 'node:timers/promises'
+import { type Address, encodeFunctionData, type Hash, type Hex, keccak256, pad, toHex } from 'viem'
+import type { PrivateKeyAccount } from 'viem/accounts'
+import { devUsdcAbi } from '../../contracts/generated/DevUsdc.abi.ts'
+import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
+import type { Alarm } from '../../src/gateway/alarm.ts'
+import { type Gateway, type GatewayOptions, startGateway } from '../../src/gateway/server.ts'
+import type { ChainServer } from '../../src/sandbox/chain/server.ts'
+import { type TestDatabase, testDatabase } from './postgres.ts'
+import { account, chainId, publicClient, relayer, signCall, startChain, usdc } from './sandbox-chain.ts'
+
+/** A gateway over a chain and a database of its own, which end with the test. */
+export type GatewayBench = {
+  readonly chain: ChainServer
+  readonly wallet: Address
+  readonly databaseUrl: string
+  readonly database: TestDatabase['database']
+  readonly alarms: Alarm[]
+  /** A gateway on the same chain and database. */
+  start(options?: Partial<GatewayOptions>): Promise<Gateway>
+  /** Settings for one that is started in some other way. */
+  settings(options?: Partial<GatewayOptions>): GatewayOptions
+}
+
+export const relayerKey = keccak256(toHex('relayer'))
+export const seller = account('seller')
+const weekSeconds = 7 * 86_400
+const waitMsMax = 60_000
+
+export async function openBench(test: TestContext): Promise<GatewayBench> {
+  const [database, chain] = await Promise.all([testDatabase(), startChain(test)])
+  test.after(() => database.drop())
+  await chain.ready
+  const wallet = chain.addresses.gateway
+  const alarms: Alarm[] = []
+  const settings = (options: Partial<GatewayOptions> = {}): GatewayOptions => ({
+    host: '127.0.0.1',
+    port: 0,
+    databaseUrl: database.url,
+    chainRpcUrl: chain.url,
+    usdcAddress: usdc,
+    gatewayWalletAddress: wallet,
+    relayerKey,
+    batchMs: 20,
+    pollMs: 20,
+    onAlarm: (alarm) => alarms.push(alarm),
+    onError: (error) => {
+      throw error
+    },
+    ...options,
+  })
+  const start = async (options: Partial<GatewayOptions> = {}) => {
+    const gateway = await startGateway(settings(options))
+    let stopped: Promise<void> | undefined
+    const stop = () => (stopped ??= gateway.stop())
+    test.after(stop)
+    return { ...gateway, stop }
+  }
+  return { chain, wallet, databaseUrl: database.url, database: database.database, alarms, start, settings }
+}
+
+/** Gives an address test USDC, which it deposits. */
+export async function deposit({ chain, wallet }: GatewayBench, payer: PrivateKeyAccount, value: bigint): Promise<Hash> {
+  await chain.admin.giveUsdc(payer.address, value)
+  const approve = encodeFunctionData({ abi: devUsdcAbi, functionName: 'approve', args: [wallet, value] })
+  await sendCall(chain, payer, usdc, approve)
+  return sendCall(
+    chain,
+    payer,
+    wallet,
+    encodeFunctionData({ abi: settlementGatewayAbi, functionName: 'deposit', args: [usdc, value] }),
+  )
+}
+
+/** Sends a transaction, and sees that it was carried out. */
+export async function sendCall(chain: ChainServer, from: PrivateKeyAccount, to: Hex, data: Hex): Promise<Hash> {
+  const client = publicClient(chain.url)
+  const nonce = await client.getTransactionCount({ address: from.address })
+  const hash = await client.sendRawTransaction({
+    serializedTransaction: await signCall(from, nonce, to, data, 500_000n),
+  })
+  const { status } = await client.getTransactionReceipt({ hash })
+  assert.equal(status, 'success')
+  return hash
+}
+
+/** What the contract says somebody can spend. */
+export async function onChain({ chain, wallet }: GatewayBench, address: Address): Promise<bigint> {
+  const args = [usdc, address] as const
+  return publicClient(chain.url).readContract({
+    address: wallet,
+    abi: settlementGatewayAbi,
+    functionName: 'availableBalance',
+    args,
+  })
+}
+
+export type PaymentChange = {
+  readonly to?: Address
+  readonly value?: bigint
+  readonly nonce?: Hex
+  readonly validAfter?: bigint
+  readonly validBefore?: bigint
+  readonly receiptHash?: Hex
+  readonly chainId?: number
+  readonly signedWallet?: Address
+}
+
+/** The body of `settle`, as a client of x402 makes it, with this library's typed data. */
+export async function paymentBody(wallet: Address, payer: PrivateKeyAccount, change: PaymentChange = {}) {
+  const now = BigInt(Math.floor(Date.now() / 1000))
+  const message = {
+    from: payer.address,
+    to: change.to ?? seller.address,
+    value: change.value ?? 1_000n,
+    validAfter: change.validAfter ?? now - 600n,
+    validBefore: change.validBefore ?? now + BigInt(weekSeconds) + 86_400n,
+    nonce: change.nonce ?? toHex(randomBytes(32)),
+  }
+  const signature = await payer.signTypedData({
+    domain: {
+      name: 'GatewayWalletBatched',
+      version: '1',
+      chainId: change.chainId ?? chainId,
+      verifyingContract: change.signedWallet ?? wallet,
+    },
+    types: { TransferWithAuthorization: authorizationFields },
+    primaryType: 'TransferWithAuthorization',
+    message,
+  })
+  const { value, validAfter, validBefore, ...addresses } = message
+  const requirements = {
+    scheme: 'exact',
+    network: `eip155:${chainId}`,
+    asset: usdc,
+    amount: value.toString(),
+    payTo: message.to,
+    maxTimeoutSeconds: 604_900,
+    extra: { name: 'GatewayWalletBatched', version: '1', verifyingContract: wallet as string },
+  }
+  const authorization = {
+    ...addresses,
+    value: value.toString(),
+    validAfter: validAfter.toString(),
+    validBefore: validBefore.toString(),
+  }
+  return {
+    paymentPayload: {
+      x402Version: 2,
+      resource: { url: 'http://example/', description: 'an answer', mimeType: 'application/json' },
+      accepted: requirements,
+      payload: { authorization, signature },
+      ...(change.receiptHash === undefined ? {} : { extensions: { receipt: { hash: change.receiptHash } } }),
+    },
+    paymentRequirements: requirements,
+  }
+}
+
+const authorizationFields = [
+  { name: 'from', type: 'address' },
+  { name: 'to', type: 'address' },
+  { name: 'value', type: 'uint256' },
+  { name: 'validAfter', type: 'uint256' },
+  { name: 'validBefore', type: 'uint256' },
+  { name: 'nonce', type: 'bytes32' },
+] as const
+
+/** Whatever of it a test asks for: the assertions say what it must be. */
+// biome-ignore lint/suspicious/noExplicitAny: an answer of any shape
+export type AnswerBody = Record<string, any>
+
+export type Answer = { readonly status: number; readonly body: AnswerBody; readonly link: string | null }
+
+export async function ask(url: string, path: string, body?: unknown): Promise<Answer> {
+  const response = await fetch(`${url}${path}`, {
+    ...(body === undefined ? {} : { method: 'POST', body: typeof body === 'string' ? body : JSON.stringify(body) }),
+    headers: { 'content-type': 'application/json' },
+  })
+  return { status: response.status, body: (await response.json()) as AnswerBody, link: response.headers.get('link') }
+}
+
+/** Settles a payment that must be taken; the id of its transfer. */
+export async function settle(url: string, body: unknown): Promise<string> {
+  const answer = await ask(url, '/v1/x402/settle', body)
+  assert.equal(answer.body.success, true, JSON.stringify(answer.body))
+  return answer.body.transaction
+}
+
+export async function transferOf(url: string, id: string) {
+  return (await ask(url, `/v1/x402/transfers/${id}`)).body
+}
+
+/** Asks until the answer fits; fails when it never does. */
+export async function until<Value>(question: () => Promise<Value>, fits: (value: Value) => boolean): Promise<Value> {
+  const deadline = Date.now() + waitMsMax
+  for (;;) {
+    const value = await question()
+    if (fits(value)) return value
+    if (Date.now() > deadline)
+      assert.fail(`still ${JSON.stringify(value, (_, part) => (typeof part === 'bigint' ? String(part) : part))}`)
+    await pause(25)
+  }
+}
+
+/** Waits for the end of a transfer. */
+export async function ended(url: string, id: string) {
+  return until(
+    () => transferOf(url, id),
+    ({ status }) => status === 'completed' || status === 'failed',
+  )
+}
+
+/** Waits until the gateway has seen so much of a depositor's money; in decimal text. */
+export async function untilBalance(url: string, address: Address, balance: string): Promise<void> {
+  await until(
+    () => balanceOf(url, address),
+    (found) => found === balance,
+  )
+}
+
+export async function balanceOf(url: string, address: Address): Promise<string> {
+  const { body } = await ask(url, '/v1/balances', { token: 'USDC', sources: [{ depositor: address }] })
+  return body.balances[0].balance
+}
+
+export type IntentChange = {
+  readonly recipient?: Address
+  readonly value?: bigint
+  readonly salt?: Hex
+  readonly maxBlockHeight?: bigint
+}
+
+/** One entry of the body of `transfer`. */
+export async function burnIntent(wallet: Address, depositor: PrivateKeyAccount, change: IntentChange = {}) {
+  const spec = {
+    version: 1,
+    sourceDomain: chainId,
+    destinationDomain: chainId,
+    sourceContract: pad(wallet),
+    destinationContract: pad(wallet),
+    sourceToken: pad(usdc),
+    destinationToken: pad(usdc),
+    sourceDepositor: pad(depositor.address),
+    destinationRecipient: pad(change.recipient ?? account('owner').address),
+    sourceSigner: pad(depositor.address),
+    destinationCaller: pad('0x0'),
+    value: change.value ?? 1_000n,
+    salt: change.salt ?? toHex(randomBytes(32)),
+    hookData: '0x',
+  } as const
+  const message = { maxBlockHeight: change.maxBlockHeight ?? 1_000_000_000n, maxFee: 0n, spec }
+  const signature = await depositor.signTypedData({
+    domain: { name: 'GatewayWallet', version: '1' },
+    types: { BurnIntent: intentFields, TransferSpec: specFields },
+    primaryType: 'BurnIntent',
+    message,
+  })
+  return {
+    burnIntent: {
+      maxBlockHeight: message.maxBlockHeight.toString(),
+      maxFee: '0',
+      spec: { ...spec, value: spec.value.toString() },
+    },
+    signature,
+  }
+}
+
+const intentFields = [
+  { name: 'maxBlockHeight', type: 'uint256' },
+  { name: 'maxFee', type: 'uint256' },
+  { name: 'spec', type: 'TransferSpec' },
+] as const
+const specFields = [
+  { name: 'version', type: 'uint32' },
+  { name: 'sourceDomain', type: 'uint32' },
+  { name: 'destinationDomain', type: 'uint32' },
+  { name: 'sourceContract', type: 'bytes32' },
+  { name: 'destinationContract', type: 'bytes32' },
+  { name: 'sourceToken', type: 'bytes32' },
+  { name: 'destinationToken', type: 'bytes32' },
+  { name: 'sourceDepositor', type: 'bytes32' },
+  { name: 'destinationRecipient', type: 'bytes32' },
+  { name: 'sourceSigner', type: 'bytes32' },
+  { name: 'destinationCaller', type: 'bytes32' },
+  { name: 'value', type: 'uint256' },
+  { name: 'salt', type: 'bytes32' },
+  { name: 'hookData', type: 'bytes' },
+] as const
+
+export { account, relayer, usdc }
