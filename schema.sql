@@ -272,6 +272,15 @@ CREATE INDEX settlements_open ON public.settlements USING btree (changed_at) WHE
 CREATE UNIQUE INDEX settlements_receipts ON public.settlements USING btree (partition, account_id, receipt_number);
 CREATE INDEX settlements_without_receipt ON public.settlements USING btree (ended_at) WHERE (receipt_number IS NULL);
 
+create table solvency (
+  single boolean default true not null,
+  report jsonb not null,
+  ok boolean not null,
+  checked_at timestamp with time zone default clock_timestamp() not null,
+  constraint solvency_pkey PRIMARY KEY (single),
+  constraint solvency_single_check CHECK (single)
+);
+
 create table sweeps (
   partition smallint not null,
   id uuid not null,

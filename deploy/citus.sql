@@ -20,6 +20,7 @@ select create_reference_table('nodes');
 select create_reference_table('ledger_state');
 select create_reference_table('chain_cursors');
 select create_reference_table('payouts');
+select create_reference_table('solvency');
 
 select create_distributed_table('accounts', 'partition');
 select create_distributed_table('api_keys', 'partition', colocate_with => 'accounts');

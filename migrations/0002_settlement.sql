@@ -678,3 +678,11 @@ begin
   end if;
   return true;
 end $$;
+
+-- The last comparison of the books with the chain. One row.
+create table solvency (
+  single     boolean     primary key default true check (single),
+  report     jsonb       not null,
+  ok         boolean     not null,
+  checked_at timestamptz not null default clock_timestamp()
+);

@@ -24,6 +24,17 @@ export type Config = {
   /** Undefined: the sandbox search. */
   readonly search: { readonly provider: SearchProvider; readonly credential: string } | undefined
   readonly masterKey: string | undefined
+  readonly roles: readonly Role[]
+  /** Where the revenue is earned; undefined: at an address whose key follows from the master key. */
+  readonly sellerAddress: string | undefined
+  /** Where `penny payout` may send it. */
+  readonly payoutAddress: string | undefined
+  /** Deposits below this wait until they add up: bringing them in costs gas. */
+  readonly sweepMin: Usdc
+  /** Raised when the ledger was restored from an older copy, whose nonces must not be used again. */
+  readonly settlementEpoch: number
+  /** How long our own gateway gathers payments for one batch. */
+  readonly gatewayBatchMs: number
   readonly metricsToken: string | undefined
   readonly modelsFile: string | undefined
   readonly inFlightCap: Usdc
@@ -54,11 +65,20 @@ export type Config = {
 export type LogLevel = (typeof logLevels)[number]
 export type SearchProvider = keyof typeof searchCredentials
 
+/** What this machine does; all of it unless told otherwise. `jobs` settles: payments, deposits, withdrawals. */
+export type Role = (typeof roles)[number]
+
 export type ChainConfig = {
   readonly rpcUrl: string
   readonly gatewayUrl: string
   readonly usdcAddress: string
   readonly gatewayWalletAddress: string
+  /** Who pays withdrawals out: Circle's minter; our own gateway does it itself. */
+  readonly gatewayMinterAddress: string
+  /** The gateway's number of the chain: 26 for Arc at Circle; our own gateway uses the chain id. */
+  readonly gatewayDomain: number | undefined
+  readonly usdcName: string
+  readonly usdcVersion: string
 }
 
 export type UpstreamTimeouts = {
@@ -70,6 +90,7 @@ export type UpstreamTimeouts = {
 
 type Environment = Readonly<Record<string, string | undefined>>
 
+const roles = ['web', 'sign', 'jobs'] as const
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
 const searchCredentials = {
   exa: 'EXA_API_KEY',
@@ -98,6 +119,12 @@ export function readConfig(environment: Environment = process.env): Config {
     chain: readChain(read),
     search: readSearch(read),
     masterKey: readMasterKey(read),
+    roles: read.list('ROLES', roles),
+    sellerAddress: read.address('SELLER_ADDRESS'),
+    payoutAddress: read.address('PAYOUT_ADDRESS'),
+    sweepMin: read.amount('SWEEP_MIN_USDC', '0.10'),
+    settlementEpoch: read.integer('SETTLEMENT_EPOCH', 0, 0, 2 ** 32 - 1),
+    gatewayBatchMs: read.integer('GATEWAY_BATCH_MS', 2_000, 50, 10 * minuteMs),
     metricsToken: read.secret('METRICS_TOKEN'),
     modelsFile: read.text('MODELS_FILE'),
     inFlightCap: read.amount('IN_FLIGHT_CAP_USDC', '1.00'),
@@ -179,6 +206,10 @@ function readChain(read: Reader): ChainConfig | undefined {
     gatewayUrl: values.GATEWAY_URL!,
     usdcAddress: values.USDC_ADDRESS!,
     gatewayWalletAddress: values.GATEWAY_WALLET_ADDRESS!,
+    gatewayMinterAddress: read.address('GATEWAY_MINTER_ADDRESS') ?? values.GATEWAY_WALLET_ADDRESS!,
+    gatewayDomain: read.optionalInteger('GATEWAY_DOMAIN', 0, 2 ** 32 - 1),
+    usdcName: read.text('USDC_NAME') ?? 'USDC',
+    usdcVersion: read.text('USDC_VERSION') ?? '2',
   }
 }
 
@@ -275,6 +306,16 @@ class Reader {
     const value = this.text(name)
     if (value === undefined || choices.includes(value as Choice)) return value as Choice | undefined
     throw new InvalidConfigError(`${name} must be one of ${choices.join(', ')}, got "${value}".`)
+  }
+
+  /** Some of these, separated by commas; all of them when unset. */
+  list<Choice extends string>(name: string, choices: readonly Choice[]): readonly Choice[] {
+    const value = this.text(name)
+    if (value === undefined) return choices
+    const asked = value.split(',').map((item) => item.trim())
+    const known = choices.filter((choice) => asked.includes(choice))
+    if (known.length === asked.length) return known
+    throw new InvalidConfigError(`${name} must be some of ${choices.join(', ')}, separated by commas, got "${value}".`)
   }
 
   /** An http(s) address, without the trailing slash. */

@@ -2,8 +2,15 @@ import { parseArgs } from 'node:util'
 import { accountsCommand } from './commands/accounts.ts'
 import { auditCommand } from './commands/audit.ts'
 import { type Command, CommandError, type Output } from './commands/command.ts'
+import { depositCommand } from './commands/deposit.ts'
+import { faucetCommand } from './commands/faucet.ts'
 import { keysCommand } from './commands/keys.ts'
+import { payoutCommand } from './commands/payout.ts'
+import { receiptCommand } from './commands/receipt.ts'
+import { settleCommand } from './commands/settle.ts'
 import { startCommand } from './commands/start.ts'
+import { verifyCommand } from './commands/verify.ts'
+import { withdrawCommand } from './commands/withdraw.ts'
 import { readConfig } from './config.ts'
 import { StartRefusal } from './errors.ts'
 
@@ -11,6 +18,13 @@ const commands: Readonly<Record<string, Command>> = {
   start: startCommand,
   keys: keysCommand,
   accounts: accountsCommand,
+  deposit: depositCommand,
+  faucet: faucetCommand,
+  withdraw: withdrawCommand,
+  settle: settleCommand,
+  payout: payoutCommand,
+  receipt: receiptCommand,
+  verify: verifyCommand,
   audit: auditCommand,
 }
 

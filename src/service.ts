@@ -22,17 +22,21 @@ import { auditLedger } from './jobs/audit-ledger.ts'
 import { endOrphanedHolds } from './jobs/end-orphaned-holds.ts'
 import { every } from './jobs/every.ts'
 import { keepLease } from './jobs/keep-lease.ts'
+import { setUnsettledCap } from './ledger/accounts.ts'
 import { findFreeze, type Violation } from './ledger/audit.ts'
 import { Holds } from './ledger/holds.ts'
 import { recordPrices } from './ledger/prices.ts'
 import { forgetReplays } from './ledger/replays.ts'
 import { createLog, type Log } from './log.ts'
-import type { SandboxReady, SandboxSettings } from './sandbox/start.ts'
-import { supervise } from './supervisor.ts'
+import { startMoneyLine, startSandbox } from './processes.ts'
+import type { SandboxReady } from './sandbox/start.ts'
+import type { MoneyLine } from './settlement/money-line.ts'
 
 export type Service = {
   readonly publicUrl: string
   readonly database: Database
+  /** Undefined where nothing is settled: another machine does it. */
+  readonly money: MoneyLine | undefined
   /** Resolves with the reason when the service can no longer run. */
   readonly failed: Promise<Error>
   /** Finishes what is under way, ends the rest by the cancel rule, and stops everything that was started. */
@@ -54,19 +58,21 @@ export async function startService(config: Config, onProgress: (line: string) =>
     const prices = loadPriceList(config.modelsFile)
     const log = createLog(config.logLevel, config.dataDir)
     stack.defer(() => log.flush())
-    const [database, upstream] = await both(
+    const [{ database, url: databaseUrl }, sandbox] = await both(
       openLedger(config, prices, stack, failure.resolve, onProgress),
-      openUpstream(config, stack, log, onProgress),
+      startSandbox({ config, log, stack, onProgress }),
     )
+    const upstream = openUpstream(config, sandbox, stack)
     const failpoint = armFailpoint(config.failpoint)
     const holds = await openHolds({ config, prices, log, database, failpoint }, stack)
     const server = createServer(serverOptions)
     const publicUrl = await listen(server, config)
+    const money = await startMoneyLine({ config, databaseUrl, publicUrl, log, stack, onProgress }, sandbox)
     const load = serve(server, { config, prices, log, database, failpoint, holds, upstream, publicUrl }, stack)
     stack.defer(() => drain(server, load, config.drainMs))
     audit({ config, log, database }, stack)
     cleanUp({ log, database }, stack)
-    return { publicUrl, database, failed: failure.promise, stop: () => stack.disposeAsync() }
+    return { publicUrl, database, money, failed: failure.promise, stop: () => stack.disposeAsync() }
   } catch (error) {
     await stack.disposeAsync()
     throw error
@@ -96,7 +102,7 @@ async function openLedger(
   stack: AsyncDisposableStack,
   onLost: (error: Error) => void,
   onProgress: (line: string) => void,
-): Promise<Database> {
+): Promise<{ readonly database: Database; readonly url: string }> {
   let url = config.databaseUrl
   if (url === undefined) {
     const postgres = await startEmbeddedPostgres({
@@ -111,19 +117,12 @@ async function openLedger(
   stack.defer(() => database.close())
   await migrate(database, migrationsFolder, onProgress)
   await recordPrices(database, prices.version, [...prices.models.values()], prices.searchPerCall)
-  return database
+  await setUnsettledCap(database, config.unsettledCap)
+  return { database, url }
 }
 
-async function openUpstream(
-  config: Config,
-  stack: AsyncDisposableStack,
-  log: Log,
-  onProgress: (line: string) => void,
-): Promise<Upstream> {
-  const { baseUrl, apiKey } = config.upstream ?? {
-    baseUrl: await startSandbox(config, stack, log, onProgress),
-    apiKey: undefined,
-  }
+function openUpstream(config: Config, sandbox: SandboxReady | undefined, stack: AsyncDisposableStack): Upstream {
+  const { baseUrl, apiKey } = config.upstream ?? { baseUrl: sandbox!.model!.url, apiKey: undefined }
   const upstream = createUpstream({
     baseUrl,
     apiKey,
@@ -132,27 +131,6 @@ async function openUpstream(
   })
   stack.defer(() => upstream.close())
   return upstream
-}
-
-/** The model's stand-in, in a process of its own, as a real upstream would be. Returns its address. */
-async function startSandbox(
-  config: Config,
-  stack: AsyncDisposableStack,
-  log: Log,
-  onProgress: (line: string) => void,
-): Promise<string> {
-  onProgress('Starting the sandbox model.')
-  const sandbox = await supervise<SandboxSettings, SandboxReady>({
-    module: new URL('./sandbox/start.ts', import.meta.url),
-    settings: (previous) => ({
-      host: '127.0.0.1',
-      modelPort: previous?.modelPort ?? 0,
-      tokensPerSecond: config.sandboxTokensPerSecond,
-    }),
-    onRestart: (exit) => log.warn({ exit }, 'the sandbox process ended and is started again'),
-  })
-  stack.defer(() => sandbox.stop())
-  return sandbox.ready.modelUrl
 }
 
 /** The ledger's writer, on a lease of its own, and the job that ends what dead nodes have left. */

@@ -17,6 +17,7 @@ import {
   LedgerFrozenError,
   QuoteExceedsCapError,
   type RefusalAdvice,
+  SettlementDelayedError,
 } from '../ledger/refusals.ts'
 import { digits, type RequestId } from '../ledger/request-id.ts'
 import { min, type Usdc, zero } from '../money/usdc.ts'
@@ -65,17 +66,17 @@ export async function admit(
     maxTokens: chat.maxTokens,
     bodyHash,
   })
-  if ('refusal' in decision) throw refusalError(decision.refusal, quoted, model, tools.inFlightCap)
+  if ('refusal' in decision) throw refusalError(decision.refusal, quoted, model, tools.inFlightCap, payer)
   return { requestId, chat, model, upstreamRequest, input, quote: quoted, hold: decision.hold }
 }
 
-function refusalError(refusal: HoldRefusal, quoted: Quote, model: Model, cap: Usdc): Error {
+function refusalError(refusal: HoldRefusal, quoted: Quote, model: Model, cap: Usdc, payer: Payer): Error {
   const advise = (room: Usdc): RefusalAdvice => ({
     quote: quoted.amount,
     spendable: refusal.spendable,
     inFlight: refusal.inFlight,
     affordableMaxTokens: Math.max(0, affordableMaxTokens(model, quoted.inputTokensMax, min(room, cap))),
-    depositAddress: null,
+    depositAddress: payer.depositAddress ?? null,
   })
   switch (refusal.code) {
     case 'invalid_api_key':
@@ -92,6 +93,8 @@ function refusalError(refusal: HoldRefusal, quoted: Quote, model: Model, cap: Us
     }
     case 'insufficient_balance':
       return new InsufficientBalanceError(advise(refusal.spendable))
+    case 'settlement_delayed':
+      return new SettlementDelayedError()
     case 'ledger_frozen':
       return new LedgerFrozenError()
     case 'in_flight_cap':

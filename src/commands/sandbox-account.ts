@@ -1,11 +1,16 @@
 import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config } from '../config.ts'
 import type { Database } from '../db/database.ts'
 import { createKey, KeyFinder } from '../identity/api-keys.ts'
-import { type Account, createAccount, creditDeposit, findAccount, listAccounts } from '../ledger/accounts.ts'
+import { type Account, createAccount, findAccount, listAccounts } from '../ledger/accounts.ts'
+import { findDepositAddress, hasDeposit, hasEverArrived } from '../ledger/deposits.ts'
 import { parse, type Usdc } from '../money/usdc.ts'
+import { sandboxOrders } from '../sandbox/orders.ts'
+import type { Service } from '../service.ts'
+import { CommandError } from './command.ts'
 
 export type SandboxAccount = {
   readonly apiKey: string
@@ -16,26 +21,42 @@ export type SandboxAccount = {
 
 const accountName = 'Sandbox demo'
 const testMoney = parse('25')
+const fundingMsMax = 30_000
+const pollMs = 50
 
-/** The demo account: made at the first start with its test money, found again at every later one with what is left. */
-export async function openSandboxAccount(database: Database, config: Config): Promise<SandboxAccount> {
+/**
+ * The demo account: made at the first start with its test money, found again at every later one with what is left. The
+ * money comes as everybody's does: from the faucet to the account's address on the chain, and from there into the gateway.
+ */
+export async function openSandboxAccount(service: Service, config: Config): Promise<SandboxAccount> {
+  const { database } = service
   const accounts = await listAccounts(database)
   const account =
     accounts.find((candidate) => candidate.name === accountName) ??
     (await createAccount(database, accountName, config.ledgerPartitions))
-  // The deposit's id is the account's own: a start that was cut short after opening the account credits it now, once.
-  await creditDeposit(database, {
-    ...account,
-    id: account.id,
-    accountId: account.id,
-    amount: testMoney,
-    source: 'sandbox',
-  })
+  if (service.money !== undefined) await fund(database, account, config)
   const { spendable } = (await findAccount(database, account.partition, account.id))!
   return {
     apiKey: (await knownKey(database, config, account)) ?? (await newKey(database, account)),
     spendable,
     link: randomBytes(24).toString('base64url'),
+  }
+}
+
+/** A start that was cut short after the gift finds it on its way, and waits for it. */
+async function fund(database: Database, account: Account, config: Config): Promise<void> {
+  const address = await waitFor(async () => findDepositAddress(database, account))
+  if (!(await hasEverArrived(database, account))) await sandboxOrders(config.dataDir).faucet(address, testMoney)
+  await waitFor(async () => (await hasDeposit(database, account)) || undefined)
+}
+
+async function waitFor<Result>(look: () => Promise<Result | undefined>): Promise<Result> {
+  const deadline = performance.now() + fundingMsMax
+  for (;;) {
+    const found = await look()
+    if (found !== undefined) return found
+    if (performance.now() > deadline) throw new CommandError('The demo account was not funded in time: see the log.')
+    await sleep(pollMs)
   }
 }
 

@@ -41,7 +41,7 @@ async function announceService(service: Service, config: Config, output: Output)
     output.write(`Penny Router is ready at ${service.publicUrl}/v1\n`)
     return
   }
-  const demo = await openSandboxAccount(service.database, config)
+  const demo = await openSandboxAccount(service, config)
   const facts = {
     ...demo,
     baseUrl: `${service.publicUrl}/v1`,

@@ -37,6 +37,7 @@ export type Bearer = {
   readonly partition: number
   readonly accountId: string
   readonly keyId: string
+  readonly depositAddress: string | undefined
 }
 
 /** Makes a key. The secret is returned this once and never stored: the database has its hash and a masked hint. */
@@ -202,15 +203,17 @@ export class KeyFinder {
     const [row] = await this.#options.database.queryPrepared<FoundRow>(
       'find_key',
       `select h.partition, h.account_id, h.key_id, k.revoked_at <= clock_timestamp() as revoked,
-              k.expires_at <= clock_timestamp() as expired
+              k.expires_at <= clock_timestamp() as expired, a.address
          from api_key_hashes h join api_keys k on k.partition = h.partition and k.id = h.key_id
+         join accounts a on a.partition = h.partition and a.id = h.account_id
         where h.hash = $1`,
       [hashApiKey(key)],
     )
     if (row === undefined) return 'unknown'
     if (row.revoked === true) return 'revoked'
     if (row.expired === true) return 'expired'
-    return { partition: row.partition, accountId: row.account_id, keyId: row.key_id }
+    const { partition, account_id: accountId, key_id: keyId } = row
+    return { partition, accountId, keyId, depositAddress: row.address ?? undefined }
   }
 }
 
@@ -229,6 +232,7 @@ type FoundRow = {
   readonly key_id: string
   readonly revoked: boolean | null
   readonly expired: boolean | null
+  readonly address: string | null
 }
 
 type KeyRow = {

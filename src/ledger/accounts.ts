@@ -10,6 +10,8 @@ export type Account = {
   readonly credit: Usdc
   readonly held: Usdc
   readonly extended: Usdc
+  /** Over the account's life. */
+  readonly deposited: Usdc
   /** What a new request may be quoted: `gateway + credit - extended`. */
   readonly spendable: Usdc
   readonly createdAt: Date
@@ -40,6 +42,11 @@ export async function findAccount(database: Database, partition: number, id: str
   return row === undefined ? undefined : readAccount(row)
 }
 
+/** How much of one account may be charged and not yet settled, for all nodes. */
+export async function setUnsettledCap(database: Database, cap: Usdc): Promise<void> {
+  await database.query('update ledger_state set unsettled_cap = $1 where unsettled_cap <> $1', [cap])
+}
+
 export type Deposit = {
   readonly partition: number
   /** Chosen by the caller: reporting the same deposit again credits nothing. */
@@ -61,7 +68,7 @@ export async function creditDeposit(database: Database, deposit: Deposit): Promi
   return row!.credited
 }
 
-const columns = 'partition, id, name, gateway, credit, held, extended, created_at'
+const columns = 'partition, id, name, gateway, credit, held, extended, deposited, created_at'
 
 type AccountRow = {
   readonly partition: number
@@ -71,6 +78,7 @@ type AccountRow = {
   readonly credit: bigint
   readonly held: bigint
   readonly extended: bigint
+  readonly deposited: bigint
   readonly created_at: Date
 }
 
@@ -83,6 +91,7 @@ function readAccount(row: AccountRow): Account {
     credit: fromAtomic(row.credit),
     held: fromAtomic(row.held),
     extended: fromAtomic(row.extended),
+    deposited: fromAtomic(row.deposited),
     spendable: fromAtomic(row.gateway + row.credit - row.extended),
     createdAt: row.created_at,
   }

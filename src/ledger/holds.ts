@@ -11,6 +11,8 @@ export type Payer = {
   readonly partition: number
   readonly accountId: string
   readonly keyId: string
+  /** Where more USDC can be sent; for refusals. */
+  readonly depositAddress?: string | undefined
 }
 
 export type HoldCall = {
@@ -52,6 +54,7 @@ export type HoldRefusalCode = Extract<
   | 'key_limit_exceeded'
   | 'insufficient_balance'
   | 'in_flight_cap'
+  | 'settlement_delayed'
   | 'ledger_frozen'
 >
 

@@ -56,6 +56,17 @@ export class QuoteExceedsCapError extends ServiceError {
   }
 }
 
+/** The chain or the gateway lags: serving on would pile up money that is charged and not paid. */
+export class SettlementDelayedError extends ServiceError {
+  readonly code = 'settlement_delayed'
+  constructor() {
+    super(
+      'Too much of this account’s money is charged and not yet settled on chain. It clears by itself as payments settle; retry shortly.',
+      { retryAfterMs: 5_000 },
+    )
+  }
+}
+
 /** The books were found wrong: no new request is taken until an operator has looked. */
 export class LedgerFrozenError extends ServiceError {
   readonly code = 'ledger_frozen'

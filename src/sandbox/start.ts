@@ -1,27 +1,66 @@
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Address } from 'viem'
+import { startAdminServer } from './admin.ts'
+import { sandboxContracts } from './chain/contracts.ts'
+import { startChainServer } from './chain/server.ts'
 import { startModelServer } from './model/server.ts'
 
-/** What the service asks of its sandbox process. */
+/** What the service asks of its sandbox process: the stand-ins for what is not configured. */
 export type SandboxSettings = {
   readonly host: string
-  /** 0 for any free port; a restart takes the port it had. */
-  readonly modelPort: number
-  readonly tokensPerSecond: number
+  readonly dataDir: string
+  /** Absent: the upstream is a real one. Ports are 0 for any free one; a restart takes the port it had. */
+  readonly model: { readonly port: number; readonly tokensPerSecond: number } | undefined
+  /** Absent: the chain is a real one. */
+  readonly chain: { readonly port: number; readonly gatewayOperator: Address } | undefined
 }
 
 export type SandboxReady = {
-  readonly modelUrl: string
-  readonly modelPort: number
+  readonly model: { readonly url: string; readonly port: number } | undefined
+  readonly chain: SandboxChain | undefined
 }
+
+export type SandboxChain = {
+  readonly url: string
+  readonly port: number
+  readonly chainId: number
+  readonly usdc: Address
+  readonly gateway: Address
+}
+
+/** Arc's numbers are 5042 and 504200x: a wallet that knows them knows nothing of this one. */
+const sandboxChainId = 5_042_999
 
 process.title = 'penny-sandbox'
 // The service decides when its sandbox goes: by closing the channel, or by dying.
 process.on('SIGINT', () => {})
 process.on('disconnect', () => process.exit(0))
 process.once('message', async (settings: SandboxSettings) => {
-  const model = await startModelServer({
-    host: settings.host,
-    port: settings.modelPort,
-    tokensPerSecond: settings.tokensPerSecond,
-  })
-  process.send?.({ modelUrl: model.url, modelPort: model.port } satisfies SandboxReady)
+  const model = settings.model && (await startModelServer({ host: settings.host, ...settings.model }))
+  const chain = settings.chain && (await startChain(settings, settings.chain))
+  process.send?.({ model: model && { url: model.url, port: model.port }, chain } satisfies SandboxReady)
 })
+
+async function startChain(
+  { host, dataDir }: SandboxSettings,
+  { port, gatewayOperator }: NonNullable<SandboxSettings['chain']>,
+): Promise<SandboxChain> {
+  const folder = join(dataDir, 'chain')
+  mkdirSync(folder, { recursive: true, mode: 0o700 })
+  const chain = await startChainServer({
+    host,
+    port,
+    dataDir: folder,
+    chainId: sandboxChainId,
+    contracts: sandboxContracts(gatewayOperator),
+    gasHolders: [gatewayOperator],
+    onFailure: (error) => {
+      console.error(error)
+      process.exit(1)
+    },
+  })
+  await startAdminServer(host, dataDir, { chain: chain.admin })
+  const { usdc, gateway } = chain.addresses
+  return { url: chain.url, port: chain.port, chainId: sandboxChainId, usdc, gateway }
+}

@@ -7,8 +7,8 @@ export type CustodialKey = {
   readonly address: Address
 }
 
-/** Keys of the service itself: the seller earns, the relayer pays gas. Neither is ever an account's. */
-export type Role = 'seller' | 'relayer'
+/** Keys of the service itself: the seller earns, the relayer pays gas, the issuer signs receipts. None is ever an account's. */
+export type Role = 'seller' | 'relayer' | 'issuer'
 
 const keyBytes = 32
 const attemptsMax = 16
@@ -29,7 +29,11 @@ export class AccountKeys {
   constructor(masterKey: Buffer, cachedMax = 20_000) {
     this.#masterKey = masterKey
     this.#cachedMax = cachedMax
-    this.#roles = { seller: this.#derive('role\nseller'), relayer: this.#derive('role\nrelayer') }
+    this.#roles = {
+      seller: this.#derive('role\nseller'),
+      relayer: this.#derive('role\nrelayer'),
+      issuer: this.#derive('role\nissuer'),
+    }
   }
 
   /** To be used at once and not kept: the bytes are wiped when the key is forgotten. */

@@ -7,6 +7,7 @@ import {
   type OwnerRequest,
   type PayoutRequest,
   parseRequest,
+  type ReceiptRequest,
   type RefusalReason,
   type SigningAnswer,
   SigningRefusedError,
@@ -74,6 +75,8 @@ export class Custodian {
         return this.#withdraw(request)
       case 'payout':
         return this.#payOut(request)
+      case 'receipt':
+        return this.#signReceipt(request)
       case 'address':
         return { address: this.#options.keys.ofAccount(request.account).address }
       case 'owner':
@@ -103,6 +106,11 @@ export class Custodian {
     const key = this.#sellerKey()
     this.#count('payingOut', 'seller', request.intent.spec.value)
     return { signature: signDigest(digest, key.privateKey) }
+  }
+
+  #signReceipt({ structHash }: ReceiptRequest): SigningAnswer {
+    const { keys, policy } = this.#options
+    return { signature: signDigest(policy.receipt(structHash), keys.ofRole('issuer').privateKey) }
   }
 
   #registerOwner({ account, owner }: OwnerRequest): SigningAnswer {

@@ -125,7 +125,7 @@ test('who sends rubbish is cut off, and the others notice nothing', async (t) =>
 
 test('of all keys only the relayer’s can be had, and only where it is asked for', async (t) => {
   const { ready } = await startSigner(t)
-  assert.deepEqual(Object.keys(ready).sort(), ['masterKeyFingerprint', 'pid', 'relayer', 'seller'])
+  assert.deepEqual(Object.keys(ready).sort(), ['issuer', 'masterKeyFingerprint', 'pid', 'relayer', 'seller'])
   const dataDir = temporaryFolder(t)
   const settings = () => ({ ...signerSettings(dataDir), handOutRelayerKey: true })
   const child = await supervise<SignerSettings, SignerReady>({ module, settings })

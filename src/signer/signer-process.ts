@@ -41,6 +41,8 @@ export type SignerReady = {
   readonly pid: number
   readonly seller: Address
   readonly relayer: Address
+  /** Signs receipts. */
+  readonly issuer: Address
   /** Pays gas and owns nothing else. */
   readonly relayerKey?: Hex
   readonly masterKeyFingerprint: string
@@ -76,6 +78,7 @@ async function start(settings: SignerSettings): Promise<SignerReady> {
     pid: process.pid,
     seller,
     relayer: relayer.address,
+    issuer: keys.ofRole('issuer').address,
     ...(settings.handOutRelayerKey === true ? { relayerKey: `0x${relayer.privateKey.toString('hex')}` } : {}),
     masterKeyFingerprint: fingerprintOf(masterKey),
   }

@@ -29,6 +29,8 @@ export type Signer = {
   signDeposit(request: TransferRequest<'deposit'>): Promise<Hex>
   signWithdrawal(request: WithdrawalRequest): Promise<Hex>
   signPayout(request: PayoutRequest): Promise<Hex>
+  /** With the issuer's key, under the receipts' domain. */
+  signReceipt(structHash: Hex): Promise<Hex>
   /** Says where the account's withdrawals may go, and from when on. */
   registerOwner(account: string, owner: Address): Promise<RegisteredOwner>
 }
@@ -100,6 +102,7 @@ export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): S
     signDeposit: sign,
     signWithdrawal: sign,
     signPayout: sign,
+    signReceipt: (structHash) => tell({ operation: 'receipt', structHash }, (answer) => field(answer, 'signature')),
     registerOwner: (account, owner) =>
       tell({ operation: 'owner', account, owner }, (answer) => readOwner(field(answer, 'owner'), owner)),
   }

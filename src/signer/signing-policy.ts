@@ -7,8 +7,15 @@ import {
   type TransferRequest,
   type WithdrawalRequest,
 } from './signing-request.ts'
-import { burnIntent, decidedSecondsOf, gatewayDomain, type SigningTerms, usdcDomain } from './signing-terms.ts'
-import { type BurnIntent, burnIntentDigest, type TransferType, transferDigest } from './typed-data.ts'
+import {
+  burnIntent,
+  decidedSecondsOf,
+  gatewayDomain,
+  receiptDomain,
+  type SigningTerms,
+  usdcDomain,
+} from './signing-terms.ts'
+import { type BurnIntent, burnIntentDigest, digest, type TransferType, transferDigest } from './typed-data.ts'
 
 export type SigningLimits = {
   /** The most that one authorization may be worth: what may be in flight, and as much again for a debt taken along. */
@@ -93,6 +100,10 @@ export class SigningPolicy {
     const recipient = this.#payoutAddress
     if (recipient === undefined) throw new SigningRefusedError('no_payout_address', 'no address for payouts is set')
     return this.#intent(request.intent, this.#terms.seller, recipient, saltOf('payout', request.payout))
+  }
+
+  receipt(structHash: Hex): Buffer {
+    return digest(receiptDomain(this.#terms), Buffer.from(structHash.slice(2), 'hex'))
   }
 
   /** Addresses at which money would be lost, or would go round in a circle. */

@@ -5,7 +5,13 @@ import type { BurnIntent, TransferMessage } from './typed-data.ts'
 // Everything that the signer can be asked for. There is no request for a signature under bytes of the caller's choice:
 // what has no name here cannot be signed.
 
-export type SigningRequest = TransferRequest | WithdrawalRequest | PayoutRequest | AddressRequest | OwnerRequest
+export type SigningRequest =
+  | TransferRequest
+  | WithdrawalRequest
+  | PayoutRequest
+  | ReceiptRequest
+  | AddressRequest
+  | OwnerRequest
 
 /**
  * Money between an account, the seller and the gateway: `authorization` pays the seller, `return` gives credit back to
@@ -39,6 +45,12 @@ export type PayoutRequest = {
   readonly payout: string
   readonly intent: BurnIntent
 }
+
+/**
+ * A receipt of the service. Its key moves no money, and its domain is the receipts' alone: whatever the hash stands for, the
+ * signature is worth nothing anywhere else.
+ */
+export type ReceiptRequest = { readonly operation: 'receipt'; readonly structHash: Hex }
 
 export type AddressRequest = { readonly operation: 'address'; readonly account: string }
 
@@ -103,6 +115,10 @@ export function parseRequest(value: unknown): SigningRequest {
       const fields = only(value, ['operation', 'account', 'withdrawal', 'intent'])
       const [account, withdrawal] = [uuid(fields, 'account'), uuid(fields, 'withdrawal')]
       return { operation, account, withdrawal, intent: parseIntent(fields.intent) }
+    }
+    case 'receipt': {
+      const fields = only(value, ['operation', 'structHash'])
+      return { operation, structHash: bytes32(fields, 'structHash') }
     }
     case 'payout': {
       const fields = only(value, ['operation', 'payout', 'intent'])

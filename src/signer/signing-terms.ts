@@ -50,6 +50,11 @@ export function usdcDomain({ chainId, usdc }: Pick<SigningTerms, 'chainId' | 'us
   return domainSeparator({ name: usdc.name, version: usdc.version, chainId, verifyingContract: usdc.address })
 }
 
+/** Receipts are signed for people and programs, never for a contract. */
+export function receiptDomain({ chainId, gatewayWallet }: Pick<SigningTerms, 'chainId' | 'gatewayWallet'>): Hex {
+  return domainSeparator({ name: 'PennyReceipt', version: '1', chainId, verifyingContract: gatewayWallet })
+}
+
 export type PayingOut = {
   readonly depositor: Address
   readonly recipient: Address

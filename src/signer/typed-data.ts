@@ -104,7 +104,7 @@ export function burnIntentDigest({ maxBlockHeight, maxFee, spec }: BurnIntent): 
   return digest(intentDomain, hashWords([intentTypeHash, maxBlockHeight, maxFee, specHash]))
 }
 
-function digest(domain: Hex, structHash: Buffer): Buffer {
+export function digest(domain: Hex, structHash: Buffer): Buffer {
   const bytes = Buffer.allocUnsafe(66)
   bytes.writeUInt16BE(0x1901)
   bytes.write(domain.slice(2), 2, 'hex')

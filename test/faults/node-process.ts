@@ -67,6 +67,8 @@ function environmentOf(settings: NodeSettings): Record<string, string> {
     DATA_DIR: settings.dataDir,
     PORT: '0',
     DATABASE_URL: settings.databaseUrl,
+    ROLES: 'web',
+    UNSETTLED_CAP_USDC: '1000000',
     UPSTREAM_BASE_URL: settings.upstreamUrl,
     LEASE_MS: String(settings.leaseMs),
     CHECKPOINT_MS: String(settings.checkpointMs),

@@ -47,6 +47,9 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     DATABASE_URL: ledger.url,
     UPSTREAM_BASE_URL: options.upstreamUrl ?? model!.url,
     LOG_LEVEL: 'silent',
+    // Nothing settles here: the money of these tests is credited by hand, and as much of it may be unsettled as there is.
+    ROLES: 'web',
+    UNSETTLED_CAP_USDC: '1000000',
     DRAIN_MS: '2000',
     LEDGER_PARTITIONS: String(partitions),
     ...options.environment,

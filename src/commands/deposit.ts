@@ -1,0 +1,34 @@
+import { findDepositAddress, listIncoming } from '../ledger/deposits.ts'
+import { format } from '../money/usdc.ts'
+import type { Address } from '../signer/address.ts'
+import { checksummed } from '../signer/address.ts'
+import { type Command, CommandError, printRows } from './command.ts'
+import { whichAccount } from './which-account.ts'
+import { withDatabase } from './with-database.ts'
+
+export const depositCommand: Command = {
+  summary: 'show where an account’s USDC is sent to, and what is on its way',
+  usage: `penny deposit                     the deposit address, and the last deposits with their steps
+      --account ID                    of another account than the only one`,
+  options: { account: { type: 'string' } },
+  async run({ options, config, output }) {
+    return withDatabase(config, async (database) => {
+      const account = await whichAccount(database, options.account)
+      const address = await findDepositAddress(database, account)
+      if (address === undefined)
+        throw new CommandError('The account has no deposit address yet: start the service first.')
+      const incoming = await listIncoming(database, account)
+      const shown = checksummed(address as Address)
+      if (output.json) {
+        output.write(
+          `${JSON.stringify({ address: shown, min: format(config.sweepMin), deposits: incoming }, null, 2)}\n`,
+        )
+        return 0
+      }
+      output.write(`Send USDC, and nothing else, to ${shown}\n`)
+      output.write(`Amounts below ${format(config.sweepMin)} USDC wait until they add up.\n\n`)
+      printRows(output, incoming)
+      return 0
+    })
+  },
+}

@@ -1,0 +1,65 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Database } from '../db/database.ts'
+import { type Account, findAccount } from '../ledger/accounts.ts'
+import { findDepositAddress } from '../ledger/deposits.ts'
+import { format, parse } from '../money/usdc.ts'
+import { NoSandboxError, SandboxOrderError, sandboxOrders } from '../sandbox/orders.ts'
+import { type Command, CommandError } from './command.ts'
+import { whichAccount } from './which-account.ts'
+import { withDatabase } from './with-database.ts'
+
+const creditMsMax = 30_000
+const pollMs = 100
+
+export const faucetCommand: Command = {
+  summary: 'give an account test USDC, by a real transfer on the sandbox chain',
+  usage: `penny faucet                      25 test USDC for the demo account
+      --amount USDC                   another amount
+      --account ID                    another account
+      --address 0x…                   a wallet instead of an account; nothing is credited then`,
+  options: { amount: { type: 'string' }, account: { type: 'string' }, address: { type: 'string' } },
+  async run({ options, config, output }) {
+    const amount = parse(typeof options.amount === 'string' ? options.amount : '25')
+    const give = async (address: string) => {
+      try {
+        return await sandboxOrders(config.dataDir).faucet(address, amount)
+      } catch (error) {
+        if (error instanceof NoSandboxError || error instanceof SandboxOrderError) throw new CommandError(error.message)
+        throw error
+      }
+    }
+    if (typeof options.address === 'string') {
+      const transaction = await give(options.address)
+      output.write(
+        output.json ? `${JSON.stringify({ tx_hash: transaction })}\n` : `Sent ${format(amount)} test USDC.\n`,
+      )
+      return 0
+    }
+    return withDatabase(config, async (database) => {
+      const account = await whichAccount(database, options.account)
+      const address = await findDepositAddress(database, account)
+      if (address === undefined)
+        throw new CommandError('The account has no deposit address yet: try again in a second.')
+      const transaction = await give(address)
+      if (!output.json) output.write(`Sent ${format(amount)} test USDC to ${address}.\n`)
+      const { spendable } = await untilCredited(database, account)
+      output.write(
+        output.json
+          ? `${JSON.stringify({ tx_hash: transaction, address, spendable_atomic: spendable.toString() })}\n`
+          : `Credited: ${account.name} can spend ${format(spendable)} USDC.\n`,
+      )
+      return 0
+    })
+  },
+}
+
+async function untilCredited(database: Database, before: Account): Promise<Account> {
+  const deadline = performance.now() + creditMsMax
+  for (;;) {
+    const account = (await findAccount(database, before.partition, before.id))!
+    if (account.deposited > before.deposited) return account
+    if (performance.now() > deadline)
+      throw new CommandError('The deposit is on its way but not credited yet: penny deposit shows it.')
+    await sleep(pollMs)
+  }
+}

@@ -1,0 +1,36 @@
+import { summarizeSettlements } from '../ledger/settlements.ts'
+import { format } from '../money/usdc.ts'
+import { readSolvency } from '../settlement/solvency.ts'
+import { type Command, CommandError, printRows } from './command.ts'
+import { withDatabase } from './with-database.ts'
+
+export const settleCommand: Command = {
+  summary: 'show how payments stand on their way to the chain',
+  usage: 'penny settle status               payments by state, and the books against the chain',
+  options: {},
+  async run({ words: [verb = 'status'], config, output }) {
+    if (verb !== 'status') throw new CommandError(`penny settle does not know "${verb}": it shows its status.`, 2)
+    return withDatabase(config, async (database) => {
+      const rows = (await summarizeSettlements(database)).map(({ state, count, value, oldest }) => ({
+        state,
+        count,
+        value: format(value),
+        oldest: oldest?.toISOString() ?? null,
+      }))
+      const solvency = (await readSolvency(database)) as Record<string, unknown> | undefined
+      if (output.json) {
+        output.write(`${JSON.stringify({ settlements: rows, solvency: solvency ?? null }, null, 2)}\n`)
+        return solvency?.ok === false ? 1 : 0
+      }
+      printRows(output, rows)
+      if (solvency === undefined) output.write('\nThe books were not compared with the chain yet.\n')
+      else {
+        const { ok, owed, on_chain: onChain, block, accounts } = solvency
+        output.write(
+          `\nBooks and chain ${ok ? 'agree' : 'DO NOT agree'}: ${String(owed)} USDC owed to ${String(accounts)} accounts, ${String(onChain)} on chain at block ${String(block)}.\n`,
+        )
+      }
+      return solvency?.ok === false ? 1 : 0
+    })
+  },
+}

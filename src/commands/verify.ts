@@ -1,0 +1,83 @@
+import { readFileSync } from 'node:fs'
+import { createPublicClient, http, parseAbiItem } from 'viem'
+import type { ReceiptDocument } from '../settlement/receipt.ts'
+import { InvalidReceiptError } from '../settlement/receipt.ts'
+import { type ReceiptCheck, verifyReceipt } from '../settlement/verify-receipt.ts'
+import { type Command, CommandError } from './command.ts'
+
+export const verifyCommand: Command = {
+  summary: 'check a receipt, offline',
+  usage: `penny verify FILE                 the fields, the signature, the way up to the root of its batch; no network
+      --rpc URL                       and whether that root stands on the chain
+      --issuer 0x…                    and whether it was signed by the one you trust`,
+  options: { rpc: { type: 'string' }, issuer: { type: 'string' } },
+  async run({ words: [file], options, output }) {
+    if (file === undefined) throw new CommandError('Say which receipt: penny verify receipt.json', 2)
+    const document = readDocument(file)
+    const checks: { name: string; ok: boolean; detail: string }[] = [...(await check(document))]
+    if (typeof options.issuer === 'string') checks.push(checkIssuer(document, options.issuer))
+    if (typeof options.rpc === 'string') checks.push(await checkChain(document, options.rpc))
+    const ok = checks.every((item) => item.ok)
+    if (output.json) output.write(`${JSON.stringify({ ok, checks }, null, 2)}\n`)
+    else {
+      for (const { ok: passed, name, detail } of checks)
+        output.write(`${passed ? '✓' : '✗'} ${name.padEnd(10)} ${detail}\n`)
+      output.write(ok ? '\nThe receipt is good.\n' : '\nThe receipt is NOT good.\n')
+    }
+    return ok ? 0 : 1
+  },
+}
+
+function readDocument(file: string): ReceiptDocument {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8')) as ReceiptDocument
+  } catch (error) {
+    throw new CommandError(`${file} cannot be read as a receipt: ${(error as Error).message}.`)
+  }
+}
+
+async function check(document: ReceiptDocument): Promise<readonly ReceiptCheck[]> {
+  try {
+    return await verifyReceipt(document)
+  } catch (error) {
+    if (error instanceof InvalidReceiptError || error instanceof TypeError) {
+      throw new CommandError(
+        error instanceof InvalidReceiptError ? error.message : 'This is no receipt: fields are missing.',
+      )
+    }
+    throw error
+  }
+}
+
+function checkIssuer({ issuer }: ReceiptDocument, trusted: string) {
+  const ok = issuer.toLowerCase() === trusted.toLowerCase()
+  return {
+    name: 'issuer',
+    ok,
+    detail: ok ? `${issuer} is the one you trust.` : `Issued by ${issuer}, not by ${trusted}.`,
+  }
+}
+
+const batchSettled = parseAbiItem(
+  'event BatchSettled(uint64 indexed batchId, bytes32 indexed receiptRoot, uint256 authorizationCount, uint256 settledCount, uint256 settledValue)',
+)
+
+/** Whether the gateway's contract put that root on the chain, in that transaction. */
+async function checkChain({ batch, domain }: ReceiptDocument, rpcUrl: string) {
+  if (batch === undefined) return { name: 'chain', ok: false, detail: 'It is in no batch yet.' }
+  const client = createPublicClient({ transport: http(rpcUrl) })
+  const { blockNumber } = await client.getTransactionReceipt({ hash: batch.tx_hash })
+  const logs = await client.getLogs({
+    address: domain.gateway_wallet,
+    event: batchSettled,
+    args: { batchId: BigInt(batch.id), receiptRoot: batch.root },
+    fromBlock: blockNumber,
+    toBlock: blockNumber,
+  })
+  const ok = logs.some(({ transactionHash }) => transactionHash === batch.tx_hash)
+  return {
+    name: 'chain',
+    ok,
+    detail: ok ? `The root stands in block ${blockNumber}.` : `No such root stands in transaction ${batch.tx_hash}.`,
+  }
+}

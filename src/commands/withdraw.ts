@@ -1,0 +1,82 @@
+import { randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Database } from '../db/database.ts'
+import { findAccount } from '../ledger/accounts.ts'
+import { findWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
+import { format, parse } from '../money/usdc.ts'
+import { Funds } from '../settlement/funds.ts'
+import { createSigner } from '../signer/signer.ts'
+import { SignerLine } from '../signer/signer-line.ts'
+import { type Command, CommandError, type Output } from './command.ts'
+import { whichAccount } from './which-account.ts'
+import { withDatabase } from './with-database.ts'
+
+const withdrawMsMax = 120_000
+const pollMs = 100
+
+export const withdrawCommand: Command = {
+  summary: 'pay an account’s USDC out to its owner',
+  usage: `penny withdraw --amount USDC      to the registered owner address; "all" for everything that can be spent
+      --to 0x…                        registers this address first (a changed one waits for OWNER_COOLDOWN)
+      --account ID                    of another account than the only one
+      --id UUID                       repeats an order that may have been taken: it is the same withdrawal`,
+  options: { amount: { type: 'string' }, to: { type: 'string' }, account: { type: 'string' }, id: { type: 'string' } },
+  async run({ options, config, output }) {
+    if (typeof options.amount !== 'string')
+      throw new CommandError('Say how much with --amount USDC, or --amount all.', 2)
+    const line = new SignerLine({ dataDir: config.dataDir, waitMsMax: 5_000 })
+    const signer = createSigner({ ask: (request) => line.ask(request), onFault: () => {} })
+    try {
+      return await withDatabase(config, async (database) => {
+        const account = await whichAccount(database, options.account)
+        const funds = new Funds({ database, signer })
+        if (typeof options.to === 'string') await funds.registerOwner(account, options.to)
+        const { spendable } = (await findAccount(database, account.partition, account.id))!
+        const amount = options.amount === 'all' ? spendable : parse(String(options.amount))
+        if (amount <= 0n) throw new CommandError('There is nothing to withdraw.')
+        const id = typeof options.id === 'string' ? options.id : randomUUID()
+        const order = await funds.withdraw(account, id, amount)
+        const end = await follow(database, order, output)
+        if (output.json) output.write(`${JSON.stringify(render(end))}\n`)
+        return end.state === 'confirmed' ? 0 : 1
+      })
+    } finally {
+      line.close()
+    }
+  },
+}
+
+/** Tells each step once. */
+async function follow(database: Database, order: Withdrawal, output: Output): Promise<Withdrawal> {
+  const deadline = performance.now() + withdrawMsMax
+  let told = ''
+  for (;;) {
+    const now = (await findWithdrawal(database, order.partition, order.accountId, order.id))!
+    if (now.state !== told && !output.json) output.write(`${words[now.state](now)}\n`)
+    told = now.state
+    if (now.state === 'confirmed' || now.state === 'failed') return now
+    if (performance.now() > deadline)
+      throw new CommandError(`Still under way: repeat with --id ${order.id} to follow it.`)
+    await sleep(pollMs)
+  }
+}
+
+const words: Readonly<Record<Withdrawal['state'], (withdrawal: Withdrawal) => string>> = {
+  requested: ({ id, amount, recipient }) => `Requested: ${format(amount)} USDC to ${recipient} (${id}).`,
+  returning: ({ creditBack }) => `Returning ${format(creditBack)} USDC of credit into the gateway.`,
+  returned: () => 'Credit returned.',
+  sent: () => 'Signed and handed to the gateway.',
+  confirmed: ({ transactionHash }) => `Paid in transaction ${transactionHash}.`,
+  failed: ({ reason }) => `Failed, and the money is back: ${reason}.`,
+}
+
+function render({ id, amount, recipient, state, transactionHash, reason }: Withdrawal): object {
+  return {
+    id,
+    amount_atomic: amount.toString(),
+    recipient,
+    state,
+    tx_hash: transactionHash ?? null,
+    reason: reason ?? null,
+  }
+}

@@ -1,0 +1,187 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { LogLevel } from '../config.ts'
+import { type Database, openDatabase } from '../db/database.ts'
+import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
+import { armSettlementFailpoint } from '../failpoints.ts'
+import { freezeLedger } from '../ledger/audit.ts'
+import { createLog, type Log } from '../log.ts'
+import { paymentTerms } from '../settlement/authorization.ts'
+import { type Chain, openChain } from '../settlement/chain.ts'
+import { confirmPayments } from '../settlement/confirm.ts'
+import { assignAddresses, reconcileArrivals, sweepDeposits, watchDeposits } from '../settlement/deposits.ts'
+import { advancePayouts } from '../settlement/payout.ts'
+import { createRail } from '../settlement/rail.ts'
+import { checkSolvency, isSolvent, recordSolvency } from '../settlement/solvency.ts'
+import { submitPayments } from '../settlement/submit.ts'
+import { advanceWithdrawals } from '../settlement/withdraw.ts'
+import { issueReceipts } from '../settlement/write-receipts.ts'
+import type { Address, Hex } from '../signer/address.ts'
+import { createSigner } from '../signer/signer.ts'
+import { SignerLine } from '../signer/signer-line.ts'
+import { type SigningTerms, usdcDomain } from '../signer/signing-terms.ts'
+import { every } from './every.ts'
+
+/** What the service asks of its settlement process. Amounts are decimal text: they come over a channel of JSON. */
+export type SettleSettings = {
+  readonly dataDir: string
+  readonly logLevel: LogLevel
+  readonly databaseUrl: string
+  readonly rpcUrl: string
+  readonly gatewayUrl: string
+  readonly publicUrl: string
+  readonly terms: SigningTerms
+  readonly epoch: number
+  readonly relayer: { readonly address: Address; readonly key: Hex }
+  readonly sweepMin: string
+  readonly withdrawalFeeMax: string
+  /** Below this the relayer's gas is an alarm; atomic USDC. */
+  readonly gasMin: string
+  readonly failpoint: { readonly name: string; readonly reach: number } | undefined
+}
+
+export type SettleReady = { readonly pid: number }
+
+const depositsMs = 400
+const paymentsMs = 300
+const withdrawalsMs = 400
+const reconcileMs = 60_000
+const gasMs = 30_000
+const solvencyMs = 10_000
+const retryLockMs = 500
+/** A payment is looked after when the gateway had the time to batch it. */
+const confirmAfterMs = 1_500
+const recheckMs = 3_000
+const weiPerAtomic = 10n ** 12n
+
+process.title = 'penny-settle'
+// The service decides when its helper goes: by closing the channel, or by dying.
+process.on('SIGINT', () => {})
+process.on('disconnect', () => process.exit(0))
+process.once('message', (settings: SettleSettings) => {
+  run(settings).catch((error: unknown) => {
+    console.error(error)
+    process.exit(1)
+  })
+})
+
+async function run(settings: SettleSettings): Promise<void> {
+  const log = createLog(settings.logLevel, settings.dataDir)
+  const database = openDatabase({ url: settings.databaseUrl, poolMax: 6, applicationName: 'penny-settle' })
+  process.send?.({ pid: process.pid } satisfies SettleReady)
+  const alone = await waitForLock(settings.databaseUrl, log)
+  // Whoever has lost the lock may no longer be alone: the next process begins where the rows say.
+  void alone.lost.then(() => process.exit(1))
+  const chain = await untilAnswered(() => openChain(chainOptions(settings)), log)
+  settle(settings, database, chain, log)
+}
+
+/** One settlement process works at a time, over all nodes: it alone uses the relayer's nonces. */
+async function waitForLock(url: string, log: Log): Promise<Exclusive> {
+  for (;;) {
+    const alone = await tryExclusive(url, 'settlement').catch((error: unknown) => {
+      log.warn({ err: error }, 'the settlement lock could not be asked for')
+      return undefined
+    })
+    if (alone !== undefined) return alone
+    await sleep(retryLockMs)
+  }
+}
+
+async function untilAnswered(open: () => Promise<Chain>, log: Log): Promise<Chain> {
+  for (;;) {
+    try {
+      return await open()
+    } catch (error) {
+      log.warn({ err: error }, 'the chain does not answer')
+      await sleep(retryLockMs)
+    }
+  }
+}
+
+function settle(settings: SettleSettings, database: Database, chain: Chain, log: Log): void {
+  const { terms, relayer } = settings
+  const onAlarm = (what: string, details: object) => log.error(details, what)
+  const line = new SignerLine({ dataDir: settings.dataDir })
+  const tools = {
+    database,
+    chain,
+    onAlarm,
+    relayer,
+    signer: createSigner({
+      ask: (request) => line.ask(request),
+      onFault: (error) => log.error({ err: error }, 'the signer is not to be trusted: nothing more is signed'),
+    }),
+    rail: createRail({ url: settings.gatewayUrl, domain: terms.gatewayDomain }),
+    terms: paymentTerms(terms, settings.epoch),
+    signingTerms: terms,
+    usdcDomain: usdcDomain(terms),
+    resource: {
+      url: `${settings.publicUrl}/v1/chat/completions`,
+      description: 'Chat completion',
+      mimeType: 'application/json',
+    },
+    sweepMin: BigInt(settings.sweepMin),
+    feeMax: BigInt(settings.withdrawalFeeMax),
+    failpoint: armSettlementFailpoint(settings.failpoint),
+  }
+  const tell = (what: string) => (error: unknown) => log.error({ err: error }, what)
+
+  every(depositsMs, () => bringIn(tools), tell('deposits could not be looked after'))
+  every(paymentsMs, () => payOn(tools), tell('payments could not be settled'))
+  every(withdrawalsMs, () => advanceWithdrawals(tools), tell('withdrawals could not be looked after'))
+  every(withdrawalsMs, () => advancePayouts(tools), tell('payouts could not be looked after'))
+  every(reconcileMs, () => reconcileArrivals(tools), tell('deposit addresses could not be reconciled'))
+  every(
+    solvencyMs,
+    () => watchSolvency(tools, settings.terms.seller),
+    tell('the books could not be compared with the chain'),
+  )
+  every(
+    gasMs,
+    async () => {
+      const left = (await chain.gasBalance(relayer.address)) / weiPerAtomic
+      if (left < BigInt(settings.gasMin)) {
+        onAlarm('the relayer is short of gas', { relayer: relayer.address, atomic: left.toString() })
+      }
+    },
+    tell('the gas of the relayer could not be read'),
+  )
+}
+
+/** Short once may be a matter of two clocks; short twice is short: then nothing new is held until somebody has looked. */
+async function watchSolvency(
+  tools: {
+    readonly database: Database
+    readonly chain: Chain
+    readonly onAlarm: (what: string, details: object) => void
+  },
+  seller: Address,
+): Promise<void> {
+  const look = () => checkSolvency({ ...tools, seller })
+  const first = await look()
+  const report = isSolvent(first) ? first : await sleep(recheckMs).then(look)
+  await recordSolvency(tools.database, report)
+  if (isSolvent(report)) return
+  tools.onAlarm('the chain has less than the books say', { report })
+  await freezeLedger(tools.database, `I11 is broken: the chain has less than the books say at block ${report.block}`)
+}
+
+type DepositTools = Parameters<typeof watchDeposits>[0]
+type PaymentTools = Parameters<typeof submitPayments>[0] & Parameters<typeof confirmPayments>[0]
+
+async function bringIn(tools: DepositTools): Promise<void> {
+  await assignAddresses(tools)
+  await watchDeposits(tools)
+  // What was just sent is in a block at once on a chain that is final with its first: no need to wait for the next round.
+  if ((await sweepDeposits(tools)) > 0) await watchDeposits(tools)
+}
+
+async function payOn(tools: PaymentTools): Promise<void> {
+  while ((await issueReceipts(tools.database, tools.terms)) > 0);
+  await submitPayments(tools)
+  await confirmPayments(tools, confirmAfterMs)
+}
+
+function chainOptions({ rpcUrl, terms }: SettleSettings) {
+  return { rpcUrl, usdc: terms.usdc.address, gatewayWallet: terms.gatewayWallet }
+}

@@ -1,0 +1,155 @@
+import type { Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import { LedgerFrozenError } from './refusals.ts'
+
+export type WithdrawalState = 'requested' | 'returning' | 'returned' | 'sent' | 'confirmed' | 'failed'
+
+export type Withdrawal = {
+  readonly partition: number
+  readonly id: string
+  readonly accountId: string
+  readonly amount: Usdc
+  /** The part that is credit: the seller pays it back into the gateway first. */
+  readonly creditBack: Usdc
+  /** Of the payment back. */
+  readonly nonce: bigint | undefined
+  readonly recipient: string
+  readonly state: WithdrawalState
+  readonly reason: string | undefined
+  readonly returnId: string | undefined
+  readonly railId: string | undefined
+  readonly transactionHash: string | undefined
+  readonly createdAt: Date
+}
+
+export type WithdrawalOrder = {
+  readonly partition: number
+  readonly accountId: string
+  /** The caller's: the same order again is the same withdrawal. */
+  readonly id: string
+  readonly amount: Usdc
+  readonly recipient: string
+}
+
+/** Takes the amount out of what can be spent. Asking again with the same id gives the stored withdrawal. */
+export async function requestWithdrawal(database: Database, order: WithdrawalOrder): Promise<Withdrawal> {
+  const { partition, accountId, id, amount, recipient } = order
+  const [row] = await database.query<{ decision: string; withdrawable: bigint }>(
+    'select decision, withdrawable from request_withdrawal($1, $2, $3, $4, $5)',
+    [partition, accountId, id, amount, recipient],
+  )
+  if (row!.decision === 'ledger_frozen') throw new LedgerFrozenError()
+  if (row!.decision === 'insufficient_balance') throw new WithdrawalTooLargeError(amount, fromAtomic(row!.withdrawable))
+  const withdrawal = await findWithdrawal(database, partition, accountId, id)
+  if (withdrawal?.amount === amount && withdrawal.recipient === recipient) return withdrawal
+  throw new WithdrawalMismatchError(id)
+}
+
+export async function findWithdrawal(
+  database: Database,
+  partition: number,
+  accountId: string,
+  id: string,
+): Promise<Withdrawal | undefined> {
+  const [row] = await database.query<WithdrawalRow>(
+    `select ${columns} from withdrawals where partition = $1 and account_id = $2 and id = $3`,
+    [partition, accountId, id],
+  )
+  return row === undefined ? undefined : readWithdrawal(row)
+}
+
+export async function findOpenWithdrawals(database: Database, rowsMax: number): Promise<readonly Withdrawal[]> {
+  const rows = await database.query<WithdrawalRow>(
+    `select ${columns} from withdrawals where state in ('requested', 'returning', 'returned', 'sent')
+      order by changed_at limit $1`,
+    [rowsMax],
+  )
+  return rows.map(readWithdrawal)
+}
+
+export type WithdrawalStep = {
+  readonly state: WithdrawalState
+  readonly returnId?: string | undefined
+  readonly railId?: string | undefined
+  readonly transactionHash?: string | undefined
+  readonly reason?: string | undefined
+}
+
+/** Moves a withdrawal on; when it fails its money comes back. False when it had ended before. */
+export async function advanceWithdrawal(
+  database: Database,
+  { partition, accountId, id }: Pick<Withdrawal, 'partition' | 'accountId' | 'id'>,
+  step: WithdrawalStep,
+): Promise<boolean> {
+  const { state, returnId, railId, transactionHash, reason } = step
+  const [row] = await database.query<{ moved: boolean }>(
+    `select advance_withdrawal($1, $2, $3, $4, $5, $6, decode($7, 'hex'), $8) as moved`,
+    [
+      partition,
+      accountId,
+      id,
+      state,
+      returnId ?? null,
+      railId ?? null,
+      transactionHash?.slice(2) ?? null,
+      reason ?? null,
+    ],
+  )
+  return row!.moved
+}
+
+const columns = `partition, id, account_id, amount, credit_back, nonce, recipient, state, reason, return_id, rail_id,
+  encode(tx_hash, 'hex') as tx_hash, created_at`
+
+type WithdrawalRow = {
+  readonly partition: number
+  readonly id: string
+  readonly account_id: string
+  readonly amount: bigint
+  readonly credit_back: bigint
+  readonly nonce: bigint | null
+  readonly recipient: string
+  readonly state: WithdrawalState
+  readonly reason: string | null
+  readonly return_id: string | null
+  readonly rail_id: string | null
+  readonly tx_hash: string | null
+  readonly created_at: Date
+}
+
+function readWithdrawal(row: WithdrawalRow): Withdrawal {
+  return {
+    partition: row.partition,
+    id: row.id,
+    accountId: row.account_id,
+    amount: fromAtomic(row.amount),
+    creditBack: fromAtomic(row.credit_back),
+    nonce: row.nonce ?? undefined,
+    recipient: row.recipient,
+    state: row.state,
+    reason: row.reason ?? undefined,
+    returnId: row.return_id ?? undefined,
+    railId: row.rail_id ?? undefined,
+    transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,
+    createdAt: row.created_at,
+  }
+}
+
+export class WithdrawalTooLargeError extends ServiceError {
+  readonly code = 'insufficient_balance'
+  constructor(amount: Usdc, withdrawable: Usdc) {
+    super(
+      `${format(amount)} USDC cannot be withdrawn: ${format(withdrawable)} USDC can. What open requests hold is free when they end.`,
+      { extra: { required_atomic: amount.toString(), available_atomic: withdrawable.toString() } },
+    )
+  }
+}
+
+/** The same id for another withdrawal: a mistake of the caller, and not one to guess about. */
+export class WithdrawalMismatchError extends ServiceError {
+  readonly code = 'idempotency_mismatch'
+  constructor(id: string) {
+    super(`Withdrawal ${id} was requested before, with another amount or address. Use a new id for a new withdrawal.`)
+  }
+}

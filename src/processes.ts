@@ -1,0 +1,211 @@
+import { randomBytes } from 'node:crypto'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { privateKeyToAddress } from 'viem/accounts'
+import type { Config } from './config.ts'
+import type { GatewayReady, GatewaySettings } from './gateway/start.ts'
+import type { SettleReady, SettleSettings } from './jobs/settle.ts'
+import type { Log } from './log.ts'
+import { sandboxOrders } from './sandbox/orders.ts'
+import type { SandboxReady, SandboxSettings } from './sandbox/start.ts'
+import { openChain } from './settlement/chain.ts'
+import { type MoneyLine, writeMoneyLine } from './settlement/money-line.ts'
+import type { Address, Hex } from './signer/address.ts'
+import type { SignerReady, SignerSettings } from './signer/signer-process.ts'
+import type { SigningTerms } from './signer/signing-terms.ts'
+import { supervise } from './supervisor.ts'
+
+/** What the processes beside this one share. Each has one reason to exist, and any of them may die: it is started again. */
+export type ProcessOptions = {
+  readonly config: Config
+  readonly databaseUrl: string
+  readonly publicUrl: string
+  readonly log: Log
+  readonly stack: AsyncDisposableStack
+  readonly onProgress: (line: string) => void
+}
+
+const gatewayOperatorFile = 'gateway-operator.key'
+const withdrawalFeeMax = 2_010_000n
+const gasMin = 1_000_000n
+const sandboxGas = 1_000_000_000n
+const hourlyTransfersMax = { accountMax: '1000000000', totalMax: '1000000000000' }
+const hourlyPayingOutMax = { accountMax: '100000000000', totalMax: '1000000000000' }
+
+/** The stand-ins for what is not configured, in a process of their own. Undefined when everything is real. */
+export async function startSandbox({
+  config,
+  log,
+  stack,
+  onProgress,
+}: Omit<ProcessOptions, 'databaseUrl' | 'publicUrl'>): Promise<SandboxReady | undefined> {
+  const operator =
+    config.chain === undefined && config.roles.includes('jobs')
+      ? privateKeyToAddress(operatorKey(config.dataDir))
+      : undefined
+  if (config.upstream !== undefined && operator === undefined) return undefined
+  onProgress(
+    `Starting the sandbox ${operator === undefined ? 'model' : config.upstream === undefined ? 'model and chain' : 'chain'}.`,
+  )
+  const sandbox = await supervise<SandboxSettings, SandboxReady>({
+    module: new URL('./sandbox/start.ts', import.meta.url),
+    settings: (previous) => ({
+      host: '127.0.0.1',
+      dataDir: config.dataDir,
+      model:
+        config.upstream === undefined
+          ? { port: previous?.model?.port ?? 0, tokensPerSecond: config.sandboxTokensPerSecond }
+          : undefined,
+      chain: operator && { port: previous?.chain?.port ?? 0, gatewayOperator: operator },
+    }),
+    onRestart: (exit) => log.warn({ exit }, 'the sandbox process ended and is started again'),
+  })
+  stack.defer(() => sandbox.stop())
+  return sandbox.ready
+}
+
+/** Starts what signs and what settles. Undefined on a machine that does neither. */
+export async function startMoneyLine(
+  options: ProcessOptions,
+  sandbox: SandboxReady | undefined,
+): Promise<MoneyLine | undefined> {
+  const { config, onProgress } = options
+  if (!config.roles.includes('jobs')) return undefined
+  const chain = config.chain === undefined ? sandboxTerms(sandbox!.chain!) : await realTerms(config.chain)
+  onProgress('Starting the signer.')
+  const signer = await startSigner(options, chain.terms)
+  const terms: SigningTerms = { ...chain.terms, seller: signer.seller }
+  const relayer = { address: signer.relayer, key: signer.relayerKey! }
+  if (config.chain === undefined) await sandboxOrders(config.dataDir).gas(relayer.address, sandboxGas)
+  onProgress('Starting settlement.')
+  const gatewayUrl = config.chain?.gatewayUrl ?? (await startGateway(options, chain))
+  await startSettlement(options, { ...chain, gatewayUrl, terms, relayer })
+  const line = { rpcUrl: chain.rpcUrl, gatewayUrl, terms, issuer: signer.issuer, relayer: relayer.address }
+  writeMoneyLine(config.dataDir, line)
+  return line
+}
+
+type ChainTerms = { readonly rpcUrl: string; readonly terms: Omit<SigningTerms, 'seller'> }
+
+function sandboxTerms({ url, chainId, usdc, gateway }: NonNullable<SandboxReady['chain']>): ChainTerms {
+  const gatewayWallet = lower(gateway)
+  return {
+    rpcUrl: url,
+    terms: {
+      chainId,
+      usdc: { address: lower(usdc), name: 'USDC', version: '2' },
+      gatewayWallet,
+      gatewayMinter: gatewayWallet,
+      gatewayDomain: chainId,
+    },
+  }
+}
+
+async function realTerms(chain: NonNullable<Config['chain']>): Promise<ChainTerms> {
+  const usdc = lower(chain.usdcAddress)
+  const gatewayWallet = lower(chain.gatewayWalletAddress)
+  const { chainId } = await openChain({ rpcUrl: chain.rpcUrl, usdc, gatewayWallet })
+  return {
+    rpcUrl: chain.rpcUrl,
+    terms: {
+      chainId,
+      usdc: { address: usdc, name: chain.usdcName, version: chain.usdcVersion },
+      gatewayWallet,
+      gatewayMinter: lower(chain.gatewayMinterAddress),
+      gatewayDomain: chain.gatewayDomain ?? chainId,
+    },
+  }
+}
+
+async function startSigner(
+  { config, log, stack }: ProcessOptions,
+  terms: Omit<SigningTerms, 'seller'>,
+): Promise<SignerReady> {
+  const signer = await supervise<SignerSettings, SignerReady>({
+    module: new URL('./signer/signer-process.ts', import.meta.url),
+    settings: () => ({
+      dataDir: config.dataDir,
+      logLevel: config.logLevel,
+      masterKey: config.masterKey,
+      terms: { ...terms, seller: config.sellerAddress === undefined ? undefined : lower(config.sellerAddress) },
+      payoutAddress: config.payoutAddress === undefined ? undefined : lower(config.payoutAddress),
+      ownerWaitMs: config.ownerCooldownMs ?? (config.chain === undefined ? 0 : ownerCooldownMs),
+      handOutRelayerKey: true,
+      limits: {
+        authorizationMax: (2n * config.inFlightCap).toString(),
+        returnMax: (100n * config.inFlightCap).toString(),
+        withdrawalFeeMax: withdrawalFeeMax.toString(),
+      },
+      hourlyLimits: { transfers: hourlyTransfersMax, payingOut: hourlyPayingOutMax },
+    }),
+    onRestart: (exit) => log.warn({ exit }, 'the signer ended and is started again'),
+  })
+  stack.defer(() => signer.stop())
+  return signer.ready
+}
+
+const ownerCooldownMs = 24 * 60 * 60_000
+
+/** Our own gateway, for the sandbox. An operator who runs it apart names its address in GATEWAY_URL. */
+async function startGateway(
+  { config, databaseUrl, log, stack }: ProcessOptions,
+  { rpcUrl, terms }: ChainTerms,
+): Promise<string> {
+  const gateway = await supervise<GatewaySettings, GatewayReady>({
+    module: new URL('./gateway/start.ts', import.meta.url),
+    settings: (previous) => ({
+      host: '127.0.0.1',
+      port: previous?.port ?? 0,
+      dataDir: config.dataDir,
+      logLevel: config.logLevel,
+      databaseUrl,
+      chainRpcUrl: rpcUrl,
+      chainId: terms.chainId,
+      usdcAddress: terms.usdc.address,
+      gatewayWalletAddress: terms.gatewayWallet,
+      relayerKey: operatorKey(config.dataDir),
+      batchMs: config.gatewayBatchMs,
+    }),
+    onRestart: (exit) => log.warn({ exit }, 'the gateway ended and is started again'),
+  })
+  stack.defer(() => gateway.stop())
+  return gateway.ready.url
+}
+
+async function startSettlement(
+  { config, databaseUrl, publicUrl, log, stack }: ProcessOptions,
+  line: ChainTerms & { gatewayUrl: string; terms: SigningTerms; relayer: SettleSettings['relayer'] },
+): Promise<void> {
+  const settlement = await supervise<SettleSettings, SettleReady>({
+    module: new URL('./jobs/settle.ts', import.meta.url),
+    settings: (previous) => ({
+      dataDir: config.dataDir,
+      logLevel: config.logLevel,
+      databaseUrl,
+      publicUrl,
+      rpcUrl: line.rpcUrl,
+      gatewayUrl: line.gatewayUrl,
+      terms: line.terms,
+      relayer: line.relayer,
+      epoch: config.settlementEpoch,
+      sweepMin: config.sweepMin.toString(),
+      withdrawalFeeMax: (config.chain === undefined ? 0n : withdrawalFeeMax).toString(),
+      gasMin: gasMin.toString(),
+      // A test that kills it at some place means once: the next one goes past it.
+      failpoint: previous === undefined ? config.failpoint : undefined,
+    }),
+    onRestart: (exit) => log.warn({ exit }, 'settlement ended and is started again'),
+  })
+  stack.defer(() => settlement.stop())
+}
+
+/** The key that owns the sandbox's gateway and pays its gas: made once, for the owner's eyes. */
+function operatorKey(dataDir: string): Hex {
+  const path = join(dataDir, gatewayOperatorFile)
+  if (!existsSync(path)) writeFileSync(path, randomBytes(32).toString('hex'), { mode: 0o600, flag: 'wx' })
+  return `0x${readFileSync(path, 'utf8').trim()}`
+}
+
+function lower(address: string): Address {
+  return address.toLowerCase() as Address
+}

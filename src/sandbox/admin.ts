@@ -1,0 +1,107 @@
+import { randomBytes, timingSafeEqual } from 'node:crypto'
+import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { isAddress } from 'viem'
+import type { ChainAdmin } from './chain/server.ts'
+
+/** Where the sandbox's own commands reach it: in a file that only its owner can read. */
+export type SandboxAdmin = { readonly url: string; readonly token: string }
+
+export const adminFile = 'sandbox-admin.json'
+
+const bodyBytesMax = 4_096
+const blocksMax = 10_000
+const secondsMax = 366 * 24 * 60 * 60
+
+type Orders = {
+  readonly chain: ChainAdmin
+}
+
+/**
+ * What no real chain would do for anybody: give money away, mine, let time pass. Behind a token that stands in the data
+ * folder, so that `penny faucet` and the service beside it can ask, and a page in a browser cannot.
+ */
+export async function startAdminServer(host: string, dataDir: string, orders: Orders): Promise<SandboxAdmin> {
+  const token = randomBytes(24).toString('base64url')
+  const server = createServer((request, response) => {
+    answer(request, token, orders).then(
+      (result) => send(response, 200, result),
+      (error: unknown) =>
+        send(response, error instanceof AdminRefusal ? error.status : 500, {
+          message: error instanceof Error ? error.message : String(error),
+        }),
+    )
+  })
+  server.listen(0, host)
+  await once(server, 'listening')
+  const admin = { url: `http://${host}:${(server.address() as AddressInfo).port}`, token }
+  writeFileSync(join(dataDir, adminFile), JSON.stringify(admin), { mode: 0o600 })
+  return admin
+}
+
+async function answer(request: IncomingMessage, token: string, { chain }: Orders): Promise<object> {
+  if (!isToken(request.headers.authorization, token)) throw new AdminRefusal(401, 'the token is missing or wrong')
+  const order = await readOrder(request)
+  switch (request.url) {
+    case '/faucet': {
+      const { address, atomic } = order
+      if (typeof address !== 'string' || !isAddress(address)) throw new AdminRefusal(400, 'address is no address')
+      if (typeof atomic !== 'string' || !/^\d{1,15}$/.test(atomic)) throw new AdminRefusal(400, 'atomic is no amount')
+      return chain.giveUsdc(address, BigInt(atomic))
+    }
+    case '/gas': {
+      const { address, atomic } = order
+      if (typeof address !== 'string' || !isAddress(address)) throw new AdminRefusal(400, 'address is no address')
+      await chain.fundGas(address, BigInt(String(atomic)))
+      return {}
+    }
+    case '/mine':
+      await chain.mine(count(order.blocks, 'blocks', blocksMax))
+      return {}
+    case '/advance':
+      await chain.advanceTime(count(order.seconds, 'seconds', secondsMax))
+      return {}
+    default:
+      throw new AdminRefusal(404, 'no such order')
+  }
+}
+
+async function readOrder(request: IncomingMessage): Promise<Record<string, unknown>> {
+  let text = ''
+  for await (const chunk of request) {
+    text += chunk
+    if (text.length > bodyBytesMax) throw new AdminRefusal(413, 'too long')
+  }
+  try {
+    return (JSON.parse(text) ?? {}) as Record<string, unknown>
+  } catch {
+    throw new AdminRefusal(400, 'not JSON')
+  }
+}
+
+function count(value: unknown, name: string, max: number): number {
+  if (typeof value === 'number' && Number.isInteger(value) && value > 0 && value <= max) return value
+  throw new AdminRefusal(400, `${name} must be from 1 to ${max}`)
+}
+
+function isToken(header: string | undefined, token: string): boolean {
+  const given = Buffer.from(header ?? '')
+  const expected = Buffer.from(`Bearer ${token}`)
+  return given.length === expected.length && timingSafeEqual(given, expected)
+}
+
+function send(response: ServerResponse, status: number, body: object): void {
+  response.writeHead(status, { 'content-type': 'application/json' })
+  response.end(JSON.stringify(body))
+}
+
+class AdminRefusal extends Error {
+  readonly status: number
+  constructor(status: number, message: string) {
+    super(message)
+    this.status = status
+  }
+}

@@ -1,0 +1,70 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { adminFile, type SandboxAdmin } from './admin.ts'
+
+/** Asks the running sandbox for something that no real chain would do. */
+export type SandboxOrders = {
+  faucet(address: string, atomic: bigint): Promise<string>
+  gas(address: string, atomic: bigint): Promise<void>
+  mine(blocks: number): Promise<void>
+  advance(seconds: number): Promise<void>
+}
+
+const orderMsMax = 30_000
+
+export function sandboxOrders(dataDir: string): SandboxOrders {
+  return {
+    async faucet(address, atomic) {
+      const { transactionHash } = await order(dataDir, '/faucet', { address, atomic: atomic.toString() })
+      return String(transactionHash)
+    },
+    async gas(address, atomic) {
+      await order(dataDir, '/gas', { address, atomic: atomic.toString() })
+    },
+    async mine(blocks) {
+      await order(dataDir, '/mine', { blocks })
+    },
+    async advance(seconds) {
+      await order(dataDir, '/advance', { seconds })
+    },
+  }
+}
+
+async function order(dataDir: string, path: string, content: object): Promise<Record<string, unknown>> {
+  const { url, token } = readAdmin(dataDir)
+  const response = await fetch(`${url}${path}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+    body: JSON.stringify(content),
+    signal: AbortSignal.timeout(orderMsMax),
+  }).catch((error: unknown) => {
+    throw new NoSandboxError(error)
+  })
+  const answer = (await response.json()) as Record<string, unknown>
+  if (!response.ok) throw new SandboxOrderError(String(answer.message))
+  return answer
+}
+
+function readAdmin(dataDir: string): SandboxAdmin {
+  try {
+    return JSON.parse(readFileSync(join(dataDir, adminFile), 'utf8')) as SandboxAdmin
+  } catch (error) {
+    throw new NoSandboxError(error)
+  }
+}
+
+export class NoSandboxError extends Error {
+  constructor(cause: unknown) {
+    super('No sandbox chain runs on this data folder: start one with npm start, or set DATA_DIR to its folder.', {
+      cause,
+    })
+    this.name = 'NoSandboxError'
+  }
+}
+
+export class SandboxOrderError extends Error {
+  constructor(why: string) {
+    super(`The sandbox refused: ${why}.`)
+    this.name = 'SandboxOrderError'
+  }
+}

@@ -1,0 +1,197 @@
+import {
+  createPublicClient,
+  encodeFunctionData,
+  type Hash,
+  type Hex,
+  http,
+  parseAbi,
+  parseAbiItem,
+  TransactionReceiptNotFoundError,
+} from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
+import type { Address } from '../signer/address.ts'
+import type { TransferMessage } from '../signer/typed-data.ts'
+
+/** What the service reads from the chain and the one thing it sends there by itself: deposits into the gateway. */
+export type Chain = {
+  readonly chainId: number
+  /** The last block that cannot be undone. */
+  finalBlock(): Promise<bigint>
+  /** USDC that reached one of these addresses within these blocks, both included. */
+  arrivals(addresses: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainArrival[]>
+  /** What was credited in the gateway to one of these depositors. */
+  deposits(depositors: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainDeposit[]>
+  usdcBalance(address: Address): Promise<bigint>
+  /** All that the depositor has in the gateway's contract, whatever is promised to others. */
+  gatewayBalance(depositor: Address): Promise<bigint>
+  /** Wei of the native coin, which is USDC with 18 decimals. */
+  gasBalance(address: Address): Promise<bigint>
+  gasPrice(): Promise<bigint>
+  transactionCount(address: Address): Promise<number>
+  /** Broadcasting what the chain has already is no failure. */
+  broadcast(signed: Hex): Promise<void>
+  /** Undefined while it is in no block. */
+  outcome(hash: Hash): Promise<TransactionOutcome | undefined>
+}
+
+export type ChainArrival = {
+  readonly to: Address
+  readonly sender: Address
+  readonly amount: bigint
+  readonly block: bigint
+  readonly logIndex: number
+  readonly transactionHash: Hash
+}
+
+export type ChainDeposit = {
+  readonly depositor: Address
+  readonly amount: bigint
+  readonly block: bigint
+  readonly logIndex: number
+  readonly transactionHash: Hash
+}
+
+export type TransactionOutcome = { readonly ok: boolean; readonly block: bigint; readonly gasWei: bigint }
+
+export type ChainOptions = {
+  readonly rpcUrl: string
+  readonly usdc: Address
+  readonly gatewayWallet: Address
+  readonly timeoutMs?: number
+}
+
+const transferEvent = parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)')
+const depositedEvent = parseAbiItem(
+  'event Deposited(address indexed token, address indexed depositor, address indexed sender, uint256 value)',
+)
+const abi = parseAbi([
+  'function balanceOf(address account) view returns (uint256)',
+  'function totalBalance(address token, address depositor) view returns (uint256)',
+  'function depositWithAuthorization(address token, address from, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature)',
+])
+
+/** A node takes so many addresses in one filter. */
+const addressesMax = 500
+
+export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_000 }: ChainOptions): Promise<Chain> {
+  const client = createPublicClient({ transport: http(rpcUrl, { timeout: timeoutMs, retryCount: 2 }) })
+  const chainId = await client.getChainId()
+  return {
+    chainId,
+    finalBlock: () => client.getBlockNumber({ cacheTime: 0 }),
+    async arrivals(addresses, first, last) {
+      const logs = await inGroups(addresses, (to) =>
+        client.getLogs({
+          address: usdc,
+          event: transferEvent,
+          args: { to },
+          fromBlock: first,
+          toBlock: last,
+          strict: true,
+        }),
+      )
+      return logs.map(({ args, blockNumber, logIndex, transactionHash }) => ({
+        to: lower(args.to),
+        sender: lower(args.from),
+        amount: args.value,
+        block: blockNumber,
+        logIndex,
+        transactionHash,
+      }))
+    },
+    async deposits(depositors, first, last) {
+      const logs = await inGroups(depositors, (depositor) =>
+        client.getLogs({
+          address: gatewayWallet,
+          event: depositedEvent,
+          args: { token: usdc, depositor },
+          fromBlock: first,
+          toBlock: last,
+          strict: true,
+        }),
+      )
+      return logs.map(({ args, blockNumber, logIndex, transactionHash }) => ({
+        depositor: lower(args.depositor),
+        amount: args.value,
+        block: blockNumber,
+        logIndex,
+        transactionHash,
+      }))
+    },
+    usdcBalance: (address) => client.readContract({ address: usdc, abi, functionName: 'balanceOf', args: [address] }),
+    gatewayBalance: (depositor) =>
+      client.readContract({ address: gatewayWallet, abi, functionName: 'totalBalance', args: [usdc, depositor] }),
+    gasBalance: (address) => client.getBalance({ address }),
+    gasPrice: () => client.getGasPrice(),
+    transactionCount: (address) => client.getTransactionCount({ address, blockTag: 'latest' }),
+    async broadcast(serializedTransaction) {
+      try {
+        await client.sendRawTransaction({ serializedTransaction })
+      } catch (error) {
+        if (!isKnownAlready(error)) throw error
+      }
+    },
+    async outcome(hash) {
+      try {
+        const receipt = await client.getTransactionReceipt({ hash })
+        const { status, blockNumber, gasUsed, effectiveGasPrice } = receipt
+        return { ok: status === 'success', block: blockNumber, gasWei: gasUsed * effectiveGasPrice }
+      } catch (error) {
+        if (error instanceof TransactionReceiptNotFoundError) return undefined
+        throw error
+      }
+    },
+  }
+}
+
+export type DepositCall = {
+  readonly relayerKey: Hex
+  readonly relayerNonce: number
+  readonly maxFeePerGas: bigint
+  readonly chainId: number
+  readonly usdc: Address
+  readonly gatewayWallet: Address
+  readonly message: TransferMessage
+  readonly signature: Hex
+}
+
+const depositGasMax = 250_000n
+
+/** The transaction that brings what arrived at an account's address into the gateway, for that account. */
+export async function signDepositTransaction(call: DepositCall): Promise<Hex> {
+  const { from, value, validAfter, validBefore, nonce } = call.message
+  const data = encodeFunctionData({
+    abi,
+    functionName: 'depositWithAuthorization',
+    args: [call.usdc, from, value, BigInt(validAfter), BigInt(validBefore), nonce, call.signature],
+  })
+  return privateKeyToAccount(call.relayerKey).signTransaction({
+    type: 'eip1559',
+    chainId: call.chainId,
+    nonce: call.relayerNonce,
+    to: call.gatewayWallet,
+    data,
+    gas: depositGasMax,
+    maxFeePerGas: call.maxFeePerGas,
+    maxPriorityFeePerGas: 0n,
+  })
+}
+
+async function inGroups<Result>(
+  addresses: readonly Address[],
+  read: (group: Address[]) => Promise<readonly Result[]>,
+): Promise<Result[]> {
+  const results: Result[] = []
+  for (let start = 0; start < addresses.length; start += addressesMax) {
+    results.push(...(await read(addresses.slice(start, start + addressesMax))))
+  }
+  return results
+}
+
+function lower(address: string): Address {
+  return address.toLowerCase() as Address
+}
+
+function isKnownAlready(error: unknown): boolean {
+  return error instanceof Error && /already known|already imported|nonce too low|known transaction/i.test(error.message)
+}

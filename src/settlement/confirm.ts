@@ -1,0 +1,44 @@
+import type { Database } from '../db/database.ts'
+import { findPayments, type PaymentNews, settlePayments } from '../ledger/settlements.ts'
+import { eachOf } from './each-of.ts'
+import type { Rail } from './rail.ts'
+
+export type ConfirmTools = {
+  readonly database: Database
+  readonly rail: Rail
+  readonly onAlarm: (what: string, details: object) => void
+}
+
+const paymentsMax = 512
+const atOnceMax = 16
+
+/** Asks the gateway how the payments it has stand, and writes down what is new. Returns how many moved. */
+export async function confirmPayments(tools: ConfirmTools, untouchedMs: number): Promise<number> {
+  const states = ['received', 'batched', 'confirmed'] as const
+  const payments = await findPayments(tools.database, states, untouchedMs, paymentsMax)
+  const news: PaymentNews[] = []
+  await eachOf(payments, atOnceMax, async (payment) => {
+    const transfer = await tools.rail.transfer(payment.railId!)
+    if (transfer === undefined) {
+      // It said that it had it. It is asked by nonce, and offered again only when it truly has nothing.
+      tools.onAlarm('the gateway has lost a payment', { payment: payment.id, transfer: payment.railId })
+      news.push({ payment, state: 'unknown', reason: 'lost by the gateway' })
+      return
+    }
+    if (transfer.state === payment.state) return
+    if (transfer.state === 'failed') {
+      tools.onAlarm('a payment failed at the gateway', { payment: payment.id, reason: transfer.reason })
+    }
+    news.push({
+      payment,
+      state: transfer.state,
+      batch: transfer.batch,
+      transactionHash: transfer.transactionHash,
+      receiptRoot: transfer.receipt?.root,
+      receiptProof: transfer.receipt?.proof,
+      reason: transfer.state === 'failed' ? (transfer.reason ?? 'failed') : undefined,
+    })
+  })
+  await settlePayments(tools.database, news)
+  return news.length
+}

@@ -1,0 +1,93 @@
+import type { Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { type DepositAccount, findDepositAddress, registerOwnerAddress } from '../ledger/deposits.ts'
+import { requestWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
+import type { Usdc } from '../money/usdc.ts'
+import { type Address, parseAddress } from '../signer/address.ts'
+import type { Signer } from '../signer/signer.ts'
+import { type RegisteredOwner, SigningRefusedError } from '../signer/signing-request.ts'
+
+export type FundsTools = {
+  readonly database: Database
+  readonly signer: Pick<Signer, 'addressOf' | 'registerOwner'>
+}
+
+export type OwnedAccount = Pick<DepositAccount, 'partition' | 'id'>
+
+/** Money in and out of an account, as its holder orders it. What is ordered here is carried out by the settlement process. */
+export class Funds {
+  readonly #tools: FundsTools
+
+  constructor(tools: FundsTools) {
+    this.#tools = tools
+  }
+
+  async depositAddress(account: OwnedAccount): Promise<string> {
+    const known = await findDepositAddress(this.#tools.database, account)
+    return known ?? this.#tools.signer.addressOf(account.id)
+  }
+
+  /**
+   * Says where withdrawals go. The signer keeps the register, decides which address can be one, and makes a changed one
+   * wait: nobody who has only the database can redirect money.
+   */
+  async registerOwner(account: OwnedAccount, text: string): Promise<RegisteredOwner> {
+    const owner = readAddress(text)
+    try {
+      const registered = await this.#tools.signer.registerOwner(account.id, owner)
+      await registerOwnerAddress(this.#tools.database, account, owner, new Date(registered.usableFromMs))
+      return registered
+    } catch (error) {
+      if (error instanceof SigningRefusedError && error.reason === 'bad_owner') throw new BadOwnerAddressError(text)
+      throw error
+    }
+  }
+
+  /** The same id again is the same withdrawal. It goes to the registered owner and to nobody else. */
+  async withdraw(account: OwnedAccount, id: string, amount: Usdc): Promise<Withdrawal> {
+    const [row] = await this.#tools.database.query<{ owner_address: string | null; usable: boolean | null }>(
+      `select owner_address, owner_usable_from <= clock_timestamp() as usable from accounts where partition = $1 and id = $2`,
+      [account.partition, account.id],
+    )
+    if (row?.owner_address == null) throw new NoOwnerAddressError()
+    if (row.usable !== true) throw new OwnerAddressTooNewError()
+    const { database } = this.#tools
+    return requestWithdrawal(database, {
+      partition: account.partition,
+      accountId: account.id,
+      id,
+      amount,
+      recipient: row.owner_address,
+    })
+  }
+}
+
+function readAddress(text: string): Address {
+  const address = parseAddress(text)
+  if (address === undefined) throw new BadOwnerAddressError(text)
+  return address
+}
+
+export class BadOwnerAddressError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor(text: string) {
+    super(
+      `${text.slice(0, 60)} cannot receive withdrawals: it must be an address of yours, 0x and 40 hex digits with a right checksum, not zero, the token, the gateway, or a deposit address.`,
+      { param: 'address' },
+    )
+  }
+}
+
+export class NoOwnerAddressError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super('No address is registered for withdrawals yet. Register one first, then withdraw.', { param: 'address' })
+  }
+}
+
+export class OwnerAddressTooNewError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super('The address for withdrawals was changed a short while ago and cannot be used yet.', { param: 'address' })
+  }
+}

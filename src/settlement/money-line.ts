@@ -1,0 +1,39 @@
+import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { StartRefusal } from '../errors.ts'
+import type { Address } from '../signer/address.ts'
+import type { SigningTerms } from '../signer/signing-terms.ts'
+
+/** Where the money is: the chain, the gateway in front of it, and the addresses of the service itself. Nothing secret. */
+export type MoneyLine = {
+  readonly rpcUrl: string
+  readonly gatewayUrl: string
+  readonly terms: SigningTerms
+  /** Signs receipts. */
+  readonly issuer: Address
+  /** Pays gas. */
+  readonly relayer: Address
+}
+
+const file = 'money-line.json'
+
+/** For the commands that run beside the service. Written whole or not at all. */
+export function writeMoneyLine(dataDir: string, line: MoneyLine): void {
+  const path = join(dataDir, file)
+  writeFileSync(`${path}.new`, `${JSON.stringify(line, null, 2)}\n`)
+  renameSync(`${path}.new`, path)
+}
+
+export function readMoneyLine(dataDir: string): MoneyLine {
+  try {
+    return JSON.parse(readFileSync(join(dataDir, file), 'utf8')) as MoneyLine
+  } catch (error) {
+    throw new NoMoneyLineError(error)
+  }
+}
+
+class NoMoneyLineError extends StartRefusal {
+  constructor(cause: unknown) {
+    super('No service that settles has run on this data folder: start it first, or set DATA_DIR to its folder.', cause)
+  }
+}

@@ -1,0 +1,248 @@
+import { Pool } from 'undici'
+import type { Address, Hex } from '../signer/address.ts'
+import type { BurnIntent } from '../signer/typed-data.ts'
+import type { PaymentPayload, PaymentRequirements } from './authorization.ts'
+
+/**
+ * The service's side of Circle Gateway's HTTP interface, which our own gateway speaks too. Every answer is one of three:
+ * yes, no with a reason, or unknown. After an unknown one the gateway is asked what it has before anything else is done.
+ */
+export type Rail = {
+  /** Hands a payment in. Handing the same one in again cannot pay twice: the nonce is the same. */
+  settle(payload: PaymentPayload, requirements: PaymentRequirements): Promise<Submission>
+  /** The payment of that payer under that nonce; undefined when the gateway has none. */
+  findTransfer(from: Address, nonce: Hex): Promise<Transfer | undefined>
+  transfer(id: string): Promise<Transfer | undefined>
+  /** What each depositor has in the gateway and can spend, in atomic USDC. */
+  balances(depositors: readonly Address[]): Promise<ReadonlyMap<Address, bigint>>
+  /** The last block whose deposits the gateway has counted. */
+  processedHeight(): Promise<bigint>
+  /** Orders money out of the gateway. The same order again is the same withdrawal. */
+  withdraw(intent: BurnIntent, signature: Hex): Promise<Submission>
+  withdrawal(id: string): Promise<RailWithdrawal | undefined>
+  close(): Promise<void>
+}
+
+export type Submission =
+  | { readonly state: 'received'; readonly id: string }
+  | { readonly state: 'failed'; readonly reason: string }
+  | { readonly state: 'unknown'; readonly reason: string }
+
+export const transferStates = ['received', 'batched', 'confirmed', 'completed', 'failed'] as const
+export type TransferState = (typeof transferStates)[number]
+
+export type Transfer = {
+  readonly id: string
+  readonly state: TransferState
+  readonly from: string
+  readonly to: string
+  readonly amount: bigint
+  readonly reason: string | undefined
+  /** Circle nets its batches and names no transaction; our gateway does. */
+  readonly batch: bigint | undefined
+  readonly transactionHash: Hex | undefined
+  readonly receipt: { readonly root: Hex; readonly proof: readonly Hex[] } | undefined
+}
+
+export type RailWithdrawal = {
+  readonly state: 'pending' | 'confirmed' | 'failed'
+  readonly transactionHash: Hex | undefined
+  readonly reason: string | undefined
+}
+
+export type RailOptions = {
+  readonly url: string
+  /** The gateway's number of the chain. */
+  readonly domain: number
+  readonly timeoutMs?: number
+  readonly connectionsMax?: number
+}
+
+type Answer = { readonly status: number; readonly body: Record<string, unknown> | undefined }
+
+const bodyBytesMax = 4 * 1024 * 1024
+
+export function createRail({ url, domain, timeoutMs = 10_000, connectionsMax = 16 }: RailOptions): Rail {
+  const { origin, pathname } = new URL(url)
+  const base = pathname.replace(/\/+$/, '')
+  const pool = new Pool(origin, {
+    connections: connectionsMax,
+    headersTimeout: timeoutMs,
+    bodyTimeout: timeoutMs,
+    maxResponseSize: bodyBytesMax,
+    connect: { timeout: timeoutMs },
+  })
+
+  async function ask(method: 'GET' | 'POST', path: string, content?: unknown): Promise<Answer> {
+    const { statusCode, body } = await pool.request({
+      method,
+      path: `${base}${path}`,
+      headers: { accept: 'application/json', ...(content === undefined ? {} : { 'content-type': 'application/json' }) },
+      ...(content === undefined ? {} : { body: encode(content) }),
+      signal: AbortSignal.timeout(timeoutMs),
+    })
+    return { status: statusCode, body: parseObject(await body.text()) }
+  }
+
+  async function read(path: string, content?: unknown): Promise<Record<string, unknown> | undefined> {
+    const { status, body } = await ask(content === undefined ? 'GET' : 'POST', path, content)
+    if (status === 404) return undefined
+    if (status !== 200 || body === undefined)
+      throw new RailUnavailableError(`answered ${status} to ${path.split('?')[0]}`)
+    return body
+  }
+
+  return {
+    async settle(paymentPayload, paymentRequirements) {
+      return submit(() => ask('POST', '/v1/x402/settle', { paymentPayload, paymentRequirements }), readSettlement)
+    },
+    async findTransfer(from, nonce) {
+      const body = await read(`/v1/x402/transfers?from=${from}&nonce=${nonce}&pageSize=1`)
+      const [first] = list(body, 'transfers')
+      // A gateway that does not know the parameter would answer with whatever it has.
+      return first === undefined || !isEqualHex(first.nonce, nonce) ? undefined : readTransfer(first)
+    },
+    async transfer(id) {
+      const body = await read(`/v1/x402/transfers/${encodeURIComponent(id)}`)
+      return body === undefined ? undefined : readTransfer(body)
+    },
+    async balances(depositors) {
+      const sources = depositors.map((depositor) => ({ depositor, domain }))
+      const body = await read('/v1/balances', { token: 'USDC', sources })
+      return new Map(list(body, 'balances').map((row) => [lower(row.depositor) as Address, parseDecimal(row.balance)]))
+    },
+    async processedHeight() {
+      const body = await read('/v1/info')
+      const row = list(body, 'domains').find((candidate) => Number(candidate.domain) === domain)
+      if (row === undefined) throw new RailUnavailableError(`does not serve domain ${domain}`)
+      return BigInt(String(row.processedHeight))
+    },
+    async withdraw(burnIntent, signature) {
+      return submit(
+        () => ask('POST', '/v1/transfer?enableForwarder=true', [{ burnIntent, signature }]),
+        readWithdrawalOrder,
+      )
+    },
+    async withdrawal(id) {
+      const body = await read(`/v1/transfer/${encodeURIComponent(id)}`)
+      return body === undefined ? undefined : readWithdrawal(body)
+    },
+    close: () => pool.close(),
+  }
+}
+
+/** What went wrong on the way may have arrived all the same: it is unknown, never a refusal. */
+async function submit(send: () => Promise<Answer>, read: (answer: Answer) => Submission): Promise<Submission> {
+  try {
+    return read(await send())
+  } catch (error) {
+    return { state: 'unknown', reason: error instanceof Error ? error.message : String(error) }
+  }
+}
+
+function readSettlement({ status, body }: Answer): Submission {
+  if (body?.success === true && typeof body.transaction === 'string' && body.transaction !== '') {
+    return { state: 'received', id: body.transaction }
+  }
+  if (body?.success === false && typeof body.errorReason === 'string' && status < 500 && status !== 429) {
+    return { state: 'failed', reason: body.errorReason }
+  }
+  return { state: 'unknown', reason: `the gateway answered ${status} without an outcome` }
+}
+
+function readWithdrawalOrder({ status, body }: Answer): Submission {
+  const id = body?.transferId ?? body?.id
+  if (status < 300 && typeof id === 'string' && id !== '') return { state: 'received', id }
+  if (status >= 400 && status < 500 && status !== 408 && status !== 429) {
+    return { state: 'failed', reason: String(body?.message ?? body?.errorReason ?? `status ${status}`) }
+  }
+  return { state: 'unknown', reason: `the gateway answered ${status} without an outcome` }
+}
+
+function readTransfer(row: Record<string, unknown>): Transfer {
+  const state = row.status as TransferState
+  if (typeof row.id !== 'string' || !transferStates.includes(state)) throw new RailUnavailableError('sent no transfer')
+  const receipt = row.receipt as { root?: unknown; proof?: unknown } | null | undefined
+  return {
+    id: row.id,
+    state,
+    from: lower(row.fromAddress),
+    to: lower(row.toAddress),
+    amount: BigInt(String(row.amount)),
+    reason: typeof row.failureReason === 'string' ? row.failureReason : undefined,
+    batch: row.batchId === undefined || row.batchId === null ? undefined : BigInt(String(row.batchId)),
+    transactionHash: hash(row.transactionHash),
+    receipt:
+      hash(receipt?.root) !== undefined && Array.isArray(receipt?.proof)
+        ? { root: hash(receipt?.root)!, proof: receipt.proof.map((item) => hash(item)!) }
+        : undefined,
+  }
+}
+
+const withdrawalStates: Readonly<Record<string, RailWithdrawal['state']>> = {
+  pending: 'pending',
+  // Arc is final with its first block.
+  confirmed: 'confirmed',
+  finalized: 'confirmed',
+  failed: 'failed',
+  expired: 'failed',
+}
+
+function readWithdrawal(row: Record<string, unknown>): RailWithdrawal {
+  const state = withdrawalStates[String(row.status)]
+  if (state === undefined)
+    throw new RailUnavailableError(`sent a withdrawal that is ${String(row.status).slice(0, 40)}`)
+  const reason = row.failureReason ?? (row.status === 'expired' ? 'expired' : undefined)
+  return {
+    state,
+    transactionHash: hash(row.transactionHash),
+    reason: reason === undefined || reason === null ? undefined : String(reason),
+  }
+}
+
+function list(body: Record<string, unknown> | undefined, name: string): readonly Record<string, unknown>[] {
+  const rows = body?.[name]
+  if (!Array.isArray(rows)) throw new RailUnavailableError(`sent no ${name}`)
+  return rows
+}
+
+function parseObject(text: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(text)
+    if (Array.isArray(value)) return value.length === 1 && typeof value[0] === 'object' ? value[0] : undefined
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function encode(content: unknown): string {
+  return JSON.stringify(content, (_, value: unknown) => (typeof value === 'bigint' ? value.toString() : value))
+}
+
+function hash(value: unknown): Hex | undefined {
+  return typeof value === 'string' && /^0x[0-9a-f]{64}$/i.test(value) ? (value.toLowerCase() as Hex) : undefined
+}
+
+function lower(value: unknown): string {
+  return String(value).toLowerCase()
+}
+
+function isEqualHex(left: unknown, right: Hex): boolean {
+  return lower(left) === right.toLowerCase()
+}
+
+/** Balances come as decimal USDC. */
+function parseDecimal(value: unknown): bigint {
+  const [, whole, fraction = ''] = /^(\d+)(?:\.(\d{1,6}))?$/.exec(String(value)) ?? []
+  if (whole === undefined) throw new RailUnavailableError('sent a balance that is no amount')
+  return BigInt(whole) * 1_000_000n + BigInt(fraction.padEnd(6, '0'))
+}
+
+/** The gateway does not answer, or not what its interface says. Nothing follows from that about any payment. */
+export class RailUnavailableError extends Error {
+  constructor(what: string) {
+    super(`the gateway ${what}`)
+    this.name = 'RailUnavailableError'
+  }
+}

@@ -1,0 +1,110 @@
+import type { Database } from '../db/database.ts'
+import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Address } from '../signer/address.ts'
+import type { Chain } from './chain.ts'
+import { eachOf } from './each-of.ts'
+
+export type SolvencyReport = {
+  /** The last block that was looked at. */
+  readonly block: string
+  readonly accounts: number
+  /** What the books say that the gateway's contract must have for all accounts, and what it has. */
+  readonly owed_atomic: string
+  readonly on_chain_atomic: string
+  /** What the seller has at the gateway, and how much of it is credit that belongs to accounts. */
+  readonly seller_atomic: string
+  readonly credit_atomic: string
+  /** Payments that are charged and not yet on chain. */
+  readonly unsettled_atomic: string
+  readonly short: readonly ShortAccount[]
+}
+
+export type ShortAccount = { readonly address: string; readonly owed_atomic: string; readonly on_chain_atomic: string }
+
+export type SolvencyTools = { readonly database: Database; readonly chain: Chain; readonly seller: Address }
+
+const atOnceMax = 16
+const shortMax = 20
+
+/**
+ * Compares the books with the chain, account by account. Owed is what cannot have left the contract yet: the balance, what
+ * open requests have authorized, payments that the gateway has not taken, withdrawals that were not ordered. The books are
+ * read first: what settles meanwhile can only lower both sides together.
+ */
+export async function checkSolvency({ database, chain, seller }: SolvencyTools): Promise<SolvencyReport> {
+  const accounts = await database.transaction((session) => session.query<OwedRow>(owedByAccount), {
+    isolation: 'repeatable read',
+    readOnly: true,
+  })
+  const [totals] = await database.query<{ credit: bigint; unsettled: bigint }>(
+    `select coalesce(sum(greatest(credit, 0)), 0)::bigint as credit, coalesce(sum(unsettled), 0)::bigint as unsettled from accounts`,
+  )
+  const block = await chain.finalBlock()
+  const short: ShortAccount[] = []
+  let [owed, onChain] = [0n, 0n]
+  await eachOf(accounts, atOnceMax, async (account) => {
+    const balance = await chain.gatewayBalance(account.address as Address)
+    owed += account.owed
+    onChain += balance
+    if (balance < account.owed && short.length < shortMax) {
+      short.push({ address: account.address, owed_atomic: `${account.owed}`, on_chain_atomic: `${balance}` })
+    }
+  })
+  return {
+    block: block.toString(),
+    accounts: accounts.length,
+    owed_atomic: owed.toString(),
+    on_chain_atomic: onChain.toString(),
+    seller_atomic: (await chain.gatewayBalance(seller)).toString(),
+    credit_atomic: totals!.credit.toString(),
+    unsettled_atomic: totals!.unsettled.toString(),
+    short,
+  }
+}
+
+/** Whoever owes more than there is, is not solvent: not an account, and not the seller for the credit it owes. */
+export function isSolvent(report: SolvencyReport): boolean {
+  const coverage = BigInt(report.seller_atomic) + BigInt(report.unsettled_atomic)
+  return report.short.length === 0 && BigInt(report.credit_atomic) <= coverage
+}
+
+export async function recordSolvency(database: Database, report: SolvencyReport): Promise<void> {
+  await database.query(
+    `insert into solvency (single, report, ok) values (true, $1, $2)
+     on conflict (single) do update set report = excluded.report, ok = excluded.ok, checked_at = clock_timestamp()`,
+    [JSON.stringify(report), isSolvent(report)],
+  )
+}
+
+/** `GET /api/solvency`: the last comparison, with the sums in plain USDC too. Undefined before the first. */
+export async function readSolvency(database: Database): Promise<object | undefined> {
+  const [row] = await database.query<{ report: SolvencyReport; ok: boolean; checked_at: Date }>(
+    'select report, ok, checked_at from solvency',
+  )
+  if (row === undefined) return undefined
+  const plain = Object.fromEntries(
+    Object.entries(row.report)
+      .filter(([name]) => name.endsWith('_atomic'))
+      .map(([name, value]) => [name.slice(0, -'_atomic'.length), format(amount(value))]),
+  )
+  return { object: 'solvency', ok: row.ok, checked_at: row.checked_at.toISOString(), ...row.report, ...plain }
+}
+
+function amount(value: unknown): Usdc {
+  return fromAtomic(BigInt(String(value)))
+}
+
+const owedByAccount = `
+  select a.address,
+         (a.gateway
+          + (select coalesce(sum(r.authorized), 0) from requests r
+              where r.partition = a.partition and r.account_id = a.id and r.status = 'held')
+          + (select coalesce(sum(s.value), 0) from settlements s
+              where s.partition = a.partition and s.account_id = a.id and s.state = 'allocated')
+          + (select coalesce(sum(w.amount - w.credit_back), 0) from withdrawals w
+              where w.partition = a.partition and w.account_id = a.id and w.state in ('requested', 'returning'))
+         )::bigint as owed
+    from accounts a
+   where a.address is not null and (a.deposited > 0)`
+
+type OwedRow = { readonly address: string; readonly owed: bigint }

@@ -1,0 +1,126 @@
+import type { Database } from '../db/database.ts'
+import type { SettlementFailpoint } from '../failpoints.ts'
+import { findPayments, type Payment, type PaymentNews, renewWindow, settlePayments } from '../ledger/settlements.ts'
+import type { Address, Hex } from '../signer/address.ts'
+import type { Signer } from '../signer/signer.ts'
+import {
+  type Authorization,
+  authorizationOf,
+  type PaidResource,
+  type PaymentTerms,
+  paymentPayload,
+  paymentRequirements,
+} from './authorization.ts'
+import { eachOf } from './each-of.ts'
+import type { Rail, Submission, Transfer } from './rail.ts'
+
+export type SubmitTools = {
+  readonly database: Database
+  readonly signer: Signer
+  readonly rail: Rail
+  readonly terms: PaymentTerms
+  readonly resource: PaidResource
+  readonly failpoint: SettlementFailpoint
+  /** Something that only a person can put right. */
+  readonly onAlarm: (what: string, details: object) => void
+}
+
+const paymentsMax = 256
+const atOnceMax = 16
+const windowMarginMs = 12 * 60 * 60 * 1000
+const windowMs = 8 * 24 * 60 * 60 * 1000
+const gatewayNeedsMs = 7 * 24 * 60 * 60 * 1000
+
+/**
+ * Signs the payments of ended requests and hands them in. Whatever becomes of a call, the next one uses the same nonce and
+ * the same bytes, and after an unknown outcome the gateway is asked first: a payment is made once. Returns how many were
+ * looked at.
+ */
+export async function submitPayments(tools: SubmitTools): Promise<number> {
+  const payments = await findPayments(tools.database, ['allocated', 'signed', 'submitted', 'unknown'], 0, paymentsMax)
+  if (payments.length === 0) return 0
+  const fresh = await Promise.all(payments.map((payment) => withOpenWindow(tools, payment)))
+  const authorizations = fresh.map((payment) => authorizationOf(rowOf(payment), tools.terms)!)
+  const outcomes = await tools.signer.signAuthorizations(authorizations)
+  tools.failpoint('after_sign')
+  const news: PaymentNews[] = []
+  await eachOf(fresh, atOnceMax, async (payment, index) => {
+    const outcome = outcomes[index]!
+    if ('refusal' in outcome) {
+      tools.onAlarm('the signer refuses a payment', { payment: payment.id, reason: outcome.refusal.message })
+      news.push({ payment, state: payment.state, reason: `signer: ${outcome.refusal.reason}` })
+    } else news.push(await submit(tools, payment, authorizations[index]!, outcome.signature))
+  })
+  tools.failpoint('after_submit')
+  await settlePayments(tools.database, news)
+  return payments.length
+}
+
+async function submit(
+  tools: SubmitTools,
+  payment: Payment,
+  authorization: Authorization,
+  signature: Hex,
+): Promise<PaymentNews> {
+  const { rail, terms, resource } = tools
+  if (payment.state === 'unknown') {
+    const found = await rail
+      .findTransfer(authorization.message.from, authorization.message.nonce)
+      .catch(() => undefined)
+    if (found !== undefined) return adopt(tools, payment, authorization, found)
+  }
+  const payload = {
+    ...paymentPayload(authorization, signature, terms, resource),
+    extensions: { receipt: { hash: payment.receiptHash } },
+  }
+  const answer = await rail.settle(payload, paymentRequirements(authorization, terms))
+  return readAnswer(tools, payment, authorization, answer)
+}
+
+async function readAnswer(
+  tools: SubmitTools,
+  payment: Payment,
+  authorization: Authorization,
+  answer: Submission,
+): Promise<PaymentNews> {
+  if (answer.state === 'received') return { payment, state: 'received', railId: answer.id }
+  if (answer.state === 'unknown') return { payment, state: 'unknown', reason: answer.reason }
+  const { from, nonce } = authorization.message
+  const found = await tools.rail.findTransfer(from, nonce).catch(() => 'unknown' as const)
+  if (found === 'unknown') return { payment, state: 'unknown', reason: answer.reason }
+  if (found !== undefined) return adopt(tools, payment, authorization, found)
+  // The gateway has nothing of it. It is offered again: with the balance there, the clock right, the settings mended, it
+  // passes; until then the account's unsettled money is capped.
+  tools.onAlarm('the gateway refuses a payment', { payment: payment.id, reason: answer.reason })
+  return { payment, state: 'allocated', reason: answer.reason }
+}
+
+/** Ours when it pays the same to the same; anything else under our nonce is a case for a person, never for a second try. */
+function adopt(tools: SubmitTools, payment: Payment, { message }: Authorization, found: Transfer): PaymentNews {
+  if (found.to === message.to && found.amount === message.value) {
+    return { payment, state: 'received', railId: found.id }
+  }
+  tools.onAlarm('a nonce of ours paid something else', {
+    payment: payment.id,
+    nonce: message.nonce,
+    transfer: found.id,
+  })
+  return { payment, state: 'unknown', reason: 'nonce_conflict' }
+}
+
+/** The gateway wants seven days to be left. What waited too long gets a new window, once it is certain that it has none. */
+async function withOpenWindow(tools: SubmitTools, payment: Payment): Promise<Payment> {
+  const left = payment.authorizedAt.getTime() + windowMs - Date.now()
+  if (left > gatewayNeedsMs + windowMarginMs) return payment
+  const nonce = authorizationOf(rowOf(payment), tools.terms)!.message.nonce
+  const found = await tools.rail.findTransfer(payment.address as Address, nonce)
+  if (found !== undefined) return payment
+  tools.onAlarm('a payment waited so long that its window was renewed', { payment: payment.id })
+  await renewWindow(tools.database, payment)
+  return { ...payment, authorizedAt: new Date() }
+}
+
+function rowOf(payment: Payment) {
+  const { accountId, nonce, value, authorizedAt } = payment
+  return { accountId, address: payment.address as Address, nonce, authorized: value, createdAt: authorizedAt }
+}

@@ -1,0 +1,60 @@
+import { type Hex, recoverTypedDataAddress } from 'viem'
+import { noHash, type ReceiptDocument, readReceipt, receiptHash, rootOf, typedReceipt } from './receipt.ts'
+
+export type ReceiptCheck = {
+  readonly name: 'hash' | 'signature' | 'amounts' | 'inclusion'
+  readonly ok: boolean
+  /** One line for people. */
+  readonly detail: string
+}
+
+/**
+ * Checks a receipt with nothing but itself: no network, no database. What it cannot know (whether the issuer is the one
+ * you trust, whether the transaction is on the chain) is for the caller to compare.
+ */
+export async function verifyReceipt(document: ReceiptDocument): Promise<readonly ReceiptCheck[]> {
+  const receipt = readReceipt(document.receipt)
+  const domain = { chainId: document.domain.chain_id, gatewayWallet: document.domain.gateway_wallet }
+  const hash = receiptHash(receipt, domain)
+  const signer = await recoverTypedDataAddress({
+    ...typedReceipt(receipt, domain),
+    signature: document.signature,
+  }).catch(() => undefined)
+  return [
+    {
+      name: 'hash',
+      ok: hash === document.hash,
+      detail:
+        hash === document.hash ? `The fields hash to ${hash}.` : `The fields hash to ${hash}, not to ${document.hash}.`,
+    },
+    {
+      name: 'signature',
+      ok: isEqual(signer, document.issuer),
+      detail: isEqual(signer, document.issuer)
+        ? `Signed by ${document.issuer}.`
+        : `Signed by ${signer ?? 'nobody'}, not by ${document.issuer}.`,
+    },
+    checkAmounts(receipt),
+    checkInclusion(hash, document.batch),
+  ]
+}
+
+function checkAmounts({ authorized, nonce, status, charged }: ReturnType<typeof readReceipt>): ReceiptCheck {
+  const ok = authorized > 0n === (nonce !== noHash) && (status !== 'refused' || charged === 0n)
+  const detail = ok
+    ? `Charged ${charged}, authorized ${authorized} (atomic USDC).`
+    : 'An authorization without a nonce.'
+  return { name: 'amounts', ok, detail }
+}
+
+function checkInclusion(hash: Hex, batch: ReceiptDocument['batch']): ReceiptCheck {
+  if (batch === undefined) return { name: 'inclusion', ok: true, detail: 'Not in a batch of its own yet.' }
+  const root = rootOf(hash, batch.proof)
+  return root === batch.root
+    ? { name: 'inclusion', ok: true, detail: `Under the root ${root} of batch ${batch.id}.` }
+    : { name: 'inclusion', ok: false, detail: `Leads to the root ${root}, but batch ${batch.id} says ${batch.root}.` }
+}
+
+function isEqual(left: string | undefined, right: string): boolean {
+  return left?.toLowerCase() === right.toLowerCase()
+}

@@ -1,0 +1,142 @@
+import type { Database } from '../db/database.ts'
+import type { SettlementFailpoint } from '../failpoints.ts'
+import { advanceWithdrawal, findOpenWithdrawals, type Withdrawal } from '../ledger/withdrawals.ts'
+import type { Address } from '../signer/address.ts'
+import { nonceOf, saltOf } from '../signer/nonce.ts'
+import type { Signer } from '../signer/signer.ts'
+import { SigningRefusedError } from '../signer/signing-request.ts'
+import { burnIntent, type SigningTerms, windowOf } from '../signer/signing-terms.ts'
+import { type PaidResource, type PaymentTerms, paymentPayload, paymentRequirements } from './authorization.ts'
+import type { Rail } from './rail.ts'
+
+export type WithdrawTools = {
+  readonly database: Database
+  readonly signer: Signer
+  readonly rail: Rail
+  readonly terms: PaymentTerms
+  readonly signingTerms: SigningTerms
+  readonly resource: PaidResource
+  /** The most that the gateway may keep of a withdrawal. */
+  readonly feeMax: bigint
+  readonly failpoint: SettlementFailpoint
+  readonly onAlarm: (what: string, details: object) => void
+}
+
+const withdrawalsMax = 50
+// The order has a height after which it is void; ours never expires by itself: its fate is always asked for.
+const maxBlockHeight = 2n ** 256n - 1n
+
+/** Takes every open withdrawal one step on. One that cannot move does not hold up its neighbours. Returns how many are open. */
+export async function advanceWithdrawals(tools: WithdrawTools): Promise<number> {
+  const open = await findOpenWithdrawals(tools.database, withdrawalsMax)
+  for (const withdrawal of open) {
+    try {
+      await advance(tools, withdrawal)
+    } catch (error) {
+      if (error instanceof SigningRefusedError) await refuse(tools, withdrawal, error)
+      else tools.onAlarm('a withdrawal is waiting', { withdrawal: withdrawal.id, state: withdrawal.state, err: error })
+    }
+  }
+  return open.length
+}
+
+function advance(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
+  switch (withdrawal.state) {
+    case 'requested':
+      return withdrawal.creditBack > 0n ? payBack(tools, withdrawal) : order(tools, withdrawal)
+    case 'returning':
+      return withdrawal.returnId === undefined ? payBack(tools, withdrawal) : awaitReturn(tools, withdrawal)
+    case 'returned':
+      return order(tools, withdrawal)
+    default:
+      return withdrawal.railId === undefined ? order(tools, withdrawal) : awaitPayment(tools, withdrawal)
+  }
+}
+
+/** The credit is the seller's until it is paid back into the account's balance at the gateway. */
+async function payBack(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
+  const { database, signer, rail, terms, resource } = tools
+  const { seller } = terms
+  const funds = (await rail.balances([seller])).get(seller) ?? 0n
+  // It has not been paid itself yet: payments that are on their way will cover it.
+  if (funds < withdrawal.creditBack) return
+  const authorization = {
+    operation: 'return',
+    account: withdrawal.accountId,
+    epoch: terms.epoch,
+    sequence: withdrawal.nonce!,
+    domain: terms.domain,
+    message: {
+      from: seller,
+      to: await signer.addressOf(withdrawal.accountId),
+      value: withdrawal.creditBack,
+      ...windowOf(withdrawal.createdAt),
+      nonce: nonceOf('return', withdrawal.accountId, terms.epoch, withdrawal.nonce!),
+    },
+  } as const
+  const signature = await signer.signReturn(authorization)
+  // From here on it may be on its way, whatever we hear of it.
+  await advanceWithdrawal(database, withdrawal, { state: 'returning' })
+  tools.failpoint('before_return')
+  const payment = { ...authorization, operation: 'authorization' } as const
+  const requirements = paymentRequirements(payment, terms)
+  const answer = await rail.settle(paymentPayload(payment, signature, terms, resource), requirements)
+  tools.failpoint('after_return')
+  if (answer.state === 'received') {
+    await advanceWithdrawal(database, withdrawal, { state: 'returning', returnId: answer.id })
+    return
+  }
+  const found = await rail.findTransfer(seller, authorization.message.nonce)
+  if (found !== undefined) await advanceWithdrawal(database, withdrawal, { state: 'returning', returnId: found.id })
+  else tools.onAlarm('credit could not be paid back', { withdrawal: withdrawal.id, reason: answer.reason })
+}
+
+async function awaitReturn({ database, rail, onAlarm }: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
+  const transfer = await rail.transfer(withdrawal.returnId!)
+  if (transfer?.state === 'completed') await advanceWithdrawal(database, withdrawal, { state: 'returned' })
+  if (transfer?.state === 'failed') {
+    onAlarm('credit could not be paid back', { withdrawal: withdrawal.id, reason: transfer.reason })
+    await advanceWithdrawal(database, withdrawal, { state: 'failed', reason: transfer.reason ?? 'credit not returned' })
+  }
+}
+
+async function order(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
+  const { database, signer, rail, signingTerms, feeMax } = tools
+  const intent = burnIntent(signingTerms, {
+    depositor: await signer.addressOf(withdrawal.accountId),
+    recipient: withdrawal.recipient as Address,
+    value: withdrawal.amount,
+    maxFee: feeMax,
+    maxBlockHeight,
+    salt: saltOf('withdrawal', withdrawal.id),
+  })
+  const { accountId: account, id } = withdrawal
+  const signature = await signer.signWithdrawal({ operation: 'withdrawal', account, withdrawal: id, intent })
+  // From here on it may be on its way, whatever we hear of it. Asked again with the same salt it is the same order.
+  await advanceWithdrawal(database, withdrawal, { state: 'sent' })
+  tools.failpoint('before_withdraw')
+  const answer = await rail.withdraw(intent, signature)
+  tools.failpoint('after_withdraw')
+  if (answer.state === 'received') await advanceWithdrawal(database, withdrawal, { state: 'sent', railId: answer.id })
+  else tools.onAlarm('the gateway did not take a withdrawal', { withdrawal: id, reason: answer.reason })
+}
+
+async function awaitPayment({ database, rail, onAlarm }: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
+  const paid = await rail.withdrawal(withdrawal.railId!)
+  if (paid?.state === 'confirmed') {
+    await advanceWithdrawal(database, withdrawal, { state: 'confirmed', transactionHash: paid.transactionHash })
+  }
+  if (paid?.state === 'failed') {
+    onAlarm('a withdrawal failed', { withdrawal: withdrawal.id, reason: paid.reason })
+    await advanceWithdrawal(database, withdrawal, { state: 'failed', reason: paid.reason ?? 'failed' })
+  }
+}
+
+/** What the signer forbids will not pass tomorrow either, but for a limit per hour: then it waits. */
+async function refuse(tools: WithdrawTools, withdrawal: Withdrawal, error: SigningRefusedError): Promise<void> {
+  tools.onAlarm('the signer refuses a withdrawal', { withdrawal: withdrawal.id, reason: error.message })
+  if (error.reason === 'hour_cap') return
+  // Once handed in, an order may be paid: its money does not come back because a later step is refused.
+  if (withdrawal.state !== 'requested' && withdrawal.state !== 'returned') return
+  await advanceWithdrawal(tools.database, withdrawal, { state: 'failed', reason: `refused: ${error.reason}` })
+}
