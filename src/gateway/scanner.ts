@@ -2,7 +2,7 @@ import type { Database } from '../db/database.ts'
 import type { OnAlarm } from './alarm.ts'
 import { applyEvents } from './apply-events.ts'
 import { LogsMissingError, readEvents } from './chain-events.ts'
-import type { ChainNode } from './chain-node.ts'
+import { type ChainNode, ChainNodeError } from './chain-node.ts'
 import { type ChainState, readChainState, rewind } from './chain-state.ts'
 import type { Failpoint } from './failpoints.ts'
 import type { GatewayTerms } from './terms.ts'
@@ -25,6 +25,7 @@ export class Scanner {
   readonly #options: ScannerOptions
   #recheckTo: bigint | undefined
   #recheckedAtMs = 0
+  #isChainKnown = false
 
   constructor(options: ScannerOptions) {
     this.#options = options
@@ -33,6 +34,7 @@ export class Scanner {
   /** Brings the books up to the finalized head, and returns its number. */
   async scan(): Promise<bigint> {
     const { database, node, onAlarm } = this.#options
+    await this.#requireChain()
     const head = await node.finalizedHeight()
     const state = await readChainState(database)
     // A node that is behind the last one asked, or that one ran ahead of the truth: what lies above will be told again.
@@ -41,12 +43,24 @@ export class Scanner {
       await this.#scanTo(state, head)
       await this.#recheck()
     } catch (error) {
+      this.#isChainKnown = false
       if (!(error instanceof LogsMissingError)) throw error
       onAlarm({ code: 'logs_missing', message: error.message })
       await this.#rewindToLastBatch()
       throw error
     }
     return head
+  }
+
+  /** A node of another chain would tell that none of our blocks has logs. */
+  async #requireChain(): Promise<void> {
+    const { node, terms, onAlarm } = this.#options
+    if (this.#isChainKnown) return
+    const chainId = await node.chainId()
+    this.#isChainKnown = chainId === terms.chainId
+    if (this.#isChainKnown) return
+    onAlarm({ code: 'wrong_chain', message: `The node is of chain ${chainId}, the contract of ${terms.chainId}.` })
+    throw new ChainNodeError(`a node of chain ${chainId}`)
   }
 
   async #scanTo(state: ChainState, head: bigint): Promise<void> {

@@ -55,7 +55,8 @@ export class Withdrawals {
     const { database, relayer } = this.#options
     const [next] = await database.query<{ specHash: Hash; data: Hex; isExpired: boolean }>(
       `select spec_hash as "specHash", data, max_block_height < $1 as "isExpired" from burn_intents
-        where state = 'pending' and retry_at <= clock_timestamp() order by created_at, position limit 1`,
+        where state = 'pending' and (retry_at <= clock_timestamp() or max_block_height < $1)
+        order by max_block_height < $1 desc, created_at, position limit 1`,
       [head],
     )
     if (next === undefined) return false
@@ -133,6 +134,11 @@ export async function findWithdrawal(database: Database, id: string): Promise<Wi
       transactionHash,
     })),
   }
+}
+
+/** Its transaction is in a block that is not final yet. */
+export async function confirmBurnIntent(session: Session, call: bigint): Promise<void> {
+  await session.query(`update burn_intents set state = 'confirmed' where call = $1 and state = 'sent'`, [call])
 }
 
 /** The call never came into effect: its order waits again. */

@@ -8,7 +8,7 @@ import type { Failpoint } from './failpoints.ts'
 import type { Reconciler } from './reconcile.ts'
 import { type CallFate, CallPostponedError, type OpenCall, type Relayer } from './relayer.ts'
 import type { Scanner } from './scanner.ts'
-import { releaseBurnIntent, type Withdrawals } from './withdrawals.ts'
+import { confirmBurnIntent, releaseBurnIntent, type Withdrawals } from './withdrawals.ts'
 import type { WorkerLock } from './worker-lock.ts'
 
 export type WorkerOptions = {
@@ -38,6 +38,7 @@ export class Worker {
   #wake = new AbortController()
   #running: Promise<void> | undefined
   #failures = 0
+  #withdrawsNext = false
 
   constructor(options: WorkerOptions) {
     this.#options = options
@@ -88,14 +89,19 @@ export class Worker {
     await this.#requireLogsOfOwnCalls()
     const open = await relayer.findOpen()
     if (open !== undefined) return this.#lookAfter(open, await relayer.pursue(open, head))
-    return (await withdrawals.sendNext(head)) || (await batches.sendNext())
+    // In turns: neither can keep the other waiting for long.
+    this.#withdrawsNext = !this.#withdrawsNext
+    const withdraw = () => withdrawals.sendNext(head)
+    const settle = () => batches.sendNext()
+    const [first, second] = this.#withdrawsNext ? [withdraw, settle] : [settle, withdraw]
+    return (await first()) || (await second())
   }
 
   async #lookAfter(call: OpenCall, fate: CallFate): Promise<boolean> {
     const { database, relayer, batches, failpoint, onAlarm } = this.#options
     if (fate.state === 'waiting') return false
     if (fate.state === 'confirmed') {
-      if (call.kind === 'batch') await confirmBatch(database, call.id)
+      await (call.kind === 'batch' ? confirmBatch : confirmBurnIntent)(database, call.id)
       return false
     }
     await database.transaction(async (session) => {
