@@ -1,0 +1,171 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { createPublicClient, createWalletClient, defineChain, type Hex, http, parseAbi } from 'viem'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
+import { readConfig } from '../../src/config.ts'
+import { createKey } from '../../src/identity/api-keys.ts'
+import { type Account, createAccount, findAccount } from '../../src/ledger/accounts.ts'
+import { findDepositAddress } from '../../src/ledger/deposits.ts'
+import { parse } from '../../src/money/usdc.ts'
+import { startModelServer } from '../../src/sandbox/model/server.ts'
+import { type SandboxOrders, sandboxOrders } from '../../src/sandbox/orders.ts'
+import { type Service, startService } from '../../src/service.ts'
+import type { MoneyLine } from '../../src/settlement/money-line.ts'
+import { partitions } from './ledger.ts'
+import { testDatabase } from './postgres.ts'
+
+/** The whole service with its signer, its settlement, its gateway and its chain: everything but a real network. */
+export type MoneyService = {
+  readonly service: Service
+  readonly baseUrl: string
+  readonly dataDir: string
+  readonly money: MoneyLine
+  readonly sandbox: SandboxOrders
+  openAccount(): Promise<MoneyAccount>
+  stop(): Promise<void>
+}
+
+export type MoneyAccount = Account & { readonly apiKey: string; readonly address: Hex }
+
+export type MoneyServiceOptions = {
+  readonly environment?: Readonly<Record<string, string>>
+  /** Starts on what an earlier one left. */
+  readonly continues?: { readonly dataDir: string; readonly databaseUrl: string }
+}
+
+const usdcAbi = parseAbi([
+  'function transfer(address to, uint256 value) returns (bool)',
+  'function balanceOf(address account) view returns (uint256)',
+])
+const gatewayAbi = parseAbi(['function totalBalance(address token, address depositor) view returns (uint256)'])
+
+export async function startMoneyService(t: TestContext, options: MoneyServiceOptions = {}): Promise<MoneyService> {
+  const ledger =
+    options.continues === undefined
+      ? await testDatabase()
+      : { url: options.continues.databaseUrl, drop: async () => {} }
+  const dataDir = options.continues?.dataDir ?? mkdtempSync(join(tmpdir(), 'penny-money-'))
+  const model = await startModelServer({ host: '127.0.0.1', port: 0, tokensPerSecond: 0 })
+  const config = readConfig({
+    PORT: '0',
+    DATA_DIR: dataDir,
+    DATABASE_URL: ledger.url,
+    UPSTREAM_BASE_URL: model.url,
+    LOG_LEVEL: process.env.TEST_LOG_LEVEL ?? 'silent',
+    LEDGER_PARTITIONS: String(partitions),
+    GATEWAY_BATCH_MS: '300',
+    DRAIN_MS: '2000',
+    ...options.environment,
+  })
+  const service = await startService(config, () => {})
+  let stopped: Promise<void> | undefined
+  const stop = () =>
+    (stopped ??= service.stop().then(async () => {
+      await model.close()
+    }))
+  t.after(async () => {
+    await stop()
+    await ledger.drop()
+    if (options.continues === undefined) rmSync(dataDir, { recursive: true, force: true })
+  })
+  return {
+    service,
+    dataDir,
+    baseUrl: `${service.publicUrl}/v1`,
+    money: service.money!,
+    sandbox: sandboxOrders(dataDir),
+    stop,
+    async openAccount() {
+      const account = await createAccount(service.database, 'test', config.ledgerPartitions)
+      const { secret } = await createKey(service.database, {
+        partition: account.partition,
+        accountId: account.id,
+        name: 'test',
+      })
+      const address = await until(() => findDepositAddress(service.database, account))
+      return { ...account, apiKey: secret, address: address as Hex }
+    },
+  }
+}
+
+/** Looks until there is something to see. The test's own time-out is the limit. */
+export async function until<Found>(look: () => Promise<Found | undefined | false>): Promise<Found> {
+  for (;;) {
+    const found = await look()
+    if (found !== undefined && found !== false) return found as Found
+    await sleep(20)
+  }
+}
+
+export async function accountNow({ service }: MoneyService, { partition, id }: Account): Promise<Account> {
+  return (await findAccount(service.database, partition, id))!
+}
+
+/** A wallet of a stranger, with test USDC and gas: a plain script, as any exchange runs. */
+export async function openWallet(money: MoneyService, amount: string) {
+  const account = privateKeyToAccount(generatePrivateKey())
+  if (parse(amount) > 0n) await money.sandbox.faucet(account.address, parse(amount))
+  const transport = http(money.money.rpcUrl)
+  const chain = defineChain({
+    id: money.money.terms.chainId,
+    name: 'Sandbox',
+    nativeCurrency: { name: 'USDC', symbol: 'USDC', decimals: 18 },
+    rpcUrls: { default: { http: [money.money.rpcUrl] } },
+  })
+  const wallet = createWalletClient({ account, chain, transport })
+  const usdc = money.money.terms.usdc.address
+  return {
+    address: account.address.toLowerCase() as Hex,
+    send: (to: Hex, atomic: bigint) =>
+      wallet.writeContract({ address: usdc, abi: usdcAbi, functionName: 'transfer', args: [to, atomic] }),
+  }
+}
+
+export async function usdcOf({ money }: MoneyService, address: Hex): Promise<bigint> {
+  const client = createPublicClient({ transport: http(money.rpcUrl) })
+  return client.readContract({
+    address: money.terms.usdc.address,
+    abi: usdcAbi,
+    functionName: 'balanceOf',
+    args: [address],
+  })
+}
+
+/** What the gateway's contract has for that depositor. */
+export async function gatewayOf({ money }: MoneyService, depositor: Hex): Promise<bigint> {
+  const client = createPublicClient({ transport: http(money.rpcUrl) })
+  const { usdc, gatewayWallet } = money.terms
+  return client.readContract({
+    address: gatewayWallet,
+    abi: gatewayAbi,
+    functionName: 'totalBalance',
+    args: [usdc.address, depositor],
+  })
+}
+
+/** Sums of the account's rows, as the auditor would add them up. */
+export async function sums({ service }: MoneyService, { partition, id }: Account) {
+  const [row] = await service.database.query<{ deposited: bigint; authorized: bigint; charged: bigint; open: bigint }>(
+    `select (select coalesce(sum(amount), 0)::bigint from deposits d where d.partition = $1 and d.account_id = $2) as deposited,
+            coalesce(sum(r.authorized) filter (where not r.voided), 0)::bigint as authorized,
+            coalesce(sum(r.charged), 0)::bigint as charged,
+            (select count(*) from settlements s where s.partition = $1 and s.account_id = $2
+                                                  and s.state not in ('none', 'voided', 'completed'))::bigint as open
+       from requests r where r.partition = $1 and r.account_id = $2`,
+    [partition, id],
+  )
+  return row!
+}
+
+export async function ask(money: MoneyService, account: MoneyAccount, maxTokens = 64): Promise<Response> {
+  const response = await fetch(`${money.baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${account.apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ max_tokens: maxTokens, messages: [{ role: 'user', content: 'What is a penny?' }] }),
+  })
+  await response.arrayBuffer()
+  return response
+}
