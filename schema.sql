@@ -300,6 +300,24 @@ create table sweeps (
 );
 CREATE INDEX sweeps_open ON public.sweeps USING btree (account_id) WHERE (state = ANY (ARRAY['planned'::text, 'sent'::text, 'confirmed'::text]));
 
+create table tool_calls (
+  partition smallint not null,
+  request_id uuid not null,
+  number smallint not null,
+  kind text not null,
+  status text not null,
+  cost bigint not null,
+  results integer not null,
+  created_at timestamp with time zone not null,
+  constraint tool_calls_pkey PRIMARY KEY (partition, request_id, number),
+  constraint tool_calls_cost_check CHECK (cost >= 0),
+  constraint tool_calls_kind_check CHECK (kind = ANY (ARRAY['search'::text, 'fetch'::text])),
+  constraint tool_calls_number_check CHECK (number >= 1),
+  constraint tool_calls_only_searches_cost CHECK (cost = 0 OR kind = 'search'::text AND status = 'completed'::text),
+  constraint tool_calls_results_check CHECK (results >= 0),
+  constraint tool_calls_status_check CHECK (status = ANY (ARRAY['completed'::text, 'failed'::text]))
+);
+
 create table usage_hours (
   partition smallint not null,
   account_id uuid not null,
@@ -539,6 +557,118 @@ begin
       from requests r where r.partition = p_partition and r.id = any (p_ids);
 end $function$;
 
+CREATE OR REPLACE FUNCTION public.extend_holds(p_partition smallint, p_node uuid, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[], p_ids uuid[], p_account_of integer[], p_key_of integer[], p_totals bigint[])
+ RETURNS TABLE(row_number integer, decision text)
+ LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
+ SET enable_nestloop TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+declare
+  v_now       timestamptz;
+  v_frozen    boolean;
+  -- Accounts, in the order of p_account_ids.
+  a_gateway   bigint[];
+  a_credit    bigint[];
+  a_held      bigint[];
+  a_extended  bigint[];
+  -- Keys, in the order of p_key_ids.
+  k_limit     bigint[];
+  k_window    timestamptz[];
+  k_spent     bigint[];
+  k_held      bigint[];
+  -- Requests, in the order of p_ids; null where it is not an open request of this account and key.
+  r_extended  bigint[];
+  r_window    timestamptz[];
+  r_decision  text[] := array_fill(null::text, array[cardinality(p_ids)]);
+  v_a         int;
+  v_k         int;
+  v_more      bigint;
+begin
+  if cardinality(p_ids) <> (select count(distinct i) from unnest(p_ids) as i) then
+    raise exception 'a request is named twice in one batch of extensions';
+  end if;
+
+  perform 1 from accounts a
+    where a.partition = p_partition and a.id = any (p_account_ids)
+    order by a.id for no key update;
+
+  v_now := clock_timestamp();
+
+  -- Requests of a node whose lease is dead may have been ended by others, or will be at any moment.
+  if not exists (select from nodes n where n.id = p_node and n.lease_until >= v_now) then
+    raise exception 'the lease of node % is dead', p_node using errcode = 'P0L01';
+  end if;
+  select l.frozen_at is not null into v_frozen from ledger_state l;
+
+  select array_agg(s.gateway), array_agg(s.credit), array_agg(s.held), array_agg(s.extended)
+    into a_gateway, a_credit, a_held, a_extended
+    from (select a.gateway, a.credit, a.held, a.extended
+            from unnest(p_account_ids) with ordinality as i (id, n)
+            left join accounts a on a.partition = p_partition and a.id = any (p_account_ids) and a.id = i.id
+            order by i.n) s;
+
+  select array_agg(s.limit_amount), array_agg(s.window_start), array_agg(s.spent), array_agg(s.held)
+    into k_limit, k_window, k_spent, k_held
+    from (select k.limit_amount, k.window_start, k.spent, k.held
+            from unnest(p_key_ids) with ordinality as i (id, n)
+            left join api_keys k on k.partition = p_partition and k.id = any (p_key_ids) and k.id = i.id
+            order by i.n) s;
+
+  select array_agg(s.extended), array_agg(s.key_window)
+    into r_extended, r_window
+    from (select r.extended, r.key_window
+            from unnest(p_ids, p_account_of, p_key_of) with ordinality as i (id, account_of, key_of, n)
+            left join requests r on r.partition = p_partition and r.id = any (p_ids) and r.id = i.id and r.status = 'held'
+                                and r.account_id = p_account_ids[i.account_of] and r.key_id = p_key_ids[i.key_of]
+            order by i.n) s;
+
+  for i in 1 .. cardinality(p_ids) loop
+    v_a := p_account_of[i];
+    v_k := p_key_of[i];
+    v_more := p_totals[i] - r_extended[i];
+
+    if r_extended[i] is null then
+      r_decision[i] := 'ended';
+    elsif v_more <= 0 then
+      r_decision[i] := 'extended';
+    elsif v_frozen then
+      r_decision[i] := 'ledger_frozen';
+    elsif k_limit[v_k] is not null
+          and (k_window[v_k] <> r_window[i] or k_spent[v_k] + k_held[v_k] + v_more > k_limit[v_k]) then
+      r_decision[i] := 'key_limit_exceeded';
+    elsif v_more > a_gateway[v_a] + a_credit[v_a] - a_extended[v_a] then
+      r_decision[i] := 'insufficient_balance';
+    elsif a_held[v_a] + a_extended[v_a] + v_more > p_cap then
+      r_decision[i] := 'in_flight_cap';
+    else
+      r_decision[i] := 'extended';
+      r_extended[i] := p_totals[i];
+      a_extended[v_a] := a_extended[v_a] + v_more;
+      if k_window[v_k] = r_window[i] then
+        k_held[v_k] := k_held[v_k] + v_more;
+      end if;
+    end if;
+  end loop;
+
+  update accounts a
+    set extended = u.extended
+    from unnest(p_account_ids, a_extended) as u (id, extended)
+    where a.partition = p_partition and a.id = any (p_account_ids) and a.id = u.id and a.extended <> u.extended;
+
+  update api_keys k
+    set held = u.held
+    from unnest(p_key_ids, k_held) as u (id, held)
+    where k.partition = p_partition and k.id = any (p_key_ids) and k.id = u.id and k.held <> u.held;
+
+  update requests r
+    set extended = u.extended
+    from unnest(p_ids, r_extended) as u (id, extended)
+    where r.partition = p_partition and r.id = any (p_ids) and r.id = u.id and r.extended < u.extended;
+
+  return query select u.n::int, u.decision from unnest(r_decision) with ordinality as u (decision, n);
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.place_holds(p_partition smallint, p_node uuid, p_price_version text, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[], p_ids uuid[], p_account_of integer[], p_key_of integer[], p_quotes bigint[], p_models text[], p_streams boolean[], p_max_tokens integer[], p_body_hashes bigint[])
  RETURNS TABLE(row_number integer, decision text, authorized bigint, from_credit bigint, nonce bigint, created_at timestamp with time zone, spendable bigint, in_flight bigint, limit_left bigint)
  LANGUAGE plpgsql
@@ -734,6 +864,22 @@ begin
      group by u.account_id, u.key_id, u.model
   on conflict (partition, account_id, hour, key_id, model) do update set refused = h.refused + excluded.refused;
 end $function$;
+
+CREATE OR REPLACE FUNCTION public.record_tool_calls(p_partition smallint, p_ids uuid[], p_numbers smallint[], p_kinds text[], p_statuses text[], p_costs bigint[], p_results integer[])
+ RETURNS void
+ LANGUAGE sql
+ SET enable_seqscan TO 'off'
+ SET enable_nestloop TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+  insert into tool_calls (partition, request_id, number, kind, status, cost, results, created_at)
+    select p_partition, u.id, u.number, u.kind, u.status, u.cost, u.results, clock_timestamp()
+      from unnest(p_ids, p_numbers, p_kinds, p_statuses, p_costs, p_results)
+           as u (id, number, kind, status, cost, results)
+      join requests r on r.id = u.id
+     where r.partition = p_partition and r.id = any (p_ids) and r.status = 'held'
+  on conflict do nothing
+$function$;
 
 CREATE OR REPLACE FUNCTION public.refund_attempt(p_partition smallint, p_account_id uuid, p_id uuid)
  RETURNS bigint

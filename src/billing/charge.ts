@@ -122,9 +122,10 @@ function end({ hold, outcome, meter }: Served, usage: RequestUsage | undefined, 
   }
 }
 
-/** What a request owes whose node died: what its last checkpoint proves, or nothing. */
+/** What a request owes whose node died: what its last checkpoint proves and the searches that ran, or nothing. */
 export function chargeOrphan(orphan: OrphanedHold): EndCall {
-  const { checkpoint, quote, extended } = orphan
+  const { checkpoint, quote, extended, searchCalls, fetchCalls } = orphan
+  const searchCost = checkpoint === undefined ? zero : fromAtomic(orphan.searchCost)
   const lines =
     checkpoint === undefined
       ? []
@@ -137,10 +138,10 @@ export function chargeOrphan(orphan: OrphanedHold): EndCall {
     payer: orphan,
     status: 'failed',
     voided: checkpoint === undefined,
-    charged: min(cost(lines), fromAtomic(quote + extended)),
-    searchCost: zero,
-    searchCalls: 0,
-    fetchCalls: 0,
+    charged: min(fromAtomic(cost(lines) + searchCost), fromAtomic(quote + extended)),
+    searchCost,
+    searchCalls,
+    fetchCalls,
     usage: checkpoint && { ...checkpoint, reasoningTokens: 0, cachedTokens: 0, source: 'counted' },
     finishReason: undefined,
     errorCode: 'interrupted',

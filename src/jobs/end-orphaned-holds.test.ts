@@ -1,10 +1,21 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
-import { charge, codeOf, hold, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
+import {
+  charge,
+  codeOf,
+  hold,
+  openLedger,
+  openPayer,
+  place,
+  searched,
+  searchPrice,
+  voided,
+} from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { findAccount } from '../ledger/accounts.ts'
 import { endLease, renewLease } from '../ledger/nodes.ts'
+import { fromAtomic } from '../money/usdc.ts'
 import { endOrphanedHolds } from './end-orphaned-holds.ts'
 
 const ledger = ledgerSuite()
@@ -69,6 +80,42 @@ test('with a checkpoint it is charged up to there, and never more than was held'
     charged: 1_000n,
     error_code: 'interrupted',
   })
+})
+
+test('searches that ran are charged with what was delivered, and void with a request that delivered nothing', async () => {
+  const { first, second, die } = await openNodes()
+  const payer = await openPayer(ledger.database, 50_000n)
+  const [delivered, silent] = [await hold(first, payer, 1_000n), await hold(first, payer, 1_000n)]
+  for (const placed of [delivered, silent]) {
+    const { requestId } = placed
+    assert.equal(await first.extend({ requestId, payer, total: fromAtomic(2n * searchPrice) }), 'extended')
+    first.recordToolCall(searched(placed, 1))
+    first.recordToolCall({ ...searched(placed, 2), status: 'failed', cost: fromAtomic(0n), results: 0 })
+    first.recordToolCall({ ...searched(placed, 3), kind: 'fetch', cost: fromAtomic(0n), results: 1 })
+  }
+  const evidence = { promptTokens: 100, completionTokens: 50 }
+  first.checkpoint({ requestId: delivered.requestId, partition: payer.partition, ...evidence })
+  await first.drained()
+  await die()
+  await endOrphanedHolds(ledger.database, second)
+  assert.equal((await rowOf(delivered.requestId))?.charged, 150n + searchPrice)
+  assert.equal((await rowOf(silent.requestId))?.voided, true)
+  const [row] = await ledger.database.query(
+    'select search_cost, search_calls, fetch_calls from requests where id = $1',
+    [delivered.requestId],
+  )
+  assert.deepEqual(row, { search_cost: searchPrice, search_calls: 1, fetch_calls: 1 })
+  const account = await findAccount(ledger.database, payer.partition, payer.accountId)
+  assert.equal(account?.spendable, 50_000n - 150n - searchPrice)
+})
+
+test('a node that slept past its lease extends nothing', async () => {
+  const { first, second, die } = await openNodes()
+  const placed = await hold(first, await openPayer(ledger.database, 50_000n), 1_000n)
+  const { requestId, payer } = placed
+  await die()
+  await assert.rejects(first.extend({ requestId, payer, total: fromAtomic(1n) }), { code: 'overloaded' })
+  await second.end(voided(placed))
 })
 
 test('a living node’s hold is never taken for an orphan, however old it is', async () => {

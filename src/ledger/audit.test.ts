@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
-import { charge, hold, openLedger, openPayer, voided } from '../../test/support/ledger.ts'
+import { charge, hold, openLedger, openPayer, search, voided } from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { findViolations, invariants } from './audit.ts'
 
@@ -16,16 +16,17 @@ before(async () => {
 })
 after(() => ledger.drop())
 
-// One corruption per invariant, done to an account with a charged, a voided and an open request.
+// One corruption per invariant, done to an account with a charged, a searching, a voided and an open request.
 const corruptions: Readonly<Record<string, string>> = {
   I1: 'update accounts set gateway = gateway + 1 where id = $1',
   I2: 'update accounts set credit = credit - 1 where id = $1',
   I3: 'update accounts set held = held + 1 where id = $1',
   I4: 'update accounts set extended = 1000000 where id = $1',
   I5: 'update api_keys set spent = spent + 1 where account_id = $1',
-  I6: "update requests set charged = quote + 1 where account_id = $1 and status = 'succeeded'",
+  I6: "update requests set charged = quote + extended + 1 where account_id = $1 and status = 'succeeded'",
   I7: 'update requests set nonce = 0 where account_id = $1 and nonce is not null',
   I8: "update requests set usage_source = null where account_id = $1 and status = 'succeeded'",
+  I13: 'delete from tool_calls t using requests r where r.id = t.request_id and r.account_id = $1',
 }
 
 test('every invariant has a corruption that shows', () => {
@@ -39,6 +40,8 @@ for (const [invariant, corruption] of Object.entries(corruptions)) {
     const healthy = await openPayer(ledger.database, 100_000n)
     await holds.end(charge(await hold(holds, payer, 1_000n), 900n))
     await holds.end(charge(await hold(holds, healthy, 1_000n), 900n))
+    await search(holds, await hold(holds, payer, 1_000n))
+    await search(holds, await hold(holds, healthy, 1_000n))
     await holds.end(voided(await hold(holds, payer, 1_000n)))
     const open = await hold(holds, payer, 1_000n)
     assert.deepEqual(await findViolations(ledger.database, [payer.accountId, healthy.accountId]), [])

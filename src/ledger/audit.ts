@@ -73,6 +73,17 @@ const checks: Readonly<Record<string, string>> = {
      where ($1::uuid[] is null or r.account_id = any ($1)) and r.charged > 0 and (r.usage_source is null or p.version is null
            or r.charged > (r.prompt_tokens::numeric * p.input_per_million + r.completion_tokens::numeric * p.output_per_million + 999999)
                           / 1000000 + r.search_cost)`,
+  // I13: every search that was charged is there, line by line. A line that came too late to be charged is the operator's loss.
+  I13: `
+    select r.id as subject, format('%s searches cost %s, their lines %s', r.search_calls, r.search_cost, t.total) as detail
+      from requests r
+      cross join lateral (select coalesce(sum(x.cost), 0) as total
+                            from (select y.cost from tool_calls y
+                                   where y.partition = r.partition and y.request_id = r.id and y.kind = 'search'
+                                     and y.status = 'completed'
+                                   order by y.number limit r.search_calls) x) t
+     where ($1::uuid[] is null or r.account_id = any ($1)) and r.status in ('succeeded', 'failed', 'cancelled')
+       and not r.voided and r.error_code is distinct from 'superseded' and r.search_cost <> t.total`,
 }
 
 export const invariants = Object.keys(checks)

@@ -2,7 +2,16 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { charge, codeOf, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
+import {
+  charge,
+  codeOf,
+  openLedger,
+  openPayer,
+  place,
+  searched,
+  searchPrice,
+  voided,
+} from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { updateKey } from '../identity/api-keys.ts'
 import { endOrphanedHolds } from '../jobs/end-orphaned-holds.ts'
@@ -25,8 +34,16 @@ type Model = {
   credit: bigint
   spent: bigint
   limit: bigint | undefined
-  readonly open: Map<number, { quote: bigint; fromCredit: bigint; checkpoint: bigint | undefined }>
+  readonly open: Map<number, OpenRequest>
   nextRequest: number
+}
+
+type OpenRequest = {
+  readonly quote: bigint
+  readonly fromCredit: bigint
+  extended: bigint
+  checkpoint: bigint | undefined
+  searches: number
 }
 
 type Real = {
@@ -40,21 +57,35 @@ type Real = {
 
 type Command = fc.AsyncCommand<Model, Real>
 
-const inFlight = (model: Model) => [...model.open.values()].reduce((sum, { quote }) => sum + quote, 0n)
+const held = (model: Model) => [...model.open.values()].reduce((sum, { quote }) => sum + quote, 0n)
+const extended = (model: Model) => [...model.open.values()].reduce((sum, request) => sum + request.extended, 0n)
+const inFlight = (model: Model) => held(model) + extended(model)
+const spendable = (model: Model) => model.gateway + model.credit - extended(model)
 const chosen = (model: Model, die: number) => [...model.open.keys()][die % model.open.size]!
 
 /** The decision and its effect, by the rules of docs/operations/hold.md. */
 function expectedPlace(model: Model, quote: bigint): string {
-  const held = inFlight(model)
   if (quote > cap) return 'quote_exceeds_cap'
-  if (model.limit !== undefined && model.spent + held + quote > model.limit) return 'key_limit_exceeded'
-  if (quote > model.gateway + model.credit) return 'insufficient_balance'
-  if (held + quote > cap) return 'in_flight_cap'
+  if (model.limit !== undefined && model.spent + inFlight(model) + quote > model.limit) return 'key_limit_exceeded'
+  if (quote > spendable(model)) return 'insufficient_balance'
+  if (inFlight(model) + quote > cap) return 'in_flight_cap'
   const fromCredit = model.credit < quote ? model.credit : quote
   model.credit -= fromCredit
   model.gateway -= quote - fromCredit
-  model.open.set(model.nextRequest, { quote, fromCredit, checkpoint: undefined })
+  model.open.set(model.nextRequest, { quote, fromCredit, extended: 0n, checkpoint: undefined, searches: 0 })
   return 'held'
+}
+
+/** The same guards, for what is more than before. */
+function expectedExtension(model: Model, request: number, total: bigint): string {
+  const open = model.open.get(request)!
+  const more = total - open.extended
+  if (more <= 0n) return 'extended'
+  if (model.limit !== undefined && model.spent + inFlight(model) + more > model.limit) return 'key_limit_exceeded'
+  if (more > spendable(model)) return 'insufficient_balance'
+  if (inFlight(model) + more > cap) return 'in_flight_cap'
+  open.extended = total
+  return 'extended'
 }
 
 function expectedEnd(model: Model, request: number, charged: bigint | undefined): void {
@@ -78,7 +109,10 @@ const command = (
   async run(model, real) {
     await run(model, real)
     const account = await findAccount(ledger.database, real.payer.partition, real.payer.accountId)
-    assert.deepEqual([account?.gateway, account?.credit, account?.held], [model.gateway, model.credit, inFlight(model)])
+    assert.deepEqual(
+      [account?.gateway, account?.credit, account?.held, account?.spendable],
+      [model.gateway, model.credit, held(model), spendable(model)],
+    )
   },
   toString: () => name,
 })
@@ -104,8 +138,13 @@ const endOne = fc
     command(isVoid ? `void ${die}` : `charge ${die} ${share} %`, someOpen, async (model, real) => {
       const request = chosen(model, die)
       const hold = real.open.get(request)!
-      const charged = isVoid ? undefined : (hold.quote * BigInt(share)) / 100n
-      const end = await real.holds.end(charged === undefined ? voided(hold) : charge(hold, charged))
+      const { quote, extended, searches } = model.open.get(request)!
+      const searchCost = BigInt(searches) * searchPrice
+      // Whatever the share, the searches that ran are part of it.
+      const rest = ((quote + extended - searchCost) * BigInt(share)) / 100n
+      const charged = isVoid ? undefined : searchCost + rest
+      const lines = { searchCost: fromAtomic(searchCost), searchCalls: searches }
+      const end = await real.holds.end(charged === undefined ? voided(hold) : charge(hold, charged, lines))
       assert.deepEqual(end, { endedNow: true, status: isVoid ? 'failed' : 'succeeded', charged: charged ?? 0n })
       expectedEnd(model, request, charged)
       real.open.delete(request)
@@ -113,9 +152,38 @@ const endOne = fc
     }),
   )
 
+const extendOne = fc.record({ die: fc.nat(1_000), total: fc.integer({ min: 0, max: 20_000 }) }).map(({ die, total }) =>
+  command(`extend ${die} to ${total}`, someOpen, async (model, real) => {
+    const request = chosen(model, die)
+    const { requestId, payer } = real.open.get(request)!
+    const call = { requestId, payer, total: fromAtomic(BigInt(total)) }
+    const expected = expectedExtension(model, request, BigInt(total))
+    // The second time its reply was lost: it is said again and changes nothing.
+    assert.deepEqual([await real.holds.extend(call), await real.holds.extend(call)], [expected, expected])
+  }),
+)
+
+const searchOne = fc.nat(1_000).map((die) =>
+  command(`search ${die}`, someOpen, async (model, real) => {
+    const request = chosen(model, die)
+    const open = model.open.get(request)!
+    const total = open.extended + searchPrice
+    const { requestId, payer } = real.open.get(request)!
+    const expected = expectedExtension(model, request, total)
+    assert.equal(await real.holds.extend({ requestId, payer, total: fromAtomic(total) }), expected)
+    if (expected !== 'extended') return
+    open.searches += 1
+    real.holds.recordToolCall(searched(real.open.get(request)!, open.searches))
+    await real.holds.drained()
+  }),
+)
+
 const endAgain = fc.constant(
   command('end again', always, async (_, real) => {
-    if (real.ended !== undefined) assert.equal((await real.other.end(charge(real.ended, 0n))).endedNow, false)
+    if (real.ended === undefined) return
+    const { requestId, payer } = real.ended
+    assert.equal((await real.other.end(charge(real.ended, 0n))).endedNow, false)
+    assert.equal(await real.holds.extend({ requestId, payer, total: fromAtomic(1n) }), 'ended')
   }),
 )
 
@@ -153,8 +221,10 @@ const crash = fc.constant(
     await endLease(ledger.database, real.node)
     await endOrphanedHolds(ledger.database, real.other)
     await renewLease(ledger.database, real.node, 3_600_000)
-    for (const [request, { quote, checkpoint: tokens }] of [...model.open]) {
-      expectedEnd(model, request, tokens === undefined ? undefined : tokens < quote ? tokens : quote)
+    for (const [request, { quote, extended, checkpoint: tokens, searches }] of [...model.open]) {
+      const most = quote + extended
+      const proved = tokens === undefined ? undefined : tokens + BigInt(searches) * searchPrice
+      expectedEnd(model, request, proved === undefined || proved < most ? proved : most)
       real.open.delete(request)
     }
   }),
@@ -163,11 +233,8 @@ const crash = fc.constant(
 test(`${steps} random steps leave the ledger as a sequential model has it`, async () => {
   const other = await openLedger(ledger.database, { cap: '0.01' })
   const commands = fc.commands(
-    [placeOne, placeOne, placeOne, endOne, endOne, endAgain, deposit, limit, checkpoint, crash],
-    {
-      maxCommands: stepsPerRun,
-      size: 'max',
-    },
+    [placeOne, placeOne, placeOne, extendOne, searchOne, endOne, endOne, endAgain, deposit, limit, checkpoint, crash],
+    { maxCommands: stepsPerRun, size: 'max' },
   )
   let taken = 0
   await fc.assert(

@@ -9,6 +9,7 @@ import {
   openPayer,
   partitions,
   place,
+  search,
   sum,
   voided,
 } from '../../test/support/ledger.ts'
@@ -179,6 +180,76 @@ test('a limit per day counts today’s requests only, and a request of yesterday
   assert.equal(codeOf(await place(holds, payer, 401n)), 'key_limit_exceeded')
   const rest = await hold(holds, payer, 400n)
   await holds.end(voided(rest))
+})
+
+test('concurrent extensions never pass the balance, the key’s limit or what may be in flight', async () => {
+  for (const [cap, balance, limit, refusal] of [
+    ['1000', 20_000n, undefined, 'insufficient_balance'],
+    ['1000', 100_000n, parse('0.02'), 'key_limit_exceeded'],
+    ['0.02', 100_000n, undefined, 'in_flight_cap'],
+  ] as const) {
+    const holds = await openLedger(ledger.database, { cap })
+    const payer = await openPayer(ledger.database, balance, { limit })
+    // Half of what there is room for is held, by ten requests; each of them asks for as much again, and a little.
+    const placed = await Promise.all(Array.from({ length: 10 }, () => hold(holds, payer, 1_000n)))
+    const decisions = await Promise.all(
+      placed.map(({ requestId }) => holds.extend({ requestId, payer, total: parse('0.0011') })),
+    )
+    assert.deepEqual(
+      decisions,
+      placed.map((_, index) => (index < 9 ? 'extended' : refusal)),
+    )
+    await Promise.all(placed.map((each, index) => holds.end(index % 2 ? voided(each) : charge(each, 1_000n))))
+  }
+})
+
+test('two extensions of one request in one moment are made in their order', async () => {
+  const holds = await openLedger(ledger.database)
+  const { requestId, payer, ...placed } = await hold(holds, await openPayer(ledger.database, 5_000n), 1_000n)
+  const totals = ['0.001', '0.002', '0.009', '0.0005'].map((total) => parse(total))
+  assert.deepEqual(await Promise.all(totals.map((total) => holds.extend({ requestId, payer, total }))), [
+    'extended',
+    'extended',
+    'insufficient_balance',
+    'extended',
+  ])
+  const account = await findAccount(ledger.database, payer.partition, payer.accountId)
+  assert.equal(account?.spendable, 2_000n)
+  await holds.end(charge({ requestId, payer, ...placed }, 3_000n))
+})
+
+test('a request whose key was revoked may still be extended; one whose key has begun a new window may not', async () => {
+  const holds = await openLedger(ledger.database)
+  const revoked = await hold(holds, await openPayer(ledger.database, 5_000n), 1_000n)
+  await revokeKey(ledger.database, revoked.payer.keyId)
+  assert.equal(await holds.extend({ ...revoked, total: parse('0.001') }), 'extended')
+
+  const daily = await openPayer(ledger.database, 50_000n, { limit: parse('0.005'), limitWindow: 'day' })
+  const yesterday = await hold(holds, daily, 1_000n)
+  await ledger.database.query("update api_keys set window_start = window_start - interval '1 day' where id = $1", [
+    daily.keyId,
+  ])
+  await ledger.database.query("update requests set key_window = key_window - interval '1 day' where id = $1", [
+    yesterday.requestId,
+  ])
+  // Until a request of today has begun the new window, the key still counts yesterday's.
+  assert.equal(await holds.extend({ ...yesterday, total: parse('0.001') }), 'extended')
+  const today = await hold(holds, daily, 1_000n)
+  assert.equal(await holds.extend({ ...yesterday, total: parse('0.002') }), 'key_limit_exceeded')
+  assert.equal(await holds.extend({ ...today, total: parse('0.004') }), 'extended')
+  await Promise.all([revoked, yesterday, today].map((placed) => holds.end(charge(placed, 1_500n))))
+})
+
+test('what a search cost is in the ledger before its request ends, however fast the end comes', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 5_000_000n)
+  await Promise.all(Array.from({ length: 50 }, async () => search(holds, await hold(holds, payer, 1_000n))))
+  const [row] = await ledger.database.query(
+    `select count(*)::int as lines from tool_calls t join requests r on r.id = t.request_id
+      where r.account_id = $1 and t.created_at <= r.ended_at`,
+    [payer.accountId],
+  )
+  assert.deepEqual(row, { lines: 50 })
 })
 
 test('a refused request gets its row, with the reason and without money', async () => {

@@ -100,6 +100,28 @@ export type CheckpointCall = {
   readonly completionTokens: number
 }
 
+/** What a request may cost beyond its quote from now on, all told: said again, it changes nothing. */
+export type ExtensionCall = {
+  readonly requestId: RequestId
+  readonly payer: Payer
+  readonly total: Usdc
+}
+
+/** `ended`: somebody else has ended the request, and nothing of it can grow any more. */
+export type ExtensionDecision = 'extended' | 'ended' | HoldRefusalCode
+
+/** A call of one of our tools that has come to its end. */
+export type ToolCallRecord = {
+  readonly requestId: RequestId
+  readonly partition: number
+  /** The calls of a request are numbered from 1. */
+  readonly number: number
+  readonly kind: 'search' | 'fetch'
+  readonly status: 'completed' | 'failed'
+  readonly cost: Usdc
+  readonly results: number
+}
+
 export type RefusalCall = {
   readonly requestId: RequestId
   readonly payer: Payer
@@ -140,6 +162,14 @@ export class Holds {
     this.#checkpoint(partition, calls),
   )
   readonly #refusals = new PartitionQueues<RefusalCall, void>((partition, calls) => this.#refuse(partition, calls))
+  readonly #extensions = new PartitionQueues<ExtensionCall, ExtensionDecision>((partition, calls) =>
+    this.#extend(partition, calls),
+  )
+  readonly #toolCalls = new PartitionQueues<ToolCallRecord, void>((partition, calls) =>
+    this.#recordToolCalls(partition, calls),
+  )
+  /** Tool calls that are being written, by their request: it ends after them. */
+  readonly #recording = new Map<RequestId, Promise<void>>()
 
   constructor(options: HoldsOptions) {
     this.#options = { waitMsMax: 10_000, onLost: () => {}, failpoint: noFailpoint, ...options }
@@ -165,8 +195,27 @@ export class Holds {
    * failure once the charge may have been written goes on waiting until `gone` aborts.
    */
   async end(call: EndCall, gone?: AbortSignal): Promise<End> {
-    const ended = this.#ends.add(call.payer.partition, call)
+    const recording = this.#recording.get(call.requestId)
+    const add = () => this.#ends.add(call.payer.partition, call)
+    const ended = recording === undefined ? add() : recording.then(add)
     return this.#patiently(ended, () => ended.catch(this.#options.onLost), gone)
+  }
+
+  /** Lets an open request cost more, or says why not. Released with the request's end, like the hold itself. */
+  async extend(call: ExtensionCall): Promise<ExtensionDecision> {
+    const decided = this.#extensions.add(call.payer.partition, call)
+    return this.#patiently(decided, () => decided.catch(this.#options.onLost))
+  }
+
+  /** Writes down a tool call in the background. What it cost is in the ledger before its request ends. */
+  recordToolCall(call: ToolCallRecord): void {
+    const { requestId } = call
+    const before = this.#recording.get(requestId)
+    const written = this.#toolCalls.add(call.partition, call).catch(this.#options.onLost)
+    const recording = Promise.all([before, written]).then(() => {
+      if (this.#recording.get(requestId) === recording) this.#recording.delete(requestId)
+    })
+    this.#recording.set(requestId, recording)
   }
 
   /** Writes down how far a stream has come, in the background: a crash charges it up to there. */
@@ -181,6 +230,8 @@ export class Holds {
 
   /** Resolves when every call so far is in the database. */
   async drained(): Promise<void> {
+    // Ends that wait for tool calls are not queued yet.
+    await Promise.all(this.#recording.values())
     await Promise.all(this.#all().map((queues) => queues.drained()))
   }
 
@@ -190,7 +241,7 @@ export class Holds {
   }
 
   #all() {
-    return [this.#places, this.#ends, this.#checkpoints, this.#refusals]
+    return [this.#places, this.#extensions, this.#toolCalls, this.#ends, this.#checkpoints, this.#refusals]
   }
 
   async #patiently<Result>(answer: Promise<Result>, onGivingUp: () => void, gone?: AbortSignal): Promise<Result> {
@@ -272,6 +323,41 @@ export class Holds {
     })
   }
 
+  async #extend(partition: number, calls: readonly ExtensionCall[]): Promise<readonly ExtensionDecision[]> {
+    const accounts = new Positions()
+    const keys = new Positions()
+    const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
+    const keyOf = calls.map((call) => keys.of(call.payer.keyId))
+    const { database, node, inFlightCap } = this.#options
+    const rows = await database.queryPrepared<ExtendedRow>('extend_holds', extendHolds, [
+      partition,
+      node,
+      inFlightCap,
+      plainArray(accounts.values),
+      plainArray(keys.values),
+      plainArray(calls.map((call) => call.requestId)),
+      plainArray(accountOf),
+      plainArray(keyOf),
+      plainArray(calls.map((call) => call.total)),
+    ])
+    const decisions: ExtensionDecision[] = []
+    for (const row of rows) decisions[row.row_number - 1] = row.decision
+    return decisions
+  }
+
+  async #recordToolCalls(partition: number, calls: readonly ToolCallRecord[]): Promise<readonly undefined[]> {
+    await this.#options.database.queryPrepared('record_tool_calls', recordToolCalls, [
+      partition,
+      plainArray(calls.map((call) => call.requestId)),
+      plainArray(calls.map((call) => call.number)),
+      plainArray(calls.map((call) => call.kind)),
+      plainArray(calls.map((call) => call.status)),
+      plainArray(calls.map((call) => call.cost)),
+      plainArray(calls.map((call) => call.results)),
+    ])
+    return calls.map(() => undefined)
+  }
+
   async #checkpoint(partition: number, calls: readonly CheckpointCall[]): Promise<readonly undefined[]> {
     // The last word of a request is its furthest: one statement may not write a row twice.
     const latest = [...new Map(calls.map((call) => [call.requestId, call])).values()]
@@ -332,6 +418,10 @@ const endRequests = `
   select id, ended_now, status, charged
     from end_requests($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`
 
+const extendHolds = 'select row_number, decision from extend_holds($1, $2, $3, $4, $5, $6, $7, $8, $9)'
+
+const recordToolCalls = 'select record_tool_calls($1, $2, $3, $4, $5, $6, $7)'
+
 const recordRefusals = 'select record_refusals($1, $2, $3, $4, $5, $6, $7, $8, $9)'
 
 type PlacedRow = {
@@ -345,6 +435,8 @@ type PlacedRow = {
   readonly in_flight: bigint | null
   readonly limit_left: bigint | null
 }
+
+type ExtendedRow = { readonly row_number: number; readonly decision: ExtensionDecision }
 
 type EndedRow = {
   readonly id: string

@@ -26,6 +26,10 @@ export type OrphanedHold = {
   readonly inputPerMillion: bigint
   readonly outputPerMillion: bigint
   readonly checkpoint: { readonly promptTokens: number; readonly completionTokens: number } | undefined
+  /** What the searches that ran have cost. */
+  readonly searchCost: bigint
+  readonly searchCalls: number
+  readonly fetchCalls: number
   readonly ageMs: number
 }
 
@@ -33,12 +37,17 @@ export type OrphanedHold = {
 export async function findOrphanedHolds(database: Database, rowsMax: number): Promise<readonly OrphanedHold[]> {
   const rows = await database.query<OrphanRow>(
     `select r.id, r.partition, r.account_id, r.key_id, r.quote, r.extended, p.input_per_million, p.output_per_million,
-            c.prompt_tokens, c.completion_tokens,
+            c.prompt_tokens, c.completion_tokens, t.search_cost, t.search_calls, t.fetch_calls,
             (extract(epoch from clock_timestamp() - r.created_at) * 1000)::int as age_ms
        from requests r
        join prices p on p.version = r.price_version and p.model = r.model
        left join nodes n on n.id = r.node
        left join checkpoints c on c.partition = r.partition and c.id = r.id
+       cross join lateral (select coalesce(sum(x.cost), 0)::bigint as search_cost,
+                                  (count(*) filter (where x.kind = 'search'))::int as search_calls,
+                                  (count(*) filter (where x.kind = 'fetch'))::int as fetch_calls
+                             from tool_calls x
+                            where x.partition = r.partition and x.request_id = r.id and x.status = 'completed') t
       where r.status = 'held' and (n.id is null or n.lease_until < clock_timestamp())
       order by r.id limit $1`,
     [rowsMax],
@@ -68,6 +77,9 @@ type OrphanRow = {
   readonly output_per_million: bigint
   readonly prompt_tokens: number | null
   readonly completion_tokens: number | null
+  readonly search_cost: bigint
+  readonly search_calls: number
+  readonly fetch_calls: number
   readonly age_ms: number
 }
 
@@ -85,6 +97,9 @@ function readOrphan(row: OrphanRow): OrphanedHold {
       row.prompt_tokens === null
         ? undefined
         : { promptTokens: row.prompt_tokens, completionTokens: row.completion_tokens! },
+    searchCost: row.search_cost,
+    searchCalls: row.search_calls,
+    fetchCalls: row.fetch_calls,
     ageMs: row.age_ms,
   }
 }

@@ -20,7 +20,7 @@ export type HammerOrder = {
   readonly attempts: number
   readonly atOnce: number
 }
-export type HammerResult = { won: number; refused: number; charged: number }
+export type HammerResult = { won: number; refused: number; charged: number; extended: number }
 
 let ledger: TestDatabase
 before(async () => {
@@ -55,10 +55,12 @@ for (const guard of guards) {
 
       const won = results.reduce((sum, result) => sum + result.won, 0)
       const charged = results.reduce((sum, result) => sum + result.charged, 0)
+      const extended = results.reduce((sum, result) => sum + result.extended, 0)
       const account = await findAccount(ledger.database, payer.partition, payer.accountId)
       assert.equal(account?.held, BigInt(won - charged) * quote)
+      assert.equal(account.gateway + account.credit - account.spendable, BigInt(extended) * quote)
       // A charge frees what is in flight, but neither balance nor limit: those are used up by it.
-      const used = guard === 'cap' ? won - charged : won
+      const used = (guard === 'cap' ? won - charged : won) + extended
       assert.ok(used <= Number(room), `${used} of ${room}`)
       if (guard !== 'cap') assert.equal(used, Number(room))
       await assertBooksBalance(ledger.database)

@@ -2,7 +2,14 @@ import { randomUUID } from 'node:crypto'
 import type { Database } from '../../src/db/database.ts'
 import { createKey, type NewApiKey } from '../../src/identity/api-keys.ts'
 import { createAccount, creditDeposit } from '../../src/ledger/accounts.ts'
-import { type EndCall, type Hold, type HoldDecision, Holds, type Payer } from '../../src/ledger/holds.ts'
+import {
+  type EndCall,
+  type Hold,
+  type HoldDecision,
+  Holds,
+  type Payer,
+  type ToolCallRecord,
+} from '../../src/ledger/holds.ts'
 import { renewLease } from '../../src/ledger/nodes.ts'
 import { recordPrices } from '../../src/ledger/prices.ts'
 import { createRequestId } from '../../src/ledger/request-id.ts'
@@ -18,7 +25,7 @@ export async function openLedger(
   database: Database,
   options: { readonly cap?: string; readonly node?: string } = {},
 ): Promise<Holds> {
-  await recordPrices(database, 'test', [testModel], 8_750n)
+  await recordPrices(database, 'test', [testModel], searchPrice)
   const { node = randomUUID() } = options
   await renewLease(database, node, 3_600_000)
   return new Holds({
@@ -97,6 +104,30 @@ export function charge(placed: Hold, charged: bigint, changes: Partial<EndCall> 
     firstTokenMs: 1,
     totalMs: 2,
     ...changes,
+  }
+}
+
+export const searchPrice = 8_750n
+
+/** Extends a hold by a search, runs it, and charges it alone. */
+export async function search(holds: Holds, placed: Hold): Promise<void> {
+  const { requestId, payer } = placed
+  const decision = await holds.extend({ requestId, payer, total: fromAtomic(searchPrice) })
+  if (decision !== 'extended') throw new Error(`refused: ${decision}`)
+  holds.recordToolCall(searched(placed, 1))
+  await holds.end(charge(placed, searchPrice, { searchCost: fromAtomic(searchPrice), searchCalls: 1 }))
+}
+
+export function searched({ requestId, payer }: Hold, number: number): ToolCallRecord {
+  const { partition } = payer
+  return {
+    requestId,
+    partition,
+    number,
+    kind: 'search',
+    status: 'completed',
+    cost: fromAtomic(searchPrice),
+    results: 5,
   }
 }
 
