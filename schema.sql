@@ -234,9 +234,9 @@ create table requests (
   constraint requests_usage_source_check CHECK (usage_source = ANY (ARRAY['upstream'::text, 'counted'::text])),
   constraint requests_void_is_free CHECK (NOT voided OR charged = 0)
 ) with (fillfactor=80);
+CREATE INDEX requests_held ON public.requests USING btree (account_id) WHERE (status = 'held'::text);
 CREATE INDEX requests_of_account ON public.requests USING btree (account_id, id);
 CREATE INDEX requests_of_body ON public.requests USING btree (account_id, body_hash) WHERE (body_hash IS NOT NULL);
-CREATE INDEX requests_open ON public.requests USING btree (node) WHERE (status = 'held'::text);
 
 create table settlements (
   partition smallint not null,
@@ -388,6 +388,7 @@ begin
     where w.partition = p_partition and w.id = p_id;
   if p_state = 'failed' then
     v_credit := case when v_withdrawal.state in ('requested', 'returning') then v_withdrawal.credit_back else 0 end;
+    update withdrawals w set credit_back = w.credit_back - v_credit where w.partition = p_partition and w.id = p_id;
     update accounts a
       set gateway = a.gateway + v_withdrawal.amount - v_credit, credit = a.credit + v_credit,
           returned = a.returned - v_credit, withdrawn = a.withdrawn - v_withdrawal.amount

@@ -60,6 +60,10 @@ create table settlements (
   constraint settlements_nothing_to_pay check ((value = 0) = (state in ('none', 'voided')))
 ) with (fillfactor = 70);
 
+-- Open requests of an account: the audit adds them up all the time.
+create index requests_held on requests (account_id) where status = 'held';
+drop index requests_open;
+
 create index settlements_without_receipt on settlements (ended_at) where receipt_number is null;
 create index settlements_open on settlements (changed_at)
   where state in ('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown');
@@ -671,6 +675,7 @@ begin
     where w.partition = p_partition and w.id = p_id;
   if p_state = 'failed' then
     v_credit := case when v_withdrawal.state in ('requested', 'returning') then v_withdrawal.credit_back else 0 end;
+    update withdrawals w set credit_back = w.credit_back - v_credit where w.partition = p_partition and w.id = p_id;
     update accounts a
       set gateway = a.gateway + v_withdrawal.amount - v_credit, credit = a.credit + v_credit,
           returned = a.returned - v_credit, withdrawn = a.withdrawn - v_withdrawal.amount

@@ -24,10 +24,10 @@ const onDatabase = [
 
 const onLedger = ['src/ledger/*.test.ts', 'src/jobs/*.test.ts', 'test/e2e/money.test.ts', 'test/e2e/retries.test.ts']
 
-const [only] = process.argv.slice(2)
-const failures = only === undefined ? await check() : 0
-const results = [failures, await run('PostgreSQL 18', only === undefined ? everything : [only])]
-if (only === undefined) {
+const only = process.argv.slice(2)
+const failures = only.length === 0 ? await check() : 0
+const results = [failures, await run('PostgreSQL 18', only.length === 0 ? everything : only)]
+if (only.length === 0) {
   results.push(await run('PostgreSQL 15', onDatabase, { packageRoot: await postgres15() }))
   results.push(await run('a ledger of eight partitions', onLedger, { environment: { LEDGER_PARTITIONS: '8' } }))
 }

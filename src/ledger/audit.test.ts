@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { charge, hold, openLedger, openPayer, search, voided } from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
-import { findViolations, invariants } from './audit.ts'
+import { findRecentViolations, findViolations, invariants } from './audit.ts'
 
 let ledger: TestDatabase
 before(async () => {
@@ -22,12 +22,18 @@ const corruptions: Readonly<Record<string, string>> = {
   I2: 'update accounts set credit = credit - 1 where id = $1',
   I3: 'update accounts set held = held + 1 where id = $1',
   I4: 'update accounts set extended = 1000000 where id = $1',
-  I5: 'update api_keys set spent = spent + 1 where account_id = $1',
+  I5: 'update api_keys set spent = spent + 1, held = held + 1 where account_id = $1',
   I6: "update requests set charged = quote + extended + 1 where account_id = $1 and status = 'succeeded'",
   I7: 'update requests set nonce = 0 where account_id = $1 and nonce is not null',
   I8: "update requests set usage_source = null where account_id = $1 and status = 'succeeded'",
   I13: 'delete from tool_calls t using requests r where r.id = t.request_id and r.account_id = $1',
+  I14: 'update accounts set unsettled = unsettled + 1 where id = $1',
+  I15: 'delete from settlements where account_id = $1 and charged > 0',
+  I16: 'update accounts set deposited = deposited + 1, gateway = gateway + 1 where id = $1',
 }
+
+/** What only adding up every row can tell. */
+const onlyInFull = ['I7', 'I16']
 
 test('every invariant has a corruption that shows', () => {
   assert.deepEqual(Object.keys(corruptions), invariants)
@@ -53,6 +59,11 @@ for (const [invariant, corruption] of Object.entries(corruptions)) {
       JSON.stringify(found),
     )
     assert.deepEqual(await findViolations(ledger.database, [healthy.accountId]), [])
+
+    const seen = await findRecentViolations(ledger.database, [payer.accountId], 60)
+    const shows = seen.some((violation) => violation.invariant === invariant)
+    assert.equal(shows, !onlyInFull.includes(invariant), 'the running audit')
+    assert.deepEqual(await findRecentViolations(ledger.database, [healthy.accountId], 60), [])
     await holds.end(voided(open)).catch(() => {})
   })
 }

@@ -12,41 +12,53 @@ export type Violation = {
  * One query per invariant; each finds the rows that break it, and none when the books are right. They restate in SQL, from
  * the rows alone, what the functions of the ledger and its constraints are meant to keep true. `$1` names the accounts to
  * look at; null means all.
+ *
+ * `recent` is for the audit that runs all the time: `$2` is a request id, and only requests from there on are read. What an
+ * account did before is in its running totals, which the full audit (`all`) adds up again from every row there is. Left
+ * out, the same query serves both; null, only the full audit can tell.
  */
-const checks: Readonly<Record<string, string>> = {
-  // I1: what was deposited is there, or was authorized for a request that was not voided.
-  I1: `
-    select a.id as subject, format('deposits %s, gateway %s, authorized %s', d.total, a.gateway, r.total) as detail
+type Check = { readonly all: string; readonly recent?: string | null }
+
+const openStates = `('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown')`
+
+const checks: Readonly<Record<string, Check>> = {
+  // I1: what was deposited is there, was authorized for a request that was not voided, or was withdrawn.
+  I1: {
+    all: `
+    select a.id as subject, format('deposited %s, gateway %s, authorized %s, returned %s, withdrawn %s',
+                                   a.deposited, a.gateway, a.authorized, a.returned, a.withdrawn) as detail
       from accounts a
-      cross join lateral (select coalesce(sum(amount), 0) as total from deposits x
-                           where x.partition = a.partition and x.account_id = a.id) d
-      cross join lateral (select coalesce(sum(authorized), 0) as total from requests x
-                           where x.partition = a.partition and x.account_id = a.id and not x.voided) r
-     where ($1::uuid[] is null or a.id = any ($1)) and d.total <> a.gateway + r.total`,
-  // I2: what was authorized was charged, is held, or is credit.
-  I2: `
-    select a.id as subject, format('authorized %s, charged %s, open %s, credit %s', r.authorized, r.charged, r.open, a.credit) as detail
+     where ($1::uuid[] is null or a.id = any ($1))
+       and a.deposited <> a.gateway + a.authorized - a.returned + a.withdrawn`,
+  },
+  // I2: what was authorized was charged, is held, is credit, or went back.
+  I2: {
+    all: `
+    select a.id as subject, format('authorized %s, returned %s, charged %s, held %s, credit %s',
+                                   a.authorized, a.returned, a.charged, a.held, a.credit) as detail
       from accounts a
-      cross join lateral (select coalesce(sum(x.authorized) filter (where not x.voided), 0) as authorized,
-                                 coalesce(sum(x.charged), 0) as charged,
-                                 coalesce(sum(x.quote) filter (where x.status = 'held'), 0) as open
-                            from requests x where x.partition = a.partition and x.account_id = a.id) r
-     where ($1::uuid[] is null or a.id = any ($1)) and r.authorized <> r.charged + r.open + a.credit`,
+     where ($1::uuid[] is null or a.id = any ($1)) and a.authorized - a.returned <> a.charged + a.held + a.credit`,
+  },
   // I3: what an account has in flight is the sum of its open requests.
-  I3: `
+  I3: {
+    all: `
     select a.id as subject, format('held %s, open quotes %s; extended %s, open extensions %s', a.held, r.held, a.extended, r.extended) as detail
       from accounts a
       cross join lateral (select coalesce(sum(quote), 0) as held, coalesce(sum(extended), 0) as extended from requests x
                            where x.partition = a.partition and x.account_id = a.id and x.status = 'held') r
      where ($1::uuid[] is null or a.id = any ($1)) and (a.held <> r.held or a.extended <> r.extended)`,
+  },
   // I4: no account spends what it does not have.
-  I4: `
+  I4: {
+    all: `
     select a.id as subject, format('gateway %s, credit %s, extended %s', a.gateway, a.credit, a.extended) as detail
       from accounts a
      where ($1::uuid[] is null or a.id = any ($1))
        and (a.gateway < 0 or a.held < 0 or a.extended < 0 or a.gateway + a.credit - a.extended < 0)`,
+  },
   // I5: what a key has spent and holds in its window is the sum of its requests in that window.
-  I5: `
+  I5: {
+    all: `
     select k.id as subject, format('spent %s, charged %s; held %s, open %s', k.spent, r.spent, k.held, r.held) as detail
       from api_keys k
       cross join lateral (select coalesce(sum(x.charged), 0) as spent,
@@ -54,27 +66,38 @@ const checks: Readonly<Record<string, string>> = {
                             from requests x where x.partition = k.partition and x.account_id = k.account_id
                               and x.key_id = k.id and x.key_window = k.window_start and x.status <> 'refused') r
      where ($1::uuid[] is null or k.account_id = any ($1)) and (k.spent <> r.spent or k.held <> r.held)`,
+    recent: `
+    select k.id as subject, format('held %s, open %s', k.held, r.held) as detail
+      from api_keys k
+      cross join lateral (select coalesce(sum(x.quote + x.extended), 0) as held
+                            from requests x where x.partition = k.partition and x.account_id = k.account_id
+                              and x.key_id = k.id and x.key_window = k.window_start and x.status = 'held') r
+     where ($1::uuid[] is null or k.account_id = any ($1)) and k.held <> r.held`,
+  },
   // I6: a hold is whole, a charge stays within it, a void and a refusal cost nothing.
-  I6: `
+  I6: onRequests(`
     select r.id as subject, format('quote %s, extended %s, charged %s, voided %s', r.quote, r.extended, r.charged, r.voided) as detail
       from requests r
      where ($1::uuid[] is null or r.account_id = any ($1))
        and (r.quote <> r.from_credit + r.authorized or r.charged > r.quote + r.extended or (r.voided and r.charged <> 0)
-            or (r.status = 'refused' and (r.quote <> 0 or r.charged <> 0)) or (r.status = 'held') <> (r.ended_at is null))`,
+            or (r.status = 'refused' and (r.quote <> 0 or r.charged <> 0)) or (r.status = 'held') <> (r.ended_at is null))`),
   // I7: an authorization has one nonce, and no two of an account share one.
-  I7: `
+  I7: {
+    all: `
     select r.account_id as subject, format('nonce %s is used %s times', r.nonce, count(*)) as detail
       from requests r where ($1::uuid[] is null or r.account_id = any ($1)) and r.nonce is not null
      group by r.partition, r.account_id, r.nonce having count(*) > 1`,
+    recent: null,
+  },
   // I8: a charge has the usage it was computed from, at the prices it was quoted at.
-  I8: `
+  I8: onRequests(`
     select r.id as subject, format('charged %s for usage %s at prices %s', r.charged, coalesce(r.usage_source, 'unknown'), coalesce(p.version, 'unknown')) as detail
       from requests r left join prices p on p.version = r.price_version and p.model = r.model
      where ($1::uuid[] is null or r.account_id = any ($1)) and r.charged > 0 and (r.usage_source is null or p.version is null
            or r.charged > (r.prompt_tokens::numeric * p.input_per_million + r.completion_tokens::numeric * p.output_per_million + 999999)
-                          / 1000000 + r.search_cost)`,
+                          / 1000000 + r.search_cost)`),
   // I13: every search that was charged is there, line by line. A line that came too late to be charged is the operator's loss.
-  I13: `
+  I13: onRequests(`
     select r.id as subject, format('%s searches cost %s, their lines %s', r.search_calls, r.search_cost, t.total) as detail
       from requests r
       cross join lateral (select coalesce(sum(x.cost), 0) as total
@@ -83,7 +106,58 @@ const checks: Readonly<Record<string, string>> = {
                                      and y.status = 'completed'
                                    order by y.number limit r.search_calls) x) t
      where ($1::uuid[] is null or r.account_id = any ($1)) and r.status in ('succeeded', 'failed', 'cancelled')
-       and not r.voided and r.error_code is distinct from 'superseded' and r.search_cost <> t.total`,
+       and not r.voided and r.error_code is distinct from 'superseded' and r.search_cost <> t.total`),
+  // I14: what is charged and not settled is the sum of the payments under way.
+  I14: {
+    all: `
+    select a.id as subject, format('unsettled %s, payments under way %s', a.unsettled, coalesce(s.total, 0)) as detail
+      from accounts a
+      left join (select partition, account_id, sum(value) as total from settlements
+                  where state in ${openStates} group by partition, account_id) s
+             on s.partition = a.partition and s.account_id = a.id
+     where ($1::uuid[] is null or a.id = any ($1)) and a.unsettled <> coalesce(s.total, 0)`,
+  },
+  // I15: what ended owes its payment and its receipt exactly once, for what was charged.
+  I15: onRequests(`
+    select r.id as subject, format('charged %s, authorized %s; to be settled: charged %s, value %s',
+                                   r.charged, r.authorized, coalesce(s.charged::text, 'nothing'), s.value) as detail
+      from requests r
+      cross join lateral (select (array_agg(x.charged order by x.revision desc))[1] as charged, sum(x.value) as value
+                            from settlements x where x.partition = r.partition and x.id = r.id) s
+     where ($1::uuid[] is null or r.account_id = any ($1)) and r.status in ('succeeded', 'failed', 'cancelled')
+       and r.ended_at >= (select min(x.ended_at) from settlements x)
+       and (s.charged is distinct from r.charged or s.value <> case when r.voided then 0 else r.authorized end)`),
+  // I16: the running totals are the sums of their rows.
+  I16: {
+    all: `
+    select a.id as subject,
+           format('deposited %s of %s, authorized %s of %s, charged %s of %s, returned %s of %s, withdrawn %s of %s', a.deposited,
+                  d.total, a.authorized, r.authorized + s.debts - s.failed, a.charged, r.charged, a.returned, w.returned,
+                  a.withdrawn, w.total) as detail
+      from accounts a
+      cross join lateral (select coalesce(sum(x.amount), 0) as total from deposits x
+                           where x.partition = a.partition and x.account_id = a.id) d
+      cross join lateral (select coalesce(sum(x.authorized) filter (where not x.voided), 0) as authorized,
+                                 coalesce(sum(x.charged), 0) as charged
+                            from requests x where x.partition = a.partition and x.account_id = a.id) r
+      cross join lateral (select coalesce(sum(x.value) filter (where x.state = 'failed'), 0) as failed,
+                                 coalesce(sum(x.value) filter (where y.id is not null), 0) as debts
+                            from settlements x
+                            left join withdrawals y on y.partition = x.partition and y.id = x.id
+                           where x.partition = a.partition and x.account_id = a.id) s
+      cross join lateral (select coalesce(sum(x.credit_back), 0) as returned,
+                                 coalesce(sum(x.amount) filter (where x.state <> 'failed'), 0) as total
+                            from withdrawals x where x.partition = a.partition and x.account_id = a.id) w
+     where ($1::uuid[] is null or a.id = any ($1))
+       and (a.deposited <> d.total or a.authorized <> r.authorized + s.debts - s.failed or a.charged <> r.charged
+            or a.returned <> w.returned or a.withdrawn <> w.total)`,
+    recent: null,
+  },
+}
+
+/** A check of requests one by one: the running audit reads only the latest. */
+function onRequests(all: string): Check {
+  return { all, recent: `${all} and r.id >= $2::uuid` }
 }
 
 export const invariants = Object.keys(checks)
@@ -96,13 +170,45 @@ export async function findViolations(
   database: Database,
   accountIds?: readonly string[],
 ): Promise<readonly Violation[]> {
+  const accounts = accountIds ?? null
+  return run(database, (check) => ({ text: check.all, values: [accounts] }))
+}
+
+/** The same for accounts in use, at a cost that does not grow with their history: see `Check`. */
+export async function findRecentViolations(
+  database: Database,
+  accountIds: readonly string[],
+  seconds: number,
+): Promise<readonly Violation[]> {
+  const [since] = await database.query<{ id: string }>(
+    `select lpad(to_hex((extract(epoch from clock_timestamp() - $1 * interval '1 second') * 1000)::bigint), 12, '0')
+            || '-0000-0000-000000000000' as id`,
+    [seconds],
+  )
+  const first = since!.id.replace(/^(.{8})(.{4})/, '$1-$2')
+  return run(database, ({ all, recent }) => {
+    if (recent === null) return undefined
+    const text = recent ?? all
+    return { text, values: text.includes('$2') ? [accountIds, first] : [accountIds] }
+  })
+}
+
+type Statement = { readonly text: string; readonly values: readonly unknown[] }
+
+async function run(
+  database: Database,
+  statementOf: (check: Check) => Statement | undefined,
+): Promise<readonly Violation[]> {
   return database.transaction(
     async (session) => {
       const found: Violation[] = []
-      for (const [invariant, text] of Object.entries(checks)) {
-        const rows = await session.query<{ subject: string; detail: string }>(`${text} limit ${rowsMax}`, [
-          accountIds ?? null,
-        ])
+      for (const [invariant, check] of Object.entries(checks)) {
+        const statement = statementOf(check)
+        if (statement === undefined) continue
+        const rows = await session.query<{ subject: string; detail: string }>(
+          `${statement.text} limit ${rowsMax}`,
+          statement.values,
+        )
         found.push(...rows.map(({ subject, detail }) => ({ invariant, subject, detail })))
       }
       return found
