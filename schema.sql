@@ -268,8 +268,8 @@ create table settlements (
   constraint settlements_tx_hash_check CHECK (length(tx_hash) = 32),
   constraint settlements_value_check CHECK (value >= 0)
 ) with (fillfactor=70);
-CREATE INDEX settlements_open ON public.settlements USING btree (changed_at) WHERE (state = ANY (ARRAY['allocated'::text, 'signed'::text, 'submitted'::text, 'received'::text, 'batched'::text, 'confirmed'::text, 'unknown'::text]));
-CREATE UNIQUE INDEX settlements_receipts ON public.settlements USING btree (partition, account_id, receipt_number);
+CREATE INDEX settlements_open ON public.settlements USING btree (changed_at) WHERE ((receipt_number IS NOT NULL) AND (state = ANY (ARRAY['allocated'::text, 'signed'::text, 'submitted'::text, 'received'::text, 'batched'::text, 'confirmed'::text, 'unknown'::text])));
+CREATE UNIQUE INDEX settlements_receipts ON public.settlements USING btree (partition, account_id, receipt_number) WHERE (receipt_number IS NOT NULL);
 CREATE INDEX settlements_without_receipt ON public.settlements USING btree (ended_at) WHERE (receipt_number IS NULL);
 
 create table solvency (

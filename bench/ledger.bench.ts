@@ -7,7 +7,7 @@ import { type Database, openDatabase } from '../src/db/database.ts'
 import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
 import { migrate } from '../src/db/migrate.ts'
 import { createKey } from '../src/identity/api-keys.ts'
-import { createAccount, creditDeposit } from '../src/ledger/accounts.ts'
+import { createAccount, creditDeposit, setUnsettledCap } from '../src/ledger/accounts.ts'
 import { Holds, type Payer } from '../src/ledger/holds.ts'
 import { renewLease } from '../src/ledger/nodes.ts'
 import { createRequestId } from '../src/ledger/request-id.ts'
@@ -29,6 +29,8 @@ export const ledgerBench: Bench = {
     const database = openDatabase({ url: postgres.url, poolMax: 8, applicationName: 'bench' })
     try {
       await migrate(database, fileURLToPath(new URL('../migrations/', import.meta.url)))
+      // Nothing is settled here.
+      await setUnsettledCap(database, parse('1000000000'))
       const [{ fsync } = { fsync: 'unknown' }] = await database.query<{ fsync: string }>('show fsync')
       const rows = []
       for (const accounts of [1, 1000]) {

@@ -64,10 +64,13 @@ create table settlements (
 create index requests_held on requests (account_id) where status = 'held';
 drop index requests_open;
 
+-- A row is in one of them at a time: the end of a request is on the hot path, and every index it enters costs.
 create index settlements_without_receipt on settlements (ended_at) where receipt_number is null;
 create index settlements_open on settlements (changed_at)
-  where state in ('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown');
-create unique index settlements_receipts on settlements (partition, account_id, receipt_number);
+  where receipt_number is not null
+    and state in ('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown');
+create unique index settlements_receipts on settlements (partition, account_id, receipt_number)
+  where receipt_number is not null;
 
 -- USDC that arrived at a deposit address, as the chain's log has it; and the transaction that brings it into the gateway.
 create table arrivals (

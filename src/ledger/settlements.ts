@@ -153,7 +153,7 @@ export async function findPayments(
        from settlements s
        join accounts a on a.partition = s.partition and a.id = s.account_id
       where s.state in ('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown')
-        and s.state = any ($1) and s.receipt_hash is not null
+        and s.state = any ($1) and s.receipt_number is not null
         and (s.reason is null or s.changed_at < clock_timestamp() - interval '10 seconds')
         and s.changed_at <= clock_timestamp() - $2 * interval '1 millisecond'
       order by s.changed_at limit $3`,
