@@ -20,3 +20,19 @@ export type AlarmCode =
   | 'worker_failed'
 
 export type OnAlarm = (alarm: Alarm) => void
+
+const repeatMs = 60_000
+const rememberedMax = 1_000
+
+/** Tells the same thing once a minute at most: what lasts would otherwise be told at every look. */
+export function withoutRepeats(onAlarm: OnAlarm, clock: () => number): OnAlarm {
+  const toldAtMs = new Map<string, number>()
+  return (alarm) => {
+    const key = `${alarm.code} ${alarm.message}`
+    const told = toldAtMs.get(key)
+    if (told !== undefined && clock() - told < repeatMs) return
+    if (toldAtMs.size >= rememberedMax) toldAtMs.clear()
+    toldAtMs.set(key, clock())
+    onAlarm(alarm)
+  }
+}

@@ -153,7 +153,7 @@ export class Relayer {
     if (newest.ageMs >= replaceMs && versions.length < versionsMax) {
       onAlarm({
         code: 'transaction_stuck',
-        message: `Transaction ${newest.hash} is in no block after ${newest.ageMs} ms.`,
+        message: `Transaction ${newest.hash} is in no block after ${replaceMs} ms.`,
       })
       const replacement = await this.#replace(call, newest, BigInt(versions.length))
       if (replacement !== undefined) return this.#broadcast(replacement.raw)

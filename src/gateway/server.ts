@@ -3,7 +3,7 @@ import type { Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { migrate } from '../db/migrate.ts'
-import type { OnAlarm } from './alarm.ts'
+import { type OnAlarm, withoutRepeats } from './alarm.ts'
 import { Batches, batchRowsMax } from './batches.ts'
 import { ChainNode } from './chain-node.ts'
 import { bindChain, readIdentity } from './chain-state.ts'
@@ -93,7 +93,8 @@ async function compose(
   database: Database,
   url: string,
 ): Promise<Gateway> {
-  const { clock = Date.now, failpoint = noFailpoint, onAlarm = () => {}, onError = () => {} } = options
+  const { clock = Date.now, failpoint = noFailpoint, onError = () => {} } = options
+  const onAlarm = withoutRepeats(options.onAlarm ?? (() => {}), clock)
   const shared = { database, node, terms, clock, onAlarm, failpoint }
   const relayer = new Relayer({
     ...shared,

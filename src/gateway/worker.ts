@@ -25,7 +25,8 @@ export type WorkerOptions = {
   readonly failpoint: Failpoint
 }
 
-const pauseMsMax = 5_000
+/** After failures the pauses grow up to so many turns. */
+const pauseTurnsMax = 10
 const stepsAtOnceMax = 100
 
 /**
@@ -63,7 +64,7 @@ export class Worker {
   async #run(): Promise<void> {
     while (!this.#stop.signal.aborted) {
       if (this.#options.lock.isHeld) await this.#steps()
-      const pauseMs = Math.min(this.#options.pollMs * 2 ** Math.min(this.#failures, 10), pauseMsMax)
+      const pauseMs = this.#options.pollMs * Math.min(2 ** this.#failures, pauseTurnsMax)
       await sleep(pauseMs, undefined, { signal: this.#wake.signal }).catch(() => {})
       if (!this.#stop.signal.aborted) this.#wake = new AbortController()
     }

@@ -34,7 +34,10 @@ export async function startRpcProxy(test: TestContext, target: string): Promise<
     const call = { method, params }
     calls.push(call)
     const answer = await (proxy.fault?.(call, forward) ?? forward()).catch(() => 'hang up' as const)
-    if (answer === 'hang up') return request.socket.destroy()
+    if (answer === 'hang up') {
+      request.socket.destroy()
+      return
+    }
     response.setHeader('content-type', 'application/json')
     response.end('text' in answer ? answer.text : JSON.stringify({ ...answer, jsonrpc: '2.0', id }))
   })

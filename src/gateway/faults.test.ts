@@ -1,0 +1,400 @@
+import assert from 'node:assert/strict'
+import { type TestContext, test } from 'node:test'
+import { encodeFunctionData, type Hex, keccak256, parseSignature, parseTransaction } from 'viem'
+import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
+import {
+  account,
+  ask,
+  balanceOf,
+  deposit,
+  ended,
+  type GatewayBench,
+  onChain,
+  openBench,
+  paymentBody,
+  seller,
+  sendCall,
+  settle,
+  transferOf,
+  until,
+  untilBalance,
+} from '../../test/support/gateway.ts'
+import { type RpcFault, type RpcProxy, startRpcProxy } from '../../test/support/rpc-proxy.ts'
+import { publicClient, relayer, signCall, signTransfer, startChain, usdc } from '../../test/support/sandbox-chain.ts'
+import type { AlarmCode } from './alarm.ts'
+import type { GatewayOptions } from './server.ts'
+
+// A node between the gateway and the chain that is away, forgets, repeats itself, or lies. Whatever it does, a payment that
+// was taken is settled once, to the unit; the worst it can do is to make everybody wait.
+
+const payer = account('payer')
+
+type Line = {
+  readonly bench: GatewayBench
+  readonly proxy: RpcProxy
+  readonly url: string
+  pay(count: number, value?: bigint): Promise<string[]>
+}
+
+async function openLine(t: TestContext, options: Partial<GatewayOptions> = {}, funds = 1_000_000n): Promise<Line> {
+  const bench = await openBench(t)
+  const proxy = await startRpcProxy(t, bench.chain.url)
+  const { url } = await bench.start({ chainRpcUrl: proxy.url, resendMs: 50, replaceMs: 60_000, ...options })
+  if (funds > 0n) {
+    await deposit(bench, payer, funds)
+    await untilBalance(url, payer.address, (Number(funds) / 1_000_000).toString())
+  }
+  const pay = async (count: number, value = 1_000n) => {
+    const bodies = await Promise.all(Array.from({ length: count }, () => paymentBody(bench.wallet, payer, { value })))
+    return Promise.all(bodies.map((body) => settle(url, body)))
+  }
+  return { bench, proxy, url, pay }
+}
+
+async function untilAlarm({ alarms }: GatewayBench, code: AlarmCode): Promise<void> {
+  await until(
+    async () => alarms.map((alarm) => alarm.code),
+    (codes) => codes.includes(code),
+  )
+}
+
+/** All are completed, and the chain moved exactly their sum. */
+async function assertPaidOnce({ bench, url }: Line, ids: readonly string[], total: bigint): Promise<void> {
+  for (const id of ids) assert.equal((await ended(url, id)).status, 'completed')
+  assert.equal(await onChain(bench, seller.address), total)
+  assert.equal(await onChain(bench, payer.address), 1_000_000n - total)
+  await untilBalance(url, payer.address, (Number(1_000_000n - total) / 1_000_000).toString())
+}
+
+async function batchesOnChain({ chain, wallet }: GatewayBench): Promise<bigint> {
+  return publicClient(chain.url).readContract({
+    address: wallet,
+    abi: settlementGatewayAbi,
+    functionName: 'lastBatchId',
+  })
+}
+
+const only =
+  (method: string, fault: RpcFault): RpcFault =>
+  (call, forward) =>
+    call.method === method ? fault(call, forward) : forward()
+
+const away: RpcFault = async () => 'hang up'
+
+test('while the node is away payments are taken and wait; when it is back they settle', async (t) => {
+  const line = await openLine(t)
+  line.proxy.fault = away
+  const ids = await line.pay(5)
+  await untilAlarm(line.bench, 'chain_unreachable')
+  assert.equal((await transferOf(line.url, ids[0]!)).status, 'received')
+  line.proxy.fault = undefined
+  await assertPaidOnce(line, ids, 5_000n)
+})
+
+test('when the chain was not heard of for too long nothing is promised any more', async (t) => {
+  const line = await openLine(t, { chainAgeMsMax: 300 })
+  line.proxy.fault = away
+  const answer = await until(
+    async () => ask(line.url, '/v1/x402/settle', await paymentBody(line.bench.wallet, payer, { value: 1n })),
+    ({ status }) => status !== 200,
+  )
+  assert.equal(answer.status, 503)
+  assert.equal('success' in answer.body, false, 'a client must not take it for a refusal')
+})
+
+test('a node that takes a transaction and says it failed causes no second one', async (t) => {
+  const line = await openLine(t)
+  line.proxy.fault = only('eth_sendRawTransaction', async (_, forward) => {
+    await forward()
+    return { error: { code: -32000, message: 'already known' } }
+  })
+  await assertPaidOnce(line, await line.pay(3), 3_000n)
+  assert.equal(await batchesOnChain(line.bench), 1n)
+})
+
+test('a transaction that is dropped is sent again, byte by byte the same', async (t) => {
+  const line = await openLine(t)
+  const sent: Hex[] = []
+  line.proxy.fault = only('eth_sendRawTransaction', async ({ params }, forward) => {
+    const raw = params[0] as Hex
+    sent.push(raw)
+    return sent.length < 3 ? { result: keccak256(raw) } : forward()
+  })
+  await assertPaidOnce(line, await line.pay(2), 2_000n)
+  assert.equal(sent.length >= 3, true)
+  assert.equal(new Set(sent.slice(0, 3)).size, 1)
+})
+
+test('a transaction that stays out of every block is replaced under the same nonce for a higher fee', async (t) => {
+  const line = await openLine(t, { replaceMs: 100, resendMs: 20 })
+  const raws = new Set<Hex>()
+  line.proxy.fault = only('eth_sendRawTransaction', async ({ params }, forward) => {
+    raws.add(params[0] as Hex)
+    return raws.size < 3 ? { result: keccak256(params[0] as Hex) } : forward()
+  })
+  const ids = await line.pay(2)
+  await assertPaidOnce(line, ids, 2_000n)
+  const versions = [...raws].map((raw) => parseTransaction(raw))
+  assert.equal(new Set(versions.map(({ nonce }) => nonce)).size, 1)
+  assert.equal(new Set(versions.map(({ data }) => data)).size, 1)
+  const fees = versions.map(({ maxFeePerGas }) => maxFeePerGas!)
+  assert.ok(fees.every((fee, index) => index === 0 || fee >= (fees[index - 1]! * 110n) / 100n))
+  await untilAlarm(line.bench, 'transaction_stuck')
+})
+
+test('when another transaction takes the relayer’s nonce the payments go into a new batch', async (t) => {
+  const line = await openLine(t)
+  let isDropping = true
+  line.proxy.fault = only('eth_sendRawTransaction', async ({ params }, forward) => {
+    return isDropping ? { result: keccak256(params[0] as Hex) } : forward()
+  })
+  const ids = await line.pay(2)
+  await until(
+    () => transferOf(line.url, ids[0]!),
+    ({ status }) => status === 'batched',
+  )
+  isDropping = false
+  line.proxy.fault = only('eth_sendRawTransaction', async () => 'hang up')
+  const client = publicClient(line.bench.chain.url)
+  const nonce = await client.getTransactionCount({ address: relayer.address })
+  await client.sendRawTransaction({ serializedTransaction: await signTransfer(relayer, nonce, seller.address, 0n) })
+  await untilAlarm(line.bench, 'transaction_superseded')
+  line.proxy.fault = undefined
+  await assertPaidOnce(line, ids, 2_000n)
+})
+
+test('a batch that reverts is sent again in smaller parts', async (t) => {
+  const line = await openLine(t)
+  let estimates = 0
+  line.proxy.fault = only('eth_estimateGas', async (_, forward) => {
+    estimates += 1
+    // Enough for a block to take it, and too little for the batch: the transaction fails on chain.
+    return estimates <= 2 ? { result: '0x13880' } : forward()
+  })
+  const ids = await line.pay(6)
+  await assertPaidOnce(line, ids, 6_000n)
+  await untilAlarm(line.bench, 'transaction_reverted')
+  const { body } = await ask(line.url, '/v1/batches')
+  assert.ok(body.batches.some(({ state }: { state: string }) => state === 'released'))
+})
+
+test('a relayer without gas loses nothing: payments wait until it has some', async (t) => {
+  const bench = await openBench(t)
+  const poor = account('a relayer of its own')
+  const setRelayer = { abi: settlementGatewayAbi, functionName: 'setRelayer', args: [poor.address, true] } as const
+  await sendCall(bench.chain, relayer, bench.wallet, encodeFunctionData(setRelayer))
+  const { url } = await bench.start({ relayerKey: keccak256(Buffer.from('a relayer of its own')) })
+  await deposit(bench, payer, 1_000_000n)
+  await untilBalance(url, payer.address, '1')
+  const id = await settle(url, await paymentBody(bench.wallet, payer))
+  await untilAlarm(bench, 'relayer_without_gas')
+  assert.equal((await transferOf(url, id)).status, 'received')
+  await bench.chain.admin.fundGas(poor.address, 1_000_000n)
+  assert.equal((await ended(url, id)).status, 'completed')
+})
+
+test('when gas costs a hundred times as much batches wait', async (t) => {
+  const line = await openLine(t, { gasPriceMax: 100_000_000_000n })
+  line.proxy.fault = only('eth_getBlockByNumber', async (_, forward) => {
+    const { result } = await forward()
+    return { result: { ...result, baseFeePerGas: '0x1d1a94a2000' } }
+  })
+  const ids = await line.pay(1)
+  await untilAlarm(line.bench, 'gas_too_dear')
+  line.proxy.fault = undefined
+  await assertPaidOnce(line, ids, 1_000n)
+})
+
+test('logs that come twice, in disorder or not at all change no balance', async (t) => {
+  const line = await openLine(t, { recheckMs: 100 })
+  let turn = 0
+  line.proxy.fault = only('eth_getLogs', async (_, forward) => {
+    const { result } = await forward()
+    turn += 1
+    if (turn % 3 === 0) return { result: [...result, ...result].reverse() }
+    if (turn % 3 === 1) return { result: result.slice(1) }
+    return { result: [] }
+  })
+  const ids = await line.pay(4)
+  await assertPaidOnce(line, ids, 4_000n)
+  await deposit(line.bench, account('another'), 77n)
+  await untilBalance(line.url, account('another').address, '0.000077')
+  assert.ok(line.bench.alarms.every(({ code }) => code === 'logs_missing' || code === 'chain_unreachable'))
+})
+
+test('a node that is behind, or ahead of the truth, is caught up with', async (t) => {
+  const line = await openLine(t)
+  let turn = 0
+  line.proxy.fault = only('eth_getBlockByNumber', async ({ params }, forward) => {
+    const { result } = await forward()
+    if (params[0] !== 'finalized') return { result }
+    turn += 1
+    const number = Number(result.number) + [5, -3, 0, 100_000, -1][turn % 5]!
+    return { result: { ...result, number: `0x${Math.max(0, number).toString(16)}` } }
+  })
+  const ids = await line.pay(3)
+  await until(
+    () => batchesOnChain(line.bench),
+    (count) => count >= 1n,
+  )
+  line.proxy.fault = undefined
+  await assertPaidOnce(line, ids, 3_000n)
+})
+
+test('nonsense of every kind from every method only makes everybody wait', async (t) => {
+  const line = await openLine(t)
+  const nonsense = [
+    { text: '<html>busy</html>' },
+    { result: null },
+    { result: 'yes' },
+    { result: {} },
+    { result: ['0x'] },
+    { result: '0x' },
+    { error: { code: -32011, message: 'rate limited' } },
+    'hang up',
+  ] as const
+  let turn = 0
+  let random = 7
+  // A quarter of the answers are spoilt, in an order that is the same in every run.
+  line.proxy.fault = async (_, forward) => {
+    turn += 1
+    random = (random * 1_103_515_245 + 12_345) % 2 ** 31
+    const kind = Math.floor(random / 2 ** 8) % (nonsense.length * 4)
+    return turn > 400 ? forward() : (nonsense[kind] ?? forward())
+  }
+  const ids = await line.pay(5)
+  await untilAlarm(line.bench, 'chain_unreachable')
+  await assertPaidOnce(line, ids, 5_000n)
+})
+
+test('a node of another chain is not listened to', async (t) => {
+  const bench = await openBench(t)
+  const proxy = await startRpcProxy(t, bench.chain.url)
+  const honest = await bench.start({ chainRpcUrl: proxy.url })
+  await honest.stop()
+  proxy.fault = only('eth_chainId', async () => ({ result: '0x1' }))
+  await deposit(bench, payer, 1_000n)
+  const { url } = await bench.start({ chainRpcUrl: proxy.url })
+  await untilAlarm(bench, 'wrong_chain')
+  assert.equal(await balanceOf(url, payer.address), '0')
+})
+
+test('a deposit that a node inflates is worth what the contract says', async (t) => {
+  const line = await openLine(t, { reconcileMs: 50 }, 0n)
+  line.proxy.fault = only('eth_getLogs', async (_, forward) => {
+    const { result } = await forward()
+    return { result: result.map(inflated) }
+  })
+  await deposit(line.bench, payer, 1_000n)
+  await untilAlarm(line.bench, 'balance_mismatch')
+  assert.equal(await balanceOf(line.url, payer.address), '0.001')
+})
+
+test('a payment that expires before it can settle has failed, and its value is free again', async (t) => {
+  const line = await openLine(t)
+  line.proxy.fault = only('eth_sendRawTransaction', async () => 'hang up')
+  const [id] = await line.pay(1)
+  await until(
+    () => transferOf(line.url, id!),
+    ({ status }) => status === 'batched',
+  )
+  await line.bench.chain.admin.advanceTime(9 * 86_400)
+  line.proxy.fault = undefined
+  const failed = await ended(line.url, id!)
+  assert.deepEqual([failed.status, failed.failureReason], ['failed', 'authorization_expired'])
+  assert.equal(await balanceOf(line.url, payer.address), '1')
+  assert.equal(await onChain(line.bench, seller.address), 0n)
+  await untilAlarm(line.bench, 'transfer_skipped')
+})
+
+test('a payer who empties the balance past us makes only its own payment fail', async (t) => {
+  const line = await openLine(t)
+  const { bench, proxy, url } = line
+  const other = account('honest')
+  await deposit(bench, other, 5_000n)
+  await untilBalance(url, other.address, '0.005')
+  proxy.fault = away
+  const [lost] = await line.pay(1, 400_000n)
+  const kept = await settle(url, await paymentBody(bench.wallet, other, { value: 5_000n }))
+  const leave = (functionName: 'initiateWithdrawal' | 'withdraw', args: readonly unknown[]) =>
+    sendCall(
+      bench.chain,
+      payer,
+      bench.wallet,
+      encodeFunctionData({ abi: settlementGatewayAbi, functionName, args } as never),
+    )
+  await leave('initiateWithdrawal', [usdc, 1_000_000n])
+  await bench.chain.admin.mine(6)
+  await leave('withdraw', [usdc])
+  proxy.fault = undefined
+  assert.equal((await ended(url, kept)).status, 'completed')
+  const failed = await ended(url, lost!)
+  assert.deepEqual([failed.status, failed.failureReason], ['failed', 'insufficient_balance'])
+  assert.equal(await onChain(bench, seller.address), 5_000n)
+})
+
+test('a payment that somebody else settles first counts as settled, once', async (t) => {
+  const line = await openLine(t)
+  const { bench, proxy, url } = line
+  proxy.fault = away
+  const body = await paymentBody(bench.wallet, payer)
+  const id = await settle(url, body)
+  await settleDirectly(bench, body)
+  proxy.fault = undefined
+  await assertPaidOnce(line, [id], 1_000n)
+  const foreign = await paymentBody(bench.wallet, payer)
+  await settleDirectly(bench, foreign)
+  await untilBalance(url, payer.address, '0.998')
+  const answer = await ask(url, '/v1/x402/settle', foreign)
+  assert.equal(answer.body.errorReason, 'nonce_already_used')
+})
+
+test('USDC sent to the contract without a deposit is nobody’s', async (t) => {
+  const { bench, url } = await openLine(t)
+  await bench.chain.admin.giveUsdc(payer.address, 500n)
+  const client = publicClient(bench.chain.url)
+  const nonce = await client.getTransactionCount({ address: payer.address })
+  await client.sendRawTransaction({ serializedTransaction: await signTransfer(payer, nonce, bench.wallet, 500n) })
+  await deposit(bench, account('later'), 3n)
+  await untilBalance(url, account('later').address, '0.000003')
+  assert.equal(await balanceOf(url, payer.address), '1')
+  const { body } = await ask(url, '/v1/deposits', { token: 'USDC', sources: [{ depositor: payer.address }] })
+  assert.deepEqual(
+    body.deposits.map(({ amount, status }: { amount: string; status: string }) => [amount, status]),
+    [['1', 'finalized']],
+  )
+})
+
+test('a database that belongs to another chain is refused at the start', async (t) => {
+  const bench = await openBench(t)
+  const first = await bench.start()
+  await first.stop()
+  const other = await startChain(t, { chainId: 1_234 })
+  await assert.rejects(bench.start({ chainRpcUrl: other.url, chainId: 1_234 }), { name: 'ForeignDatabaseError' })
+})
+
+/** A deposit's log, the only one with four topics, with a larger number. */
+function inflated(log: { readonly topics: readonly Hex[]; readonly data: Hex }) {
+  return log.topics.length === 4 ? { ...log, data: `${log.data.slice(0, -6)}ffffff` } : log
+}
+
+/** Puts one authorization on chain with the relayer's key and past the gateway. */
+async function settleDirectly(bench: GatewayBench, body: Awaited<ReturnType<typeof paymentBody>>): Promise<void> {
+  const { authorization, signature } = body.paymentPayload.payload
+  const { r, s, v } = parseSignature(signature)
+  const row = {
+    ...authorization,
+    value: BigInt(authorization.value),
+    validAfter: BigInt(authorization.validAfter),
+    validBefore: BigInt(authorization.validBefore),
+    v: Number(v),
+    r,
+    s,
+  }
+  const batchId = (await batchesOnChain(bench)) + 1n
+  const args = [batchId, `0x${'0'.repeat(64)}`, [row]] as const
+  const data = encodeFunctionData({ abi: settlementGatewayAbi, functionName: 'settleBatch', args })
+  const client = publicClient(bench.chain.url)
+  const nonce = await client.getTransactionCount({ address: relayer.address })
+  await client.sendRawTransaction({ serializedTransaction: await signCall(relayer, nonce, bench.wallet, data) })
+}
