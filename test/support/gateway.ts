@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import type { TestContext } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
+import { inspect } from 'node:util'
 import { type Address, encodeFunctionData, type Hash, type Hex, keccak256, pad, toHex } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { devUsdcAbi } from '../../contracts/generated/DevUsdc.abi.ts'
@@ -193,16 +194,20 @@ export async function transferOf(url: string, id: string) {
   return (await ask(url, `/v1/x402/transfers/${id}`)).body
 }
 
-/** Asks until the answer fits; fails when it never does. */
+/** Asks until the answer fits; fails when it never does. A server that is away, as one that was killed is, is asked again. */
 export async function until<Value>(question: () => Promise<Value>, fits: (value: Value) => boolean): Promise<Value> {
   const deadline = Date.now() + waitMsMax
   for (;;) {
-    const value = await question()
-    if (fits(value)) return value
-    if (Date.now() > deadline)
-      assert.fail(`still ${JSON.stringify(value, (_, part) => (typeof part === 'bigint' ? String(part) : part))}`)
+    const [answer] = await Promise.allSettled([question()])
+    if (answer.status === 'fulfilled' && fits(answer.value)) return answer.value
+    if (answer.status === 'rejected' && !isAway(answer.reason)) throw answer.reason
+    if (Date.now() > deadline) assert.fail(`still ${inspect(answer)}`)
     await pause(25)
   }
+}
+
+function isAway(error: unknown): boolean {
+  return error instanceof TypeError && error.message === 'fetch failed'
 }
 
 /** Waits for the end of a transfer. */
