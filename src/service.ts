@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { loadPriceList, type PriceList } from './billing/price-list.ts'
 import { Checkpoints } from './chat/checkpoints.ts'
 import { Retries } from './chat/retries.ts'
+import type { WebTools } from './chat/web-tools.ts'
 import type { Config } from './config.ts'
 import { type Database, openDatabase } from './db/database.ts'
 import { startEmbeddedPostgres } from './db/embedded-postgres.ts'
@@ -31,6 +32,7 @@ import { createLog, type Log } from './log.ts'
 import { startMoneyLine, startSandbox } from './processes.ts'
 import type { SandboxReady } from './sandbox/start.ts'
 import type { MoneyLine } from './settlement/money-line.ts'
+import { FetchFailedError } from './tools/web-fetch.ts'
 
 export type Service = {
   readonly publicUrl: string
@@ -50,8 +52,15 @@ const settleMsMax = 10_000
 const cleanUpMs = 10 * 60_000
 const replayHoursMax = 24
 
-/** Builds the service from its configuration. Everything is stopped in the opposite order of its start. */
-export async function startService(config: Config, onProgress: (line: string) => void): Promise<Service> {
+/**
+ * Builds the service from its configuration. Everything is stopped in the opposite order of its start. The web can be another
+ * one than the configured: the one way in for tests, which have no network.
+ */
+export async function startService(
+  config: Config,
+  onProgress: (line: string) => void,
+  web: WebTools = createWebTools(config),
+): Promise<Service> {
   const stack = new AsyncDisposableStack()
   const failure = Promise.withResolvers<Error>()
   try {
@@ -68,7 +77,8 @@ export async function startService(config: Config, onProgress: (line: string) =>
     const server = createServer(serverOptions)
     const publicUrl = await listen(server, config)
     const money = await startMoneyLine({ config, databaseUrl, publicUrl, log, stack, onProgress }, sandbox)
-    const load = serve(server, { config, prices, log, database, failpoint, holds, upstream, publicUrl }, stack)
+    const parts = { config, prices, log, database, failpoint, holds, upstream, web, publicUrl }
+    const load = serve(server, parts, stack)
     stack.defer(() => drain(server, load, config.drainMs))
     audit({ config, log, database }, stack)
     cleanUp({ log, database }, stack)
@@ -93,7 +103,16 @@ type Parts = {
   readonly failpoint: Failpoint
   readonly holds: Holds
   readonly upstream: Upstream
+  readonly web: WebTools
   readonly publicUrl: string
+}
+
+/** What the model can search and read. No provider and no way out to the web yet: there is no search, and no page is read. */
+function createWebTools(_config: Config): WebTools {
+  const fetch = async () => {
+    throw new FetchFailedError('Pages cannot be read at the moment.')
+  }
+  return { search: undefined, fetch: { fetch } }
 }
 
 async function openLedger(
@@ -135,7 +154,7 @@ function openUpstream(config: Config, sandbox: SandboxReady | undefined, stack: 
 
 /** The ledger's writer, on a lease of its own, and the job that ends what dead nodes have left. */
 async function openHolds(
-  { config, prices, log, database, failpoint }: Omit<Parts, 'holds' | 'upstream' | 'publicUrl'>,
+  { config, prices, log, database, failpoint }: Omit<Parts, 'holds' | 'upstream' | 'web' | 'publicUrl'>,
   stack: AsyncDisposableStack,
 ): Promise<Holds> {
   const node = randomUUID()
@@ -206,7 +225,7 @@ async function settle(holds: Holds): Promise<void> {
 
 /** Wires the parts together behind the server. */
 function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load {
-  const { config, prices, log, database, failpoint, holds, upstream, publicUrl } = parts
+  const { config, prices, log, database, failpoint, holds, upstream, web, publicUrl } = parts
   const now = () => performance.now()
   const counter = createTokenCounter()
   stack.defer(() => counter.close())
@@ -236,11 +255,13 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         ids: [...prices.models.keys()],
         maxOutputTokens: (id) => prices.models.get(id)?.maxOutputTokens,
       },
-      admission: { holds, prices, inFlightCap: config.inFlightCap, countTokens, failpoint },
+      admission: { web, holds, prices, inFlightCap: config.inFlightCap, countTokens, failpoint },
       retries: new Retries(database),
       serving: {
         upstream,
         holds,
+        web,
+        onToolFault: (error, { requestId }) => log.error({ err: error, request_id: requestId }, 'a tool failed'),
         checkpoints,
         now,
         failpoint,

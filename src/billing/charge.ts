@@ -6,8 +6,7 @@ import type { OrphanedHold } from '../ledger/nodes.ts'
 import { cost } from '../money/price.ts'
 import { fromAtomic, min, type Usdc, zero } from '../money/usdc.ts'
 import type { Meter } from './meter.ts'
-import type { Model } from './price-list.ts'
-import { type InputText, inputLine, outputLine, type Quote } from './quote.ts'
+import type { Round, Tab } from './tab.ts'
 
 /** How serving a request ended, before anybody has said what it costs. */
 export type Outcome =
@@ -17,13 +16,11 @@ export type Outcome =
 
 export type Served = {
   readonly hold: Hold
-  readonly quote: Quote
-  readonly model: Model
   readonly stream: boolean
-  readonly input: InputText
   readonly outcome: Outcome
   readonly meter: Meter
-  /** As the upstream reported it: nothing is known of it yet. */
+  readonly tab: Tab
+  /** Of the last round, as the upstream reported it: nothing is known of it yet. */
   readonly usage: unknown
 }
 
@@ -38,34 +35,53 @@ export type ChargingTools = {
 /** What the ledger is told. `docs/operations/charge.md` has the table of every ending; each row of it has a test. */
 export async function chargeFor(served: Served, tools: ChargingTools): Promise<EndCall> {
   if (owesNothing(served)) return end(served, undefined, zero)
-  // Whatever fails here, the request must end: a hold that stays open locks the customer's money.
-  const usage = await billedUsage(served, tools).catch((error: unknown) => {
-    tools.onUncounted(error, served.hold)
-    return uncounted
-  })
-  const lines = [inputLine(served.model, usage.promptTokens), outputLine(served.model, usage.completionTokens)]
-  // The customer was promised at most the quote: whatever goes beyond it is the operator's loss.
-  return end(served, usage, min(cost(lines), served.hold.quote))
+  const { tab } = served
+  const usage = await totalUsage(served, tools)
+  // The customer was promised at most the limit: whatever goes beyond it is the operator's loss.
+  return end(served, usage, min(tab.costOf(usage), tab.limit))
 }
 
 /**
- * Without output nothing is owed. A buffered answer that ends in an error delivered nothing, whatever the upstream wrote;
- * a stream delivered what it delivered.
+ * Without output nothing is owed, unless the client itself left after a search had run. A buffered answer that ends in an
+ * error delivered nothing, whatever the upstream wrote; a stream delivered what it delivered.
  */
-function owesNothing({ outcome, meter, stream }: Served): boolean {
+function owesNothing({ outcome, meter, stream, tab }: Served): boolean {
   if (outcome.status === 'succeeded') return false
-  return !meter.outputStarted || (outcome.status === 'failed' && !stream)
+  if (outcome.status === 'failed') return !stream || !meter.outputStarted
+  return !meter.outputStarted && tab.searchCalls === 0
 }
 
-async function billedUsage(served: Served, tools: ChargingTools): Promise<RequestUsage> {
+async function totalUsage(served: Served, tools: ChargingTools): Promise<RequestUsage> {
+  const { tab, meter, outcome } = served
+  // A further round that had not begun to answer when the request broke off has given nothing for its input.
+  const unanswered = outcome.status !== 'succeeded' && !meter.roundStarted
+  if (tab.finished !== undefined && (tab.round === undefined || unanswered)) return tab.finished
+  return tab.sum(await roundUsage(served, tools))
+}
+
+/** What the round that is being written is billed. Never fails: a request must end, or its hold locks money for ever. */
+export async function roundUsage(
+  served: ServedRound,
+  tools: ChargingTools,
+): Promise<RequestUsage> {
+  return billedUsage(served, tools).catch((error: unknown) => {
+    tools.onUncounted(error, served.hold)
+    return uncounted
+  })
+}
+
+type ServedRound = Pick<Served, 'hold' | 'meter' | 'tab' | 'usage'>
+
+async function billedUsage(served: ServedRound, tools: ChargingTools): Promise<RequestUsage> {
+  const round = served.tab.round!
   const usage = readUsage(served.usage)
-  if (usage === undefined) return countUsage(served, tools)
-  if ('absurd' in usage || !fits(usage, served)) {
+  if (usage === undefined) return countUsage(round, served.meter, tools)
+  if ('absurd' in usage || !fits(usage, round, served.tab)) {
     tools.onRefusedUsage(usage, served.hold)
-    return countUsage(served, tools)
+    return countUsage(round, served.meter, tools)
   }
   // Asked for fewer than the upstream's minimum: billed on the asked count.
-  const completionTokens = Math.min(usage.completionTokens, served.quote.maxTokens)
+  const completionTokens = Math.min(usage.completionTokens, round.maxTokens)
   const reasoningTokens = Math.min(usage.reasoningTokens, completionTokens)
   return { ...usage, completionTokens, reasoningTokens, source: 'upstream' }
 }
@@ -78,25 +94,27 @@ const uncounted: RequestUsage = {
   source: 'counted',
 }
 
-function fits(usage: Usage, { model, hold, quote }: Served): boolean {
-  if (usage.completionTokens > Math.max(quote.maxTokens, maxOutputTokensMin)) return false
-  const billable = Math.min(usage.completionTokens, quote.maxTokens)
-  return cost([inputLine(model, usage.promptTokens), outputLine(model, billable)]) <= hold.quote
+/** No round may cost more than it was planned to: what it takes too much would be missing for the next. */
+function fits(usage: Usage, { inputTokensMax, maxTokens }: Round, tab: Tab): boolean {
+  if (usage.completionTokens > Math.max(maxTokens, maxOutputTokensMin)) return false
+  const billable = Math.min(usage.completionTokens, maxTokens)
+  return tab.tokensCost(usage.promptTokens, billable) <= tab.tokensCost(inputTokensMax, maxTokens)
 }
 
 // The framing of a message, as the reference's own counting recipe has it.
 const itemTokens = 3
 const replyTokens = 3
 
-async function countUsage({ input, meter, quote }: Served, tools: ChargingTools): Promise<RequestUsage> {
+async function countUsage(round: Round, meter: Meter, tools: ChargingTools): Promise<RequestUsage> {
+  const { input, inputTokensMax, maxTokens } = round
   const [inputTokens, answerTokens, reasoningTokens] = await Promise.all([
     tools.countTokens(input.texts),
     tools.countTokens([meter.answerText]),
     tools.countTokens([meter.reasoningText]),
   ])
-  const completionTokens = Math.min(answerTokens + reasoningTokens, quote.maxTokens)
+  const completionTokens = Math.min(answerTokens + reasoningTokens, maxTokens)
   return {
-    promptTokens: Math.min(inputTokens + itemTokens * input.itemCount + replyTokens, quote.inputTokensMax),
+    promptTokens: Math.min(inputTokens + itemTokens * input.itemCount + replyTokens, inputTokensMax),
     completionTokens,
     reasoningTokens: Math.min(reasoningTokens, completionTokens),
     cachedTokens: 0,
@@ -104,16 +122,16 @@ async function countUsage({ input, meter, quote }: Served, tools: ChargingTools)
   }
 }
 
-function end({ hold, outcome, meter }: Served, usage: RequestUsage | undefined, charged: Usdc): EndCall {
+function end({ hold, outcome, meter, tab }: Served, usage: RequestUsage | undefined, charged: Usdc): EndCall {
   return {
     requestId: hold.requestId,
     payer: hold.payer,
     status: outcome.status,
     voided: usage === undefined,
-    charged: fromAtomic(charged),
-    searchCost: zero,
-    searchCalls: 0,
-    fetchCalls: 0,
+    charged,
+    searchCost: usage === undefined ? zero : tab.searchCost,
+    searchCalls: tab.searchCalls,
+    fetchCalls: tab.fetchCalls,
     usage,
     finishReason: outcome.status === 'succeeded' ? outcome.finishReason : undefined,
     errorCode: outcome.status === 'failed' ? outcome.errorCode : undefined,

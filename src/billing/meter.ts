@@ -11,9 +11,9 @@ const countingSlack = 256
 export class Meter {
   readonly #now: () => number
   readonly #startedMs: number
-  readonly #answer: KeptText
-  readonly #reasoning: KeptText
-  readonly #tokensMax: number
+  #answer: KeptText
+  #reasoning: KeptText
+  #tokensMax: number
   #fresh: string[] = []
   #counted = 0
   #firstOutputMs: number | undefined
@@ -27,8 +27,27 @@ export class Meter {
     this.#reasoning = new KeptText(tokensMax * charactersPerTokenMax)
   }
 
+  /** Another answer of the upstream within the same request: its text is counted apart. */
+  beginRound(tokensMax: number): void {
+    this.#tokensMax = tokensMax
+    this.#answer = new KeptText(tokensMax * charactersPerTokenMax)
+    this.#reasoning = new KeptText(tokensMax * charactersPerTokenMax)
+    this.#fresh = []
+    this.#counted = 0
+  }
+
   see(events: readonly ChatEvent[]): void {
-    for (const event of events) this.#seeOne(event)
+    for (const event of events) this.seeOne(event)
+  }
+
+  /** Output that the client does not get, a call of one of our tools: it is billed, but delivers nothing. */
+  seeHidden(text: string): void {
+    this.#keep(this.#answer, text)
+  }
+
+  /** True when anything was written in this round. */
+  get roundStarted(): boolean {
+    return !this.#answer.isEmpty || !this.#reasoning.isEmpty
   }
 
   /** True from the first content, refusal, reasoning or tool call that came from the upstream. */
@@ -69,7 +88,7 @@ export class Meter {
     return fresh
   }
 
-  #seeOne(event: ChatEvent): void {
+  seeOne(event: ChatEvent): void {
     switch (event.type) {
       case 'text':
       case 'refusal':
@@ -105,6 +124,10 @@ class KeptText {
 
   get text(): string {
     return this.#pieces.join('')
+  }
+
+  get isEmpty(): boolean {
+    return this.#pieces.length === 0
   }
 
   /** False when there is enough already. */

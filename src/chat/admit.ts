@@ -6,6 +6,7 @@ import type { ChatRequest } from '../inference/chat-request.ts'
 import {
   inputItemCount,
   inputTexts,
+  type MappingOptions,
   type ResponsesRequest,
   toResponsesRequest,
 } from '../inference/responses-request.ts'
@@ -21,19 +22,27 @@ import {
 } from '../ledger/refusals.ts'
 import { digits, type RequestId } from '../ledger/request-id.ts'
 import { min, type Usdc, zero } from '../money/usdc.ts'
+import { type Offer, offerTools, toolDefinitions, type WebTools } from './web-tools.ts'
 
 /** A request that is paid for: parsed, quoted, and its quote held. */
 export type Order = {
   readonly requestId: RequestId
   readonly chat: ChatRequest
   readonly model: Model
+  /** Which of our own tools the model is given. */
+  readonly offer: Offer
+  /** How every round of it becomes an upstream request. */
+  readonly mapping: MappingOptions
   readonly upstreamRequest: ResponsesRequest
   readonly input: InputText
   readonly quote: Quote
+  /** Atomic USDC for a search that ran. */
+  readonly searchPerCall: bigint
   readonly hold: Hold
 }
 
 export type AdmissionTools = {
+  readonly web: WebTools
   readonly holds: Holds
   readonly prices: PriceList
   readonly inFlightCap: Usdc
@@ -50,10 +59,9 @@ export async function admit(
   bodyHash: bigint | undefined,
 ): Promise<Order> {
   const model = tools.prices.models.get(chat.model)!
-  const upstreamRequest = toResponsesRequest(chat, {
-    upstreamModel: model.upstreamModel,
-    promptCacheKey: chat.promptCacheKey ?? digits(requestId),
-  })
+  const offer = offerTools(chat, tools.web)
+  const mapping = mappingOf(model, requestId, chat, offer)
+  const upstreamRequest = toResponsesRequest(chat, mapping)
   const input = { texts: inputTexts(upstreamRequest), itemCount: inputItemCount(upstreamRequest) }
   const quoted = quote(model, await boundInput(input, tools.countTokens), chat.maxTokens)
   tools.failpoint('after_quote')
@@ -67,7 +75,19 @@ export async function admit(
     bodyHash,
   })
   if ('refusal' in decision) throw refusalError(decision.refusal, quoted, model, tools.inFlightCap, payer)
-  return { requestId, chat, model, upstreamRequest, input, quote: quoted, hold: decision.hold }
+  const { searchPerCall } = tools.prices
+  const { hold } = decision
+  return { requestId, chat, model, offer, mapping, upstreamRequest, input, quote: quoted, searchPerCall, hold }
+}
+
+function mappingOf(model: Model, requestId: RequestId, chat: ChatRequest, offer: Offer): MappingOptions {
+  return {
+    upstreamModel: model.upstreamModel,
+    promptCacheKey: chat.promptCacheKey ?? digits(requestId),
+    extraTools: toolDefinitions(offer),
+    // Ours are run here and the client's there: one round cannot wait for both.
+    ...(offer.size > 0 && chat.tools.length > 0 && { parallelToolCalls: false }),
+  }
 }
 
 function refusalError(refusal: HoldRefusal, quoted: Quote, model: Model, cap: Usdc, payer: Payer): Error {

@@ -1,4 +1,5 @@
 import type { Meter } from '../billing/meter.ts'
+import type { Round, Tab } from '../billing/tab.ts'
 import type { Holds } from '../ledger/holds.ts'
 import type { Order } from './admit.ts'
 
@@ -12,7 +13,10 @@ export type CheckpointOptions = {
 type OpenStream = {
   readonly order: Order
   readonly meter: Meter
-  promptTokens: number | undefined
+  readonly tab: Tab
+  /** The round that the counts below are of. */
+  round: Round | undefined
+  promptTokens: number
   completionTokens: number
 }
 
@@ -33,8 +37,8 @@ export class Checkpoints {
   }
 
   /** Watches a stream until the returned function is called. */
-  watch(order: Order, meter: Meter): () => void {
-    const stream = { order, meter, promptTokens: undefined, completionTokens: 0 }
+  watch(order: Order, meter: Meter, tab: Tab): () => void {
+    const stream = { order, meter, tab, round: undefined, promptTokens: 0, completionTokens: 0 }
     this.#streams.add(stream)
     return () => this.#streams.delete(stream)
   }
@@ -57,20 +61,28 @@ export class Checkpoints {
   }
 
   async #writeOne(stream: OpenStream): Promise<void> {
-    const { order, meter } = stream
+    const { order, meter, tab } = stream
+    const { round, finished } = tab
+    // Until something was delivered a crash charges nothing, so there is nothing to write down.
+    if (round === undefined || !meter.outputStarted) return
     const fresh = meter.takeFresh()
     if (fresh === '') return
     const { countTokens, holds } = this.#options
-    stream.promptTokens ??= await countTokens(order.input.texts)
+    if (stream.round !== round) {
+      stream.promptTokens = await countTokens(round.input.texts)
+      stream.completionTokens = 0
+      stream.round = round
+    }
     // Counted piece by piece: where two pieces meet a token may be counted twice, never more than one a round.
     stream.completionTokens += await countTokens([fresh])
+    if (tab.round !== round) return
     meter.noteCounted(stream.completionTokens)
     if (!this.#streams.has(stream)) return
     holds.checkpoint({
       requestId: order.requestId,
       partition: order.hold.payer.partition,
-      promptTokens: Math.min(stream.promptTokens, order.quote.inputTokensMax),
-      completionTokens: Math.min(stream.completionTokens, order.quote.maxTokens),
+      promptTokens: (finished?.promptTokens ?? 0) + Math.min(stream.promptTokens, round.inputTokensMax),
+      completionTokens: (finished?.completionTokens ?? 0) + Math.min(stream.completionTokens, round.maxTokens),
     })
   }
 }

@@ -1,15 +1,15 @@
-import { type ChargingTools, chargeFor, type Outcome } from '../billing/charge.ts'
+import { chargeFor, type Outcome } from '../billing/charge.ts'
 import { Meter } from '../billing/meter.ts'
+import { Tab } from '../billing/tab.ts'
 import { ServiceError } from '../errors.ts'
-import type { Failpoint } from '../failpoints.ts'
-import { createOutputCut } from '../inference/cut-output.ts'
 import type { ChatEvent, FinishReason } from '../inference/responses-events.ts'
-import { failureError, type Upstream } from '../inference/upstream.ts'
-import type { End, EndCall, Holds } from '../ledger/holds.ts'
+import { failureError } from '../inference/upstream.ts'
+import type { End, EndCall } from '../ledger/holds.ts'
 import { min } from '../money/usdc.ts'
 import type { Order } from './admit.ts'
 import type { Checkpoints } from './checkpoints.ts'
 import type { AnswerEnd } from './recording.ts'
+import { answerOrder, type Bill, type LoopTools } from './tool-loop.ts'
 
 /** Who the answer is for. */
 export type Audience = {
@@ -19,14 +19,10 @@ export type Audience = {
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
 }
 
-export type ServingTools = {
-  readonly upstream: Upstream
-  readonly holds: Holds
-  readonly charging: ChargingTools
+export type ServingTools = LoopTools & {
   readonly checkpoints: Checkpoints
   /** Monotonic milliseconds. */
   readonly now: () => number
-  readonly failpoint: Failpoint
 }
 
 /** A request that has ended in the ledger: what is told to the client now is final. */
@@ -37,13 +33,15 @@ export type Completion =
 
 /** The story of one request after its hold: serve, meter, charge. The caller sends the last byte. */
 export async function completeChat(tools: ServingTools, order: Order, audience: Audience): Promise<Completion> {
+  const { stream } = order.chat
   const meter = new Meter(tools.now, order.quote.maxTokens)
-  const unwatch = order.chat.stream ? tools.checkpoints.watch(order, meter) : undefined
-  const served = await serve(tools, order, audience, meter)
+  const tab = new Tab(order.model, order.quote, order.searchPerCall, order.input)
+  const unwatch = stream ? tools.checkpoints.watch(order, meter, tab) : undefined
+  const served = await serve(tools, order, audience, { meter, tab })
   unwatch?.()
-  const charge = await chargeFor({ ...order, stream: order.chat.stream, meter, ...served }, tools.charging)
+  const charge = await chargeFor({ hold: order.hold, stream, meter, tab, ...served }, tools.charging)
   // A stream has delivered what it charges. A buffered answer has not: it is given when the charge is certain, or never.
-  const end = await tools.holds.end(charge, order.chat.stream ? undefined : audience.gone)
+  const end = await tools.holds.end(charge, stream ? undefined : audience.gone)
   if (served.outcome.status === 'cancelled') return { status: 'cancelled' }
   if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure }
   return { status: 'succeeded', end: answerEnd(served.outcome, charge, end) }
@@ -60,15 +58,15 @@ function answerEnd(
 
 type Serving = {
   readonly outcome: Outcome
-  /** As the upstream reported it. */
+  /** Of the last round, as the upstream reported it. */
   readonly usage: unknown
   readonly failure: unknown
 }
 
-async function serve(tools: ServingTools, order: Order, audience: Audience, meter: Meter): Promise<Serving> {
+async function serve(tools: ServingTools, order: Order, audience: Audience, bill: Bill): Promise<Serving> {
+  const { meter } = bill
   try {
-    for await (const events of answerEvents(tools, order, audience.gone)) {
-      meter.see(events)
+    for await (const events of answerOrder(tools, order, bill, audience.gone)) {
       const last = events.at(-1)
       // Before any output a failure is still an ordinary error response: nothing may be sent ahead of it.
       if (last?.type !== 'failed' || meter.outputStarted) await audience.deliver(events)
@@ -91,17 +89,4 @@ async function serve(tools: ServingTools, order: Order, audience: Audience, mete
 function failed(error: unknown, usage?: unknown): Serving {
   const errorCode = error instanceof ServiceError ? error.code : 'internal_error'
   return { outcome: { status: 'failed', errorCode }, usage, failure: error }
-}
-
-/** What the upstream answers, cut where the client asked for fewer tokens than the upstream's minimum. */
-async function* answerEvents(
-  tools: ServingTools,
-  { upstreamRequest, chat }: Order,
-  gone: AbortSignal,
-): AsyncIterable<readonly ChatEvent[]> {
-  tools.failpoint('before_upstream_write')
-  const answer = await tools.upstream.respond(upstreamRequest, gone)
-  if (chat.maxTokens >= upstreamRequest.max_output_tokens) return yield* answer
-  const cut = createOutputCut(chat.maxTokens, (text) => tools.charging.countTokens([text]))
-  for await (const events of answer) yield await cut.push(events)
 }

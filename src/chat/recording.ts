@@ -24,6 +24,9 @@ export type Recording = AnswerHead & AnswerEnd & { readonly events: readonly Cha
 
 const charactersMax = 1024 * 1024
 
+/** What is no part of the answer, or is told apart from it. */
+const unrecorded = new Set<ChatEvent['type']>(['accepted', 'activity', 'item', 'finish', 'failed'])
+
 /** Keeps the events of one answer, neighbours joined: how it was cut when it came is not part of it. */
 export class Recorder {
   #events: ChatEvent[] = []
@@ -31,8 +34,7 @@ export class Recorder {
 
   add(events: readonly ChatEvent[]): void {
     for (const event of events) {
-      if (event.type === 'accepted' || event.type === 'item' || event.type === 'finish' || event.type === 'failed')
-        continue
+      if (unrecorded.has(event.type)) continue
       if ('text' in event) this.#characters += event.text.length
       if (this.#characters > charactersMax) return
       const last = this.#events.at(-1)

@@ -111,7 +111,7 @@ test('reasoning is told under both names that clients read', () => {
 
 test('tool activity is an empty delta that no client stumbles over', () => {
   const activity = { type: 'web_search', status: 'started', call: 1, query: 'usdc' } as const
-  const [chunk] = chunks(createChunkRenderer({ ...head, includeUsage: true }).activity(activity))
+  const [chunk] = chunks(createChunkRenderer({ ...head, includeUsage: true }).events([{ type: 'activity', activity }]))
   assert.deepEqual(chunk?.tool_activity, activity)
   assert.deepEqual(chunk?.choices, [{ index: 0, delta: {}, logprobs: null, finish_reason: null }])
 })

@@ -1,6 +1,6 @@
 import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Annotation, ChatEvent, FinishReason } from './responses-events.ts'
+import type { Annotation, ChatEvent, FinishReason, ToolActivity } from './responses-events.ts'
 import type { Usage } from './usage.ts'
 
 /** What every chunk of a completion, or its one body, says of it. */
@@ -13,23 +13,12 @@ export type CompletionHead = {
 
 export type Cost = { readonly inference: Usdc; readonly search: Usdc }
 
-/** One of our tools at work, told to the client while it waits. */
-export type ToolActivity = {
-  readonly type: 'web_search' | 'web_fetch'
-  readonly status: 'started' | 'completed' | 'failed'
-  readonly call: number
-  readonly query?: string | undefined
-  readonly url?: string | undefined
-  readonly results?: number | undefined
-}
-
 /** Frames of one stream, each ready to be written. */
 export type ChunkRenderer = {
   /** Comes first: clients that see another choice before it lose tool calls and usage. */
   readonly role: string
   /** All frames of these events, in one string. Their end, good or bad, is told by `finish` or `error`. */
   events(events: readonly ChatEvent[]): string
-  activity(activity: ToolActivity): string
   finish(reason: FinishReason): string
   /** Empty unless the client asked for it. */
   usage(usage: Usage, cost: Cost): string
@@ -57,6 +46,7 @@ export function createChunkRenderer(options: CompletionHead & { readonly include
   const opening = `data: ${head},"choices":[{"index":0,"delta":`
   const closing = `,"logprobs":null,"finish_reason":null}]`
   const chunk = (delta: string) => opening + delta + closing + tail
+  const activity = (told: ToolActivity) => `${opening}{}${closing},"tool_activity":${JSON.stringify(told)}${tail}`
   const annotations: Annotation[] = []
 
   return {
@@ -65,12 +55,12 @@ export function createChunkRenderer(options: CompletionHead & { readonly include
       let frames = ''
       for (const event of events) {
         if (event.type === 'annotation' && annotations.length < annotationsMax) annotations.push(event.annotation)
+        if (event.type === 'activity') frames += activity(event.activity)
         const delta = deltaOf(event)
         if (delta !== '') frames += chunk(delta)
       }
       return frames
     },
-    activity: (activity) => `${opening}{}${closing},"tool_activity":${JSON.stringify(activity)}${tail}`,
     finish(reason) {
       const cited = annotations.length === 0 ? '' : chunk(JSON.stringify({ annotations: annotations.map(citation) }))
       return `${cited}${opening}{},"logprobs":null,"finish_reason":"${reason}"}]${tail}`

@@ -13,6 +13,16 @@ export type Annotation = {
   readonly endIndex: number
 }
 
+/** One of our tools at work, told to the client while it waits. */
+export type ToolActivity = {
+  readonly type: 'web_search' | 'web_fetch'
+  readonly status: 'started' | 'completed' | 'failed'
+  readonly call: number
+  readonly query?: string | undefined
+  readonly url?: string | undefined
+  readonly results?: number | undefined
+}
+
 /** What happens in an answer, in plain words: neither the upstream's protocol nor the client's. */
 export type ChatEvent =
   /** The upstream took the request. */
@@ -22,6 +32,7 @@ export type ChatEvent =
   | { readonly type: 'refusal'; readonly text: string }
   | CallEvent
   | { readonly type: 'annotation'; readonly annotation: Annotation }
+  | { readonly type: 'activity'; readonly activity: ToolActivity }
   /** A finished output item exactly as received, with its position in the output: what a further round must replay. */
   | { readonly type: 'item'; readonly index: number; readonly item: JsonObject }
   /** The end. `usage` is as reported: see `readUsage`. */

@@ -224,21 +224,33 @@ function toolChoice(choice: ToolChoice): NonNullable<ResponsesRequest['tool_choi
 // Members that frame an item rather than being read by the model; framing is bounded by the item count.
 const framing = new Set(['type', 'role', 'id', 'call_id', 'status', 'phase'])
 
+// Reasoning that only the upstream can read. What it counts there is less than its bytes, and nobody here can say how much.
+const sealed = 'encrypted_content'
+
 /** Every text that the upstream counts as input. Schemas are given as the JSON that is sent. */
 export function inputTexts(request: ResponsesRequest): string[] {
+  return textsOfRequest(request, framing)
+}
+
+/** Of these texts those that can be read and so be counted: where our own count is billed, the rest is not. */
+export function readableTexts(request: ResponsesRequest): string[] {
+  return textsOfRequest(request, new Set([...framing, sealed]))
+}
+
+function textsOfRequest(request: ResponsesRequest, left: ReadonlySet<string>): string[] {
   const texts = request.instructions === undefined ? [] : [request.instructions]
-  for (const item of request.input) collectTexts(item, texts)
+  for (const item of request.input) collectTexts(item, texts, left)
   for (const tool of request.tools ?? []) texts.push(JSON.stringify(tool))
   if (request.text !== undefined) texts.push(JSON.stringify(request.text.format))
   return texts
 }
 
-/** Items of earlier rounds have shapes of their own, so every string in them counts, except what frames it. */
-function collectTexts(value: unknown, texts: string[]): void {
+/** Items of earlier rounds have shapes of their own, so every string in them counts, except under names that are left out. */
+function collectTexts(value: unknown, texts: string[], left: ReadonlySet<string>): void {
   if (typeof value === 'string') texts.push(value)
-  else if (Array.isArray(value)) for (const entry of value) collectTexts(entry, texts)
+  else if (Array.isArray(value)) for (const entry of value) collectTexts(entry, texts, left)
   else if (typeof value === 'object' && value !== null) {
-    for (const [key, member] of Object.entries(value)) if (!framing.has(key)) collectTexts(member, texts)
+    for (const [key, member] of Object.entries(value)) if (!left.has(key)) collectTexts(member, texts, left)
   }
 }
 

@@ -23,12 +23,21 @@ export type RequestRow = {
   readonly searchCost: Usdc
   readonly searchCalls: number
   readonly fetchCalls: number
+  readonly toolCalls: readonly ToolCallRow[]
   readonly usage: RequestUsage | undefined
   readonly price: RequestPrice | undefined
   readonly finishReason: string | undefined
   readonly errorCode: string | undefined
   readonly firstTokenMs: number | undefined
   readonly totalMs: number | undefined
+}
+
+/** A call of one of our tools, in the order in which they were run. */
+export type ToolCallRow = {
+  readonly number: number
+  readonly kind: 'search' | 'fetch'
+  readonly status: 'completed' | 'failed'
+  readonly results: number
 }
 
 export type RequestPrice = {
@@ -47,7 +56,10 @@ export async function findRequest(
 ): Promise<RequestRow | undefined> {
   const [row] = await database.queryPrepared<StoredRow>(
     'find_request',
-    `select r.*, k.name as key_name, k.hint as key_hint, p.input_per_million, p.output_per_million, p.search_per_call
+    `select r.*, k.name as key_name, k.hint as key_hint, p.input_per_million, p.output_per_million, p.search_per_call,
+            (select json_agg(json_build_object('number', t.number, 'kind', t.kind, 'status', t.status, 'results', t.results)
+                             order by t.number)
+               from tool_calls t where t.partition = r.partition and t.request_id = r.id) as tool_calls
        from requests r
        join api_keys k on k.partition = r.partition and k.id = r.key_id
        left join prices p on p.version = r.price_version and p.model = r.model
@@ -78,6 +90,7 @@ type StoredRow = {
   readonly search_cost: bigint
   readonly search_calls: number
   readonly fetch_calls: number
+  readonly tool_calls: readonly ToolCallRow[] | null
   readonly prompt_tokens: number | null
   readonly completion_tokens: number | null
   readonly reasoning_tokens: number | null
@@ -113,6 +126,7 @@ function readRequest(row: StoredRow): RequestRow {
     searchCost: fromAtomic(row.search_cost),
     searchCalls: row.search_calls,
     fetchCalls: row.fetch_calls,
+    toolCalls: row.tool_calls ?? [],
     usage: readUsage(row),
     price: readPrice(row),
     finishReason: row.finish_reason ?? undefined,

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
-import { parse } from '../../src/money/usdc.ts'
-import type { RequestBody } from '../support/service.ts'
+import { costOfLines, type RequestBody } from '../support/service.ts'
 import type { Exchange } from './tap.ts'
 
 /** The row of a request whose money was held adds up to the atomic unit, and says what the answer's headers said. */
@@ -13,15 +12,9 @@ export function assertRowAddsUp(row: RequestBody, { headers }: Exchange): void {
   ]
   assert.equal(quote, BigInt(row.from_credit_atomic) + BigInt(row.authorized_atomic), 'quote')
   assert.equal(refunded, held - charged, 'refunded')
-  assert.equal(charged, costOf(row), 'charged')
+  assert.equal(charged, costOfLines(row), 'charged')
   assert.equal(charged, BigInt(row.cost.inference_atomic) + BigInt(row.cost.search_atomic), 'cost')
   assert.ok(charged <= quote, 'without search the quote is the most it can cost')
   assert.equal(headers['x-router-held-usdc'], row.held_atomic)
   if ('x-router-charged-usdc' in headers) assert.equal(headers['x-router-charged-usdc'], row.charged_atomic)
-}
-
-/** The sum of all lines, rounded up once; written here again, since it is what we promise. */
-function costOf({ cost }: RequestBody): bigint {
-  const millionths = cost.lines.reduce((sum, line) => sum + BigInt(line.units) * parse(line.per_million), 0n)
-  return (millionths + 999_999n) / 1_000_000n
 }

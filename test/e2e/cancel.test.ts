@@ -13,7 +13,7 @@ import {
   text,
   type UpstreamExchange,
 } from '../support/scripted-upstream.ts'
-import { type RequestBody, startTestService, type TestAccount, type TestService } from '../support/service.ts'
+import { type RequestBody, startTestService, type TestAccount, type TestService, withoutTools } from '../support/service.ts'
 
 // A cancelled request costs its input and what was generated until the service knew of it. Prices of the default model: 1
 // atomic unit for a token of input, 5 for one of output.
@@ -55,7 +55,7 @@ after(async () => {
 })
 
 const messages = [{ role: 'user', content: 'What is a penny?' }]
-const question = { messages, stream: true }
+const question = { messages, stream: true, ...withoutTools }
 /** As our tokenizer counts it, with the framing. */
 const countedInput = 11
 
@@ -126,7 +126,7 @@ for (const stream of [true, false]) {
     const asked = Promise.withResolvers<UpstreamExchange>()
     upstream.answer = asked.resolve
     const account = await service.openAccount('25')
-    const call = callChat(service, account, { messages, stream })
+    const call = callChat(service, account, { ...question, stream })
     const { hungUp } = await asked.promise
     call.leave()
     await hungUp
@@ -142,7 +142,7 @@ for (const stream of [true, false]) {
       await session.query('select from accounts where id = $1 for update', [account.id])
       for (let leaver = 0; leaver < leavers; leaver += 1) {
         const arrival = nextArrival(account)
-        const call = callChat(service, account, { messages, stream, max_tokens: 100 })
+        const call = callChat(service, account, { ...question, stream, max_tokens: 100 })
         const { socket, read } = await arrival
         await read
         call.leave()

@@ -10,7 +10,7 @@ import {
   text,
   type UpstreamExchange,
 } from '../support/scripted-upstream.ts'
-import { getRow, postChat, type RequestBody } from '../support/service.ts'
+import { getRow, postChat, type RequestBody, withoutTools } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 
 // One test per row of the table in docs/operations/charge.md. Prices of the default model: 1 atomic unit for a token of
@@ -210,7 +210,7 @@ async function ask(
   body: object = {},
 ): Promise<{ answer: Response; body: string; row: RequestBody }> {
   suite.upstream.answer = answer
-  const response = await postChat(suite.service, apiKey, { messages, ...body })
+  const response = await postChat(suite.service, apiKey, { messages, ...withoutTools, ...body })
   return { answer: response, body: await response.text(), row: await getRow(suite.service, apiKey, response) }
 }
 
@@ -222,7 +222,7 @@ async function leave(begin: (exchange: UpstreamExchange) => void, stream: boolea
     begun.resolve(exchange)
   }
   const controller = new AbortController()
-  const response = postChat(suite.service, apiKey, { messages, stream }, { signal: controller.signal })
+  const response = postChat(suite.service, apiKey, { messages, stream, ...withoutTools }, { signal: controller.signal })
   response.catch(() => {})
   const exchange = await begun.promise
   // What the upstream wrote has arrived once the service has written it on, or, buffered, a moment later.

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { callChat, endedRow } from '../support/chat-client.ts'
 import { completed, created, failedEvent, text, type UpstreamExchange } from '../support/scripted-upstream.ts'
-import type { RequestBody } from '../support/service.ts'
+import { type RequestBody, withoutTools } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 
 // A buffered answer that takes long commits its headers and keeps the connection alive with white space. What comes after
@@ -96,7 +96,7 @@ async function askSlowly(begin: (exchange: UpstreamExchange) => void) {
     asked.resolve(exchange)
   }
   const account = await suite.service.openAccount('25')
-  const call = callChat(suite.service, account, { messages })
+  const call = callChat(suite.service, account, { messages, ...withoutTools })
   const answer = await call.answer
   const pieces = answer.setEncoding('utf8')[Symbol.asyncIterator]()
   let white = ''

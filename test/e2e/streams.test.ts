@@ -27,7 +27,7 @@ import {
   text,
   type UpstreamExchange,
 } from '../support/scripted-upstream.ts'
-import { startTestService, type TestService } from '../support/service.ts'
+import { startTestService, type TestService, withoutTools } from '../support/service.ts'
 
 // The limits of `service` are the usual ones: whatever it does at once, it does not do because a timer ran out.
 let service: TestService
@@ -57,7 +57,7 @@ after(async () => {
 })
 
 const messages = [{ role: 'user', content: 'What is a penny?' }]
-const question = { messages, stream: true }
+const question = { messages, stream: true, ...withoutTools }
 /** As our tokenizer counts it, with the framing. */
 const countedInput = 11
 

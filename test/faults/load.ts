@@ -5,6 +5,7 @@ import type { Database } from '../../src/db/database.ts'
 import { createKey } from '../../src/identity/api-keys.ts'
 import { type Account, createAccount, creditDeposit } from '../../src/ledger/accounts.ts'
 import { parse } from '../../src/money/usdc.ts'
+import { withoutTools } from '../support/service.ts'
 import type { Seen } from './history.ts'
 import { word } from './model-upstream.ts'
 import type { Random } from './random.ts'
@@ -122,6 +123,7 @@ async function ask(seen: Seen, apiKey: string, port: number, patienceMs: number 
       max_tokens: seen.name,
       stream: seen.stream,
       stream_options: { include_usage: true },
+      ...withoutTools,
     }),
   )
   try {

@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { WebTools } from '../../src/chat/web-tools.ts'
 import { readConfig } from '../../src/config.ts'
 import type { Database } from '../../src/db/database.ts'
 import { createKey, type NewApiKey } from '../../src/identity/api-keys.ts'
@@ -31,6 +32,8 @@ export type TestServiceOptions = {
   readonly environment?: Readonly<Record<string, string>>
   /** Another node on the database of one that runs already. */
   readonly besideOf?: TestService
+  /** What can be searched and read; left out, what is configured. */
+  readonly web?: WebTools
 }
 
 export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
@@ -54,7 +57,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     LEDGER_PARTITIONS: String(partitions),
     ...options.environment,
   })
-  const service = await startService(config, () => {})
+  const service = await startService(config, () => {}, options.web)
   return {
     baseUrl: `${service.publicUrl}/v1`,
     origin: service.publicUrl,
@@ -106,14 +109,38 @@ export async function getRow(service: TestService, apiKey: string, answer: Respo
   return (await response.json()) as RequestBody
 }
 
+/** Tokens have a price for a million of them, calls one for each. */
+export type CostLine = {
+  readonly item: string
+  readonly units: number
+  readonly per_million?: string
+  readonly per_call?: string
+  readonly status?: string
+  readonly results?: number
+}
+
+/** The body of a request whose model is given nothing but the question: its input is known to the token. */
+export const withoutTools = { web_search: false, web_fetch: false }
+
+/** The sum of a row's lines, rounded up once; written here again, since it is what we promise. */
+export function costOfLines({ cost }: RequestBody): bigint {
+  const millionths = cost.lines.reduce((sum, { units, per_million, per_call }) => {
+    const perMillion = per_million === undefined ? parse(per_call!) * 1_000_000n : parse(per_million)
+    return sum + BigInt(units) * perMillion
+  }, 0n)
+  return (millionths + 999_999n) / 1_000_000n
+}
+
 /** The members of a ledger row that tests look at. */
 export type RequestBody = {
   readonly id: string
   readonly status: string
   readonly quote_atomic: string
   readonly held_atomic: string
+  readonly extended_atomic: string
   readonly charged_atomic: string
   readonly refunded_atomic: string
+  readonly excess_atomic: string
   readonly from_credit_atomic: string
   readonly authorized_atomic: string
   readonly usage: {
@@ -126,7 +153,9 @@ export type RequestBody = {
   readonly cost: {
     inference_atomic: string
     search_atomic: string
-    lines: { item: string; units: number; per_million: string }[]
+    search_calls: number
+    fetch_calls: number
+    lines: CostLine[]
   }
   readonly error: { code: string } | null
   readonly finish_reason: string | null

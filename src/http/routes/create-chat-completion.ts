@@ -3,6 +3,7 @@ import { type AdmissionTools, admit, type Order } from '../../chat/admit.ts'
 import { type Audience, completeChat, type ServingTools } from '../../chat/complete-chat.ts'
 import type { AnswerHead, Recording } from '../../chat/recording.ts'
 import type { OwnAttempt, Retries, RetryMarks } from '../../chat/retries.ts'
+import { refuseUnavailable } from '../../chat/web-tools.ts'
 import { ServiceError } from '../../errors.ts'
 import type { Failpoint } from '../../failpoints.ts'
 import type { KeyFinder } from '../../identity/api-keys.ts'
@@ -71,6 +72,7 @@ async function serve(
   const bytes = await readJsonBytes(incoming, services.bodyLimits)
   attempt.body = parseJsonBody(bytes)
   const chat = parseChatRequest(attempt.body, services.models)
+  refuseUnavailable(chat, services.admission.web)
   services.failpoint('after_parse')
   const marks = { payer, body: bytes, ...readRetryHeaders(incoming) }
   const decision = await services.retries.decide(marks, attempt.requestId, gone)

@@ -1,7 +1,7 @@
 import type { Database } from '../../db/database.ts'
 import { ServiceError } from '../../errors.ts'
 import { formatRequestId, parseRequestId } from '../../ledger/request-id.ts'
-import { findRequest, type RequestRow } from '../../ledger/requests.ts'
+import { findRequest, type RequestPrice, type RequestRow, type ToolCallRow } from '../../ledger/requests.ts'
 import { format, fromAtomic, max, type Usdc, zero } from '../../money/usdc.ts'
 
 /** `GET /api/requests/{id}`: the ledger row, for the account that owns it. */
@@ -79,16 +79,21 @@ function renderCost(row: RequestRow): object {
   }
 }
 
-// The lines are in millionths of an atomic unit: only their sum is rounded, up, once.
-function renderLines({ usage, price, charged, searchCalls }: RequestRow): object[] {
+// Tokens cost so much for a million of them, so only the sum of all lines is rounded, up, once.
+function renderLines({ usage, price, charged, toolCalls }: RequestRow): object[] {
   if (usage === undefined || price === undefined || charged === 0n) return []
-  const lines = [
+  return [
     { item: 'input_tokens', units: usage.promptTokens, per_million: format(price.inputPerMillion) },
     { item: 'output_tokens', units: usage.completionTokens, per_million: format(price.outputPerMillion) },
+    ...toolCalls.map((call) => renderToolLine(call, price)),
   ]
-  return searchCalls === 0
-    ? lines
-    : [...lines, { item: 'web_search', units: searchCalls, per_call: format(price.searchPerCall) }]
+}
+
+/** A call that failed is told, and costs nothing. */
+function renderToolLine({ number, kind, status, results }: ToolCallRow, { searchPerCall }: RequestPrice): object {
+  const item = kind === 'search' ? 'web_search' : 'web_fetch'
+  const perCall = kind === 'search' ? format(searchPerCall) : '0'
+  return { item, units: status === 'completed' ? 1 : 0, per_call: perCall, call: number, status, results }
 }
 
 function renderSettlement(row: RequestRow): object {

@@ -3,6 +3,7 @@ import { readScript, type Script, type ScriptedEnding } from './directives.ts'
 import type { Effort, FunctionTool, InputItem, ModelRequest } from './request.ts'
 import { type Fill, schemaValue } from './schema-value.ts'
 import { splitTokens, wordTokens } from './tokens.ts'
+import { citeFindings, type Finding, findingsIn, isWanted, isWebTool, pageToRead, queryIn } from './web.ts'
 
 /** The parts of an answer, as the tokens they are made of. */
 export type ReasoningPart = {
@@ -38,6 +39,9 @@ type Turn = {
   /** The last user message without its directives. */
   readonly userText: string
   readonly toolOutputs: readonly string[]
+  /** The functions that were called since that message, and the pages that came of it. */
+  readonly called: ReadonlySet<string>
+  readonly findings: readonly Finding[]
   readonly urls: readonly string[]
   /** A number that differs between messages, to vary the answers. */
   readonly seed: number
@@ -68,8 +72,11 @@ function readTurn(items: readonly InputItem[]): Turn {
   const lastOther = items.findLastIndex((item) => !isOutput(item))
   const toolOutputs = items.slice(lastOther + 1).map((item) => item.text)
   const urls = [rest, ...toolOutputs].flatMap((text) => text.match(/https?:\/\/[^\s"'<>)\]}]+/g) ?? [])
+  const called = new Set(since.flatMap((item) => (item.kind === 'function_call' ? [item.name] : [])))
+  const findings = findingsIn(since.filter(isOutput).map((item) => item.text))
   const seed = createHash('sha256').update(rest).digest().readUInt32BE()
-  return { script, userText: rest, toolOutputs, urls: urls.length > 0 ? urls : ['https://example.com/'], seed }
+  const knownUrls = urls.length > 0 ? urls : ['https://example.com/']
+  return { script, userText: rest, toolOutputs, called, findings, urls: knownUrls, seed }
 }
 
 const reasoningLengths: Readonly<Record<Effort, { paragraphs: number; tokens: number }>> = {
@@ -112,12 +119,23 @@ function chooseCalls(request: ModelRequest, turn: Turn): Part[] {
   const textScripted = tokens !== undefined || flags.has('echo-request') || flags.has('refuse')
   const last = request.items.at(-1)
   const asked = last?.kind === 'message' && last.role === 'user' && !textScripted
+  const page = textScripted ? undefined : chooseReading(tools, turn)
+  if (page !== undefined) return [page]
   if (!forced && !asked) return []
-  const matching = tools.filter((tool) => sharesWord(turn.userText, tool))
+  const matching = tools.filter((tool) =>
+    isWebTool(tool) ? isWanted(turn.userText, tool) : sharesWord(turn.userText, tool),
+  )
   const chosen = matching.length === 0 && forced ? tools.slice(0, 1) : matching
   return (request.parallelToolCalls ? chosen : chosen.slice(0, 1)).map((tool) =>
     functionCall(tool.name, JSON.stringify(schemaValue(tool.parameters, fillFrom(turn)))),
   )
+}
+
+/** The page that a search has found, once. */
+function chooseReading(tools: readonly FunctionTool[], turn: Turn): Part | undefined {
+  const url = pageToRead(turn.userText, turn.findings)
+  const offered = tools.some((tool) => tool.name === 'web_fetch') && !turn.called.has('web_fetch')
+  return url === undefined || !offered ? undefined : functionCall('web_fetch', JSON.stringify({ url }))
 }
 
 function functionCall(name: string, given: string): Part {
@@ -146,7 +164,7 @@ function longWords(text: string): string[] {
 }
 
 function fillFrom(turn: Turn): Fill {
-  const text = shorten(turn.userText, queryLengthMax) || 'sandbox'
+  const text = shorten(queryIn(turn.userText), queryLengthMax) || 'sandbox'
   return (name, format) => (/^ur[il]$/i.test(format) || /ur[il]$|link$/i.test(name) ? turn.urls[0]! : text)
 }
 
@@ -194,7 +212,8 @@ function composeProse(turn: Turn): string {
   const quote = shorten(turn.userText, quoteLengthMax)
   const heard =
     quote === '' ? 'You wrote nothing that I could quote.' : `You wrote ${wordCount(turn)} words: “${quote}”.`
-  const found = turn.toolOutputs.map((output) => `The tool answered: “${shorten(output, quoteLengthMax)}”.`)
+  const quoted = () => turn.toolOutputs.map((output) => `The tool answered: “${shorten(output, quoteLengthMax)}”.`)
+  const found = turn.findings.length > 0 ? citeFindings(turn.findings.slice(0, citationsMax)) : quoted()
   const closing = [0, 2, 4].slice(found.length).map((offset) => remarks[(turn.seed + offset) % remarks.length])
   return ['I am the Penny Router sandbox model.', heard, ...found, ...closing].join(' ')
 }

@@ -4,7 +4,7 @@ export type Fields = Readonly<Record<string, unknown>>
 
 export type InputItem =
   | { readonly kind: 'message'; readonly role: string; readonly text: string }
-  | { readonly kind: 'function_call'; readonly callId: string; readonly text: string }
+  | { readonly kind: 'function_call'; readonly callId: string; readonly name: string; readonly text: string }
   | { readonly kind: 'function_call_output'; readonly callId: string; readonly text: string }
   | { readonly kind: 'reasoning'; readonly text: string }
 
@@ -122,7 +122,7 @@ function parseItem(item: unknown, param: string): InputItem {
       return parseMessage(item, param)
     case 'function_call': {
       const [name, given] = [required(item, 'name', param), required(item, 'arguments', param)]
-      return { kind, callId: parseCallId(item, param), text: `${name}${given}` }
+      return { kind, callId: parseCallId(item, param), name, text: `${name}${given}` }
     }
     case 'function_call_output':
       return {

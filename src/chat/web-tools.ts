@@ -1,0 +1,63 @@
+import { ServiceError } from '../errors.ts'
+import type { ChatRequest } from '../inference/chat-request.ts'
+import type { FunctionTool } from '../inference/chat-tools.ts'
+import type { WebFetch } from '../tools/web-fetch.ts'
+import type { WebSearch } from '../tools/web-search.ts'
+
+/** The tools that the service runs. Without a provider there is no search. */
+export type WebTools = { readonly search: WebSearch | undefined; readonly fetch: WebFetch }
+
+/** The names of those of our tools that the model is given. */
+export type Offer = ReadonlySet<string>
+
+const both: Offer = new Set(['web_search', 'web_fetch'])
+const searchOnly: Offer = new Set(['web_search'])
+const fetchOnly: Offer = new Set(['web_fetch'])
+const nothing: Offer = new Set()
+
+/** A search that was asked for and cannot be had is refused; one that nobody asked for is simply not there. */
+export function refuseUnavailable(chat: ChatRequest, web: WebTools): void {
+  if (chat.webSearch === true && web.search === undefined) throw new WebSearchUnavailableError()
+}
+
+/**
+ * Both tools are on for a request without tools of its own and off for one with, unless it says otherwise. A client that wants
+ * no calls at all gets none of ours either.
+ */
+export function offerTools(chat: ChatRequest, web: WebTools): Offer {
+  if (chat.toolChoice === 'none') return nothing
+  const byDefault = chat.tools.length === 0
+  const search = (chat.webSearch ?? byDefault) && web.search !== undefined
+  const fetch = chat.webFetch ?? byDefault
+  if (search) return fetch ? both : searchOnly
+  return fetch ? fetchOnly : nothing
+}
+
+// Every request that has them pays for their words, so there are few.
+const definitions: readonly FunctionTool[] = [
+  define('web_search', 'Search the web for current facts.', 'query'),
+  define('web_fetch', 'Read a page whose URL the user gave or a search returned.', 'url'),
+]
+
+function define(name: string, description: string, argument: string): FunctionTool {
+  const parameters = {
+    type: 'object',
+    properties: { [argument]: { type: 'string' } },
+    required: [argument],
+    additionalProperties: false,
+  }
+  return { name, description, parameters, strict: true }
+}
+
+export function toolDefinitions(offer: Offer): readonly FunctionTool[] {
+  return definitions.filter(({ name }) => offer.has(name))
+}
+
+export class WebSearchUnavailableError extends ServiceError {
+  readonly code = 'web_search_unavailable'
+  constructor() {
+    super('`web_search` is true, but this service has no search provider. Leave it out or send false.', {
+      param: 'web_search',
+    })
+  }
+}
