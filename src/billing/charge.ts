@@ -60,10 +60,7 @@ async function totalUsage(served: Served, tools: ChargingTools): Promise<Request
 }
 
 /** What the round that is being written is billed. Never fails: a request must end, or its hold locks money for ever. */
-export async function roundUsage(
-  served: ServedRound,
-  tools: ChargingTools,
-): Promise<RequestUsage> {
+export async function roundUsage(served: ServedRound, tools: ChargingTools): Promise<RequestUsage> {
   return billedUsage(served, tools).catch((error: unknown) => {
     tools.onUncounted(error, served.hold)
     return uncounted

@@ -56,7 +56,11 @@ export async function* answerOrder(
     if (shown.length > 0) yield shown
     desk ??= new ToolDesk(tools, order, bill.tab, gone)
     const results = yield* runCalls(tools, order, bill, desk, reader)
-    const wish = { items: [...plan.items, ...reader.items], results, isLast: desk.closed || told.rounds >= roundsMax - 1 }
+    const wish = {
+      items: [...plan.items, ...reader.items],
+      results,
+      isLast: desk.closed || told.rounds >= roundsMax - 1,
+    }
     plan = await beginRound(tools, order, bill, desk, wish)
   }
   // Nothing is left to answer with. What was found is lost on the customer, but not one unit beyond the limit is spent.

@@ -28,7 +28,10 @@ export const notes = {
 
 /** The last result of a round that may call none of our tools any more says so. */
 export function closing(result: ToolResult): ToolResult {
-  return { ...result, after: `${result.after}\nNo more can be searched or read in this request: answer with what you have.` }
+  return {
+    ...result,
+    after: `${result.after}\nNo more can be searched or read in this request: answer with what you have.`,
+  }
 }
 
 /** `fence` is unknown to whoever wrote the pages, so no page can pretend that it has ended. */

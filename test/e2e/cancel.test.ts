@@ -13,7 +13,13 @@ import {
   text,
   type UpstreamExchange,
 } from '../support/scripted-upstream.ts'
-import { type RequestBody, startTestService, type TestAccount, type TestService, withoutTools } from '../support/service.ts'
+import {
+  type RequestBody,
+  startTestService,
+  type TestAccount,
+  type TestService,
+  withoutTools,
+} from '../support/service.ts'
 
 // A cancelled request costs its input and what was generated until the service knew of it. Prices of the default model: 1
 // atomic unit for a token of input, 5 for one of output.

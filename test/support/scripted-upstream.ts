@@ -98,3 +98,15 @@ export function failedEvent(code = 'server_error'): object {
     response: { id: 'resp_1', status: 'failed', error: { code, message: 'It broke.' } },
   }
 }
+
+/** A whole call of a function: its item opens, its arguments come, its item closes. */
+export function functionCall(name: string, given: object | string, output_index = 0): object[] {
+  const item_id = `fc_${output_index}`
+  const text = typeof given === 'string' ? given : JSON.stringify(given)
+  const item = { type: 'function_call', id: item_id, call_id: `call_${output_index}`, name, arguments: text }
+  return [
+    { type: 'response.output_item.added', output_index, item: { ...item, arguments: '' } },
+    { type: 'response.function_call_arguments.delta', item_id, output_index, delta: text },
+    { type: 'response.output_item.done', output_index, item },
+  ]
+}
