@@ -24,7 +24,12 @@ export type ModelServerOptions = {
 }
 
 /** `aborted` when the client went away first; the tokens are those produced, sent or not. */
-export type Answered = { model: string; outputTokens: number; ending: Ending | 'aborted' }
+export type Answered = {
+  model: string
+  promptCacheKey: string | undefined
+  outputTokens: number
+  ending: Ending | 'aborted'
+}
 
 export type ModelServer = {
   /** The base address, ending in `/v1`. */
@@ -113,8 +118,9 @@ async function createResponse(body: unknown, { response, signal }: Exchange, mod
   const steps = responseSteps(request, answer, { tokens, cachedTokens })
   const ending = answer.stop.how
   const delivery: Delivery = { steps, isStream: request.stream, pace: model.pace, ending, outputTokens: 0 }
-  const report = (how: Answered['ending']) =>
-    model.options.onAnswered?.({ model: request.model, outputTokens: delivery.outputTokens, ending: how })
+  const { model: name, promptCacheKey } = request
+  const report = (ending: Answered['ending']) =>
+    model.options.onAnswered?.({ model: name, promptCacheKey, outputTokens: delivery.outputTokens, ending })
   try {
     await deliver(delivery, response, signal)
     report(ending)
