@@ -1,14 +1,16 @@
+/** One hit. The texts are a stranger's: data for the model, never instructions. */
 export type SearchResult = {
   readonly title: string
   readonly url: string
   readonly snippet: string
+  /** ISO 8601, where the provider knows it. */
   readonly publishedAt: string | undefined
 }
 
 export type WebSearch = {
-  /** @throws {SearchFailedError} when there was no answer; an empty list is one. */
+  /** Throws `SearchFailedError` when no provider answered; a search without hits is an empty list. */
   search(query: string, signal: AbortSignal): Promise<readonly SearchResult[]>
 }
 
-/** The message is written for the model. */
+/** No provider answered. The message is written for the model. */
 export class SearchFailedError extends Error {}
