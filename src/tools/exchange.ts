@@ -1,0 +1,198 @@
+import { type IncomingMessage, request as sendRequest } from 'node:http'
+import type { Socket } from 'node:net'
+import { Readable } from 'node:stream'
+import { constants, createBrotliDecompress, createGunzip, createInflate } from 'node:zlib'
+import { UnreachableError } from './stranger-socket.ts'
+import { FetchFailedError } from './web-fetch.ts'
+
+export type ExchangeLimits = {
+  /** From the request being sent to the end of the answer's headers. */
+  readonly headMsMax: number
+  /** Silence in the middle of an answer. */
+  readonly idleMsMax: number
+  /** Slower than this, once `paceAfterMs` are over, is a drip. */
+  readonly bytesPerSecondMin: number
+  readonly paceAfterMs: number
+  readonly headerBytesMax: number
+  readonly headersMax: number
+  /** As received. What comes after is not read. */
+  readonly wireBytesMax: number
+  /** After decompression. What comes after is not read. */
+  readonly decodedBytesMax: number
+  /** How much decompression may make of a byte; looked at once `ratioAfterBytes` have come out. */
+  readonly ratioMax: number
+  readonly ratioAfterBytes: number
+}
+
+export type Answer = {
+  readonly status: number
+  readonly contentType: string
+  readonly location: string | undefined
+  readonly body: Uint8Array
+  /** There was more of it than may be read. */
+  readonly cut: boolean
+}
+
+/** Asks for one page over an open connection, which is used for nothing else and closed. */
+export async function exchange(
+  socket: Socket,
+  url: URL,
+  userAgent: string,
+  limits: ExchangeLimits,
+  signal: AbortSignal,
+): Promise<Answer> {
+  let tooSlow = false
+  const stop = () => {
+    tooSlow = true
+    socket.destroy()
+  }
+  signal.addEventListener('abort', stop)
+  socket.setTimeout(limits.idleMsMax, stop)
+  try {
+    signal.throwIfAborted()
+    const response = await readHead(socket, url, userAgent, limits, stop)
+    const body = isRead(response) ? await readBody(response, limits) : { bytes: new Uint8Array(), cut: false }
+    return {
+      status: response.statusCode ?? 0,
+      contentType: response.headers['content-type'] ?? '',
+      location: response.headers.location,
+      body: body.bytes,
+      cut: body.cut,
+    }
+  } catch (error) {
+    signal.throwIfAborted()
+    if (tooSlow) throw new SlowPageError()
+    throw error instanceof FetchFailedError ? error : new BrokenAnswerError(error)
+  } finally {
+    signal.removeEventListener('abort', stop)
+    socket.destroy()
+  }
+}
+
+async function readHead(
+  socket: Socket,
+  url: URL,
+  userAgent: string,
+  limits: ExchangeLimits,
+  onLate: () => void,
+): Promise<IncomingMessage> {
+  const request = sendRequest({
+    // Given a connection, Node uses no agent: nothing is shared, kept or proxied.
+    createConnection: () => socket,
+    method: 'GET',
+    path: `${url.pathname}${url.search}`,
+    setHost: false,
+    headers: {
+      host: url.host,
+      'user-agent': userAgent,
+      accept: 'text/html, application/xhtml+xml, text/*, application/json, application/pdf, */*;q=0.1',
+      'accept-encoding': 'gzip, deflate, br',
+      'accept-language': 'en, *;q=0.5',
+      connection: 'close',
+    },
+    maxHeaderSize: limits.headerBytesMax,
+    insecureHTTPParser: false,
+  })
+  request.maxHeadersCount = limits.headersMax
+  const late = setTimeout(onLate, limits.headMsMax)
+  try {
+    return await new Promise<IncomingMessage>((resolve, reject) => {
+      request.on('response', resolve)
+      request.on('error', reject)
+      // Also without an error: an answer that wants to change the protocol ends so.
+      request.on('close', () => reject(new UnreachableError()))
+      request.end()
+    })
+  } finally {
+    clearTimeout(late)
+  }
+}
+
+/** The body of a redirect, or of an error, is of no use to anybody. */
+function isRead(response: IncomingMessage): boolean {
+  const read = response.statusCode === 200
+  if (!read) response.on('error', () => {})
+  return read
+}
+
+async function readBody(
+  response: IncomingMessage,
+  limits: ExchangeLimits,
+): Promise<{ readonly bytes: Uint8Array; readonly cut: boolean }> {
+  const wire = { bytes: 0, cut: false }
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of decode(paced(response, wire, limits), response.headers['content-encoding'])) {
+    const rest = limits.decodedBytesMax - bytes
+    if (chunk.length > rest) {
+      chunks.push(chunk.subarray(0, rest))
+      return { bytes: Buffer.concat(chunks), cut: true }
+    }
+    chunks.push(chunk)
+    bytes += chunk.length
+    // A page that swells like this is no page.
+    if (bytes > limits.ratioAfterBytes && bytes > wire.bytes * limits.ratioMax) throw new SwollenPageError()
+  }
+  return { bytes: Buffer.concat(chunks), cut: wire.cut }
+}
+
+/** The body as it arrives, up to its limit; too slow is an error. */
+async function* paced(
+  response: IncomingMessage,
+  wire: { bytes: number; cut: boolean },
+  limits: ExchangeLimits,
+): AsyncGenerator<Buffer> {
+  const begun = performance.now()
+  for await (const chunk of response as AsyncIterable<Buffer>) {
+    const rest = limits.wireBytesMax - wire.bytes
+    wire.bytes += chunk.length
+    if (chunk.length > rest) {
+      wire.cut = true
+      yield chunk.subarray(0, rest)
+      return
+    }
+    const elapsedMs = performance.now() - begun
+    if (elapsedMs > limits.paceAfterMs && wire.bytes * 1000 < elapsedMs * limits.bytesPerSecondMin) {
+      throw new SlowPageError()
+    }
+    yield chunk
+  }
+}
+
+function decode(source: AsyncIterable<Buffer>, encoding: string | undefined): AsyncIterable<Buffer> {
+  // What was cut off in the middle still gives what came before.
+  const lenient = { finishFlush: constants.Z_SYNC_FLUSH }
+  switch (encoding?.trim().toLowerCase() || 'identity') {
+    case 'identity':
+      return source
+    case 'gzip':
+    case 'x-gzip':
+      return Readable.from(source).compose(createGunzip(lenient))
+    case 'deflate':
+      return Readable.from(source).compose(createInflate(lenient))
+    case 'br':
+      return Readable.from(source).compose(createBrotliDecompress({ finishFlush: constants.BROTLI_OPERATION_FLUSH }))
+    default:
+      // Also encodings on top of each other: nobody serves a page so, and each layer multiplies.
+      throw new BrokenAnswerError(`content-encoding ${encoding}`)
+  }
+}
+
+export class SlowPageError extends FetchFailedError {
+  constructor() {
+    super('The page took too long to answer.')
+  }
+}
+
+class SwollenPageError extends FetchFailedError {
+  constructor() {
+    super('The page is too large to be read.')
+  }
+}
+
+/** Not HTTP, or not in a form that is read here. */
+class BrokenAnswerError extends FetchFailedError {
+  constructor(cause: unknown) {
+    super(new UnreachableError().message, { cause })
+  }
+}

@@ -1,0 +1,110 @@
+import { type Answer, type ExchangeLimits, exchange, SlowPageError } from './exchange.ts'
+import { openSocket, type SocketOptions } from './stranger-socket.ts'
+import { parsePageUrl } from './stranger-url.ts'
+import { FetchFailedError } from './web-fetch.ts'
+
+/** A host that is served without any connection to a stranger: its name never reaches a resolver. */
+export type Site = { get(url: URL, signal: AbortSignal): Promise<Answer> }
+
+export type SafeFetchOptions = Omit<SocketOptions, 'connectMsMax'> & {
+  readonly userAgent: string
+  /** By host name, https only. Everything that is not here is a stranger's, and under every rule. */
+  readonly sites?: ReadonlyMap<string, Site> | undefined
+  readonly limits: SafeFetchLimits
+}
+
+export type SafeFetchLimits = ExchangeLimits & {
+  readonly connectMsMax: number
+  /** All of it: look-ups, connections, redirects, the last byte. */
+  readonly totalMsMax: number
+  readonly redirectsMax: number
+}
+
+export type SafeFetch = {
+  /** Follows redirects; each address is checked from the start. `beforeHop` may refuse one by throwing. */
+  get(url: string, signal: AbortSignal, beforeHop?: BeforeHop): Promise<SafeAnswer>
+  isSite(url: URL): boolean
+}
+
+export type BeforeHop = (url: URL, signal: AbortSignal) => Promise<void>
+
+/** `url` is where the answer came from in the end. */
+export type SafeAnswer = Answer & { readonly url: URL }
+
+export const safeFetchLimits: SafeFetchLimits = {
+  connectMsMax: 3_000,
+  headMsMax: 5_000,
+  idleMsMax: 5_000,
+  totalMsMax: 15_000,
+  bytesPerSecondMin: 1_024,
+  paceAfterMs: 5_000,
+  headerBytesMax: 32 * 1024,
+  headersMax: 200,
+  wireBytesMax: 5 * 1024 * 1024,
+  decodedBytesMax: 10 * 1024 * 1024,
+  ratioMax: 100,
+  ratioAfterBytes: 1024 * 1024,
+  redirectsMax: 5,
+}
+
+/** The only way out to a stranger's host. No cookies, no credentials, no proxy, no connection used twice. */
+export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
+  const { sites, limits } = options
+  const siteOf = (url: URL) => (url.protocol === 'https:' && url.port === '' ? sites?.get(url.hostname) : undefined)
+  return {
+    isSite: (url) => siteOf(url) !== undefined,
+    async get(text, signal, beforeHop) {
+      const late = AbortSignal.timeout(limits.totalMsMax)
+      const both = AbortSignal.any([signal, late])
+      try {
+        return await follow(
+          text,
+          async (url) => {
+            await beforeHop?.(url, both)
+            const site = siteOf(url)
+            return site === undefined ? askStranger(url, options, both) : site.get(url, both)
+          },
+          limits.redirectsMax,
+        )
+      } catch (error) {
+        signal.throwIfAborted()
+        throw late.aborted ? new SlowPageError() : error
+      }
+    },
+  }
+}
+
+async function follow(text: string, ask: (url: URL) => Promise<Answer>, redirectsMax: number): Promise<SafeAnswer> {
+  let url = parsePageUrl(text)
+  for (let redirects = 0; redirects <= redirectsMax; redirects += 1) {
+    const answer = await ask(url)
+    if (!isRedirect(answer)) return { ...answer, url }
+    const next = parsePageUrl(answer.location!, url)
+    // What was asked for over an encrypted connection is not fetched over an open one.
+    if (url.protocol === 'https:' && next.protocol === 'http:') throw new RefusedRedirectError()
+    url = next
+  }
+  throw new TooManyRedirectsError(redirectsMax)
+}
+
+async function askStranger(url: URL, options: SafeFetchOptions, signal: AbortSignal): Promise<Answer> {
+  const { limits, userAgent } = options
+  const socket = await openSocket(url, { ...options, connectMsMax: limits.connectMsMax }, signal)
+  return exchange(socket, url, userAgent, limits, signal)
+}
+
+function isRedirect({ status, location }: Answer): boolean {
+  return [301, 302, 303, 307, 308].includes(status) && location !== undefined
+}
+
+class TooManyRedirectsError extends FetchFailedError {
+  constructor(redirectsMax: number) {
+    super(`The page sends its reader on more than ${redirectsMax} times.`)
+  }
+}
+
+class RefusedRedirectError extends FetchFailedError {
+  constructor() {
+    super('The page sends its reader on to an address without encryption.')
+  }
+}
