@@ -1,0 +1,75 @@
+import { Agent, type Dispatcher } from 'undici'
+import { ProviderError } from './provider.ts'
+
+export type Question = {
+  readonly provider: string
+  readonly url: URL
+  readonly headers?: Readonly<Record<string, string>>
+  /** Posted as JSON; without one it is a GET. */
+  readonly body?: unknown
+}
+
+/** Asks a provider and parses its JSON. Throws `ProviderError`. */
+export type Ask = (question: Question, signal: AbortSignal) => Promise<unknown>
+
+export type AskLimits = { readonly connectMsMax: number; readonly totalMsMax: number; readonly bytesMax: number }
+
+export const askLimits: AskLimits = { connectMsMax: 3_000, totalMsMax: 8_000, bytesMax: 2 * 1024 * 1024 }
+const connectionsMax = 32
+
+/** Connections to the operator's providers, kept alive. Redirects are not followed: a key would travel along. */
+export function createAsk(limits: AskLimits = askLimits): { readonly ask: Ask; close(): Promise<void> } {
+  const agent = new Agent({
+    connections: connectionsMax,
+    connect: { timeout: limits.connectMsMax },
+    headersTimeout: limits.totalMsMax,
+    bodyTimeout: limits.totalMsMax,
+    maxResponseSize: limits.bytesMax,
+    pipelining: 1,
+  })
+  return { ask: (question, signal) => askOnce(agent, question, limits, signal), close: () => agent.destroy() }
+}
+
+async function askOnce(agent: Agent, question: Question, limits: AskLimits, signal: AbortSignal): Promise<unknown> {
+  const { provider, url, headers, body } = question
+  const both = AbortSignal.any([signal, AbortSignal.timeout(limits.totalMsMax)])
+  try {
+    const answer = await agent.request({
+      origin: url.origin,
+      path: `${url.pathname}${url.search}`,
+      method: body === undefined ? 'GET' : 'POST',
+      headers: {
+        accept: 'application/json',
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+        ...headers,
+      },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+      signal: both,
+    })
+    const text = await answer.body.text()
+    if (answer.statusCode !== 200) throw refusal(provider, answer)
+    return parse(provider, text)
+  } catch (error) {
+    signal.throwIfAborted()
+    if (error instanceof ProviderError) throw error
+    throw new ProviderError(`${provider} could not be asked: ${(error as Error).message}`, true, undefined, error)
+  }
+}
+
+function parse(provider: string, text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    throw new ProviderError(`${provider} answered something else than JSON`, true, undefined, error)
+  }
+}
+
+/** The body is not quoted: some providers repeat the key in it. */
+function refusal(provider: string, { statusCode, headers }: Dispatcher.ResponseData): ProviderError {
+  const temporary = statusCode === 429 || statusCode === 408 || statusCode >= 500
+  return new ProviderError(`${provider} answered ${statusCode}`, temporary, retryAfterMs(headers['retry-after']))
+}
+
+function retryAfterMs(header: string | readonly string[] | undefined): number | undefined {
+  return typeof header === 'string' && /^\d{1,6}$/.test(header) ? Number(header) * 1000 : undefined
+}

@@ -1,0 +1,32 @@
+import type { Ask } from './ask.ts'
+import { hitsIn, membersOf, type Provider, resultsMax, toResults } from './provider.ts'
+
+const wordsMax = 50
+
+/** https://api-dashboard.search.brave.com/app/documentation/web-search */
+export function createBrave(apiKey: string, ask: Ask, baseUrl = 'https://api.search.brave.com'): Provider {
+  return {
+    name: 'brave',
+    async search(query, signal) {
+      const url = new URL(`${baseUrl}/res/v1/web/search`)
+      // More words than this are refused.
+      url.searchParams.set('q', query.split(/\s+/).slice(0, wordsMax).join(' '))
+      url.searchParams.set('count', String(resultsMax))
+      url.searchParams.set('result_filter', 'web')
+      url.searchParams.set('text_decorations', 'false')
+      const answer = await ask({ provider: 'brave', url, headers: { 'x-subscription-token': apiKey } }, signal)
+      const { web, type } = membersOf(answer)
+      // Without a hit the member for web pages is left out.
+      if (web === undefined && type === 'search') return []
+      const hits = hitsIn(membersOf(web).results, 'brave')
+      return toResults(
+        hits.map(({ title, url, description, page_age }) => ({
+          title,
+          url,
+          snippet: description,
+          publishedAt: page_age,
+        })),
+      )
+    },
+  }
+}

@@ -1,0 +1,87 @@
+import type { SearchResult } from '../web-search.ts'
+
+/** One search service. Its host is the operator's choice, so it is not under the rules for strangers. */
+export type Provider = {
+  readonly name: string
+  /** Throws `ProviderError`. */
+  search(query: string, signal: AbortSignal): Promise<readonly SearchResult[]>
+}
+
+/** What a provider's answer says of one hit, before anything of it is believed. */
+export type Hit = { readonly [Member in keyof SearchResult]: unknown }
+
+export const resultsMax = 8
+const titleCharactersMax = 300
+export const snippetCharactersMax = 1_000
+const urlCharactersMax = 2_048
+
+/** The usable ones among what a provider sent: those with a web address. */
+export function toResults(hits: readonly Hit[]): readonly SearchResult[] {
+  return hits.flatMap((hit) => toResult(hit) ?? []).slice(0, resultsMax)
+}
+
+function toResult(hit: Hit): SearchResult | undefined {
+  if (typeof hit.url !== 'string' || hit.url.length > urlCharactersMax) return undefined
+  const url = URL.parse(hit.url)
+  if (url === null || !/^https?:$/.test(url.protocol)) return undefined
+  return {
+    title: plainText(hit.title, titleCharactersMax) || url.hostname,
+    url: url.href,
+    snippet: plainText(hit.snippet, snippetCharactersMax),
+    publishedAt: isoDate(hit.publishedAt),
+  }
+}
+
+const entities: Readonly<Record<string, string>> = {
+  amp: '&',
+  lt: '<',
+  gt: '>',
+  quot: '"',
+  '#39': "'",
+  '#x27': "'",
+  nbsp: ' ',
+}
+
+/** Providers send titles and snippets as HTML now and then: marks around the words that were found, escaped signs. */
+function plainText(value: unknown, charactersMax: number): string {
+  if (typeof value !== 'string') return ''
+  return value
+    .slice(0, 4 * charactersMax)
+    .replaceAll(/<\/?(?:strong|b|em|i|mark|span)>/gi, '')
+    .replaceAll(/&(amp|lt|gt|quot|#39|#x27|nbsp);/gi, (_, name: string) => entities[name.toLowerCase()]!)
+    .replaceAll(/\s+/g, ' ')
+    .trim()
+    .slice(0, charactersMax)
+}
+
+/** A time without a zone is taken for UTC. */
+function isoDate(value: unknown): string | undefined {
+  if (typeof value !== 'string') return undefined
+  const date = new Date(/T\d\d:\d\d(:\d\d(\.\d+)?)?$/.test(value) ? `${value}Z` : value)
+  return Number.isNaN(date.getTime()) ? undefined : date.toISOString()
+}
+
+/** The members of an object that was parsed from JSON; of anything else, none. */
+export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {}
+}
+
+/** The list of hits in an answer. An answer without one is not an empty search: it is not an answer. */
+export function hitsIn(value: unknown, provider: string): readonly Readonly<Record<string, unknown>>[] {
+  if (!Array.isArray(value)) throw new ProviderError(`${provider} answered something else than results`, true)
+  return value.map(membersOf)
+}
+
+/** One provider failed. For the operator's log; the model is told less. */
+export class ProviderError extends Error {
+  /** It may work a moment later. */
+  readonly temporary: boolean
+  readonly retryAfterMs: number | undefined
+
+  constructor(message: string, temporary: boolean, retryAfterMs?: number, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause })
+    this.name = new.target.name
+    this.temporary = temporary
+    this.retryAfterMs = retryAfterMs
+  }
+}

@@ -1,0 +1,221 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { after, test } from 'node:test'
+import { searchInTurn } from '../search-in-turn.ts'
+import { SearchFailedError } from '../web-search.ts'
+import { type Ask, askLimits, createAsk } from './ask.ts'
+import { createBrave } from './brave.ts'
+import { createExa } from './exa.ts'
+import { type Provider, ProviderError } from './provider.ts'
+import { createSearxng } from './searxng.ts'
+import { createTavily } from './tavily.ts'
+
+type Answer = (request: IncomingMessage, response: ServerResponse, body: string) => void
+
+let answer: Answer = () => {}
+const asked: { readonly request: IncomingMessage; readonly body: string }[] = []
+const server = createServer(async (request, response) => {
+  const chunks: Buffer[] = []
+  for await (const chunk of request) chunks.push(chunk as Buffer)
+  const body = Buffer.concat(chunks).toString()
+  asked.push({ request, body })
+  answer(request, response, body)
+})
+server.listen(0, '127.0.0.1')
+await once(server, 'listening')
+const baseUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+const connections = createAsk({ ...askLimits, totalMsMax: 500 })
+after(async () => {
+  await connections.close()
+  server.closeAllConnections()
+  server.close()
+})
+
+const never = new AbortController().signal
+const providers: Readonly<Record<string, (ask: Ask) => Provider>> = {
+  exa: (ask) => createExa('exa-key', ask, baseUrl),
+  brave: (ask) => createBrave('brave-key', ask, baseUrl),
+  tavily: (ask) => createTavily('tavily-key', ask, baseUrl),
+  searxng: (ask) => createSearxng(baseUrl, ask),
+}
+
+/** What each is asked, as its documentation wants it. */
+const questions: Readonly<Record<string, object>> = {
+  exa: {
+    method: 'POST',
+    url: '/search',
+    key: 'x-api-key: exa-key',
+    body: { query: 'usdc gas token', type: 'auto', numResults: 8, contents: { highlights: { maxCharacters: 1000 } } },
+  },
+  brave: {
+    method: 'GET',
+    url: '/res/v1/web/search?q=usdc+gas+token&count=8&result_filter=web&text_decorations=false',
+    key: 'x-subscription-token: brave-key',
+  },
+  tavily: {
+    method: 'POST',
+    url: '/search',
+    key: 'authorization: Bearer tavily-key',
+    body: { query: 'usdc gas token', max_results: 8, search_depth: 'basic', include_answer: false },
+  },
+  searxng: { method: 'GET', url: '/search?q=usdc+gas+token&format=json' },
+}
+
+for (const [name, create] of Object.entries(providers)) {
+  const provider = create(connections.ask)
+
+  test(`${name} is asked as it documents, and its results are read`, async () => {
+    answerWith(200, fixture(`${name}.json`))
+    const results = await provider.search('usdc gas token', never)
+    assert.deepEqual(lastQuestion(), questions[name])
+    assert.deepEqual(JSON.parse(JSON.stringify(results)), JSON.parse(fixture(`${name}.results.json`)))
+  })
+
+  for (const status of [400, 401, 402, 403, 422, 429, 500, 503]) {
+    test(`${name} answering ${status} is a failure that says whether to try again, and not what the key was`, async () => {
+      answerWith(status, `{"error":"no, ${name}-key is not welcome"}`, { 'retry-after': '7' })
+      const error = await provider.search('anything', never).catch((reason: unknown) => reason)
+      assert.ok(error instanceof ProviderError)
+      assert.equal(error.temporary, status === 429 || status >= 500)
+      assert.equal(error.retryAfterMs, 7_000)
+      assert.doesNotMatch(error.message, /-key/)
+    })
+  }
+
+  for (const [title, body] of Object.entries({
+    'a page instead of JSON': '<html>',
+    nothing: '',
+    'half an answer': '{"results":[',
+    'another shape': '{"results":"none"}',
+    'a list': '[]',
+    null: 'null',
+  })) {
+    test(`${name} answering ${title} is a failure`, async () => {
+      answerWith(200, body)
+      await assert.rejects(provider.search('anything', never), ProviderError)
+    })
+  }
+
+  test(`${name} sending rubbish among its results loses only that`, async () => {
+    const hits = [
+      null,
+      7,
+      {},
+      { url: 'javascript:alert(1)' },
+      { url: 'not a url', title: 'x' },
+      { url: 'https://ok.example/', title: 5, publishedDate: 'soon' },
+    ]
+    answerWith(200, JSON.stringify({ results: hits, web: { results: hits } }))
+    assert.deepEqual(await provider.search('anything', never), [
+      { title: 'ok.example', url: 'https://ok.example/', snippet: '', publishedAt: undefined },
+    ])
+  })
+
+  test(`${name} that is silent, or never ends, fails in time`, async () => {
+    answer = () => {}
+    await assert.rejects(provider.search('anything', never), ProviderError)
+    answer = (_request, response) => {
+      const chunk = Buffer.alloc(64 * 1024, ' ')
+      const more = () => {
+        while (!response.destroyed && response.write(chunk));
+      }
+      response.on('drain', more)
+      more()
+    }
+    await assert.rejects(provider.search('anything', never), ProviderError)
+  })
+}
+
+test('a redirect is not followed: the key would go along', async () => {
+  answerWith(302, '', { location: `${baseUrl}/elsewhere` })
+  const before = asked.length
+  await assert.rejects(providers.tavily!(connections.ask).search('anything', never), ProviderError)
+  assert.equal(asked.length, before + 1)
+})
+
+test('a metasearch whose engines are all silent has not searched', async () => {
+  answerWith(200, '{"query":"x","results":[],"unresponsive_engines":[["google","timeout"]]}')
+  await assert.rejects(providers.searxng!(connections.ask).search('x', never), ProviderError)
+})
+
+test('a search without a hit is an empty list, not a failure', async () => {
+  answerWith(200, '{"type":"search","query":{"original":"x"},"results":[]}')
+  for (const create of Object.values(providers)) assert.deepEqual(await create(connections.ask).search('x', never), [])
+})
+
+test('when the first provider fails the next is asked', async () => {
+  const failures: string[] = []
+  const search = searchInTurn({
+    providers: [failing('first', false), answering('second')],
+    onFailure: (error) => failures.push(error.message),
+  })
+  assert.equal((await search.search('x', never))[0]?.title, 'second')
+  assert.deepEqual(failures, ['first'])
+})
+
+test('when all have failed for a moment, one is asked once more', async () => {
+  let calls = 0
+  const flaky: Provider = {
+    name: 'flaky',
+    search: async () => {
+      calls += 1
+      if (calls === 1) throw new ProviderError('flaky', true)
+      return answering('flaky').search('x', never)
+    },
+  }
+  const search = searchInTurn({ providers: [flaky, failing('other', true)], onFailure: () => {} })
+  assert.equal((await search.search('x', never)).length, 1)
+  assert.equal(calls, 2)
+})
+
+test('a search that failed for good says so to the model, and nothing about who failed', async () => {
+  const search = searchInTurn({ providers: [failing('acme answered 401', false)], onFailure: () => {} })
+  await assert.rejects(
+    search.search('x', never),
+    (error) => error instanceof SearchFailedError && !error.message.includes('acme'),
+  )
+  await assert.rejects(search.search('   ', never), SearchFailedError)
+})
+
+test('who asked can stop a search, and is told his own reason', async () => {
+  answer = () => {}
+  const reason = new Error('the client is gone')
+  const search = searchInTurn({ providers: [providers.exa!(connections.ask)], onFailure: () => {} })
+  await assert.rejects(search.search('x', AbortSignal.abort(reason)), reason)
+})
+
+function answering(title: string): Provider {
+  return {
+    name: title,
+    search: async () => [{ title, url: 'https://found.example/', snippet: '', publishedAt: undefined }],
+  }
+}
+
+function failing(name: string, temporary: boolean): Provider {
+  return { name, search: () => Promise.reject(new ProviderError(name, temporary)) }
+}
+
+function answerWith(status: number, body: string, headers: Record<string, string> = {}): void {
+  answer = (_request, response) => {
+    response.writeHead(status, { 'content-type': 'application/json', ...headers })
+    response.end(body)
+  }
+}
+
+function lastQuestion(): object {
+  const { request, body } = asked.at(-1)!
+  const key = ['x-api-key', 'x-subscription-token', 'authorization'].find((name) => request.headers[name] !== undefined)
+  return {
+    method: request.method,
+    url: request.url,
+    ...(key !== undefined && { key: `${key}: ${request.headers[key]}` }),
+    ...(body !== '' && { body: JSON.parse(body) }),
+  }
+}
+
+function fixture(name: string): string {
+  return readFileSync(new URL(`./__fixtures__/${name}`, import.meta.url), 'utf8')
+}

@@ -1,0 +1,59 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Provider, ProviderError } from './providers/provider.ts'
+import { SearchFailedError, type SearchResult, type WebSearch } from './web-search.ts'
+
+export type SearchInTurnOptions = {
+  /** In order of preference, at least one. */
+  readonly providers: readonly Provider[]
+  /** For the operator: a fallback that works hides a provider that does not. */
+  readonly onFailure: (error: ProviderError) => void
+  readonly totalMsMax?: number
+}
+
+const queryCharactersMax = 400
+const totalMsMaxDefault = 20_000
+const pauseMs = 250
+const pauseMsMax = 1_500
+
+/** Asks one provider after the other; when all have failed, the first that may work again is asked once more. */
+export function searchInTurn({ providers, onFailure, totalMsMax }: SearchInTurnOptions): WebSearch {
+  return {
+    async search(query, signal) {
+      const words = query.trim().slice(0, queryCharactersMax)
+      if (words === '') throw new SearchFailedError('The search needs a query.')
+      const late = AbortSignal.timeout(totalMsMax ?? totalMsMaxDefault)
+      try {
+        return await askInTurn(providers, words, AbortSignal.any([signal, late]), onFailure)
+      } catch (error) {
+        signal.throwIfAborted()
+        if (error instanceof SearchFailedError) throw error
+        if (error instanceof ProviderError || late.aborted) throw new SearchFailedError(unavailable)
+        throw error
+      }
+    },
+  }
+}
+
+const unavailable = 'The web search is not available at the moment.'
+
+async function askInTurn(
+  providers: readonly Provider[],
+  query: string,
+  signal: AbortSignal,
+  onFailure: (error: ProviderError) => void,
+): Promise<readonly SearchResult[]> {
+  let again: { readonly provider: Provider; readonly error: ProviderError } | undefined
+  for (const provider of providers) {
+    try {
+      return await provider.search(query, signal)
+    } catch (error) {
+      if (!(error instanceof ProviderError)) throw error
+      onFailure(error)
+      // Who asks to be left alone for long is left alone.
+      if (error.temporary && (error.retryAfterMs ?? 0) <= pauseMsMax) again ??= { provider, error }
+    }
+  }
+  if (again === undefined) throw new SearchFailedError(unavailable)
+  await sleep(again.error.retryAfterMs ?? pauseMs, undefined, { signal })
+  return again.provider.search(query, signal)
+}
