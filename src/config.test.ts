@@ -79,3 +79,14 @@ test('a secret can stand in a file, but not in both places', () => {
   rmSync(folder, { recursive: true })
   assert.throws(() => readConfig(upstream), /cannot be read/)
 })
+
+test('search providers are a list in order of preference, each with what it needs', () => {
+  const environment = { SEARCH_PROVIDER: 'brave, searxng', BRAVE_API_KEY: 'key', SEARXNG_URL: 'http://search:8080/' }
+  assert.deepEqual(readConfig(environment).search, [
+    { provider: 'brave', credential: 'key' },
+    { provider: 'searxng', credential: 'http://search:8080' },
+  ])
+  for (const wrong of ['brave,brave', 'brave,', 'brave,exa', 'brave,altavista']) {
+    assert.throws(() => readConfig({ ...environment, SEARCH_PROVIDER: wrong }), /SEARCH_PROVIDER/, wrong)
+  }
+})

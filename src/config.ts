@@ -21,8 +21,8 @@ export type Config = {
   readonly upstream: { readonly baseUrl: string; readonly apiKey: string | undefined } | undefined
   /** Undefined: the sandbox chain and gateway. */
   readonly chain: ChainConfig | undefined
-  /** Undefined: the sandbox search. */
-  readonly search: { readonly provider: SearchProvider; readonly credential: string } | undefined
+  /** In order of preference; empty: no search. Undefined: the sandbox search. */
+  readonly search: readonly SearchConfig[] | undefined
   readonly masterKey: string | undefined
   readonly roles: readonly Role[]
   /** Where the revenue is earned; undefined: at an address whose key follows from the master key. */
@@ -64,6 +64,7 @@ export type Config = {
 
 export type LogLevel = (typeof logLevels)[number]
 export type SearchProvider = keyof typeof searchCredentials
+export type SearchConfig = { readonly provider: SearchProvider; readonly credential: string }
 
 /** What this machine does; all of it unless told otherwise. `jobs` settles: payments, deposits, withdrawals. */
 export type Role = (typeof roles)[number]
@@ -214,12 +215,13 @@ function readChain(read: Reader): ChainConfig | undefined {
 }
 
 function readSearch(read: Reader): Config['search'] {
-  const provider = read.oneOf('SEARCH_PROVIDER', Object.keys(searchCredentials) as SearchProvider[])
-  if (provider === undefined) return undefined
-  const name = searchCredentials[provider]
-  const credential = provider === 'searxng' ? read.url(name) : read.secret(name)
-  if (credential === undefined) throw new InvalidConfigError(`SEARCH_PROVIDER is ${provider}: ${name} must be set too.`)
-  return { provider, credential }
+  if (read.text('SEARCH_PROVIDER') === 'none') return []
+  return read.listOf('SEARCH_PROVIDER', Object.keys(searchCredentials) as SearchProvider[])?.map((provider) => {
+    const name = searchCredentials[provider]
+    const credential = provider === 'searxng' ? read.url(name) : read.secret(name)
+    if (credential !== undefined) return { provider, credential }
+    throw new InvalidConfigError(`SEARCH_PROVIDER names ${provider}: ${name} must be set too.`)
+  })
 }
 
 function readMasterKey(read: Reader): string | undefined {
@@ -316,6 +318,15 @@ class Reader {
     const known = choices.filter((choice) => asked.includes(choice))
     if (known.length === asked.length) return known
     throw new InvalidConfigError(`${name} must be some of ${choices.join(', ')}, separated by commas, got "${value}".`)
+  }
+
+  /** One or several, separated by commas, in order of preference. */
+  listOf<Choice extends string>(name: string, choices: readonly Choice[]): readonly Choice[] | undefined {
+    const value = this.text(name)
+    if (value === undefined) return undefined
+    const items = value.split(',').map((item) => item.trim() as Choice)
+    if (items.every((item, index) => choices.includes(item) && items.indexOf(item) === index)) return items
+    throw new InvalidConfigError(`${name} must be one or several of ${choices.join(', ')}, each once, got "${value}".`)
   }
 
   /** An http(s) address, without the trailing slash. */

@@ -39,24 +39,26 @@ export async function startSandbox({
   stack,
   onProgress,
 }: Omit<ProcessOptions, 'databaseUrl' | 'publicUrl'>): Promise<SandboxReady | undefined> {
-  const operator =
-    config.chain === undefined && config.roles.includes('jobs')
-      ? privateKeyToAddress(operatorKey(config.dataDir))
-      : undefined
-  if (config.upstream !== undefined && operator === undefined) return undefined
-  onProgress(
-    `Starting the sandbox ${operator === undefined ? 'model' : config.upstream === undefined ? 'model and chain' : 'chain'}.`,
-  )
+  const needs = {
+    model: config.upstream === undefined,
+    search: config.search === undefined,
+    chain: config.chain === undefined && config.roles.includes('jobs'),
+  }
+  const names = Object.entries(needs).flatMap(([name, isNeeded]) => (isNeeded ? [name] : []))
+  if (names.length === 0) return undefined
+  onProgress(`Starting the sandbox: ${names.join(', ')}.`)
   const sandbox = await supervise<SandboxSettings, SandboxReady>({
     module: new URL('./sandbox/start.ts', import.meta.url),
     settings: (previous) => ({
       host: '127.0.0.1',
       dataDir: config.dataDir,
-      model:
-        config.upstream === undefined
-          ? { port: previous?.model?.port ?? 0, tokensPerSecond: config.sandboxTokensPerSecond }
-          : undefined,
-      chain: operator && { port: previous?.chain?.port ?? 0, gatewayOperator: operator },
+      model: needs.model
+        ? { port: previous?.model?.port ?? 0, tokensPerSecond: config.sandboxTokensPerSecond }
+        : undefined,
+      search: needs.search ? { port: previous?.search?.port ?? 0 } : undefined,
+      chain: needs.chain
+        ? { port: previous?.chain?.port ?? 0, gatewayOperator: privateKeyToAddress(operatorKey(config.dataDir)) }
+        : undefined,
     }),
     onRestart: (exit) => log.warn({ exit }, 'the sandbox process ended and is started again'),
   })

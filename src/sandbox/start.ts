@@ -1,10 +1,12 @@
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import type { Address } from 'viem'
 import { startAdminServer } from './admin.ts'
 import { sandboxContracts } from './chain/contracts.ts'
 import { startChainServer } from './chain/server.ts'
 import { startModelServer } from './model/server.ts'
+import { startSearchServer } from './search/server.ts'
 
 /** What the service asks of its sandbox process: the stand-ins for what is not configured. */
 export type SandboxSettings = {
@@ -12,12 +14,15 @@ export type SandboxSettings = {
   readonly dataDir: string
   /** Absent: the upstream is a real one. Ports are 0 for any free one; a restart takes the port it had. */
   readonly model: { readonly port: number; readonly tokensPerSecond: number } | undefined
+  /** Absent: the search is a real one, or there is none. */
+  readonly search: { readonly port: number } | undefined
   /** Absent: the chain is a real one. */
   readonly chain: { readonly port: number; readonly gatewayOperator: Address } | undefined
 }
 
 export type SandboxReady = {
   readonly model: { readonly url: string; readonly port: number } | undefined
+  readonly search: { readonly url: string; readonly port: number } | undefined
   readonly chain: SandboxChain | undefined
 }
 
@@ -32,14 +37,21 @@ export type SandboxChain = {
 /** Arc's numbers are 5042 and 504200x: a wallet that knows them knows nothing of this one. */
 const sandboxChainId = 5_042_999
 
+const root = fileURLToPath(new URL('../..', import.meta.url))
+
 process.title = 'penny-sandbox'
 // The service decides when its sandbox goes: by closing the channel, or by dying.
 process.on('SIGINT', () => {})
 process.on('disconnect', () => process.exit(0))
 process.once('message', async (settings: SandboxSettings) => {
   const model = settings.model && (await startModelServer({ host: settings.host, ...settings.model }))
+  const search = settings.search && (await startSearchServer({ host: settings.host, port: settings.search.port, root }))
   const chain = settings.chain && (await startChain(settings, settings.chain))
-  process.send?.({ model: model && { url: model.url, port: model.port }, chain } satisfies SandboxReady)
+  process.send?.({
+    model: model && { url: model.url, port: model.port },
+    search: search && { url: search.url, port: search.port },
+    chain,
+  } satisfies SandboxReady)
 })
 
 async function startChain(

@@ -68,6 +68,7 @@ function environmentOf(settings: NodeSettings): Record<string, string> {
     PORT: '0',
     DATABASE_URL: settings.databaseUrl,
     ROLES: 'web',
+    SEARCH_PROVIDER: 'none',
     UNSETTLED_CAP_USDC: '1000000',
     UPSTREAM_BASE_URL: settings.upstreamUrl,
     LEASE_MS: String(settings.leaseMs),

@@ -57,6 +57,7 @@ export async function startMoneyService(t: TestContext, options: MoneyServiceOpt
     LOG_LEVEL: process.env.TEST_LOG_LEVEL ?? 'silent',
     LEDGER_PARTITIONS: String(partitions),
     GATEWAY_BATCH_MS: '300',
+    SEARCH_PROVIDER: 'none',
     DRAIN_MS: '2000',
     ...options.environment,
   })

@@ -52,6 +52,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     LOG_LEVEL: 'silent',
     // Nothing settles here: the money of these tests is credited by hand, and as much of it may be unsettled as there is.
     ROLES: 'web',
+    SEARCH_PROVIDER: 'none',
     UNSETTLED_CAP_USDC: '1000000',
     DRAIN_MS: '2000',
     LEDGER_PARTITIONS: String(partitions),
