@@ -6,10 +6,14 @@ import { openDatabase } from '../src/db/database.ts'
 import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
 import { migrate } from '../src/db/migrate.ts'
 import { dumpSchema } from '../src/db/schema-dump.ts'
+import { renderOpenApi } from './support/openapi.ts'
 
 // `npm run generate`: writes the files that are derived from others and committed. `npm run check` proves them fresh.
 
 const root = fileURLToPath(new URL('..', import.meta.url))
+writeFileSync(join(root, 'openapi.json'), renderOpenApi())
+console.log('openapi.json')
+
 const dataDir = mkdtempSync(join(tmpdir(), 'penny-generate-'))
 const postgres = await startEmbeddedPostgres({ dataDir })
 const database = openDatabase({ url: postgres.url, poolMax: 1, applicationName: 'generate' })

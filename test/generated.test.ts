@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { dumpSchema } from '../src/db/schema-dump.ts'
+import { renderOpenApi } from './support/openapi.ts'
 import { testDatabase } from './support/postgres.ts'
 
 test('schema.sql is what the migrations make', async () => {
@@ -9,4 +10,9 @@ test('schema.sql is what the migrations make', async () => {
   const committed = readFileSync(new URL('../schema.sql', import.meta.url), 'utf8')
   assert.equal(committed, await dumpSchema(ledger.database), 'run: npm run generate')
   await ledger.drop()
+})
+
+test('openapi.json is what the routes’ schemas say', () => {
+  const committed = readFileSync(new URL('../openapi.json', import.meta.url), 'utf8')
+  assert.equal(committed, renderOpenApi(), 'run: npm run generate')
 })

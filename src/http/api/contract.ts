@@ -1,0 +1,39 @@
+import type { z } from 'zod'
+
+/**
+ * What a route takes and gives, said once: requests are checked by it, handlers are typed by it, and `openapi.json` is made
+ * from it.
+ */
+export type Contract = {
+  /** Unique; the client's function is named by it. */
+  readonly operation: string
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
+  /** Parameters in braces: `/api/keys/{id}`. */
+  readonly path: string
+  readonly summary: string
+  readonly access: Access
+  readonly parameters?: z.ZodObject
+  readonly query?: z.ZodObject
+  readonly headers?: z.ZodObject
+  readonly body?: z.ZodType
+  /** Status 204 has no body, and so no `answer`. */
+  readonly status?: 200 | 201 | 202 | 204
+  readonly answer?: z.ZodType
+  /** Other forms in which the same can be had: by `Accept`, or by `?format=`. */
+  readonly alsoAs?: readonly ('text/csv' | 'application/x-ndjson' | 'text/event-stream')[]
+}
+
+/**
+ * Who is let in. A key opens nothing that says `session`, and a session nothing that says `key`. `sandbox` needs a session
+ * and is not there at all (404) where money is real.
+ */
+export type Access = 'public' | 'session' | 'key' | 'key or session' | 'sandbox'
+
+/** Keeps the exact types of a contract's schemas. */
+export function contract<const Exact extends Contract>(exact: Exact): Exact {
+  return exact
+}
+
+export type QueryOf<Exact extends Contract> = Exact['query'] extends z.ZodType ? z.output<Exact['query']> : undefined
+export type BodyOf<Exact extends Contract> = Exact['body'] extends z.ZodType ? z.output<Exact['body']> : undefined
+export type AnswerOf<Exact extends Contract> = Exact['answer'] extends z.ZodType ? z.output<Exact['answer']> : undefined

@@ -1,0 +1,17 @@
+import type { Contract } from '../contract.ts'
+import { chatContracts } from './chat.ts'
+import { fundsContracts } from './funds.ts'
+import { keyContracts } from './keys.ts'
+import { requestContracts } from './requests.ts'
+import { signInContracts } from './sign-in.ts'
+import { usageContracts } from './usage.ts'
+
+/** Every documented route, in the order of the document. */
+export const contracts: readonly Contract[] = [
+  ...Object.values(chatContracts),
+  ...Object.values(signInContracts),
+  ...Object.values(requestContracts),
+  ...Object.values(usageContracts),
+  ...Object.values(keyContracts),
+  ...Object.values(fundsContracts),
+]

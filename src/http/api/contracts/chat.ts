@@ -1,0 +1,159 @@
+import { z } from 'zod'
+import { contract } from '../contract.ts'
+import { count, instant, money, optionalMoney, uuid } from '../shapes.ts'
+import { balance, deposit, withdrawal } from './funds.ts'
+import { request } from './requests.ts'
+
+// Described for readers of openapi.json. Chat requests themselves are parsed by `inference/chat-request.ts`, whose order of
+// checks and messages are the product.
+const chatMembers = {
+  model: z.string().optional().meta({ description: 'Default gpt-5.6-terra' }),
+  messages: z.array(z.looseObject({ role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']) })).min(1),
+  stream: z.boolean().optional(),
+  stream_options: z.looseObject({ include_usage: z.boolean().optional() }).nullish(),
+  max_tokens: z.int().min(1).optional().meta({ description: 'Decides what is quoted and held. Default 8192' }),
+  temperature: z.number().min(0).max(2).nullish(),
+  tools: z.array(z.looseObject({ type: z.literal('function') })).nullish(),
+  tool_choice: z
+    .union([z.enum(['auto', 'none', 'required']), z.looseObject({ type: z.literal('function') })])
+    .nullish(),
+  response_format: z.looseObject({ type: z.enum(['text', 'json_object', 'json_schema']) }).nullish(),
+  reasoning_effort: z.enum(['none', 'minimal', 'low', 'medium', 'high', 'xhigh']).nullish(),
+  web_search: z.boolean().nullish(),
+  web_fetch: z.boolean().nullish(),
+}
+const chatBody = z.looseObject(chatMembers).meta({ id: 'ChatRequest' })
+
+const completion = z
+  .looseObject({
+    id: z.string(),
+    object: z.literal('chat.completion'),
+    created: z.int(),
+    model: z.string(),
+    choices: z.array(z.looseObject({ index: z.int(), finish_reason: z.string() })),
+    usage: z.looseObject({ prompt_tokens: count, completion_tokens: count, total_tokens: count, cost: z.number() }),
+  })
+  .meta({ id: 'Completion' })
+
+const quote = z
+  .object({
+    object: z.literal('quote'),
+    model: z.string(),
+    max_tokens: count,
+    input_tokens_max: count,
+    ...money('quote', 'from_credit', 'authorized', 'available'),
+    ...optionalMoney('typical'),
+    admitted: z.boolean(),
+    refusal: z.object({ code: z.string(), message: z.string() }).nullable(),
+    affordable_max_tokens: count,
+    lines: z.array(
+      z.object({ item: z.enum(['input_tokens', 'output_tokens']), units: count, per_million: z.string() }),
+    ),
+  })
+  .meta({ id: 'Quote' })
+
+const model = z
+  .looseObject({
+    id: z.string(),
+    object: z.literal('model'),
+    context_length: count,
+    max_output_tokens: count,
+    pricing: z.looseObject({ prompt: z.string(), completion: z.string(), web_search: z.string() }),
+  })
+  .meta({ id: 'Model' })
+
+/** One server-sent event: its name in `event:`, this in `data:`. */
+const streamEvent = z
+  .discriminatedUnion('type', [
+    z.object({ type: z.literal('balance'), balance }),
+    z.object({
+      type: z.literal('request'),
+      change: z.enum(['started', 'ended', 'refused']),
+      request,
+    }),
+    z.object({ type: z.literal('deposit'), deposit }),
+    z.object({ type: z.literal('withdrawal'), withdrawal }),
+    z.object({ type: z.literal('ready'), at: instant }),
+  ])
+  .meta({ id: 'StreamEvent' })
+
+export const chatContracts = {
+  createChatCompletion: contract({
+    operation: 'createChatCompletion',
+    method: 'POST',
+    path: '/v1/chat/completions',
+    summary: 'A chat completion, paid for by the key’s account',
+    access: 'key',
+    body: chatBody,
+    answer: completion,
+    alsoAs: ['text/event-stream'],
+  }),
+  createQuote: contract({
+    operation: 'createQuote',
+    method: 'POST',
+    path: '/v1/quote',
+    summary: 'The most a completion would cost, and whether it would be admitted now. Holds nothing',
+    access: 'key',
+    body: chatBody,
+    answer: quote,
+  }),
+  listModels: contract({
+    operation: 'listModels',
+    method: 'GET',
+    path: '/v1/models',
+    summary: 'The models and their prices',
+    access: 'public',
+    answer: z.object({
+      object: z.literal('list'),
+      data: z.array(model),
+      links: z.object({ next: z.null() }),
+      total_count: count,
+    }),
+  }),
+  getModel: contract({
+    operation: 'getModel',
+    method: 'GET',
+    path: '/v1/models/{id}',
+    summary: 'One model and its prices',
+    access: 'public',
+    parameters: z.object({ id: z.string() }),
+    answer: model,
+  }),
+  createPlaygroundCompletion: contract({
+    operation: 'createPlaygroundCompletion',
+    method: 'POST',
+    path: '/api/playground',
+    summary:
+      'A chat completion from the dashboard, under the limits of the chosen key; answers like /v1/chat/completions',
+    access: 'session',
+    body: z.looseObject({ key_id: uuid, ...chatMembers }),
+    answer: completion,
+    alsoAs: ['text/event-stream'],
+  }),
+  createPlaygroundQuote: contract({
+    operation: 'createPlaygroundQuote',
+    method: 'POST',
+    path: '/api/quote',
+    summary: 'The same quote for the playground',
+    access: 'session',
+    body: z.looseObject({ key_id: uuid, ...chatMembers }),
+    answer: quote,
+  }),
+  openStream: contract({
+    operation: 'openStream',
+    method: 'GET',
+    path: '/api/stream',
+    summary: 'What happens in the account, as server-sent events (EventSource): `data` is a StreamEvent',
+    access: 'session',
+    answer: streamEvent,
+    alsoAs: ['text/event-stream'],
+  }),
+  exportAccount: contract({
+    operation: 'exportAccount',
+    method: 'GET',
+    path: '/api/export',
+    summary: 'Everything that is kept about the account, as one JSON file',
+    access: 'session',
+    answer: z.looseObject({ object: z.literal('export'), exported_at: instant, requests: z.array(request) }),
+  }),
+} as const

@@ -1,0 +1,167 @@
+import { z } from 'zod'
+import { contract } from '../contract.ts'
+import { address, amount, count, hash, instant, list, money, page, requestId, uuid } from '../shapes.ts'
+import { account } from './sign-in.ts'
+
+export const balance = z
+  .object({
+    object: z.literal('balance'),
+    ...money('available', 'held', 'extended', 'gateway', 'credit', 'unsettled', 'in_flight', 'in_flight_cap'),
+    ...money('pending_deposits', 'pending_withdrawals', 'deposited', 'withdrawn', 'charged'),
+    open_requests: count,
+    oldest_hold_at: instant.nullable(),
+    at: instant,
+  })
+  .meta({ id: 'Balance' })
+
+const step = <const Name extends string>(...names: readonly [Name, ...Name[]]) =>
+  z.object({
+    name: z.enum(names),
+    done: z.boolean(),
+    at: instant.nullable(),
+    tx_hash: hash.nullable(),
+    block: z.string().nullable(),
+  })
+
+export const deposit = z
+  .object({
+    object: z.literal('deposit'),
+    id: z.string(),
+    ...money('amount'),
+    source: z.string().meta({ description: 'chain, sandbox, …' }),
+    sender: z.string().nullable(),
+    state: z.enum(['seen', 'sweeping', 'confirmed', 'credited', 'failed']),
+    reason: z.string().nullable(),
+    tx_hash: hash.nullable(),
+    created_at: instant,
+    steps: z.array(step('seen', 'swept', 'credited')),
+  })
+  .meta({ id: 'Deposit' })
+
+export const withdrawal = z
+  .object({
+    object: z.literal('withdrawal'),
+    id: uuid,
+    ...money('amount', 'fee', 'credit_back'),
+    recipient: address,
+    state: z.enum(['requested', 'returning', 'returned', 'sent', 'confirmed', 'failed']),
+    reason: z.string().nullable(),
+    tx_hash: hash.nullable(),
+    created_at: instant,
+    changed_at: instant,
+    steps: z.array(step('requested', 'returned', 'sent', 'confirmed')),
+  })
+  .meta({ id: 'Withdrawal' })
+
+/** What the receipt's signer signed, and where its batch stands. The provider decides the members beyond these. */
+const receipt = z.looseObject({ object: z.literal('receipt'), id: requestId }).meta({ id: 'Receipt' })
+
+export const fundsContracts = {
+  getBalance: contract({
+    operation: 'getBalance',
+    method: 'GET',
+    path: '/api/balance',
+    summary: 'What can be spent, what is held, what is on its way in and out',
+    access: 'session',
+    answer: balance,
+  }),
+  listDeposits: contract({
+    operation: 'listDeposits',
+    method: 'GET',
+    path: '/api/deposits',
+    summary: 'Money that arrived, with the steps it has come, newest first',
+    access: 'session',
+    query: z.object(page),
+    answer: list(deposit).extend({ deposit_address: address.nullable() }),
+  }),
+  listWithdrawals: contract({
+    operation: 'listWithdrawals',
+    method: 'GET',
+    path: '/api/withdrawals',
+    summary: 'Withdrawals, with the steps they have come, newest first',
+    access: 'session',
+    query: z.object(page),
+    answer: list(withdrawal),
+  }),
+  createWithdrawal: contract({
+    operation: 'createWithdrawal',
+    method: 'POST',
+    path: '/api/withdrawals',
+    summary: 'Withdraws to the registered owner address; needs a recent sign-in',
+    access: 'session',
+    headers: z.object({
+      'idempotency-key': z.string().min(8).max(255).meta({ description: 'One for each form: repeating it pays once' }),
+    }),
+    body: z.strictObject({ amount, recipient: address }),
+    status: 202,
+    answer: withdrawal,
+  }),
+  setOwner: contract({
+    operation: 'setOwner',
+    method: 'PUT',
+    path: '/api/owner',
+    summary:
+      'Registers where withdrawals go; needs a recent sign-in. The first counts at once, a changed one after a wait',
+    access: 'session',
+    body: z.strictObject({ address }),
+    answer: account,
+  }),
+  requestTestMoney: contract({
+    operation: 'requestTestMoney',
+    method: 'POST',
+    path: '/api/faucet',
+    summary: 'Test USDC, in the sandbox',
+    access: 'sandbox',
+    status: 202,
+    answer: z.object({ object: z.literal('faucet'), ...money('amount'), tx_hash: hash.nullable() }),
+  }),
+  mineBlocks: contract({
+    operation: 'mineBlocks',
+    method: 'POST',
+    path: '/api/sandbox/mine',
+    summary: 'Advances the sandbox chain',
+    access: 'sandbox',
+    body: z.strictObject({ blocks: z.int().min(1).max(1000).default(10) }),
+    answer: z.object({ object: z.literal('sandbox'), block: z.string().nullable() }),
+  }),
+  failNextCall: contract({
+    operation: 'failNextCall',
+    method: 'POST',
+    path: '/api/sandbox/fail-next',
+    summary: 'Makes the sandbox model fail its next call',
+    access: 'sandbox',
+    answer: z.object({ object: z.literal('sandbox') }),
+  }),
+  slowModel: contract({
+    operation: 'slowModel',
+    method: 'POST',
+    path: '/api/sandbox/slow',
+    summary: 'Makes the sandbox model wait before its next call',
+    access: 'sandbox',
+    body: z.strictObject({ milliseconds: z.int().min(0).max(60_000).default(3_000) }),
+    answer: z.object({ object: z.literal('sandbox') }),
+  }),
+  getReceipt: contract({
+    operation: 'getReceipt',
+    method: 'GET',
+    path: '/api/receipts/{id}',
+    summary: 'The receipt of an ended request, to be verified by anybody; no prompt is in it',
+    access: 'public',
+    parameters: z.object({ id: requestId }),
+    answer: receipt,
+  }),
+  getSolvency: contract({
+    operation: 'getSolvency',
+    method: 'GET',
+    path: '/api/solvency',
+    summary: 'Whether the chain holds what the ledger owes',
+    access: 'public',
+    answer: z
+      .looseObject({
+        ok: z.boolean().nullable().meta({ description: 'Null while nothing is known' }),
+        checked_at: instant.nullable(),
+        block: z.string().nullable(),
+      })
+      .meta({ id: 'Solvency' }),
+  }),
+} as const

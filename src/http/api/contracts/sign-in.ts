@@ -1,0 +1,258 @@
+import { z } from 'zod'
+import { contract } from '../contract.ts'
+import { address, instant, list, money, name, uuid } from '../shapes.ts'
+
+const wallet = z
+  .object({ object: z.literal('wallet'), address, added_at: instant, last_used_at: instant.nullable() })
+  .meta({ id: 'Wallet' })
+
+const passkey = z
+  .object({
+    object: z.literal('passkey'),
+    id: uuid,
+    name: z.string(),
+    added_at: instant,
+    last_used_at: instant.nullable(),
+  })
+  .meta({ id: 'Passkey' })
+
+const sessionEntry = z
+  .object({
+    object: z.literal('session_entry'),
+    id: uuid,
+    current: z.boolean(),
+    method: z.enum(['wallet', 'passkey', 'link', 'local']),
+    browser: z.string().nullable().meta({ description: 'What the browser calls itself, cut short' }),
+    created_at: instant,
+    last_used_at: instant,
+    expires_at: instant,
+  })
+  .meta({ id: 'SessionEntry' })
+
+export const account = z
+  .object({
+    object: z.literal('account'),
+    id: uuid,
+    name: z.string(),
+    created_at: instant,
+    deposit_address: address.nullable(),
+    owner_address: address.nullable().meta({ description: 'Where withdrawals go' }),
+    owner_usable_from: instant.nullable().meta({ description: 'A changed owner address waits until then' }),
+    wallets: z.array(wallet),
+    passkeys: z.array(passkey),
+  })
+  .meta({ id: 'Account' })
+
+/** What a page needs before it knows who sits before it, and after. Never an error: nobody signed in is an answer. */
+export const session = z
+  .object({
+    object: z.literal('session'),
+    signed_in: z.boolean(),
+    account: account.nullable(),
+    session: sessionEntry.nullable(),
+    recent_until: instant
+      .nullable()
+      .meta({ description: 'Until then withdrawing and changing who may sign in need no new sign-in' }),
+    environment: z.enum(['sandbox', 'testnet', 'live']),
+    public_url: z.string(),
+    base_url: z.string().meta({ description: 'For clients of the chat API; ends in /v1' }),
+    sign_in: z.object({
+      allowed: z.boolean(),
+      reason: z.string().nullable().meta({ description: 'Why signing in is refused here, for people' }),
+      domain: z.string(),
+      rp_id: z.string().nullable().meta({ description: 'Null where passkeys cannot work: at an IP address' }),
+      local: z.boolean().meta({ description: 'Whether "Continue as local developer" is offered' }),
+    }),
+    chain: z
+      .object({
+        id: z.int(),
+        name: z.string(),
+        usdc_address: address.nullable(),
+        explorer_url: z.string().nullable(),
+      })
+      .nullable(),
+    features: z.object({
+      faucet: z.boolean(),
+      withdrawals: z.boolean(),
+      sandbox_controls: z.boolean(),
+    }),
+    limits: z.object({ ...money('in_flight_cap', 'unsettled_cap') }),
+  })
+  .meta({ id: 'Session' })
+
+const signature = z.string().regex(/^0x[0-9a-fA-F]{130}$/, 'must be a signature: 0x and 130 hex digits')
+const signedMessage = z.strictObject({ message: z.string().max(2000), signature }).meta({ id: 'SignedMessage' })
+const encoded = z
+  .string()
+  .max(8000)
+  .regex(/^[A-Za-z0-9_-]*$/, 'must be base64url')
+
+// Of `PublicKeyCredential.toJSON()` the members that are read; browsers may send more.
+const registration = z.looseObject({
+  id: encoded,
+  type: z.literal('public-key'),
+  response: z.looseObject({
+    clientDataJSON: encoded,
+    authenticatorData: encoded,
+    publicKey: encoded,
+    publicKeyAlgorithm: z.int(),
+  }),
+})
+const assertion = z.looseObject({
+  id: encoded,
+  type: z.literal('public-key'),
+  response: z.looseObject({
+    clientDataJSON: encoded,
+    authenticatorData: encoded,
+    signature: encoded,
+    userHandle: encoded.nullish(),
+  }),
+})
+
+export const signInContracts = {
+  getSession: contract({
+    operation: 'getSession',
+    method: 'GET',
+    path: '/api/session',
+    summary: 'Who is signed in, and what this installation is and offers',
+    access: 'public',
+    answer: session,
+  }),
+  createNonce: contract({
+    operation: 'createNonce',
+    method: 'POST',
+    path: '/api/auth/nonce',
+    summary: 'A sign-in message (EIP-4361) for a wallet to sign; good once, for five minutes',
+    access: 'public',
+    body: z.strictObject({ address }),
+    answer: z.object({
+      object: z.literal('nonce'),
+      nonce: z.string(),
+      message: z.string().meta({ description: 'To be signed with personal_sign, as it is' }),
+      expires_at: instant,
+    }),
+  }),
+  signInWithWallet: contract({
+    operation: 'signInWithWallet',
+    method: 'POST',
+    path: '/api/auth/wallet',
+    summary: 'Signs in with a signed message; the first time it opens an account',
+    access: 'public',
+    body: signedMessage,
+    answer: session,
+  }),
+  createPasskeyOptions: contract({
+    operation: 'createPasskeyOptions',
+    method: 'POST',
+    path: '/api/auth/passkey/options',
+    summary:
+      'Options for navigator.credentials, in the form of parseCreationOptionsFromJSON and parseRequestOptionsFromJSON',
+    access: 'public',
+    body: z.strictObject({ purpose: z.enum(['register', 'sign_in']) }),
+    answer: z.object({ object: z.literal('passkey_options'), options: z.looseObject({ challenge: z.string() }) }),
+  }),
+  registerPasskey: contract({
+    operation: 'registerPasskey',
+    method: 'POST',
+    path: '/api/auth/passkey/register',
+    summary: 'Signed in: adds a passkey to the account. Otherwise: opens an account with it and signs in',
+    access: 'public',
+    body: z.strictObject({ credential: registration, name: name.optional() }),
+    answer: session,
+  }),
+  signInWithPasskey: contract({
+    operation: 'signInWithPasskey',
+    method: 'POST',
+    path: '/api/auth/passkey/verify',
+    summary: 'Signs in with a passkey',
+    access: 'public',
+    body: z.strictObject({ credential: assertion }),
+    answer: session,
+  }),
+  signInWithLink: contract({
+    operation: 'signInWithLink',
+    method: 'POST',
+    path: '/api/auth/link',
+    summary: 'Signs in with the token of a printed link (`/login#token=…`); good once',
+    access: 'public',
+    body: z.strictObject({ token: z.string().min(1).max(200) }),
+    answer: session,
+  }),
+  signInLocally: contract({
+    operation: 'signInLocally',
+    method: 'POST',
+    path: '/api/auth/local',
+    summary: 'Signs in as the sandbox’s demo account; only in the sandbox and only from this machine, elsewhere 404',
+    access: 'public',
+    answer: session,
+  }),
+  signOut: contract({
+    operation: 'signOut',
+    method: 'POST',
+    path: '/api/auth/logout',
+    summary: 'Ends this session; without one it does nothing',
+    access: 'public',
+    status: 204,
+  }),
+  listSessions: contract({
+    operation: 'listSessions',
+    method: 'GET',
+    path: '/api/sessions',
+    summary: 'The sessions of this account',
+    access: 'session',
+    answer: list(sessionEntry),
+  }),
+  endOtherSessions: contract({
+    operation: 'endOtherSessions',
+    method: 'DELETE',
+    path: '/api/sessions',
+    summary: 'Ends every session but this one',
+    access: 'session',
+    status: 204,
+  }),
+  endSession: contract({
+    operation: 'endSession',
+    method: 'DELETE',
+    path: '/api/sessions/{id}',
+    summary: 'Ends one session',
+    access: 'session',
+    parameters: z.object({ id: uuid }),
+    status: 204,
+  }),
+  updateAccount: contract({
+    operation: 'updateAccount',
+    method: 'PATCH',
+    path: '/api/account',
+    summary: 'Renames the account',
+    access: 'session',
+    body: z.strictObject({ name }),
+    answer: account,
+  }),
+  addWallet: contract({
+    operation: 'addWallet',
+    method: 'POST',
+    path: '/api/wallets',
+    summary: 'Adds a wallet that may sign in; needs a recent sign-in',
+    access: 'session',
+    body: signedMessage,
+    answer: account,
+  }),
+  removeWallet: contract({
+    operation: 'removeWallet',
+    method: 'DELETE',
+    path: '/api/wallets/{address}',
+    summary: 'Removes a wallet; needs a recent sign-in, and the last way in stays',
+    access: 'session',
+    parameters: z.object({ address }),
+    answer: account,
+  }),
+  removePasskey: contract({
+    operation: 'removePasskey',
+    method: 'DELETE',
+    path: '/api/passkeys/{id}',
+    summary: 'Removes a passkey; needs a recent sign-in, and the last way in stays',
+    access: 'session',
+    parameters: z.object({ id: uuid }),
+    answer: account,
+  }),
+} as const

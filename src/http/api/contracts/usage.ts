@@ -1,0 +1,119 @@
+import { z } from 'zod'
+import { contract } from '../contract.ts'
+import { count, flag, instant, milliseconds, money, several, uuid } from '../shapes.ts'
+import { request } from './requests.ts'
+
+/** Sums over the requests created in a span of time. */
+const measures = z
+  .object({
+    ...money('spend', 'inference', 'search', 'quote'),
+    requests: count.meta({ description: 'All that ended: succeeded + failed + cancelled + refused' }),
+    succeeded: count,
+    failed: count,
+    cancelled: count,
+    refused: count,
+    prompt_tokens: count,
+    completion_tokens: count,
+    reasoning_tokens: count,
+    cached_tokens: count,
+    search_calls: count,
+    fetch_calls: count,
+    total_ms_average: milliseconds.nullable(),
+    first_token_ms_average: milliseconds.nullable(),
+    latency: z
+      .object({
+        requests: count.meta({ description: 'How many requests these are taken from' }),
+        total_ms_p50: milliseconds.nullable(),
+        total_ms_p95: milliseconds.nullable(),
+        first_token_ms_p50: milliseconds.nullable(),
+        first_token_ms_p95: milliseconds.nullable(),
+      })
+      .nullable()
+      .meta({ description: 'Only when asked for with latency=true' }),
+  })
+  .meta({ id: 'Measures' })
+
+const granularity = z.enum(['minute', 'hour', 'day'])
+const groupBy = z.enum(['none', 'model', 'key', 'component', 'status'])
+
+const tile = z.object({
+  value: z.number().nullable(),
+  previous: z.number().nullable().meta({ description: 'In the span of the same length before' }),
+  sparkline: z.array(z.number().nullable()),
+})
+
+export const usageContracts = {
+  getUsage: contract({
+    operation: 'getUsage',
+    method: 'GET',
+    path: '/api/usage',
+    summary: 'Sums over time for charts and their tables',
+    access: 'session',
+    query: z.object({
+      from: instant.optional().meta({ description: 'Default: 24 hours before `to`. Rounded down to the granularity' }),
+      to: instant.optional().meta({ description: 'Default: now. Not included; rounded up to the granularity' }),
+      granularity: z.enum(['auto', 'minute', 'hour', 'day']).default('auto'),
+      group_by: groupBy.default('none'),
+      model: several(z.string().max(100)),
+      key: several(uuid),
+      latency: flag.default('false'),
+    }),
+    answer: z.object({
+      object: z.literal('usage'),
+      from: instant,
+      to: instant,
+      granularity,
+      group_by: groupBy,
+      buckets: z.array(
+        z.object({ start: instant, partial: z.boolean().meta({ description: 'Still going on' }), total: measures }),
+      ),
+      series: z.array(
+        z.object({
+          group: z
+            .string()
+            .meta({ description: 'A model, a key’s id, inference or search, a status; "" is without one' }),
+          label: z.string(),
+          total: measures,
+          points: z.array(measures).meta({ description: 'One for each bucket, in the same order' }),
+        }),
+      ),
+      total: measures,
+    }),
+  }),
+  getOverview: contract({
+    operation: 'getOverview',
+    method: 'GET',
+    path: '/api/overview',
+    summary: 'The first page: tiles, burn rate, checklist, the newest requests',
+    access: 'session',
+    query: z.object({ range: z.enum(['24h', '7d', '30d']).default('24h') }),
+    answer: z.object({
+      object: z.literal('overview'),
+      range: z.enum(['24h', '7d', '30d']),
+      from: instant,
+      to: instant,
+      tiles: z.object({
+        spend: z.object({ ...money('value', 'previous'), sparkline_atomic: z.array(z.string()) }),
+        requests: tile,
+        prompt_tokens: tile,
+        completion_tokens: tile,
+        error_rate: tile.meta({ description: 'Failed and refused of all, 0 to 1' }),
+        total_ms_p95: tile,
+      }),
+      burn: z.object({
+        ...money('per_day'),
+        days_left: z.number().nullable().meta({ description: 'Null when nothing is spent' }),
+      }),
+      checklist: z.object({ funded: z.boolean(), key_created: z.boolean(), request_sent: z.boolean() }),
+      recent: z.array(request),
+      alerts: z.array(
+        z.object({
+          level: z.enum(['info', 'warning', 'error']),
+          code: z.string(),
+          message: z.string(),
+          href: z.string(),
+        }),
+      ),
+    }),
+  }),
+} as const

@@ -1,0 +1,98 @@
+import { z } from 'zod'
+
+// The shapes that several routes share. Objects of answers are open to new members; bodies of requests are closed, so that a
+// mistyped name is told instead of ignored.
+
+/** Amounts under their names, twice each: atomic units for programs, plain USDC for people. */
+export function money<const Name extends string>(...names: readonly Name[]): MoneyShape<Name> {
+  const members = names.flatMap((name) => [
+    [`${name}_atomic`, atomic],
+    [name, usdc],
+  ])
+  return Object.fromEntries(members) as MoneyShape<Name>
+}
+
+/** Amounts that may be absent: a key without a limit. */
+export function optionalMoney<const Name extends string>(...names: readonly Name[]): OptionalMoneyShape<Name> {
+  const members = names.flatMap((name) => [
+    [`${name}_atomic`, atomic.nullable()],
+    [name, usdc.nullable()],
+  ])
+  return Object.fromEntries(members) as OptionalMoneyShape<Name>
+}
+
+type MoneyShape<Name extends string> = { [Member in Name | `${Name}_atomic`]: z.ZodString }
+type OptionalMoneyShape<Name extends string> = { [Member in Name | `${Name}_atomic`]: z.ZodNullable<z.ZodString> }
+
+const atomic = z
+  .string()
+  .regex(/^-?\d+$/)
+  .meta({ description: 'Atomic USDC (6 decimals), as a decimal string', examples: ['2400'] })
+const usdc = z
+  .string()
+  .regex(/^-?\d+(\.\d{1,6})?$/)
+  .meta({ description: 'USDC, exact', examples: ['0.0024'] })
+
+/** An amount in a request: a plain decimal of USDC. */
+export const amount = z
+  .string()
+  .regex(/^\d{1,12}(\.\d{1,6})?$/, 'must be an amount of USDC such as "2.50", with at most six decimals')
+  .meta({ description: 'USDC, a decimal with at most six places', examples: ['2.50'] })
+
+export const instant = z.iso.datetime({ offset: true }).meta({ description: 'ISO 8601 instant' })
+export const uuid = z.uuid()
+export const count = z.int().min(0)
+export const milliseconds = z.number().min(0)
+
+export const requestId = z
+  .string()
+  .max(100)
+  .meta({ description: 'The value of x-router-request-id', examples: ['req_0198f0c2a1b2700080d0a1b2c3d4e5f6'] })
+
+/** Checked for its checksum where it matters; here only its form. */
+export const address = z
+  .string()
+  .regex(/^0x[0-9a-fA-F]{40}$/, 'must be an address: 0x and 40 hex digits')
+  .meta({ examples: ['0x70997970C51812dc3A010C7d01b50e0d17dc79C8'] })
+
+export const hash = z.string().regex(/^0x[0-9a-f]{64}$/)
+
+export const name = z.string().trim().min(1).max(200)
+
+/** Pages are read with the cursor of the page before; a cursor means nothing to anybody but the service. */
+export const page = {
+  cursor: z.string().max(200).optional(),
+  limit: z.coerce.number().int().min(1).max(200).default(50),
+}
+
+export function list<Item extends z.ZodType>(item: Item) {
+  return z.object({
+    object: z.literal('list'),
+    data: z.array(item),
+    has_more: z.boolean(),
+    next_cursor: z.string().nullable(),
+  })
+}
+
+/** A query parameter that may come several times: OR between its values. */
+export function several<Value extends z.ZodType<unknown, string>>(value: Value) {
+  return z.preprocess(
+    (given) => (given === undefined || Array.isArray(given) ? given : [given]),
+    z.array(value).max(50).optional(),
+  )
+}
+
+export const flag = z.enum(['true', 'false'])
+
+export const errorEnvelope = z
+  .object({
+    error: z.looseObject({
+      message: z.string().meta({ description: 'For people: what happened, and what to do next' }),
+      type: z.string(),
+      param: z.string().nullable(),
+      code: z.string().meta({ description: 'Permanent; see doc_url' }),
+      request_id: z.string(),
+      doc_url: z.string(),
+    }),
+  })
+  .meta({ id: 'Error' })
