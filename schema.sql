@@ -36,9 +36,12 @@ create table api_key_hashes (
   partition smallint not null,
   account_id uuid not null,
   key_id uuid not null,
+  hint text,
+  expires_at timestamp with time zone,
   constraint api_key_hashes_pkey PRIMARY KEY (hash),
   constraint api_key_hashes_hash_check CHECK (length(hash) = 32)
 );
+CREATE INDEX api_key_hashes_of_key ON public.api_key_hashes USING btree (key_id);
 
 create table api_keys (
   partition smallint not null,
@@ -55,8 +58,10 @@ create table api_keys (
   revoked_at timestamp with time zone,
   last_used_at timestamp with time zone,
   created_at timestamp with time zone default clock_timestamp() not null,
+  disabled boolean default false not null,
   constraint api_keys_pkey PRIMARY KEY (partition, id),
   constraint api_keys_partition_account_id_fkey FOREIGN KEY (partition, account_id) REFERENCES accounts(partition, id),
+  constraint api_keys_disabled_is_revoked CHECK (NOT disabled OR revoked_at IS NOT NULL),
   constraint api_keys_held_check CHECK (held >= 0),
   constraint api_keys_limit_amount_check CHECK (limit_amount >= 0),
   constraint api_keys_limit_window_check CHECK (limit_window = ANY (ARRAY['lifetime'::text, 'day'::text, 'week'::text, 'month'::text])),
@@ -123,6 +128,15 @@ create table ledger_state (
   constraint ledger_state_unsettled_cap_check CHECK (unsettled_cap > 0)
 );
 
+create table login_links (
+  token_hash bytea not null,
+  partition smallint not null,
+  account_id uuid not null,
+  expires_at timestamp with time zone not null,
+  constraint login_links_pkey PRIMARY KEY (token_hash),
+  constraint login_links_token_hash_check CHECK (length(token_hash) = 32)
+);
+
 create table migrations (
   number integer not null,
   name text not null,
@@ -137,6 +151,27 @@ create table nodes (
   lease_until timestamp with time zone not null,
   constraint nodes_pkey PRIMARY KEY (id)
 );
+
+create table passkeys (
+  credential_id bytea not null,
+  id uuid not null,
+  partition smallint not null,
+  account_id uuid not null,
+  name text not null,
+  public_key bytea not null,
+  algorithm integer not null,
+  sign_count bigint not null,
+  added_at timestamp with time zone default clock_timestamp() not null,
+  last_used_at timestamp with time zone,
+  constraint passkeys_pkey PRIMARY KEY (credential_id),
+  constraint passkeys_id_key UNIQUE (id),
+  constraint passkeys_algorithm_check CHECK (algorithm = ANY (ARRAY['-7'::integer, '-8'::integer, '-257'::integer])),
+  constraint passkeys_credential_id_check CHECK (length(credential_id) >= 16 AND length(credential_id) <= 1023),
+  constraint passkeys_name_check CHECK (length(name) >= 1 AND length(name) <= 200),
+  constraint passkeys_public_key_check CHECK (length(public_key) <= 2048),
+  constraint passkeys_sign_count_check CHECK (sign_count >= 0)
+);
+CREATE INDEX passkeys_of_account ON public.passkeys USING btree (account_id);
 
 create table payouts (
   id uuid not null,
@@ -235,8 +270,30 @@ create table requests (
   constraint requests_void_is_free CHECK (NOT voided OR charged = 0)
 ) with (fillfactor=80);
 CREATE INDEX requests_held ON public.requests USING btree (account_id) WHERE (status = 'held'::text);
+CREATE INDEX requests_not_succeeded ON public.requests USING btree (account_id, id) WHERE (status <> ALL (ARRAY['held'::text, 'succeeded'::text]));
 CREATE INDEX requests_of_account ON public.requests USING btree (account_id, id);
 CREATE INDEX requests_of_body ON public.requests USING btree (account_id, body_hash) WHERE (body_hash IS NOT NULL);
+CREATE INDEX requests_of_key ON public.requests USING btree (key_id, id);
+CREATE INDEX requests_with_search ON public.requests USING btree (account_id, id) WHERE (search_calls > 0);
+
+create table sessions (
+  token_hash bytea not null,
+  id uuid not null,
+  partition smallint not null,
+  account_id uuid not null,
+  method text not null,
+  browser text,
+  created_at timestamp with time zone default clock_timestamp() not null,
+  last_used_at timestamp with time zone default clock_timestamp() not null,
+  expires_at timestamp with time zone not null,
+  constraint sessions_pkey PRIMARY KEY (token_hash),
+  constraint sessions_id_key UNIQUE (id),
+  constraint sessions_browser_check CHECK (length(browser) <= 200),
+  constraint sessions_method_check CHECK (method = ANY (ARRAY['wallet'::text, 'passkey'::text, 'link'::text, 'local'::text])),
+  constraint sessions_token_hash_check CHECK (length(token_hash) = 32)
+);
+CREATE INDEX sessions_by_age ON public.sessions USING btree (expires_at);
+CREATE INDEX sessions_of_account ON public.sessions USING btree (account_id);
 
 create table settlements (
   partition smallint not null,
@@ -268,9 +325,22 @@ create table settlements (
   constraint settlements_tx_hash_check CHECK (length(tx_hash) = 32),
   constraint settlements_value_check CHECK (value >= 0)
 ) with (fillfactor=70);
+CREATE INDEX settlements_of_transaction ON public.settlements USING btree (tx_hash) WHERE (tx_hash IS NOT NULL);
 CREATE INDEX settlements_open ON public.settlements USING btree (changed_at) WHERE ((receipt_number IS NOT NULL) AND (state = ANY (ARRAY['allocated'::text, 'signed'::text, 'submitted'::text, 'received'::text, 'batched'::text, 'confirmed'::text, 'unknown'::text])));
 CREATE UNIQUE INDEX settlements_receipts ON public.settlements USING btree (partition, account_id, receipt_number) WHERE (receipt_number IS NOT NULL);
 CREATE INDEX settlements_without_receipt ON public.settlements USING btree (ended_at) WHERE (receipt_number IS NULL);
+
+create table sign_in_challenges (
+  nonce text not null,
+  purpose text not null,
+  message text,
+  expires_at timestamp with time zone not null,
+  constraint sign_in_challenges_pkey PRIMARY KEY (nonce),
+  constraint sign_in_challenges_message_check CHECK (length(message) <= 2000),
+  constraint sign_in_challenges_nonce_check CHECK (length(nonce) >= 22 AND length(nonce) <= 64),
+  constraint sign_in_challenges_purpose_check CHECK (purpose = ANY (ARRAY['wallet'::text, 'register'::text, 'sign_in'::text]))
+);
+CREATE INDEX sign_in_challenges_by_age ON public.sign_in_challenges USING btree (expires_at);
 
 create table solvency (
   single boolean default true not null,
@@ -342,6 +412,17 @@ create table usage_hours (
   total_ms bigint default 0 not null,
   constraint usage_hours_pkey PRIMARY KEY (partition, account_id, hour, key_id, model)
 ) with (fillfactor=70);
+
+create table wallets (
+  address text not null,
+  partition smallint not null,
+  account_id uuid not null,
+  added_at timestamp with time zone default clock_timestamp() not null,
+  last_used_at timestamp with time zone,
+  constraint wallets_pkey PRIMARY KEY (address),
+  constraint wallets_address_check CHECK (address ~ '^0x[0-9a-f]{40}$'::text)
+);
+CREATE INDEX wallets_of_account ON public.wallets USING btree (account_id);
 
 create table withdrawals (
   partition smallint not null,

@@ -21,6 +21,11 @@ select create_reference_table('ledger_state');
 select create_reference_table('chain_cursors');
 select create_reference_table('payouts');
 select create_reference_table('solvency');
+select create_reference_table('sessions');
+select create_reference_table('wallets');
+select create_reference_table('passkeys');
+select create_reference_table('sign_in_challenges');
+select create_reference_table('login_links');
 
 select create_distributed_table('accounts', 'partition');
 select create_distributed_table('api_keys', 'partition', colocate_with => 'accounts');

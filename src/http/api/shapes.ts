@@ -39,15 +39,23 @@ export const amount = z
   .regex(/^\d{1,12}(\.\d{1,6})?$/, 'must be an amount of USDC such as "2.50", with at most six decimals')
   .meta({ description: 'USDC, a decimal with at most six places', examples: ['2.50'] })
 
+/** Text that the database can keep: it knows no NUL. */
+export function text(lengthMax: number) {
+  return z
+    .string()
+    .max(lengthMax)
+    .refine((given) => !given.includes('\0'), 'must not contain a NUL character')
+}
+
 export const instant = z.iso.datetime({ offset: true }).meta({ description: 'ISO 8601 instant' })
 export const uuid = z.uuid()
 export const count = z.int().min(0)
 export const milliseconds = z.number().min(0)
 
-export const requestId = z
-  .string()
-  .max(100)
-  .meta({ description: 'The value of x-router-request-id', examples: ['req_0198f0c2a1b2700080d0a1b2c3d4e5f6'] })
+export const requestId = text(100).meta({
+  description: 'The value of x-router-request-id',
+  examples: ['req_0198f0c2a1b2700080d0a1b2c3d4e5f6'],
+})
 
 /** Checked for its checksum where it matters; here only its form. */
 export const address = z
@@ -57,11 +65,11 @@ export const address = z
 
 export const hash = z.string().regex(/^0x[0-9a-f]{64}$/)
 
-export const name = z.string().trim().min(1).max(200)
+export const name = text(200).trim().min(1)
 
 /** Pages are read with the cursor of the page before; a cursor means nothing to anybody but the service. */
 export const page = {
-  cursor: z.string().max(200).optional(),
+  cursor: text(200).optional(),
   limit: z.coerce.number().int().min(1).max(200).default(50),
 }
 

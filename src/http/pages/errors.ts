@@ -23,6 +23,17 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
   ],
   api_key_expired: ['The key’s time is over.', 'Make another one.'],
   api_key_revoked: ['The key was revoked.', 'Make another one.'],
+  session_required: ['This needs a dashboard session; an API key does not open it.', 'Sign in.'],
+  sign_in_failed: ['The signature, passkey or link proves nothing, or was used already.', 'Start the sign-in again.'],
+  recent_sign_in_required: [
+    'Moving money, or changing who may sign in, needs a sign-in of the last 15 minutes.',
+    'Sign in again, then repeat it.',
+  ],
+  insecure_connection: [
+    'Signing in over plain http would show the session to everybody on the way.',
+    'Use https, or <code>http://localhost</code> on the machine itself.',
+  ],
+  cross_site_request: ['A page of another place sent this with the session’s cookie.', 'Use the dashboard itself.'],
   key_limit_exceeded: [
     'The request may cost more than the key may still spend in its window.',
     'Raise the limit, or ask for at most <code>affordable_max_tokens</code>.',
@@ -39,6 +50,7 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'No request of this id belongs to the account.',
     'Take the id from the <code>x-router-request-id</code> header.',
   ],
+  not_found: ['The account has nothing of this id.', 'Take the id from the list that it is in.'],
   unknown_url: ['There is nothing at this address.', 'The base address ends in <code>/v1</code>.'],
   method_not_allowed: [
     'The address is right, the method is not.',
@@ -51,6 +63,7 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'The <code>Idempotency-Key</code> was used with another body within the last day.',
     'Use a new key.',
   ],
+  rate_limited: ['So many requests from one address or session are not answered.', 'Slow down.'],
   in_flight_cap: [
     'Requests that are still running hold too much of the account’s money for one more.',
     'Wait a moment: it clears as they end. Asking for fewer <code>max_tokens</code> holds less.',

@@ -12,6 +12,7 @@ import {
   page,
   requestId,
   several,
+  text,
   uuid,
 } from '../shapes.ts'
 
@@ -94,20 +95,15 @@ export const request = z
 /** AND between the filters, OR within one. */
 export const requestFilters = {
   status: several(status),
-  error_code: several(z.string().max(100)),
-  model: several(z.string().max(100)),
+  error_code: several(text(100)),
+  model: several(text(100)),
   key: several(uuid),
   has_search: flag.optional(),
   stream: flag.optional(),
   min_cost: amount.optional().meta({ description: 'USDC; charged at least this much' }),
   from: instant.optional(),
   to: instant.optional().meta({ description: 'Not included' }),
-  find: z
-    .string()
-    .trim()
-    .max(200)
-    .optional()
-    .meta({ description: 'A request, completion or receipt id, or a transaction hash' }),
+  find: text(200).trim().optional().meta({ description: 'A request, completion or receipt id, or a transaction hash' }),
 }
 
 export const requestTotals = z

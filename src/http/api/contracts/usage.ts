@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { contract } from '../contract.ts'
-import { count, flag, instant, milliseconds, money, several, uuid } from '../shapes.ts'
+import { count, flag, instant, milliseconds, money, several, text, uuid } from '../shapes.ts'
 import { request } from './requests.ts'
 
 /** Sums over the requests created in a span of time. */
@@ -54,7 +54,7 @@ export const usageContracts = {
       to: instant.optional().meta({ description: 'Default: now. Not included; rounded up to the granularity' }),
       granularity: z.enum(['auto', 'minute', 'hour', 'day']).default('auto'),
       group_by: groupBy.default('none'),
-      model: several(z.string().max(100)),
+      model: several(text(100)),
       key: several(uuid),
       latency: flag.default('false'),
     }),

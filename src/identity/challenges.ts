@@ -1,0 +1,52 @@
+import { randomBytes } from 'node:crypto'
+import type { Database } from '../db/database.ts'
+import { SignInFailedError } from './sign-in-error.ts'
+
+export type ChallengePurpose = 'wallet' | 'register' | 'sign_in'
+
+const challengeSecondsMax = 5 * 60
+const noncePattern = /^[0-9a-f]{40}$/
+
+/** 128 bits and more in letters and digits: what a sign-in message may carry. */
+export function createNonce(): string {
+  return randomBytes(20).toString('hex')
+}
+
+/** Writes a challenge down; it is good for one answer within five minutes. */
+export async function storeChallenge(
+  database: Database,
+  nonce: string,
+  purpose: ChallengePurpose,
+  message?: string,
+): Promise<Date> {
+  const [row] = await database.query<{ expires_at: Date }>(
+    `insert into sign_in_challenges (nonce, purpose, message, expires_at)
+     values ($1, $2, $3, clock_timestamp() + interval '${challengeSecondsMax} seconds') returning expires_at`,
+    [nonce, purpose, message ?? null],
+  )
+  return row!.expires_at
+}
+
+/**
+ * Uses a challenge up, before its answer is looked at: of a hundred who send the same answer at once, one is looked at.
+ * Returns the message that was to be signed, if there was one.
+ */
+export async function takeChallenge(
+  database: Database,
+  nonce: string,
+  purpose: ChallengePurpose,
+): Promise<string | undefined> {
+  if (!noncePattern.test(nonce)) throw new ChallengeGoneError()
+  const [row] = await database.query<{ message: string | null }>(
+    `delete from sign_in_challenges where nonce = $1 and purpose = $2 and expires_at > clock_timestamp() returning message`,
+    [nonce, purpose],
+  )
+  if (row === undefined) throw new ChallengeGoneError()
+  return row.message ?? undefined
+}
+
+export class ChallengeGoneError extends SignInFailedError {
+  constructor() {
+    super('This sign-in was used already, or is older than five minutes. Nothing happened; start it again.')
+  }
+}

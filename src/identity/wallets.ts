@@ -1,0 +1,127 @@
+import { createSiweMessage } from 'viem/siwe'
+import { recoverMessageAddress } from 'viem/utils'
+import type { Session as Connection, Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
+import type { AccountRef } from './sessions.ts'
+import { SignInFailedError } from './sign-in-error.ts'
+
+export type Wallet = { readonly address: string; readonly addedAt: Date; readonly lastUsedAt: Date | undefined }
+
+export type SignInMessageOptions = {
+  /** Where the customer signs in: what a wallet compares with the page that asks. */
+  readonly publicUrl: string
+  readonly chainId: number
+  readonly address: string
+}
+
+const walletsPerAccountMax = 20
+const statement =
+  'Sign in to Penny Router. This proves that the address is yours; it cannot move money and costs no gas.'
+
+/** A message of EIP-4361 for one wallet to sign. It is kept, and only this very text is taken back. */
+export async function createSignInMessage(
+  database: Database,
+  { publicUrl, chainId, address }: SignInMessageOptions,
+): Promise<{ readonly nonce: string; readonly message: string; readonly expiresAt: Date }> {
+  const nonce = createNonce()
+  const message = createSiweMessage({
+    address: address.toLowerCase() as `0x${string}`,
+    chainId,
+    domain: new URL(publicUrl).host,
+    nonce,
+    statement,
+    uri: publicUrl,
+    version: '1',
+  })
+  return { nonce, message, expiresAt: await storeChallenge(database, nonce, 'wallet', message) }
+}
+
+/**
+ * The address that signed. The message must be, to the byte, one that we wrote for this place, chain and address and that
+ * nobody has answered yet: so no part of it needs to be trusted or compared apart.
+ */
+export async function proveWallet(database: Database, message: string, signature: string): Promise<string> {
+  const nonce = /\nNonce: ([0-9a-f]{40})\n/.exec(message)?.[1]
+  if (nonce === undefined) throw new WalletProofError('The signed message has no nonce of ours.')
+  const stored = await takeChallenge(database, nonce, 'wallet')
+  if (stored !== message) throw new WalletProofError('The signed message is not the one that was asked for.')
+  const address = stored.split('\n', 2)[1]!.toLowerCase()
+  if ((await signerOf(message, signature)) !== address) {
+    throw new WalletProofError(
+      'The signature is not from the address in the message. Smart-contract wallets cannot sign in.',
+    )
+  }
+  return address
+}
+
+async function signerOf(message: string, signature: string): Promise<string | undefined> {
+  try {
+    return (await recoverMessageAddress({ message, signature: signature as `0x${string}` })).toLowerCase()
+  } catch {
+    // Numbers that are on no curve: no one's signature.
+    return undefined
+  }
+}
+
+/** The account of a wallet, if it has one; noted as used. */
+export async function findWalletAccount(connection: Connection, address: string): Promise<AccountRef | undefined> {
+  const [row] = await connection.query<{ partition: number; account_id: string }>(
+    'update wallets set last_used_at = clock_timestamp() where address = $1 returning partition, account_id',
+    [address],
+  )
+  return row === undefined ? undefined : { partition: row.partition, accountId: row.account_id }
+}
+
+/** Gives the wallet to the account, if nobody has it. Returns whose it is now. */
+export async function addWallet(connection: Connection, account: AccountRef, address: string): Promise<AccountRef> {
+  const [known] = await connection.query<{ count: number }>(
+    'select count(*)::int as count from wallets where account_id = $1',
+    [account.accountId],
+  )
+  if (known!.count >= walletsPerAccountMax) throw new TooManyWalletsError()
+  await connection.query(
+    `insert into wallets (address, partition, account_id, last_used_at) values ($1, $2, $3, clock_timestamp())
+     on conflict do nothing`,
+    [address, account.partition, account.accountId],
+  )
+  return (await findWalletAccount(connection, address))!
+}
+
+export async function listWallets(database: Database, { accountId }: AccountRef): Promise<readonly Wallet[]> {
+  const rows = await database.query<{ address: string; added_at: Date; last_used_at: Date | null }>(
+    'select address, added_at, last_used_at from wallets where account_id = $1 order by added_at, address',
+    [accountId],
+  )
+  return rows.map((row) => ({
+    address: row.address,
+    addedAt: row.added_at,
+    lastUsedAt: row.last_used_at ?? undefined,
+  }))
+}
+
+/** False when the account has no such wallet. */
+export async function removeWallet(
+  connection: Connection,
+  { accountId }: AccountRef,
+  address: string,
+): Promise<boolean> {
+  const rows = await connection.query('delete from wallets where address = $1 and account_id = $2 returning address', [
+    address.toLowerCase(),
+    accountId,
+  ])
+  return rows.length > 0
+}
+
+export class WalletProofError extends SignInFailedError {
+  constructor(problem: string) {
+    super(`${problem} Nothing happened; start the sign-in again.`)
+  }
+}
+
+export class TooManyWalletsError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(`The account has ${walletsPerAccountMax} wallets, which is the most it can have. Remove one first.`)
+  }
+}
