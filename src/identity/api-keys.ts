@@ -19,6 +19,13 @@ export type ApiKey = {
   readonly held: Usdc
   readonly expiresAt: Date | undefined
   readonly revokedAt: Date | undefined
+  /** A disabled key is refused like a revoked one, and can be enabled again. */
+  readonly disabled: boolean
+  readonly expired: boolean
+  /** When its window ends and its spend counts from zero; undefined for a lifetime. */
+  readonly resetsAt: Date | undefined
+  /** Secrets from before a roll that still work. */
+  readonly oldSecrets: readonly { readonly hint: string; readonly worksUntil: Date }[]
   readonly lastUsedAt: Date | undefined
   readonly createdAt: Date
 }
@@ -63,8 +70,8 @@ export async function createKey(
       ],
     )
     await transaction.query(
-      'insert into api_key_hashes (hash, partition, account_id, key_id) values ($1, $2, $3, $4)',
-      [hashApiKey(secret), key.partition, key.accountId, id],
+      'insert into api_key_hashes (hash, partition, account_id, key_id, hint) values ($1, $2, $3, $4, $5)',
+      [hashApiKey(secret), key.partition, key.accountId, id, hintOf(secret)],
     )
   })
   return { secret, id }
@@ -73,21 +80,78 @@ export async function createKey(
 /** The keys of one account, newest first; of all accounts when none is named. */
 export async function listKeys(database: Database, accountId?: string): Promise<readonly ApiKey[]> {
   const rows = await database.query<KeyRow>(
-    `select partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, revoked_at, last_used_at, created_at,
-            -- A window that has passed counts nothing.
-            case when window_start >= window_start(limit_window, clock_timestamp()) then spent else 0 end as spent,
-            case when window_start >= window_start(limit_window, clock_timestamp()) then held else 0 end as held
-       from api_keys where $1::uuid is null or account_id = $1 order by created_at desc, id limit 1000`,
+    `select ${keyColumns} from api_keys k
+      where $1::uuid is null or account_id = $1 order by created_at desc, id limit ${keysPerAccountMax}`,
     [accountId ?? null],
   )
   return rows.map(readKey)
+}
+
+/** The account's own key; another account's is as absent as one that never was. */
+export async function findKey(
+  session: Session,
+  { partition, accountId }: { readonly partition: number; readonly accountId: string },
+  keyId: string,
+): Promise<ApiKey | undefined> {
+  const [row] = await session.query<KeyRow>(
+    `select ${keyColumns} from api_keys k where partition = $1 and id = $2 and account_id = $3`,
+    [partition, keyId, accountId],
+  )
+  return row === undefined ? undefined : readKey(row)
+}
+
+export const keysPerAccountMax = 1000
+
+const keyColumns = `
+  partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, revoked_at, disabled, last_used_at, created_at,
+  coalesce(expires_at <= clock_timestamp(), false) as expired,
+  case when limit_window <> 'lifetime' then
+    (window_start(limit_window, clock_timestamp()) at time zone 'UTC' + ('1 ' || limit_window)::interval) at time zone 'UTC'
+  end as resets_at,
+  -- A window that has passed counts nothing.
+  case when window_start >= window_start(limit_window, clock_timestamp()) then spent else 0 end as spent,
+  case when window_start >= window_start(limit_window, clock_timestamp()) then held else 0 end as held,
+  (select coalesce(json_agg(json_build_object('hint', h.hint, 'works_until', h.expires_at) order by h.expires_at), '[]')
+     from api_key_hashes h where h.key_id = k.id and h.expires_at > clock_timestamp()) as old_secrets`
+
+/**
+ * Gives a key another secret, returned this once. Secrets from before work for a while longer, none beyond this overlap.
+ * The key stays the same: its limit, what it has spent and its history. False when there is no such key.
+ */
+export async function rollKey(
+  database: Database,
+  keyId: string,
+  overlapSeconds: number,
+): Promise<{ readonly secret: string } | undefined> {
+  const secret = createApiKey()
+  const rolled = await withLockedKey(database, keyId, async (session, partition) => {
+    await session.query('delete from api_key_hashes where key_id = $1 and expires_at <= clock_timestamp()', [keyId])
+    await session.query(
+      `update api_key_hashes
+          set expires_at = least(expires_at, clock_timestamp() + make_interval(secs => $2)),
+              hint = coalesce(hint, (select k.hint from api_keys k where k.partition = $3 and k.id = $1))
+        where key_id = $1`,
+      [keyId, overlapSeconds, partition],
+    )
+    await session.query(
+      `insert into api_key_hashes (hash, partition, account_id, key_id, hint)
+       select $3, k.partition, k.account_id, k.id, $4 from api_keys k where k.partition = $1 and k.id = $2`,
+      [partition, keyId, hashApiKey(secret), hintOf(secret)],
+    )
+    await session.query('update api_keys set hint = $3 where partition = $1 and id = $2', [
+      partition,
+      keyId,
+      hintOf(secret),
+    ])
+  })
+  return rolled ? { secret } : undefined
 }
 
 /** Revokes a key from the next request on; requests that it already pays for may end. False when there is no such key. */
 export async function revokeKey(database: Database, keyId: string): Promise<boolean> {
   return withLockedKey(database, keyId, async (session, partition) => {
     await session.query(
-      'update api_keys set revoked_at = coalesce(revoked_at, clock_timestamp()) where partition = $1 and id = $2',
+      'update api_keys set revoked_at = coalesce(revoked_at, clock_timestamp()), disabled = false where partition = $1 and id = $2',
       [partition, keyId],
     )
   })
@@ -99,6 +163,8 @@ export type KeyChanges = {
   readonly limit?: Usdc | null | undefined
   readonly limitWindow?: LimitWindow | undefined
   readonly expiresAt?: Date | null | undefined
+  /** Of a key that was revoked for good it changes nothing. */
+  readonly disabled?: boolean | undefined
 }
 
 /**
@@ -110,7 +176,10 @@ export async function updateKey(database: Database, keyId: string, changes: KeyC
     await session.query(
       `update api_keys set name = coalesce($3, name),
               limit_amount = case when $4 then $5::bigint else limit_amount end,
-              expires_at = case when $6 then $7::timestamptz else expires_at end
+              expires_at = case when $6 then $7::timestamptz else expires_at end,
+              revoked_at = case when $8::boolean is null or (revoked_at is not null and not disabled) then revoked_at
+                                when $8 then coalesce(revoked_at, clock_timestamp()) end,
+              disabled = case when revoked_at is not null and not disabled then false else coalesce($8, disabled) end
         where partition = $1 and id = $2`,
       [
         partition,
@@ -120,6 +189,7 @@ export async function updateKey(database: Database, keyId: string, changes: KeyC
         changes.limit ?? null,
         changes.expiresAt !== undefined,
         changes.expiresAt ?? null,
+        changes.disabled ?? null,
       ],
     )
     if (changes.limitWindow !== undefined) await changeWindow(session, partition, keyId, changes.limitWindow)
@@ -177,7 +247,7 @@ export type KeyFinderOptions = {
 }
 
 /**
- * Finds the bearer of a key, from a cache of a few seconds where it can. A stale answer admits nobody: the ledger looks
+ * Finds the bearer of a key, from a cache of one second where it can. A stale answer admits nobody: the ledger looks
  * at the key again, under lock, when it places the hold.
  */
 export class KeyFinder {
@@ -185,7 +255,7 @@ export class KeyFinder {
   readonly #cache = new Map<string, { readonly found: Found; readonly untilMs: number }>()
 
   constructor(options: KeyFinderOptions) {
-    this.#options = { cacheMs: 5_000, cachedMax: 100_000, ...options }
+    this.#options = { cacheMs: 1_000, cachedMax: 100_000, ...options }
   }
 
   /** Throws the fitting 401 when the key is malformed, unknown, revoked or expired. */
@@ -202,14 +272,16 @@ export class KeyFinder {
   async #lookUp(key: string): Promise<Found> {
     const [row] = await this.#options.database.queryPrepared<FoundRow>(
       'find_key',
-      `select h.partition, h.account_id, h.key_id, k.revoked_at <= clock_timestamp() as revoked,
-              k.expires_at <= clock_timestamp() as expired, a.address
+      `select h.partition, h.account_id, h.key_id, k.revoked_at <= clock_timestamp() as revoked, k.disabled,
+              k.expires_at <= clock_timestamp() as expired, h.expires_at <= clock_timestamp() as rolled, a.address
          from api_key_hashes h join api_keys k on k.partition = h.partition and k.id = h.key_id
          join accounts a on a.partition = h.partition and a.id = h.account_id
         where h.hash = $1`,
       [hashApiKey(key)],
     )
     if (row === undefined) return 'unknown'
+    if (row.rolled === true) return 'rolled'
+    if (row.disabled) return 'disabled'
     if (row.revoked === true) return 'revoked'
     if (row.expired === true) return 'expired'
     const { partition, account_id: accountId, key_id: keyId } = row
@@ -217,11 +289,13 @@ export class KeyFinder {
   }
 }
 
-type Found = Bearer | 'unknown' | 'revoked' | 'expired'
+type Found = Bearer | 'unknown' | 'revoked' | 'disabled' | 'expired' | 'rolled'
 
 function admit(found: Found): Bearer {
   if (found === 'unknown') throw new InvalidApiKeyError()
   if (found === 'revoked') throw new RevokedApiKeyError()
+  if (found === 'rolled') throw new RevokedApiKeyError('This API key was given a new secret; this old one is over.')
+  if (found === 'disabled') throw new RevokedApiKeyError('This API key is disabled. Enable it in the dashboard.')
   if (found === 'expired') throw new ExpiredApiKeyError()
   return found
 }
@@ -233,6 +307,8 @@ type FoundRow = {
   readonly revoked: boolean | null
   readonly expired: boolean | null
   readonly address: string | null
+  readonly disabled: boolean
+  readonly rolled: boolean | null
 }
 
 type KeyRow = {
@@ -247,6 +323,10 @@ type KeyRow = {
   readonly held: bigint
   readonly expires_at: Date | null
   readonly revoked_at: Date | null
+  readonly disabled: boolean
+  readonly expired: boolean
+  readonly resets_at: Date | null
+  readonly old_secrets: readonly { readonly hint: string; readonly works_until: string }[]
   readonly last_used_at: Date | null
   readonly created_at: Date
 }
@@ -264,6 +344,10 @@ function readKey(row: KeyRow): ApiKey {
     held: fromAtomic(row.held),
     expiresAt: row.expires_at ?? undefined,
     revokedAt: row.revoked_at ?? undefined,
+    disabled: row.disabled,
+    expired: row.expired,
+    resetsAt: row.resets_at ?? undefined,
+    oldSecrets: row.old_secrets.map(({ hint, works_until }) => ({ hint, worksUntil: new Date(works_until) })),
     lastUsedAt: row.last_used_at ?? undefined,
     createdAt: row.created_at,
   }
@@ -280,8 +364,8 @@ export class InvalidApiKeyError extends ServiceError {
 
 export class RevokedApiKeyError extends ServiceError {
   readonly code = 'api_key_revoked'
-  constructor() {
-    super('This API key was revoked. Make another one in the dashboard.')
+  constructor(message = 'This API key was revoked. Make another one in the dashboard.') {
+    super(message)
   }
 }
 

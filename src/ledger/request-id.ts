@@ -18,6 +18,11 @@ export function createRequestId(partition: number, nowMs: number): RequestId {
   return toUuid(bytes.toString('hex'))
 }
 
+/** No request that came at this instant or later has a lower id. */
+export function earliestRequestId(atMs: number): RequestId {
+  return toUuid(Math.max(0, Math.floor(atMs)).toString(16).padStart(12, '0').padEnd(32, '0'))
+}
+
 export function partitionOf(id: RequestId): number {
   return Number.parseInt(id.slice(15, 18), 16)
 }

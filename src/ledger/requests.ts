@@ -2,6 +2,7 @@ import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { RequestUsage } from './holds.ts'
 import type { RequestId } from './request-id.ts'
+import type { SettlementState } from './settlements.ts'
 
 /** The ledger row of one request, with the key that paid and the prices it was quoted at. */
 export type RequestRow = {
@@ -30,6 +31,8 @@ export type RequestRow = {
   readonly errorCode: string | undefined
   readonly firstTokenMs: number | undefined
   readonly totalMs: number | undefined
+  /** What became of its payment; undefined until it has ended. */
+  readonly settlement: RequestSettlement | undefined
 }
 
 /** A call of one of our tools, in the order in which they were run. */
@@ -38,6 +41,19 @@ export type ToolCallRow = {
   readonly kind: 'search' | 'fetch'
   readonly status: 'completed' | 'failed'
   readonly results: number
+}
+
+export type RequestSettlement = {
+  readonly state: SettlementState
+  readonly nonce: bigint | undefined
+  /** What was authorized; 0 when nothing had to be. */
+  readonly value: Usdc
+  readonly authorizedAt: Date | undefined
+  readonly reason: string | undefined
+  readonly batch: bigint | undefined
+  readonly txHash: Buffer | undefined
+  readonly changedAt: Date
+  readonly receipt: { readonly number: bigint; readonly hash: Buffer; readonly batched: boolean } | undefined
 }
 
 export type RequestPrice = {
@@ -56,20 +72,27 @@ export async function findRequest(
 ): Promise<RequestRow | undefined> {
   const [row] = await database.queryPrepared<StoredRow>(
     'find_request',
-    `select r.*, k.name as key_name, k.hint as key_hint, p.input_per_million, p.output_per_million, p.search_per_call,
-            (select json_agg(json_build_object('number', t.number, 'kind', t.kind, 'status', t.status, 'results', t.results)
-                             order by t.number)
-               from tool_calls t where t.partition = r.partition and t.request_id = r.id) as tool_calls
-       from requests r
-       join api_keys k on k.partition = r.partition and k.id = r.key_id
-       left join prices p on p.version = r.price_version and p.model = r.model
+    `select ${requestColumns} from requests r ${requestJoins}
       where r.partition = $1 and r.id = $2 and r.account_id = $3`,
     [partition, id, accountId],
   )
   return row === undefined ? undefined : readRequest(row)
 }
 
-type StoredRow = {
+/** What is selected for a row of `requests r`, with the joins that it needs. */
+export const requestColumns = `r.*, k.name as key_name, k.hint as key_hint,
+  p.input_per_million, p.output_per_million, p.search_per_call,
+  s.state as settlement_state, s.nonce as settlement_nonce, s.value as settlement_value, s.authorized_at, s.reason, s.batch,
+  s.tx_hash, s.changed_at, s.receipt_number, s.receipt_hash, s.receipt_root is not null as receipt_batched,
+  (select json_agg(json_build_object('number', t.number, 'kind', t.kind, 'status', t.status, 'results', t.results)
+                   order by t.number)
+     from tool_calls t where t.partition = r.partition and t.request_id = r.id) as tool_calls`
+export const requestJoins = `
+  join api_keys k on k.partition = r.partition and k.id = r.key_id
+  left join prices p on p.version = r.price_version and p.model = r.model
+  left join settlements s on s.partition = r.partition and s.id = r.id and s.revision = 0`
+
+export type StoredRow = {
   readonly id: RequestId
   readonly status: RequestRow['status']
   readonly created_at: Date
@@ -104,9 +127,20 @@ type StoredRow = {
   readonly error_code: string | null
   readonly first_token_ms: number | null
   readonly total_ms: number | null
+  readonly settlement_state: SettlementState | null
+  readonly settlement_nonce: bigint | null
+  readonly settlement_value: bigint | null
+  readonly authorized_at: Date | null
+  readonly reason: string | null
+  readonly batch: bigint | null
+  readonly tx_hash: Buffer | null
+  readonly changed_at: Date | null
+  readonly receipt_number: bigint | null
+  readonly receipt_hash: Buffer | null
+  readonly receipt_batched: boolean
 }
 
-function readRequest(row: StoredRow): RequestRow {
+export function readRequest(row: StoredRow): RequestRow {
   return {
     id: row.id,
     status: row.status,
@@ -133,6 +167,25 @@ function readRequest(row: StoredRow): RequestRow {
     errorCode: row.error_code ?? undefined,
     firstTokenMs: row.first_token_ms ?? undefined,
     totalMs: row.total_ms ?? undefined,
+    settlement: readSettlement(row),
+  }
+}
+
+function readSettlement(row: StoredRow): RequestSettlement | undefined {
+  if (row.settlement_state === null) return undefined
+  return {
+    state: row.settlement_state,
+    nonce: row.settlement_nonce ?? undefined,
+    value: fromAtomic(row.settlement_value!),
+    authorizedAt: row.authorized_at ?? undefined,
+    reason: row.reason ?? undefined,
+    batch: row.batch ?? undefined,
+    txHash: row.tx_hash ?? undefined,
+    changedAt: row.changed_at!,
+    receipt:
+      row.receipt_number === null || row.receipt_hash === null
+        ? undefined
+        : { number: row.receipt_number, hash: row.receipt_hash, batched: row.receipt_batched },
   }
 }
 

@@ -1,0 +1,74 @@
+import type { Database } from '../db/database.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+
+/** Everything an account holder is told about the account's money, at one instant. */
+export type Balance = {
+  readonly available: Usdc
+  readonly gateway: Usdc
+  readonly credit: Usdc
+  readonly held: Usdc
+  readonly extended: Usdc
+  readonly unsettled: Usdc
+  readonly deposited: Usdc
+  readonly withdrawn: Usdc
+  readonly charged: Usdc
+  readonly pendingDeposits: Usdc
+  readonly pendingWithdrawals: Usdc
+  readonly openRequests: number
+  readonly oldestHoldAt: Date | undefined
+  readonly at: Date
+}
+
+export async function readBalance(
+  database: Database,
+  { partition, accountId }: { readonly partition: number; readonly accountId: string },
+): Promise<Balance> {
+  const [row] = await database.queryPrepared<BalanceRow>(
+    'read_balance',
+    `select a.gateway, a.credit, a.held, a.extended, a.unsettled, a.deposited, a.withdrawn, a.charged,
+            (select coalesce(sum(v.amount), 0)::bigint from arrivals v
+               left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
+              where v.partition = a.partition and v.account_id = a.id
+                and (s.id is null or s.state in ('planned', 'sent', 'confirmed'))) as pending_deposits,
+            (select coalesce(sum(w.amount), 0)::bigint from withdrawals w
+              where w.account_id = a.id and w.state not in ('confirmed', 'failed')) as pending_withdrawals,
+            o.open_requests, o.oldest_hold_at, clock_timestamp() as at
+       from accounts a
+       cross join lateral (select count(*)::int as open_requests, min(r.created_at) as oldest_hold_at from requests r
+                            where r.status = 'held' and r.account_id = a.id) o
+      where a.partition = $1 and a.id = $2`,
+    [partition, accountId],
+  )
+  return {
+    available: fromAtomic(row!.gateway + row!.credit - row!.extended),
+    gateway: fromAtomic(row!.gateway),
+    credit: fromAtomic(row!.credit),
+    held: fromAtomic(row!.held),
+    extended: fromAtomic(row!.extended),
+    unsettled: fromAtomic(row!.unsettled),
+    deposited: fromAtomic(row!.deposited),
+    withdrawn: fromAtomic(row!.withdrawn),
+    charged: fromAtomic(row!.charged),
+    pendingDeposits: fromAtomic(row!.pending_deposits),
+    pendingWithdrawals: fromAtomic(row!.pending_withdrawals),
+    openRequests: row!.open_requests,
+    oldestHoldAt: row!.oldest_hold_at ?? undefined,
+    at: row!.at,
+  }
+}
+
+type BalanceRow = {
+  readonly gateway: bigint
+  readonly credit: bigint
+  readonly held: bigint
+  readonly extended: bigint
+  readonly unsettled: bigint
+  readonly deposited: bigint
+  readonly withdrawn: bigint
+  readonly charged: bigint
+  readonly pending_deposits: bigint
+  readonly pending_withdrawals: bigint
+  readonly open_requests: number
+  readonly oldest_hold_at: Date | null
+  readonly at: Date
+}

@@ -1,0 +1,252 @@
+import type { Database } from '../db/database.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { earliestRequestId, type RequestId } from './request-id.ts'
+import { type RequestRow, readRequest, requestColumns, requestJoins, type StoredRow } from './requests.ts'
+
+type Owner = { readonly partition: number; readonly accountId: string }
+
+/** AND between the members, OR within one. What is undefined filters nothing. */
+export type RequestFilter = {
+  readonly statuses?: readonly RequestRow['status'][] | undefined
+  readonly errorCodes?: readonly string[] | undefined
+  readonly models?: readonly string[] | undefined
+  readonly keyIds?: readonly string[] | undefined
+  readonly hasSearch?: boolean | undefined
+  readonly stream?: boolean | undefined
+  readonly chargedMin?: Usdc | undefined
+  readonly from?: Date | undefined
+  /** Not included. */
+  readonly to?: Date | undefined
+  readonly found?: { readonly id: RequestId } | { readonly txHash: Buffer } | undefined
+}
+
+export type RequestPage = {
+  readonly rows: readonly RequestRow[]
+  /** Where the next page begins; undefined after the last one. */
+  readonly next: RequestId | undefined
+}
+
+export type RequestTotals = {
+  readonly requests: number
+  readonly charged: Usdc
+  readonly quote: Usdc
+  readonly search: Usdc
+  readonly promptTokens: number
+  readonly completionTokens: number
+  readonly searchCalls: number
+  /** Whether everything that fits was summed. */
+  readonly complete: boolean
+}
+
+// However rare what is looked for, one page reads no more than this: a page may come back short, with a cursor to go on.
+const lookedAtMax = 20_000
+const summedMax = 100_000
+
+/** The newest requests that fit, below the cursor. */
+export async function listRequests(
+  database: Database,
+  owner: Owner,
+  filter: RequestFilter,
+  page: { readonly below?: RequestId | undefined; readonly limit: number },
+): Promise<RequestPage> {
+  const { indexed, others, values } = conditionsOf(owner, filter, page.below)
+  const limit = page.limit + 1
+  const lookedAt = others.length === 0 ? limit : lookedAtMax
+  const rows = await database.query<StoredRow>(
+    `with page as materialized (
+       select r.partition, r.id
+         from (select * from requests r where ${all(indexed)} order by r.id desc limit ${lookedAt}) r
+        where ${all(others)} order by r.id desc limit ${limit})
+     select ${requestColumns} from page join requests r on r.partition = page.partition and r.id = page.id ${requestJoins}
+      order by r.id desc`,
+    values,
+  )
+  const shown = rows.slice(0, page.limit).map(readRequest)
+  if (rows.length === limit) return { rows: shown, next: shown.at(-1)!.id }
+  if (others.length === 0) return { rows: shown, next: undefined }
+  // Less than a page was found among the rows looked at; there may be more below the last of them.
+  const [last] = await database.query<{ id: RequestId }>(
+    `select r.id from requests r where ${all(indexed)} order by r.id desc offset ${lookedAtMax - 1} limit 1`,
+    values.slice(0, indexedValues(indexed)),
+  )
+  return { rows: shown, next: last?.id }
+}
+
+/** Every request that fits, newest first, read page by page while it is consumed. */
+export async function* readAllRequests(
+  database: Database,
+  owner: Owner,
+  filter: RequestFilter,
+): AsyncGenerator<readonly RequestRow[]> {
+  let below: RequestId | undefined
+  do {
+    const page = await listRequests(database, owner, filter, { below, limit: 1000 })
+    if (page.rows.length > 0) yield page.rows
+    below = page.next
+  } while (below !== undefined)
+}
+
+/** Sums over what fits. Where only keys, models and whole hours are asked for, the hourly sums know; else the rows are read. */
+export async function sumRequests(database: Database, owner: Owner, filter: RequestFilter): Promise<RequestTotals> {
+  const { statuses, errorCodes, hasSearch, stream, chargedMin, found } = filter
+  const plain = [statuses, errorCodes, hasSearch, stream, chargedMin, found].every((member) => member === undefined)
+  if (!plain) return sumRows(database, owner, filter)
+  const from = filter.from === undefined ? undefined : nextHour(filter.from)
+  const to = filter.to === undefined ? undefined : thisHour(filter.to)
+  if (from !== undefined && to !== undefined && from >= to) return sumRows(database, owner, filter)
+  const parts = [sumHours(database, owner, { ...filter, from, to }), sumOpen(database, owner, { ...filter, from, to })]
+  if (from !== undefined) parts.push(sumRows(database, owner, { ...filter, to: from }))
+  if (to !== undefined) parts.push(sumRows(database, owner, { ...filter, from: to }))
+  return (await Promise.all(parts)).reduce(add)
+}
+
+async function sumRows(database: Database, owner: Owner, filter: RequestFilter): Promise<RequestTotals> {
+  const { indexed, others, values } = conditionsOf(owner, filter, undefined)
+  const [row] = await database.query<TotalsRow>(
+    `select ${sums},
+            (select r.id from requests r where ${all(indexed)} order by r.id desc offset ${summedMax} limit 1) is null as complete
+       from (select * from requests r where ${all(indexed)} order by r.id desc limit ${summedMax}) r where ${all(others)}`,
+    values,
+  )
+  return readTotals(row!)
+}
+
+/** Requests under way are in no hourly sum yet. */
+async function sumOpen(database: Database, owner: Owner, filter: RequestFilter): Promise<RequestTotals> {
+  const { indexed, others, values } = conditionsOf(owner, filter, undefined)
+  const [row] = await database.query<TotalsRow>(
+    `select ${sums}, true as complete from requests r where r.status = 'held' and ${all([...indexed, ...others])}`,
+    values,
+  )
+  return readTotals(row!)
+}
+
+async function sumHours(database: Database, owner: Owner, filter: RequestFilter): Promise<RequestTotals> {
+  const [row] = await database.query<TotalsRow>(
+    `select coalesce(sum(succeeded + failed + cancelled + refused), 0)::bigint as requests,
+            coalesce(sum(charged), 0)::bigint as charged, coalesce(sum(quote), 0)::bigint as quote,
+            coalesce(sum(search_cost), 0)::bigint as search_cost, coalesce(sum(prompt_tokens), 0)::bigint as prompt_tokens,
+            coalesce(sum(completion_tokens), 0)::bigint as completion_tokens,
+            coalesce(sum(search_calls), 0)::bigint as search_calls, true as complete
+       from usage_hours
+      where partition = $1 and account_id = $2 and ($3::timestamptz is null or hour >= $3) and ($4::timestamptz is null or hour < $4)
+        and ($5::text[] is null or model = any ($5)) and ($6::uuid[] is null or key_id = any ($6))`,
+    [
+      owner.partition,
+      owner.accountId,
+      filter.from ?? null,
+      filter.to ?? null,
+      filter.models ?? null,
+      filter.keyIds ?? null,
+    ],
+  )
+  return readTotals(row!)
+}
+
+const sums = `count(*) as requests, coalesce(sum(r.charged), 0)::bigint as charged,
+  coalesce(sum(r.quote), 0)::bigint as quote, coalesce(sum(r.search_cost), 0)::bigint as search_cost,
+  coalesce(sum(r.prompt_tokens), 0)::bigint as prompt_tokens,
+  coalesce(sum(r.completion_tokens), 0)::bigint as completion_tokens, coalesce(sum(r.search_calls), 0)::bigint as search_calls`
+
+type TotalsRow = {
+  readonly requests: bigint
+  readonly charged: bigint
+  readonly quote: bigint
+  readonly search_cost: bigint
+  readonly prompt_tokens: bigint
+  readonly completion_tokens: bigint
+  readonly search_calls: bigint
+  readonly complete: boolean
+}
+
+function readTotals(row: TotalsRow): RequestTotals {
+  return {
+    requests: Number(row.requests),
+    charged: fromAtomic(row.charged),
+    quote: fromAtomic(row.quote),
+    search: fromAtomic(row.search_cost),
+    promptTokens: Number(row.prompt_tokens),
+    completionTokens: Number(row.completion_tokens),
+    searchCalls: Number(row.search_calls),
+    complete: row.complete,
+  }
+}
+
+function add(a: RequestTotals, b: RequestTotals): RequestTotals {
+  return {
+    requests: a.requests + b.requests,
+    charged: fromAtomic(a.charged + b.charged),
+    quote: fromAtomic(a.quote + b.quote),
+    search: fromAtomic(a.search + b.search),
+    promptTokens: a.promptTokens + b.promptTokens,
+    completionTokens: a.completionTokens + b.completionTokens,
+    searchCalls: a.searchCalls + b.searchCalls,
+    complete: a.complete && b.complete,
+  }
+}
+
+/** `indexed` lead to the rows in order; `others` are looked at row by row. The values of the first come first. */
+type Conditions = {
+  readonly indexed: readonly string[]
+  readonly others: readonly string[]
+  readonly values: unknown[]
+}
+
+// A row's id has the time at which its request came, by a node's clock; `created_at` is the database's, after the body was
+// read and an earlier attempt waited for. Bounds on the id are wider by these, and narrow down what is read, no more.
+const idBehindMsMax = 60 * 60_000
+const idAheadMsMax = 5 * 60_000
+
+function conditionsOf(owner: Owner, filter: RequestFilter, below: RequestId | undefined): Conditions {
+  const values: unknown[] = []
+  const value = (given: unknown) => `$${values.push(given)}`
+  const indexed = [`r.partition = ${value(owner.partition)}`, `r.account_id = ${value(owner.accountId)}`]
+  const others: string[] = []
+  const { statuses, errorCodes, models, keyIds, hasSearch, stream, chargedMin, from, to, found } = filter
+  const [onlyKey] = keyIds ?? []
+  if (below !== undefined) indexed.push(`r.id < ${value(below)}`)
+  if (found !== undefined && 'id' in found) indexed.push(`r.id = ${value(found.id)}`)
+  if (found !== undefined && 'txHash' in found) {
+    indexed.push(`r.id in (select s.id from settlements s where s.tx_hash = ${value(found.txHash)})`)
+  }
+  if (from !== undefined) indexed.push(`r.id >= ${value(earliestRequestId(from.getTime() - idBehindMsMax))}`)
+  if (to !== undefined) indexed.push(`r.id < ${value(earliestRequestId(to.getTime() + idAheadMsMax))}`)
+  if (keyIds?.length === 1) indexed.push(`r.key_id = ${value(onlyKey)}`)
+  if (neverSucceeded(filter)) indexed.push("r.status not in ('held', 'succeeded')")
+  if (hasSearch === true) indexed.push('r.search_calls > 0')
+
+  if (from !== undefined) others.push(`r.created_at >= ${value(from)}`)
+  if (to !== undefined) others.push(`r.created_at < ${value(to)}`)
+  if (keyIds !== undefined && keyIds.length !== 1) others.push(`r.key_id = any (${value(keyIds)})`)
+  if (statuses !== undefined) others.push(`r.status = any (${value(statuses)})`)
+  if (errorCodes !== undefined) others.push(`r.error_code = any (${value(errorCodes)})`)
+  if (models !== undefined) others.push(`r.model = any (${value(models)})`)
+  if (hasSearch === false) others.push('r.search_calls = 0')
+  if (stream !== undefined) others.push(`r.stream = ${value(stream)}`)
+  if (chargedMin !== undefined) others.push(`r.charged >= ${value(chargedMin)}`)
+  return { indexed, others, values }
+}
+
+/** Whether the index of the rows that did not succeed has all that fit. A superseded attempt may have succeeded. */
+function neverSucceeded({ statuses, errorCodes }: RequestFilter): boolean {
+  if (statuses !== undefined) return !statuses.includes('held') && !statuses.includes('succeeded')
+  return errorCodes !== undefined && !errorCodes.includes('superseded')
+}
+
+function indexedValues(indexed: readonly string[]): number {
+  return indexed.filter((condition) => condition.includes('$')).length
+}
+
+function all(conditions: readonly string[]): string {
+  return conditions.length === 0 ? 'true' : conditions.join(' and ')
+}
+
+const hourMs = 60 * 60_000
+
+function thisHour(instant: Date): Date {
+  return new Date(Math.floor(instant.getTime() / hourMs) * hourMs)
+}
+
+function nextHour(instant: Date): Date {
+  return new Date(Math.ceil(instant.getTime() / hourMs) * hourMs)
+}

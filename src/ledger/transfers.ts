@@ -1,0 +1,157 @@
+import type { Database } from '../db/database.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+
+type Owner = { readonly partition: number; readonly accountId: string }
+
+/** Money on its way into an account, or arrived. */
+export type DepositRow = {
+  readonly id: string
+  readonly amount: Usdc
+  readonly source: string
+  readonly sender: string | undefined
+  readonly state: 'seen' | 'sweeping' | 'confirmed' | 'credited' | 'failed'
+  readonly reason: string | undefined
+  readonly seenAt: Date | undefined
+  readonly seenBlock: bigint | undefined
+  readonly seenTxHash: Buffer | undefined
+  readonly sweptAt: Date | undefined
+  readonly sweepTxHash: Buffer | undefined
+  readonly creditedAt: Date | undefined
+  readonly creditedBlock: bigint | undefined
+  readonly createdAt: Date
+}
+
+export type WithdrawalRow = {
+  readonly id: string
+  readonly amount: Usdc
+  readonly creditBack: Usdc
+  readonly recipient: string
+  readonly state: 'requested' | 'returning' | 'returned' | 'sent' | 'confirmed' | 'failed'
+  readonly reason: string | undefined
+  readonly txHash: Buffer | undefined
+  readonly createdAt: Date
+  readonly changedAt: Date
+}
+
+/** Where a page of transfers begins: below this instant, to the millisecond, and at it below this id. */
+export type TransferCursor = { readonly at: Date; readonly id: string }
+
+export type TransferPage = { readonly below?: TransferCursor | undefined; readonly limit: number }
+
+/**
+ * Arrivals on chain with what became of them, and credits that came another way, newest first. A sweep brings several
+ * arrivals in at once and is credited under its own id.
+ */
+export async function listDeposits(
+  database: Database,
+  { partition, accountId }: Owner,
+  { below, limit }: TransferPage,
+): Promise<readonly DepositRow[]> {
+  const rows = await database.query<StoredDeposit>(
+    `select * from (
+       select v.block::text || '-' || v.log_index as id, v.amount, 'chain' as source, v.sender,
+              case when s.id is null then 'seen' when s.state in ('planned', 'sent') then 'sweeping' else s.state end as state,
+              s.reason, v.seen_at, v.block as seen_block, v.tx_hash as seen_tx_hash,
+              case when s.state in ('confirmed', 'credited') then s.changed_at end as swept_at, s.tx_hash as sweep_tx_hash,
+              d.created_at as credited_at, d.block as credited_block, v.seen_at as created_at
+         from arrivals v
+         left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
+         left join deposits d on d.partition = v.partition and d.id = s.id
+        where v.partition = $1 and v.account_id = $2
+       union all
+       select d.id::text, d.amount, d.source, null, 'credited', null, null, null, d.tx_hash, null, null,
+              d.created_at, d.block, d.created_at
+         from deposits d
+        where d.partition = $1 and d.account_id = $2
+          and not exists (select from sweeps s where s.partition = d.partition and s.id = d.id)) t
+      where $3::timestamptz is null or (date_trunc('milliseconds', t.created_at), t.id) < ($3, $4)
+      order by date_trunc('milliseconds', t.created_at) desc, t.id desc limit $5`,
+    [partition, accountId, below?.at ?? null, below?.id ?? null, limit],
+  )
+  return rows.map((row) => ({
+    id: row.id,
+    amount: fromAtomic(row.amount),
+    source: row.source,
+    sender: row.sender ?? undefined,
+    state: row.state,
+    reason: row.reason ?? undefined,
+    seenAt: row.seen_at ?? undefined,
+    seenBlock: row.seen_block ?? undefined,
+    seenTxHash: row.seen_tx_hash ?? undefined,
+    sweptAt: row.swept_at ?? undefined,
+    sweepTxHash: row.sweep_tx_hash ?? undefined,
+    creditedAt: row.credited_at ?? undefined,
+    creditedBlock: row.credited_block ?? undefined,
+    createdAt: row.created_at,
+  }))
+}
+
+export async function listWithdrawals(
+  database: Database,
+  { partition, accountId }: Owner,
+  { below, limit }: TransferPage,
+): Promise<readonly WithdrawalRow[]> {
+  const rows = await database.query<StoredWithdrawal>(
+    `select id, amount, credit_back, recipient, state, reason, tx_hash, created_at, changed_at from withdrawals
+      where partition = $1 and account_id = $2 and ($3::timestamptz is null or (date_trunc('milliseconds', created_at), id) < ($3, $4::uuid))
+      order by date_trunc('milliseconds', created_at) desc, id desc limit $5`,
+    [partition, accountId, below?.at ?? null, below?.id ?? null, limit],
+  )
+  return rows.map(readWithdrawal)
+}
+
+export async function findWithdrawal(
+  database: Database,
+  { partition, accountId }: Owner,
+  id: string,
+): Promise<WithdrawalRow | undefined> {
+  const [row] = await database.query<StoredWithdrawal>(
+    `select id, amount, credit_back, recipient, state, reason, tx_hash, created_at, changed_at from withdrawals
+      where partition = $1 and account_id = $2 and id = $3`,
+    [partition, accountId, id],
+  )
+  return row === undefined ? undefined : readWithdrawal(row)
+}
+
+type StoredDeposit = {
+  readonly id: string
+  readonly amount: bigint
+  readonly source: string
+  readonly sender: string | null
+  readonly state: DepositRow['state']
+  readonly reason: string | null
+  readonly seen_at: Date | null
+  readonly seen_block: bigint | null
+  readonly seen_tx_hash: Buffer | null
+  readonly swept_at: Date | null
+  readonly sweep_tx_hash: Buffer | null
+  readonly credited_at: Date | null
+  readonly credited_block: bigint | null
+  readonly created_at: Date
+}
+
+type StoredWithdrawal = {
+  readonly id: string
+  readonly amount: bigint
+  readonly credit_back: bigint
+  readonly recipient: string
+  readonly state: WithdrawalRow['state']
+  readonly reason: string | null
+  readonly tx_hash: Buffer | null
+  readonly created_at: Date
+  readonly changed_at: Date
+}
+
+function readWithdrawal(row: StoredWithdrawal): WithdrawalRow {
+  return {
+    id: row.id,
+    amount: fromAtomic(row.amount),
+    creditBack: fromAtomic(row.credit_back),
+    recipient: row.recipient,
+    state: row.state,
+    reason: row.reason ?? undefined,
+    txHash: row.tx_hash ?? undefined,
+    createdAt: row.created_at,
+    changedAt: row.changed_at,
+  }
+}

@@ -1,0 +1,281 @@
+import type { Database } from '../db/database.ts'
+import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
+import { earliestRequestId } from './request-id.ts'
+
+type Owner = { readonly partition: number; readonly accountId: string }
+
+export type Granularity = 'minute' | 'hour' | 'day'
+export type UsageGroup = 'none' | 'model' | 'key' | 'component' | 'status'
+
+/** A span of time, its steps, and whose requests are counted. `from` and `to` lie on steps. */
+export type UsageQuestion = {
+  readonly from: Date
+  readonly to: Date
+  readonly granularity: Granularity
+  readonly models?: readonly string[] | undefined
+  readonly keyIds?: readonly string[] | undefined
+}
+
+/** Sums over the ended requests that were created in a span of time. */
+export type Measures = {
+  readonly charged: Usdc
+  readonly search: Usdc
+  readonly quote: Usdc
+  readonly succeeded: number
+  readonly failed: number
+  readonly cancelled: number
+  readonly refused: number
+  readonly promptTokens: number
+  readonly completionTokens: number
+  readonly reasoningTokens: number
+  readonly cachedTokens: number
+  readonly searchCalls: number
+  readonly fetchCalls: number
+  /** Requests that have a time to the first token, and the sum of those times. */
+  readonly timed: number
+  readonly firstTokenMs: number
+  readonly totalMs: number
+}
+
+export const noMeasures: Measures = {
+  charged: zero,
+  search: zero,
+  quote: zero,
+  succeeded: 0,
+  failed: 0,
+  cancelled: 0,
+  refused: 0,
+  promptTokens: 0,
+  completionTokens: 0,
+  reasoningTokens: 0,
+  cachedTokens: 0,
+  searchCalls: 0,
+  fetchCalls: 0,
+  timed: 0,
+  firstTokenMs: 0,
+  totalMs: 0,
+}
+
+export type UsageStep = { readonly start: Date; readonly group: string; readonly measures: Measures }
+
+/** The sums of every step that has any, by model or key. Of hours and days from the hourly sums, of minutes from the rows. */
+export async function readUsage(
+  database: Database,
+  owner: Owner,
+  question: UsageQuestion,
+  groupBy: 'none' | 'model' | 'key',
+): Promise<readonly UsageStep[]> {
+  const { from, to, granularity, models, keyIds } = question
+  const group = { none: "''", model: 'u.model', key: 'u.key_id::text' }[groupBy]
+  const rows = await database.query<StepRow>(
+    `select date_trunc($3, u.hour, 'UTC') as start, ${group} as group_name, ${sums}
+       from (${granularity === 'minute' ? minutes : hours}) u
+      where ($6::text[] is null or u.model = any ($6)) and ($7::uuid[] is null or u.key_id = any ($7))
+      group by 1, 2 order by 1, 2`,
+    [
+      owner.partition,
+      owner.accountId,
+      granularity,
+      from,
+      to,
+      models ?? null,
+      keyIds ?? null,
+      ...(granularity === 'minute' ? idBounds(question) : []),
+    ],
+  )
+  return rows.map((row) => ({ start: row.start, group: row.group_name, measures: readMeasures(row) }))
+}
+
+/** What was charged for requests that failed or were cancelled, by step: the hourly sums know how many there were, not this. */
+export async function readUnsuccessfulCharges(
+  database: Database,
+  owner: Owner,
+  question: UsageQuestion,
+): Promise<readonly { readonly start: Date; readonly status: string; readonly charged: Usdc; readonly quote: Usdc }[]> {
+  const { from, to, granularity, models, keyIds } = question
+  const rows = await database.query<{ start: Date; status: string; charged: bigint; quote: bigint }>(
+    `select date_trunc($3, r.created_at, 'UTC') as start, r.status, sum(r.charged)::bigint as charged, sum(r.quote)::bigint as quote
+       from requests r
+      where r.partition = $1 and r.account_id = $2 and r.status not in ('held', 'succeeded') and r.status <> 'refused'
+        and r.id >= $8 and r.id < $9 and r.created_at >= $4 and r.created_at < $5
+        and ($6::text[] is null or r.model = any ($6)) and ($7::uuid[] is null or r.key_id = any ($7))
+      group by 1, 2`,
+    [owner.partition, owner.accountId, granularity, from, to, models ?? null, keyIds ?? null, ...idBounds(question)],
+  )
+  return rows.map((row) => ({ ...row, charged: fromAtomic(row.charged), quote: fromAtomic(row.quote) }))
+}
+
+/** Percentiles of a sample: the newest requests of each step. */
+export type Latency = {
+  readonly start: Date | undefined
+  readonly group: string | undefined
+  readonly requests: number
+  readonly totalMsP50: number | undefined
+  readonly totalMsP95: number | undefined
+  readonly firstTokenMsP50: number | undefined
+  readonly firstTokenMsP95: number | undefined
+}
+
+const sampledMax = 40_000
+
+/** By step and group, by step, by group, and over all: `start` and `group` are undefined where they are summed over. */
+export async function readLatency(
+  database: Database,
+  owner: Owner,
+  question: UsageQuestion,
+  groupBy: 'none' | 'model' | 'key' | 'status',
+): Promise<readonly Latency[]> {
+  const { from, to, granularity, models, keyIds } = question
+  const stepMs = { minute: 60_000, hour: 3_600_000, day: 86_400_000 }[granularity]
+  const steps = Math.max(1, Math.round((to.getTime() - from.getTime()) / stepMs))
+  const starts = Array.from({ length: steps }, (_, index) => new Date(from.getTime() + index * stepMs))
+  const group = { none: "''", model: "coalesce(r.model, '')", key: 'r.key_id::text', status: 'r.status' }[groupBy]
+  const rows = await database.query<LatencyRow>(
+    `with sample as materialized (
+       select b.start, r.group_name, r.total_ms, r.first_token_ms
+         from unnest($3::timestamptz[], $4::uuid[], $5::uuid[]) as b (start, first_id, last_id)
+         cross join lateral (
+           select ${group} as group_name, r.total_ms, r.first_token_ms from requests r
+            where r.partition = $1 and r.account_id = $2 and r.id >= b.first_id and r.id < b.last_id
+              and r.status <> 'refused' and r.total_ms is not null
+              and ($6::text[] is null or r.model = any ($6)) and ($7::uuid[] is null or r.key_id = any ($7))
+            order by r.id desc limit $8) r)
+     select start, group_name, count(*)::int as requests,
+            percentile_disc(0.5) within group (order by total_ms) as total_p50,
+            percentile_disc(0.95) within group (order by total_ms) as total_p95,
+            percentile_disc(0.5) within group (order by first_token_ms) as first_p50,
+            percentile_disc(0.95) within group (order by first_token_ms) as first_p95
+       from sample group by grouping sets ((start, group_name), (start), (group_name), ())`,
+    [
+      owner.partition,
+      owner.accountId,
+      starts,
+      starts.map((start) => earliestRequestId(start.getTime())),
+      starts.map((start) => earliestRequestId(start.getTime() + stepMs)),
+      models ?? null,
+      keyIds ?? null,
+      Math.ceil(sampledMax / steps),
+    ],
+  )
+  return rows.map((row) => ({
+    start: row.start ?? undefined,
+    group: row.group_name ?? undefined,
+    requests: row.requests,
+    totalMsP50: row.total_p50 ?? undefined,
+    totalMsP95: row.total_p95 ?? undefined,
+    firstTokenMsP50: row.first_p50 ?? undefined,
+    firstTokenMsP95: row.first_p95 ?? undefined,
+  }))
+}
+
+/** How often a key’s requests were refused, and why, newest reason first. */
+export async function readRefusals(
+  database: Database,
+  owner: Owner,
+  keyId: string,
+): Promise<readonly { readonly code: string; readonly count: number; readonly lastAt: Date }[]> {
+  const rows = await database.query<{ code: string; count: number; last_at: Date }>(
+    `select coalesce(error_code, 'unknown') as code, count(*)::int as count, max(created_at) as last_at
+       from (select error_code, created_at from requests
+              where partition = $1 and account_id = $2 and key_id = $3 and status not in ('held', 'succeeded')
+                and status = 'refused' order by id desc limit ${refusalsMax}) r
+      group by 1 order by last_at desc`,
+    [owner.partition, owner.accountId, keyId],
+  )
+  return rows.map((row) => ({ code: row.code, count: row.count, lastAt: row.last_at }))
+}
+
+const refusalsMax = 50_000
+
+// The id bounds are wider than the span by what an id can differ from the time of its row (request-log.ts).
+function idBounds({ from, to }: UsageQuestion): readonly string[] {
+  return [earliestRequestId(from.getTime() - 3_600_000), earliestRequestId(to.getTime() + 300_000)]
+}
+
+const hours = `select hour, key_id, model, succeeded, failed, cancelled, refused, quote, charged, search_cost, search_calls,
+  fetch_calls, prompt_tokens, completion_tokens, reasoning_tokens, cached_tokens, timed, first_token_ms, total_ms
+  from usage_hours where partition = $1 and account_id = $2 and hour >= $4 and hour < $5`
+
+const minutes = `select r.created_at as hour, r.key_id, coalesce(r.model, '') as model,
+  (r.status = 'succeeded')::int as succeeded, (r.status = 'failed')::int as failed,
+  (r.status = 'cancelled')::int as cancelled, (r.status = 'refused')::int as refused,
+  r.quote, r.charged, r.search_cost, r.search_calls, r.fetch_calls, r.prompt_tokens, r.completion_tokens,
+  r.reasoning_tokens, r.cached_tokens, (r.first_token_ms is not null)::int as timed, r.first_token_ms, r.total_ms
+  from requests r where r.partition = $1 and r.account_id = $2 and r.id >= $8 and r.id < $9
+   and r.created_at >= $4 and r.created_at < $5 and r.status <> 'held'`
+
+const sums = [
+  'charged',
+  'search_cost',
+  'quote',
+  'succeeded',
+  'failed',
+  'cancelled',
+  'refused',
+  'prompt_tokens',
+  'completion_tokens',
+  'reasoning_tokens',
+  'cached_tokens',
+  'search_calls',
+  'fetch_calls',
+  'timed',
+  'first_token_ms',
+  'total_ms',
+]
+  .map((name) => `coalesce(sum(u.${name}), 0)::bigint as ${name}`)
+  .join(', ')
+
+type StepRow = { readonly start: Date; readonly group_name: string } & { readonly [sum: string]: bigint }
+
+type LatencyRow = {
+  readonly start: Date | null
+  readonly group_name: string | null
+  readonly requests: number
+  readonly total_p50: number | null
+  readonly total_p95: number | null
+  readonly first_p50: number | null
+  readonly first_p95: number | null
+}
+
+function readMeasures(row: StepRow): Measures {
+  return {
+    charged: fromAtomic(row.charged!),
+    search: fromAtomic(row.search_cost!),
+    quote: fromAtomic(row.quote!),
+    succeeded: Number(row.succeeded),
+    failed: Number(row.failed),
+    cancelled: Number(row.cancelled),
+    refused: Number(row.refused),
+    promptTokens: Number(row.prompt_tokens),
+    completionTokens: Number(row.completion_tokens),
+    reasoningTokens: Number(row.reasoning_tokens),
+    cachedTokens: Number(row.cached_tokens),
+    searchCalls: Number(row.search_calls),
+    fetchCalls: Number(row.fetch_calls),
+    timed: Number(row.timed),
+    firstTokenMs: Number(row.first_token_ms),
+    totalMs: Number(row.total_ms),
+  }
+}
+
+/** The sum of two spans that do not overlap. */
+export function addMeasures(a: Measures, b: Measures): Measures {
+  return {
+    charged: fromAtomic(a.charged + b.charged),
+    search: fromAtomic(a.search + b.search),
+    quote: fromAtomic(a.quote + b.quote),
+    succeeded: a.succeeded + b.succeeded,
+    failed: a.failed + b.failed,
+    cancelled: a.cancelled + b.cancelled,
+    refused: a.refused + b.refused,
+    promptTokens: a.promptTokens + b.promptTokens,
+    completionTokens: a.completionTokens + b.completionTokens,
+    reasoningTokens: a.reasoningTokens + b.reasoningTokens,
+    cachedTokens: a.cachedTokens + b.cachedTokens,
+    searchCalls: a.searchCalls + b.searchCalls,
+    fetchCalls: a.fetchCalls + b.fetchCalls,
+    timed: a.timed + b.timed,
+    firstTokenMs: a.firstTokenMs + b.firstTokenMs,
+    totalMs: a.totalMs + b.totalMs,
+  }
+}
