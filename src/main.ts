@@ -5,6 +5,7 @@ import { type Command, CommandError, type Output } from './commands/command.ts'
 import { depositCommand } from './commands/deposit.ts'
 import { faucetCommand } from './commands/faucet.ts'
 import { keysCommand } from './commands/keys.ts'
+import { loginLinkCommand } from './commands/login-link.ts'
 import { payoutCommand } from './commands/payout.ts'
 import { receiptCommand } from './commands/receipt.ts'
 import { settleCommand } from './commands/settle.ts'
@@ -26,6 +27,7 @@ const commands: Readonly<Record<string, Command>> = {
   receipt: receiptCommand,
   verify: verifyCommand,
   audit: auditCommand,
+  'login-link': loginLinkCommand,
 }
 
 const commonOptions = { json: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } } as const

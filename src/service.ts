@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -14,9 +15,13 @@ import { startEmbeddedPostgres } from './db/embedded-postgres.ts'
 import { migrate, pendingMigrations } from './db/migrate.ts'
 import { StartRefusal } from './errors.ts'
 import { armFailpoint, type Failpoint } from './failpoints.ts'
+import type { Providers } from './http/api/providers.ts'
 import { createApp } from './http/app.ts'
 import { Load } from './http/load.ts'
+import { Dashboard } from './http/pages/dashboard.ts'
+import { siteOf } from './http/site.ts'
 import { KeyFinder } from './identity/api-keys.ts'
+import { forgetSignIns } from './identity/sessions.ts'
 import { createTokenCounter } from './inference/tokens.ts'
 import { createUpstream, type Upstream } from './inference/upstream.ts'
 import { auditLedger } from './jobs/audit-ledger.ts'
@@ -30,6 +35,7 @@ import { recordPrices } from './ledger/prices.ts'
 import { forgetReplays } from './ledger/replays.ts'
 import { createLog, type Log } from './log.ts'
 import { startMoneyLine, startSandbox } from './processes.ts'
+import { openProviders } from './providers.ts'
 import type { SandboxReady } from './sandbox/start.ts'
 import type { MoneyLine } from './settlement/money-line.ts'
 import { FetchFailedError } from './tools/web-fetch.ts'
@@ -46,6 +52,8 @@ export type Service = {
 }
 
 const migrationsFolder = fileURLToPath(new URL('../migrations/', import.meta.url))
+const dashboardFolder = fileURLToPath(new URL('../web/dist/', import.meta.url))
+const openApiFile = fileURLToPath(new URL('../openapi.json', import.meta.url))
 const bodyReadMsMax = 30_000
 const connectionsMax = 16
 const settleMsMax = 10_000
@@ -77,7 +85,8 @@ export async function startService(
     const server = createServer(serverOptions)
     const publicUrl = await listen(server, config)
     const money = await startMoneyLine({ config, databaseUrl, publicUrl, log, stack, onProgress }, sandbox)
-    const parts = { config, prices, log, database, failpoint, holds, upstream, web, publicUrl }
+    const providers = openProviders({ config, database, money, stack })
+    const parts = { config, prices, log, database, failpoint, holds, upstream, web, providers, publicUrl }
     const load = serve(server, parts, stack)
     stack.defer(() => drain(server, load, config.drainMs))
     audit({ config, log, database }, stack)
@@ -104,6 +113,7 @@ type Parts = {
   readonly holds: Holds
   readonly upstream: Upstream
   readonly web: WebTools
+  readonly providers: Providers
   readonly publicUrl: string
 }
 
@@ -154,7 +164,7 @@ function openUpstream(config: Config, sandbox: SandboxReady | undefined, stack: 
 
 /** The ledger's writer, on a lease of its own, and the job that ends what dead nodes have left. */
 async function openHolds(
-  { config, prices, log, database, failpoint }: Omit<Parts, 'holds' | 'upstream' | 'web' | 'publicUrl'>,
+  { config, prices, log, database, failpoint }: Omit<Parts, 'holds' | 'upstream' | 'web' | 'providers' | 'publicUrl'>,
   stack: AsyncDisposableStack,
 ): Promise<Holds> {
   const node = randomUUID()
@@ -207,12 +217,15 @@ function audit(
   stack.defer(() => all.stop())
 }
 
-/** Answers that were kept for replays are deleted after a day. */
+/** Answers that were kept for replays are deleted after a day; what was for signing in, when its time is over. */
 function cleanUp({ log, database }: Pick<Parts, 'log' | 'database'>, stack: AsyncDisposableStack): void {
   const job = every(
     cleanUpMs,
-    () => forgetReplays(database, replayHoursMax),
-    (error) => log.error({ err: error }, 'old replays could not be deleted'),
+    async () => {
+      await forgetReplays(database, replayHoursMax)
+      await forgetSignIns(database)
+    },
+    (error) => log.error({ err: error }, 'what is old could not be deleted'),
   )
   stack.defer(() => job.stop())
 }
@@ -245,6 +258,14 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
       database,
       prices,
       publicUrl,
+      site: siteOf(publicUrl),
+      providers: parts.providers,
+      dashboard: Dashboard.load(dashboardFolder),
+      openApi: readFileSync(openApiFile, 'utf8'),
+      ledgerPartitions: config.ledgerPartitions,
+      unsettledCap: config.unsettledCap,
+      trustProxy: config.trustProxy,
+      now,
       inFlightCap: config.inFlightCap,
       keys: new KeyFinder({ database, now }),
       holds,

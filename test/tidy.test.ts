@@ -14,7 +14,7 @@ const ranks: readonly (readonly string[])[] = [
   ['main.ts'],
   ['commands'],
   ['service.ts'],
-  ['processes.ts'],
+  ['processes.ts', 'providers.ts'],
   ['http', 'jobs'],
   ['chat'],
   ['billing', 'settlement'],
@@ -129,7 +129,7 @@ function directionProblem(file: string, target: string): string | undefined {
     return allowed.includes(to) ? undefined : `${from} may only import ${allowed.join(', ')}`
   }
   if (strangers.includes(to))
-    return ['service.ts', 'processes.ts', 'commands'].includes(from)
+    return ['service.ts', 'processes.ts', 'providers.ts', 'commands'].includes(from)
       ? undefined
       : `only the composition may start ${to}`
   const [fromRank, toRank] = [rankOf(from), rankOf(to)]

@@ -1,5 +1,6 @@
 import type { Model, PriceList } from '../billing/price-list.ts'
 import { affordableMaxTokens, boundInput, type InputText, type Quote, quote } from '../billing/quote.ts'
+import type { ServiceError } from '../errors.ts'
 import type { Failpoint } from '../failpoints.ts'
 import { ExpiredApiKeyError, InvalidApiKeyError, RevokedApiKeyError } from '../identity/api-keys.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
@@ -24,10 +25,8 @@ import { digits, type RequestId } from '../ledger/request-id.ts'
 import { min, type Usdc, zero } from '../money/usdc.ts'
 import { type Offer, offerTools, toolDefinitions, type WebTools } from './web-tools.ts'
 
-/** A request that is paid for: parsed, quoted, and its quote held. */
-export type Order = {
-  readonly requestId: RequestId
-  readonly chat: ChatRequest
+/** What a request will be upstream, and what it may cost at most. */
+export type QuotedOrder = {
   readonly model: Model
   /** Which of our own tools the model is given. */
   readonly offer: Offer
@@ -36,6 +35,12 @@ export type Order = {
   readonly upstreamRequest: ResponsesRequest
   readonly input: InputText
   readonly quote: Quote
+}
+
+/** A request that is paid for: parsed, quoted, and its quote held. */
+export type Order = QuotedOrder & {
+  readonly requestId: RequestId
+  readonly chat: ChatRequest
   /** Atomic USDC for a search that ran. */
   readonly searchPerCall: bigint
   readonly hold: Hold
@@ -58,39 +63,55 @@ export async function admit(
   chat: ChatRequest,
   bodyHash: bigint | undefined,
 ): Promise<Order> {
-  const model = tools.prices.models.get(chat.model)!
-  const offer = offerTools(chat, tools.web)
-  const mapping = mappingOf(model, requestId, chat, offer)
-  const upstreamRequest = toResponsesRequest(chat, mapping)
-  const input = { texts: inputTexts(upstreamRequest), itemCount: inputItemCount(upstreamRequest) }
-  const quoted = quote(model, await boundInput(input, tools.countTokens), chat.maxTokens)
+  const quoted = await quoteOrder(tools, chat, digits(requestId))
+  const { model } = quoted
   tools.failpoint('after_quote')
   const decision = await tools.holds.place({
     requestId,
     payer,
-    quote: quoted.amount,
+    quote: quoted.quote.amount,
     model: model.id,
     stream: chat.stream,
     maxTokens: chat.maxTokens,
     bodyHash,
   })
-  if ('refusal' in decision) throw refusalError(decision.refusal, quoted, model, tools.inFlightCap, payer)
-  const { searchPerCall } = tools.prices
-  const { hold } = decision
-  return { requestId, chat, model, offer, mapping, upstreamRequest, input, quote: quoted, searchPerCall, hold }
+  if ('refusal' in decision) throw refusalError(decision.refusal, quoted.quote, model, tools.inFlightCap, payer)
+  return { requestId, chat, ...quoted, searchPerCall: tools.prices.searchPerCall, hold: decision.hold }
 }
 
-function mappingOf(model: Model, requestId: RequestId, chat: ChatRequest, offer: Offer): MappingOptions {
+/** The arithmetic of a hold, without one. */
+export async function quoteOrder(
+  { prices, web, countTokens }: Pick<AdmissionTools, 'prices' | 'web' | 'countTokens'>,
+  chat: ChatRequest,
+  cacheKey: string,
+): Promise<QuotedOrder> {
+  const model = prices.models.get(chat.model)!
+  const offer = offerTools(chat, web)
+  const mapping = mappingOf(model, cacheKey, chat, offer)
+  const upstreamRequest = toResponsesRequest(chat, mapping)
+  const input = { texts: inputTexts(upstreamRequest), itemCount: inputItemCount(upstreamRequest) }
+  const bound = await boundInput(input, countTokens)
+  return { model, offer, mapping, upstreamRequest, input, quote: quote(model, bound, chat.maxTokens) }
+}
+
+function mappingOf(model: Model, cacheKey: string, chat: ChatRequest, offer: Offer): MappingOptions {
   return {
     upstreamModel: model.upstreamModel,
-    promptCacheKey: chat.promptCacheKey ?? digits(requestId),
+    promptCacheKey: chat.promptCacheKey ?? cacheKey,
     extraTools: toolDefinitions(offer),
     // Ours are run here and the client's there: one round cannot wait for both.
     ...(offer.size > 0 && chat.tools.length > 0 && { parallelToolCalls: false }),
   }
 }
 
-function refusalError(refusal: HoldRefusal, quoted: Quote, model: Model, cap: Usdc, payer: Payer): Error {
+/** What a customer is told when the ledger holds nothing. */
+export function refusalError(
+  refusal: HoldRefusal,
+  quoted: Quote,
+  model: Model,
+  cap: Usdc,
+  payer: Pick<Payer, 'depositAddress'>,
+): ServiceError {
   const advise = (room: Usdc): RefusalAdvice => ({
     quote: quoted.amount,
     spendable: refusal.spendable,

@@ -1,13 +1,14 @@
-import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config } from '../config.ts'
 import type { Database } from '../db/database.ts'
 import { createKey, KeyFinder } from '../identity/api-keys.ts'
-import { type Account, createAccount, findAccount, listAccounts } from '../ledger/accounts.ts'
+import { createLoginToken } from '../identity/login-links.ts'
+import { type Account, findAccount } from '../ledger/accounts.ts'
+import { openDemoAccount, testMoney } from '../ledger/demo-account.ts'
 import { findDepositAddress, hasDeposit, hasEverArrived } from '../ledger/deposits.ts'
-import { parse, type Usdc } from '../money/usdc.ts'
+import type { Usdc } from '../money/usdc.ts'
 import { sandboxOrders } from '../sandbox/orders.ts'
 import type { Service } from '../service.ts'
 import { CommandError } from './command.ts'
@@ -15,31 +16,28 @@ import { CommandError } from './command.ts'
 export type SandboxAccount = {
   readonly apiKey: string
   readonly spendable: Usdc
-  /** For a one-time dashboard link. */
-  readonly link: string
+  /** Signs in to the dashboard once. */
+  readonly loginToken: string
 }
 
-const accountName = 'Sandbox demo'
-const testMoney = parse('25')
+const linkSecondsMax = 24 * 60 * 60
 const fundingMsMax = 30_000
 const pollMs = 50
 
 /**
- * The demo account: made at the first start with its test money, found again at every later one with what is left. The
- * money comes as everybody's does: from the faucet to the account's address on the chain, and from there into the gateway.
+ * The demo account, with a key to spend its money and a way into its dashboard. The money comes as everybody's does: at the
+ * first start, from the faucet to the account's address on the chain, and from there into the gateway.
  */
 export async function openSandboxAccount(service: Service, config: Config): Promise<SandboxAccount> {
   const { database } = service
-  const accounts = await listAccounts(database)
-  const account =
-    accounts.find((candidate) => candidate.name === accountName) ??
-    (await createAccount(database, accountName, config.ledgerPartitions))
+  const account = await openDemoAccount(database, config.ledgerPartitions)
   if (service.money !== undefined) await fund(database, account, config)
   const { spendable } = (await findAccount(database, account.partition, account.id))!
+  const owner = { partition: account.partition, accountId: account.id }
   return {
     apiKey: (await knownKey(database, config, account)) ?? (await newKey(database, account)),
     spendable,
-    link: randomBytes(24).toString('base64url'),
+    loginToken: await createLoginToken(database, owner, linkSecondsMax),
   }
 }
 

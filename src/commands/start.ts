@@ -1,5 +1,6 @@
 import { chmodSync, mkdirSync } from 'node:fs'
 import { type Config, refuseEmbeddedInProduction } from '../config.ts'
+import { loginLink } from '../identity/login-links.ts'
 import { type Service, startService } from '../service.ts'
 import { announce, writeSandboxFile } from './announce.ts'
 import { type Command, CommandError, type Output } from './command.ts'
@@ -45,7 +46,7 @@ async function announceService(service: Service, config: Config, output: Output)
   const facts = {
     ...demo,
     baseUrl: `${service.publicUrl}/v1`,
-    dashboardUrl: `${service.publicUrl}/?link=${demo.link}`,
+    dashboardUrl: loginLink(service.publicUrl, demo.loginToken),
   }
   writeSandboxFile(config.dataDir, facts)
   output.write(announce(facts, output))

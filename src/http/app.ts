@@ -1,58 +1,62 @@
-import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
+import type { IncomingMessage, RequestListener } from 'node:http'
 import { getRequestListener } from '@hono/node-server'
 import { Hono } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
-import type { PriceList } from '../billing/price-list.ts'
-import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { createRequestId, formatRequestId } from '../ledger/request-id.ts'
-import type { Usdc } from '../money/usdc.ts'
-import { authenticate } from './authenticate.ts'
+import { contracts } from './api/contracts/all.ts'
+import { chatContracts } from './api/contracts/chat.ts'
+import { Gate } from './api/gate.ts'
+import { createPlaygroundCompletion } from './api/playground.ts'
+import { type ApiBindings, honoPath } from './api/router.ts'
+import { routeApi } from './api/routes.ts'
+import type { ApiServices } from './api/services.ts'
 import { errorResponse } from './error-response.ts'
-import { errorsPage } from './pages/errors.ts'
-import { homePage } from './pages/home.ts'
-import { type ChatRouteServices, createChatCompletion } from './routes/create-chat-completion.ts'
-import { getRequest } from './routes/get-request.ts'
+import type { Dashboard } from './pages/dashboard.ts'
+import { routePages } from './pages/route-pages.ts'
+import { createChatCompletion } from './routes/create-chat-completion.ts'
 import { getModel, listModels } from './routes/list-models.ts'
-import { v1Headers } from './send.ts'
+import { idHeaders, v1Headers } from './send.ts'
 
-export type AppServices = ChatRouteServices & {
-  readonly database: Database
-  readonly prices: PriceList
-  readonly inFlightCap: Usdc
+export type AppServices = ApiServices & {
+  readonly dashboard: Dashboard | undefined
+  /** The text of openapi.json. */
+  readonly openApi: string
   /** What keeps the service from serving, by name; empty when it is ready. */
   readonly notReady: () => Promise<Readonly<Record<string, string>>>
 }
 
-/** Everything the service answers. The one hot route is served straight from Node's own objects; the rest goes through Hono. */
+/** Everything the service answers. Chat completions are served straight from Node's own objects; the rest goes through Hono. */
 export function createApp(services: AppServices): RequestListener {
-  const other = getRequestListener(createRoutes(services).fetch, { overrideGlobalObjects: false })
+  const { database, keys, site, providers, now } = services
+  const gate = new Gate({ database, keys, site, isSandbox: providers.sandbox !== undefined, now })
+  const other = getRequestListener(createRoutes(services, gate).fetch, { overrideGlobalObjects: false })
   return (incoming, outgoing) => {
-    if (isChatCompletion(incoming)) void createChatCompletion(services, incoming, outgoing)
+    if (isPostTo(chatPath, incoming)) void createChatCompletion(services, incoming, outgoing)
+    else if (isPostTo(playgroundPath, incoming)) void createPlaygroundCompletion(services, gate, incoming, outgoing)
     else void other(incoming, outgoing)
   }
 }
 
-const chatPath = '/v1/chat/completions'
+const chatPath = chatContracts.createChatCompletion.path
+const playgroundPath = chatContracts.createPlaygroundCompletion.path
 
-function isChatCompletion({ method, url = '' }: IncomingMessage): boolean {
-  return (
-    method === 'POST' && url.startsWith(chatPath) && (url.length === chatPath.length || url[chatPath.length] === '?')
-  )
+function isPostTo(path: string, { method, url = '' }: IncomingMessage): boolean {
+  return method === 'POST' && url.startsWith(path) && (url.length === path.length || url[path.length] === '?')
 }
 
-type Bindings = { Bindings: { incoming: IncomingMessage; outgoing: ServerResponse }; Variables: { requestId: string } }
-
-function createRoutes(services: AppServices): Hono<Bindings> {
-  const { database, keys, prices, inFlightCap, publicUrl } = services
+function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {
+  const { prices, inFlightCap, publicUrl } = services
   const catalogue = { prices, inFlightCap, publicUrl }
-  const app = new Hono<Bindings>()
+  const app = new Hono<ApiBindings>()
 
   app.use(async (context, next) => {
     const requestId = formatRequestId(createRequestId(0, Date.now()))
     context.set('requestId', requestId)
     await next()
-    for (const [name, value] of Object.entries(v1Headers(requestId))) context.header(name, value)
+    // Other pages may read what is below /v1, where a key must be shown. The dashboard is for its own pages alone.
+    const headers = context.req.path.startsWith('/v1') ? v1Headers(requestId) : idHeaders(requestId)
+    for (const [name, value] of Object.entries(headers)) context.header(name, value)
   })
   app.options('/v1/*', (context) => {
     context.header('access-control-allow-methods', 'GET, POST, OPTIONS')
@@ -66,11 +70,7 @@ function createRoutes(services: AppServices): Hono<Bindings> {
 
   app.get('/v1/models', (context) => context.json(listModels(catalogue)))
   app.get('/v1/models/:id{.+}', (context) => context.json(getModel(context.req.param('id'), catalogue)))
-  app.get('/api/requests/:id', async (context) => {
-    const owner = await authenticate(keys, context.req.header('authorization'))
-    context.header('cache-control', 'no-store')
-    return context.json(await getRequest(database, owner, context.req.param('id')))
-  })
+  routeApi(app, gate, services)
 
   app.get('/healthz', (context) => context.json({ ok: true }))
   app.get('/readyz', async (context) => {
@@ -78,15 +78,14 @@ function createRoutes(services: AppServices): Hono<Bindings> {
     const ok = Object.keys(problems).length === 0
     return context.json({ ok, problems }, ok ? 200 : 503)
   })
-  app.get('/docs/errors', (context) => context.html(errorsPage()))
-  app.get('/', (context) => context.html(homePage(publicUrl)))
 
-  for (const [path, methods] of Object.entries(knownMethods)) {
+  for (const [path, methods] of knownMethods()) {
     app.all(path, (context) => {
       context.header('allow', methods)
       throw new MethodNotAllowedError(context.req.method, methods)
     })
   }
+  routePages(app, services)
   app.notFound((context) => refuse(new UnknownUrlError(context.req.method, context.req.path), context))
   app.onError((error, context) => {
     if (!(error instanceof ServiceError)) services.onError(error, context.get('requestId'))
@@ -105,13 +104,17 @@ type RefusalContext = {
   json(body: object, status: ContentfulStatusCode, headers: Record<string, string>): Response
 }
 
-const knownMethods = {
-  [chatPath]: 'POST',
-  '/v1/models': 'GET',
-  '/v1/models/:id{.+}': 'GET',
-  '/api/requests/:id': 'GET',
-  '/healthz': 'GET',
-  '/readyz': 'GET',
+/** The methods of every path, for those who come with another. */
+function knownMethods(): ReadonlyMap<string, string> {
+  const methods = new Map([
+    ['/healthz', 'GET'],
+    ['/readyz', 'GET'],
+  ])
+  for (const { path, method } of contracts) {
+    const known = methods.get(honoPath(path))
+    methods.set(honoPath(path), known === undefined ? method : `${known}, ${method}`)
+  }
+  return methods
 }
 
 export class UnknownUrlError extends ServiceError {

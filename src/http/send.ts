@@ -1,11 +1,18 @@
 import type { ServerResponse } from 'node:http'
 
-/** On every answer below /v1, errors included. */
-export function v1Headers(requestId: string): Record<string, string> {
+/** On every answer, errors included. */
+export function idHeaders(requestId: string): Record<string, string> {
   return {
     'x-router-request-id': requestId,
     // The name under which the OpenAI SDKs look for it.
     'x-request-id': requestId,
+  }
+}
+
+/** On every answer below /v1, errors included. */
+export function v1Headers(requestId: string): Record<string, string> {
+  return {
+    ...idHeaders(requestId),
     'access-control-allow-origin': '*',
     'access-control-expose-headers': exposed,
   }

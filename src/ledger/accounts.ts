@@ -1,5 +1,5 @@
 import { randomInt, randomUUID } from 'node:crypto'
-import type { Database } from '../db/database.ts'
+import type { Database, Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
 export type Account = {
@@ -14,14 +14,24 @@ export type Account = {
   readonly deposited: Usdc
   /** What a new request may be quoted: `gateway + credit - extended`. */
   readonly spendable: Usdc
+  /** Where deposits to it go; undefined until it was asked for. */
+  readonly address: string | undefined
+  /** Where its withdrawals go, and from when on. */
+  readonly ownerAddress: string | undefined
+  readonly ownerUsableFrom: Date | undefined
   readonly createdAt: Date
 }
 
 /** Opens an account with nothing in it. Its partition is drawn by lot, which spreads accounts evenly without counting them. */
-export async function createAccount(database: Database, name: string, partitions: number): Promise<Account> {
+export async function createAccount(
+  database: Session,
+  name: string,
+  partitions: number,
+  id: string = randomUUID(),
+): Promise<Account> {
   const [row] = await database.query<AccountRow>(
     `insert into accounts (partition, id, name) values ($1, $2, $3) returning ${columns}`,
-    [randomInt(partitions), randomUUID(), name],
+    [randomInt(partitions), id, name],
   )
   return readAccount(row!)
 }
@@ -47,6 +57,10 @@ export async function setUnsettledCap(database: Database, cap: Usdc): Promise<vo
   await database.query('update ledger_state set unsettled_cap = $1 where unsettled_cap <> $1', [cap])
 }
 
+export async function renameAccount(database: Database, partition: number, id: string, name: string): Promise<void> {
+  await database.query('update accounts set name = $3 where partition = $1 and id = $2', [partition, id, name])
+}
+
 export type Deposit = {
   readonly partition: number
   /** Chosen by the caller: reporting the same deposit again credits nothing. */
@@ -68,7 +82,8 @@ export async function creditDeposit(database: Database, deposit: Deposit): Promi
   return row!.credited
 }
 
-const columns = 'partition, id, name, gateway, credit, held, extended, deposited, created_at'
+const columns =
+  'partition, id, name, gateway, credit, held, extended, deposited, address, owner_address, owner_usable_from, created_at'
 
 type AccountRow = {
   readonly partition: number
@@ -79,6 +94,9 @@ type AccountRow = {
   readonly held: bigint
   readonly extended: bigint
   readonly deposited: bigint
+  readonly address: string | null
+  readonly owner_address: string | null
+  readonly owner_usable_from: Date | null
   readonly created_at: Date
 }
 
@@ -93,6 +111,9 @@ function readAccount(row: AccountRow): Account {
     extended: fromAtomic(row.extended),
     deposited: fromAtomic(row.deposited),
     spendable: fromAtomic(row.gateway + row.credit - row.extended),
+    address: row.address ?? undefined,
+    ownerAddress: row.owner_address ?? undefined,
+    ownerUsableFrom: row.owner_usable_from ?? undefined,
     createdAt: row.created_at,
   }
 }

@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { isAddress } from 'viem'
 import type { ChainAdmin } from './chain/server.ts'
+import type { ModelTrouble } from './model/server.ts'
 
 /** Where the sandbox's own commands reach it: in a file that only its owner can read. */
 export type SandboxAdmin = { readonly url: string; readonly token: string }
@@ -14,10 +15,13 @@ export const adminFile = 'sandbox-admin.json'
 
 const bodyBytesMax = 4_096
 const blocksMax = 10_000
+const slowMsMax = 60_000
 const secondsMax = 366 * 24 * 60 * 60
 
 type Orders = {
   readonly chain: ChainAdmin
+  /** Absent when the model is a real one. */
+  readonly model: ModelTrouble | undefined
 }
 
 /**
@@ -42,7 +46,7 @@ export async function startAdminServer(host: string, dataDir: string, orders: Or
   return admin
 }
 
-async function answer(request: IncomingMessage, token: string, { chain }: Orders): Promise<object> {
+async function answer(request: IncomingMessage, token: string, { chain, model }: Orders): Promise<object> {
   if (!isToken(request.headers.authorization, token)) throw new AdminRefusal(401, 'the token is missing or wrong')
   const order = await readOrder(request)
   switch (request.url) {
@@ -64,6 +68,14 @@ async function answer(request: IncomingMessage, token: string, { chain }: Orders
     case '/advance':
       await chain.advanceTime(count(order.seconds, 'seconds', secondsMax))
       return {}
+    case '/fail-next':
+      if (model === undefined) throw new AdminRefusal(409, 'the model is a real one')
+      model.failNext()
+      return {}
+    case '/slow':
+      if (model === undefined) throw new AdminRefusal(409, 'the model is a real one')
+      model.slow(count(order.milliseconds, 'milliseconds', slowMsMax, 0))
+      return {}
     default:
       throw new AdminRefusal(404, 'no such order')
   }
@@ -82,9 +94,9 @@ async function readOrder(request: IncomingMessage): Promise<Record<string, unkno
   }
 }
 
-function count(value: unknown, name: string, max: number): number {
-  if (typeof value === 'number' && Number.isInteger(value) && value > 0 && value <= max) return value
-  throw new AdminRefusal(400, `${name} must be from 1 to ${max}`)
+function count(value: unknown, name: string, max: number, min = 1): number {
+  if (typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max) return value
+  throw new AdminRefusal(400, `${name} must be from ${min} to ${max}`)
 }
 
 function isToken(header: string | undefined, token: string): boolean {

@@ -8,6 +8,8 @@ export type SandboxOrders = {
   gas(address: string, atomic: bigint): Promise<void>
   mine(blocks: number): Promise<void>
   advance(seconds: number): Promise<void>
+  failNext(): Promise<void>
+  slow(milliseconds: number): Promise<void>
 }
 
 const orderMsMax = 30_000
@@ -23,6 +25,12 @@ export function sandboxOrders(dataDir: string): SandboxOrders {
     },
     async mine(blocks) {
       await order(dataDir, '/mine', { blocks })
+    },
+    async failNext() {
+      await order(dataDir, '/fail-next', {})
+    },
+    async slow(milliseconds) {
+      await order(dataDir, '/slow', { milliseconds })
     },
     async advance(seconds) {
       await order(dataDir, '/advance', { seconds })

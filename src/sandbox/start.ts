@@ -5,7 +5,7 @@ import type { Address } from 'viem'
 import { startAdminServer } from './admin.ts'
 import { sandboxContracts } from './chain/contracts.ts'
 import { startChainServer } from './chain/server.ts'
-import { startModelServer } from './model/server.ts'
+import { type ModelTrouble, startModelServer } from './model/server.ts'
 import { startSearchServer } from './search/server.ts'
 
 /** What the service asks of its sandbox process: the stand-ins for what is not configured. */
@@ -46,7 +46,7 @@ process.on('disconnect', () => process.exit(0))
 process.once('message', async (settings: SandboxSettings) => {
   const model = settings.model && (await startModelServer({ host: settings.host, ...settings.model }))
   const search = settings.search && (await startSearchServer({ host: settings.host, port: settings.search.port, root }))
-  const chain = settings.chain && (await startChain(settings, settings.chain))
+  const chain = settings.chain && (await startChain(settings, settings.chain, model?.trouble))
   process.send?.({
     model: model && { url: model.url, port: model.port },
     search: search && { url: search.url, port: search.port },
@@ -57,6 +57,7 @@ process.once('message', async (settings: SandboxSettings) => {
 async function startChain(
   { host, dataDir }: SandboxSettings,
   { port, gatewayOperator }: NonNullable<SandboxSettings['chain']>,
+  model: ModelTrouble | undefined,
 ): Promise<SandboxChain> {
   const folder = join(dataDir, 'chain')
   mkdirSync(folder, { recursive: true, mode: 0o700 })
@@ -72,7 +73,7 @@ async function startChain(
       process.exit(1)
     },
   })
-  await startAdminServer(host, dataDir, { chain: chain.admin })
+  await startAdminServer(host, dataDir, { chain: chain.admin, model })
   const { usdc, gateway } = chain.addresses
   return { url: chain.url, port: chain.port, chainId: sandboxChainId, usdc, gateway }
 }

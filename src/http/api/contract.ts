@@ -16,6 +16,8 @@ export type Contract = {
   readonly query?: z.ZodObject
   readonly headers?: z.ZodObject
   readonly body?: z.ZodType
+  /** The body is a chat request: described here, and parsed by `inference/chat-request.ts`, whose messages are the product. */
+  readonly isChat?: true
   /** Status 204 has no body, and so no `answer`. */
   readonly status?: 200 | 201 | 202 | 204
   readonly answer?: z.ZodType

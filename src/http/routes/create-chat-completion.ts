@@ -44,11 +44,26 @@ export async function createChatCompletion(
   incoming: IncomingMessage,
   outgoing: ServerResponse,
 ): Promise<void> {
+  const payer = () => authenticate(services.keys, incoming.headers.authorization)
+  await answerChat(services, incoming, outgoing, async () => ({ payer: await payer() }))
+}
+
+/** Who pays, and the body where that had to be read to know it. */
+export type ChatOpening = { readonly payer: Payer; readonly body?: Buffer }
+
+/** A chat completion for whoever `open` says pays for it. */
+export async function answerChat(
+  services: ChatRouteServices,
+  incoming: IncomingMessage,
+  outgoing: ServerResponse,
+  open: () => Promise<ChatOpening>,
+): Promise<void> {
   const attempt: Attempt = { requestId: createRequestId(0, Date.now()), payer: undefined, body: undefined }
   try {
-    attempt.payer = await authenticate(services.keys, incoming.headers.authorization)
-    attempt.requestId = createRequestId(attempt.payer.partition, Date.now())
-    await services.load.during(() => serve(services, attempt, attempt.payer!, incoming, outgoing))
+    const { payer, body } = await open()
+    attempt.payer = payer
+    attempt.requestId = createRequestId(payer.partition, Date.now())
+    await services.load.during(() => serve(services, attempt, { payer, body }, incoming, outgoing))
   } catch (error) {
     refuse(services, attempt, error, outgoing)
   }
@@ -64,12 +79,12 @@ type Attempt = {
 async function serve(
   services: ChatRouteServices,
   attempt: Attempt,
-  payer: Payer,
+  { payer, body }: { readonly payer: Payer; readonly body: Buffer | undefined },
   incoming: IncomingMessage,
   outgoing: ServerResponse,
 ): Promise<void> {
   const gone = goneSignal(outgoing)
-  const bytes = await readJsonBytes(incoming, services.bodyLimits)
+  const bytes = body ?? (await readJsonBytes(incoming, services.bodyLimits))
   attempt.body = parseJsonBody(bytes)
   const chat = parseChatRequest(attempt.body, services.models)
   refuseUnavailable(chat, services.admission.web)

@@ -35,8 +35,17 @@ export type ModelServer = {
   /** The base address, ending in `/v1`. */
   url: string
   port: number
+  /** Makes trouble, to see what becomes of it. */
+  readonly trouble: ModelTrouble
   /** Ends all connections, streams in the middle too. */
   close: () => Promise<void>
+}
+
+export type ModelTrouble = {
+  /** The next answer is an error. */
+  failNext(): void
+  /** Every answer begins so much later, until told otherwise. */
+  slow(milliseconds: number): void
 }
 
 const bodyBytesMax = 32 * 1024 * 1024
@@ -46,7 +55,13 @@ const keepAliveMs = 60_000
 const modelIds = ['gpt-6-astra', 'gpt-5.6-terra', 'gpt-5.6-luna', 'gpt-5.6-sol', 'gpt-5.3-codex-spark']
 
 /** What the handlers share. */
-type Model = { readonly options: ModelServerOptions; readonly pace: Pace; readonly promptCache: PromptCache }
+type Model = {
+  readonly options: ModelServerOptions
+  readonly pace: Pace
+  readonly promptCache: PromptCache
+  failsNext: boolean
+  slowMs: number
+}
 
 /** One request, its answer, and a signal that the client is gone. */
 type Exchange = { readonly request: IncomingMessage; readonly response: ServerResponse; readonly signal: AbortSignal }
@@ -55,7 +70,8 @@ type Exchange = { readonly request: IncomingMessage; readonly response: ServerRe
 export async function startModelServer(options: ModelServerOptions): Promise<ModelServer> {
   const { tokensPerSecond } = options
   const firstTokenMs = options.timeToFirstTokenMs ?? (tokensPerSecond > 0 ? defaultFirstTokenMs : 0)
-  const model: Model = { options, pace: { tokensPerSecond, firstTokenMs }, promptCache: new PromptCache() }
+  const pace = { tokensPerSecond, firstTokenMs }
+  const model: Model = { options, pace, promptCache: new PromptCache(), failsNext: false, slowMs: 0 }
   const server = createServer((request, response) => void handle(request, response, model))
   server.keepAliveTimeout = keepAliveMs
   server.listen(options.port, options.host)
@@ -65,6 +81,14 @@ export async function startModelServer(options: ModelServerOptions): Promise<Mod
   return {
     url: `http://${host}:${port}/v1`,
     port,
+    trouble: {
+      failNext: () => {
+        model.failsNext = true
+      },
+      slow: (milliseconds) => {
+        model.slowMs = milliseconds
+      },
+    },
     close: async () => {
       const closed = once(server, 'close')
       server.close()
@@ -112,7 +136,9 @@ async function createResponse(body: unknown, { response, signal }: Exchange, mod
   const answer = compose(request)
   const tokens = promptTokens(request)
   const cachedTokens = model.promptCache.cachedTokens(request, tokens)
-  const { delayMs, errorStatus } = answer.script
+  const delayMs = answer.script.delayMs + model.slowMs
+  const errorStatus = answer.script.errorStatus ?? (model.failsNext ? 500 : undefined)
+  model.failsNext = false
   if (delayMs > 0) await sleep(delayMs, undefined, { signal })
   if (errorStatus !== undefined) throw scriptedError(errorStatus)
   const steps = responseSteps(request, answer, { tokens, cachedTokens })

@@ -61,10 +61,13 @@ export const request = z
       fetch_calls: count,
       lines: z.array(
         z.object({
-          item: z.enum(['input_tokens', 'output_tokens', 'web_search']),
+          item: z.enum(['input_tokens', 'output_tokens', 'web_search', 'web_fetch']),
           units: count,
           per_million: z.string().optional().meta({ description: 'USDC for a million units' }),
           per_call: z.string().optional().meta({ description: 'USDC for one' }),
+          call: count.optional().meta({ description: 'Its place among the tool calls' }),
+          status: z.enum(['completed', 'failed']).optional(),
+          results: count.optional(),
         }),
       ),
     }),

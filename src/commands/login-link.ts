@@ -1,0 +1,32 @@
+import { createLoginToken, loginLink } from '../identity/login-links.ts'
+import { listAccounts } from '../ledger/accounts.ts'
+import { type Command, CommandError } from './command.ts'
+import { withDatabase } from './with-database.ts'
+
+const minutesDefault = 15
+const minutesMax = 24 * 60
+
+export const loginLinkCommand: Command = {
+  summary: 'print a link that signs in to an account once',
+  usage: `penny login-link ACCOUNT           by its id or name; for whoever has lost wallet and passkey
+      --minutes N                     how long it is good for (${minutesDefault} unless given)`,
+  options: { minutes: { type: 'string' } },
+  async run({ words: [wanted], options, config, output }) {
+    const minutes = Number(options.minutes ?? minutesDefault)
+    if (!Number.isInteger(minutes) || minutes < 1 || minutes > minutesMax)
+      throw new CommandError(`--minutes must be a whole number from 1 to ${minutesMax}, got "${options.minutes}".`, 2)
+    if (wanted === undefined) throw new CommandError('Whose? Name the account; penny accounts lists them.', 2)
+    const token = await withDatabase(config, async (database) => {
+      const fitting = (await listAccounts(database)).filter(({ id, name }) => id === wanted || name === wanted)
+      const [account, another] = fitting
+      if (account === undefined) throw new CommandError(`There is no account ${wanted}.`)
+      if (another !== undefined) throw new CommandError(`${fitting.length} accounts have this name: give the id.`, 2)
+      return createLoginToken(database, { partition: account.partition, accountId: account.id }, minutes * 60)
+    })
+    const url = loginLink(config.publicUrl ?? `http://localhost:${config.port}`, token)
+    output.write(
+      output.json ? `${JSON.stringify({ url, minutes })}\n` : `${url}\n\nIt works once, for ${minutes} minutes.\n`,
+    )
+    return 0
+  },
+}

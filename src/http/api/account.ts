@@ -1,0 +1,92 @@
+import type { Session as Connection } from '../../db/database.ts'
+import { ServiceError } from '../../errors.ts'
+import { removePasskey } from '../../identity/passkeys.ts'
+import { type AccountRef, endOtherSessions, endSession, listSessions } from '../../identity/sessions.ts'
+import { addWallet, proveWallet, removeWallet } from '../../identity/wallets.ts'
+import { renameAccount } from '../../ledger/accounts.ts'
+import { signInContracts } from './contracts/sign-in.ts'
+import { requireRecentSignIn } from './gate.ts'
+import { renderAccount, renderSessionEntry } from './render-session.ts'
+import { type ApiRouter, NotFoundError } from './router.ts'
+import type { ApiServices } from './services.ts'
+
+/** Who may sign in to the account, and who is. */
+export function routeAccount(router: ApiRouter, services: ApiServices): void {
+  const { database } = services
+
+  router.at(signInContracts.listSessions).answer(async ({ session }) => {
+    const sessions = await listSessions(database, session)
+    const data = sessions.map((entry) => renderSessionEntry(entry, session))
+    return { object: 'list', data, has_more: false, next_cursor: null }
+  })
+
+  router.at(signInContracts.endOtherSessions).answer(async ({ session }) => {
+    await endOtherSessions(database, session)
+    return undefined
+  })
+
+  router.at(signInContracts.endSession).answer(async ({ session, parameters }) => {
+    if (!(await endSession(database, session, parameters.id))) throw new NotFoundError()
+    return undefined
+  })
+
+  router.at(signInContracts.updateAccount).answer(async ({ owner, body }) => {
+    await renameAccount(database, owner.partition, owner.accountId, body.name)
+    return renderAccount(services, owner)
+  })
+
+  router.at(signInContracts.addWallet).answer(async ({ session, body }) => {
+    requireRecentSignIn(session)
+    const address = await proveWallet(database, body.message, body.signature)
+    const owner = await addWallet(database, session, address)
+    if (owner.accountId !== session.accountId) throw new WalletTakenError()
+    return renderAccount(services, session)
+  })
+
+  router.at(signInContracts.removeWallet).answer(async ({ session, parameters }) => {
+    requireRecentSignIn(session)
+    await keepingAWayIn(services, session, (connection) => removeWallet(connection, session, parameters.address))
+    return renderAccount(services, session)
+  })
+
+  router.at(signInContracts.removePasskey).answer(async ({ session, parameters }) => {
+    requireRecentSignIn(session)
+    await keepingAWayIn(services, session, (connection) => removePasskey(connection, session, parameters.id))
+    return renderAccount(services, session)
+  })
+}
+
+/** Removes something by which one signs in, unless it is the last. The account's lock keeps two removals apart. */
+async function keepingAWayIn(
+  { database }: ApiServices,
+  { partition, accountId }: AccountRef,
+  remove: (connection: Connection) => Promise<boolean>,
+): Promise<void> {
+  await database.transaction(async (connection) => {
+    await connection.query('select from accounts where partition = $1 and id = $2 for no key update', [
+      partition,
+      accountId,
+    ])
+    if (!(await remove(connection))) throw new NotFoundError()
+    const [left] = await connection.query<{ count: number }>(
+      `select ((select count(*) from wallets where account_id = $1) + (select count(*) from passkeys where account_id = $1))::int
+         as count`,
+      [accountId],
+    )
+    if (left!.count === 0) throw new LastWayInError()
+  })
+}
+
+export class WalletTakenError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super('This wallet signs in to another account. Remove it there first, or use another wallet.')
+  }
+}
+
+export class LastWayInError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super('This is the last way to sign in to the account. Add another wallet or passkey first.')
+  }
+}

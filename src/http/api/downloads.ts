@@ -1,0 +1,58 @@
+import { Readable } from 'node:stream'
+import type { RenderedRequest } from './render-request.ts'
+
+/** A file that is made while it is fetched: what is not fetched is not read. */
+export function streamed(lines: AsyncIterable<string>, type: string, fileName: string): Response {
+  const body = Readable.toWeb(Readable.from(lines, { objectMode: false, highWaterMark: 64 * 1024 }))
+  return new Response(body as ConstructorParameters<typeof Response>[0], {
+    headers: {
+      'content-type': type,
+      'content-disposition': `attachment; filename="${fileName}"`,
+      'cache-control': 'no-store',
+    },
+  })
+}
+
+const columns: Readonly<Record<string, (request: RenderedRequest) => string | number | boolean | null>> = {
+  id: ({ id }) => id,
+  created_at: (request) => request.created_at,
+  ended_at: (request) => request.ended_at,
+  status: ({ status }) => status,
+  model: ({ model }) => model,
+  stream: ({ stream }) => stream,
+  key_id: ({ key }) => key.id,
+  key_name: ({ key }) => key.name,
+  quote_atomic: (request) => request.quote_atomic,
+  held_atomic: (request) => request.held_atomic,
+  charged_atomic: (request) => request.charged_atomic,
+  charged: ({ charged }) => charged,
+  refunded_atomic: (request) => request.refunded_atomic,
+  inference_atomic: ({ cost }) => cost.inference_atomic,
+  search_atomic: ({ cost }) => cost.search_atomic,
+  search_calls: ({ cost }) => cost.search_calls,
+  fetch_calls: ({ cost }) => cost.fetch_calls,
+  prompt_tokens: ({ usage }) => usage?.prompt_tokens ?? null,
+  completion_tokens: ({ usage }) => usage?.completion_tokens ?? null,
+  reasoning_tokens: ({ usage }) => usage?.reasoning_tokens ?? null,
+  first_token_ms: ({ latency }) => latency.first_token_ms,
+  total_ms: ({ latency }) => latency.total_ms,
+  finish_reason: (request) => request.finish_reason,
+  error_code: ({ error }) => error?.code ?? null,
+  settlement_state: ({ settlement }) => settlement.state,
+  tx_hash: ({ settlement }) => settlement.tx_hash,
+}
+
+export const csvHeader = `${Object.keys(columns).join(',')}\r\n`
+
+export function csvLine(request: RenderedRequest): string {
+  return `${Object.values(columns)
+    .map((read) => csvCell(read(request)))
+    .join(',')}\r\n`
+}
+
+/** A spreadsheet takes text that begins like a formula for one: an apostrophe before it says that it is text. */
+function csvCell(value: string | number | boolean | null): string {
+  if (typeof value !== 'string') return value === null ? '' : String(value)
+  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+}

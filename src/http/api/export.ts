@@ -1,0 +1,82 @@
+import { OverloadedError } from '../../errors.ts'
+import { listKeys } from '../../identity/api-keys.ts'
+import { listSessions, type Session } from '../../identity/sessions.ts'
+import { readBalance } from '../../ledger/balance.ts'
+import { readAllRequests } from '../../ledger/request-log.ts'
+import { listDeposits, listWithdrawals, type TransferPage } from '../../ledger/transfers.ts'
+import { chatContracts } from './contracts/chat.ts'
+import { streamed } from './downloads.ts'
+import { renderKey } from './keys.ts'
+import { renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
+import { renderRequest } from './render-request.ts'
+import { renderAccount, renderSessionEntry } from './render-session.ts'
+import type { ApiRouter } from './router.ts'
+import type { ApiServices } from './services.ts'
+
+const exportsMax = 4
+const pageMax = 1_000
+
+/** `GET /api/export`: everything that is kept about the account, written while it is fetched. */
+export function routeExport(router: ApiRouter, services: ApiServices): void {
+  const { database, inFlightCap } = services
+  let running = 0
+
+  router.at(chatContracts.exportAccount).answer(async ({ session }) => {
+    if (running >= exportsMax) throw new OverloadedError()
+    return streamed(parts(session), 'application/json', 'penny-account.json')
+  })
+
+  async function* parts(session: Session): AsyncGenerator<string> {
+    running += 1
+    try {
+      yield `${JSON.stringify({
+        object: 'export',
+        exported_at: new Date().toISOString(),
+        account: await renderAccount(services, session),
+        balance: renderBalance(await readBalance(database, session), inFlightCap),
+        sessions: (await listSessions(database, session)).map((entry) => renderSessionEntry(entry, session)),
+        keys: (await listKeys(database, session.accountId)).map(renderKey),
+      }).slice(0, -1)}`
+      yield* list(
+        'deposits',
+        transfers((page) => listDeposits(database, session, page)),
+        renderDeposit,
+      )
+      yield* list(
+        'withdrawals',
+        transfers((page) => listWithdrawals(database, session, page)),
+        renderWithdrawal,
+      )
+      yield* list('requests', readAllRequests(database, session, {}), renderRequest)
+      yield '}\n'
+    } finally {
+      running -= 1
+    }
+  }
+}
+
+/** A member of the object that is being written, whose items come page by page. */
+async function* list<Row>(
+  name: string,
+  pages: AsyncIterable<readonly Row[]>,
+  render: (row: Row) => object,
+): AsyncGenerator<string> {
+  yield `,"${name}":[`
+  let separator = ''
+  for await (const rows of pages) {
+    yield separator + rows.map((row) => JSON.stringify(render(row))).join(',\n')
+    separator = ',\n'
+  }
+  yield ']'
+}
+
+async function* transfers<Row extends { readonly createdAt: Date; readonly id: string }>(
+  read: (page: TransferPage) => Promise<readonly Row[]>,
+): AsyncGenerator<readonly Row[]> {
+  let rows: readonly Row[] = await read({ limit: pageMax })
+  while (rows.length > 0) {
+    yield rows
+    const last = rows.at(-1)!
+    rows = rows.length < pageMax ? [] : await read({ below: { at: last.createdAt, id: last.id }, limit: pageMax })
+  }
+}

@@ -1,0 +1,187 @@
+import { createHash } from 'node:crypto'
+import { ServiceError } from '../../errors.ts'
+import type { AccountRef } from '../../identity/sessions.ts'
+import { findAccount } from '../../ledger/accounts.ts'
+import { readBalance } from '../../ledger/balance.ts'
+import {
+  findWithdrawal,
+  listDeposits,
+  listWithdrawals,
+  type TransferCursor,
+  type TransferPage,
+} from '../../ledger/transfers.ts'
+import { parse, type Usdc } from '../../money/usdc.ts'
+import { parseAddress, zeroAddress } from '../../signer/address.ts'
+import { moneyFields } from '../money-fields.ts'
+import { fundsContracts } from './contracts/funds.ts'
+import { NotInSandboxError, requireRecentSignIn } from './gate.ts'
+import type { Funds } from './providers.ts'
+import { renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
+import { renderAccount } from './render-session.ts'
+import { type ApiRouter, InvalidParameterError, NotFoundError } from './router.ts'
+import type { ApiServices } from './services.ts'
+
+/** Balance, and the ways of money in and out. */
+export function routeFunds(router: ApiRouter, services: ApiServices): void {
+  const { database, providers, inFlightCap } = services
+
+  router
+    .at(fundsContracts.getBalance)
+    .answer(async ({ owner }) => renderBalance(await readBalance(database, owner), inFlightCap))
+
+  router.at(fundsContracts.listDeposits).answer(async ({ owner, query }) => {
+    const page = await pageOf(query, (below) => listDeposits(database, owner, below))
+    const account = await findAccount(database, owner.partition, owner.accountId)
+    return {
+      object: 'list',
+      data: page.rows.map(renderDeposit),
+      has_more: page.next !== null,
+      next_cursor: page.next,
+      deposit_address: (await providers.funds?.depositAddress(owner)) ?? account?.address ?? null,
+    }
+  })
+
+  router.at(fundsContracts.listWithdrawals).answer(async ({ owner, query }) => {
+    const page = await pageOf(query, (below) => listWithdrawals(database, owner, below))
+    return {
+      object: 'list',
+      data: page.rows.map(renderWithdrawal),
+      has_more: page.next !== null,
+      next_cursor: page.next,
+    }
+  })
+
+  router.at(fundsContracts.createWithdrawal).answer(async ({ owner, session, body, headers }) => {
+    requireRecentSignIn(session)
+    const funds = wired(providers.funds)
+    const amount = readAmount(body.amount)
+    const id = withdrawalId(owner, headers['idempotency-key'])
+    await checkRecipient(services, funds, owner, body.recipient)
+    await funds.requestWithdrawal({ ...ref(owner), id, amount })
+    return renderWithdrawal((await findWithdrawal(database, owner, id))!)
+  })
+
+  router.at(fundsContracts.setOwner).answer(async ({ owner, session, body }) => {
+    requireRecentSignIn(session)
+    const funds = wired(providers.funds)
+    const address = await checkDestination(funds, owner, body.address, 'address')
+    await funds.registerOwner({ ...ref(owner), address })
+    return renderAccount(services, owner)
+  })
+
+  router.at(fundsContracts.getReceipt).answer(async ({ parameters }) => {
+    const receipt = await providers.findReceipt?.(parameters.id)
+    if (receipt === undefined) throw new NotFoundError()
+    return { object: 'receipt', id: parameters.id, ...receipt }
+  })
+
+  router.at(fundsContracts.getSolvency).answer(async () => ({
+    ok: null,
+    checked_at: null,
+    block: null,
+    ...(await providers.solvency?.()),
+  }))
+}
+
+/** What only the sandbox can do; a control that is not wired up is not there. */
+export function routeSandbox(router: ApiRouter, { providers: { sandbox } }: ApiServices): void {
+  router.at(fundsContracts.requestTestMoney).answer(async ({ owner }) => {
+    if (sandbox?.faucet === undefined) throw new NotInSandboxError()
+    const { amount, txHash } = await sandbox.faucet(ref(owner))
+    return { object: 'faucet', ...moneyFields({ amount }), tx_hash: txHash ?? null }
+  })
+  router.at(fundsContracts.mineBlocks).answer(async ({ body }) => {
+    if (sandbox?.mine === undefined) throw new NotInSandboxError()
+    return { object: 'sandbox', block: (await sandbox.mine(body.blocks)).block.toString() }
+  })
+  router.at(fundsContracts.failNextCall).answer(async () => {
+    if (sandbox?.failNext === undefined) throw new NotInSandboxError()
+    await sandbox.failNext()
+    return { object: 'sandbox' }
+  })
+  router.at(fundsContracts.slowModel).answer(async ({ body }) => {
+    if (sandbox?.slow === undefined) throw new NotInSandboxError()
+    await sandbox.slow(body.milliseconds)
+    return { object: 'sandbox' }
+  })
+}
+
+type PageQuery = { readonly cursor?: string | undefined; readonly limit: number }
+type Transfer = { readonly createdAt: Date; readonly id: string }
+
+async function pageOf<Row extends Transfer>(
+  { cursor, limit }: PageQuery,
+  list: (page: TransferPage) => Promise<readonly Row[]>,
+): Promise<{ readonly rows: readonly Row[]; readonly next: string | null }> {
+  const rows = await list({ below: cursor === undefined ? undefined : readCursor(cursor), limit: limit + 1 })
+  const shown = rows.slice(0, limit)
+  const last = shown.at(-1)
+  return { rows: shown, next: rows.length > limit ? `${last!.createdAt.toISOString()}_${last!.id}` : null }
+}
+
+function readCursor(cursor: string): TransferCursor {
+  const [, instant, id] = /^(\d{4}-\d\d-\d\dT[\d:.]+Z)_([0-9a-f-]{1,40})$/.exec(cursor) ?? []
+  const at = new Date(instant ?? Number.NaN)
+  if (Number.isNaN(at.getTime()) || id === undefined) {
+    throw new InvalidParameterError('cursor', 'it must be the next_cursor of a page before')
+  }
+  return { at, id }
+}
+
+/** Exactly who it is, and no more of a session than that. */
+function ref({ partition, accountId }: AccountRef): AccountRef {
+  return { partition, accountId }
+}
+
+function wired(funds: Funds | undefined): Funds {
+  if (funds === undefined) throw new FundsAwayError()
+  return funds
+}
+
+function readAmount(text: string): Usdc {
+  const amount = parse(text)
+  if (amount > 0n) return amount
+  throw new InvalidParameterError('amount', 'it must be above 0')
+}
+
+/** The same form gives the same withdrawal, however often it is sent: a UUID made of the account and the form's key. */
+function withdrawalId({ accountId }: AccountRef, idempotencyKey: string): string {
+  const bytes = createHash('sha256').update(`withdrawal ${accountId} ${idempotencyKey}`).digest().subarray(0, 16)
+  bytes[6] = (bytes[6]! & 0x0f) | 0x80
+  bytes[8] = (bytes[8]! & 0x3f) | 0x80
+  return bytes.toString('hex').replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')
+}
+
+/** Money goes to the registered owner alone; what is no place for it is told before that. */
+async function checkRecipient({ database }: ApiServices, funds: Funds, owner: AccountRef, text: string): Promise<void> {
+  const recipient = await checkDestination(funds, owner, text, 'recipient')
+  const account = await findAccount(database, owner.partition, owner.accountId)
+  if (account?.ownerAddress === undefined) {
+    throw new InvalidParameterError('recipient', 'the account has no owner address yet; register one first')
+  }
+  if (account.ownerAddress !== recipient) {
+    throw new InvalidParameterError('recipient', 'withdrawals go to the registered owner address only')
+  }
+}
+
+async function checkDestination(funds: Funds, owner: AccountRef, text: string, param: string): Promise<string> {
+  const address = parseAddress(text)
+  const refused = (problem: string) => new InvalidParameterError(param, problem)
+  if (address === undefined) throw refused('a digit is mistyped: its checksum is wrong')
+  if (address === zeroAddress) throw refused('nobody can take money out of the zero address')
+  if (address === funds.chain.usdcAddress.toLowerCase()) throw refused('this is the USDC contract itself')
+  if (address === funds.chain.gatewayAddress.toLowerCase()) throw refused('this is the gateway contract')
+  if (address === (await funds.depositAddress(owner)).toLowerCase())
+    throw refused('this is the account’s own deposit address')
+  return address
+}
+
+/** Deposits and withdrawals are done by a part of the service that is not there. */
+export class FundsAwayError extends ServiceError {
+  readonly code = 'settlement_delayed'
+  constructor() {
+    super('Money cannot be moved at the moment. Nothing happened and nothing is lost; try again later.', {
+      retryAfterMs: 30_000,
+    })
+  }
+}

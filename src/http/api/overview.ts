@@ -1,0 +1,162 @@
+import { listKeys } from '../../identity/api-keys.ts'
+import type { AccountRef } from '../../identity/sessions.ts'
+import { type Balance, readBalance } from '../../ledger/balance.ts'
+import { listRequests } from '../../ledger/request-log.ts'
+import {
+  addMeasures,
+  type Granularity,
+  type Latency,
+  type Measures,
+  noMeasures,
+  readLatency,
+  readUsage,
+  type UsageStep,
+} from '../../ledger/usage.ts'
+import { format, fromAtomic, type Usdc, zero } from '../../money/usdc.ts'
+import { moneyFields } from '../money-fields.ts'
+import type { AnswerOf } from './contract.ts'
+import { usageContracts } from './contracts/usage.ts'
+import { renderRequest } from './render-request.ts'
+import type { ApiRouter } from './router.ts'
+import type { ApiServices } from './services.ts'
+import { requestsOf, stepMs } from './usage.ts'
+
+type RenderedOverview = AnswerOf<typeof usageContracts.getOverview>
+type Tile = RenderedOverview['tiles']['requests']
+
+const ranges: Readonly<Record<RenderedOverview['range'], { steps: number; granularity: Granularity }>> = {
+  '24h': { steps: 24, granularity: 'hour' },
+  '7d': { steps: 7, granularity: 'day' },
+  '30d': { steps: 30, granularity: 'day' },
+}
+const recentMax = 8
+const burnDays = 7
+const dayMs = stepMs.day
+const lowBalanceDays = 3
+
+export function routeOverview(router: ApiRouter, { database }: ApiServices): void {
+  router.at(usageContracts.getOverview).answer(async ({ owner, query }) => {
+    const { steps, granularity } = ranges[query.range]
+    const step = stepMs[granularity]
+    const end = Math.ceil(Date.now() / step) * step
+    const from = new Date(end - steps * step)
+    const to = new Date(end)
+    const before = new Date(end - 2 * steps * step)
+    const [usage, latency, earlierLatency, burn, balance, keys, recent] = await Promise.all([
+      readUsage(database, owner, { from: before, to, granularity }, 'none'),
+      readLatency(database, owner, { from, to, granularity }, 'none'),
+      readLatency(database, owner, { from: before, to: from, granularity }, 'none'),
+      readBurn(owner),
+      readBalance(database, owner),
+      listKeys(database, owner.accountId),
+      listRequests(database, owner, {}, { limit: recentMax }),
+    ])
+    const starts = Array.from({ length: steps }, (_, index) => from.getTime() + index * step)
+    const burning = burnOf(burn, balance.available)
+    return {
+      object: 'overview',
+      range: query.range,
+      from: from.toISOString(),
+      to: to.toISOString(),
+      tiles: tilesOf(usage, starts, { latency, earlierLatency }),
+      burn: { ...moneyFields({ per_day: burning.perDay }), days_left: burning.daysLeft },
+      checklist: {
+        funded: balance.deposited > 0n,
+        key_created: keys.length > 0,
+        request_sent: recent.rows.some(({ status }) => status !== 'refused') || balance.charged > 0n,
+      },
+      recent: recent.rows.map(renderRequest),
+      alerts: alertsOf(balance, burning),
+    }
+  })
+
+  /** The last days in hours: what was spent lately, and for how long there was anything. */
+  function readBurn(owner: AccountRef): Promise<readonly UsageStep[]> {
+    const to = new Date(Math.ceil(Date.now() / stepMs.hour) * stepMs.hour)
+    return readUsage(
+      database,
+      owner,
+      { from: new Date(to.getTime() - burnDays * dayMs), to, granularity: 'hour' },
+      'none',
+    )
+  }
+}
+
+type Latencies = { readonly latency: readonly Latency[]; readonly earlierLatency: readonly Latency[] }
+
+function tilesOf(
+  usage: readonly UsageStep[],
+  starts: readonly number[],
+  { latency, earlierLatency }: Latencies,
+): RenderedOverview['tiles'] {
+  const now = usage.filter(({ start }) => start.getTime() >= starts[0]!)
+  const earlier = usage.filter(({ start }) => start.getTime() < starts[0]!)
+  const total = sum(now)
+  const previous = sum(earlier)
+  const points = starts.map((start) => sum(now.filter((step) => step.start.getTime() === start)))
+  const tile = (read: (measures: Measures) => number | null): Tile => ({
+    value: read(total),
+    previous: read(previous),
+    sparkline: points.map(read),
+  })
+  const wholeP95 = (rows: readonly Latency[]) =>
+    rows.find(({ start, group }) => start === undefined && group === undefined)?.totalMsP95 ?? null
+  return {
+    spend: {
+      ...moneyFields({ value: total.charged, previous: previous.charged }),
+      sparkline_atomic: points.map(({ charged }) => charged.toString()),
+    },
+    requests: tile(requestsOf),
+    prompt_tokens: tile(({ promptTokens }) => promptTokens),
+    completion_tokens: tile(({ completionTokens }) => completionTokens),
+    error_rate: tile(errorRate),
+    total_ms_p95: {
+      value: wholeP95(latency),
+      previous: wholeP95(earlierLatency),
+      sparkline: starts.map(
+        (start) => latency.find((row) => row.start?.getTime() === start && row.group === undefined)?.totalMsP95 ?? null,
+      ),
+    },
+  }
+}
+
+function sum(steps: readonly UsageStep[]): Measures {
+  return steps.map(({ measures }) => measures).reduce(addMeasures, noMeasures)
+}
+
+function errorRate(measures: Measures): number | null {
+  const requests = requestsOf(measures)
+  return requests === 0 ? null : (measures.failed + measures.refused) / requests
+}
+
+type Burning = { readonly perDay: Usdc; readonly daysLeft: number | null }
+
+/** Spend per day since the first spend of the last week, at least a day of it: a busy first hour is not a busy day. */
+function burnOf(hours: readonly UsageStep[], available: Usdc): Burning {
+  const [first] = hours
+  if (first === undefined) return { perDay: zero, daysLeft: null }
+  const spent = sum(hours).charged
+  const spanMs = BigInt(Math.max(dayMs, Date.now() - first.start.getTime()))
+  const perDay = fromAtomic((spent * BigInt(dayMs)) / spanMs)
+  return { perDay, daysLeft: perDay === 0n ? null : Number((available * 10n) / perDay) / 10 }
+}
+
+function alertsOf(balance: Balance, { perDay, daysLeft }: Burning): RenderedOverview['alerts'] {
+  const alerts: RenderedOverview['alerts'] = []
+  if (balance.deposited > 0n && balance.available === 0n) {
+    alerts.push({
+      level: 'error',
+      code: 'balance_empty',
+      message: 'Nothing is left to spend: requests are refused.',
+      href: '/funds',
+    })
+  } else if (daysLeft !== null && daysLeft < lowBalanceDays) {
+    alerts.push({
+      level: 'warning',
+      code: 'balance_low',
+      message: `${format(balance.available)} USDC is left; at ${format(perDay)} USDC a day that is ${daysLeft} days.`,
+      href: '/funds',
+    })
+  }
+  return alerts
+}

@@ -1,0 +1,37 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { z } from 'zod'
+import { findKey } from '../../identity/api-keys.ts'
+import { parseJsonBody } from '../../inference/json-body.ts'
+import { readJsonBytes } from '../read-body.ts'
+import { answerChat, type ChatOpening } from '../routes/create-chat-completion.ts'
+import { visitorOf } from '../visitor.ts'
+import { chatContracts } from './contracts/chat.ts'
+import type { Gate } from './gate.ts'
+import { InvalidParameterError, NotFoundError } from './router.ts'
+import type { ApiServices } from './services.ts'
+
+/** `POST /api/playground`: the pipeline of a chat completion, for a session, under the limits of one of its keys. */
+export async function createPlaygroundCompletion(
+  services: ApiServices,
+  gate: Gate,
+  incoming: IncomingMessage,
+  outgoing: ServerResponse,
+): Promise<void> {
+  const { database, trustProxy, bodyLimits } = services
+  await answerChat(services, incoming, outgoing, async (): Promise<ChatOpening> => {
+    const { owner } = await gate.admit(chatContracts.createPlaygroundCompletion, visitorOf(incoming, trustProxy))
+    const { keyId, chat } = readKeyId(parseJsonBody(await readJsonBytes(incoming, bodyLimits)))
+    const key = await findKey(database, owner!, keyId)
+    if (key === undefined) throw new NotFoundError()
+    const payer = { partition: key.partition, accountId: key.accountId, keyId: key.id }
+    return { payer, body: Buffer.from(JSON.stringify(chat)) }
+  })
+}
+
+/** The chosen key, and the chat request without it. */
+export function readKeyId(body: Readonly<Record<string, unknown>>): { readonly keyId: string; readonly chat: object } {
+  const { key_id: keyId, ...chat } = body
+  const { data, success } = z.uuid().safeParse(keyId)
+  if (!success) throw new InvalidParameterError('key_id', 'it must be the id of one of your API keys')
+  return { keyId: data, chat }
+}

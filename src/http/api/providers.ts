@@ -1,0 +1,48 @@
+import type { AccountRef } from '../../identity/sessions.ts'
+import type { Usdc } from '../../money/usdc.ts'
+
+// What the dashboard shows and does beyond the ledger, done by whoever knows the chain. Each may be absent: then its route
+// says so.
+
+export type ChainFacts = {
+  readonly id: number
+  readonly name: string
+  readonly usdcAddress: string
+  /** The gateway's contract. Never shown as a place to send money to, and refused as one to withdraw to. */
+  readonly gatewayAddress: string
+  readonly explorerUrl: string | undefined
+}
+
+/** The ways of money in and out. */
+export type Funds = {
+  readonly chain: ChainFacts
+  /** The account's own address; made when it is first asked for. */
+  depositAddress(account: AccountRef): Promise<string>
+  /** To the registered owner, idempotent by `id`. It is stored when this returns; refusals are thrown as `ServiceError`s. */
+  requestWithdrawal(withdrawal: AccountRef & { readonly id: string; readonly amount: Usdc }): Promise<void>
+  /** Durable when it returns; it writes the account's owner address too. */
+  registerOwner(owner: AccountRef & { readonly address: string }): Promise<{
+    readonly address: string
+    readonly usableFrom: Date
+  }>
+}
+
+/** What only a sandbox can do. A member that is absent is not offered. */
+export type SandboxControls = {
+  /** The account of "Continue as local developer". */
+  localAccount(): Promise<AccountRef>
+  faucet?(account: AccountRef): Promise<{ readonly amount: Usdc; readonly txHash: string | undefined }>
+  mine?(blocks: number): Promise<{ readonly block: bigint }>
+  failNext?(): Promise<void>
+  slow?(milliseconds: number): Promise<void>
+}
+
+export type Providers = {
+  readonly environment: 'sandbox' | 'testnet' | 'live'
+  readonly funds?: Funds | undefined
+  /** Undefined where money is real. */
+  readonly sandbox?: SandboxControls | undefined
+  /** The public receipt of a request by its id as customers see it; undefined when there is none. */
+  readonly findReceipt?: ((requestId: string) => Promise<object | undefined>) | undefined
+  readonly solvency?: (() => Promise<{ readonly ok: boolean } & Record<string, unknown>>) | undefined
+}

@@ -1,0 +1,117 @@
+import type { z } from 'zod'
+import type { Balance } from '../../ledger/balance.ts'
+import type { DepositRow, WithdrawalRow } from '../../ledger/transfers.ts'
+import { fromAtomic, type Usdc, zero } from '../../money/usdc.ts'
+import { moneyFields } from '../money-fields.ts'
+import type {
+  balance as balanceShape,
+  deposit as depositShape,
+  withdrawal as withdrawalShape,
+} from './contracts/funds.ts'
+import { hexOf } from './render-request.ts'
+
+export type RenderedBalance = z.output<typeof balanceShape>
+export type RenderedDeposit = z.output<typeof depositShape>
+export type RenderedWithdrawal = z.output<typeof withdrawalShape>
+
+export function renderBalance(balance: Balance, inFlightCap: Usdc): RenderedBalance {
+  return {
+    object: 'balance',
+    ...moneyFields({
+      available: balance.available,
+      held: balance.held,
+      extended: balance.extended,
+      gateway: balance.gateway,
+      credit: balance.credit,
+      unsettled: balance.unsettled,
+      in_flight: fromAtomic(balance.held + balance.extended),
+      in_flight_cap: inFlightCap,
+      pending_deposits: balance.pendingDeposits,
+      pending_withdrawals: balance.pendingWithdrawals,
+      deposited: balance.deposited,
+      withdrawn: balance.withdrawn,
+      charged: balance.charged,
+    }),
+    open_requests: balance.openRequests,
+    oldest_hold_at: balance.oldestHoldAt?.toISOString() ?? null,
+    at: balance.at.toISOString(),
+  }
+}
+
+export function renderDeposit(deposit: DepositRow): RenderedDeposit {
+  const credited = {
+    name: 'credited' as const,
+    done: deposit.state === 'credited',
+    at: isoOf(deposit.creditedAt),
+    tx_hash: null,
+    block: deposit.creditedBlock?.toString() ?? null,
+  }
+  const onChain = [
+    {
+      name: 'seen' as const,
+      done: true,
+      at: isoOf(deposit.seenAt),
+      tx_hash: hexOf(deposit.seenTxHash),
+      block: deposit.seenBlock?.toString() ?? null,
+    },
+    {
+      name: 'swept' as const,
+      done: deposit.sweptAt !== undefined,
+      at: isoOf(deposit.sweptAt),
+      tx_hash: hexOf(deposit.sweepTxHash),
+      block: null,
+    },
+  ]
+  return {
+    object: 'deposit',
+    id: deposit.id,
+    ...moneyFields({ amount: deposit.amount }),
+    source: deposit.source,
+    sender: deposit.sender ?? null,
+    state: deposit.state,
+    reason: deposit.reason ?? null,
+    tx_hash: hexOf(deposit.seenTxHash),
+    created_at: deposit.createdAt.toISOString(),
+    steps: deposit.seenAt === undefined ? [credited] : [...onChain, credited],
+  }
+}
+
+const withdrawalOrder = ['requested', 'returning', 'returned', 'sent', 'confirmed'] as const
+
+export function renderWithdrawal(withdrawal: WithdrawalRow): RenderedWithdrawal {
+  const reached = withdrawalOrder.indexOf(withdrawal.state as (typeof withdrawalOrder)[number])
+  const step = (name: 'requested' | 'returned' | 'sent' | 'confirmed') => ({
+    name,
+    done: reached >= withdrawalOrder.indexOf(name),
+    at:
+      name === 'requested'
+        ? withdrawal.createdAt.toISOString()
+        : name === withdrawal.state
+          ? withdrawal.changedAt.toISOString()
+          : null,
+    tx_hash: name === 'sent' || name === 'confirmed' ? hexOf(withdrawal.txHash) : null,
+    block: null,
+  })
+  return {
+    object: 'withdrawal',
+    id: withdrawal.id,
+    ...moneyFields({ amount: withdrawal.amount, fee: zero, credit_back: withdrawal.creditBack }),
+    recipient: withdrawal.recipient,
+    state: withdrawal.state,
+    reason: withdrawal.reason ?? null,
+    tx_hash: hexOf(withdrawal.txHash),
+    created_at: withdrawal.createdAt.toISOString(),
+    changed_at: withdrawal.changedAt.toISOString(),
+    // Only a withdrawal of credit waits for the credit to come back into the gateway.
+    steps: [
+      step('requested'),
+      ...(withdrawal.creditBack > 0n ? [step('returned')] : []),
+      step('sent'),
+      step('confirmed'),
+    ],
+  }
+}
+
+function isoOf(instant: Date | undefined): string | null {
+  return instant?.toISOString() ?? null
+}

@@ -1,0 +1,123 @@
+import type { z } from 'zod'
+import { formatRequestId } from '../../ledger/request-id.ts'
+import type { RequestPrice, RequestRow, ToolCallRow } from '../../ledger/requests.ts'
+import { format, fromAtomic, max, zero } from '../../money/usdc.ts'
+import { moneyFields } from '../money-fields.ts'
+import type { request } from './contracts/requests.ts'
+
+export type RenderedRequest = z.output<typeof request>
+
+/** A ledger row as customers see it. */
+export function renderRequest(row: RequestRow): RenderedRequest {
+  const held = fromAtomic(row.quote + row.extended)
+  return {
+    id: formatRequestId(row.id),
+    object: 'request',
+    status: row.status,
+    created_at: row.createdAt.toISOString(),
+    ended_at: row.endedAt?.toISOString() ?? null,
+    model: row.model ?? null,
+    stream: row.stream,
+    max_tokens: row.maxTokens ?? null,
+    key: row.key,
+    ...moneyFields({
+      quote: row.quote,
+      held,
+      extended: row.extended,
+      charged: row.charged,
+      refunded: row.status === 'held' ? zero : max(zero, fromAtomic(held - row.charged)),
+      excess: max(zero, fromAtomic(row.charged - row.quote)),
+      from_credit: row.fromCredit,
+      authorized: row.authorized,
+    }),
+    usage: renderUsage(row),
+    cost: {
+      ...moneyFields({ inference: fromAtomic(row.charged - row.searchCost), search: row.searchCost }),
+      search_calls: row.searchCalls,
+      fetch_calls: row.fetchCalls,
+      lines: renderLines(row),
+    },
+    price:
+      row.price === undefined
+        ? null
+        : {
+            version: row.price.version,
+            input_per_million: format(row.price.inputPerMillion),
+            output_per_million: format(row.price.outputPerMillion),
+            search_per_call: format(row.price.searchPerCall),
+          },
+    finish_reason: row.finishReason ?? null,
+    error: row.errorCode === undefined ? null : { code: row.errorCode },
+    latency: { first_token_ms: row.firstTokenMs ?? null, total_ms: row.totalMs ?? null },
+    settlement: renderSettlement(row),
+    receipt: renderReceipt(row),
+  }
+}
+
+function renderUsage({ usage }: RequestRow): RenderedRequest['usage'] {
+  if (usage === undefined) return null
+  return {
+    prompt_tokens: usage.promptTokens,
+    completion_tokens: usage.completionTokens,
+    reasoning_tokens: usage.reasoningTokens,
+    cached_tokens: usage.cachedTokens,
+    total_tokens: usage.promptTokens + usage.completionTokens,
+    source: usage.source,
+  }
+}
+
+// Tokens cost so much for a million of them, so only the sum of all lines is rounded, up, once.
+function renderLines({ usage, price, charged, toolCalls }: RequestRow): RenderedRequest['cost']['lines'] {
+  if (usage === undefined || price === undefined || charged === 0n) return []
+  return [
+    { item: 'input_tokens', units: usage.promptTokens, per_million: format(price.inputPerMillion) },
+    { item: 'output_tokens', units: usage.completionTokens, per_million: format(price.outputPerMillion) },
+    ...toolCalls.map((call) => renderToolLine(call, price)),
+  ]
+}
+
+/** A call that failed is told, and costs nothing. */
+function renderToolLine(
+  { number, kind, status, results }: ToolCallRow,
+  { searchPerCall }: RequestPrice,
+): RenderedRequest['cost']['lines'][number] {
+  const item = kind === 'search' ? 'web_search' : 'web_fetch'
+  const perCall = kind === 'search' ? format(searchPerCall) : '0'
+  return { item, units: status === 'completed' ? 1 : 0, per_call: perCall, call: number, status, results }
+}
+
+function renderSettlement(row: RequestRow): RenderedRequest['settlement'] {
+  const { settlement } = row
+  return {
+    state: settlement?.state ?? stateBeforeTheEnd(row),
+    nonce: (settlement?.nonce ?? row.nonce)?.toString() ?? null,
+    authorization:
+      settlement === undefined || settlement.value === 0n
+        ? null
+        : {
+            ...moneyFields({ value: settlement.value }),
+            authorized_at: settlement.authorizedAt?.toISOString() ?? null,
+          },
+    batch: settlement?.batch?.toString() ?? null,
+    tx_hash: hexOf(settlement?.txHash),
+    reason: settlement?.reason ?? null,
+    changed_at: settlement?.changedAt.toISOString() ?? null,
+  }
+}
+
+// An authorization is allocated with its hold; the row about its payment is written when the request ends.
+function stateBeforeTheEnd(row: RequestRow): 'none' | 'allocated' | 'voided' {
+  if (row.authorized === 0n) return 'none'
+  return row.voided ? 'voided' : 'allocated'
+}
+
+function renderReceipt({ id, settlement }: RequestRow): RenderedRequest['receipt'] {
+  if (settlement?.receipt === undefined) return null
+  const { number, hash, batched } = settlement.receipt
+  const receiptId = formatRequestId(id)
+  return { id: receiptId, number: number.toString(), hash: hexOf(hash)!, batched, url: `/r/${receiptId}` }
+}
+
+export function hexOf(bytes: Buffer | undefined): string | null {
+  return bytes === undefined ? null : `0x${bytes.toString('hex')}`
+}

@@ -1,0 +1,108 @@
+import type { z } from 'zod'
+import { listPasskeys } from '../../identity/passkeys.ts'
+import { type AccountRef, recentSecondsMax, type Session } from '../../identity/sessions.ts'
+import { listWallets } from '../../identity/wallets.ts'
+import { findAccount } from '../../ledger/accounts.ts'
+import { moneyFields } from '../money-fields.ts'
+import { signInProblem } from '../site.ts'
+import type { Visitor } from '../visitor.ts'
+import type { account, session as sessionShape } from './contracts/sign-in.ts'
+import type { ApiServices } from './services.ts'
+
+export type RenderedSession = z.output<typeof sessionShape>
+export type RenderedAccount = z.output<typeof account>
+
+/** Who is signed in and what is offered here. */
+export async function renderSession(
+  services: ApiServices,
+  visitor: Visitor,
+  session: Session | undefined,
+): Promise<RenderedSession> {
+  const { site, providers, inFlightCap, unsettledCap } = services
+  const problem = signInProblem(site, visitor)
+  const chain = providers.funds?.chain
+  return {
+    object: 'session',
+    signed_in: session !== undefined,
+    account: session === undefined ? null : await renderAccount(services, session),
+    session: session === undefined ? null : renderSessionEntry(session, session),
+    recent_until: session?.isRecent
+      ? new Date(session.createdAt.getTime() + recentSecondsMax * 1000).toISOString()
+      : null,
+    environment: providers.environment,
+    public_url: site.publicUrl,
+    base_url: `${site.publicUrl}/v1`,
+    sign_in: {
+      allowed: problem === undefined,
+      reason: problem ?? null,
+      domain: site.domain,
+      rp_id: site.relyingPartyId ?? null,
+      local: isLocalSignInOffered(services, visitor),
+    },
+    chain:
+      chain === undefined
+        ? null
+        : {
+            id: chain.id,
+            name: chain.name,
+            usdc_address: chain.usdcAddress,
+            explorer_url: chain.explorerUrl ?? null,
+          },
+    features: {
+      faucet: providers.sandbox?.faucet !== undefined,
+      withdrawals: providers.funds !== undefined,
+      sandbox_controls: providers.sandbox?.mine !== undefined || providers.sandbox?.failNext !== undefined,
+    },
+    limits: moneyFields({ in_flight_cap: inFlightCap, unsettled_cap: unsettledCap }),
+  }
+}
+
+/** One click, no proof: only where the money is play money and the one who clicks sits at this machine. */
+export function isLocalSignInOffered({ site, providers }: ApiServices, visitor: Visitor): boolean {
+  return (
+    providers.sandbox !== undefined && site.isLoopback && visitor.isLocal && signInProblem(site, visitor) === undefined
+  )
+}
+
+export async function renderAccount({ database, providers }: ApiServices, owner: AccountRef): Promise<RenderedAccount> {
+  const [found, wallets, passkeys] = await Promise.all([
+    findAccount(database, owner.partition, owner.accountId),
+    listWallets(database, owner),
+    listPasskeys(database, owner),
+  ])
+  return {
+    object: 'account',
+    id: owner.accountId,
+    name: found!.name,
+    created_at: found!.createdAt.toISOString(),
+    deposit_address: (await providers.funds?.depositAddress(owner)) ?? found!.address ?? null,
+    owner_address: found!.ownerAddress ?? null,
+    owner_usable_from: found!.ownerUsableFrom?.toISOString() ?? null,
+    wallets: wallets.map(({ address, addedAt, lastUsedAt }) => ({
+      object: 'wallet',
+      address,
+      added_at: addedAt.toISOString(),
+      last_used_at: lastUsedAt?.toISOString() ?? null,
+    })),
+    passkeys: passkeys.map(({ id, name, addedAt, lastUsedAt }) => ({
+      object: 'passkey',
+      id,
+      name,
+      added_at: addedAt.toISOString(),
+      last_used_at: lastUsedAt?.toISOString() ?? null,
+    })),
+  }
+}
+
+export function renderSessionEntry(entry: Session, current: Session): NonNullable<RenderedSession['session']> {
+  return {
+    object: 'session_entry',
+    id: entry.id,
+    current: entry.id === current.id,
+    method: entry.method,
+    browser: entry.browser ?? null,
+    created_at: entry.createdAt.toISOString(),
+    last_used_at: entry.lastUsedAt.toISOString(),
+    expires_at: entry.expiresAt.toISOString(),
+  }
+}

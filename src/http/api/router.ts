@@ -1,0 +1,157 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Context, Hono } from 'hono'
+import type { z } from 'zod'
+import { ServiceError } from '../../errors.ts'
+import type { AccountRef, Session } from '../../identity/sessions.ts'
+import { parseJsonBody } from '../../inference/json-body.ts'
+import { type BodyLimits, readJsonBytes } from '../read-body.ts'
+import { type Visitor, visitorOf } from '../visitor.ts'
+import type { AnswerOf, BodyOf, Contract, QueryOf } from './contract.ts'
+import type { Gate } from './gate.ts'
+
+export type ApiBindings = {
+  Bindings: { incoming: IncomingMessage; outgoing: ServerResponse }
+  Variables: { requestId: string }
+}
+
+/** A request that was let in and has the form that its contract asks for. */
+export type Call<Exact extends Contract> = {
+  readonly visitor: Visitor
+  readonly parameters: Exact['parameters'] extends z.ZodType ? z.output<Exact['parameters']> : undefined
+  readonly query: QueryOf<Exact>
+  readonly headers: Exact['headers'] extends z.ZodType ? z.output<Exact['headers']> : undefined
+  readonly body: BodyOf<Exact>
+  /** Whose data it is about. */
+  readonly owner: Exact['access'] extends 'public' ? AccountRef | undefined : AccountRef
+  readonly session: Exact['access'] extends 'session' | 'sandbox' ? Session : Session | undefined
+  readonly accept: string
+  /** On the answer. */
+  setHeader(name: string, value: string): void
+}
+
+export type Handler<Exact extends Contract> = (call: Call<Exact>) => Promise<AnswerOf<Exact> | Response>
+
+export type RouterOptions = {
+  readonly app: Hono<ApiBindings>
+  readonly gate: Gate
+  readonly trustProxy: boolean
+  readonly chatBodyLimits: BodyLimits
+}
+
+// The largest body is a passkey's registration.
+const bodyBytesMax = 64 * 1024
+
+/** Puts handlers behind their contracts: who may come in, what is read, how it is answered. */
+export class ApiRouter {
+  readonly #options: RouterOptions
+
+  constructor(options: RouterOptions) {
+    this.#options = options
+  }
+
+  // In two steps, so that the compiler knows the contract when it looks at the handler.
+  at<const Exact extends Contract>(contract: Exact): { answer(handler: Handler<Exact>): void } {
+    return { answer: (handler) => this.#put(contract, handler) }
+  }
+
+  #put<const Exact extends Contract>(contract: Exact, handler: Handler<Exact>): void {
+    const { app } = this.#options
+    app.on(contract.method, honoPath(contract.path), async (context) => {
+      const call = await this.#read(contract, context as Context<ApiBindings>)
+      const answer = await handler(call)
+      context.header('cache-control', 'no-store')
+      if (answer instanceof Response) return answer
+      if (contract.status === 204) return context.body(null, 204)
+      return context.json(answer as object, contract.status ?? 200)
+    })
+  }
+
+  async #read<Exact extends Contract>(contract: Exact, context: Context<ApiBindings>): Promise<Call<Exact>> {
+    const { incoming } = context.env
+    const visitor = visitorOf(incoming, this.#options.trustProxy)
+    const caller = await this.#options.gate.admit(contract, visitor)
+    return {
+      ...caller,
+      parameters: read(contract.parameters, context.req.param(), NotFoundError),
+      query: read(contract.query, queryOf(context.req.url)),
+      headers: read(contract.headers, context.req.header()),
+      body: await this.#readBody(contract, incoming),
+      accept: context.req.header('accept') ?? '',
+      setHeader: (name, value) => context.header(name, value, { append: name === 'set-cookie' }),
+    } as Call<Exact>
+  }
+
+  /** No body at all is an empty one: some routes need none. */
+  async #readBody({ body, isChat }: Contract, incoming: IncomingMessage): Promise<unknown> {
+    if (body === undefined) return undefined
+    if (isChat) return parseJsonBody(await readJsonBytes(incoming, this.#options.chatBodyLimits))
+    const bytes = await readJsonBytes(incoming, { ...this.#options.chatBodyLimits, bytesMax: bodyBytesMax })
+    return read(body, bytes.length === 0 ? {} : parseJsonBody(bytes))
+  }
+}
+
+/** `/api/keys/{id}` as the router writes it. */
+export function honoPath(path: string): string {
+  return path.replace(/\{(\w+)\}/g, ':$1')
+}
+
+function queryOf(url: string): Record<string, string | string[]> {
+  const parameters = new URL(url, 'http://localhost').searchParams
+  const names = [...new Set(parameters.keys())]
+  return Object.fromEntries(
+    names.map((name) => {
+      const values = parameters.getAll(name)
+      return [name, values.length === 1 ? values[0]! : values]
+    }),
+  )
+}
+
+function read(schema: z.ZodType | undefined, given: unknown, Refusal?: new () => ServiceError): unknown {
+  if (schema === undefined) return undefined
+  const result = schema.safeParse(given)
+  if (result.success) return result.data
+  if (Refusal !== undefined) throw new Refusal()
+  throw problemOf(result.error)
+}
+
+function problemOf({ issues: [issue] }: z.ZodError): ServiceError {
+  const param = issue!.path.reduce<string>(
+    (place, part) =>
+      typeof part === 'number' ? `${place}[${part}]` : place === '' ? String(part) : `${place}.${String(part)}`,
+    '',
+  )
+  if (issue!.code === 'unrecognized_keys') return new UnknownParameterError(issue!.keys[0]!)
+  if (issue!.code === 'invalid_type' && issue!.input === undefined && /undefined/.test(issue!.message)) {
+    return new MissingParameterError(param)
+  }
+  return new InvalidParameterError(param, issue!.message)
+}
+
+export class InvalidParameterError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor(param: string, problem: string) {
+    super(`"${param}" cannot be used: ${problem}.`, { param })
+  }
+}
+
+export class MissingParameterError extends ServiceError {
+  readonly code = 'missing_required_parameter'
+  constructor(param: string) {
+    super(`"${param}" is needed and was not sent.`, { param })
+  }
+}
+
+export class UnknownParameterError extends ServiceError {
+  readonly code = 'unsupported_parameter'
+  constructor(param: string) {
+    super(`"${param.slice(0, 100)}" is not known here. Leave it out.`, { param: param.slice(0, 100) })
+  }
+}
+
+/** Another account's is as absent as what never was. */
+export class NotFoundError extends ServiceError {
+  readonly code = 'not_found'
+  constructor() {
+    super('The account has nothing of this id.')
+  }
+}

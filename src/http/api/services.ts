@@ -1,0 +1,20 @@
+import type { PriceList } from '../../billing/price-list.ts'
+import type { Database } from '../../db/database.ts'
+import type { Usdc } from '../../money/usdc.ts'
+import type { ChatRouteServices } from '../routes/create-chat-completion.ts'
+import type { Site } from '../site.ts'
+import type { Providers } from './providers.ts'
+
+/** What the dashboard's routes are made of. */
+export type ApiServices = ChatRouteServices & {
+  readonly database: Database
+  readonly site: Site
+  readonly providers: Providers
+  readonly prices: PriceList
+  readonly ledgerPartitions: number
+  readonly inFlightCap: Usdc
+  readonly unsettledCap: Usdc
+  readonly trustProxy: boolean
+  /** Milliseconds, for rates. */
+  readonly now: () => number
+}

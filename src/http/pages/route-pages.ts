@@ -1,0 +1,70 @@
+import type { Context, Hono } from 'hono'
+import type { ApiBindings } from '../api/router.ts'
+import { pageAtItsName, type Site } from '../site.ts'
+import { visitorOf } from '../visitor.ts'
+import type { Asset, Dashboard } from './dashboard.ts'
+import { errorsPage } from './errors.ts'
+import { homePage } from './home.ts'
+import { securityHeaders } from './security-headers.ts'
+
+export type PageOptions = {
+  readonly site: Site
+  /** Undefined when it was not built: then a plain page stands in for it. */
+  readonly dashboard: Dashboard | undefined
+  /** The text of openapi.json. */
+  readonly openApi: string
+}
+
+/** What people and their browsers are sent: the dashboard, and the few pages that need no script. */
+export function routePages(app: Hono<ApiBindings>, { site, dashboard, openApi }: PageOptions): void {
+  app.use(async (context, next) => {
+    const page = isPageRequest(context)
+      ? pageAtItsName(site, visitorOf(context.env.incoming, false), pathOf(context))
+      : undefined
+    if (page !== undefined) return context.redirect(page, 307)
+    return next()
+  })
+  app.get('/openapi.json', (context) => context.body(openApi, 200, { 'content-type': 'application/json' }))
+  app.get('/docs/errors', (context) => plain(context, errorsPage()))
+  if (dashboard === undefined) {
+    for (const path of ['/', '/login']) app.get(path, (context) => plain(context, homePage(site.publicUrl)))
+    return
+  }
+  app.get('*', (context, next) => {
+    const asset = dashboard.find(context.req.path, context.req.header('accept-encoding') ?? '')
+    return asset === undefined ? next() : send(context, asset)
+  })
+
+  function plain(context: Context<ApiBindings>, html: string): Response | Promise<Response> {
+    return context.html(html, 200, securityHeaders(site, 'inline too'))
+  }
+
+  function send(context: Context<ApiBindings>, asset: Asset): Response {
+    const headers = {
+      'content-type': asset.type,
+      etag: asset.etag,
+      vary: 'accept-encoding',
+      'cache-control': asset.immutable ? 'public, max-age=31536000, immutable' : 'no-cache',
+      ...(asset.encoding !== undefined && { 'content-encoding': asset.encoding }),
+      ...securityHeaders(site, 'own files'),
+    }
+    if (context.req.header('if-none-match') === asset.etag) return context.body(null, 304, headers)
+    return context.body(new Uint8Array(asset.body), 200, headers)
+  }
+}
+
+/** Only what a person opens is sent elsewhere: a program that follows no redirect must find the API at any name. */
+function isPageRequest(context: Context<ApiBindings>): boolean {
+  const { method, path } = context.req
+  return (
+    (method === 'GET' || method === 'HEAD') &&
+    !/^\/(api|v1)(\/|$)/.test(path) &&
+    (context.req.header('accept') ?? '').includes('text/html')
+  )
+}
+
+function pathOf(context: Context<ApiBindings>): string {
+  const { pathname, search } = new URL(context.req.url)
+  // Two slashes at the beginning would make the next part a host.
+  return `/${pathname.replace(/^\/+/, '')}${search}`
+}

@@ -1,0 +1,111 @@
+import { isIP } from 'node:net'
+import { ServiceError } from '../errors.ts'
+import type { Visitor } from './visitor.ts'
+
+/** The one place at which the dashboard is served: what cookies, passkeys and origins depend on. */
+export type Site = {
+  /** Without a trailing slash. */
+  readonly publicUrl: string
+  readonly origin: string
+  /** Host and port, as a wallet shows it. */
+  readonly domain: string
+  readonly isSecure: boolean
+  /** This machine only: plain http is as good as https there. */
+  readonly isLoopback: boolean
+  /** Undefined at an IP address, where passkeys do not work. */
+  readonly relyingPartyId: string | undefined
+}
+
+export function siteOf(publicUrl: string): Site {
+  const { origin, host, hostname, protocol } = new URL(publicUrl)
+  return {
+    publicUrl,
+    origin,
+    domain: host,
+    isSecure: protocol === 'https:',
+    isLoopback: isLoopbackName(hostname),
+    relyingPartyId: isIP(hostname.replace(/^\[|\]$/g, '')) === 0 ? hostname : undefined,
+  }
+}
+
+/** Why nobody can sign in from here, for people; undefined when it is safe. */
+export function signInProblem(site: Site, visitor: Visitor): string | undefined {
+  if (site.isSecure) return undefined
+  if (site.isLoopback && isLoopbackName(hostnameOf(visitor.header('host')))) return undefined
+  return site.isLoopback
+    ? `Signing in over plain http works only on the machine itself, at ${site.publicUrl}. For others, serve it over https and set PUBLIC_URL to that address.`
+    : `Signing in needs https: ${site.publicUrl} is plain http, and everybody on the way could take the session. Set PUBLIC_URL to an https address.`
+}
+
+export function checkSignInIsSafe(site: Site, visitor: Visitor): void {
+  const problem = signInProblem(site, visitor)
+  if (problem !== undefined) throw new InsecureConnectionError(problem)
+}
+
+/**
+ * Lets nothing change on behalf of another page: browsers say where a request comes from, and it must be from here. What says
+ * nothing is refused too; every browser says it when something is to change.
+ */
+export function checkSameOrigin({ origin }: Site, visitor: Visitor): void {
+  const from = visitor.header('origin')
+  const relation = visitor.header('sec-fetch-site')
+  if (from !== origin || (relation !== undefined && relation !== 'same-origin'))
+    throw new CrossSiteRequestError(from, origin)
+}
+
+/** Where a page asked for at 127.0.0.1 really is: cookies are kept by name, and passkeys refuse an IP address. */
+export function pageAtItsName(site: Site, visitor: Visitor, pathAndQuery: string): string | undefined {
+  const hostname = hostnameOf(visitor.header('host'))
+  const isNumber = hostname === '127.0.0.1' || hostname === '[::1]'
+  return site.domain.startsWith('localhost') && isNumber ? `${site.origin}${pathAndQuery}` : undefined
+}
+
+function hostnameOf(host: string | undefined): string {
+  return URL.parse(`http://${host}`)?.hostname ?? ''
+}
+
+function isLoopbackName(hostname: string): boolean {
+  return hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d{1,3}){3}$/.test(hostname)
+}
+
+const cookieOfHost = '__Host-penny'
+const cookieOfLoopback = 'penny_session'
+
+/** The session's token in a request’s cookies. */
+export function readSessionToken(site: Site, visitor: Visitor): string | undefined {
+  const name = cookieName(site)
+  for (const pair of visitor.header('cookie')?.split(';', cookiesMax) ?? []) {
+    const [key, value] = pair.split('=', 2)
+    if (key?.trim() === name) return value?.trim()
+  }
+  return undefined
+}
+
+const cookiesMax = 100
+
+/** `__Host-` binds the cookie to this host, to https and to the whole site; loopback has no https and so another name. */
+export function sessionCookie(site: Site, token: string, secondsMax: number): string {
+  const secure = site.isSecure ? '; Secure' : ''
+  return `${cookieName(site)}=${token}; Path=/; HttpOnly; SameSite=Lax; Max-Age=${secondsMax}${secure}`
+}
+
+export function clearedCookie(site: Site): string {
+  return sessionCookie(site, '', 0)
+}
+
+function cookieName({ isSecure }: Site): string {
+  return isSecure ? cookieOfHost : cookieOfLoopback
+}
+
+export class InsecureConnectionError extends ServiceError {
+  readonly code = 'insecure_connection'
+}
+
+export class CrossSiteRequestError extends ServiceError {
+  readonly code = 'cross_site_request'
+  constructor(from: string | undefined, origin: string) {
+    super(
+      `This was sent from ${from === undefined ? 'a place that is not named' : from.slice(0, 200)}; only pages of ${origin} may change something. Nothing happened.`,
+    )
+  }
+}

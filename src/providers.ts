@@ -1,0 +1,102 @@
+import { createPublicClient, http } from 'viem'
+import type { Config } from './config.ts'
+import type { Database } from './db/database.ts'
+import type { Funds as FundsProvider, Providers, SandboxControls } from './http/api/providers.ts'
+import { openDemoAccount, testMoney } from './ledger/demo-account.ts'
+import { parseRequestId } from './ledger/request-id.ts'
+import { sandboxOrders } from './sandbox/orders.ts'
+import { paymentTerms } from './settlement/authorization.ts'
+import { Funds } from './settlement/funds.ts'
+import type { MoneyLine } from './settlement/money-line.ts'
+import { findReceipt } from './settlement/receipts.ts'
+import { readSolvency } from './settlement/solvency.ts'
+import { createSigner, type Signer } from './signer/signer.ts'
+import { SignerLine } from './signer/signer-line.ts'
+
+export type ProviderOptions = {
+  readonly config: Config
+  readonly database: Database
+  /** Undefined where nothing is settled. */
+  readonly money: MoneyLine | undefined
+  readonly stack: AsyncDisposableStack
+}
+
+// Arc's own numbers; what is neither is somebody's own chain, with real money as far as we know.
+const arcTestnets = [5_042_001, 5_042_002]
+const explorers: Readonly<Record<number, string>> = {
+  5042: 'https://explorer.arc.io',
+  5042002: 'https://explorer.testnet.arc.io',
+}
+
+/** What the dashboard shows and does beyond the ledger, by those who know the chain. */
+export function openProviders(options: ProviderOptions): Providers {
+  const { config, database, money, stack } = options
+  const sandbox = config.chain === undefined ? sandboxControls(options) : undefined
+  if (money === undefined) return { environment: sandbox === undefined ? 'live' : 'sandbox', sandbox }
+  const line = new SignerLine({ dataDir: config.dataDir, waitMsMax: 5_000 })
+  stack.defer(() => line.close())
+  const signer = createSigner({ ask: (request) => line.ask(request), onFault: () => {} })
+  const terms = paymentTerms(money.terms, config.settlementEpoch)
+  return {
+    environment: sandbox !== undefined ? 'sandbox' : arcTestnets.includes(money.terms.chainId) ? 'testnet' : 'live',
+    sandbox,
+    funds: fundsProvider(database, signer, money, sandbox !== undefined),
+    async findReceipt(text) {
+      const id = parseRequestId(text)
+      return id === undefined ? undefined : findReceipt({ database, signer, terms, issuer: money.issuer }, id)
+    },
+    async solvency() {
+      const report = await readSolvency(database)
+      return { ok: false, issuer: money.issuer, ...report }
+    },
+  }
+}
+
+function fundsProvider(database: Database, signer: Signer, { terms }: MoneyLine, isSandbox: boolean): FundsProvider {
+  const funds = new Funds({ database, signer })
+  return {
+    chain: {
+      id: terms.chainId,
+      name: isSandbox ? 'Sandbox chain' : terms.chainId === 5042 ? 'Arc' : `Chain ${terms.chainId}`,
+      usdcAddress: terms.usdc.address,
+      gatewayAddress: terms.gatewayWallet,
+      explorerUrl: explorers[terms.chainId],
+    },
+    depositAddress: ({ partition, accountId }) => funds.depositAddress({ partition, id: accountId }),
+    async requestWithdrawal({ partition, accountId, id, amount }) {
+      await funds.withdraw({ partition, id: accountId }, id, amount)
+    },
+    async registerOwner({ partition, accountId, address }) {
+      const { usableFromMs } = await funds.registerOwner({ partition, id: accountId }, address)
+      return { address, usableFrom: new Date(usableFromMs) }
+    },
+  }
+}
+
+/** What only a sandbox can do. Without a chain beside it, signing in is all. */
+function sandboxControls({ config, database, money }: ProviderOptions): SandboxControls {
+  const localAccount = async () => {
+    const { partition, id } = await openDemoAccount(database, config.ledgerPartitions)
+    return { partition, accountId: id }
+  }
+  if (money === undefined) return { localAccount }
+  const orders = sandboxOrders(config.dataDir)
+  const chain = createPublicClient({ transport: http(money.rpcUrl) })
+  return {
+    localAccount,
+    async faucet({ partition, accountId }) {
+      const [row] = await database.query<{ address: string }>(
+        'select address from accounts where partition = $1 and id = $2 and address is not null',
+        [partition, accountId],
+      )
+      const txHash = row === undefined ? undefined : await orders.faucet(row.address, testMoney)
+      return { amount: testMoney, txHash }
+    },
+    async mine(blocks) {
+      await orders.mine(blocks)
+      return { block: await chain.getBlockNumber({ cacheTime: 0 }) }
+    },
+    failNext: () => orders.failNext(),
+    slow: (milliseconds) => orders.slow(milliseconds),
+  }
+}
