@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -21,6 +22,8 @@ export type TestService = {
   readonly databaseUrl: string
   /** An account with this much money, and a key to spend it. */
   openAccount(balance: string, key?: Partial<NewApiKey>): Promise<TestAccount>
+  /** Puts money into an account that exists. */
+  credit(accountId: string, amount: string): Promise<void>
   stop(): Promise<void>
 }
 
@@ -76,6 +79,19 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
         ...key,
       })
       return { ...account, apiKey: created.secret, keyId: created.id }
+    },
+    async credit(accountId, amount) {
+      const [account] = await service.database.query<{ partition: number }>(
+        'select partition from accounts where id = $1',
+        [accountId],
+      )
+      await creditDeposit(service.database, {
+        partition: account!.partition,
+        id: randomUUID(),
+        accountId,
+        amount: parse(amount),
+        source: 'test',
+      })
     },
     async stop() {
       await service.stop()
