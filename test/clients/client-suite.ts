@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, afterEach, before } from 'node:test'
+import type { WebTools } from '../../src/chat/web-tools.ts'
 import type { NewApiKey } from '../../src/identity/api-keys.ts'
 import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
 import {
@@ -41,11 +42,11 @@ export type ClientSuite = {
 }
 
 /** Starts the service before the tests of a file and stops it after them; after each, looks at all that was answered. */
-export function clientSuite(environment: Readonly<Record<string, string>> = {}): ClientSuite {
+export function clientSuite(environment: Readonly<Record<string, string>> = {}, web?: WebTools): ClientSuite {
   let service: TestService
   let tap: Tap
   before(async () => {
-    service = await startTestService({ environment })
+    service = await startTestService({ environment, ...(web !== undefined && { web }) })
     tap = await startTap(service.origin)
   })
   afterEach(() => {

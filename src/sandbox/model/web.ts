@@ -30,7 +30,7 @@ export function findingsIn(outputs: readonly string[]): readonly Finding[] {
   const found = outputs.flatMap((output) =>
     Array.from(output.matchAll(described), ([, title, url]) => ({ title: title!, url: url! })),
   )
-  return [...new Map(found.toReversed().map((finding) => [finding.url, finding])).values()].reverse()
+  return [...new Map(found.map((finding) => [finding.url, finding])).values()]
 }
 
 /** Who asks for a search of the web wants more than headlines: the first page found is read as well. */
