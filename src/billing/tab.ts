@@ -1,6 +1,6 @@
 import type { RequestUsage } from '../ledger/holds.ts'
 import { cost, type Line, unitsFor } from '../money/price.ts'
-import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
 import type { Model } from './price-list.ts'
 import { type InputText, inputLine, outputLine, type Quote } from './quote.ts'
 
@@ -22,7 +22,7 @@ export class Tab {
   readonly #model: Model
   readonly #quote: Quote
   readonly #searchPerCall: bigint
-  #extended: bigint = 0n
+  #extended: Usdc = zero
   #finished: RequestUsage | undefined
   #round: Round | undefined
   #searchCalls = 0
@@ -59,6 +59,11 @@ export class Tab {
 
   get limit(): Usdc {
     return fromAtomic(this.#quote.amount + this.#extended)
+  }
+
+  /** By how much the hold was extended, all told. */
+  get extended(): Usdc {
+    return this.#extended
   }
 
   /** What is left of the tokens that the client asked for, over all rounds. */

@@ -114,7 +114,7 @@ export class RoundReader {
       case 'annotation':
         return this.#shifted(event)
       case 'item':
-        this.#items.set(event.index, event.item)
+        if (this.#offer.size > 0) this.#items.set(event.index, event.item)
         return undefined
       case 'finish':
       case 'failed':

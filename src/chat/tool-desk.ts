@@ -125,11 +125,11 @@ export class ToolDesk {
   async #perform(errand: Errand): Promise<{ readonly results: number; readonly result: ToolResult }> {
     using deadline = startDeadline(this.#gone)
     if (errand.kind === 'search') {
-      const results = await this.#tools.web.search!.search(errand.query, deadline.signal)
+      const results = await deadline.during(this.#tools.web.search!.search(errand.query, deadline.signal))
       for (const { url, title } of results) this.sources.add(url, title)
       return { results: results.length, result: searchResult(results, this.#fence) }
     }
-    const page = await this.#tools.web.fetch.fetch(errand.url, deadline.signal)
+    const page = await deadline.during(this.#tools.web.fetch.fetch(errand.url, deadline.signal))
     this.sources.add(errand.url, page.title)
     this.sources.add(page.url, page.title)
     return { results: 1, result: pageResult(page, this.#fence) }
@@ -171,15 +171,28 @@ function readErrand({ name, arguments: text }: OwnCall): Errand | undefined {
   return undefined
 }
 
+type Deadline = Disposable & {
+  readonly signal: AbortSignal
+  /** Waits for a tool, but for no longer, even where it does not mind its signal. */
+  during<Result>(work: Promise<Result>): Promise<Result>
+}
+
 /** Aborts with the client, or when a tool takes longer than anybody waits. */
-function startDeadline(gone: AbortSignal): { readonly signal: AbortSignal } & Disposable {
+function startDeadline(gone: AbortSignal): Deadline {
   const controller = new AbortController()
-  const leave = () => controller.abort(gone.reason)
-  const timer = setTimeout(() => controller.abort(new Error('the tool took too long')), toolMsMax)
+  const over = Promise.withResolvers<never>()
+  over.promise.catch(() => {})
+  const stop = (reason: unknown) => {
+    controller.abort(reason)
+    over.reject(reason)
+  }
+  const leave = () => stop(gone.reason)
+  const timer = setTimeout(() => stop(new Error('the tool took too long')), toolMsMax)
   if (gone.aborted) leave()
   else gone.addEventListener('abort', leave, { once: true })
   return {
     signal: controller.signal,
+    during: (work) => Promise.race([work, over.promise]),
     [Symbol.dispose]() {
       clearTimeout(timer)
       gone.removeEventListener('abort', leave)
