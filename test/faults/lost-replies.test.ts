@@ -12,12 +12,21 @@ import { type TestDatabase, testDatabase } from '../support/postgres.ts'
 import {
   completed,
   created,
+  functionCall,
   type ScriptedUpstream,
   startScriptedUpstream,
   text,
   type UpstreamExchange,
 } from '../support/scripted-upstream.ts'
-import { getRow, postChat, startTestService, type TestAccount, type TestService } from '../support/service.ts'
+import { startScriptedWeb } from '../support/scripted-web.ts'
+import {
+  getRow,
+  postChat,
+  type RequestBody,
+  startTestService,
+  type TestAccount,
+  type TestService,
+} from '../support/service.ts'
 import { TcpProxy } from './tcp-proxy.ts'
 
 // The database does as it is told and cannot say so, or is not told at all, or is away: on both sides of a request's money.
@@ -35,6 +44,7 @@ before(async () => {
   service = await startTestService({
     upstreamUrl: upstream.url,
     environment: { DATABASE_URL: proxied(ledger.url) },
+    web: startScriptedWeb().tools,
   })
 })
 after(async () => {
@@ -80,6 +90,33 @@ for (const [what, statement] of [
         await assertChargedOnce(answer)
       })
     }
+  }
+}
+
+for (const [what, statement] of [
+  ['extension of a hold', 'extend_holds'],
+  ['line of a search', 'record_tool_calls'],
+] as const) {
+  for (const [how, when] of [
+    ['whose reply is lost', 'reply-lost'],
+    ['that never arrives', 'unheard'],
+  ] as const) {
+    test(`the ${what} ${how} is made once, and the answer comes`, async () => {
+      let rounds = 0
+      upstream.answer = (exchange) => {
+        rounds += 1
+        if (rounds > 1) return answerWhole(exchange)
+        exchange.send(created, ...functionCall('web_search', { query: 'penny' }), completed())
+        exchange.end()
+      }
+      const cut = proxy.use({ type: 'cut-on', pattern: statement, when })
+      const answer = await postChat(service, account.apiKey, { messages, max_tokens: 100 })
+      await answer.text()
+      await cut
+      const row = await assertChargedOnce(answer, 2 * price + 8_750)
+      assert.deepEqual([row.cost.search_calls, row.cost.lines.length], [1, 3])
+      assert.ok(Number(row.extended_atomic) >= 8_750 && Number(row.extended_atomic) < 2 * 8_750)
+    })
   }
 }
 
@@ -155,15 +192,16 @@ function proxied(url: string): string {
   return `postgres://${username}@127.0.0.1:${proxy.port}${pathname}?sslmode=disable`
 }
 
-async function assertChargedOnce(answer: Response): Promise<void> {
+async function assertChargedOnce(answer: Response, charged = price): Promise<RequestBody> {
   const row = await getRow(service, account.apiKey, answer)
-  assert.deepEqual([row.status, Number(row.charged_atomic)], ['succeeded', price])
+  assert.deepEqual([row.status, Number(row.charged_atomic)], ['succeeded', charged])
   const requests = await ledger.database.query('select id from requests where account_id = $1 and charged > 0', [
     account.id,
   ])
   assert.equal(requests.length, 1)
   const { spendable, held } = await balance()
-  assert.deepEqual([spendable, held], [1_000_000n - BigInt(price), 0n])
+  assert.deepEqual([spendable, held], [1_000_000n - BigInt(charged), 0n])
+  return row
 }
 
 async function balance() {
