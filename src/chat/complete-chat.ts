@@ -9,7 +9,7 @@ import { min } from '../money/usdc.ts'
 import type { Order } from './admit.ts'
 import type { Checkpoints } from './checkpoints.ts'
 import type { AnswerEnd } from './recording.ts'
-import { answerOrder, type Bill, type LoopTools } from './tool-loop.ts'
+import { answerInRounds, type Bill, type LoopTools } from './tool-loop.ts'
 
 /** Who the answer is for. */
 export type Audience = {
@@ -66,7 +66,7 @@ type Serving = {
 async function serve(tools: ServingTools, order: Order, audience: Audience, bill: Bill): Promise<Serving> {
   const { meter } = bill
   try {
-    for await (const events of answerOrder(tools, order, bill, audience.gone)) {
+    for await (const events of answerInRounds(tools, order, bill, audience.gone)) {
       const last = events.at(-1)
       // Before any output a failure is still an ordinary error response: nothing may be sent ahead of it.
       if (last?.type !== 'failed' || meter.outputStarted) await audience.deliver(events)

@@ -1,4 +1,4 @@
-import type { Tab } from '../billing/tab.ts'
+import type { Step, Tab } from '../billing/tab.ts'
 import { ServiceError } from '../errors.ts'
 import { cutText } from '../inference/parameter.ts'
 import type { ChatEvent, ToolActivity } from '../inference/responses-events.ts'
@@ -29,6 +29,8 @@ const searchTokensExpected = 2_500
 
 /** What a model may ask for. */
 type Errand = { readonly kind: 'search'; readonly query: string } | { readonly kind: 'fetch'; readonly url: string }
+
+type Performed = { readonly status: 'completed'; readonly results: number; readonly result: ToolResult }
 
 /**
  * Runs the calls of our own tools for one request, within its budget of calls and of money. Whatever is wrong with a call is
@@ -78,21 +80,17 @@ export class ToolDesk {
       ...(errand.kind === 'search' ? { query: errand.query } : { url: errand.url }),
     }
     yield [{ type: 'activity', activity: { ...about, status: 'started' } }]
-    try {
-      const { results, result } = await this.#perform(errand)
-      this.#finish(errand.kind, 'completed', results)
-      yield [{ type: 'activity', activity: { ...about, status: 'completed', results } }]
-      return result
-    } catch (error) {
+    const { status, results, result } = await this.#perform(errand).catch((error: unknown) => {
       this.#gone.throwIfAborted()
-      this.#finish(errand.kind, 'failed', 0)
-      yield [{ type: 'activity', activity: { ...about, status: 'failed' } }]
-      return note(this.#explain(errand, error))
-    }
+      return { status: 'failed' as const, results: undefined, result: note(this.#explain(errand, error)) }
+    })
+    this.#record(errand.kind, status, results ?? 0)
+    yield [{ type: 'activity', activity: { ...about, status, results } }]
+    return result
   }
 
   /** Lets the request cost so much more than its quote, all told; false when the ledger will not. */
-  async extend(step: Parameters<Tab['extensionFor']>[0]): Promise<boolean> {
+  async extend(step: Step): Promise<boolean> {
     const total = this.#tab.extensionFor(step)
     if (total === zero) return true
     // Without search the quote is the most that a request costs, whatever it reads.
@@ -122,21 +120,21 @@ export class ToolDesk {
     return affordable ? undefined : notes.moneySpent
   }
 
-  async #perform(errand: Errand): Promise<{ readonly results: number; readonly result: ToolResult }> {
+  async #perform(errand: Errand): Promise<Performed> {
     using deadline = startDeadline(this.#gone)
     if (errand.kind === 'search') {
       const results = await deadline.during(this.#tools.web.search!.search(errand.query, deadline.signal))
       for (const { url, title } of results) this.sources.add(url, title)
-      return { results: results.length, result: searchResult(results, this.#fence) }
+      return { status: 'completed', results: results.length, result: searchResult(results, this.#fence) }
     }
     const page = await deadline.during(this.#tools.web.fetch.fetch(errand.url, deadline.signal))
     this.sources.add(errand.url, page.title)
     this.sources.add(page.url, page.title)
-    return { results: 1, result: pageResult(page, this.#fence) }
+    return { status: 'completed', results: 1, result: pageResult(page, this.#fence) }
   }
 
   /** A search that ran is paid for, whatever becomes of the rest of the request; a failed one is not. */
-  #finish(kind: Errand['kind'], status: 'completed' | 'failed', results: number): void {
+  #record(kind: Errand['kind'], status: 'completed' | 'failed', results: number): void {
     const before = this.#tab.searchCost
     if (status === 'completed' && kind === 'search') this.#tab.addSearch()
     if (status === 'completed' && kind === 'fetch') this.#tab.addFetch()

@@ -28,7 +28,7 @@ const roundsMax = 9
  * result, until it answers, calls a tool of the client's, or there is nothing left to spend. It yields what the client gets;
  * the last event is the end.
  */
-export async function* answerOrder(
+export async function* answerInRounds(
   tools: LoopTools,
   order: Order,
   bill: Bill,

@@ -4,9 +4,9 @@ import type { SearchResult } from '../tools/web-search.ts'
 /** What a call came to, as the model will read it. Only the body may be cut to fit: the frame says what the body is. */
 export type ToolResult = { readonly before: string; readonly body: string; readonly after: string }
 
-const resultsMax = 10
+const resultsMax = 8
 const titleCharactersMax = 300
-const snippetCharactersMax = 1_500
+const snippetCharactersMax = 800
 const urlCharactersMax = 2_000
 /** More than the model is ever given to read: the rest need not even be measured. */
 const bodyCharactersMax = 100_000

@@ -262,6 +262,27 @@ describe('tools', () => {
     assert.equal(deltas.map((event) => event.delta).join(''), done.arguments)
   })
 
+  test('of the web are used as they are meant: searched, the first page read, both cited', async () => {
+    const tools = [webSearch, webFetch]
+    const question = { role: 'user' as const, content: 'Search the web for pennies.' }
+    const results =
+      '1. The penny\nURL: https://example.org/penny\nA coin.\n\n2. The cent\nURL: https://example.org/cent\nAnother.'
+    const [search] = callsOf(await ask([question], { tools }))
+    assert.deepEqual([search?.name, search?.arguments], ['web_search', '{"query":"pennies"}'])
+    const found = [
+      question,
+      search!,
+      { type: 'function_call_output' as const, call_id: search!.call_id, output: results },
+    ]
+    const [fetch] = callsOf(await ask(found, { tools }))
+    assert.deepEqual([fetch?.name, fetch?.arguments], ['web_fetch', '{"url":"https://example.org/penny"}'])
+    const page = 'Title: All about pennies\nURL: https://example.org/penny\n\nA penny is a coin.'
+    const read = [...found, fetch!, { type: 'function_call_output' as const, call_id: fetch!.call_id, output: page }]
+    const answer = (await ask(read, { tools })).output_text
+    assert.match(answer, /\[All about pennies\]\(https:\/\/example\.org\/penny\).*\[The cent\]/)
+    assert.equal(callsOf(await ask('What does https://example.org/ say of pennies?', { tools })).length, 0)
+  })
+
   test('that have answered are quoted', async () => {
     const response = await ask(
       [
