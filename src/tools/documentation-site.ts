@@ -1,0 +1,33 @@
+import { request } from 'undici'
+import type { Site } from './safe-fetch.ts'
+import { UnreachableError } from './stranger-socket.ts'
+
+/** The name under which the sandbox's search finds pages. `.test` is nobody's: it can never be a stranger's. */
+export const documentationHost = 'docs.penny.test'
+
+const bytesMax = 5 * 1024 * 1024
+const answerMsMax = 5_000
+
+/** The pages of the documentation, served by the sandbox: the operator's own process, at an address that no caller can choose. */
+export function createDocumentationSite(sandboxSearchUrl: string): Site {
+  return {
+    async get(url, signal) {
+      const both = AbortSignal.any([signal, AbortSignal.timeout(answerMsMax)])
+      try {
+        const answer = await request(`${sandboxSearchUrl}/pages${url.pathname}`, { signal: both })
+        const body = new Uint8Array(await answer.body.arrayBuffer())
+        const contentType = String(answer.headers['content-type'] ?? '')
+        return {
+          status: answer.statusCode,
+          contentType,
+          location: undefined,
+          body: body.subarray(0, bytesMax),
+          cut: body.length > bytesMax,
+        }
+      } catch {
+        signal.throwIfAborted()
+        throw new UnreachableError()
+      }
+    },
+  }
+}

@@ -1,0 +1,80 @@
+import { SlowPageError } from './exchange.ts'
+import { pageKind } from './page-kind.ts'
+import type { PageReader } from './page-reader.ts'
+import { createRobots } from './robots.ts'
+import type { SafeAnswer, SafeFetch } from './safe-fetch.ts'
+import { type FetchedPage, FetchFailedError, type WebFetch } from './web-fetch.ts'
+
+export type FetchPageOptions = {
+  readonly fetch: SafeFetch
+  readonly reader: PageReader
+  readonly now: () => number
+  readonly limits?: FetchPageLimits
+}
+
+export type FetchPageLimits = {
+  /** A page's text; about four characters are a token. */
+  readonly charactersMax: number
+  /** The whole of it: robots.txt, the page, and reading it. */
+  readonly totalMsMax: number
+  readonly fetchesMax: number
+}
+
+export const fetchPageLimits: FetchPageLimits = { charactersMax: 40_000, totalMsMax: 20_000, fetchesMax: 32 }
+
+/** Web fetch: robots.txt is asked at every hop, the page fetched by the one way out, and read in a thread apart. */
+export function createWebFetch({ fetch, reader, now, limits = fetchPageLimits }: FetchPageOptions): WebFetch {
+  const robots = createRobots(fetch, now)
+  let underWay = 0
+  return {
+    async fetch(url, signal) {
+      if (underWay >= limits.fetchesMax) throw new BusyError()
+      underWay += 1
+      const late = AbortSignal.timeout(limits.totalMsMax)
+      const both = AbortSignal.any([signal, late])
+      try {
+        const answer = await fetch.get(url, both, async (hop) => {
+          if (!fetch.isSite(hop)) await robots.check(hop, both)
+        })
+        return await read(answer, reader, limits.charactersMax, both)
+      } catch (error) {
+        signal.throwIfAborted()
+        throw late.aborted ? new SlowPageError() : error
+      } finally {
+        underWay -= 1
+      }
+    },
+  }
+}
+
+async function read(
+  { status, contentType, body, cut, url }: SafeAnswer,
+  reader: PageReader,
+  charactersMax: number,
+  signal: AbortSignal,
+): Promise<FetchedPage> {
+  if (status !== 200) throw new PageStatusError(status)
+  const kind = pageKind(contentType, body)
+  // Half a PDF is none: its table of contents is at its end.
+  if (kind === undefined || (kind === 'pdf' && cut)) throw new NotTextError()
+  const page = await reader.read({ kind, body, contentType, url: url.href, charactersMax }, signal)
+  return { url: url.href, title: page.title, text: page.text, truncated: page.truncated || cut }
+}
+
+class PageStatusError extends FetchFailedError {
+  constructor(status: number) {
+    super(`The page answered with status ${status}.`)
+  }
+}
+
+class NotTextError extends FetchFailedError {
+  constructor() {
+    super('This is not a page, a text or a PDF of readable size.')
+  }
+}
+
+class BusyError extends FetchFailedError {
+  constructor() {
+    super('Too many pages are being fetched at the moment.')
+  }
+}

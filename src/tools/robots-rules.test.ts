@@ -1,0 +1,72 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { isAllowed, parseRobots } from './robots-rules.ts'
+
+const file = `
+# all robots
+User-agent: *
+Disallow: /private
+Allow: /private/open
+Disallow: /*.zip$
+Disallow: /search?*q=
+
+User-agent: OtherBot
+User-Agent: pennyrouter
+Disallow: /not-for-penny
+Sitemap: https://site.example/map.xml
+
+User-agent: Greedy
+Disallow: /
+`
+
+test('the group that names the robot counts, and the general one where none does', () => {
+  const penny = parseRobots(file, 'PennyRouter')
+  assert.deepEqual(
+    [isAllowed(penny, '/private/x'), isAllowed(penny, '/not-for-penny/1'), isAllowed(penny, '/')],
+    [true, false, true],
+  )
+  assert.equal(isAllowed(parseRobots(file, 'Greedy'), '/'), false)
+})
+
+test('the longest rule that matches decides', () => {
+  const rules = parseRobots(file, 'Somebody')
+  const paths = {
+    '/': true,
+    '/private': false,
+    '/private/open/x': true,
+    '/a/b.zip': false,
+    '/a/b.zip?c': true,
+    '/search?a=1&q=2': false,
+    '/privat': true,
+  }
+  for (const [path, allowed] of Object.entries(paths)) assert.equal(isAllowed(rules, path), allowed, path)
+})
+
+test('nothing disallowed is all allowed', () => {
+  assert.equal(
+    isAllowed(parseRobots('User-agent: PennyRouter\nDisallow:\n\nUser-agent: *\nDisallow: /', 'PennyRouter'), '/x'),
+    true,
+  )
+  assert.equal(isAllowed(parseRobots('', 'PennyRouter'), '/x'), true)
+  assert.equal(isAllowed(parseRobots('<html>not found</html>', 'PennyRouter'), '/x'), true)
+})
+
+test('a pattern with stars matches what the same regular expression matches', () => {
+  const letters = fc.string({ unit: fc.constantFrom('a', 'b', '/'), maxLength: 8 })
+  const pattern = fc.tuple(fc.array(letters, { minLength: 1, maxLength: 4 }), fc.boolean())
+  fc.assert(
+    fc.property(pattern, letters, ([parts, anchored], path) => {
+      const expression = new RegExp(`^/${parts.join('.*')}${anchored ? '$' : ''}`)
+      const rules = parseRobots(`User-agent: *\nDisallow: /${parts.join('*')}${anchored ? '$' : ''}`, 'x')
+      return isAllowed(rules, `/${path}`) !== expression.test(`/${path}`)
+    }),
+    { numRuns: 1_000 },
+  )
+})
+
+test('a file made to be slow is matched at once', () => {
+  const rules = parseRobots(`User-agent: *\n${`Disallow: /${'*a'.repeat(1_000)}b\n`.repeat(500)}`, 'x')
+  assert.ok(rules.length < 100)
+  assert.equal(isAllowed(rules, `/${'a'.repeat(2_000)}`), true)
+})

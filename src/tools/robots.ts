@@ -1,0 +1,52 @@
+import { decodeText } from './charset.ts'
+import { isAllowed, parseRobots, type RobotsRules } from './robots-rules.ts'
+import type { SafeFetch } from './safe-fetch.ts'
+import { FetchFailedError } from './web-fetch.ts'
+
+export type Robots = {
+  /** Throws when the host asks robots not to fetch this page. */
+  check(url: URL, signal: AbortSignal): Promise<void>
+}
+
+/** The name by which a robots.txt addresses us. */
+const robotName = 'PennyRouter'
+const hostsMax = 1_000
+const keptMs = 60 * 60_000
+const keptAfterFailureMs = 60_000
+const bytesMax = 500 * 1024
+
+type Kept = { readonly rules: RobotsRules; readonly until: number }
+
+const everything: RobotsRules = []
+const nothing: RobotsRules = [{ allow: false, pattern: '/' }]
+
+/** Reads each host's robots.txt, by the same way out as any page, and remembers it for an hour. */
+export function createRobots(fetch: SafeFetch, now: () => number): Robots {
+  const kept = new Map<string, Kept>()
+  return {
+    async check(url, signal) {
+      const known = kept.get(url.origin)
+      const current = known !== undefined && known.until > now() ? known : await read(fetch, url.origin, now, signal)
+      // Set anew each time: the host that was asked for longest ago is forgotten first.
+      kept.delete(url.origin)
+      kept.set(url.origin, current)
+      if (kept.size > hostsMax) kept.delete(kept.keys().next().value!)
+      if (!isAllowed(current.rules, `${url.pathname}${url.search}`)) throw new RobotsRefusedError()
+    },
+  }
+}
+
+/** As RFC 9309 has it: without a robots.txt all is allowed, with a server in trouble nothing is. */
+async function read(fetch: SafeFetch, origin: string, now: () => number, signal: AbortSignal): Promise<Kept> {
+  const answer = await fetch.get(`${origin}/robots.txt`, signal)
+  if (answer.status >= 500) return { rules: nothing, until: now() + keptAfterFailureMs }
+  if (answer.status !== 200) return { rules: everything, until: now() + keptMs }
+  const text = decodeText(answer.body.subarray(0, bytesMax), 'text/plain; charset=utf-8')
+  return { rules: parseRobots(text, robotName), until: now() + keptMs }
+}
+
+class RobotsRefusedError extends FetchFailedError {
+  constructor() {
+    super('The site asks robots not to fetch this page (robots.txt).')
+  }
+}

@@ -1,0 +1,82 @@
+import { networkInterfaces } from 'node:os'
+import type { SearchConfig } from '../config.ts'
+import { createDocumentationSite, documentationHost } from './documentation-site.ts'
+import { createWebFetch } from './fetch-page.ts'
+import { createPageReader } from './page-reader.ts'
+import { type Ask, createAsk } from './providers/ask.ts'
+import { createBrave } from './providers/brave.ts'
+import { createExa } from './providers/exa.ts'
+import type { Provider, ProviderError } from './providers/provider.ts'
+import { createSearxng } from './providers/searxng.ts'
+import { createTavily } from './providers/tavily.ts'
+import { resolveName } from './resolve.ts'
+import { createSafeFetch, type Site, safeFetchLimits } from './safe-fetch.ts'
+import { searchInTurn } from './search-in-turn.ts'
+import { hostOf } from './stranger-url.ts'
+import type { WebFetch } from './web-fetch.ts'
+import type { WebSearch } from './web-search.ts'
+
+export type WebToolsOptions = {
+  readonly config: { readonly search: readonly SearchConfig[] | undefined }
+  /** Where the sandbox searches, when it runs; used while no provider is configured. */
+  readonly sandboxSearchUrl: string | undefined
+  readonly publicUrl: string
+  readonly version: string
+  /** For the operator's log: a provider failed, whether or not another answered. */
+  readonly onProviderFailure: (error: ProviderError) => void
+}
+
+export type WebTools = {
+  /** Undefined: no provider is configured, and there is no sandbox. */
+  readonly search: WebSearch | undefined
+  readonly fetch: WebFetch
+  close(): Promise<void>
+}
+
+/** Everything the service needs to search and read the web on a model's behalf. */
+export function createWebTools(options: WebToolsOptions): WebTools {
+  const { config, sandboxSearchUrl, publicUrl } = options
+  const connections = createAsk()
+  const reader = createPageReader()
+  const fetch = createSafeFetch({
+    resolve: resolveName,
+    ownHosts: [hostOf(new URL(publicUrl)).replace(/\.$/, '')],
+    ownAddresses: ownAddresses(),
+    sites: sitesOf(sandboxSearchUrl),
+    userAgent: `PennyRouter/${options.version} (+${publicUrl})`,
+    limits: safeFetchLimits,
+  })
+  const providers = providersOf(config.search, sandboxSearchUrl, connections.ask)
+  return {
+    search: providers.length === 0 ? undefined : searchInTurn({ providers, onFailure: options.onProviderFailure }),
+    fetch: createWebFetch({ fetch, reader, now: () => performance.now() }),
+    async close() {
+      await Promise.all([connections.close(), reader.close()])
+    },
+  }
+}
+
+function providersOf(
+  configured: readonly SearchConfig[] | undefined,
+  sandboxSearchUrl: string | undefined,
+  ask: Ask,
+): Provider[] {
+  if (configured === undefined) return sandboxSearchUrl === undefined ? [] : [createSearxng(sandboxSearchUrl, ask)]
+  const create = {
+    exa: (key: string) => createExa(key, ask),
+    brave: (key: string) => createBrave(key, ask),
+    tavily: (key: string) => createTavily(key, ask),
+    searxng: (url: string) => createSearxng(url, ask),
+  }
+  return configured.map(({ provider, credential }) => create[provider](credential))
+}
+
+function sitesOf(sandboxSearchUrl: string | undefined): ReadonlyMap<string, Site> {
+  if (sandboxSearchUrl === undefined) return new Map()
+  return new Map([[documentationHost, createDocumentationSite(sandboxSearchUrl)]])
+}
+
+/** A public address of this machine leads back to it, past whatever stands in front. */
+function ownAddresses(): string[] {
+  return Object.values(networkInterfaces()).flatMap((addresses) => (addresses ?? []).map(({ address }) => address))
+}
