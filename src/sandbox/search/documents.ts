@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
 /** One page of the project's own documentation. */
@@ -17,8 +17,13 @@ const topFiles = ['README.md', 'ARCHITECTURE.md', 'CHANGELOG.md']
 
 /** Everything that is written about the project in Markdown, below the given folder. */
 export function readDocuments(root: string): readonly Document[] {
-  const below = readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8' })
-  const files = [...topFiles, ...below.map((file) => `docs/${file.replaceAll('\\', '/')}`)]
+  const folder = join(root, 'docs')
+  // An image of the service may leave its documentation out: the sandbox then finds nothing, which is no reason to stop.
+  const below = existsSync(folder) ? readdirSync(folder, { recursive: true, encoding: 'utf8' }) : []
+  const files = [
+    ...topFiles.filter((file) => existsSync(join(root, file))),
+    ...below.map((file) => `docs/${file.replaceAll('\\', '/')}`),
+  ]
   return files
     .filter((file) => file.endsWith('.md'))
     .map((file) => toDocument(file, readFileSync(join(root, file), 'utf8')))
