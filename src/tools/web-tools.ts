@@ -9,7 +9,7 @@ import { createExa } from './providers/exa.ts'
 import type { Provider, ProviderError } from './providers/provider.ts'
 import { createSearxng } from './providers/searxng.ts'
 import { createTavily } from './providers/tavily.ts'
-import { resolveName } from './resolve.ts'
+import { createResolve } from './resolve.ts'
 import { createSafeFetch, type Site, safeFetchLimits } from './safe-fetch.ts'
 import { searchInTurn } from './search-in-turn.ts'
 import { hostOf } from './stranger-url.ts'
@@ -39,7 +39,7 @@ export function createWebTools(options: WebToolsOptions): WebTools {
   const connections = createAsk()
   const reader = createPageReader()
   const fetch = createSafeFetch({
-    resolve: resolveName,
+    resolve: createResolve(),
     ownHosts: [hostOf(new URL(publicUrl)).replace(/\.$/, '')],
     ownAddresses: ownAddresses(),
     sites: sitesOf(sandboxSearchUrl),
