@@ -90,3 +90,13 @@ test('search providers are a list in order of preference, each with what it need
     assert.throws(() => readConfig({ ...environment, SEARCH_PROVIDER: wrong }), /SEARCH_PROVIDER/, wrong)
   }
 })
+
+test('the gateway reads its own variables, and the service none of them', () => {
+  const { GATEWAY_URL: _, ...own } = chain
+  const environment = { ...own, DATABASE_URL: 'postgres://x', GATEWAY_RELAYER_KEY: 'b'.repeat(64) }
+  const { gateway } = readConfig(environment, 'gateway')
+  assert.deepEqual([gateway!.port, gateway!.batchMs, gateway!.relayerKey], [8_403, 2_000, `0x${'b'.repeat(64)}`])
+  assert.throws(() => readConfig(environment), /GATEWAY_URL must be set too/)
+  assert.throws(() => readConfig({ ...environment, GATEWAY_RELAYER_KEY: '0x12' }, 'gateway'), /GATEWAY_RELAYER_KEY/)
+  assert.equal(readConfig({}).gateway, undefined)
+})

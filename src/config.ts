@@ -21,6 +21,8 @@ export type Config = {
   readonly upstream: { readonly baseUrl: string; readonly apiKey: string | undefined } | undefined
   /** Undefined: the sandbox chain and gateway. */
   readonly chain: ChainConfig | undefined
+  /** Only for `penny gateway`. */
+  readonly gateway: GatewayConfig | undefined
   /** In order of preference; empty: no search. Undefined: the sandbox search. */
   readonly search: readonly SearchConfig[] | undefined
   readonly masterKey: string | undefined
@@ -82,6 +84,22 @@ export type ChainConfig = {
   readonly usdcVersion: string
 }
 
+/** What our own settlement gateway runs on. */
+export type GatewayConfig = {
+  readonly port: number
+  readonly databaseUrl: string
+  readonly rpcUrl: string
+  readonly usdcAddress: string
+  readonly gatewayWalletAddress: string
+  readonly relayerKey: `0x${string}`
+  readonly firstBlock: number
+  readonly batchMs: number
+  readonly gasPriceMaxGwei: number
+}
+
+/** Whose environment it is. The gateway has no need of the service's keys, and the service none of the relayer's. */
+export type ConfigReader = 'service' | 'gateway'
+
 export type UpstreamTimeouts = {
   readonly connectMs: number
   readonly firstByteMs: number
@@ -103,7 +121,7 @@ const searchCredentials = {
 const minuteMs = 60_000
 
 /** Reads and checks the environment. A bad value throws with one line that names it and says what it should be. */
-export function readConfig(environment: Environment = process.env): Config {
+export function readConfig(environment: Environment = process.env, reader: ConfigReader = 'service'): Config {
   const read = new Reader(environment)
   return {
     production: read.text('NODE_ENV') === 'production',
@@ -117,9 +135,10 @@ export function readConfig(environment: Environment = process.env): Config {
     databaseUrl: readDatabaseUrl(read),
     ledgerPartitions: read.integer('LEDGER_PARTITIONS', 1, 1, 1024),
     upstream: readUpstream(read),
-    chain: readChain(read),
+    chain: reader === 'service' ? readChain(read) : undefined,
+    gateway: reader === 'gateway' ? readGateway(read) : undefined,
     search: readSearch(read),
-    masterKey: readMasterKey(read),
+    masterKey: reader === 'service' ? readMasterKey(read) : undefined,
     roles: read.list('ROLES', roles),
     sellerAddress: read.address('SELLER_ADDRESS'),
     payoutAddress: read.address('PAYOUT_ADDRESS'),
@@ -211,6 +230,39 @@ function readChain(read: Reader): ChainConfig | undefined {
     gatewayDomain: read.optionalInteger('GATEWAY_DOMAIN', 0, 2 ** 32 - 1),
     usdcName: read.text('USDC_NAME') ?? 'USDC',
     usdcVersion: read.text('USDC_VERSION') ?? '2',
+  }
+}
+
+function readGateway(read: Reader): GatewayConfig {
+  const relayerKey = read.secret('GATEWAY_RELAYER_KEY')
+  const values = {
+    GATEWAY_RELAYER_KEY: relayerKey,
+    DATABASE_URL: readDatabaseUrl(read),
+    CHAIN_RPC_URL: read.url('CHAIN_RPC_URL'),
+    USDC_ADDRESS: read.address('USDC_ADDRESS'),
+    GATEWAY_WALLET_ADDRESS: read.address('GATEWAY_WALLET_ADDRESS'),
+  }
+  const missing = Object.entries(values).filter(([, value]) => value === undefined)
+  if (missing.length > 0) {
+    throw new InvalidConfigError(
+      `${missing.map(([name]) => name).join(', ')} must be set: the gateway needs all of ${Object.keys(values).join(', ')}.`,
+    )
+  }
+  if (!/^(0x)?[0-9a-f]{64}$/i.test(relayerKey!)) {
+    throw new InvalidConfigError(
+      'GATEWAY_RELAYER_KEY must be 64 hex digits: the key of an address that pays gas and owns nothing else.',
+    )
+  }
+  return {
+    port: read.integer('GATEWAY_PORT', 8403, 0, 65_535),
+    databaseUrl: values.DATABASE_URL!,
+    rpcUrl: values.CHAIN_RPC_URL!,
+    usdcAddress: values.USDC_ADDRESS!,
+    gatewayWalletAddress: values.GATEWAY_WALLET_ADDRESS!,
+    relayerKey: `0x${relayerKey!.replace(/^0x/i, '')}`,
+    firstBlock: read.integer('GATEWAY_FIRST_BLOCK', 0, 0, Number.MAX_SAFE_INTEGER),
+    batchMs: read.integer('GATEWAY_BATCH_MS', 2_000, 10, 60 * minuteMs),
+    gasPriceMaxGwei: read.integer('GATEWAY_GAS_PRICE_MAX_GWEI', 2_000, 20, 1_000_000),
   }
 }
 

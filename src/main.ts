@@ -4,6 +4,7 @@ import { auditCommand } from './commands/audit.ts'
 import { type Command, CommandError, type Output } from './commands/command.ts'
 import { depositCommand } from './commands/deposit.ts'
 import { faucetCommand } from './commands/faucet.ts'
+import { gatewayCommand } from './commands/gateway.ts'
 import { keysCommand } from './commands/keys.ts'
 import { loginLinkCommand } from './commands/login-link.ts'
 import { payoutCommand } from './commands/payout.ts'
@@ -28,6 +29,7 @@ const commands: Readonly<Record<string, Command>> = {
   verify: verifyCommand,
   audit: auditCommand,
   'login-link': loginLinkCommand,
+  gateway: gatewayCommand,
 }
 
 const commonOptions = { json: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } } as const
@@ -46,7 +48,7 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stdout.write(`${command.summary}\n\n  ${command.usage}\n`)
     return 0
   }
-  const config = readConfig()
+  const config = readConfig(undefined, command.reader)
   return command.run({
     words: positionals,
     options: values,

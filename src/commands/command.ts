@@ -1,4 +1,4 @@
-import type { Config } from '../config.ts'
+import type { Config, ConfigReader } from '../config.ts'
 
 /** What a command is given: its words, its options, and where it may write. */
 export type Invocation = {
@@ -10,6 +10,8 @@ export type Invocation = {
 
 export type Command = {
   readonly summary: string
+  /** Whose environment it reads; the service's by default. */
+  readonly reader?: ConfigReader
   /** Shown by `--help`, below the usage line. */
   readonly usage: string
   /** The options it takes beside the ones of every command. */
