@@ -167,7 +167,7 @@ async function completeTransfers(
      ), own as (
        select batches.id from batches join transactions using (call) where transactions.hash = $3
      )
-     update transfers set status = 'completed', failure = null, batch = coalesce((select id from own), batch), updated_at = clock_timestamp()
+     update transfers set status = 'completed', failure = null, batch = (select id from own), updated_at = clock_timestamp()
        from asked where transfers.id = asked.id and before <> 'completed'
      returning payer, nonce, value, before`,
     [...namesOf(batch.used), batch.transactionHash],
@@ -216,7 +216,8 @@ async function reexamineSkipped(
     if (status !== 'received') balance.pending -= transfer.value
     await session.query(
       `update transfers set status = $2, failure = $3, skips = skips + 1, updated_at = clock_timestamp(),
-              retry_at = clock_timestamp() + least(skips + 1, 60) * interval '1 s'
+              retry_at = clock_timestamp() + least(skips + 1, 60) * interval '1 s',
+              batch = case when $2 = 'completed' then null else batch end
         where id = $1`,
       [transfer.id, status, status === 'failed' ? reason : null],
     )

@@ -6,6 +6,7 @@ import {
   account,
   ask,
   balanceOf,
+  burnIntent,
   deposit,
   ended,
   type GatewayBench,
@@ -19,8 +20,23 @@ import {
   until,
   untilBalance,
 } from '../../test/support/gateway.ts'
-import { type RpcFault, type RpcProxy, startRpcProxy } from '../../test/support/rpc-proxy.ts'
-import { publicClient, relayer, signCall, signTransfer, startChain, usdc } from '../../test/support/sandbox-chain.ts'
+import {
+  type RpcAnswer,
+  type RpcCall,
+  type RpcFault,
+  type RpcProxy,
+  startRpcProxy,
+} from '../../test/support/rpc-proxy.ts'
+import {
+  publicClient,
+  relayer,
+  signCall,
+  signTransfer,
+  startChain,
+  usdc,
+  usdcBalance,
+} from '../../test/support/sandbox-chain.ts'
+import { format } from '../money/usdc.ts'
 import type { AlarmCode } from './alarm.ts'
 import type { GatewayOptions } from './server.ts'
 
@@ -33,22 +49,23 @@ type Line = {
   readonly bench: GatewayBench
   readonly proxy: RpcProxy
   readonly url: string
+  stop(): Promise<void>
   pay(count: number, value?: bigint): Promise<string[]>
 }
 
 async function openLine(t: TestContext, options: Partial<GatewayOptions> = {}, funds = 1_000_000n): Promise<Line> {
   const bench = await openBench(t)
   const proxy = await startRpcProxy(t, bench.chain.url)
-  const { url } = await bench.start({ chainRpcUrl: proxy.url, resendMs: 50, replaceMs: 60_000, ...options })
+  const { url, stop } = await bench.start({ chainRpcUrl: proxy.url, resendMs: 50, replaceMs: 60_000, ...options })
   if (funds > 0n) {
     await deposit(bench, payer, funds)
-    await untilBalance(url, payer.address, (Number(funds) / 1_000_000).toString())
+    await untilBalance(url, payer.address, format(funds))
   }
   const pay = async (count: number, value = 1_000n) => {
     const bodies = await Promise.all(Array.from({ length: count }, () => paymentBody(bench.wallet, payer, { value })))
     return Promise.all(bodies.map((body) => settle(url, body)))
   }
-  return { bench, proxy, url, pay }
+  return { bench, proxy, url, stop, pay }
 }
 
 async function untilAlarm({ alarms }: GatewayBench, code: AlarmCode): Promise<void> {
@@ -63,7 +80,7 @@ async function assertPaidOnce({ bench, url }: Line, ids: readonly string[], tota
   for (const id of ids) assert.equal((await ended(url, id)).status, 'completed')
   assert.equal(await onChain(bench, seller.address), total)
   assert.equal(await onChain(bench, payer.address), 1_000_000n - total)
-  await untilBalance(url, payer.address, (Number(1_000_000n - total) / 1_000_000).toString())
+  await untilBalance(url, payer.address, format(1_000_000n - total))
 }
 
 async function batchesOnChain({ chain, wallet }: GatewayBench): Promise<bigint> {
@@ -193,6 +210,46 @@ test('a relayer without gas loses nothing: payments wait until it has some', asy
   assert.equal((await ended(url, id)).status, 'completed')
 })
 
+test('a new relayer brings the call of the old one, who cannot pay any more, to its end', async (t) => {
+  const line = await openLine(t)
+  line.proxy.fault = only('eth_sendRawTransaction', async ({ params }) => ({ result: keccak256(params[0] as Hex) }))
+  const ids = await line.pay(2)
+  await until(
+    () => transferOf(line.url, ids[0]!),
+    ({ status }) => status === 'batched',
+  )
+  await line.stop()
+  const next = account('the next relayer')
+  const setRelayer = { abi: settlementGatewayAbi, functionName: 'setRelayer', args: [next.address, true] } as const
+  const { chain, wallet } = line.bench
+  // With another nonce of the old relayer in between, its transaction can never be carried out.
+  await sendCall(chain, relayer, wallet, encodeFunctionData(setRelayer))
+  await chain.admin.fundGas(next.address, 1_000_000n)
+  const relayerKey = keccak256(Buffer.from('the next relayer'))
+  const { url } = await line.bench.start({ relayerKey, replaceMs: 50 })
+  await assertPaidOnce({ ...line, url }, ids, 2_000n)
+})
+
+test('of two gateways one sends; when it goes the other takes over', async (t) => {
+  const bench = await openBench(t)
+  const first = await bench.start()
+  const second = await bench.start()
+  await deposit(bench, payer, 1_000_000n)
+  await untilBalance(second.url, payer.address, '1')
+  const pay = async (url: string) => settle(url, await paymentBody(bench.wallet, payer))
+  const ids = await Promise.all([pay(first.url), pay(second.url), pay(first.url), pay(second.url)])
+  for (const id of ids) assert.equal((await ended(second.url, id)).status, 'completed')
+  const later = await pay(first.url)
+  await first.stop()
+  assert.equal((await ended(second.url, later)).status, 'completed')
+  assert.equal(await onChain(bench, seller.address), 5_000n)
+  const [books] = await bench.database.query<{ calls: bigint; batches: bigint }>(
+    `select count(*) as calls, (select count(*) from gateway.batches where state = 'settled') as batches from gateway.calls`,
+  )
+  assert.equal(books!.calls, books!.batches)
+  assert.equal(await batchesOnChain(bench), books!.batches)
+})
+
 test('when gas costs a hundred times as much batches wait', async (t) => {
   const line = await openLine(t, { gasPriceMax: 100_000_000_000n })
   line.proxy.fault = only('eth_getBlockByNumber', async (_, forward) => {
@@ -266,6 +323,75 @@ test('nonsense of every kind from every method only makes everybody wait', async
   await untilAlarm(line.bench, 'chain_unreachable')
   await assertPaidOnce(line, ids, 5_000n)
 })
+
+// Every fault of this file at once, in an order that follows from a seed. A failure says which.
+for (const seed of [1, 2, 3]) {
+  test(`under all faults together payments and withdrawals come out to the unit (seed ${seed})`, async (t) => {
+    const line = await openLine(t, { recheckMs: 200, reconcileMs: 100, replaceMs: 300 })
+    const { bench, proxy, url } = line
+    const random = randomOf(seed)
+    let left = 600
+    proxy.fault = (call, forward) => ((left -= 1) > 0 ? faulty(call, forward, random) : forward())
+    const ids: string[] = []
+    for (let round = 0; round < 6; round += 1) {
+      ids.push(...(await line.pay(5, BigInt(100 + round))))
+      await ask(url, '/v1/transfer?enableForwarder=true', [await burnIntent(bench.wallet, payer, { value: 7n })])
+      await deposit(bench, account('depositor'), 11n)
+    }
+    for (const id of ids) assert.equal((await ended(url, id)).status, 'completed')
+    proxy.fault = undefined
+    const total = [0n, 1n, 2n, 3n, 4n, 5n].reduce((sum, round) => sum + 5n * (100n + round), 0n)
+    await untilBalance(url, payer.address, format(1_000_000n - total - 42n))
+    await untilBalance(url, account('depositor').address, format(66n))
+    await until(
+      () => onChain(bench, payer.address),
+      (balance) => balance === 1_000_000n - total - 42n,
+    )
+    assert.equal(await onChain(bench, seller.address), total)
+    assert.equal(await usdcBalance(bench.chain.url, account('owner').address), 42n)
+    await assertNothingOpen(bench)
+  })
+}
+
+const faulty = async (call: RpcCall, forward: () => Promise<RpcAnswer>, random: () => number) => {
+  const kind = random()
+  if (kind < 0.1) return 'hang up' as const
+  if (kind < 0.15) return { error: { code: -32011, message: 'rate limited' } }
+  if (kind < 0.2) return forward().then(() => 'hang up' as const)
+  if (kind > 0.4) return forward()
+  if (call.method === 'eth_sendRawTransaction') return { result: keccak256(call.params[0] as Hex) }
+  const answer = await forward()
+  const { result } = answer
+  if (call.method === 'eth_getLogs' && Array.isArray(result)) {
+    return { result: kind < 0.3 ? [] : [...result, ...result].filter(() => random() < 0.8) }
+  }
+  if (call.method === 'eth_getTransactionReceipt') return { result: null }
+  if (call.method === 'eth_getBlockByNumber' && result != null) {
+    const number = Math.max(0, Number(result.number) + Math.floor(random() * 7) - 4)
+    return { result: { ...result, number: `0x${number.toString(16)}` } }
+  }
+  return answer
+}
+
+/** Nothing is set aside, and nothing is under way. */
+async function assertNothingOpen({ database }: GatewayBench): Promise<void> {
+  await until(
+    () =>
+      database.query<{ pending: bigint; open: bigint }>(
+        `select (select coalesce(sum(pending), 0)::int8 from gateway.balances) as pending,
+                (select count(*) from gateway.calls where state = 'sent') as open`,
+      ),
+    ([books]) => books!.pending === 0n && books!.open === 0n,
+  )
+}
+
+function randomOf(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state * 1_103_515_245 + 12_345) % 2 ** 31
+    return Math.floor(state / 2 ** 8) / 2 ** 23
+  }
+}
 
 test('a node of another chain is not listened to', async (t) => {
   const bench = await openBench(t)

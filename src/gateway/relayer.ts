@@ -39,7 +39,7 @@ export type CallFate =
   | { readonly state: 'waiting' | 'confirmed' | 'superseded' }
   | { readonly state: 'succeeded' | 'reverted'; readonly receipt: TransactionReceipt }
 
-type Version = SignedTransaction & { readonly ageMs: bigint }
+type Version = SignedTransaction & { readonly relayer: Address; readonly ageMs: bigint }
 
 /** Since Osaka a transaction may not have more. */
 const gasMax = 2n ** 24n
@@ -76,7 +76,7 @@ export class Relayer {
     const fee = await this.#fee(0n)
     await this.#requireCoin(gas * fee)
     const [last] = await database.query<{ next: bigint }>(
-      `select max(nonce) + 1 as next from transactions join calls using (hash) where relayer = $1`,
+      `select max(nonce) + 1 as next from transactions join calls using (hash) where transactions.relayer = $1`,
       [this.address],
     )
     // The node may be behind what is known to be in the chain.
@@ -87,11 +87,11 @@ export class Relayer {
 
   /** In the same database transaction as what the call is for. */
   async store(session: Session, kind: CallKind, { data, transaction }: SignedCall): Promise<bigint> {
-    const [call] = await session.query<{ id: bigint }>(
-      'insert into calls (relayer, kind, data) values ($1, $2, $3) returning id',
-      [this.address, kind, data],
-    )
-    await storeVersion(session, call!.id, transaction)
+    const [call] = await session.query<{ id: bigint }>('insert into calls (kind, data) values ($1, $2) returning id', [
+      kind,
+      data,
+    ])
+    await storeVersion(session, call!.id, this.address, transaction)
     return call!.id
   }
 
@@ -103,10 +103,7 @@ export class Relayer {
   }
 
   async findOpen(): Promise<OpenCall | undefined> {
-    const [open] = await this.#options.database.query<OpenCall>(
-      `select id, kind, data from calls where relayer = $1 and state = 'sent'`,
-      [this.address],
-    )
+    const [open] = await this.#options.database.query<OpenCall>(`select id, kind, data from calls where state = 'sent'`)
     return open
   }
 
@@ -123,7 +120,8 @@ export class Relayer {
       if (receipt.block > finalized) return { state: receipt.isSuccess ? 'confirmed' : 'waiting' }
       return { state: receipt.isSuccess ? 'succeeded' : 'reverted', receipt }
     }
-    if (versions.every(({ nonce }) => count > nonce)) return { state: 'superseded' }
+    const own = versions.filter(({ relayer }) => relayer === this.address)
+    if (own.length > 0 && own.every(({ nonce }) => count > nonce)) return { state: 'superseded' }
     await this.#insist(call, versions)
     return { state: 'waiting' }
   }
@@ -165,11 +163,11 @@ export class Relayer {
     const { node, database, terms } = this.#options
     const fee = await this.#fee((newest.maxFeePerGas * feeStepPercent) / 100n)
     const count = await node.transactionCount(this.address, 'latest')
-    // A node once said that there were more transactions than there are: with that number it would wait for ever.
-    const nonce = count < newest.nonce ? count : newest.nonce
+    // Under a number of an earlier relayer, or one that a node made up, it would wait for ever.
+    const nonce = newest.relayer !== this.address || count < newest.nonce ? count : newest.nonce
     const estimate = await node.estimateGas(this.address, terms.wallet, call.data).catch(() => gasMax)
     const replacement = await this.#signTransaction(call.data, nonce, gasLimit(estimate), fee, step * tipStep)
-    await storeVersion(database, call.id, replacement)
+    await storeVersion(database, call.id, this.address, replacement)
     return replacement
   }
 
@@ -226,17 +224,23 @@ function gasLimit(estimate: bigint): bigint {
   return gas < gasMax ? gas : gasMax
 }
 
-async function storeVersion(session: Session, call: bigint, transaction: SignedTransaction): Promise<void> {
+async function storeVersion(
+  session: Session,
+  call: bigint,
+  relayer: Address,
+  transaction: SignedTransaction,
+): Promise<void> {
   await session.query(
-    'insert into transactions (hash, call, nonce, raw, max_fee_per_gas) values ($1, $2, $3, $4, $5) on conflict do nothing',
-    [transaction.hash, call, transaction.nonce, transaction.raw, transaction.maxFeePerGas],
+    `insert into transactions (hash, call, relayer, nonce, raw, max_fee_per_gas) values ($1, $2, $3, $4, $5, $6)
+     on conflict do nothing`,
+    [transaction.hash, call, relayer, transaction.nonce, transaction.raw, transaction.maxFeePerGas],
   )
 }
 
 /** The newest first. */
 async function readVersions(session: Session, call: bigint): Promise<readonly Version[]> {
   const rows = await session.query<Omit<Version, 'maxFeePerGas'> & { maxFeePerGas: string }>(
-    `select hash, nonce, raw, max_fee_per_gas as "maxFeePerGas",
+    `select hash, relayer, nonce, raw, max_fee_per_gas as "maxFeePerGas",
             (extract(epoch from clock_timestamp() - created_at) * 1000)::int8 as "ageMs"
        from transactions where call = $1 order by created_at desc, max_fee_per_gas desc`,
     [call],

@@ -45,7 +45,6 @@ create index events_deposits on events (account, block desc, log_index desc) whe
 -- What the relayer does on chain, one thing at a time: the data of a call is fixed before it is first sent.
 create table calls (
   id         bigint generated always as identity primary key,
-  relayer    text        not null,
   kind       text        not null check (kind in ('batch', 'withdrawal')),
   data       text        not null,
   state      text        not null default 'sent' check (state in ('sent', 'succeeded', 'reverted', 'superseded')),
@@ -56,12 +55,13 @@ create table calls (
   gas_cost   numeric(78),
   created_at timestamptz not null default clock_timestamp()
 );
-create unique index calls_one_at_a_time on calls (relayer) where state = 'sent';
+create unique index calls_one_at_a_time on calls ((true)) where state = 'sent';
 
--- A call may be signed more than once, with a higher fee. Each version is here before a node sees it.
+-- A call may be signed more than once: with a higher fee, or by a new relayer. Each version is here before a node sees it.
 create table transactions (
   hash            text        primary key,
   call            bigint      not null references calls,
+  relayer         text        not null,
   nonce           bigint      not null,
   raw             text        not null,
   max_fee_per_gas numeric(78) not null,
