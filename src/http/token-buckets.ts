@@ -11,32 +11,36 @@ export type BucketOptions = {
   readonly bucketsMax?: number
 }
 
-/** How often each of many may do something. Each has a bucket of tokens that refills; an empty one refuses. */
+/**
+ * How often each of many may do something. Each has a bucket of tokens that refills; an empty one refuses. A bucket is
+ * one number, the instant at which it will be full, in whole microseconds: nothing is lost to rounding.
+ */
 export class TokenBuckets {
   readonly #options: Required<BucketOptions>
-  readonly #buckets = new Map<string, { readonly tokens: number; readonly atMs: number }>()
+  readonly #tokenUs: number
+  readonly #fullAtUs = new Map<string, number>()
 
   constructor(options: BucketOptions) {
     this.#options = { bucketsMax: 10_000, ...options }
+    this.#tokenUs = Math.ceil(1e6 / options.perSecond)
   }
 
   /** Takes a token, or throws with how long until there is one. */
   take(name: string): void {
     const { burstMax, perSecond, now, bucketsMax } = this.#options
-    const atMs = now()
-    const bucket = this.#buckets.get(name)
-    const tokens =
-      bucket === undefined ? burstMax : Math.min(burstMax, bucket.tokens + ((atMs - bucket.atMs) / 1000) * perSecond)
-    if (tokens < 1) throw new RateLimitedError(perSecond, ((1 - tokens) / perSecond) * 1000)
+    const nowUs = Math.floor(now() * 1000)
+    const fullAtUs = Math.max(nowUs, this.#fullAtUs.get(name) ?? 0) + this.#tokenUs
+    const overdrawnUs = fullAtUs - nowUs - burstMax * this.#tokenUs
+    if (overdrawnUs > 0) throw new RateLimitedError(perSecond, Math.ceil(overdrawnUs / 1000))
     // Taken out and put back in, so that the map's own order is the order of use.
-    this.#buckets.delete(name)
-    if (this.#buckets.size >= bucketsMax) this.#forgetOldest()
-    this.#buckets.set(name, { tokens: tokens - 1, atMs })
+    this.#fullAtUs.delete(name)
+    if (this.#fullAtUs.size >= bucketsMax) this.#forgetOldest()
+    this.#fullAtUs.set(name, fullAtUs)
   }
 
   #forgetOldest(): void {
-    const [oldest] = this.#buckets.keys()
-    if (oldest !== undefined) this.#buckets.delete(oldest)
+    const [oldest] = this.#fullAtUs.keys()
+    if (oldest !== undefined) this.#fullAtUs.delete(oldest)
   }
 }
 
@@ -44,8 +48,8 @@ export class RateLimitedError extends ServiceError {
   readonly code = 'rate_limited'
   constructor(perSecond: number, waitMs: number) {
     super(
-      `Too many requests: ${perSecond >= 1 ? `${perSecond} per second are` : `one in ${Math.round(1 / perSecond)} seconds is`} answered here. Wait a moment and go on slower.`,
-      { retryAfterMs: Math.ceil(waitMs) },
+      `Too many requests: ${perSecond === 1 ? 'one' : perSecond} per second is answered here. Wait a moment and go on slower.`,
+      { retryAfterMs: waitMs },
     )
   }
 }

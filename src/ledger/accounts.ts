@@ -19,6 +19,8 @@ export type Account = {
   /** Where its withdrawals go, and from when on. */
   readonly ownerAddress: string | undefined
   readonly ownerUsableFrom: Date | undefined
+  /** Whether that instant has come. */
+  readonly isOwnerUsable: boolean
   readonly createdAt: Date
 }
 
@@ -82,8 +84,8 @@ export async function creditDeposit(database: Database, deposit: Deposit): Promi
   return row!.credited
 }
 
-const columns =
-  'partition, id, name, gateway, credit, held, extended, deposited, address, owner_address, owner_usable_from, created_at'
+const columns = `partition, id, name, gateway, credit, held, extended, deposited, address, owner_address, owner_usable_from,
+  coalesce(owner_usable_from <= clock_timestamp(), false) as is_owner_usable, created_at`
 
 type AccountRow = {
   readonly partition: number
@@ -97,6 +99,7 @@ type AccountRow = {
   readonly address: string | null
   readonly owner_address: string | null
   readonly owner_usable_from: Date | null
+  readonly is_owner_usable: boolean
   readonly created_at: Date
 }
 
@@ -114,6 +117,7 @@ function readAccount(row: AccountRow): Account {
     address: row.address ?? undefined,
     ownerAddress: row.owner_address ?? undefined,
     ownerUsableFrom: row.owner_usable_from ?? undefined,
+    isOwnerUsable: row.is_owner_usable,
     createdAt: row.created_at,
   }
 }

@@ -36,7 +36,11 @@ test('a session opens nothing that is a key’s', async () => {
   const client = await signInNew(suite.service, '1')
   for (const contract of contracts.filter(({ access }) => access === 'key')) {
     const body = { messages: [{ role: 'user', content: 'hi' }] }
-    assert.deepEqual(await client.refusal(contract.method, pathOf(contract), body), [401, 'invalid_api_key'], contract.path)
+    assert.deepEqual(
+      await client.refusal(contract.method, pathOf(contract), body),
+      [401, 'invalid_api_key'],
+      contract.path,
+    )
   }
 })
 
@@ -75,7 +79,18 @@ test('no key is created below /v1', () => {
 })
 
 test('garbage in any place is refused cleanly, never with a 500', async () => {
-  const garbage = ['\0', '%00', "'; drop table accounts; --", '9'.repeat(300), '[]', '{}', 'null', '\ud800', '-1', '1e400']
+  const garbage = [
+    '\0',
+    '%00',
+    "'; drop table accounts; --",
+    '9'.repeat(300),
+    '[]',
+    '{}',
+    'null',
+    '\ud800',
+    '-1',
+    '1e400',
+  ]
   for (const contract of contracts.filter(({ operation }) => operation !== 'signOut')) {
     // Somebody new for each, whose rate is not used up.
     const client = await signInNew(suite.service, '1')
@@ -102,7 +117,10 @@ test('the same garbage one parameter at a time does no harm either', async () =>
     for (const name of Object.keys(contract.query!.shape)) {
       for (const text of ['\0', '9'.repeat(19), 'x', '9999-12-31T23:59:59.999Z', '0000-01-01T00:00:00Z']) {
         const answer = await client.send('GET', `${pathOf(contract)}?${new URLSearchParams({ [name]: text })}`)
-        assert.ok(answer.status < 500 && answer.status !== 429, `${contract.operation} ${name}=${text}: ${answer.status} ${await answer.text()}`)
+        assert.ok(
+          answer.status < 500 && answer.status !== 429,
+          `${contract.operation} ${name}=${text}: ${answer.status} ${await answer.text()}`,
+        )
       }
     }
   }

@@ -123,10 +123,10 @@ test('a printed link signs in once', async () => {
 
 test('in the sandbox one click from this machine signs in, and none from elsewhere', async () => {
   const client = new DashboardClient(suite.service)
-  assert.deepEqual(
-    await client.refusal('POST', '/api/auth/local', {}, { 'x-forwarded-for': '203.0.113.5' }),
-    [404, 'unknown_url'],
-  )
+  assert.deepEqual(await client.refusal('POST', '/api/auth/local', {}, { 'x-forwarded-for': '203.0.113.5' }), [
+    404,
+    'unknown_url',
+  ])
   assert.equal((await client.get('/api/session')).sign_in.local, true)
   const session = await client.post('/api/auth/local')
   assert.equal(session.account.name, 'Sandbox demo')
@@ -146,7 +146,10 @@ test('a second wallet can be added and the first removed, but never the last way
   assert.equal((await other.post('/api/auth/wallet', await signedMessage(other, second))).account.id, account.id)
   // The first wallet is nobody's now: it opens an account of its own, and cannot be taken from it.
   await other.post('/api/auth/wallet', await signedMessage(other, wallet))
-  assert.deepEqual(await client.refusal('POST', '/api/wallets', await signedMessage(client, wallet)), [400, 'invalid_value'])
+  assert.deepEqual(await client.refusal('POST', '/api/wallets', await signedMessage(client, wallet)), [
+    400,
+    'invalid_value',
+  ])
 })
 
 test('changing who may sign in needs a sign-in of the last minutes', async () => {
@@ -159,10 +162,10 @@ test('changing who may sign in needs a sign-in of the last minutes', async () =>
   assert.deepEqual(await client.refusal('POST', '/api/wallets', signed), [403, 'recent_sign_in_required'])
   assert.equal((await client.get('/api/session')).recent_until, null)
   const withdrawal = { amount: '1', recipient: createWallet().address }
-  assert.deepEqual(
-    await client.refusal('POST', '/api/withdrawals', withdrawal, { 'idempotency-key': 'one-form' }),
-    [403, 'recent_sign_in_required'],
-  )
+  assert.deepEqual(await client.refusal('POST', '/api/withdrawals', withdrawal, { 'idempotency-key': 'one-form' }), [
+    403,
+    'recent_sign_in_required',
+  ])
 })
 
 test('a page of another site changes nothing, with the cookie or without', async () => {
@@ -176,10 +179,10 @@ test('a page of another site changes nothing, with the cookie or without', async
   ]
   for (const headers of strange) {
     assert.deepEqual(await client.refusal('POST', '/api/keys', { name: 'x' }, headers), [403, 'cross_site_request'])
-    assert.deepEqual(
-      await client.refusal('POST', '/api/auth/nonce', { address: createWallet().address }, headers),
-      [403, 'cross_site_request'],
-    )
+    assert.deepEqual(await client.refusal('POST', '/api/auth/nonce', { address: createWallet().address }, headers), [
+      403,
+      'cross_site_request',
+    ])
   }
   const unnamed = await fetch(`${suite.service.origin}/api/keys`, {
     method: 'POST',

@@ -53,7 +53,12 @@ export class DashboardClient {
   }
 
   /** The status and the error's code of a request that is refused. */
-  async refusal(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<[number, string]> {
+  async refusal(
+    method: string,
+    path: string,
+    body?: unknown,
+    headers?: Record<string, string>,
+  ): Promise<[number, string]> {
     const response = await this.send(method, path, body, headers)
     const { error } = (await response.json()) as { error?: { code: string } }
     return [response.status, error?.code ?? 'none']

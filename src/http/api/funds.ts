@@ -162,6 +162,10 @@ async function checkRecipient({ database }: ApiServices, funds: Funds, owner: Ac
   if (account.ownerAddress !== recipient) {
     throw new InvalidParameterError('recipient', 'withdrawals go to the registered owner address only')
   }
+  if (!account.isOwnerUsable) {
+    const from = account.ownerUsableFrom?.toISOString() ?? 'later'
+    throw new InvalidParameterError('recipient', `the owner address was changed; withdrawals go there from ${from} on`)
+  }
 }
 
 async function checkDestination(funds: Funds, owner: AccountRef, text: string, param: string): Promise<string> {

@@ -9,12 +9,11 @@ import type { ApiServices } from './services.ts'
 
 type StreamEvent = AnswerOf<typeof chatContracts.openStream>
 
-const keepaliveMs = 15_000
 const unreadMax = 256 * 1024
 
 /** `GET /api/stream`: what happens in the account, for as long as the session lasts and somebody listens. */
 export function routeStream(router: ApiRouter, services: ApiServices): void {
-  const { database, inFlightCap, onError } = services
+  const { database, inFlightCap, onError, answering } = services
   const feeds = new AccountFeeds({ database, onError: (error) => onError(error, 'stream') })
 
   router.at(chatContracts.openStream).answer(async ({ session }) => {
@@ -37,7 +36,7 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
               (alive) => (alive ? send(': \n\n') : end()),
               (error: unknown) => onError(error, 'stream'),
             )
-          }, keepaliveMs).unref()
+          }, answering.streamKeepaliveMs).unref()
           stop = () => clearInterval(timer)
           const unwatch = await feeds.watch(session, (event) => send(render(renderEvent(event))))
           stop = () => {

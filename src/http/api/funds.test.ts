@@ -1,0 +1,204 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { after, before, test } from 'node:test'
+import { getRequestListener } from '@hono/node-server'
+import { Hono } from 'hono'
+import { DashboardClient } from '../../../test/support/dashboard-client.ts'
+import { type TestDatabase, testDatabase } from '../../../test/support/postgres.ts'
+import { KeyFinder } from '../../identity/api-keys.ts'
+import { createLoginToken } from '../../identity/login-links.ts'
+import { createAccount, creditDeposit } from '../../ledger/accounts.ts'
+import { readBalance } from '../../ledger/balance.ts'
+import { requestWithdrawal } from '../../ledger/withdrawals.ts'
+import { parse } from '../../money/usdc.ts'
+import { errorResponse } from '../error-response.ts'
+import { siteOf } from '../site.ts'
+import { routeFunds } from './funds.ts'
+import { Gate } from './gate.ts'
+import type { Funds } from './providers.ts'
+import { type ApiBindings, ApiRouter } from './router.ts'
+import type { ApiServices } from './services.ts'
+import { routeSignIn } from './sign-in.ts'
+
+// The routes of money over a chain's stand-in, on the ledger's own functions.
+
+const usdcAddress = `0x36${'0'.repeat(38)}`
+const gatewayAddress = `0x00777${'7'.repeat(35)}`
+const depositAddress = `0x${'d'.repeat(40)}`
+const ownerAddress = '0x70997970c51812dc3a010c7d01b50e0d17dc79c8'
+
+let ledger: TestDatabase
+let server: Server
+let origin: string
+before(async () => {
+  ledger = await testDatabase()
+  server = createServer()
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  origin = `http://localhost:${(server.address() as AddressInfo).port}`
+  server.on('request', createRoutes())
+})
+after(async () => {
+  server.closeAllConnections()
+  server.close()
+  await ledger.drop()
+})
+
+function createRoutes() {
+  const { database } = ledger
+  const now = () => performance.now()
+  const site = siteOf(origin)
+  const keys = new KeyFinder({ database, now })
+  const funds: Funds = {
+    chain: { id: 5_042_002, name: 'Arc', usdcAddress, gatewayAddress, explorerUrl: undefined },
+    depositAddress: async () => depositAddress,
+    async requestWithdrawal({ partition, accountId, id, amount }) {
+      await requestWithdrawal(database, { partition, accountId, id, amount, recipient: ownerAddress })
+    },
+    async registerOwner({ partition, accountId, address }) {
+      await database.query(
+        'update accounts set owner_address = $3, owner_usable_from = clock_timestamp() where partition = $1 and id = $2',
+        [partition, accountId, address],
+      )
+      return { address, usableFrom: new Date() }
+    },
+  }
+  const services = {
+    database,
+    site,
+    providers: { environment: 'testnet', funds },
+    inFlightCap: parse('1'),
+    unsettledCap: parse('5'),
+  } as unknown as ApiServices
+  const app = new Hono<ApiBindings>()
+  const gate = new Gate({ database, keys, site, isSandbox: false, now })
+  const router = new ApiRouter({ app, gate, trustProxy: true, chatBodyLimits: { bytesMax: 10_000, readMsMax: 1_000 } })
+  routeSignIn(router, services)
+  routeFunds(router, services)
+  app.onError((error, context) => {
+    const { status, body } = errorResponse(error, { requestId: 'req_test', publicUrl: origin })
+    return context.json(body, status)
+  })
+  return getRequestListener(app.fetch, { overrideGlobalObjects: false })
+}
+
+async function signIn(balance: string): Promise<DashboardClient & { owner: { partition: number; accountId: string } }> {
+  const { database } = ledger
+  const account = await createAccount(database, 'test', 1)
+  const owner = { partition: account.partition, accountId: account.id }
+  await creditDeposit(database, { ...owner, id: randomUUID(), amount: parse(balance), source: 'test' })
+  const client = new DashboardClient({ origin })
+  await client.post('/api/auth/link', { token: await createLoginToken(database, owner, 60) })
+  return Object.assign(client, { owner })
+}
+
+const form = () => ({ 'idempotency-key': randomUUID() })
+
+test('a withdrawal refuses every place from which money does not come back, and says which it is', async () => {
+  const client = await signIn('10')
+  await client.send('PUT', '/api/owner', { address: ownerAddress })
+  const bad = {
+    'zero address': `0x${'0'.repeat(40)}`,
+    'USDC contract': usdcAddress,
+    'gateway contract': gatewayAddress,
+    'own deposit address': depositAddress,
+    checksum: '0x70997970C51812dc3A010C7d01b50e0d17dc79c8',
+    'registered owner': `0x${'e'.repeat(40)}`,
+  }
+  for (const [why, recipient] of Object.entries(bad)) {
+    const answer = await client.send('POST', '/api/withdrawals', { amount: '1', recipient }, form())
+    const { error } = (await answer.json()) as { error: { param: string; message: string } }
+    assert.deepEqual([answer.status, error.param], [400, 'recipient'], why)
+    assert.ok(error.message.includes(why), error.message)
+  }
+  assert.equal((await readBalance(ledger.database, client.owner)).available, parse('10'))
+})
+
+test('a withdrawal to the owner is paid once however often its form is sent', async () => {
+  const client = await signIn('10')
+  await client.send('PUT', '/api/owner', { address: ownerAddress })
+  const headers = form()
+  const body = { amount: '2.5', recipient: '0x70997970C51812dc3A010C7d01b50e0d17dc79C8' }
+  const answers = await Promise.all(Array.from({ length: 5 }, () => client.post('/api/withdrawals', body, headers)))
+  assert.equal(new Set(answers.map(({ id }) => id)).size, 1)
+  assert.deepEqual([answers[0].state, answers[0].amount, answers[0].recipient], ['requested', '2.5', ownerAddress])
+  const balance = await client.get('/api/balance')
+  assert.deepEqual([balance.available, balance.pending_withdrawals], ['7.5', '2.5'])
+  assert.equal((await client.get('/api/withdrawals')).data.length, 1)
+  assert.deepEqual(await client.refusal('POST', '/api/withdrawals', { ...body, amount: '3' }, headers), [
+    422,
+    'idempotency_mismatch',
+  ])
+})
+
+test('a changed owner address waits before money goes there', async () => {
+  const client = await signIn('10')
+  await client.send('PUT', '/api/owner', { address: ownerAddress })
+  await ledger.database.query(
+    `update accounts set owner_usable_from = clock_timestamp() + interval '1 hour' where id = $1`,
+    [client.owner.accountId],
+  )
+  const body = { amount: '1', recipient: ownerAddress }
+  assert.deepEqual(await client.refusal('POST', '/api/withdrawals', body, form()), [400, 'invalid_value'])
+})
+
+test('no more than there is, nothing, and nothing without a key for the form can be withdrawn', async () => {
+  const client = await signIn('1')
+  const recipient = ownerAddress
+  assert.deepEqual(await client.refusal('POST', '/api/withdrawals', { amount: '1', recipient }, form()), [
+    400,
+    'invalid_value',
+  ])
+  await client.send('PUT', '/api/owner', { address: ownerAddress })
+  const refused = (amount: string, headers: Record<string, string>) =>
+    client.refusal('POST', '/api/withdrawals', { amount, recipient }, headers)
+  assert.deepEqual(await refused('1.000001', form()), [402, 'insufficient_balance'])
+  assert.deepEqual(await refused('0', form()), [400, 'invalid_value'])
+  assert.deepEqual(await refused('-1', form()), [400, 'invalid_value'])
+  assert.deepEqual(await refused('0.0000001', form()), [400, 'invalid_value'])
+  assert.deepEqual(await refused('1', {}), [400, 'missing_required_parameter'])
+})
+
+test('a deposit is shown step by step, from the first sight of it to the balance', async () => {
+  const { database } = ledger
+  const client = await signIn('1')
+  const { partition, accountId } = client.owner
+  const look = async () => {
+    const { data, deposit_address } = await client.get('/api/deposits')
+    assert.equal(deposit_address, depositAddress)
+    const [newest] = data
+    return [newest.state, newest.steps.filter(({ done }: { done: boolean }) => done).length]
+  }
+  const txHash = Buffer.alloc(32, 7)
+  await database.query(
+    `insert into arrivals (partition, account_id, block, log_index, tx_hash, sender, amount) values ($1, $2, 5, 0, $3, '0x1', 2000000)`,
+    [partition, accountId, txHash],
+  )
+  assert.deepEqual(await look(), ['seen', 1])
+  assert.equal((await client.get('/api/balance')).pending_deposits, '2')
+  const sweep = randomUUID()
+  await database.query(
+    `insert into sweeps (partition, id, account_id, amount, nonce, state) values ($1, $2, $3, 2000000, 0, 'sent')`,
+    [partition, sweep, accountId],
+  )
+  await database.query('update arrivals set sweep_id = $2 where account_id = $1', [accountId, sweep])
+  assert.deepEqual(await look(), ['sweeping', 1])
+  await database.query("update sweeps set state = 'confirmed', tx_hash = $2 where id = $1", [sweep, txHash])
+  assert.deepEqual(await look(), ['confirmed', 2])
+  await creditDeposit(database, { partition, accountId, id: sweep, amount: parse('2'), source: 'chain' })
+  await database.query("update sweeps set state = 'credited' where id = $1", [sweep])
+  assert.deepEqual(await look(), ['credited', 3])
+  const balance = await client.get('/api/balance')
+  assert.deepEqual([balance.available, balance.pending_deposits], ['3', '0'])
+  const page = await client.get('/api/deposits?limit=1')
+  const next = await client.get(`/api/deposits?limit=1&cursor=${page.next_cursor}`)
+  assert.deepEqual([page.data.length, next.data.length, next.has_more], [1, 1, false])
+})
+
+test('what belongs to the sandbox is not there where money is real', async () => {
+  const client = await signIn('1')
+  assert.equal((await client.send('POST', '/api/auth/local')).status, 404)
+})

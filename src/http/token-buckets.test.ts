@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { RateLimitedError, TokenBuckets } from './token-buckets.ts'
+
+test('in no span of time is more let through than the burst and the rate allow, and what is due is let through', () => {
+  const pauses = fc.array(fc.integer({ min: 0, max: 3_000 }), { minLength: 1, maxLength: 200 })
+  fc.assert(
+    fc.property(
+      pauses,
+      fc.integer({ min: 1, max: 10 }),
+      fc.integer({ min: 1, max: 5 }),
+      (waits, burstMax, perSecond) => {
+        let nowMs = 0
+        let passed = 0
+        const buckets = new TokenBuckets({ burstMax, perSecond, now: () => nowMs })
+        for (const waitMs of waits) {
+          nowMs += waitMs
+          try {
+            buckets.take('somebody')
+            passed += 1
+          } catch (error) {
+            assert.ok(error instanceof RateLimitedError)
+            // Whoever waits as long as told is let through.
+            nowMs += error.retryAfterMs!
+            buckets.take('somebody')
+            passed += 1
+          }
+          assert.ok(passed <= burstMax + (nowMs / 1000) * perSecond + 1e-6)
+        }
+      },
+    ),
+  )
+})
+
+test('one who is refused holds nobody else up, and a flood of names takes no more room than it may', () => {
+  const buckets = new TokenBuckets({ burstMax: 1, perSecond: 1, now: () => 0, bucketsMax: 100 })
+  buckets.take('first')
+  assert.throws(() => buckets.take('first'), RateLimitedError)
+  for (let index = 0; index < 99; index += 1) buckets.take(`other ${index}`)
+  assert.throws(() => buckets.take('first'), RateLimitedError)
+})

@@ -1,0 +1,429 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { Contract } from '../../src/http/api/contract.ts'
+import { chatContracts } from '../../src/http/api/contracts/chat.ts'
+import { fundsContracts } from '../../src/http/api/contracts/funds.ts'
+import { keyContracts } from '../../src/http/api/contracts/keys.ts'
+import { requestContracts } from '../../src/http/api/contracts/requests.ts'
+import { signInContracts } from '../../src/http/api/contracts/sign-in.ts'
+import { usageContracts } from '../../src/http/api/contracts/usage.ts'
+import { type DashboardClient, type Json, signInNew } from '../support/dashboard-client.ts'
+import { completed, created, text } from '../support/scripted-upstream.ts'
+import { postChat } from '../support/service.ts'
+import { serviceSuite } from '../support/suites.ts'
+
+// An account with some history, looked at from every side: what the dashboard shows is what the ledger has.
+
+const question = [{ role: 'user', content: 'What is a penny?' }]
+let client: DashboardClient & { accountId: string }
+let stranger: DashboardClient
+type MadeKey = { readonly id: string; readonly secret: string }
+let keys: readonly [MadeKey, MadeKey]
+
+const suite = serviceSuite({ TRUST_PROXY: '1', STREAM_KEEPALIVE_MS: '100' }, async (service) => {
+  client = await signInNew(service, '10')
+  stranger = await signInNew(service, '1')
+  keys = [
+    await client.post('/api/keys', { name: 'first' }),
+    await client.post('/api/keys', { name: '=SUM(A1)', limit: '5', limit_window: 'day' }),
+  ]
+  suite.upstream.answer = (exchange) => {
+    const asked = JSON.stringify(exchange.body)
+    if (asked.includes('please fail')) {
+      exchange.outgoing.writeHead(500).end('{}')
+      return
+    }
+    exchange.send(created, text('A coin.'), completed({ input_tokens: 11, output_tokens: 7, total_tokens: 18 }))
+    exchange.end()
+  }
+  const [first, second] = keys
+  for (let index = 0; index < 7; index += 1) {
+    await send(first.secret, { messages: question, model: index % 2 === 0 ? 'gpt-5.6-terra' : 'gpt-6-astra' })
+  }
+  await send(second.secret, { messages: question, stream: true })
+  await send(second.secret, { messages: [{ role: 'user', content: 'please fail' }] })
+  await send(second.secret, { messages: question, model: 'no-such-model' })
+  await send(second.secret, { messages: question, n: 2 })
+  await until(async () => (await client.get('/api/requests')).data.length === 11)
+})
+
+async function send(secret: string, body: object): Promise<void> {
+  await (await postChat(suite.service, secret, body)).arrayBuffer()
+}
+
+async function until(holds: () => Promise<boolean>): Promise<void> {
+  const deadline = Date.now() + 10_000
+  while (!(await holds())) assert.ok(Date.now() < deadline, 'it never came about')
+}
+
+async function ledgerSum(where = 'true'): Promise<{ count: bigint; charged: bigint }> {
+  const [sum] = await suite.service.database.query<{ count: bigint; charged: bigint }>(
+    `select count(*) as count, coalesce(sum(charged), 0)::bigint as charged from requests where account_id = $1 and ${where}`,
+    [client.accountId],
+  )
+  return sum!
+}
+
+test('every answer has the shape that openapi.json promises', async () => {
+  const [key] = keys
+  const [row] = (await client.get('/api/requests')).data
+  const looked: [Contract, string][] = [
+    [signInContracts.getSession, '/api/session'],
+    [signInContracts.listSessions, '/api/sessions'],
+    [requestContracts.listRequests, '/api/requests'],
+    [requestContracts.getRequestTotals, '/api/requests/totals'],
+    [requestContracts.getRequest, `/api/requests/${row.id}`],
+    [keyContracts.listKeys, '/api/keys'],
+    [keyContracts.getKey, `/api/keys/${key.id}`],
+    [fundsContracts.getBalance, '/api/balance'],
+    [fundsContracts.listDeposits, '/api/deposits'],
+    [fundsContracts.listWithdrawals, '/api/withdrawals'],
+    [fundsContracts.getSolvency, '/api/solvency'],
+    [chatContracts.exportAccount, '/api/export'],
+    ...(['none', 'model', 'key', 'component', 'status'] as const).map((group): [Contract, string] => [
+      usageContracts.getUsage,
+      `/api/usage?group_by=${group}&latency=true`,
+    ]),
+    ...(['24h', '7d', '30d'] as const).map((range): [Contract, string] => [
+      usageContracts.getOverview,
+      `/api/overview?range=${range}`,
+    ]),
+  ]
+  for (const [{ answer }, path] of looked) answer!.parse(await client.get(path))
+  const body = { key_id: key.id, messages: question }
+  chatContracts.createPlaygroundQuote.answer.parse(await client.post('/api/quote', body))
+})
+
+test('pages of the log, read to the end, have every request once, newest first', async () => {
+  const ids: string[] = []
+  let cursor = ''
+  do {
+    const page = await client.get(`/api/requests?limit=3${cursor && `&cursor=${cursor}`}`)
+    ids.push(...page.data.map(({ id }: Json) => id))
+    cursor = page.next_cursor ?? ''
+    assert.equal(page.has_more, cursor !== '')
+  } while (cursor !== '')
+  assert.equal(ids.length, 11)
+  assert.deepEqual(ids, [...new Set(ids)].sort().reverse())
+})
+
+test('each filter and all of them together give what the ledger has, in rows, totals and files', async () => {
+  const [first, second] = keys
+  const hour = new Date(Date.now() - 3_600_000).toISOString()
+  const filters: [string, string][] = [
+    ['', 'true'],
+    ['status=succeeded', "status = 'succeeded'"],
+    ['status=failed&status=refused', "status in ('failed', 'refused')"],
+    ['error_code=model_not_found', "error_code = 'model_not_found'"],
+    ['model=gpt-6-astra', "model = 'gpt-6-astra'"],
+    ['model=gpt-6-astra&model=gpt-5.6-terra', "model in ('gpt-6-astra', 'gpt-5.6-terra')"],
+    [`key=${first.id}`, `key_id = '${first.id}'`],
+    [`key=${first.id}&key=${second.id}`, 'true'],
+    ['has_search=true', 'search_calls > 0'],
+    ['has_search=false&stream=true', 'search_calls = 0 and stream'],
+    ['min_cost=0.0001', 'charged >= 100'],
+    [`from=${encodeURIComponent(hour)}`, `created_at >= '${hour}'`],
+    [`to=${encodeURIComponent(hour)}`, `created_at < '${hour}'`],
+    [
+      `key=${first.id}&model=gpt-6-astra&status=succeeded&min_cost=0.000001`,
+      `key_id = '${first.id}' and model = 'gpt-6-astra'`,
+    ],
+  ]
+  for (const [query, where] of filters) {
+    const { count, charged } = await ledgerSum(where)
+    const { data } = await client.get(`/api/requests?${query}`)
+    const sum = (rows: Json[]) => rows.reduce((total: bigint, row: Json) => total + BigInt(row.charged_atomic), 0n)
+    assert.deepEqual([BigInt(data.length), sum(data)], [count, charged], query)
+    const totals = await client.get(`/api/requests/totals?${query}`)
+    assert.deepEqual([BigInt(totals.requests), BigInt(totals.charged_atomic)], [count, charged], query)
+    const lines = await readText(`/api/requests?${query}&format=ndjson`)
+    const exported = lines
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line))
+    assert.deepEqual([BigInt(exported.length), sum(exported)], [count, charged], query)
+    const csv = (await readText(`/api/requests?${query}`, { accept: 'text/csv' })).trim().split('\r\n')
+    const column = csv[0]!.split(',').indexOf('charged_atomic')
+    const csvSum = csv.slice(1).reduce((total, line) => total + BigInt(line.split(',')[column]!), 0n)
+    assert.deepEqual([BigInt(csv.length - 1), csvSum], [count, charged], query)
+  }
+})
+
+test('a file for spreadsheets has no formula that somebody else wrote', async () => {
+  const csv = await readText('/api/requests', { accept: 'text/csv' })
+  assert.ok(csv.includes(",'=SUM(A1),"))
+})
+
+test('a request is found by its id, by its completion’s id, and not by what is no id', async () => {
+  const [row] = (await client.get('/api/requests?status=succeeded')).data
+  for (const text of [row.id, row.id.toUpperCase(), row.id.replace('req_', 'chatcmpl-')]) {
+    const { data } = await client.get(`/api/requests?find=${text}`)
+    assert.deepEqual(
+      data.map(({ id }: Json) => id),
+      [row.id],
+    )
+  }
+  for (const text of ['nothing', `0x${'a'.repeat(64)}`]) {
+    assert.deepEqual((await client.get(`/api/requests?find=${text}`)).data, [])
+  }
+})
+
+test('the settlement of a request is in its row, and the transaction finds it', async () => {
+  const [row] = (await client.get('/api/requests?status=succeeded')).data
+  const txHash = 'ab'.repeat(32)
+  const uuid = row.id.slice(4).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')
+  await suite.service.database.query(
+    `update settlements set tx_hash = decode($2, 'hex'), receipt_number = 1, receipt_hash = decode($2, 'hex') where id = $1`,
+    [uuid, txHash],
+  )
+  const { data } = await client.get(`/api/requests?find=0x${txHash}`)
+  assert.equal(data.length, 1)
+  assert.equal(data[0].settlement.tx_hash, `0x${txHash}`)
+  assert.deepEqual(data[0].receipt, {
+    id: row.id,
+    number: '1',
+    hash: `0x${txHash}`,
+    batched: false,
+    url: `/r/${row.id}`,
+  })
+  assert.deepEqual((await stranger.get(`/api/requests?find=0x${txHash}`)).data, [])
+})
+
+test('the sums of the charts are the sums of the ledger, however they are split', async () => {
+  const { charged } = await ledgerSum()
+  for (const group of ['none', 'model', 'key', 'component', 'status']) {
+    for (const granularity of ['minute', 'hour', 'day']) {
+      const from = encodeURIComponent(new Date(Date.now() - 2 * 3_600_000).toISOString())
+      const usage = await client.get(`/api/usage?from=${from}&group_by=${group}&granularity=${granularity}`)
+      const add = (items: Json[]) => items.reduce((sum: bigint, item: Json) => sum + BigInt(item.spend_atomic), 0n)
+      assert.equal(BigInt(usage.total.spend_atomic), charged, `${group} ${granularity}`)
+      assert.equal(add(usage.buckets.map(({ total }: Json) => total)), charged)
+      assert.equal(add(usage.series.map(({ total }: Json) => total)), charged)
+      assert.equal(add(usage.series.flatMap(({ points }: Json) => points)), charged)
+      if (group !== 'component') assert.equal(usage.total.requests, 11)
+    }
+  }
+})
+
+test('the overview counts what happened and says what to do next', async () => {
+  const overview = await client.get('/api/overview')
+  assert.equal(overview.tiles.requests.value, 11)
+  assert.equal(BigInt(overview.tiles.spend.value_atomic), (await ledgerSum()).charged)
+  assert.equal(overview.recent.length, 8)
+  assert.deepEqual(overview.checklist, { funded: true, key_created: true, request_sent: true })
+  assert.ok(overview.tiles.total_ms_p95.value >= 0)
+  assert.deepEqual((await stranger.get('/api/overview')).checklist, {
+    funded: true,
+    key_created: false,
+    request_sent: false,
+  })
+})
+
+test('the balance is the ledger’s, to the atomic unit', async () => {
+  const balance = await client.get('/api/balance')
+  assert.equal(BigInt(balance.available_atomic), 10_000_000n - (await ledgerSum()).charged)
+  assert.equal(balance.deposited, '10')
+  assert.equal(balance.open_requests, 0)
+})
+
+test('a key’s secret is in the answer that made it and in no other', async () => {
+  const made = await client.post('/api/keys', { name: 'once', limit: '1.50', expires_at: '2030-01-01T00:00:00Z' })
+  client.bodies.length = 0
+  for (const path of [
+    '/api/keys',
+    `/api/keys/${made.id}`,
+    '/api/session',
+    '/api/export',
+    '/api/requests',
+    '/api/overview',
+  ]) {
+    await client.get(path)
+  }
+  await client.patch(`/api/keys/${made.id}`, { name: 'renamed', limit: null })
+  assert.ok(client.bodies.every((body) => !body.includes(made.secret)))
+  assert.ok(client.bodies.some((body) => body.includes(made.hint)))
+})
+
+test('a key can be changed, disabled, enabled, rolled with an overlap, and revoked for good', async () => {
+  const made = await client.post('/api/keys', { name: 'worker', limit: '1' })
+  const status = async (secret: string) => (await postChat(suite.service, secret, { messages: question })).status
+  assert.equal(await status(made.secret), 200)
+  const disabled = await client.patch(`/api/keys/${made.id}`, { disabled: true })
+  assert.equal(disabled.status, 'disabled')
+  await until(async () => (await status(made.secret)) === 401)
+  assert.equal((await client.patch(`/api/keys/${made.id}`, { disabled: false })).status, 'active')
+  await until(async () => (await status(made.secret)) === 200)
+
+  const rolled = await client.post(`/api/keys/${made.id}/roll`, { overlap_seconds: 3600 })
+  assert.equal(rolled.id, made.id)
+  assert.notEqual(rolled.secret, made.secret)
+  assert.ok(BigInt(rolled.spent_atomic) > 0n, 'what was spent before counts on')
+  assert.deepEqual(
+    rolled.old_secrets.map(({ hint }: Json) => hint),
+    [made.hint],
+  )
+  assert.deepEqual([await status(made.secret), await status(rolled.secret)], [200, 200])
+  const again = await client.post(`/api/keys/${made.id}/roll`, { overlap_seconds: 0 })
+  await until(async () => (await status(rolled.secret)) === 401)
+  await until(async () => (await status(made.secret)) === 401)
+  assert.equal(await status(again.secret), 200)
+
+  assert.equal((await client.delete(`/api/keys/${made.id}`)).status, 'revoked')
+  await until(async () => (await status(again.secret)) === 401)
+  assert.deepEqual(await client.refusal('PATCH', `/api/keys/${made.id}`, { disabled: false }), [400, 'invalid_value'])
+  assert.deepEqual(await client.refusal('POST', `/api/keys/${made.id}/roll`, {}), [400, 'invalid_value'])
+})
+
+test('a key’s page says why its requests were refused', async () => {
+  const made = await client.post('/api/keys', { name: 'small', limit: '0.000001' })
+  for (let index = 0; index < 3; index += 1) await send(made.secret, { messages: question })
+  await until(async () => (await client.get(`/api/keys/${made.id}`)).refusals[0]?.count === 3)
+  const page = await client.get(`/api/keys/${made.id}`)
+  assert.equal(page.refusals[0].code, 'key_limit_exceeded')
+  assert.equal(page.recent.length, 3)
+  assert.equal(page.spent_atomic, '0')
+})
+
+test('to another account nothing of this one exists', async () => {
+  const [key] = keys
+  const [row] = (await client.get('/api/requests')).data
+  const session = (await client.get('/api/session')).session.id
+  const attempts: [string, string, unknown?][] = [
+    ['GET', `/api/requests/${row.id}`],
+    ['GET', `/api/keys/${key.id}`],
+    ['PATCH', `/api/keys/${key.id}`, { name: 'mine' }],
+    ['POST', `/api/keys/${key.id}/roll`, {}],
+    ['DELETE', `/api/keys/${key.id}`],
+    ['DELETE', `/api/sessions/${session}`],
+    ['POST', '/api/playground', { key_id: key.id, messages: question }],
+    ['POST', '/api/quote', { key_id: key.id, messages: question }],
+  ]
+  for (const [method, path, body] of attempts) {
+    assert.equal((await stranger.refusal(method, path, body))[0], 404, `${method} ${path}`)
+  }
+  for (const path of ['/api/requests', `/api/requests?key=${key.id}`, '/api/keys']) {
+    assert.deepEqual((await stranger.get(path)).data, [])
+  }
+  assert.equal((await stranger.get(`/api/usage?key=${key.id}`)).total.requests, 0)
+  assert.equal((await client.get(`/api/keys/${key.id}`)).name, 'first')
+})
+
+test('a quote is exactly what the request then holds, and says why one would be refused', async () => {
+  const [key] = keys
+  const body = { messages: question, max_tokens: 500 }
+  const quoted = await client.post('/api/quote', { key_id: key.id, ...body })
+  const byKey = await fetch(`${suite.service.baseUrl}/quote`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key.secret}`, 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  })
+  assert.equal(((await byKey.json()) as Json).quote_atomic, quoted.quote_atomic)
+  assert.equal(quoted.admitted, true)
+  const answer = await postChat(suite.service, key.secret, body)
+  assert.equal(answer.headers.get('x-router-held-usdc'), quoted.quote_atomic)
+  await answer.arrayBuffer()
+
+  const dear = await client.post('/api/quote', {
+    key_id: key.id,
+    model: 'gpt-6-astra',
+    messages: question,
+    max_tokens: 128_000,
+  })
+  assert.deepEqual([dear.admitted, dear.refusal.code], [false, 'quote_exceeds_cap'])
+  const fitting = { key_id: key.id, model: 'gpt-6-astra', messages: question, max_tokens: dear.affordable_max_tokens }
+  assert.equal((await client.post('/api/quote', fitting)).admitted, true)
+  assert.equal((await client.post('/api/quote', { ...fitting, max_tokens: fitting.max_tokens + 1 })).admitted, false)
+})
+
+test('the playground answers like the API and is charged to the chosen key', async () => {
+  const made = await client.post('/api/keys', { name: 'playground' })
+  const answer = await client.send('POST', '/api/playground', { key_id: made.id, messages: question })
+  assert.equal(answer.status, 200)
+  const id = answer.headers.get('x-router-request-id')
+  assert.equal(((await answer.json()) as Json).choices[0].message.content, 'A coin.')
+  const row = await client.get(`/api/requests/${id}`)
+  assert.deepEqual([row.status, row.key.id], ['succeeded', made.id])
+  assert.equal((await client.get(`/api/keys/${made.id}`)).spent_atomic, row.charged_atomic)
+  const stream = await client.send('POST', '/api/playground', { key_id: made.id, messages: question, stream: true })
+  assert.match(await stream.text(), /data: \[DONE\]/)
+})
+
+test('the live stream tells of the balance, of requests that begin and end, and of refusals, within two seconds', async () => {
+  const [key] = keys
+  const stream = await client.send('GET', '/api/stream')
+  const events = readEvents(stream)
+  await events.next('ready')
+  await send(key.secret, { messages: question })
+  const ended = await events.next('request')
+  assert.equal(ended.change, 'ended')
+  assert.equal(ended.request.status, 'succeeded')
+  await send(key.secret, { messages: question, n: 2 })
+  const refused = await events.next('request')
+  assert.deepEqual([refused.change, refused.request.error.code], ['refused', 'invalid_value'])
+  await suite.service.credit(client.accountId, '1')
+  const { deposit } = await events.next('deposit')
+  assert.deepEqual([deposit.amount, deposit.state], ['1', 'credited'])
+  await stream.body?.cancel().catch(() => {})
+})
+
+test('a stream ends with its session', async () => {
+  const other = await signInNew(suite.service)
+  const stream = await other.send('GET', '/api/stream')
+  assert.equal(stream.headers.get('content-type'), 'text/event-stream; charset=utf-8')
+  await other.post('/api/auth/logout')
+  assert.deepEqual(await other.refusal('GET', '/api/stream'), [401, 'session_required'])
+  // It ends by itself; were it not to, this would wait for ever.
+  await stream.text()
+})
+
+test('the export has everything of the account and its sum is the ledger’s', async () => {
+  const exported = await client.get('/api/export')
+  const sum = exported.requests.reduce((total: bigint, row: Json) => total + BigInt(row.charged_atomic), 0n)
+  const { count, charged } = await ledgerSum()
+  assert.deepEqual([BigInt(exported.requests.length), sum], [count, charged])
+  assert.equal(exported.account.id, client.accountId)
+  assert.ok(exported.keys.length >= 2 && exported.deposits.length >= 1)
+})
+
+test('test money comes for the asking in the sandbox', async () => {
+  const other = await signInNew(suite.service)
+  assert.equal((await other.post('/api/faucet')).amount, '25')
+  assert.equal((await other.get('/api/balance')).available, '25')
+})
+
+test('what is not wired up says so, and moves nothing', async () => {
+  const withdrawal = { amount: '1', recipient: `0x${'1'.repeat(40)}` }
+  const refusal = await client.refusal('POST', '/api/withdrawals', withdrawal, { 'idempotency-key': 'a-form-of-mine' })
+  assert.deepEqual(refusal, [503, 'settlement_delayed'])
+  assert.deepEqual(await client.refusal('POST', '/api/sandbox/mine', { blocks: 1 }), [404, 'unknown_url'])
+  assert.deepEqual((await client.get('/api/solvency')).ok, null)
+})
+
+async function readText(path: string, headers: Record<string, string> = {}): Promise<string> {
+  const answer = await client.send('GET', path, undefined, headers)
+  assert.equal(answer.status, 200)
+  return answer.text()
+}
+
+/** Server-sent events, one by one; others than the one asked for are passed over. */
+function readEvents(response: Response): { next(type: string): Promise<Json> } {
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
+  let text = ''
+  return {
+    async next(type) {
+      for (;;) {
+        const end = text.indexOf('\n\n')
+        if (end === -1) {
+          const { value, done } = await reader.read()
+          assert.ok(!done, 'the stream has ended')
+          text += value
+          continue
+        }
+        const data = /^data: (.*)$/m.exec(text.slice(0, end))?.[1]
+        text = text.slice(end + 2)
+        const event = data === undefined ? undefined : chatContracts.openStream.answer.parse(JSON.parse(data))
+        if (event?.type === type) return event
+      }
+    },
+  }
+}
