@@ -38,7 +38,7 @@ export type Transfer = {
   readonly to: string
   readonly amount: bigint
   readonly reason: string | undefined
-  /** Circle nets its batches and names no transaction; our gateway does. */
+  /** Circle nets its batches: it names a transaction late or never, and no batch. Our gateway names both. */
   readonly batch: bigint | undefined
   readonly transactionHash: Hex | undefined
   readonly receipt: { readonly root: Hex; readonly proof: readonly Hex[] } | undefined
@@ -86,7 +86,8 @@ export function createRail({ url, domain, timeoutMs = 10_000, connectionsMax = 1
 
   async function read(path: string, content?: unknown): Promise<Record<string, unknown> | undefined> {
     const { status, body } = await ask(content === undefined ? 'GET' : 'POST', path, content)
-    if (status === 404) return undefined
+    // In its own words: the error page of something on the way says nothing of what the gateway has.
+    if (status === 404 && body !== undefined) return undefined
     if (status !== 200 || body === undefined)
       throw new RailUnavailableError(`answered ${status} to ${path.split('?')[0]}`)
     return body
@@ -115,7 +116,7 @@ export function createRail({ url, domain, timeoutMs = 10_000, connectionsMax = 1
       const body = await read('/v1/info')
       const row = list(body, 'domains').find((candidate) => Number(candidate.domain) === domain)
       if (row === undefined) throw new RailUnavailableError(`does not serve domain ${domain}`)
-      return BigInt(String(row.processedHeight))
+      return whole(row.processedHeight)
     },
     async withdraw(burnIntent, signature) {
       return submit(
@@ -153,8 +154,10 @@ function readSettlement({ status, body }: Answer): Submission {
 function readWithdrawalOrder({ status, body }: Answer): Submission {
   const id = body?.transferId ?? body?.id
   if (status < 300 && typeof id === 'string' && id !== '') return { state: 'received', id }
-  if (status >= 400 && status < 500 && status !== 408 && status !== 429) {
-    return { state: 'failed', reason: String(body?.message ?? body?.errorReason ?? `status ${status}`) }
+  // Only the gateway's own words are a refusal: an error page may come from anything on the way, after it was taken.
+  const reason = body?.message ?? body?.errorReason
+  if (status >= 400 && status < 500 && status !== 408 && status !== 429 && typeof reason === 'string') {
+    return { state: 'failed', reason }
   }
   return { state: 'unknown', reason: `the gateway answered ${status} without an outcome` }
 }
@@ -168,10 +171,10 @@ function readTransfer(row: Record<string, unknown>): Transfer {
     state,
     from: lower(row.fromAddress),
     to: lower(row.toAddress),
-    amount: BigInt(String(row.amount)),
+    amount: whole(row.amount),
     reason: typeof row.failureReason === 'string' ? row.failureReason : undefined,
-    batch: row.batchId === undefined || row.batchId === null ? undefined : BigInt(String(row.batchId)),
-    transactionHash: hash(row.transactionHash),
+    batch: row.batchId === undefined || row.batchId === null ? undefined : whole(row.batchId),
+    transactionHash: hash(row.transactionHash) ?? hash(row.txHash),
     receipt:
       hash(receipt?.root) !== undefined && Array.isArray(receipt?.proof)
         ? { root: hash(receipt?.root)!, proof: receipt.proof.map((item) => hash(item)!) }
@@ -192,7 +195,8 @@ function readWithdrawal(row: Record<string, unknown>): RailWithdrawal {
   const state = withdrawalStates[String(row.status)]
   if (state === undefined)
     throw new RailUnavailableError(`sent a withdrawal that is ${String(row.status).slice(0, 40)}`)
-  const reason = row.failureReason ?? (row.status === 'expired' ? 'expired' : undefined)
+  const forwarding = row.forwardingDetails as { failureReason?: unknown } | null | undefined
+  const reason = row.failureReason ?? forwarding?.failureReason ?? (row.status === 'expired' ? 'expired' : undefined)
   return {
     state,
     transactionHash: hash(row.transactionHash),
@@ -230,6 +234,11 @@ function lower(value: unknown): string {
 
 function isEqualHex(left: unknown, right: Hex): boolean {
   return lower(left) === right.toLowerCase()
+}
+
+function whole(value: unknown): bigint {
+  if (!/^\d{1,30}$/.test(String(value))) throw new RailUnavailableError('sent what is no number')
+  return BigInt(String(value))
 }
 
 /** Balances come as decimal USDC. */

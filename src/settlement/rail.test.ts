@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { type TestContext, test } from 'node:test'
+import {
+  afterFaults,
+  beforeFaults,
+  type CircleGateway,
+  errorReasons,
+  startCircleGateway,
+} from '../../test/support/circle-gateway.ts'
+import { keys, terms, transferRequest, withdrawalRequest } from '../../test/support/signing.ts'
+import { signDigest } from '../signer/secp256k1.ts'
+import { burnIntentDigest } from '../signer/typed-data.ts'
+import { authorizationDigest, paymentPayload, paymentRequirements, paymentTerms } from './authorization.ts'
+import { createRail, type Rail } from './rail.ts'
+
+const paying = paymentTerms(terms, 0)
+const resource = { url: 'http://penny/', description: 'an answer', mimeType: 'application/json' }
+
+async function openRail(t: TestContext): Promise<{ rail: Rail; gateway: CircleGateway }> {
+  const gateway = await startCircleGateway(t, terms)
+  const rail = createRail({ url: gateway.url, domain: terms.gatewayDomain, timeoutMs: 150 })
+  t.after(() => rail.close())
+  return { rail, gateway }
+}
+
+/** A payment of an account that has the money for it. */
+function payment(gateway: CircleGateway, value = 1_000n) {
+  const account = randomUUID()
+  const { address, privateKey } = keys.ofAccount(account)
+  gateway.deposit(address, value)
+  const request = transferRequest('authorization', { account, value })
+  const signature = signDigest(authorizationDigest(request), privateKey)
+  const payload = paymentPayload(request, signature, paying, resource)
+  const settle = (rail: Rail) => rail.settle(payload, paymentRequirements(request, paying))
+  return { address, settle, message: request.message }
+}
+
+function withdrawal(gateway: CircleGateway, value = 1_000n) {
+  const account = randomUUID()
+  const { address, privateKey } = keys.ofAccount(account)
+  gateway.deposit(address, value)
+  const { intent } = withdrawalRequest(account, randomUUID(), value)
+  return { address, order: (rail: Rail) => rail.withdraw(intent, signDigest(burnIntentDigest(intent), privateKey)) }
+}
+
+test('a payment is taken, found by its nonce, and followed to its end', async (t) => {
+  const { rail, gateway } = await openRail(t)
+  const { settle, message, address } = payment(gateway)
+  assert.equal(await rail.findTransfer(message.from, message.nonce), undefined)
+  const answer = await settle(rail)
+  assert.equal(answer.state, 'received')
+  const id = answer.state === 'received' ? answer.id : ''
+  const found = await rail.findTransfer(message.from, message.nonce)
+  assert.deepEqual([found?.id, found?.from, found?.to, found?.amount], [id, address, terms.seller, 1_000n])
+  gateway.batch()
+  const settled = await rail.transfer(id)
+  assert.deepEqual([settled?.state, settled?.transactionHash], ['completed', `0x${'ab'.repeat(32)}`])
+  assert.equal((await rail.balances([terms.seller])).get(terms.seller), 1_000n)
+  assert.equal(await rail.transfer(randomUUID()), undefined)
+})
+
+test('every reason for which Circle refuses a payment is a refusal, in its own word', async (t) => {
+  const { rail, gateway } = await openRail(t)
+  for (const reason of errorReasons) {
+    gateway.refusals.push(reason)
+    assert.deepEqual(await payment(gateway).settle(rail), { state: 'failed', reason })
+  }
+  assert.equal(gateway.transfers.size, 0)
+})
+
+test('the gateway refuses what it should: a stub that takes everything would prove nothing', async (t) => {
+  const { rail, gateway } = await openRail(t)
+  const { settle, message } = payment(gateway)
+  gateway.deposit(message.from, -1n)
+  assert.deepEqual(await settle(rail), { state: 'failed', reason: 'insufficient_balance' })
+  gateway.deposit(message.from, 1n)
+  assert.equal((await settle(rail)).state, 'received')
+  assert.deepEqual(await settle(rail), { state: 'failed', reason: 'nonce_already_used' })
+})
+
+for (const fault of [...beforeFaults, ...afterFaults]) {
+  test(`a payment that meets ${fault} has an unknown end, never a refusal`, async (t) => {
+    const { rail, gateway } = await openRail(t)
+    const { settle } = payment(gateway)
+    gateway.faults = () => fault
+    assert.equal((await settle(rail)).state, 'unknown')
+    const isTaken = (afterFaults as readonly string[]).includes(fault)
+    assert.equal(gateway.transfers.size, isTaken ? 1 : 0)
+  })
+
+  test(`a withdrawal that meets ${fault} has an unknown end, and asked again it is paid once`, async (t) => {
+    const { rail, gateway } = await openRail(t)
+    const { order } = withdrawal(gateway)
+    gateway.faults = () => fault
+    assert.equal((await order(rail)).state, 'unknown')
+    gateway.faults = () => undefined
+    assert.equal((await order(rail)).state, 'received')
+    assert.equal(gateway.withdrawals.size, 1)
+  })
+
+  test(`a question that meets ${fault} is no answer: nothing follows from it`, async (t) => {
+    const { rail, gateway } = await openRail(t)
+    const { message } = payment(gateway)
+    gateway.faults = () => fault
+    await assert.rejects(rail.findTransfer(message.from, message.nonce))
+    await assert.rejects(rail.transfer(randomUUID()))
+    await assert.rejects(rail.withdrawal(randomUUID()))
+    await assert.rejects(rail.balances([message.from]))
+  })
+}
+
+test('a withdrawal that is refused says why, and one that failed too', async (t) => {
+  const { rail, gateway } = await openRail(t)
+  gateway.withdrawalRefusals.push('Burn intent is not supported')
+  assert.deepEqual(await withdrawal(gateway).order(rail), { state: 'failed', reason: 'Burn intent is not supported' })
+  const answer = await withdrawal(gateway).order(rail)
+  gateway.failWithdrawals()
+  const failed = await rail.withdrawal(answer.state === 'received' ? answer.id : '')
+  assert.deepEqual(failed, { state: 'failed', transactionHash: undefined, reason: 'MINT_FAILED' })
+})
