@@ -134,7 +134,8 @@ async function startSigner(
       ownerWaitMs: config.ownerCooldownMs ?? (config.chain === undefined ? 0 : ownerCooldownMs),
       handOutRelayerKey: true,
       limits: {
-        authorizationMax: (2n * config.inFlightCap).toString(),
+        // What may be in flight, and the debt it takes along: extensions, and payments that failed after they were taken.
+        authorizationMax: (3n * config.inFlightCap + config.unsettledCap).toString(),
         returnMax: (100n * config.inFlightCap).toString(),
         withdrawalFeeMax: withdrawalFeeMax.toString(),
       },

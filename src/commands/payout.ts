@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { format, fromAtomic, parse } from '../money/usdc.ts'
+import { format, parse } from '../money/usdc.ts'
 import { readMoneyLine } from '../settlement/money-line.ts'
-import { findPayout, payable, requestPayout } from '../settlement/payout.ts'
+import { findPayout, readPayable, requestPayout } from '../settlement/payout.ts'
 import { createRail } from '../settlement/rail.ts'
 import { parseAddress } from '../signer/address.ts'
 import { type Command, CommandError } from './command.ts'
@@ -20,10 +20,10 @@ export const payoutCommand: Command = {
     const rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
     try {
       return await withDatabase(config, async (database) => {
-        const balance = (await rail.balances([terms.seller])).get(terms.seller) ?? 0n
-        const left = fromAtomic(await payable(database, balance))
+        const readBalance = async () => (await rail.balances([terms.seller])).get(terms.seller) ?? 0n
         if (options.amount === undefined) {
-          const facts = { seller: terms.seller, balance: format(balance), payable: format(left) }
+          const left = await readPayable(database, readBalance)
+          const facts = { seller: terms.seller, balance: format(await readBalance()), payable: format(left) }
           output.write(
             output.json
               ? `${JSON.stringify(facts)}\n`
@@ -34,8 +34,8 @@ export const payoutCommand: Command = {
         const recipient = config.payoutAddress === undefined ? undefined : parseAddress(config.payoutAddress)
         if (recipient === undefined)
           throw new CommandError('Set PAYOUT_ADDRESS, for the service too: it is where revenue goes.')
-        const amount = options.amount === 'all' ? left : parse(String(options.amount))
-        const id = await requestPayout(database, amount, recipient, left)
+        const amount = options.amount === 'all' ? 'all' : parse(String(options.amount))
+        const id = await requestPayout(database, amount, recipient, readBalance)
         const deadline = performance.now() + payoutMsMax
         for (;;) {
           const payout = (await findPayout(database, id))!

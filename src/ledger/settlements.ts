@@ -140,7 +140,10 @@ export type Payment = {
   readonly receiptHash: string
 }
 
-/** Payments in one of these states that nobody has touched for a while; oldest first. They have their receipts. */
+/**
+ * Payments in one of these states that nobody has touched for a while; oldest first. They have their receipts. The longer
+ * one takes the less often it is looked at, down to once a minute: a gateway that is slow or away is not besieged.
+ */
 export async function findPayments(
   database: Database,
   states: readonly SettlementState[],
@@ -154,8 +157,9 @@ export async function findPayments(
        join accounts a on a.partition = s.partition and a.id = s.account_id
       where s.state in ('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown')
         and s.state = any ($1) and s.receipt_number is not null
-        and (s.reason is null or s.changed_at < clock_timestamp() - interval '10 seconds')
-        and s.changed_at <= clock_timestamp() - $2 * interval '1 millisecond'
+        and s.changed_at <= clock_timestamp() - greatest(
+              $2 * interval '1 millisecond', case when s.reason is null then interval '0' else interval '10 seconds' end,
+              least((s.changed_at - s.ended_at) / 4, interval '60 seconds'))
       order by s.changed_at limit $3`,
     [states, untouchedMs, rowsMax],
   )
@@ -171,6 +175,18 @@ export async function findPayments(
     railId: row.rail_id ?? undefined,
     receiptHash: `0x${row.receipt_hash}`,
   }))
+}
+
+/** Looked at, and nothing new: the others are first now. */
+export async function touchPayments(database: Database, payments: readonly Payment[]): Promise<void> {
+  for (const [partition, group] of Map.groupBy(payments, (payment) => payment.partition)) {
+    await database.query(
+      `update settlements s set changed_at = clock_timestamp()
+         from unnest($2::uuid[], $3::text[]) as u (id, state)
+        where s.partition = $1 and s.id = u.id and s.revision = 0 and s.state = u.state`,
+      [partition, plainArray(group.map(({ id }) => id)), plainArray(group.map(({ state }) => state))],
+    )
+  }
 }
 
 /** What the gateway says of a payment. */

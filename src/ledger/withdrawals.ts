@@ -59,13 +59,26 @@ export async function findWithdrawal(
   return row === undefined ? undefined : readWithdrawal(row)
 }
 
+/** Those whose turn it is. The longer one takes the less often it is looked at, down to twice a minute. */
 export async function findOpenWithdrawals(database: Database, rowsMax: number): Promise<readonly Withdrawal[]> {
   const rows = await database.query<WithdrawalRow>(
     `select ${columns} from withdrawals where state in ('requested', 'returning', 'returned', 'sent')
+        and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
       order by changed_at limit $1`,
     [rowsMax],
   )
   return rows.map(readWithdrawal)
+}
+
+/** Looked at, and it could not move: the others are first now. */
+export async function touchWithdrawal(
+  database: Database,
+  { partition, id, state }: Pick<Withdrawal, 'partition' | 'id' | 'state'>,
+): Promise<void> {
+  await database.query(
+    'update withdrawals set changed_at = clock_timestamp() where partition = $1 and id = $2 and state = $3',
+    [partition, id, state],
+  )
 }
 
 export type WithdrawalStep = {

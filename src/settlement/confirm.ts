@@ -1,5 +1,5 @@
 import type { Database } from '../db/database.ts'
-import { findPayments, type PaymentNews, settlePayments } from '../ledger/settlements.ts'
+import { findPayments, type Payment, type PaymentNews, settlePayments, touchPayments } from '../ledger/settlements.ts'
 import { eachOf } from './each-of.ts'
 import type { Rail } from './rail.ts'
 
@@ -12,20 +12,29 @@ export type ConfirmTools = {
 const paymentsMax = 512
 const atOnceMax = 16
 
-/** Asks the gateway how the payments it has stand, and writes down what is new. Returns how many moved. */
+/**
+ * Asks the gateway how the payments it has stand, and writes down what is new. A payment of which nothing is heard goes to
+ * the end of the queue: it holds up no other. Returns how many moved.
+ */
 export async function confirmPayments(tools: ConfirmTools, untouchedMs: number): Promise<number> {
   const states = ['received', 'batched', 'confirmed'] as const
   const payments = await findPayments(tools.database, states, untouchedMs, paymentsMax)
   const news: PaymentNews[] = []
+  const unchanged: Payment[] = []
+  let unheard: Error | undefined
   await eachOf(payments, atOnceMax, async (payment) => {
-    const transfer = await tools.rail.transfer(payment.railId!)
+    const transfer = await tools.rail.transfer(payment.railId!).catch((error: Error) => error)
     if (transfer === undefined) {
       // It said that it had it. It is asked by nonce, and offered again only when it truly has nothing.
       tools.onAlarm('the gateway has lost a payment', { payment: payment.id, transfer: payment.railId })
       news.push({ payment, state: 'unknown', reason: 'lost by the gateway' })
       return
     }
-    if (transfer.state === payment.state) return
+    if (transfer instanceof Error || transfer.state === payment.state) {
+      if (transfer instanceof Error) unheard = transfer
+      unchanged.push(payment)
+      return
+    }
     if (transfer.state === 'failed') {
       tools.onAlarm('a payment failed at the gateway', { payment: payment.id, reason: transfer.reason })
     }
@@ -40,5 +49,7 @@ export async function confirmPayments(tools: ConfirmTools, untouchedMs: number):
     })
   })
   await settlePayments(tools.database, news)
+  await touchPayments(tools.database, unchanged)
+  if (unheard !== undefined) tools.onAlarm('the gateway does not say how a payment stands', { err: unheard })
   return news.length
 }

@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { type DepositAccount, findDepositAddress, registerOwnerAddress } from '../ledger/deposits.ts'
-import { requestWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
+import { findWithdrawal, requestWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
 import type { Usdc } from '../money/usdc.ts'
 import { type Address, parseAddress } from '../signer/address.ts'
 import type { Signer } from '../signer/signer.ts'
@@ -43,8 +43,13 @@ export class Funds {
     }
   }
 
-  /** The same id again is the same withdrawal. It goes to the registered owner and to nobody else. */
+  /**
+   * The same id again is the same withdrawal, whoever the owner is by then. It goes to the registered owner and to nobody
+   * else.
+   */
   async withdraw(account: OwnedAccount, id: string, amount: Usdc): Promise<Withdrawal> {
+    const stored = await findWithdrawal(this.#tools.database, account.partition, account.id, id)
+    if (stored?.amount === amount) return stored
     const [row] = await this.#tools.database.query<{ owner_address: string | null; usable: boolean | null }>(
       `select owner_address, owner_usable_from <= clock_timestamp() as usable from accounts where partition = $1 and id = $2`,
       [account.partition, account.id],

@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto'
-import type { Database } from '../db/database.ts'
+import type { Database, Session } from '../db/database.ts'
 import { StartRefusal } from '../errors.ts'
 import type { SettlementFailpoint } from '../failpoints.ts'
-import { format, type Usdc } from '../money/usdc.ts'
+import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Address } from '../signer/address.ts'
 import { saltOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'
+import { SigningRefusedError } from '../signer/signing-request.ts'
 import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
 import type { Rail } from './rail.ts'
 
@@ -22,64 +23,99 @@ export type PayoutTools = {
 const maxBlockHeight = 2n ** 256n - 1n
 const payoutsMax = 20
 
+/** What the seller has at the gateway now. */
+export type ReadBalance = () => Promise<bigint>
+
 /** Orders the seller's revenue out of the gateway. What is owed back to accounts as credit stays there. */
 export async function requestPayout(
   database: Database,
-  amount: Usdc,
+  amount: Usdc | 'all',
   recipient: Address,
-  payable: Usdc,
+  readBalance: ReadBalance,
 ): Promise<string> {
-  if (amount > payable) throw new PayoutTooLargeError(amount, payable)
   const id = randomUUID()
-  await database.query(`insert into payouts (id, amount, recipient, state) values ($1, $2, $3, 'requested')`, [
-    id,
-    amount,
-    recipient,
-  ])
+  await database.transaction(async (session) => {
+    // One at a time: two that looked at the same balance would take it twice.
+    await session.query(`select pg_advisory_xact_lock(hashtextextended('penny payout', 0))`)
+    const payable = await readPayable(session, readBalance)
+    const asked = amount === 'all' ? payable : amount
+    if (asked <= 0n || asked > payable) throw new PayoutTooLargeError(asked, payable)
+    await session.query(`insert into payouts (id, amount, recipient, state) values ($1, $2, $3, 'requested')`, [
+      id,
+      asked,
+      recipient,
+    ])
+  })
   return id
 }
 
-/** What may be paid out: the seller's balance at the gateway, less all credit, less payouts under way. */
-export async function payable(database: Database, sellerBalance: bigint): Promise<bigint> {
-  const [row] = await database.query<{ owed: bigint; open: bigint }>(
+/**
+ * What may be paid out: the seller's balance at the gateway, less all credit, less payouts under way. The books are read
+ * before the balance: what leaves it in between makes less of it, never more.
+ */
+export async function readPayable(session: Session, readBalance: ReadBalance): Promise<Usdc> {
+  const [row] = await session.query<{ owed: bigint; open: bigint }>(
     `select (select coalesce(sum(greatest(credit, 0)), 0) from accounts)::bigint
             + (select coalesce(sum(credit_back), 0) from withdrawals where state in ('requested', 'returning'))::bigint as owed,
             (select coalesce(sum(amount), 0) from payouts where state in ('requested', 'sent'))::bigint as open`,
   )
-  const left = sellerBalance - row!.owed - row!.open
-  return left > 0n ? left : 0n
+  const left = (await readBalance()) - row!.owed - row!.open
+  return fromAtomic(left > 0n ? left : 0n)
 }
 
+/** Takes every open payout one step on. One that cannot move does not hold up its neighbours. Returns how many are open. */
 export async function advancePayouts(tools: PayoutTools): Promise<number> {
-  const { database, signer, rail, signingTerms, feeMax } = tools
+  const { database, onAlarm } = tools
   const open = await database.query<PayoutRow>(
-    `select id, amount, recipient, state, rail_id from payouts where state in ('requested', 'sent') order by created_at limit $1`,
+    `select id, amount, recipient, state, rail_id from payouts where state in ('requested', 'sent')
+        and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
+      order by changed_at limit $1`,
     [payoutsMax],
   )
-  for (const { id, amount, recipient, rail_id } of open) {
-    if (rail_id !== null) {
-      const paid = await rail.withdrawal(rail_id)
-      if (paid !== undefined && paid.state !== 'pending') {
-        await move(database, id, paid.state, rail_id, paid.transactionHash, paid.reason)
+  for (const payout of open) {
+    try {
+      await (payout.rail_id === null ? order(tools, payout) : awaitPayment(tools, payout))
+    } catch (error) {
+      onAlarm('a payout is waiting', { payout: payout.id, err: error })
+      const isRefused = error instanceof SigningRefusedError && error.reason !== 'hour_cap'
+      if (isRefused && payout.state === 'requested') {
+        await move(database, payout.id, 'failed', { reason: `refused: ${error.reason}` })
       }
-      continue
     }
-    const intent = burnIntent(signingTerms, {
-      depositor: signingTerms.seller,
-      recipient: recipient as Address,
-      value: amount,
-      maxFee: feeMax,
-      maxBlockHeight,
-      salt: saltOf('payout', id),
-    })
-    const signature = await signer.signPayout({ operation: 'payout', payout: id, intent })
-    await move(database, id, 'sent', null)
-    tools.failpoint('before_payout')
-    const answer = await rail.withdraw(intent, signature)
-    if (answer.state === 'received') await move(database, id, 'sent', answer.id)
-    else tools.onAlarm('the gateway did not take a payout', { payout: id, reason: answer.reason })
+    await touch(database, payout)
   }
   return open.length
+}
+
+async function order(tools: PayoutTools, { id, amount, recipient, state }: PayoutRow): Promise<void> {
+  const { database, signer, rail, signingTerms, feeMax, failpoint, onAlarm } = tools
+  const intent = burnIntent(signingTerms, {
+    depositor: signingTerms.seller,
+    recipient: recipient as Address,
+    value: amount,
+    maxFee: feeMax,
+    maxBlockHeight,
+    salt: saltOf('payout', id),
+  })
+  const signature = await signer.signPayout({ operation: 'payout', payout: id, intent })
+  // From here on it may be on its way, whatever we hear of it. Asked again with the same salt it is the same order.
+  await move(database, id, 'sent')
+  failpoint('before_payout')
+  const answer = await rail.withdraw(intent, signature)
+  if (answer.state === 'received') return move(database, id, 'sent', { railId: answer.id })
+  onAlarm('the gateway did not take a payout', { payout: id, reason: answer.reason })
+  // Refused at the first try, it was never taken. After a try of unknown end a refusal may mean that it was paid before.
+  if (answer.state === 'failed' && state === 'requested') await move(database, id, 'failed', { reason: answer.reason })
+}
+
+async function awaitPayment(tools: PayoutTools, payout: PayoutRow): Promise<void> {
+  const { id, rail_id } = payout
+  const paid = await tools.rail.withdrawal(rail_id!)
+  if (paid === undefined) {
+    tools.onAlarm('the gateway has lost a payout', { payout: id, transfer: rail_id })
+    return order(tools, payout)
+  }
+  if (paid.state !== 'pending') await move(tools.database, id, paid.state, paid)
 }
 
 export async function findPayout(
@@ -93,19 +129,22 @@ export async function findPayout(
   return row && { state: row.state, reason: row.reason, txHash: row.tx_hash === null ? null : `0x${row.tx_hash}` }
 }
 
-async function move(
-  database: Database,
-  id: string,
-  state: string,
-  railId: string | null,
-  transactionHash?: string,
-  reason?: string,
-): Promise<void> {
+type PayoutNews = {
+  readonly railId?: string | undefined
+  readonly transactionHash?: string | undefined
+  readonly reason?: string | undefined
+}
+
+async function move(database: Database, id: string, state: string, news: PayoutNews = {}): Promise<void> {
   await database.query(
     `update payouts set state = $2, rail_id = coalesce($3, rail_id), tx_hash = coalesce(decode($4, 'hex'), tx_hash), reason = $5,
             changed_at = clock_timestamp() where id = $1 and state not in ('confirmed', 'failed')`,
-    [id, state, railId, transactionHash?.slice(2) ?? null, reason ?? null],
+    [id, state, news.railId ?? null, news.transactionHash?.slice(2) ?? null, news.reason ?? null],
   )
+}
+
+async function touch(database: Database, { id, state }: PayoutRow): Promise<void> {
+  await database.query('update payouts set changed_at = clock_timestamp() where id = $1 and state = $2', [id, state])
 }
 
 type PayoutRow = {

@@ -39,11 +39,16 @@ const gatewayNeedsMs = 7 * 24 * 60 * 60 * 1000
 export async function submitPayments(tools: SubmitTools): Promise<number> {
   const payments = await findPayments(tools.database, ['allocated', 'signed', 'submitted', 'unknown'], 0, paymentsMax)
   if (payments.length === 0) return 0
-  const fresh = await Promise.all(payments.map((payment) => withOpenWindow(tools, payment)))
+  const news: PaymentNews[] = []
+  const fresh: Payment[] = []
+  await eachOf(payments, atOnceMax, async (payment) => {
+    const ready = await withOpenWindow(tools, payment).catch((error: Error) => error)
+    if (ready instanceof Error) news.push({ payment, state: payment.state, reason: ready.message })
+    else fresh.push(ready)
+  })
   const authorizations = fresh.map((payment) => authorizationOf(rowOf(payment), tools.terms)!)
   const outcomes = await tools.signer.signAuthorizations(authorizations)
   tools.failpoint('after_sign')
-  const news: PaymentNews[] = []
   await eachOf(fresh, atOnceMax, async (payment, index) => {
     const outcome = outcomes[index]!
     if ('refusal' in outcome) {
@@ -64,9 +69,9 @@ async function submit(
 ): Promise<PaymentNews> {
   const { rail, terms, resource } = tools
   if (payment.state === 'unknown') {
-    const found = await rail
-      .findTransfer(authorization.message.from, authorization.message.nonce)
-      .catch(() => undefined)
+    const { from, nonce } = authorization.message
+    const found = await rail.findTransfer(from, nonce).catch((error: Error) => error)
+    if (found instanceof Error) return { payment, state: 'unknown', reason: found.message }
     if (found !== undefined) return adopt(tools, payment, authorization, found)
   }
   const payload = {
@@ -89,6 +94,11 @@ async function readAnswer(
   const found = await tools.rail.findTransfer(from, nonce).catch(() => 'unknown' as const)
   if (found === 'unknown') return { payment, state: 'unknown', reason: answer.reason }
   if (found !== undefined) return adopt(tools, payment, authorization, found)
+  if (answer.reason === 'nonce_already_used') {
+    // Something of ours has settled that it cannot show. What it was decides whether this is paid: a case for a person.
+    tools.onAlarm('a nonce of ours was used, and the gateway does not say for what', { payment: payment.id, nonce })
+    return { payment, state: 'unknown', reason: answer.reason }
+  }
   // The gateway has nothing of it. It is offered again: with the balance there, the clock right, the settings mended, it
   // passes; until then the account's unsettled money is capped.
   tools.onAlarm('the gateway refuses a payment', { payment: payment.id, reason: answer.reason })

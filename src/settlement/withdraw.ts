@@ -1,10 +1,10 @@
 import type { Database } from '../db/database.ts'
 import type { SettlementFailpoint } from '../failpoints.ts'
-import { advanceWithdrawal, findOpenWithdrawals, type Withdrawal } from '../ledger/withdrawals.ts'
+import { advanceWithdrawal, findOpenWithdrawals, touchWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
 import type { Address } from '../signer/address.ts'
 import { nonceOf, saltOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'
-import { SigningRefusedError } from '../signer/signing-request.ts'
+import { SigningRefusedError, type TransferRequest } from '../signer/signing-request.ts'
 import { burnIntent, type SigningTerms, windowOf } from '../signer/signing-terms.ts'
 import { type PaidResource, type PaymentTerms, paymentPayload, paymentRequirements } from './authorization.ts'
 import type { Rail } from './rail.ts'
@@ -23,6 +23,8 @@ export type WithdrawTools = {
 }
 
 const withdrawalsMax = 50
+// The gateway wants seven days of the eight to be left: what had to wait for its money gets a new window.
+const windowAgeMsMax = 12 * 60 * 60 * 1000
 // The order has a height after which it is void; ours never expires by itself: its fate is always asked for.
 const maxBlockHeight = 2n ** 256n - 1n
 
@@ -36,6 +38,7 @@ export async function advanceWithdrawals(tools: WithdrawTools): Promise<number> 
       if (error instanceof SigningRefusedError) await refuse(tools, withdrawal, error)
       else tools.onAlarm('a withdrawal is waiting', { withdrawal: withdrawal.id, state: withdrawal.state, err: error })
     }
+    await touchWithdrawal(tools.database, withdrawal)
   }
   return open.length
 }
@@ -56,24 +59,12 @@ function advance(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
 /** The credit is the seller's until it is paid back into the account's balance at the gateway. */
 async function payBack(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
   const { database, signer, rail, terms, resource } = tools
-  const { seller } = terms
-  const funds = (await rail.balances([seller])).get(seller) ?? 0n
+  const authorization = await returnOf(tools, withdrawal)
+  // Handed in before, perhaps: then what became of it is asked first.
+  if (withdrawal.state === 'returning' && (await adoptReturn(tools, withdrawal, authorization))) return
+  const funds = (await rail.balances([terms.seller])).get(terms.seller) ?? 0n
   // It has not been paid itself yet: payments that are on their way will cover it.
   if (funds < withdrawal.creditBack) return
-  const authorization = {
-    operation: 'return',
-    account: withdrawal.accountId,
-    epoch: terms.epoch,
-    sequence: withdrawal.nonce!,
-    domain: terms.domain,
-    message: {
-      from: seller,
-      to: await signer.addressOf(withdrawal.accountId),
-      value: withdrawal.creditBack,
-      ...windowOf(withdrawal.createdAt),
-      nonce: nonceOf('return', withdrawal.accountId, terms.epoch, withdrawal.nonce!),
-    },
-  } as const
   const signature = await signer.signReturn(authorization)
   // From here on it may be on its way, whatever we hear of it.
   await advanceWithdrawal(database, withdrawal, { state: 'returning' })
@@ -84,17 +75,51 @@ async function payBack(tools: WithdrawTools, withdrawal: Withdrawal): Promise<vo
   tools.failpoint('after_return')
   if (answer.state === 'received') {
     await advanceWithdrawal(database, withdrawal, { state: 'returning', returnId: answer.id })
-    return
+  } else if (!(await adoptReturn(tools, withdrawal, authorization))) {
+    tools.onAlarm('credit could not be paid back', { withdrawal: withdrawal.id, reason: answer.reason })
   }
-  const found = await rail.findTransfer(seller, authorization.message.nonce)
-  if (found !== undefined) await advanceWithdrawal(database, withdrawal, { state: 'returning', returnId: found.id })
-  else tools.onAlarm('credit could not be paid back', { withdrawal: withdrawal.id, reason: answer.reason })
 }
 
-async function awaitReturn({ database, rail, onAlarm }: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
+/** Whatever becomes of it, the nonce stays: the credit goes back once. */
+async function returnOf({ signer, terms }: WithdrawTools, withdrawal: Withdrawal): Promise<TransferRequest<'return'>> {
+  const { accountId, creditBack, createdAt } = withdrawal
+  const nonce = withdrawal.nonce!
+  const hasWaited = Date.now() - createdAt.getTime() > windowAgeMsMax
+  const message = {
+    from: terms.seller,
+    to: await signer.addressOf(accountId),
+    value: creditBack,
+    ...windowOf(hasWaited ? new Date() : createdAt),
+    nonce: nonceOf('return', accountId, terms.epoch, nonce),
+  }
+  return { operation: 'return', account: accountId, epoch: terms.epoch, sequence: nonce, domain: terms.domain, message }
+}
+
+/** Whether the gateway has the payment back. Another one under its nonce is a case for a person. */
+async function adoptReturn(
+  { database, rail, onAlarm }: WithdrawTools,
+  withdrawal: Withdrawal,
+  { message }: TransferRequest<'return'>,
+): Promise<boolean> {
+  const found = await rail.findTransfer(message.from, message.nonce)
+  if (found === undefined) return false
+  if (found.to === message.to && found.amount === message.value) {
+    await advanceWithdrawal(database, withdrawal, { state: 'returning', returnId: found.id })
+  } else {
+    onAlarm('a nonce of ours paid something else', { withdrawal: withdrawal.id, transfer: found.id })
+  }
+  return true
+}
+
+async function awaitReturn(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
+  const { database, rail, onAlarm } = tools
   const transfer = await rail.transfer(withdrawal.returnId!)
-  if (transfer?.state === 'completed') await advanceWithdrawal(database, withdrawal, { state: 'returned' })
-  if (transfer?.state === 'failed') {
+  if (transfer === undefined) {
+    onAlarm('the gateway has lost a payment', { withdrawal: withdrawal.id, transfer: withdrawal.returnId })
+    return payBack(tools, withdrawal)
+  }
+  if (transfer.state === 'completed') await advanceWithdrawal(database, withdrawal, { state: 'returned' })
+  if (transfer.state === 'failed') {
     onAlarm('credit could not be paid back', { withdrawal: withdrawal.id, reason: transfer.reason })
     await advanceWithdrawal(database, withdrawal, { state: 'failed', reason: transfer.reason ?? 'credit not returned' })
   }
@@ -117,16 +142,29 @@ async function order(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void
   tools.failpoint('before_withdraw')
   const answer = await rail.withdraw(intent, signature)
   tools.failpoint('after_withdraw')
-  if (answer.state === 'received') await advanceWithdrawal(database, withdrawal, { state: 'sent', railId: answer.id })
-  else tools.onAlarm('the gateway did not take a withdrawal', { withdrawal: id, reason: answer.reason })
+  if (answer.state === 'received') {
+    await advanceWithdrawal(database, withdrawal, { state: 'sent', railId: answer.id })
+    return
+  }
+  tools.onAlarm('the gateway did not take a withdrawal', { withdrawal: id, reason: answer.reason })
+  // Refused at the first try, it was never taken. After a try of unknown end a refusal may mean that it was paid before.
+  const isFirst = withdrawal.state === 'requested' || withdrawal.state === 'returned'
+  if (answer.state === 'failed' && isFirst) {
+    await advanceWithdrawal(database, withdrawal, { state: 'failed', reason: answer.reason })
+  }
 }
 
-async function awaitPayment({ database, rail, onAlarm }: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
+async function awaitPayment(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
+  const { database, rail, onAlarm } = tools
   const paid = await rail.withdrawal(withdrawal.railId!)
-  if (paid?.state === 'confirmed') {
+  if (paid === undefined) {
+    onAlarm('the gateway has lost a withdrawal', { withdrawal: withdrawal.id, transfer: withdrawal.railId })
+    return order(tools, withdrawal)
+  }
+  if (paid.state === 'confirmed') {
     await advanceWithdrawal(database, withdrawal, { state: 'confirmed', transactionHash: paid.transactionHash })
   }
-  if (paid?.state === 'failed') {
+  if (paid.state === 'failed') {
     onAlarm('a withdrawal failed', { withdrawal: withdrawal.id, reason: paid.reason })
     await advanceWithdrawal(database, withdrawal, { state: 'failed', reason: paid.reason ?? 'failed' })
   }

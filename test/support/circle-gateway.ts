@@ -2,8 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type { TestContext } from 'node:test'
-import { getAddress, hashStruct, type Hex, recoverTypedDataAddress } from 'viem'
+import { getAddress, type Hex, hashStruct, recoverTypedDataAddress } from 'viem'
 import { format } from '../../src/money/usdc.ts'
 import type { Address } from '../../src/signer/address.ts'
 import type { SigningTerms } from '../../src/signer/signing-terms.ts'
@@ -310,7 +309,10 @@ export class CircleGateway {
   }
 }
 
-export async function startCircleGateway(test: TestContext, terms: SigningTerms): Promise<CircleGateway> {
+export async function startCircleGateway(
+  test: { after(cleanUp: () => unknown): void },
+  terms: SigningTerms,
+): Promise<CircleGateway> {
   const gateway = new CircleGateway(terms)
   const server = createServer((request, response) => void serve(gateway, request, response))
   server.listen(0, '127.0.0.1')

@@ -1,0 +1,169 @@
+import assert from 'node:assert/strict'
+import { after, before, beforeEach } from 'node:test'
+import type { Database } from '../../src/db/database.ts'
+import { type Account, findAccount } from '../../src/ledger/accounts.ts'
+import { findViolations } from '../../src/ledger/audit.ts'
+import { assignAddress } from '../../src/ledger/deposits.ts'
+import type { Holds, Payer } from '../../src/ledger/holds.ts'
+import { paymentTerms } from '../../src/settlement/authorization.ts'
+import { confirmPayments } from '../../src/settlement/confirm.ts'
+import { Funds } from '../../src/settlement/funds.ts'
+import { advancePayouts } from '../../src/settlement/payout.ts'
+import { createRail } from '../../src/settlement/rail.ts'
+import { submitPayments } from '../../src/settlement/submit.ts'
+import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
+import { issueReceipts } from '../../src/settlement/write-receipts.ts'
+import type { Address } from '../../src/signer/address.ts'
+import { askCustodian, createSigner } from '../../src/signer/signer.ts'
+import { type CircleGateway, startCircleGateway } from './circle-gateway.ts'
+import { charge, hold, openLedger, openPayer } from './ledger.ts'
+import { testDatabase } from './postgres.ts'
+import { type CustodianChanges, createCustodian, keys, terms } from './signing.ts'
+
+/** The settlement client, with its keys in this process, before a gateway that answers as Circle's does. */
+export type SettlementBench = {
+  readonly database: Database
+  readonly gateway: CircleGateway
+  readonly holds: Holds
+  readonly funds: Funds
+  readonly tools: Parameters<typeof submitPayments>[0] &
+    Parameters<typeof advanceWithdrawals>[0] &
+    Parameters<typeof advancePayouts>[0]
+  /** What a person was called for. */
+  readonly alarms: string[]
+  openAccount(atomic: bigint): Promise<BenchAccount>
+}
+
+export type BenchAccount = Payer & { readonly id: string; readonly address: Address }
+
+/** A call that is not answered is given up after this. */
+const timeoutMs = 150
+const roundsMax = 60
+
+type CleanUps = { after(cleanUp: () => unknown): void }
+
+/** A bench for the tests of one file. Each begins with an honest gateway. */
+export function settlementSuite(changes: CustodianChanges = {}): SettlementBench {
+  let bench: SettlementBench | undefined
+  const cleanUps: (() => unknown)[] = []
+  before(async () => {
+    bench = await openSettlementBench({ after: (cleanUp) => cleanUps.push(cleanUp) }, changes)
+  })
+  beforeEach(() => {
+    bench!.gateway.faults = () => undefined
+    bench!.alarms.length = 0
+  })
+  after(async () => {
+    for (const cleanUp of cleanUps.reverse()) await cleanUp()
+  })
+  return new Proxy({} as SettlementBench, { get: (_, name) => bench![name as keyof SettlementBench] })
+}
+
+async function openSettlementBench(t: CleanUps, changes: CustodianChanges): Promise<SettlementBench> {
+  const [ledger, gateway] = await Promise.all([testDatabase(), startCircleGateway(t, terms)])
+  t.after(() => ledger.drop())
+  const { database } = ledger
+  const alarms: string[] = []
+  const rail = createRail({ url: gateway.url, domain: terms.gatewayDomain, timeoutMs })
+  t.after(() => rail.close())
+  const signer = createSigner({ ask: askCustodian(createCustodian(t, changes)), onFault: assert.ifError })
+  const tools = {
+    database,
+    signer,
+    rail,
+    terms: paymentTerms(terms, 0),
+    signingTerms: terms,
+    resource: { url: 'http://penny/v1/chat/completions', description: 'Chat completion', mimeType: 'application/json' },
+    feeMax: 0n,
+    failpoint: () => {},
+    onAlarm: (what: string) => void alarms.push(what),
+  }
+  return {
+    database,
+    gateway,
+    holds: await openLedger(database),
+    funds: new Funds({ database, signer }),
+    tools,
+    alarms,
+    async openAccount(atomic) {
+      const payer = await openPayer(database, atomic)
+      const { address } = keys.ofAccount(payer.accountId)
+      const account = { ...payer, id: payer.accountId, address }
+      await assignAddress(database, account)
+      gateway.deposit(address, atomic)
+      return account
+    },
+  }
+}
+
+/** One request of that account, from its hold to its end. */
+export async function pay({ holds }: SettlementBench, account: BenchAccount, quote: bigint, charged: bigint) {
+  return holds.end(charge(await hold(holds, account, quote), charged))
+}
+
+/** One round of everything that the settlement process does again and again. */
+export async function settleOnce({ database, tools }: SettlementBench): Promise<void> {
+  while ((await issueReceipts(database, tools.terms)) > 0);
+  await submitPayments(tools)
+  await confirmPayments(tools, 0)
+  await advanceWithdrawals(tools)
+  await advancePayouts(tools)
+}
+
+/** What waits for its next try is due. */
+export async function passTime({ database }: SettlementBench): Promise<void> {
+  for (const table of ['settlements', 'withdrawals', 'payouts']) {
+    await database.query(`update ${table} set changed_at = changed_at - interval '61 seconds'`)
+  }
+}
+
+/** With an honest gateway from now on: until nothing is open. */
+export async function settleAll(bench: SettlementBench): Promise<void> {
+  bench.gateway.faults = () => undefined
+  for (let round = 0; round < roundsMax; round += 1) {
+    if ((await openCount(bench)) === 0) return
+    await settleOnce(bench)
+    bench.gateway.batch()
+    bench.gateway.payOut()
+    await passTime(bench)
+  }
+  assert.equal(await openCount(bench), 0, 'something is still open')
+}
+
+async function openCount({ database }: SettlementBench): Promise<number> {
+  const [row] = await database.query<{ open: number }>(
+    `select ((select count(*) from settlements where state not in ('none', 'voided', 'completed', 'failed'))
+             + (select count(*) from withdrawals where state not in ('confirmed', 'failed'))
+             + (select count(*) from payouts where state not in ('confirmed', 'failed')))::int as open`,
+  )
+  return row!.open
+}
+
+export async function accountOf({ database }: SettlementBench, { partition, id }: BenchAccount): Promise<Account> {
+  return (await findAccount(database, partition, id))!
+}
+
+/** When nothing is open: the books balance, and the gateway has for everybody what they say, to the unit. */
+export async function assertSettled(bench: SettlementBench, accounts: readonly BenchAccount[]): Promise<void> {
+  const { database, gateway } = bench
+  assert.deepEqual(await findViolations(database), [])
+  for (const account of accounts) {
+    assert.equal(
+      gateway.balance(account.address),
+      (await accountOf(bench, account)).gateway,
+      'at the gateway as in the books',
+    )
+  }
+  const [sums] = await database.query<{ earned: bigint; paid_out: bigint; settled: number; withdrawn: bigint }>(
+    `select (select coalesce(sum(authorized - returned), 0) from accounts)::bigint as earned,
+            (select coalesce(sum(amount), 0) from payouts where state = 'confirmed')::bigint as paid_out,
+            (select count(*) from settlements where state = 'completed')::int as settled,
+            (select coalesce(sum(amount), 0) from withdrawals where state = 'confirmed')::bigint as withdrawn`,
+  )
+  const { earned, paid_out, settled, withdrawn } = sums!
+  assert.equal(gateway.balance(terms.seller), earned - paid_out, 'the seller has what was authorized')
+  const payments = [...gateway.transfers.values()].filter(({ from }) => from !== terms.seller)
+  assert.equal(payments.filter(({ status }) => status === 'completed').length, settled, 'each payment once')
+  const paid = [...gateway.paid.values()].reduce((sum, amount) => sum + amount, 0n)
+  assert.equal(paid, withdrawn + paid_out, 'each withdrawal once')
+}
