@@ -250,6 +250,18 @@ export function isConnectionLost(error: unknown): boolean {
   return isMissingSocket || lostSystemCodes.includes(code ?? '') || lostMessages.includes(error.message)
 }
 
+// Deadlocks and serialization, a full disk or memory, locks, an operator's or a failing server's interruption.
+const passingStates = /^(40|53|55|57|58)/
+
+/**
+ * Whether nothing is wrong with the statement itself: the same one will be carried out when the trouble is over. Holds also
+ * for every error for which `isConnectionLost` does.
+ */
+export function isPassing(error: unknown): boolean {
+  if (isConnectionLost(error)) return true
+  return error instanceof pg.DatabaseError && passingStates.test(error.code ?? '')
+}
+
 type Parser = (text: string) => unknown
 
 const textOf: Parser = (text) => text

@@ -57,7 +57,7 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   const binaries = await prepareBinaries(options.packageRoot)
   const cluster = await prepareCluster(resolve(options.dataDir), binaries, onProgress)
   const url = await urlOf(cluster.folder, 'penny')
-  const postgres = new OwnedPostgres(cluster, await takeOwnership(cluster, onProgress), url, options)
+  const postgres = new OwnedPostgres(cluster, await takeOwnership(cluster, onProgress, isWorthWaiting), url, options)
   try {
     await createDatabase(cluster.folder)
     return postgres
@@ -129,7 +129,10 @@ class OwnedPostgres implements EmbeddedPostgres {
     const onProgress = this.#options.onProgress ?? ignore
     onProgress('The connection to PostgreSQL is lost: bringing it back.')
     try {
-      this.#watch(await takeOwnership(this.#cluster, onProgress))
+      // A service that is up waits for as long as the trouble may pass, a full disk for instance: that it answers and says that
+      // it is not ready is better than that it is gone.
+      const isPatient = () => this.#stopping === undefined
+      this.#watch(await takeOwnership(this.#cluster, onProgress, isPatient))
       onProgress('PostgreSQL is back.')
     } catch (error) {
       onProgress(`PostgreSQL does not come back: ${error instanceof Error ? error.message : String(error)}`)
@@ -154,17 +157,27 @@ type Ownership = {
   readonly ended: Promise<unknown>
 }
 
-/** Finds the server or starts it, as often as it takes until the lock is ours, is another's, or the time is over. */
-async function takeOwnership(cluster: Cluster, onProgress: (line: string) => void): Promise<Ownership> {
-  const start = Date.now()
+function isWorthWaiting(waitedMs: number): boolean {
+  return waitedMs <= startMaxMs
+}
+
+/** Finds the server or starts it, as often as it takes until the lock is ours, is another's, or patience is over. */
+async function takeOwnership(
+  cluster: Cluster,
+  onProgress: (line: string) => void,
+  isPatient: (waitedMs: number) => boolean,
+): Promise<Ownership> {
+  const start = performance.now()
   let server: ServerProcess | undefined
   for (const wait of backOff()) {
     const attempt = await connectOwner(cluster)
     if (attempt.state === 'connected') return own(attempt, cluster.folder, server === undefined)
     const ending = await server?.ending()
     if (ending?.mayPass === false) throw new PostgresStartError(ending.reason, cluster.logFile)
-    const waitMaxMs = attempt.state === 'starting' ? recoveryMaxMs : startMaxMs
-    if (Date.now() - start > waitMaxMs) throw new PostgresStartError(ending?.reason ?? attempt.reason, cluster.logFile)
+    const waitedMs = performance.now() - start
+    const isRecovering = attempt.state === 'starting' && waitedMs <= recoveryMaxMs
+    if (!isRecovering && !isPatient(waitedMs))
+      throw new PostgresStartError(ending?.reason ?? attempt.reason, cluster.logFile)
     const runs = server !== undefined && ending === undefined
     if (attempt.state === 'absent' && !runs && !(await isServed(cluster.folder))) {
       if (server === undefined) onProgress('Starting PostgreSQL.')

@@ -1,4 +1,4 @@
-import { isConnectionLost } from '../db/database.ts'
+import { isPassing } from '../db/database.ts'
 import { type ErrorCode, ServiceError } from '../errors.ts'
 
 /** How a code is answered. A new code does not compile until it is here. */
@@ -95,7 +95,7 @@ export function errorResponse(error: unknown, context: ErrorContext): ErrorRespo
 
 function refusalOf(error: unknown): ServiceError {
   if (error instanceof ServiceError) return error
-  return isConnectionLost(error) ? new DatabaseAwayError(error) : new InternalError(error)
+  return isPassing(error) ? new DatabaseAwayError(error) : new InternalError(error)
 }
 
 /** How a code is answered, for the page that explains it. */
@@ -119,7 +119,7 @@ function retryHeaders(refusal: ServiceError, status: number): Record<string, str
   }
 }
 
-/** The database is being restarted, or cannot be reached: nobody's mistake, and soon over. */
+/** The database is being restarted, cannot be reached, or has no room: not the customer's mistake, and it passes. */
 class DatabaseAwayError extends ServiceError {
   readonly code = 'overloaded'
   constructor(cause: unknown) {

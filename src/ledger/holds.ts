@@ -1,5 +1,5 @@
 import { plainArray, textArray } from '../db/array-literal.ts'
-import type { Database } from '../db/database.ts'
+import { type Database, isConnectionLost } from '../db/database.ts'
 import { type ErrorCode, ServiceError } from '../errors.ts'
 import { type Failpoint, noFailpoint } from '../failpoints.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
@@ -154,8 +154,9 @@ export type HoldsOptions = {
  */
 export class Holds {
   readonly #options: Required<HoldsOptions>
-  readonly #places = new PartitionQueues<HoldCall, HoldDecision | 'ended'>((partition, calls) =>
-    this.#place(partition, calls),
+  readonly #places = new PartitionQueues<HoldCall, HoldDecision | 'ended'>(
+    (partition, calls) => this.#place(partition, calls),
+    isHoldRepeated,
   )
   readonly #ends = new PartitionQueues<EndCall, End>((partition, calls) => this.#end(partition, calls))
   readonly #checkpoints = new PartitionQueues<CheckpointCall, void>((partition, calls) =>
@@ -385,6 +386,17 @@ export class Holds {
     ])
     return calls.map(() => undefined)
   }
+}
+
+// Two that waited for each other, or for a lock.
+const collisionStates = /^(40|55)/
+
+/**
+ * A full disk or memory says for certain that nothing was held, and may last: who asks is told at once to come back. All else
+ * that a request does to the ledger is repeated until it is done, for then its money is at stake.
+ */
+function isHoldRepeated(error: unknown): boolean {
+  return isConnectionLost(error) || collisionStates.test(String((error as { code?: unknown } | null)?.code ?? ''))
 }
 
 function isDeadLease(error: unknown): boolean {

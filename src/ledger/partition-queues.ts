@@ -1,19 +1,26 @@
 import { BatchQueue } from '../db/batch.ts'
-import { isConnectionLost } from '../db/database.ts'
+import { isPassing } from '../db/database.ts'
 
 /** One queue per partition: a batch is one function call, and a function touches one partition. */
 export class PartitionQueues<Call, Result> {
   readonly #run: (partition: number, calls: readonly Call[]) => Promise<readonly Result[]>
   readonly #queues = new Map<number, BatchQueue<Call, Result>>()
 
-  constructor(run: (partition: number, calls: readonly Call[]) => Promise<readonly Result[]>) {
+  readonly #isRepeated: (error: unknown) => boolean
+
+  /** A batch that fails with an error for which `isRepeated` holds is run again, until the database answers. */
+  constructor(
+    run: (partition: number, calls: readonly Call[]) => Promise<readonly Result[]>,
+    isRepeated: (error: unknown) => boolean = isPassing,
+  ) {
     this.#run = run
+    this.#isRepeated = isRepeated
   }
 
   add(partition: number, call: Call): Promise<Result> {
     let queue = this.#queues.get(partition)
     if (queue === undefined) {
-      queue = new BatchQueue({ run: (calls) => this.#run(partition, calls), isOutcomeUnknown: mayPass })
+      queue = new BatchQueue({ run: (calls) => this.#run(partition, calls), isOutcomeUnknown: this.#isRepeated })
       this.#queues.set(partition, queue)
     }
     return queue.add(call)
@@ -26,12 +33,4 @@ export class PartitionQueues<Call, Result> {
   stop(): void {
     for (const queue of this.#queues.values()) queue.stop()
   }
-}
-
-// Deadlocks and serialization, a full disk or memory, locks, an operator's or a failing server's interruption: nothing is
-// wrong with the call itself, and it will be answered when the trouble is over.
-const passingStates = /^(40|53|55|57|58)/
-
-function mayPass(error: unknown): boolean {
-  return isConnectionLost(error) || passingStates.test(String((error as { code?: unknown } | null)?.code ?? ''))
 }

@@ -19,8 +19,9 @@ export class PostgresServer {
   readonly #postgres: EmbeddedPostgres
   readonly #folder: string
 
-  static async start(): Promise<PostgresServer> {
-    const folder = await mkdtemp(join(tmpdir(), 'penny-faults-'))
+  /** On a folder of its own, or on the one given, which it takes with it when it ends. */
+  static async start(given?: string): Promise<PostgresServer> {
+    const folder = given ?? (await mkdtemp(join(tmpdir(), 'penny-faults-')))
     return new PostgresServer(await startEmbeddedPostgres({ dataDir: folder }), folder)
   }
 
@@ -52,10 +53,14 @@ export class PostgresServer {
     await this.#administer(`drop database ${name} with (force)`)
   }
 
-  open(name: string, poolMax: number): Database {
+  urlOf(name: string): string {
     const url = new URL(this.#postgres.url)
     url.pathname = `/${name}`
-    return openDatabase({ url: url.href, poolMax, applicationName: 'faults' })
+    return url.href
+  }
+
+  open(name: string, poolMax: number): Database {
+    return openDatabase({ url: this.urlOf(name), poolMax, applicationName: 'faults' })
   }
 
   /** `kill -9` of the server and of every process of it. */

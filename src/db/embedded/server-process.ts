@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { open, rename, stat } from 'node:fs/promises'
+import { open, rename, stat, statfs } from 'node:fs/promises'
 import type { Cluster } from './cluster.ts'
 import { isPostmasterOf, readPostmasterPid, readSocketPid } from './postmaster.ts'
 import { cleanEnvironment, commandAs } from './run-as.ts'
@@ -91,13 +91,22 @@ function follow(child: ChildProcess, logFile: string, logStart: number): ServerP
       if (child.signalCode !== null) return { reason: `it was ended by ${child.signalCode}`, mayPass: true }
       if (child.exitCode === null) return undefined
       const reason = (await lastWords(logFile, logStart)) ?? `it left with ${child.exitCode}`
-      return { reason, mayPass: notYet.test(reason) }
+      // On a full disk its last words may not have found room either.
+      return { reason, mayPass: notYet.test(reason) || (await isFull(logFile)) }
     },
   }
 }
 
-/** What a server says that cannot start yet: the one before it, or a backend of that, is not quite gone. */
-const notYet = /lock file .* (already exists|is empty)|pre-existing shared memory block/
+/** What a server says that cannot start yet: the one before it, or a backend of that, is not quite gone; or there is no room. */
+const notYet = /lock file .* (already exists|is empty)|pre-existing shared memory block|No space left on device/
+
+// A segment of the write-ahead log: with less than that free nothing can be promised to anybody.
+const freeBytesMin = 16 * 1024 * 1024
+
+async function isFull(file: string): Promise<boolean> {
+  const { bavail, bsize } = await statfs(file)
+  return bavail * bsize < freeBytesMin
+}
 
 /** What it says to clients that it turns away: not why it ended. */
 const toClients = /terminating connection|the database system is/
