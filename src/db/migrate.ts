@@ -5,13 +5,15 @@ import { setTimeout as pause } from 'node:timers/promises'
 import pg from 'pg'
 import { StartRefusal } from '../errors.ts'
 import type { Database, Session } from './database.ts'
+import { liftGuard, setGuard, shutLedger } from './migration-guard.ts'
 
 // "migrate" in ASCII, as a lock that nothing else takes.
 const migrationLock = '30796665482998885'
 const statementMaxMs = 600_000
 // A migration that waits for a lock makes every statement behind it wait too: it gives up soon and comes back later.
-const lockMaxMs = 2_000
-const attemptsMax = 30
+const lockMaxMs = 1_000
+const attemptsMax = 60
+const liftAttemptsMax = 5
 const pauseMaxMs = 2_000
 
 const tableDefinition = `
@@ -27,7 +29,8 @@ type Landed = { readonly number: number; readonly name: string; readonly sha256:
 
 /**
  * Applies the numbered files of the folder that the database does not have yet, each in one transaction. Forward only.
- * Several nodes may do it at once: each migration is applied by one of them.
+ * Several nodes may do it at once: each migration is applied by one of them. Others may be serving meanwhile: see
+ * `migration-guard.ts`.
  */
 export async function migrate(
   database: Database,
@@ -44,6 +47,15 @@ export async function migrate(
     applied.push(name)
     onProgress(`Applied migration ${name}.`)
   }
+  // Also one that a node left behind which died over it. That it cannot be lifted now does no harm: it refuses nothing any more.
+  const alone = <Result>(work: (session: Session) => Promise<Result>) =>
+    database.transaction(async (session) => {
+      await lockOut(session)
+      return work(session)
+    })
+  await patiently(() => liftGuard(database, alone), liftAttemptsMax).catch((error: unknown) => {
+    if (!isLockConflict(error)) throw error
+  })
   return { applied }
 }
 
@@ -54,28 +66,41 @@ export async function pendingMigrations(database: Database, folder: string): Pro
 }
 
 /** Applies the first pending file and gives its name; undefined when another node was faster and none is left. */
-async function applyNext(database: Database, files: readonly Migration[]): Promise<string | undefined> {
+function applyNext(database: Database, files: readonly Migration[]): Promise<string | undefined> {
+  const apply = () => database.transaction((session) => applyFirstPending(session, files), { statementMaxMs })
+  return patiently(apply, attemptsMax)
+}
+
+/** Tries again when a lock was not to be had. */
+async function patiently<Result>(work: () => Promise<Result>, triesMax: number): Promise<Result> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await database.transaction((session) => applyFirstPending(session, files), { statementMaxMs })
+      return await work()
     } catch (error) {
-      if (!isLockConflict(error) || attempt === attemptsMax) throw error
+      if (!isLockConflict(error) || attempt === triesMax) throw error
       await pause(Math.min(100 * attempt, pauseMaxMs))
     }
   }
 }
 
-async function applyFirstPending(session: Session, files: readonly Migration[]): Promise<string | undefined> {
+/** No other node migrates until the end of the transaction. */
+async function lockOut(session: Session): Promise<void> {
   // Waiting for another node's migration is no harm to anybody, so this wait alone may be long.
   await session.query('set local lock_timeout = 0')
   await session.query('select pg_advisory_xact_lock($1)', [migrationLock])
   await session.query(`set local lock_timeout = ${lockMaxMs}`)
+}
+
+async function applyFirstPending(session: Session, files: readonly Migration[]): Promise<string | undefined> {
+  await lockOut(session)
   await session.query(tableDefinition)
   const [next] = pendingOf(files, await readLanded(session))
   if (next === undefined) return undefined
+  const isGuarded = await shutLedger(session)
   await session.execute(next.text).catch((error: unknown) => {
     throw isLockConflict(error) ? error : new MigrationFailedError(next.name, error)
   })
+  if (isGuarded) await setGuard(session)
   const landed = 'insert into migrations (number, name, sha256) values ($1, $2, $3)'
   await session.query(landed, [next.number, next.name, next.sha256])
   return next.name

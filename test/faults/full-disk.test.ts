@@ -96,7 +96,9 @@ async function openStage(t: TestContext, postgres: PostgresServer): Promise<Stag
   const nodes = await Promise.all(
     [0, 1].map((index) => startOne(join(files, String(index)), postgres.urlOf('stage'), upstream.url)),
   )
-  t.after(() => nodes.forEach((node) => node.signal('SIGKILL')))
+  t.after(() => {
+    for (const node of nodes) node.signal('SIGKILL')
+  })
   const address = (random: Random) => {
     const { port, id } = random.pick(nodes)
     return { port, node: id, proxied: false }
