@@ -2,7 +2,6 @@ import { parentPort } from 'node:worker_threads'
 import { decodeText } from './charset.ts'
 import { htmlToMarkdown } from './html-to-markdown.ts'
 import type { PageKind } from './page-kind.ts'
-import { pdfText } from './pdf-text.ts'
 
 export type ReadQuestion = {
   readonly kind: PageKind
@@ -15,6 +14,9 @@ export type ReadQuestion = {
 export type ReadPage = { readonly title: string | undefined; readonly text: string; readonly truncated: boolean }
 
 export type ReadAnswer = { readonly page: ReadPage } | { readonly problem: string }
+
+/** Of a longer page the beginning is parsed: it holds more than a model is given to read, and its tree fits the thread. */
+const htmlCharactersMax = 1_500_000
 
 // One question at a time: the thread is stopped from outside when it takes too long over one.
 parentPort?.on('message', async (question: ReadQuestion) => {
@@ -35,9 +37,13 @@ async function answerTo(question: ReadQuestion): Promise<ReadAnswer> {
 }
 
 async function read({ kind, body, contentType, url, charactersMax }: ReadQuestion) {
-  if (kind === 'pdf') return pdfText(body, charactersMax)
+  if (kind === 'pdf') {
+    // Large, and seldom needed: loaded when the first PDF comes.
+    const { pdfText } = await import('./pdf-text.ts')
+    return pdfText(body, charactersMax)
+  }
   const text = decodeText(body, contentType)
   if (kind === 'text') return { title: undefined, text, more: false }
-  const { title, markdown } = htmlToMarkdown(text, url)
-  return { title, text: markdown, more: false }
+  const { title, markdown } = htmlToMarkdown(text.slice(0, htmlCharactersMax), url)
+  return { title, text: markdown, more: text.length > htmlCharactersMax }
 }
