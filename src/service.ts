@@ -38,7 +38,7 @@ import { startMoneyLine, startSandbox } from './processes.ts'
 import { openProviders } from './providers.ts'
 import type { SandboxReady } from './sandbox/start.ts'
 import type { MoneyLine } from './settlement/money-line.ts'
-import { FetchFailedError } from './tools/web-fetch.ts'
+import { createWebTools } from './tools/web-tools.ts'
 
 export type Service = {
   readonly publicUrl: string
@@ -54,6 +54,8 @@ export type Service = {
 const migrationsFolder = fileURLToPath(new URL('../migrations/', import.meta.url))
 const dashboardFolder = fileURLToPath(new URL('../web/dist/', import.meta.url))
 const openApiFile = fileURLToPath(new URL('../openapi.json', import.meta.url))
+const packageFile = new URL('../package.json', import.meta.url)
+const packageVersion = (JSON.parse(readFileSync(packageFile, 'utf8')) as { version: string }).version
 const bodyReadMsMax = 30_000
 const connectionsMax = 16
 const settleMsMax = 10_000
@@ -67,7 +69,7 @@ const replayHoursMax = 24
 export async function startService(
   config: Config,
   onProgress: (line: string) => void,
-  web: WebTools = createWebTools(config),
+  given: { readonly web?: WebTools } = {},
 ): Promise<Service> {
   const stack = new AsyncDisposableStack()
   const failure = Promise.withResolvers<Error>()
@@ -84,6 +86,7 @@ export async function startService(
     const holds = await openHolds({ config, prices, log, database, failpoint }, stack)
     const server = createServer(serverOptions)
     const publicUrl = await listen(server, config)
+    const web = given.web ?? openWeb({ config, log, publicUrl }, sandbox, stack)
     const money = await startMoneyLine({ config, databaseUrl, publicUrl, log, stack, onProgress }, sandbox)
     const providers = openProviders({ config, database, money, stack })
     const parts = { config, prices, log, database, failpoint, holds, upstream, web, providers, publicUrl }
@@ -115,14 +118,6 @@ type Parts = {
   readonly web: WebTools
   readonly providers: Providers
   readonly publicUrl: string
-}
-
-/** What the model can search and read. No provider and no way out to the web yet: there is no search, and no page is read. */
-function createWebTools(_config: Config): WebTools {
-  const fetch = async () => {
-    throw new FetchFailedError('Pages cannot be read at the moment.')
-  }
-  return { search: undefined, fetch: { fetch } }
 }
 
 async function openLedger(
@@ -160,6 +155,23 @@ function openUpstream(config: Config, sandbox: SandboxReady | undefined, stack: 
   })
   stack.defer(() => upstream.close())
   return upstream
+}
+
+/** What the model can search and read. */
+function openWeb(
+  { config, log, publicUrl }: Pick<Parts, 'config' | 'log' | 'publicUrl'>,
+  sandbox: SandboxReady | undefined,
+  stack: AsyncDisposableStack,
+): WebTools {
+  const tools = createWebTools({
+    config,
+    sandboxSearchUrl: sandbox?.search?.url,
+    publicUrl,
+    version: packageVersion,
+    onProviderFailure: (error) => log.warn({ err: error }, 'a search provider failed'),
+  })
+  stack.defer(() => tools.close())
+  return tools
 }
 
 /** The ledger's writer, on a lease of its own, and the job that ends what dead nodes have left. */

@@ -61,7 +61,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     LEDGER_PARTITIONS: String(partitions),
     ...options.environment,
   })
-  const service = await startService(config, () => {}, options.web)
+  const service = await startService(config, () => {}, options.web && { web: options.web })
   return {
     baseUrl: `${service.publicUrl}/v1`,
     origin: service.publicUrl,
