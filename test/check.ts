@@ -7,6 +7,7 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 
 const steps: readonly { readonly title: string; readonly command: readonly string[] }[] = [
   { title: 'types', command: ['node_modules/.bin/tsc', '-p', 'tsconfig.json'] },
+  { title: 'types of the dashboard', command: ['node_modules/.bin/tsc', '-p', 'web/tsconfig.json'] },
   { title: 'lint and format', command: ['node_modules/.bin/biome', 'check', '--error-on-warnings'] },
   { title: 'unused code', command: ['node_modules/.bin/knip'] },
   {

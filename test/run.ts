@@ -13,7 +13,7 @@ import { postgres15 } from './postgres-versions.ts'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
-const everything = ['src/**/*.test.ts', 'test/**/*.test.ts']
+const everything = ['src/**/*.test.ts', 'web/src/**/*.test.ts', 'test/**/*.test.ts']
 const onDatabase = [
   'src/ledger/*.test.ts',
   'src/identity/*.test.ts',

@@ -48,6 +48,19 @@ test('imports point one way', () => {
   assert.deepEqual(wrong, [])
 })
 
+// What the browser runs of the service is pure: prices, amounts, receipts. Types of the API's contract cost nothing there.
+test('the dashboard takes from the service only what is pure, and the service nothing from the dashboard', () => {
+  const pure = /^src\/(money\/|settlement\/(verify-)?receipt\.ts$)/
+  const dashboard = files.filter((file) => /^web\/src\/.*\.tsx?$/.test(file) && !file.endsWith('.test.ts'))
+  const wrong = dashboard.flatMap((file) =>
+    importsOf(file)
+      .filter((target) => target.startsWith('src/') && !pure.test(target) && !isTypeImport(file, target))
+      .map((target) => `${file} → ${target}`),
+  )
+  const strayed = sources.filter((file) => /from '(react|@tanstack\/|[./]+\/web\/)/.test(read(file)))
+  assert.deepEqual([...wrong, ...strayed], [])
+})
+
 test('only config.ts reads the environment', () => {
   const readers = sources.filter((file) => !file.endsWith('.test.ts') && read(file).includes('process.env'))
   assert.deepEqual(readers, ['src/config.ts'])
@@ -99,6 +112,11 @@ test('the lockfile has the binaries of all three platforms', () => {
       Object.keys(lock.packages).some((name) => name.includes('@biomejs/cli') && name.endsWith(platform)),
       `biome for ${platform}`,
     )
+    for (const tool of ['@rolldown/binding', '@tailwindcss/oxide', 'lightningcss'])
+      assert.ok(
+        Object.keys(lock.packages).some((name) => name.startsWith(`node_modules/${tool}-${platform}`)),
+        `${tool} for ${platform}`,
+      )
   }
 })
 
@@ -118,6 +136,11 @@ function read(file: string): string {
 function importsOf(file: string): string[] {
   const specifiers = [...read(file).matchAll(/(?:from |import\()'(\.[^']+)'/g)].map((match) => match[1]!)
   return [...new Set(specifiers)].map((specifier) => relative(root, join(root, dirname(file), specifier)))
+}
+
+function isTypeImport(file: string, target: string): boolean {
+  const [name] = target.split('/').slice(-1)
+  return target.startsWith('src/http/api/') && new RegExp(`import type [^\\n]*/${name}'`).test(read(file))
 }
 
 function directionProblem(file: string, target: string): string | undefined {

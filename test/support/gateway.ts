@@ -295,4 +295,4 @@ const specFields = [
   { name: 'hookData', type: 'bytes' },
 ] as const
 
-export { account, relayer, usdc }
+export { account, usdc }

@@ -1,0 +1,129 @@
+import { infiniteQueryOptions, keepPreviousData, queryOptions } from '@tanstack/react-query'
+import { call } from './call.ts'
+import type { Input } from './routes.ts'
+
+// What the pages read, each under one name, so that a live event can renew exactly what it changed.
+
+export const sessionQuery = queryOptions({
+  queryKey: ['session'],
+  queryFn: () => call('getSession'),
+  staleTime: 60_000,
+})
+
+export const balanceQuery = queryOptions({
+  queryKey: ['balance'],
+  queryFn: () => call('getBalance'),
+  staleTime: 5_000,
+})
+
+export const modelsQuery = queryOptions({
+  queryKey: ['models'],
+  queryFn: () => call('listModels'),
+  staleTime: 10 * 60_000,
+})
+
+export const keysQuery = queryOptions({ queryKey: ['keys'], queryFn: () => call('listKeys') })
+
+export function keyQuery(id: string) {
+  return queryOptions({ queryKey: ['keys', id], queryFn: () => call('getKey', { parameters: { id } }) })
+}
+
+export function overviewQuery(range: '24h' | '7d' | '30d') {
+  return queryOptions({
+    queryKey: ['overview', range],
+    queryFn: () => call('getOverview', { query: { range } }),
+    placeholderData: keepPreviousData,
+  })
+}
+
+/** As the service's query has it; `pages/requests/filters.ts` makes it from the address. */
+export type RequestFilter = {
+  readonly status?: readonly string[]
+  readonly error_code?: readonly string[]
+  readonly model?: readonly string[]
+  readonly key?: readonly string[]
+  readonly has_search?: 'true' | 'false'
+  readonly stream?: 'true' | 'false'
+  readonly min_cost?: string
+  readonly from?: string
+  readonly to?: string
+  readonly find?: string
+}
+
+export function requestsQuery(filter: RequestFilter) {
+  return infiniteQueryOptions({
+    queryKey: ['requests', 'list', filter],
+    queryFn: ({ pageParam }) =>
+      call('listRequests', { query: { ...filter, limit: '50', ...(pageParam !== null && { cursor: pageParam }) } }),
+    initialPageParam: null as string | null,
+    getNextPageParam: (page) => (page.has_more ? page.next_cursor : null),
+    placeholderData: keepPreviousData,
+  })
+}
+
+export function requestTotalsQuery(filter: RequestFilter) {
+  return queryOptions({
+    queryKey: ['requests', 'totals', filter],
+    queryFn: () => call('getRequestTotals', { query: filter }),
+    placeholderData: keepPreviousData,
+  })
+}
+
+export function requestQuery(id: string) {
+  return queryOptions({
+    queryKey: ['requests', 'one', id],
+    queryFn: () => call('getRequest', { parameters: { id } }),
+    // An open request ends, and an ended one settles: both are worth looking again.
+    refetchInterval: ({ state }) => (state.data === undefined || isSettled(state.data) ? false : 2_000),
+  })
+}
+
+function isSettled({ status, settlement }: { status: string; settlement: { state: string } }): boolean {
+  return status !== 'held' && ['none', 'voided', 'completed', 'failed'].includes(settlement.state)
+}
+
+export function usageQuery(query: NonNullable<Input<'getUsage'>['query']>) {
+  return queryOptions({
+    queryKey: ['usage', query],
+    queryFn: () => call('getUsage', { query }),
+    placeholderData: keepPreviousData,
+  })
+}
+
+export const depositsQuery = queryOptions({
+  queryKey: ['deposits'],
+  queryFn: () => call('listDeposits', { query: { limit: '100' } }),
+})
+
+export const withdrawalsQuery = queryOptions({
+  queryKey: ['withdrawals'],
+  queryFn: () => call('listWithdrawals', { query: { limit: '100' } }),
+})
+
+export const solvencyQuery = queryOptions({
+  queryKey: ['solvency'],
+  queryFn: () => call('getSolvency'),
+  refetchInterval: 15_000,
+})
+
+export const sessionsQuery = queryOptions({ queryKey: ['sessions'], queryFn: () => call('listSessions') })
+
+export function receiptQuery(id: string) {
+  return queryOptions({
+    queryKey: ['receipts', id],
+    queryFn: () => call('getReceipt', { parameters: { id } }),
+    retry: false,
+  })
+}
+
+/** What keeps the service from serving, by name. Answered with 503 when there is something: that is an answer too. */
+export const readinessQuery = queryOptions({
+  queryKey: ['readiness'],
+  queryFn: async () => {
+    const response = await fetch('/readyz', { headers: { accept: 'application/json' } })
+    return (await response.json()) as Readiness
+  },
+  refetchInterval: 15_000,
+})
+
+export type Readiness = { readonly ok: boolean; readonly problems: Readonly<Record<string, string>> }

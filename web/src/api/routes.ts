@@ -1,0 +1,78 @@
+import type { AnswerOf, Contract } from '../../../src/http/api/contract.ts'
+import type { chatContracts } from '../../../src/http/api/contracts/chat.ts'
+import type { fundsContracts } from '../../../src/http/api/contracts/funds.ts'
+import type { keyContracts } from '../../../src/http/api/contracts/keys.ts'
+import type { requestContracts } from '../../../src/http/api/contracts/requests.ts'
+import type { signInContracts } from '../../../src/http/api/contracts/sign-in.ts'
+import type { usageContracts } from '../../../src/http/api/contracts/usage.ts'
+
+// The service's own contracts, as types alone: nothing of the server, and no schema library, gets into the browser.
+
+type Contracts = typeof chatContracts &
+  typeof fundsContracts &
+  typeof keyContracts &
+  typeof requestContracts &
+  typeof signInContracts &
+  typeof usageContracts
+
+export type Operation = keyof Contracts
+export type Answer<Name extends Operation> = AnswerOf<Contracts[Name]>
+
+/** What a call takes. Input, not output: what has a default on the server may be left out here. */
+export type Input<Name extends Operation> = Part<Name, 'parameters'> & Part<Name, 'query'> & Part<Name, 'body'>
+
+type Part<Name extends Operation, Where extends keyof Contract> = Where extends keyof Contracts[Name]
+  ? { [Key in Where]: InputOf<Contracts[Name][Where]> }
+  : { [Key in Where]?: undefined }
+
+type InputOf<Schema> = Schema extends { _zod: { input: infer Given } } ? Given : undefined
+
+/** Where each operation is. A path or method that is not the contract's does not compile. */
+export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['method'], Contracts[Name]['path']] } = {
+  createChatCompletion: ['POST', '/v1/chat/completions'],
+  createQuote: ['POST', '/v1/quote'],
+  listModels: ['GET', '/v1/models'],
+  getModel: ['GET', '/v1/models/{id}'],
+  createPlaygroundCompletion: ['POST', '/api/playground'],
+  createPlaygroundQuote: ['POST', '/api/quote'],
+  openStream: ['GET', '/api/stream'],
+  exportAccount: ['GET', '/api/export'],
+  getBalance: ['GET', '/api/balance'],
+  listDeposits: ['GET', '/api/deposits'],
+  listWithdrawals: ['GET', '/api/withdrawals'],
+  createWithdrawal: ['POST', '/api/withdrawals'],
+  setOwner: ['PUT', '/api/owner'],
+  requestTestMoney: ['POST', '/api/faucet'],
+  mineBlocks: ['POST', '/api/sandbox/mine'],
+  failNextCall: ['POST', '/api/sandbox/fail-next'],
+  slowModel: ['POST', '/api/sandbox/slow'],
+  getReceipt: ['GET', '/api/receipts/{id}'],
+  getSolvency: ['GET', '/api/solvency'],
+  listKeys: ['GET', '/api/keys'],
+  createKey: ['POST', '/api/keys'],
+  getKey: ['GET', '/api/keys/{id}'],
+  updateKey: ['PATCH', '/api/keys/{id}'],
+  rollKey: ['POST', '/api/keys/{id}/roll'],
+  revokeKey: ['DELETE', '/api/keys/{id}'],
+  listRequests: ['GET', '/api/requests'],
+  getRequestTotals: ['GET', '/api/requests/totals'],
+  getRequest: ['GET', '/api/requests/{id}'],
+  getSession: ['GET', '/api/session'],
+  createNonce: ['POST', '/api/auth/nonce'],
+  signInWithWallet: ['POST', '/api/auth/wallet'],
+  createPasskeyOptions: ['POST', '/api/auth/passkey/options'],
+  registerPasskey: ['POST', '/api/auth/passkey/register'],
+  signInWithPasskey: ['POST', '/api/auth/passkey/verify'],
+  signInWithLink: ['POST', '/api/auth/link'],
+  signInLocally: ['POST', '/api/auth/local'],
+  signOut: ['POST', '/api/auth/logout'],
+  listSessions: ['GET', '/api/sessions'],
+  endOtherSessions: ['DELETE', '/api/sessions'],
+  endSession: ['DELETE', '/api/sessions/{id}'],
+  updateAccount: ['PATCH', '/api/account'],
+  addWallet: ['POST', '/api/wallets'],
+  removeWallet: ['DELETE', '/api/wallets/{address}'],
+  removePasskey: ['DELETE', '/api/passkeys/{id}'],
+  getUsage: ['GET', '/api/usage'],
+  getOverview: ['GET', '/api/overview'],
+}

@@ -1,0 +1,18 @@
+import type { Answer } from './routes.ts'
+
+// The names under which the pages know what the service answers.
+
+export type Session = Answer<'getSession'>
+export type Account = NonNullable<Session['account']>
+export type Balance = Answer<'getBalance'>
+export type Overview = Answer<'getOverview'>
+export type LedgerRequest = Answer<'getRequest'>
+export type RequestTotals = Answer<'getRequestTotals'>
+export type Key = Answer<'listKeys'>['data'][number]
+export type KeyWithSecret = Answer<'createKey'>
+export type Deposit = Answer<'listDeposits'>['data'][number]
+export type Withdrawal = Answer<'listWithdrawals'>['data'][number]
+export type Usage = Answer<'getUsage'>
+export type Measures = Usage['total']
+export type Model = Answer<'listModels'>['data'][number]
+export type StreamEvent = Answer<'openStream'>

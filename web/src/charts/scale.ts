@@ -1,0 +1,43 @@
+// Where things stand in a chart. Numbers here are for drawing alone; what is written beside them comes from the ledger.
+
+/** Round steps from zero to at least the highest value: 1, 2 or 5 times a power of ten. */
+export function ticks(highest: number, countMax = 4): readonly number[] {
+  if (!(highest > 0)) return [0, 1]
+  const rough = highest / countMax
+  const power = 10 ** Math.floor(Math.log10(rough))
+  const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10)
+  const count = Math.ceil(highest / step - 1e-9)
+  return Array.from({ length: count + 1 }, (_, at) => at * step)
+}
+
+export type Granularity = 'minute' | 'hour' | 'day'
+
+const formats = {
+  minute: new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' }),
+  hour: new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' }),
+  day: new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', timeZone: 'UTC' }),
+}
+const hourAndDay = new Intl.DateTimeFormat('en-GB', {
+  day: 'numeric',
+  month: 'short',
+  hour: '2-digit',
+  minute: '2-digit',
+})
+
+/** The short name of a bucket under the axis. Days are the ledger's days, in UTC. */
+export function bucketLabel(start: string, granularity: Granularity): string {
+  return formats[granularity].format(new Date(start))
+}
+
+/** Its full name, for tooltips and tables. */
+export function bucketName(start: string, granularity: Granularity): string {
+  const date = new Date(start)
+  return granularity === 'day' ? `${formats.day.format(date)} (UTC)` : hourAndDay.format(date)
+}
+
+/** Which buckets get a name under the axis, so that names never touch. */
+export function labelledBuckets(count: number, width: number, labelWidth = 64): readonly number[] {
+  if (count === 0) return []
+  const step = Math.max(1, Math.ceil((count * labelWidth) / Math.max(width, labelWidth)))
+  return Array.from({ length: Math.ceil(count / step) }, (_, at) => at * step)
+}

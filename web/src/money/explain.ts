@@ -1,0 +1,92 @@
+import { cost, type Line } from '../../../src/money/price.ts'
+import { fromAtomic, parse, type Usdc } from '../../../src/money/usdc.ts'
+import type { Millionths } from './format.ts'
+
+// What a charge is made of, recomputed from counts and prices by the same function that charged it.
+
+/** What must be known of a request to explain its charge: counts and prices, no amounts. */
+export type Chargeable = {
+  readonly usage: {
+    readonly prompt_tokens: number
+    readonly completion_tokens: number
+    readonly reasoning_tokens: number
+    readonly cached_tokens: number
+  } | null
+  readonly cost: { readonly search_calls: number; readonly fetch_calls: number }
+  readonly price: {
+    readonly input_per_million: string
+    readonly output_per_million: string
+    readonly search_per_call: string
+  } | null
+  readonly charged_atomic: string
+  readonly held_atomic: string
+}
+
+export type ExplainedLine = {
+  readonly item: 'input' | 'cached' | 'output' | 'reasoning' | 'search' | 'fetch'
+  readonly units: number
+  /** USDC, for a million tokens or for one call. */
+  readonly price: string
+  readonly amount: Millionths
+}
+
+export type Explanation = {
+  readonly lines: readonly ExplainedLine[]
+  /** What rounding the sum up to a whole atomic unit adds. */
+  readonly rounding: Millionths
+  /** What the lines cost, rounded up once. */
+  readonly recomputed: Usdc
+  /** What goes beyond the hold, and is not charged. */
+  readonly borneByUs: Usdc
+  /** The recomputed charge is the charge in the ledger, to the atomic unit. */
+  readonly agrees: boolean
+}
+
+export function explainCharge(request: Chargeable): Explanation {
+  const charged = BigInt(request.charged_atomic)
+  const priced = charged === 0n ? [] : pricedLines(request)
+  const recomputed = cost(priced.map(({ line }) => line))
+  const exact = priced.reduce((sum, { explained }) => sum + explained.amount, 0n)
+  const held = BigInt(request.held_atomic)
+  const borneByUs = fromAtomic(recomputed > held ? recomputed - held : 0n)
+  return {
+    lines: priced.map(({ explained }) => explained),
+    rounding: recomputed * millionth - exact,
+    recomputed,
+    borneByUs,
+    agrees: recomputed - borneByUs === charged,
+  }
+}
+
+const millionth = 1_000_000n
+
+type PricedLine = { readonly line: Line; readonly explained: ExplainedLine }
+
+function pricedLines({ usage, price, cost: { search_calls, fetch_calls } }: Chargeable): PricedLine[] {
+  if (price === null) return []
+  const tokens = usage ?? { prompt_tokens: 0, completion_tokens: 0, reasoning_tokens: 0, cached_tokens: 0 }
+  const all = [
+    perMillion('input', tokens.prompt_tokens - tokens.cached_tokens, price.input_per_million),
+    perMillion('cached', tokens.cached_tokens, price.input_per_million),
+    perMillion('output', tokens.completion_tokens - tokens.reasoning_tokens, price.output_per_million),
+    perMillion('reasoning', tokens.reasoning_tokens, price.output_per_million),
+    perCall('search', search_calls, price.search_per_call),
+    perCall('fetch', fetch_calls, '0'),
+  ]
+  return all.filter(({ explained }) => explained.units > 0 || explained.item === 'input' || explained.item === 'output')
+}
+
+function perMillion(item: ExplainedLine['item'], units: number, price: string): PricedLine {
+  return priced(item, units, price, parse(price))
+}
+
+function perCall(item: ExplainedLine['item'], units: number, price: string): PricedLine {
+  return priced(item, units, price, parse(price) * millionth)
+}
+
+function priced(item: ExplainedLine['item'], units: number, price: string, perMillionUnits: bigint): PricedLine {
+  return {
+    line: { units, perMillion: perMillionUnits },
+    explained: { item, units, price, amount: BigInt(units) * perMillionUnits },
+  }
+}

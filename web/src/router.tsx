@@ -1,0 +1,102 @@
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet } from '@tanstack/react-router'
+import { NotFoundPage } from './pages/not-found.tsx'
+import { AppShell } from './shell/app-shell.tsx'
+import { PublicShell } from './shell/public-shell.tsx'
+
+// Addresses are written plainly (`?status=failed,refused`), so that people can read, keep and send them. Each page turns its
+// part of the address into its own types.
+type Search = Record<string, string>
+
+const root = createRootRoute({ component: Outlet, notFoundComponent: NotFoundPage })
+
+const app = createRoute({ getParentRoute: () => root, id: 'app', component: AppShell })
+const open = createRoute({ getParentRoute: () => root, id: 'open', component: PublicShell })
+
+const requests = createRoute({
+  getParentRoute: () => app,
+  path: '/requests',
+  component: lazyRouteComponent(() => import('./pages/requests/requests-page.tsx'), 'RequestsPage'),
+})
+
+const routeTree = root.addChildren([
+  app.addChildren([
+    createRoute({
+      getParentRoute: () => app,
+      path: '/',
+      component: lazyRouteComponent(() => import('./pages/overview/overview-page.tsx'), 'OverviewPage'),
+    }),
+    requests.addChildren([
+      createRoute({
+        getParentRoute: () => requests,
+        path: '$id',
+        component: lazyRouteComponent(() => import('./pages/requests/request-drawer.tsx'), 'RequestDrawer'),
+      }),
+    ]),
+    createRoute({
+      getParentRoute: () => app,
+      path: '/usage',
+      component: lazyRouteComponent(() => import('./pages/usage/usage-page.tsx'), 'UsagePage'),
+    }),
+    createRoute({
+      getParentRoute: () => app,
+      path: '/keys',
+      component: lazyRouteComponent(() => import('./pages/keys/keys-page.tsx'), 'KeysPage'),
+    }),
+    createRoute({
+      getParentRoute: () => app,
+      path: '/keys/$id',
+      component: lazyRouteComponent(() => import('./pages/keys/key-page.tsx'), 'KeyPage'),
+    }),
+    createRoute({
+      getParentRoute: () => app,
+      path: '/funds',
+      component: lazyRouteComponent(() => import('./pages/funds/funds-page.tsx'), 'FundsPage'),
+    }),
+    createRoute({
+      getParentRoute: () => app,
+      path: '/playground',
+      component: lazyRouteComponent(() => import('./pages/playground/playground-page.tsx'), 'PlaygroundPage'),
+    }),
+    createRoute({
+      getParentRoute: () => app,
+      path: '/settings',
+      component: lazyRouteComponent(() => import('./pages/settings/settings-page.tsx'), 'SettingsPage'),
+    }),
+  ]),
+  open.addChildren([
+    createRoute({
+      getParentRoute: () => open,
+      path: '/login',
+      component: lazyRouteComponent(() => import('./pages/sign-in/sign-in-page.tsx'), 'SignInPage'),
+    }),
+    createRoute({
+      getParentRoute: () => open,
+      path: '/r/$id',
+      component: lazyRouteComponent(() => import('./pages/receipt/receipt-page.tsx'), 'ReceiptPage'),
+    }),
+    createRoute({
+      getParentRoute: () => open,
+      path: '/docs',
+      component: lazyRouteComponent(() => import('./pages/docs/docs-page.tsx'), 'DocsPage'),
+    }),
+    createRoute({
+      getParentRoute: () => open,
+      path: '/status',
+      component: lazyRouteComponent(() => import('./pages/status-page.tsx'), 'StatusPage'),
+    }),
+  ]),
+])
+
+export function createAppRouter() {
+  return createRouter({
+    routeTree,
+    defaultPreload: 'intent',
+    parseSearch: (text): Search => Object.fromEntries(new URLSearchParams(text)),
+    stringifySearch: (search) => {
+      const kept = Object.entries(search).filter(([, value]) => value !== undefined && value !== '')
+      const text = new URLSearchParams(kept as [string, string][]).toString()
+      // Commas and colons are plain enough to be read as they are.
+      return text === '' ? '' : `?${text.replaceAll('%2C', ',').replaceAll('%3A', ':')}`
+    },
+  })
+}

@@ -1,0 +1,53 @@
+import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { Link, useNavigate } from '@tanstack/react-router'
+import { call } from '../api/call.ts'
+import type { Session } from '../api/shapes.ts'
+import { shorten } from '../ui/copy.tsx'
+import { Icon } from '../ui/icon.tsx'
+import { menuItemClass, Popover } from '../ui/menu.tsx'
+
+export function AccountMenu({ session }: { session: Session }) {
+  const signOut = useSignOut()
+  const name = accountName(session)
+  return (
+    <Popover
+      label={`Account: ${name}`}
+      above
+      buttonClassName="flex h-8 w-full items-center gap-2.5 rounded-md px-2 hover:bg-sunken"
+      button={
+        <>
+          <Icon name="person" />
+          <span className="truncate">{name}</span>
+        </>
+      }
+    >
+      {(close) => (
+        <>
+          <Link to="/settings" className={menuItemClass} onClick={close}>
+            <Icon name="settings" /> Settings
+          </Link>
+          <button type="button" className={menuItemClass} onClick={() => signOut.mutate()}>
+            <Icon name="external" /> Sign out
+          </button>
+        </>
+      )}
+    </Popover>
+  )
+}
+
+export function accountName({ account }: Session): string {
+  if (account === null) return 'Account'
+  return account.name || shorten(account.wallets[0]?.address ?? account.id, 6, 4)
+}
+
+export function useSignOut() {
+  const client = useQueryClient()
+  const navigate = useNavigate()
+  return useMutation({
+    mutationFn: () => call('signOut'),
+    onSuccess: async () => {
+      client.clear()
+      await navigate({ to: '/login' })
+    },
+  })
+}

@@ -1,0 +1,72 @@
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { Navigate, Outlet, useLocation } from '@tanstack/react-router'
+import { lazy, Suspense, useCallback, useEffect, useState } from 'react'
+import { sessionQuery } from '../api/queries.ts'
+import type { Session } from '../api/shapes.ts'
+import { ErrorPanel } from '../ui/loaded.tsx'
+import { BottomBar } from './bottom-bar.tsx'
+import { LiveUpdates } from './live.tsx'
+import { Rail } from './rail.tsx'
+import { SandboxBar } from './sandbox-bar.tsx'
+import { ShortcutsDialog, useShortcuts } from './shortcuts.tsx'
+import { SkipLink } from './skip-link.tsx'
+import { TopBar } from './top-bar.tsx'
+
+const Palette = lazy(() => import('./palette.tsx').then((module) => ({ default: module.Palette })))
+
+/** Everything behind a sign-in. */
+export function AppShell() {
+  const session = useQuery(sessionQuery)
+  const client = useQueryClient()
+  const { href } = useLocation()
+  // Once somebody has been in, a refused session is an expired one: asked for over the page, not by leaving it.
+  const entered = client.getQueryData(['session', 'entered']) === true
+  useEffect(() => {
+    if (session.data?.signed_in) client.setQueryData(['session', 'entered'], true)
+  }, [client, session.data])
+
+  if (session.data === undefined && session.error !== null) {
+    return (
+      <main className="mx-auto max-w-lg p-6">
+        <h1 className="mb-4 text-2xl">Penny Router</h1>
+        <ErrorPanel error={session.error} onRetry={() => void session.refetch()} busy={session.isFetching} />
+      </main>
+    )
+  }
+  if (session.data === undefined) return <div aria-busy="true" />
+  if (!session.data.signed_in && !entered)
+    return <Navigate to="/login" search={{ ...(href !== '/' && { next: href }) } as never} replace />
+  return <SignedIn session={session.data} />
+}
+
+function SignedIn({ session }: { session: Session }) {
+  const [open, setOpen] = useState<'palette' | 'help'>()
+  const onPalette = useCallback(() => setOpen('palette'), [])
+  const onHelp = useCallback(() => setOpen('help'), [])
+  const close = useCallback(() => setOpen(undefined), [])
+  useShortcuts({ onPalette, onHelp })
+  return (
+    <LiveUpdates>
+      <SkipLink />
+      <div className="flex min-h-dvh">
+        <Rail session={session} />
+        <div className="flex min-w-0 flex-1 flex-col">
+          <SandboxBar session={session} />
+          <TopBar onPalette={onPalette} />
+          <main id="content" tabIndex={-1} className="flex-1 outline-none">
+            <div className="mx-auto max-w-[1200px] px-4 pt-6 pb-24 md:px-6 md:pb-12">
+              <Outlet />
+            </div>
+          </main>
+        </div>
+        <BottomBar session={session} />
+      </div>
+      {open === 'help' && <ShortcutsDialog onClose={close} />}
+      {open === 'palette' && (
+        <Suspense>
+          <Palette onClose={close} />
+        </Suspense>
+      )}
+    </LiveUpdates>
+  )
+}

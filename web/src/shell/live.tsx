@@ -1,0 +1,164 @@
+import { type QueryClient, useQueryClient } from '@tanstack/react-query'
+import { createContext, type ReactNode, useContext, useEffect, useMemo, useRef, useState } from 'react'
+import { routes } from '../api/routes.ts'
+import type { Deposit, LedgerRequest, StreamEvent, Withdrawal } from '../api/shapes.ts'
+
+// What happens in the account reaches the page by itself: one stream of events for all pages.
+
+export type LiveStatus = 'connecting' | 'live' | 'lost'
+type Listener = (event: StreamEvent) => void
+
+type Live = { readonly status: LiveStatus; readonly subscribe: (listener: Listener) => () => void }
+
+const LiveContext = createContext<Live>({ status: 'connecting', subscribe: () => () => {} })
+
+const pollMs = 10_000
+const lostAfterMs = 5_000
+const reconnectMs = 2_000
+/** Sums change with every request; under load they are read again at most this often. */
+const sumsMs = 1_500
+
+export function LiveUpdates({ children }: { children: ReactNode }) {
+  const client = useQueryClient()
+  const [status, setStatus] = useState<LiveStatus>('connecting')
+  const listeners = useRef(new Set<Listener>())
+
+  useEffect(() => {
+    const renewSums = throttle(() => renew(client, ['overview'], ['usage'], ['keys'], ['requests', 'totals']), sumsMs)
+    const follow = (event: StreamEvent) => {
+      apply(client, event, renewSums)
+      for (const listener of listeners.current) listener(event)
+    }
+    return connect(follow, (next) => {
+      setStatus(next)
+      // What happened while the line was down is not told again.
+      if (next === 'live') renew(client, ['balance'], ['deposits'], ['withdrawals'], ['overview'])
+    })
+  }, [client])
+
+  useEffect(() => {
+    if (status !== 'lost') return
+    const timer = setInterval(
+      () => renew(client, ['balance'], ['overview'], ['deposits'], ['withdrawals'], ['requests']),
+      pollMs,
+    )
+    return () => clearInterval(timer)
+  }, [client, status])
+
+  const live = useMemo<Live>(
+    () => ({
+      status,
+      subscribe: (listener) => {
+        listeners.current.add(listener)
+        return () => listeners.current.delete(listener)
+      },
+    }),
+    [status],
+  )
+  return <LiveContext value={live}>{children}</LiveContext>
+}
+
+export function useLiveStatus(): LiveStatus {
+  return useContext(LiveContext).status
+}
+
+/** Calls the listener for every event for as long as the component is there. */
+export function useLiveEvents(listener: Listener): void {
+  const { subscribe } = useContext(LiveContext)
+  const latest = useRef(listener)
+  useEffect(() => {
+    latest.current = listener
+  })
+  useEffect(() => subscribe((event) => latest.current(event)), [subscribe])
+}
+
+/** Keeps one EventSource open. The browser reconnects by itself, except after an answer it takes for final. */
+function connect(onEvent: Listener, onStatus: (status: LiveStatus) => void): () => void {
+  let source: EventSource
+  let lostTimer: ReturnType<typeof setTimeout> | undefined
+  let againTimer: ReturnType<typeof setTimeout> | undefined
+
+  const open = () => {
+    source = new EventSource(routes.openStream[1])
+    source.onopen = () => {
+      clearTimeout(lostTimer)
+      lostTimer = undefined
+      onStatus('live')
+    }
+    source.onerror = () => {
+      lostTimer ??= setTimeout(() => onStatus('lost'), lostAfterMs)
+      if (source.readyState === EventSource.CLOSED) againTimer = setTimeout(open, reconnectMs)
+    }
+    const take = ({ data }: MessageEvent<string>) => onEvent(JSON.parse(data) as StreamEvent)
+    for (const name of ['message', 'balance', 'request', 'deposit', 'withdrawal', 'ready'])
+      source.addEventListener(name, take)
+  }
+
+  open()
+  return () => {
+    clearTimeout(lostTimer)
+    clearTimeout(againTimer)
+    source.close()
+  }
+}
+
+function apply(client: QueryClient, event: StreamEvent, renewSums: () => void): void {
+  if (event.type === 'balance') client.setQueryData(['balance'], event.balance)
+  if (event.type === 'request') {
+    client.setQueryData(['requests', 'one', event.request.id], event.request)
+    replaceInLists(client, event.request)
+    renewSums()
+  }
+  if (event.type === 'deposit') replaceItem<Deposit>(client, ['deposits'], event.deposit)
+  if (event.type === 'withdrawal') replaceItem<Withdrawal>(client, ['withdrawals'], event.withdrawal)
+  if (event.type === 'deposit' || event.type === 'withdrawal') renew(client, ['balance'], ['overview'])
+}
+
+type Pages = { readonly pages: readonly { readonly data: readonly LedgerRequest[] }[] }
+
+/** A row that is on the page changes where it stands. A new one is the page's own business: it may be paused or filtered. */
+function replaceInLists(client: QueryClient, request: LedgerRequest): void {
+  client.setQueriesData<Pages>({ queryKey: ['requests', 'list'] }, (list) => {
+    if (!list?.pages.some(({ data }) => data.some(({ id }) => id === request.id))) return list
+    const pages = list.pages.map((page) => ({
+      ...page,
+      data: page.data.map((row) => (row.id === request.id ? request : row)),
+    }))
+    return { ...list, pages }
+  })
+}
+
+function replaceItem<Item extends { readonly id: string }>(
+  client: QueryClient,
+  queryKey: readonly string[],
+  item: Item,
+): void {
+  client.setQueryData<{ readonly data: readonly Item[] }>(queryKey, (list) => {
+    if (list === undefined) return list
+    const known = list.data.some(({ id }) => id === item.id)
+    return { ...list, data: known ? list.data.map((one) => (one.id === item.id ? item : one)) : [item, ...list.data] }
+  })
+}
+
+function renew(client: QueryClient, ...keys: readonly (readonly string[])[]): void {
+  for (const queryKey of keys) void client.invalidateQueries({ queryKey })
+}
+
+/** Runs at once, and then at most once in the given time; the last call is never lost. */
+function throttle(work: () => void, everyMs: number): () => void {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  let again = false
+  return function run() {
+    if (timer !== undefined) {
+      again = true
+      return
+    }
+    work()
+    timer = setTimeout(() => {
+      timer = undefined
+      if (!again) return
+      again = false
+      run()
+    }, everyMs)
+  }
+}

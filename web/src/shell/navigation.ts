@@ -1,0 +1,17 @@
+import type { IconName } from '../ui/icon.tsx'
+
+/** The places of the dashboard, in the order of the rail. */
+export const places = [
+  { to: '/', label: 'Overview', icon: 'overview', key: 'o' },
+  { to: '/requests', label: 'Requests', icon: 'requests', key: 'r' },
+  { to: '/usage', label: 'Usage', icon: 'usage', key: 'u' },
+  { to: '/keys', label: 'Keys', icon: 'keys', key: 'k' },
+  { to: '/funds', label: 'Funds', icon: 'funds', key: 'f' },
+  { to: '/playground', label: 'Playground', icon: 'playground', key: 'p' },
+  { to: '/settings', label: 'Settings', icon: 'settings', key: 's' },
+] as const satisfies readonly Place[]
+
+export type Place = { readonly to: string; readonly label: string; readonly icon: IconName; readonly key: string }
+
+/** On a narrow screen there is room for four; the rest is behind a fifth. */
+export const narrowPlaces = ['/', '/requests', '/keys', '/funds'] as const

@@ -1,0 +1,34 @@
+import { type ReactNode, useEffect } from 'react'
+
+/** One page: its title in the tab, its one `h1`, and what can be done on it. */
+export function Page({
+  title,
+  lead,
+  actions,
+  children,
+}: {
+  title: string
+  lead?: ReactNode
+  actions?: ReactNode
+  children: ReactNode
+}) {
+  usePageTitle(title)
+  return (
+    <div className="flex flex-col gap-6">
+      <header className="flex flex-wrap items-end justify-between gap-x-6 gap-y-3">
+        <div>
+          <h1 className="text-2xl tracking-tight">{title}</h1>
+          {lead !== undefined && <p className="mt-0.5 text-muted">{lead}</p>}
+        </div>
+        {actions !== undefined && <div className="flex flex-wrap items-center gap-2">{actions}</div>}
+      </header>
+      {children}
+    </div>
+  )
+}
+
+export function usePageTitle(title: string): void {
+  useEffect(() => {
+    document.title = `${title} · penny`
+  }, [title])
+}

@@ -1,0 +1,130 @@
+import { useQuery } from '@tanstack/react-query'
+import { useNavigate } from '@tanstack/react-router'
+import { type KeyboardEvent, useEffect, useId, useMemo, useRef, useState } from 'react'
+import { keysQuery } from '../api/queries.ts'
+import { classNames } from '../ui/class-names.ts'
+import { Icon, type IconName } from '../ui/icon.tsx'
+import { places } from './navigation.ts'
+import { useTheme } from './preferences.ts'
+
+type Choice = { readonly id: string; readonly label: string; readonly icon: IconName; readonly run: () => void }
+
+const choicesMax = 12
+
+/** Pages, keys, a pasted id, and what can be done: by name. */
+export function Palette({ onClose }: { onClose: () => void }) {
+  const dialog = useRef<HTMLDialogElement>(null)
+  const [text, setText] = useState('')
+  const [at, setAt] = useState(0)
+  const listId = useId()
+  const choices = useChoices(text)
+  const chosen = choices[Math.min(at, choices.length - 1)]
+
+  useEffect(() => {
+    const element = dialog.current!
+    if (!element.open) element.showModal()
+    return () => element.close()
+  }, [])
+
+  const run = (choice: Choice | undefined) => {
+    if (choice === undefined) return
+    onClose()
+    choice.run()
+  }
+  const onKeyDown = (event: KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
+    if (step !== undefined && choices.length > 0) {
+      event.preventDefault()
+      setAt((now) => (Math.min(now, choices.length - 1) + step + choices.length) % choices.length)
+    }
+    if (event.key === 'Enter') {
+      event.preventDefault()
+      run(chosen)
+    }
+  }
+  return (
+    // biome-ignore lint/a11y/useKeyWithClickEvents: Escape is the keyboard's way out, and the browser hears it.
+    <dialog
+      ref={dialog}
+      aria-label="Find or do"
+      data-testid="palette"
+      onCancel={onClose}
+      onClick={(event) => {
+        if (event.target === dialog.current) onClose()
+      }}
+      className="fade-in mx-auto mt-[12vh] w-[calc(100vw-32px)] max-w-lg overflow-hidden rounded-md border border-edge bg-surface p-0"
+    >
+      <div className="flex items-center gap-2 border-b border-rule px-4">
+        <Icon name="search" className="shrink-0 text-muted" />
+        <input
+          role="combobox"
+          aria-label="Find or do"
+          aria-expanded="true"
+          aria-controls={listId}
+          aria-activedescendant={chosen === undefined ? undefined : `${listId}-${chosen.id}`}
+          aria-autocomplete="list"
+          placeholder="Page, key, request id, action"
+          className="h-12 flex-1 bg-transparent outline-none"
+          value={text}
+          onChange={(event) => {
+            setText(event.target.value)
+            setAt(0)
+          }}
+          onKeyDown={onKeyDown}
+        />
+      </div>
+      {choices.length === 0 && <p className="px-4 py-4 text-muted">Nothing has this name.</p>}
+      <div id={listId} role="listbox" aria-label="Choices" className="max-h-96 overflow-y-auto p-1.5">
+        {choices.map((choice) => (
+          <div
+            key={choice.id}
+            id={`${listId}-${choice.id}`}
+            role="option"
+            tabIndex={-1}
+            aria-selected={choice === chosen}
+            onPointerMove={() => setAt(choices.indexOf(choice))}
+            onClick={() => run(choice)}
+            onKeyDown={onKeyDown}
+            className={classNames(
+              'flex h-9 cursor-pointer items-center gap-2.5 rounded-sm px-2.5',
+              choice === chosen && 'bg-sunken',
+            )}
+          >
+            <Icon name={choice.icon} />
+            <span className="truncate">{choice.label}</span>
+          </div>
+        ))}
+      </div>
+    </dialog>
+  )
+}
+
+function useChoices(text: string): readonly Choice[] {
+  const navigate = useNavigate()
+  const [theme, setTheme] = useTheme()
+  const { data: keys } = useQuery(keysQuery)
+  return useMemo(() => {
+    const go = (to: string, search: Record<string, string> = {}) => void navigate({ to, search } as never)
+    const id = /(?:req_|chatcmpl-)[0-9a-f]{32}/.exec(text)?.[0].replace('chatcmpl-', 'req_')
+    const all: Choice[] = [
+      ...places.map(({ to, label, icon }) => ({ id: `page-${label}`, label, icon, run: () => go(to) })),
+      { id: 'docs', label: 'Docs', icon: 'docs', run: () => go('/docs') },
+      { id: 'create-key', label: 'Create a key', icon: 'plus', run: () => go('/keys', { create: '1' }) },
+      { id: 'deposit', label: 'Deposit', icon: 'download', run: () => go('/funds') },
+      {
+        id: 'theme',
+        label: theme === 'dark' ? 'Use the light theme' : 'Use the dark theme',
+        icon: theme === 'dark' ? 'sun' : 'moon',
+        run: () => setTheme(theme === 'dark' ? 'light' : 'dark'),
+      },
+      ...(keys?.data ?? []).map(
+        (key): Choice => ({ id: key.id, label: `Key: ${key.name}`, icon: 'keys', run: () => go(`/keys/${key.id}`) }),
+      ),
+    ]
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean)
+    const matching = all.filter(({ label }) => words.every((word) => label.toLowerCase().includes(word)))
+    const pasted: Choice[] =
+      id === undefined ? [] : [{ id, label: `Request ${id}`, icon: 'requests', run: () => go(`/requests/${id}`) }]
+    return [...pasted, ...matching].slice(0, choicesMax)
+  }, [keys, navigate, setTheme, text, theme])
+}

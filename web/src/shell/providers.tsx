@@ -1,0 +1,62 @@
+import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from '@tanstack/react-query'
+import { createContext, lazy, type ReactNode, Suspense, useContext, useState } from 'react'
+import { ApiError } from '../api/call.ts'
+import { Announcer } from '../ui/announce.tsx'
+
+const SignInAgain = lazy(() =>
+  import('../pages/sign-in/sign-in-again.tsx').then((module) => ({ default: module.SignInAgain })),
+)
+
+type Prompt = { readonly reason: 'expired' | 'recent'; readonly onDone?: (() => void) | undefined }
+
+const SignInContext = createContext<(prompt: Prompt) => void>(() => {})
+
+/** Asks for a sign-in over the page as it is: what was typed stays, and `onDone` goes on from there. */
+export function useAskSignIn(): (prompt: Prompt) => void {
+  return useContext(SignInContext)
+}
+
+export function Providers({ children }: { children: ReactNode }) {
+  const [prompt, setPrompt] = useState<Prompt>()
+  const [client] = useState(() => createQueryClient(() => setPrompt((open) => open ?? { reason: 'expired' })))
+  const done = () => {
+    setPrompt(undefined)
+    void client.invalidateQueries()
+    prompt?.onDone?.()
+  }
+  return (
+    <QueryClientProvider client={client}>
+      <Announcer>
+        <SignInContext value={setPrompt}>
+          {children}
+          {prompt !== undefined && (
+            <Suspense>
+              <SignInAgain reason={prompt.reason} onDone={done} onClose={() => setPrompt(undefined)} />
+            </Suspense>
+          )}
+        </SignInContext>
+      </Announcer>
+    </QueryClientProvider>
+  )
+}
+
+const retriesMax = 2
+
+function createQueryClient(onExpired: () => void): QueryClient {
+  const notice = (error: unknown) => {
+    if (error instanceof ApiError && error.status === 401 && client.getQueryData(['session', 'entered']) === true)
+      onExpired()
+  }
+  const client = new QueryClient({
+    queryCache: new QueryCache({ onError: notice }),
+    mutationCache: new MutationCache({ onError: notice }),
+    defaultOptions: {
+      queries: {
+        staleTime: 2_000,
+        // A refusal is an answer; only silence and faults are worth asking again.
+        retry: (failures, error) => failures < retriesMax && !(error instanceof ApiError && error.status < 500),
+      },
+    },
+  })
+  return client
+}

@@ -1,0 +1,29 @@
+import { Link, Outlet } from '@tanstack/react-router'
+import { Wordmark } from './rail.tsx'
+import { SkipLink } from './skip-link.tsx'
+import { ThemeButton } from './theme-button.tsx'
+
+/** Pages for anybody: sign-in, receipts, documentation. */
+export function PublicShell() {
+  return (
+    <>
+      <SkipLink />
+      <div className="flex min-h-dvh flex-col">
+        <header className="flex h-14 items-center justify-between border-b border-rule px-4 md:px-6">
+          <Link to="/" className="flex items-center gap-2.5">
+            <Wordmark />
+          </Link>
+          <nav aria-label="Pages" className="flex items-center gap-1">
+            <Link to="/docs" className="rounded-md px-2 py-1 text-muted hover:text-ink">
+              Docs
+            </Link>
+            <ThemeButton />
+          </nav>
+        </header>
+        <main id="content" tabIndex={-1} className="flex flex-1 flex-col px-4 py-8 outline-none md:px-6">
+          <Outlet />
+        </main>
+      </div>
+    </>
+  )
+}

@@ -1,0 +1,70 @@
+import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { call } from '../api/call.ts'
+import type { Session } from '../api/shapes.ts'
+import { formatPrice } from '../money/format.ts'
+import { useAnnounce } from '../ui/announce.tsx'
+import { Button } from '../ui/button.tsx'
+
+/** Only where money is not real: what a developer wants to happen now. */
+export function SandboxBar({ session }: { session: Session }) {
+  const faucet = useFaucet()
+  const mine = useSandboxAction(async () => {
+    const { block } = await call('mineBlocks', { body: { blocks: 10 } })
+    return block === null ? 'The chain advanced by 10 blocks.' : `The chain advanced to block ${block}.`
+  })
+  const fail = useSandboxAction(async () => {
+    await call('failNextCall')
+    return 'The next call to the model will fail.'
+  })
+  const slow = useSandboxAction(async () => {
+    await call('slowModel', { body: { milliseconds: 3_000 } })
+    return 'The next call to the model will wait 3 s.'
+  })
+  if (session.environment !== 'sandbox') return null
+  const said = [faucet, mine, fail, slow].map(({ data, error }) => error?.message ?? data).find(Boolean)
+  return (
+    <section
+      aria-label="Sandbox"
+      data-testid="sandbox-bar"
+      className="flex flex-wrap items-center gap-x-3 gap-y-1 border-b border-rule bg-held-wash px-4 py-1 md:px-6"
+    >
+      <p className="text-sm font-medium text-held">Sandbox: test money, no model is paid.</p>
+      <span className="flex flex-wrap gap-1">
+        {session.features.faucet && (
+          <Button small variant="quiet" onClick={() => faucet.mutate()} busy={faucet.isPending}>
+            Get test USDC
+          </Button>
+        )}
+        {session.features.sandbox_controls && (
+          <>
+            <Button small variant="quiet" onClick={() => mine.mutate()} busy={mine.isPending}>
+              Advance chain 10 blocks
+            </Button>
+            <Button small variant="quiet" onClick={() => fail.mutate()} busy={fail.isPending}>
+              Fail next call
+            </Button>
+            <Button small variant="quiet" onClick={() => slow.mutate()} busy={slow.isPending}>
+              Slow next call 3 s
+            </Button>
+          </>
+        )}
+      </span>
+      {said !== undefined && <p className="text-sm text-muted">{said}</p>}
+    </section>
+  )
+}
+
+/** Test money, as often as one likes. The balance and the deposit's steps come live. */
+export function useFaucet() {
+  const client = useQueryClient()
+  return useSandboxAction(async () => {
+    const { amount } = await call('requestTestMoney')
+    for (const queryKey of [['balance'], ['deposits'], ['overview']]) void client.invalidateQueries({ queryKey })
+    return `${formatPrice(amount)} of test USDC is on its way.`
+  })
+}
+
+function useSandboxAction(action: () => Promise<string>) {
+  const announce = useAnnounce()
+  return useMutation({ mutationFn: action, onSuccess: (text) => announce(text) })
+}

@@ -1,0 +1,66 @@
+import { useNavigate } from '@tanstack/react-router'
+import { useEffect, useRef } from 'react'
+import { Dialog } from '../ui/dialog.tsx'
+import { places } from './navigation.ts'
+import { useShortcutsEnabled } from './preferences.ts'
+
+type Actions = { readonly onPalette: () => void; readonly onHelp: () => void }
+
+const sequenceMs = 1_200
+
+/** ⌘K always; single keys only when they are on, and never while somebody types. */
+export function useShortcuts({ onPalette, onHelp }: Actions): void {
+  const navigate = useNavigate()
+  const [enabled] = useShortcutsEnabled()
+  const started = useRef(0)
+  useEffect(() => {
+    const listen = (event: KeyboardEvent) => {
+      if (event.key.toLowerCase() === 'k' && (event.metaKey || event.ctrlKey)) {
+        event.preventDefault()
+        onPalette()
+        return
+      }
+      if (!enabled || event.metaKey || event.ctrlKey || event.altKey || isBusy(event.target)) return
+      if (event.key === '?') onHelp()
+      const going = Date.now() - started.current < sequenceMs
+      started.current = event.key === 'g' && !going ? Date.now() : 0
+      const place = going ? places.find(({ key }) => key === event.key) : undefined
+      if (place !== undefined) void navigate({ to: place.to })
+    }
+    window.addEventListener('keydown', listen)
+    return () => window.removeEventListener('keydown', listen)
+  }, [enabled, navigate, onHelp, onPalette])
+}
+
+/** Keys belong to what is being typed into, and to an open dialog. */
+export function isBusy(target: EventTarget | null): boolean {
+  if (!(target instanceof HTMLElement)) return false
+  return target.closest('input, textarea, select, [contenteditable], dialog') !== null
+}
+
+const other: readonly (readonly [string, string])[] = [
+  ['⌘K or Ctrl K', 'Find or do'],
+  ['?', 'This list'],
+  ['j, k', 'Requests: next row, row before'],
+  ['Enter', 'Requests: open the row'],
+  ['Esc', 'Close what is open'],
+]
+
+export function ShortcutsDialog({ onClose }: { onClose: () => void }) {
+  const rows = [...other, ...places.map(({ key, label }) => [`g ${key}`, `Go to ${label}`] as const)]
+  return (
+    <Dialog title="Keyboard shortcuts" onClose={onClose}>
+      <dl className="grid grid-cols-[max-content_1fr] gap-x-6 gap-y-2">
+        {rows.map(([keys, meaning]) => (
+          <div key={keys} className="contents">
+            <dt>
+              <kbd className="num rounded-sm border border-rule bg-sunken px-1.5 py-0.5 text-sm">{keys}</kbd>
+            </dt>
+            <dd>{meaning}</dd>
+          </div>
+        ))}
+      </dl>
+      <p className="mt-4 text-sm text-muted">Single keys can be turned off in Settings.</p>
+    </Dialog>
+  )
+}

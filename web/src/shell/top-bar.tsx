@@ -1,0 +1,100 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { balanceQuery, overviewQuery } from '../api/queries.ts'
+import { atomic, formatBalance, formatExact } from '../money/format.ts'
+import { Icon } from '../ui/icon.tsx'
+import { Popover } from '../ui/menu.tsx'
+import { useLiveStatus } from './live.tsx'
+import { Wordmark } from './rail.tsx'
+
+export function TopBar({ onPalette }: { onPalette: () => void }) {
+  return (
+    <header className="sticky top-0 z-20 flex h-14 items-center gap-3 border-b border-rule bg-paper px-4 md:px-6">
+      <Link to="/" className="flex items-center gap-2 md:hidden" aria-label="Penny Router, overview">
+        <Wordmark />
+      </Link>
+      <button
+        type="button"
+        onClick={onPalette}
+        className="hidden h-8 w-72 items-center gap-2 rounded-md border border-rule bg-surface px-2.5 text-muted hover:border-edge md:flex"
+      >
+        <Icon name="search" />
+        <span className="flex-1 text-left">Find or do</span>
+        <kbd className="num text-xs">{isMac() ? '⌘K' : 'Ctrl K'}</kbd>
+      </button>
+      <div className="flex-1" />
+      <button
+        type="button"
+        onClick={onPalette}
+        aria-label="Find or do"
+        className="inline-flex size-8 items-center justify-center rounded-md text-muted hover:bg-sunken md:hidden"
+      >
+        <Icon name="search" />
+      </button>
+      <Alerts />
+      <BalancePill />
+    </header>
+  )
+}
+
+export function isMac(): boolean {
+  return /Mac|iPhone|iPad/.test(navigator.platform)
+}
+
+function BalancePill() {
+  const { data } = useQuery(balanceQuery)
+  const status = useLiveStatus()
+  if (data === undefined) return <div className="skeleton h-8 w-36" aria-hidden="true" />
+  const [available, held] = [atomic(data.available_atomic), atomic(data.held_atomic)]
+  return (
+    <Link
+      to="/funds"
+      data-testid="balance-pill"
+      data-available={data.available_atomic}
+      data-held={data.held_atomic}
+      title={`Available ${formatExact(available)} · held ${formatExact(held)}`}
+      className="flex h-8 items-center gap-2 rounded-md border border-rule bg-surface px-2.5 hover:border-edge"
+    >
+      {status === 'lost' && <span className="text-held">Reconnecting…</span>}
+      <span className="num font-medium">{formatBalance(available)}</span>
+      <span className="sr-only">available,</span>
+      <span className="hidden items-center gap-1 text-muted sm:flex">
+        <span aria-hidden="true">·</span>
+        <span className="num">{formatBalance(held)}</span> held
+      </span>
+    </Link>
+  )
+}
+
+function Alerts() {
+  const { data } = useQuery(overviewQuery('24h'))
+  const alerts = data?.alerts ?? []
+  return (
+    <Popover
+      label={alerts.length === 0 ? 'Alerts: none' : `Alerts: ${alerts.length}`}
+      align="right"
+      buttonClassName="relative inline-flex size-8 items-center justify-center rounded-md text-muted hover:bg-sunken hover:text-ink"
+      button={
+        <>
+          <Icon name="bell" />
+          {alerts.length > 0 && <span className="absolute top-1 right-1 size-2 rounded-full bg-held" />}
+        </>
+      }
+    >
+      {(close) => (
+        <div className="w-72 p-2">
+          {alerts.length === 0 && <p className="text-muted">Nothing needs your attention.</p>}
+          <ul className="flex flex-col gap-2">
+            {alerts.map((alert) => (
+              <li key={alert.code}>
+                <a href={alert.href} onClick={close} className="block hover:underline">
+                  {alert.message}
+                </a>
+              </li>
+            ))}
+          </ul>
+        </div>
+      )}
+    </Popover>
+  )
+}

@@ -1,0 +1,35 @@
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { test } from 'node:test'
+import { codeFor, firstCall, languages } from './code.ts'
+
+const call = {
+  baseUrl: 'http://localhost:8402/v1',
+  apiKey: 'penny_secret',
+  body: {
+    model: 'm',
+    messages: [{ role: 'user', content: `It's "quoted" — $HOME \\ end` }],
+    stream: true,
+    web_search: false,
+  },
+}
+
+test('every snippet names the base address, the key and the model', () => {
+  for (const [language] of languages) {
+    const code = codeFor(language, firstCall('http://localhost:8402/v1', 'penny_x'))
+    for (const part of ['http://localhost:8402/v1', 'penny_x', 'gpt-5.6-terra', 'What is a penny?'])
+      assert.ok(code.includes(part), `${language}: ${part}`)
+  }
+})
+
+test('the curl snippet sends exactly the body, whatever the prompt contains', () => {
+  const command = codeFor('curl', call).replace('curl ', 'printf "%s\\n" ')
+  const printed = execFileSync('sh', ['-c', command], { encoding: 'utf8' })
+  assert.deepEqual(JSON.parse(printed.slice(printed.indexOf('{'))), call.body)
+})
+
+test('Python gets its own literals, and parameters that are ours by the side door', () => {
+  const code = codeFor('python', call)
+  assert.match(code, /stream=True/)
+  assert.match(code, /extra_body=\{"web_search": False\}/)
+})

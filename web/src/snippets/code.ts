@@ -1,0 +1,105 @@
+// Ready-made code for one call, in the languages people start with. What is shown must run as it is.
+
+export type Language = 'curl' | 'python' | 'node' | 'ai-sdk' | 'cli'
+
+export const languages: readonly (readonly [Language, string])[] = [
+  ['curl', 'curl'],
+  ['python', 'Python'],
+  ['node', 'Node'],
+  ['ai-sdk', 'AI SDK'],
+  ['cli', 'CLI'],
+]
+
+export type Call = {
+  /** Ends in /v1. */
+  readonly baseUrl: string
+  /** The secret, a hint of it, or a name of a variable such as `$OPENAI_API_KEY`. */
+  readonly apiKey: string
+  readonly body: ChatBody
+}
+
+export type ChatBody = {
+  readonly model: string
+  readonly messages: readonly { readonly role: string; readonly content: string }[]
+  readonly [parameter: string]: unknown
+}
+
+/** Parameters that are ours alone: the Python library takes them by another door. */
+const ownParameters = new Set(['web_search', 'web_fetch'])
+
+export function firstCall(baseUrl: string, apiKey: string, model = 'gpt-5.6-terra'): Call {
+  return { baseUrl, apiKey, body: { model, messages: [{ role: 'user', content: 'What is a penny?' }] } }
+}
+
+export function codeFor(language: Language, call: Call): string {
+  return { curl, python, node, 'ai-sdk': aiSdk, cli }[language](call)
+}
+
+function curl({ baseUrl, apiKey, body }: Call): string {
+  return `curl ${baseUrl}/chat/completions \\
+  -H "Authorization: Bearer ${apiKey}" \\
+  -H "Content-Type: application/json" \\
+  -d '${JSON.stringify(body, null, 2).replaceAll("'", `'\\''`)}'`
+}
+
+function python({ baseUrl, apiKey, body }: Call): string {
+  const entries = Object.entries(body)
+  const usual = entries.filter(([name]) => !ownParameters.has(name))
+  const own = entries.filter(([name]) => ownParameters.has(name))
+  const lines = usual.map(([name, value]) => `    ${name}=${pythonValue(value, 4)},`)
+  if (own.length > 0) lines.push(`    extra_body=${pythonValue(Object.fromEntries(own), 4)},`)
+  const read =
+    body.stream === true
+      ? 'for chunk in answer:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="")'
+      : 'print(answer.choices[0].message.content)'
+  return `from openai import OpenAI
+
+client = OpenAI(base_url=${JSON.stringify(baseUrl)}, api_key=${JSON.stringify(apiKey)})
+answer = client.chat.completions.create(
+${lines.join('\n')}
+)
+${read}`
+}
+
+function node({ baseUrl, apiKey, body }: Call): string {
+  const read =
+    body.stream === true
+      ? "for await (const chunk of answer) process.stdout.write(chunk.choices[0]?.delta.content ?? '')"
+      : 'console.log(answer.choices[0].message.content)'
+  return `import OpenAI from 'openai'
+
+const client = new OpenAI({ baseURL: '${baseUrl}', apiKey: '${apiKey}' })
+const answer = await client.chat.completions.create(${JSON.stringify(body, null, 2)})
+${read}`
+}
+
+function aiSdk({ baseUrl, apiKey, body }: Call): string {
+  return `import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
+import { generateText } from 'ai'
+
+const penny = createOpenAICompatible({ name: 'penny', baseURL: '${baseUrl}', apiKey: '${apiKey}' })
+const { text } = await generateText({
+  model: penny('${body.model}'),
+  prompt: ${JSON.stringify(body.messages.at(-1)?.content ?? '')},
+})
+console.log(text)`
+}
+
+function cli({ baseUrl, apiKey, body }: Call): string {
+  return `export OPENAI_BASE_URL="${baseUrl}"
+export OPENAI_API_KEY="${apiKey}"
+# Tools that read these two need nothing else, such as:
+openai api chat.completions.create -m ${body.model} -g user ${JSON.stringify(body.messages.at(-1)?.content ?? '')}`
+}
+
+function pythonValue(value: unknown, indent: number): string {
+  if (value === true) return 'True'
+  if (value === false) return 'False'
+  if (value === null || value === undefined) return 'None'
+  if (Array.isArray(value)) return `[${value.map((item) => pythonValue(item, indent)).join(', ')}]`
+  if (typeof value !== 'object') return JSON.stringify(value)
+  const members = Object.entries(value).map(
+    ([name, member]) => `${JSON.stringify(name)}: ${pythonValue(member, indent)}`,
+  )
+  return `{${members.join(', ')}}`
+}

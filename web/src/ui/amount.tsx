@@ -1,0 +1,37 @@
+import { formatBalance, formatExact, formatSum } from '../money/format.ts'
+import { useAnnounce } from './announce.tsx'
+import { classNames } from './class-names.ts'
+import { Tooltip } from './tooltip.tsx'
+
+/** A sum, shortened for reading; its exact value is in the title. */
+export function Sum({ amount, className }: { amount: bigint; className?: string }) {
+  return (
+    <span className={classNames('num', className)} title={formatExact(amount)}>
+      {formatSum(amount)}
+    </span>
+  )
+}
+
+/** A balance with two decimals. Hover or focus shows every decimal, a click copies them. */
+export function Balance({ amount, label, className }: { amount: bigint; label: string; className?: string }) {
+  const announce = useAnnounce()
+  const exact = formatExact(amount)
+  const copy = () => {
+    void navigator.clipboard
+      .writeText(exact.replace(/[^\d.−-]/g, ''))
+      .then(() => announce('Copied'))
+      .catch(() => announce('The browser did not allow copying.'))
+  }
+  return (
+    <Tooltip text={exact}>
+      <button
+        type="button"
+        onClick={copy}
+        aria-label={`${label}: ${exact}. Copy`}
+        className={classNames('num rounded-sm text-left', className)}
+      >
+        {formatBalance(amount)}
+      </button>
+    </Tooltip>
+  )
+}

@@ -1,0 +1,63 @@
+import { type ReactNode, useEffect, useId, useRef } from 'react'
+import { IconButton } from './button.tsx'
+import { classNames } from './class-names.ts'
+
+/**
+ * A modal on the browser's own `<dialog>`: it traps focus, closes on Escape, gives focus back. `onClose` is asked for every
+ * way out; a dialog that must not be left yet simply stays open.
+ */
+export function Dialog({
+  title,
+  onClose,
+  children,
+  wide = false,
+  footer,
+  testId,
+}: {
+  title: string
+  onClose: () => void
+  children: ReactNode
+  wide?: boolean
+  footer?: ReactNode
+  testId?: string
+}) {
+  const dialog = useRef<HTMLDialogElement>(null)
+  const titleId = useId()
+  useEffect(() => {
+    const element = dialog.current!
+    if (!element.open) element.showModal()
+    return () => element.close()
+  }, [])
+  return (
+    // biome-ignore lint/a11y/useKeyWithClickEvents: Escape is the keyboard's way out, and the browser hears it.
+    <dialog
+      ref={dialog}
+      aria-labelledby={titleId}
+      data-testid={testId}
+      onCancel={(event) => {
+        event.preventDefault()
+        onClose()
+      }}
+      onClick={(event) => {
+        if (event.target === dialog.current) onClose()
+      }}
+      className={classNames(
+        'fade-in m-auto max-h-[calc(100dvh-32px)] w-[calc(100vw-32px)] overflow-hidden rounded-md border border-rule bg-surface p-0',
+        wide ? 'max-w-2xl' : 'max-w-md',
+      )}
+    >
+      <div className="flex max-h-[calc(100dvh-34px)] flex-col">
+        <header className="flex items-center justify-between gap-4 border-b border-rule px-6 py-3">
+          <h2 id={titleId} className="text-lg">
+            {title}
+          </h2>
+          <IconButton icon="cross" label="Close" onClick={onClose} className="-mr-2" />
+        </header>
+        <div className="overflow-y-auto px-6 py-4">{children}</div>
+        {footer !== undefined && (
+          <footer className="flex flex-wrap justify-end gap-2 border-t border-rule px-6 py-3">{footer}</footer>
+        )}
+      </div>
+    </dialog>
+  )
+}

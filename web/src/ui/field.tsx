@@ -1,0 +1,170 @@
+import { type InputHTMLAttributes, type ReactNode, type SelectHTMLAttributes, useId } from 'react'
+import { classNames } from './class-names.ts'
+
+const control =
+  'h-8 w-full rounded-md border border-edge bg-surface px-2.5 text-ink disabled:opacity-60 aria-invalid:border-error'
+
+type Described = {
+  label: string
+  hint?: ReactNode
+  error?: string | undefined
+}
+
+/** Label, control, hint and complaint, tied together for those who hear the page. */
+function Field({ label, hint, error, id, children }: Described & { id: string; children: ReactNode }) {
+  return (
+    <div className="flex flex-col gap-1">
+      <label htmlFor={id} className="font-medium">
+        {label}
+      </label>
+      {children}
+      {hint !== undefined && (
+        <p id={`${id}-hint`} className="text-sm text-muted">
+          {hint}
+        </p>
+      )}
+      {error !== undefined && (
+        <p id={`${id}-error`} role="alert" className="text-sm text-error">
+          {error}
+        </p>
+      )}
+    </div>
+  )
+}
+
+function describedBy(id: string, { hint, error }: Described): string | undefined {
+  const ids = [hint !== undefined && `${id}-hint`, error !== undefined && `${id}-error`].filter(Boolean)
+  return ids.length === 0 ? undefined : ids.join(' ')
+}
+
+export function TextField({
+  label,
+  hint,
+  error,
+  mono = false,
+  suffix,
+  ...rest
+}: Described & { mono?: boolean; suffix?: ReactNode } & InputHTMLAttributes<HTMLInputElement>) {
+  const id = useId()
+  return (
+    <Field label={label} hint={hint} error={error} id={id}>
+      <div className="relative flex items-center">
+        <input
+          id={id}
+          type="text"
+          autoComplete="off"
+          spellCheck={false}
+          aria-describedby={describedBy(id, { label, hint, error })}
+          aria-invalid={error !== undefined}
+          {...rest}
+          className={classNames(control, mono && 'num', suffix !== undefined && 'pr-24', rest.className)}
+        />
+        {suffix !== undefined && (
+          <span className="absolute right-1 flex items-center gap-1 pr-1 text-sm text-muted">{suffix}</span>
+        )}
+      </div>
+    </Field>
+  )
+}
+
+export function SelectField({
+  label,
+  hint,
+  error,
+  children,
+  ...rest
+}: Described & SelectHTMLAttributes<HTMLSelectElement>) {
+  const id = useId()
+  return (
+    <Field label={label} hint={hint} error={error} id={id}>
+      <Select id={id} aria-describedby={describedBy(id, { label, hint, error })} {...rest}>
+        {children}
+      </Select>
+    </Field>
+  )
+}
+
+export function Select({ className, children, ...rest }: SelectHTMLAttributes<HTMLSelectElement>) {
+  return (
+    <select {...rest} className={classNames(control, 'min-w-0', className)}>
+      {children}
+    </select>
+  )
+}
+
+export function TextArea({
+  label,
+  hint,
+  error,
+  rows = 4,
+  value,
+  onChange,
+  ...rest
+}: Described & { rows?: number; value: string; onChange: (text: string) => void; placeholder?: string }) {
+  const id = useId()
+  return (
+    <Field label={label} hint={hint} error={error} id={id}>
+      <textarea
+        id={id}
+        rows={rows}
+        value={value}
+        aria-describedby={describedBy(id, { label, hint, error })}
+        onChange={(event) => onChange(event.target.value)}
+        {...rest}
+        className={classNames(control, 'h-auto resize-y py-2')}
+      />
+    </Field>
+  )
+}
+
+export function Checkbox({
+  label,
+  hint,
+  ...rest
+}: { label: ReactNode; hint?: ReactNode } & InputHTMLAttributes<HTMLInputElement>) {
+  return (
+    <label className="flex items-start gap-2 py-0.5">
+      <input type="checkbox" {...rest} className="mt-0.5 size-4 shrink-0 accent-accent" />
+      <span>
+        {label}
+        {hint !== undefined && <span className="block text-sm text-muted">{hint}</span>}
+      </span>
+    </label>
+  )
+}
+
+/** A choice of few, all in sight. */
+export function Segmented<Value extends string>({
+  label,
+  value,
+  options,
+  onChange,
+}: {
+  label: string
+  value: Value
+  options: readonly (readonly [Value, string])[]
+  onChange: (value: Value) => void
+}) {
+  const name = useId()
+  return (
+    <fieldset className="inline-flex w-fit rounded-md border border-edge bg-surface p-0.5">
+      <legend className="sr-only">{label}</legend>
+      {options.map(([option, text]) => (
+        <label
+          key={option}
+          className="relative cursor-pointer rounded-sm px-2.5 py-0.5 text-sm text-muted has-checked:bg-ink has-checked:text-paper has-focus-visible:outline-2 has-focus-visible:outline-offset-2 has-focus-visible:outline-link"
+        >
+          <input
+            type="radio"
+            name={name}
+            value={option}
+            checked={option === value}
+            onChange={() => onChange(option)}
+            className="absolute inset-0 cursor-pointer appearance-none opacity-0"
+          />
+          {text}
+        </label>
+      ))}
+    </fieldset>
+  )
+}

@@ -1,0 +1,80 @@
+import type { UseQueryResult } from '@tanstack/react-query'
+import type { ReactNode } from 'react'
+import { ApiError } from '../api/call.ts'
+import { Button } from './button.tsx'
+import { CopyableId } from './copy.tsx'
+import { Notice } from './panel.tsx'
+import { formatAge, useNow } from './time.tsx'
+
+type Query<Data> = Pick<UseQueryResult<Data>, 'data' | 'error' | 'refetch' | 'dataUpdatedAt' | 'isFetching'>
+
+/** What was read, or the shape it will have, or why it is not there. Data that could not be renewed stays, marked by its age. */
+export function Loaded<Data>({
+  query,
+  skeleton,
+  children,
+}: {
+  query: Query<Data>
+  skeleton: ReactNode
+  children: (data: Data) => ReactNode
+}) {
+  const { data, error, refetch, isFetching } = query
+  if (data === undefined && error === null) return <div aria-busy="true">{skeleton}</div>
+  if (data === undefined) return <ErrorPanel error={error!} onRetry={() => void refetch()} busy={isFetching} />
+  return (
+    <>
+      {error !== null && <StaleNotice query={query} />}
+      {children(data)}
+    </>
+  )
+}
+
+export function ErrorPanel({ error, onRetry, busy = false }: { error: Error; onRetry?: () => void; busy?: boolean }) {
+  return (
+    <Notice tone="error" role="alert">
+      <p className="font-medium">{error.message}</p>
+      {error instanceof ApiError && error.requestId !== '' && (
+        <p className="mt-1 flex items-center gap-2 text-sm text-muted">
+          Request <CopyableId id={error.requestId} label="request id" short />
+        </p>
+      )}
+      {onRetry !== undefined && (
+        <Button small className="mt-2" onClick={onRetry} busy={busy}>
+          Retry
+        </Button>
+      )}
+    </Notice>
+  )
+}
+
+function StaleNotice({ query }: { query: Query<unknown> }) {
+  const now = useNow(5_000)
+  return (
+    <Notice tone="held" role="status">
+      <span className="flex flex-wrap items-center justify-between gap-2">
+        <span>
+          This is from {formatAge(now - query.dataUpdatedAt)}: it could not be renewed. {query.error?.message}
+        </span>
+        <Button small onClick={() => void query.refetch()} busy={query.isFetching}>
+          Retry
+        </Button>
+      </span>
+    </Notice>
+  )
+}
+
+/** Bars where lines of text will be. */
+export function Skeleton({ lines = 3, height = 16 }: { lines?: number; height?: number }) {
+  return (
+    <div className="flex flex-col gap-3" aria-hidden="true">
+      {Array.from({ length: lines }, (_, line) => (
+        <div
+          // biome-ignore lint/suspicious/noArrayIndexKey: the bars are all alike and never move.
+          key={line}
+          className="skeleton"
+          style={{ height, width: `${100 - ((line * 17) % 40)}%` }}
+        />
+      ))}
+    </div>
+  )
+}

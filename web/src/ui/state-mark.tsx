@@ -1,0 +1,42 @@
+import { classNames } from './class-names.ts'
+import { Icon, type IconName } from './icon.tsx'
+
+/** What became of money or of a request: always picture, word and colour together. */
+export type Mark = 'held' | 'charged' | 'refunded' | 'failed' | 'settled' | 'pending' | 'cancelled' | 'refused'
+
+const marks: Readonly<Record<Mark, readonly [icon: IconName, word: string, colour: string]>> = {
+  held: ['held', 'Held', 'text-held'],
+  charged: ['charged', 'Charged', 'text-ink'],
+  refunded: ['refunded', 'Refunded', 'text-accent'],
+  failed: ['cross', 'Failed', 'text-error'],
+  settled: ['check', 'Settled', 'text-accent'],
+  pending: ['held', 'Pending', 'text-held'],
+  cancelled: ['stopped', 'Cancelled', 'text-muted'],
+  refused: ['cross', 'Refused', 'text-error'],
+}
+
+export function StateMark({ mark, word }: { mark: Mark; word?: string }) {
+  const [icon, usual, colour] = marks[mark]
+  return (
+    <span className={classNames('inline-flex items-center gap-1.5 whitespace-nowrap', colour)}>
+      <Icon name={icon} size={14} />
+      {word ?? usual}
+    </span>
+  )
+}
+
+/** The mark of a request's status in the ledger. */
+export function RequestMark({ status }: { status: RequestStatus }) {
+  const [mark, word] = requestMarks[status]
+  return <StateMark mark={mark} word={word} />
+}
+
+export type RequestStatus = 'held' | 'succeeded' | 'failed' | 'cancelled' | 'refused'
+
+const requestMarks: Readonly<Record<RequestStatus, readonly [Mark, string]>> = {
+  held: ['held', 'Held'],
+  succeeded: ['charged', 'Succeeded'],
+  failed: ['failed', 'Failed'],
+  cancelled: ['cancelled', 'Cancelled'],
+  refused: ['refused', 'Refused'],
+}
