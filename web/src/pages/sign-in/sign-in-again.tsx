@@ -1,0 +1,35 @@
+import { useQuery } from '@tanstack/react-query'
+import { sessionQuery } from '../../api/queries.ts'
+import { Dialog } from '../../ui/dialog.tsx'
+import { Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { WaysIn } from './ways-in.tsx'
+
+const words = {
+  expired: ['Your session has ended', 'Sign in again to go on. What you typed is still here.'],
+  recent: [
+    'Confirm that it is you',
+    'This moves money or changes who may sign in, and your last sign-in is a while ago.',
+  ],
+} as const
+
+/** Over the page as it is: nothing that was typed is lost. */
+export function SignInAgain({
+  reason,
+  onDone,
+  onClose,
+}: {
+  reason: 'expired' | 'recent'
+  onDone: () => void
+  onClose: () => void
+}) {
+  const session = useQuery(sessionQuery)
+  const [title, text] = words[reason]
+  return (
+    <Dialog title={title} onClose={onClose} testId="sign-in-again">
+      <p className="mb-4 text-muted">{text}</p>
+      <Loaded query={session} skeleton={<Skeleton lines={3} height={40} />}>
+        {(data) => <WaysIn session={data} again onSignedIn={onDone} />}
+      </Loaded>
+    </Dialog>
+  )
+}

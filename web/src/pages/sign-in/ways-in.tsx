@@ -1,0 +1,144 @@
+import { useMutation } from '@tanstack/react-query'
+import { useEffect, useState } from 'react'
+import { call } from '../../api/call.ts'
+import type { Session } from '../../api/shapes.ts'
+import { Button } from '../../ui/button.tsx'
+import { Icon } from '../../ui/icon.tsx'
+import { ErrorPanel } from '../../ui/loaded.tsx'
+import { Notice } from '../../ui/panel.tsx'
+import { passkeysWork, registerPasskey, signInWithPasskey } from './passkey.ts'
+import { prepareMessage, type SignInMessage, signInWithWallet, type Wallet, watchWallets } from './wallet.ts'
+
+type Props = {
+  readonly session: Session
+  /** Signing in again must reach the same account: opening another one is not offered. */
+  readonly again?: boolean
+  readonly onSignedIn: (session: Session) => void
+}
+
+/** Every way in that this browser and this installation have. */
+export function WaysIn({ session, again = false, onSignedIn }: Props) {
+  const local = useMutation({ mutationFn: () => call('signInLocally'), onSuccess: onSignedIn })
+  const passkey = useMutation({
+    mutationFn: (how: 'sign_in' | 'register') => (how === 'sign_in' ? signInWithPasskey() : registerPasskey()),
+    onSuccess: onSignedIn,
+  })
+  if (!session.sign_in.allowed) {
+    return (
+      <Notice tone="error" role="alert">
+        {session.sign_in.reason ?? 'Signing in is not possible at this address.'}
+      </Notice>
+    )
+  }
+  const error = local.error ?? passkey.error
+  return (
+    <div className="flex flex-col gap-4">
+      {session.sign_in.local && (
+        <div className="flex flex-col gap-1">
+          <Button variant="primary" className="h-10" onClick={() => local.mutate()} busy={local.isPending}>
+            Continue as local developer
+          </Button>
+          <p className="text-sm text-muted">Only in the sandbox, only from this machine. No wallet, no password.</p>
+        </div>
+      )}
+      <WalletList session={session} onSignedIn={onSignedIn} />
+      {passkeysWork(session) && (
+        <section aria-label="Passkey" className="flex flex-col gap-2">
+          <h2 className="text-sm text-muted">Passkey</h2>
+          <Button className="h-10" onClick={() => passkey.mutate('sign_in')} busy={passkey.isPending}>
+            Sign in with a passkey
+          </Button>
+          {!again && (
+            <Button variant="quiet" onClick={() => passkey.mutate('register')} busy={passkey.isPending}>
+              Open an account with a new passkey
+            </Button>
+          )}
+        </section>
+      )}
+      {error !== null && <ErrorPanel error={error} />}
+    </div>
+  )
+}
+
+function WalletList({ session, onSignedIn }: Props) {
+  const [wallets, setWallets] = useState<readonly Wallet[]>([])
+  const [prepared, setPrepared] = useState<{ wallet: Wallet; message: SignInMessage }>()
+  useEffect(
+    () =>
+      watchWallets((wallet) =>
+        setWallets((known) => (known.some(({ id }) => id === wallet.id) ? known : [...known, wallet])),
+      ),
+    [],
+  )
+  const prepare = useMutation({
+    mutationFn: async (wallet: Wallet) => ({ wallet, message: await prepareMessage(wallet) }),
+    onSuccess: setPrepared,
+  })
+  const submit = useMutation({
+    mutationFn: ({ wallet, message }: { wallet: Wallet; message: SignInMessage }) => signInWithWallet(wallet, message),
+    onSuccess: onSignedIn,
+  })
+  const error = prepare.error ?? submit.error
+  return (
+    <section aria-label="Wallet" className="flex flex-col gap-2">
+      <h2 className="text-sm text-muted">Wallet</h2>
+      {wallets.length === 0 && <NoWallet passkeys={passkeysWork(session)} />}
+      {prepared === undefined &&
+        wallets.map((wallet) => (
+          <Button
+            key={wallet.id}
+            className="h-10 justify-start"
+            onClick={() => prepare.mutate(wallet)}
+            busy={prepare.isPending}
+          >
+            <img src={wallet.icon} alt="" width={20} height={20} className="rounded-sm" />
+            {wallet.name}
+          </Button>
+        ))}
+      {prepared !== undefined && (
+        <div className="flex flex-col gap-2">
+          <p>{prepared.wallet.name} will be asked to sign this text. It moves no money.</p>
+          <pre
+            data-testid="siwe-text"
+            className="num overflow-x-auto rounded-md border border-rule bg-sunken p-3 text-xs whitespace-pre-wrap"
+          >
+            {prepared.message.text}
+          </pre>
+          <div className="flex gap-2">
+            <Button variant="primary" onClick={() => submit.mutate(prepared)} busy={submit.isPending}>
+              Sign in with {prepared.wallet.name}
+            </Button>
+            <Button variant="quiet" onClick={() => setPrepared(undefined)}>
+              Back
+            </Button>
+          </div>
+        </div>
+      )}
+      {error !== null && <ErrorPanel error={error} />}
+    </section>
+  )
+}
+
+const installable = [
+  ['MetaMask', 'https://metamask.io/download'],
+  ['Rabby', 'https://rabby.io'],
+  ['Coinbase Wallet', 'https://www.coinbase.com/wallet/downloads'],
+] as const
+
+function NoWallet({ passkeys }: { passkeys: boolean }) {
+  return (
+    <p className="rounded-md border border-rule bg-sunken px-3 py-2 text-sm text-muted">
+      No wallet was found in this browser. Install{' '}
+      {installable.map(([name, url], at) => (
+        <span key={name}>
+          {at > 0 && (at === installable.length - 1 ? ' or ' : ', ')}
+          <a href={url} rel="noreferrer" target="_blank" className="text-link underline">
+            {name}
+            <Icon name="external" size={12} className="ml-0.5 inline" />
+          </a>
+        </span>
+      ))}
+      {passkeys ? ', or use a passkey: it needs nothing installed.' : '.'}
+    </p>
+  )
+}
