@@ -1,0 +1,210 @@
+import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { type FormEvent, useState } from 'react'
+import { call } from '../../api/call.ts'
+import { keyQuery } from '../../api/queries.ts'
+import type { Key, KeyWithSecret } from '../../api/shapes.ts'
+import { useAnnounce } from '../../ui/announce.tsx'
+import { Button } from '../../ui/button.tsx'
+import { Dialog } from '../../ui/dialog.tsx'
+import { SelectField, TextField } from '../../ui/field.tsx'
+import { Icon } from '../../ui/icon.tsx'
+import { ErrorPanel } from '../../ui/loaded.tsx'
+import { menuItemClass, Popover } from '../../ui/menu.tsx'
+import { RequestList } from '../requests/request-list.tsx'
+import { checkTerms, termsBody, termsOf } from './key-terms.ts'
+import { SecretDialog } from './secret-dialog.tsx'
+import { TermsFields } from './terms-fields.tsx'
+
+type Action = 'edit' | 'roll' | 'revoke'
+
+/** What can be done with a key. A revoked one is over: nothing is left to do. */
+export function KeyActions({ apiKey }: { apiKey: Key }) {
+  const [action, setAction] = useState<Action>()
+  const disable = useChange(
+    () => call('updateKey', { parameters: { id: apiKey.id }, body: { disabled: apiKey.status !== 'disabled' } }),
+    apiKey.status === 'disabled' ? 'The key works again.' : 'The key is disabled.',
+  )
+  if (apiKey.status === 'revoked') return null
+  const close = () => setAction(undefined)
+  const items = [
+    ['edit', 'settings', 'Edit'],
+    ['roll', 'refunded', 'Roll'],
+    ['revoke', 'cross', 'Revoke'],
+  ] as const
+  return (
+    <>
+      <Popover
+        label={`Actions for ${apiKey.name}`}
+        align="right"
+        buttonClassName="inline-flex size-8 items-center justify-center rounded-md text-muted hover:bg-sunken hover:text-ink"
+        button={<Icon name="dots" />}
+      >
+        {(closeMenu) => (
+          <div className="flex flex-col">
+            {items.map(([name, icon, label]) => (
+              <button
+                key={name}
+                type="button"
+                className={menuItemClass}
+                onClick={() => {
+                  closeMenu()
+                  setAction(name)
+                }}
+              >
+                <Icon name={icon} /> {label}
+              </button>
+            ))}
+            <button
+              type="button"
+              className={menuItemClass}
+              onClick={() => {
+                closeMenu()
+                disable.mutate()
+              }}
+            >
+              <Icon name="stopped" /> {apiKey.status === 'disabled' ? 'Enable' : 'Disable'}
+            </button>
+          </div>
+        )}
+      </Popover>
+      {action === 'edit' && <EditDialog apiKey={apiKey} onClose={close} />}
+      {action === 'roll' && <RollDialog apiKey={apiKey} onClose={close} />}
+      {action === 'revoke' && <RevokeDialog apiKey={apiKey} onClose={close} />}
+    </>
+  )
+}
+
+function useChange(change: () => Promise<unknown>, said: string, onDone?: () => void) {
+  const client = useQueryClient()
+  const announce = useAnnounce()
+  return useMutation({
+    mutationFn: change,
+    onSuccess: () => {
+      announce(said)
+      void client.invalidateQueries({ queryKey: ['keys'] })
+      onDone?.()
+    },
+  })
+}
+
+function EditDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
+  const [form, setForm] = useState(() => termsOf(apiKey))
+  const errors = checkTerms(form, Date.now())
+  const save = useChange(
+    () => call('updateKey', { parameters: { id: apiKey.id }, body: termsBody(form, Date.now()) }),
+    'Saved.',
+    onClose,
+  )
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    if (Object.keys(errors).length === 0) save.mutate()
+  }
+  return (
+    <Dialog
+      title={`Edit ${apiKey.name}`}
+      onClose={onClose}
+      footer={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button variant="primary" type="submit" form="edit-key" busy={save.isPending}>
+            Save
+          </Button>
+        </>
+      }
+    >
+      <form id="edit-key" onSubmit={submit} noValidate className="flex flex-col gap-4">
+        <TermsFields form={form} errors={errors} onChange={setForm} />
+        <p className="text-sm text-muted">Changes act on the next request.</p>
+        {save.error !== null && <ErrorPanel error={save.error} />}
+      </form>
+    </Dialog>
+  )
+}
+
+const overlaps = [
+  ['0', 'At once'],
+  ['3600', 'After 1 hour'],
+  ['86400', 'After 24 hours'],
+  ['604800', 'After 7 days'],
+] as const
+
+function RollDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
+  const client = useQueryClient()
+  const [overlap, setOverlap] = useState('0')
+  const [rolled, setRolled] = useState<KeyWithSecret>()
+  const roll = useMutation({
+    mutationFn: () => call('rollKey', { parameters: { id: apiKey.id }, body: { overlap_seconds: Number(overlap) } }),
+    onSuccess: (key) => {
+      setRolled(key)
+      void client.invalidateQueries({ queryKey: ['keys'] })
+    },
+  })
+  if (rolled !== undefined) return <SecretDialog apiKey={rolled} title="Key rolled" onClose={onClose} />
+  return (
+    <Dialog
+      title={`Roll ${apiKey.name}`}
+      onClose={onClose}
+      footer={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button variant="primary" onClick={() => roll.mutate()} busy={roll.isPending}>
+            Roll key
+          </Button>
+        </>
+      }
+    >
+      <div className="flex flex-col gap-4">
+        <p>The key gets a new secret, shown once. Its limit, its spend and its log stay.</p>
+        <SelectField label="The old secret stops" value={overlap} onChange={({ target }) => setOverlap(target.value)}>
+          {overlaps.map(([value, words]) => (
+            <option key={value} value={value}>
+              {words}
+            </option>
+          ))}
+        </SelectField>
+        {roll.error !== null && <ErrorPanel error={roll.error} />}
+      </div>
+    </Dialog>
+  )
+}
+
+function RevokeDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
+  const { data } = useQuery(keyQuery(apiKey.id))
+  const [typed, setTyped] = useState('')
+  const revoke = useChange(() => call('revokeKey', { parameters: { id: apiKey.id } }), 'The key is revoked.', onClose)
+  return (
+    <Dialog
+      wide
+      title={`Revoke ${apiKey.name}`}
+      onClose={onClose}
+      footer={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button
+            variant="danger"
+            disabled={typed !== apiKey.name}
+            onClick={() => revoke.mutate()}
+            busy={revoke.isPending}
+          >
+            Revoke for ever
+          </Button>
+        </>
+      }
+    >
+      <div className="flex flex-col gap-4">
+        <p>Calls with it are refused from now on. Requests that already run may end, and are charged.</p>
+        <section>
+          <h3 className="mb-1 text-sm text-muted">Its last calls</h3>
+          {data?.recent.length === 0 && <p className="text-muted">It was never used.</p>}
+          <RequestList requests={(data?.recent ?? []).slice(0, 5)} />
+        </section>
+        <TextField
+          label={`Type the key’s name, ${apiKey.name}`}
+          value={typed}
+          onChange={({ target }) => setTyped(target.value)}
+        />
+        {revoke.error !== null && <ErrorPanel error={revoke.error} />}
+      </div>
+    </Dialog>
+  )
+}

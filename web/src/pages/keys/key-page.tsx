@@ -1,0 +1,152 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link, useParams } from '@tanstack/react-router'
+import { keyQuery } from '../../api/queries.ts'
+import type { Answer } from '../../api/routes.ts'
+import { TimeChart } from '../../charts/time-chart.tsx'
+import { formatAxis, formatCount, formatSum } from '../../money/format.ts'
+import { Page } from '../../shell/page.tsx'
+import { Icon } from '../../ui/icon.tsx'
+import { Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { Facts, Panel } from '../../ui/panel.tsx'
+import { Time } from '../../ui/time.tsx'
+import { explainCode } from '../requests/refusals.ts'
+import { RequestList } from '../requests/request-list.tsx'
+import { KeyActions } from './key-actions.tsx'
+import { KeyMark } from './keys-page.tsx'
+import { LimitBar } from './limit-bar.tsx'
+
+type KeyDetails = Answer<'getKey'>
+
+export function KeyPage() {
+  const { id } = useParams({ strict: false }) as { id: string }
+  const key = useQuery(keyQuery(id))
+  return (
+    <Page
+      title={key.data?.name ?? 'Key'}
+      lead={
+        <Link to="/keys" className="inline-flex items-center gap-1 text-link">
+          <Icon name="left" size={14} /> All keys
+        </Link>
+      }
+      actions={key.data !== undefined && <KeyActions apiKey={key.data} />}
+    >
+      <Loaded query={key} skeleton={<Skeleton lines={8} height={24} />}>
+        {(data) => (
+          <div className="grid items-start gap-6 lg:grid-cols-[1fr_320px]">
+            <div className="flex min-w-0 flex-col gap-6">
+              <SpendPanel apiKey={data} />
+              <Panel
+                flush
+                title="Recent requests"
+                actions={
+                  <Link to="/requests" search={{ key: data.id } as never} className="text-sm text-link hover:underline">
+                    All of this key
+                  </Link>
+                }
+              >
+                {data.recent.length === 0 ? (
+                  <p className="p-4 text-muted">None yet.</p>
+                ) : (
+                  <RequestList requests={data.recent} />
+                )}
+              </Panel>
+            </div>
+            <div className="flex flex-col gap-6">
+              <Terms apiKey={data} />
+              <Refusals apiKey={data} />
+            </div>
+          </div>
+        )}
+      </Loaded>
+    </Page>
+  )
+}
+
+function Terms({ apiKey }: { apiKey: KeyDetails }) {
+  return (
+    <Panel title="Terms">
+      <div className="mb-4">
+        <LimitBar apiKey={apiKey} />
+      </div>
+      <Facts
+        rows={[
+          ['Status', <KeyMark key="status" status={apiKey.status} />],
+          [
+            'Key',
+            <span key="hint" className="num">
+              {apiKey.hint}
+            </span>,
+          ],
+          ...(apiKey.resets_at === null ? [] : [['Resets', <Time key="resets" at={apiKey.resets_at} />] as const]),
+          ['Expires', apiKey.expires_at === null ? 'Never' : <Time key="expires" at={apiKey.expires_at} />],
+          ['Created', <Time key="created" at={apiKey.created_at} />],
+          [
+            'Last used',
+            apiKey.last_used_at === null ? 'Never' : <Time key="used" at={apiKey.last_used_at} show="age" />,
+          ],
+          ...apiKey.old_secrets.map(
+            ({ hint, works_until }) =>
+              [
+                `Old secret ${hint}`,
+                <span key={hint}>
+                  works until <Time at={works_until} />
+                </span>,
+              ] as const,
+          ),
+        ]}
+      />
+    </Panel>
+  )
+}
+
+function Refusals({ apiKey: { refusals } }: { apiKey: KeyDetails }) {
+  return (
+    <Panel title="Refusals" testId="refusals">
+      {refusals.length === 0 && <p className="text-muted">No call with this key was refused.</p>}
+      <ul className="flex flex-col gap-4">
+        {refusals.map(({ code, count, last_at }) => {
+          const { cause, remedy } = explainCode(code)
+          return (
+            <li key={code}>
+              <p className="flex justify-between gap-2 font-medium">
+                <code className="num">{code}</code>
+                <span className="num">{formatCount(count)}</span>
+              </p>
+              <p className="text-sm">
+                {cause} {remedy}
+              </p>
+              <p className="text-sm text-muted">
+                Last: <Time at={last_at} />
+              </p>
+            </li>
+          )
+        })}
+      </ul>
+    </Panel>
+  )
+}
+
+function SpendPanel({ apiKey: { spend_by_day } }: { apiKey: KeyDetails }) {
+  const today = new Date().toISOString().slice(0, 10)
+  return (
+    <Panel title="Spend by day (UTC)">
+      <TimeChart
+        label="Spend of this key by day"
+        kind="bars"
+        height={180}
+        granularity="day"
+        buckets={spend_by_day.map(({ day }) => ({ start: `${day}T00:00:00Z`, partial: day === today }))}
+        series={[
+          {
+            id: 'spend',
+            label: 'Spend',
+            colour: 'var(--series-1)',
+            values: spend_by_day.map(({ spend_atomic }) => Number(spend_atomic)),
+          },
+        ]}
+        format={(value) => formatSum(BigInt(Math.round(value)))}
+        formatAxis={(value) => formatAxis(BigInt(Math.round(value)))}
+      />
+    </Panel>
+  )
+}

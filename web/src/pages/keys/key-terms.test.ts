@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { checkTerms, emptyTerms, isAmount, termsBody } from './key-terms.ts'
+
+const now = Date.parse('2026-11-15T12:00:00Z')
+
+test('a key needs a name, and a limit must be an amount that can exist', () => {
+  assert.deepEqual(Object.keys(checkTerms(emptyTerms, now)), ['name'])
+  for (const limit of ['0', '0.00', '-1', '1e3', '1.0000001', 'ten', '.5'])
+    assert.ok('limit' in checkTerms({ ...emptyTerms, name: 'a', limit }, now), limit)
+  assert.deepEqual(checkTerms({ ...emptyTerms, name: 'a', limit: '0.01' }, now), {})
+  assert.ok(isAmount('0.000001'))
+})
+
+test('a key without a limit has no window, and one with an expiry works through its last day', () => {
+  assert.deepEqual(termsBody({ ...emptyTerms, name: ' app ', window: 'day' }, now), {
+    name: 'app',
+    limit: null,
+    limit_window: 'lifetime',
+    expires_at: null,
+  })
+  const form = {
+    ...emptyTerms,
+    name: 'app',
+    limit: '2.50',
+    window: 'month' as const,
+    expiry: 'date' as const,
+    date: '2026-11-15',
+  }
+  assert.deepEqual(checkTerms(form, now), {})
+  assert.deepEqual(termsBody(form, now), {
+    name: 'app',
+    limit: '2.50',
+    limit_window: 'month',
+    expires_at: '2026-11-15T23:59:59.999Z',
+  })
+})
+
+test('a day that is over cannot be the last one', () => {
+  for (const date of ['2026-11-14', '', '2026-13-40'])
+    assert.ok('date' in checkTerms({ ...emptyTerms, name: 'a', expiry: 'date', date }, now), date)
+})

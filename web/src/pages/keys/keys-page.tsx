@@ -1,0 +1,144 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { keysQuery } from '../../api/queries.ts'
+import type { Key } from '../../api/shapes.ts'
+import { Page } from '../../shell/page.tsx'
+import { Button } from '../../ui/button.tsx'
+import { Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { useNarrow } from '../../ui/media.ts'
+import { EmptyState, Panel } from '../../ui/panel.tsx'
+import { StateMark } from '../../ui/state-mark.tsx'
+import { Time } from '../../ui/time.tsx'
+import { CreateKeyDialog } from './create-key-dialog.tsx'
+import { KeyActions } from './key-actions.tsx'
+import { LimitBar } from './limit-bar.tsx'
+
+export function KeysPage() {
+  const keys = useQuery(keysQuery)
+  const navigate = useNavigate()
+  const narrow = useNarrow()
+  const { create } = useSearch({ strict: false }) as { create?: string }
+  const setCreating = (on: boolean) => void navigate({ to: '/keys', search: (on ? { create: '1' } : {}) as never })
+  const button = (
+    <Button variant="primary" icon="plus" onClick={() => setCreating(true)}>
+      Create key
+    </Button>
+  )
+  return (
+    <Page title="Keys" lead="Each key can carry its own limit and expiry." actions={button}>
+      <Panel flush>
+        <Loaded
+          query={keys}
+          skeleton={
+            <div className="p-4">
+              <Skeleton lines={5} height={24} />
+            </div>
+          }
+        >
+          {({ data }) =>
+            data.length === 0 ? (
+              <EmptyState title="No keys yet" action={button}>
+                A key lets a program spend from this account. Give each program its own, with a limit: what it can cost
+                you is then known beforehand.
+              </EmptyState>
+            ) : narrow ? (
+              <KeyItems keys={data} />
+            ) : (
+              <KeyTable keys={data} />
+            )
+          }
+        </Loaded>
+      </Panel>
+      {create !== undefined && <CreateKeyDialog onClose={() => setCreating(false)} />}
+    </Page>
+  )
+}
+
+const heads = ['Name', 'Key', 'Spend', 'Expires', 'Last used', 'Created', 'Status', '']
+
+function KeyTable({ keys }: { keys: readonly Key[] }) {
+  return (
+    <table className="w-full border-collapse text-left">
+      <caption className="sr-only">API keys, newest first</caption>
+      <thead>
+        <tr className="border-b border-rule text-sm text-muted">
+          {heads.map((head) => (
+            <th key={head} scope="col" className="px-3 py-2 font-normal whitespace-nowrap first:pl-4">
+              {head === '' ? <span className="sr-only">Actions</span> : head}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {keys.map((key) => (
+          <tr key={key.id} data-testid="key-row" className="border-b border-rule last:border-b-0">
+            <td className="max-w-48 truncate px-3 py-2.5 pl-4">
+              <KeyName apiKey={key} />
+            </td>
+            <td className="num px-3 whitespace-nowrap text-muted">{key.hint}</td>
+            <td className="px-3">
+              <LimitBar apiKey={key} />
+            </td>
+            <td className="px-3">{key.expires_at === null ? 'Never' : <Time at={key.expires_at} show="day" />}</td>
+            <td className="px-3">{key.last_used_at === null ? 'Never' : <Time at={key.last_used_at} show="age" />}</td>
+            <td className="px-3">
+              <Time at={key.created_at} show="day" />
+            </td>
+            <td className="px-3">
+              <KeyMark status={key.status} />
+            </td>
+            <td className="px-2 text-right">
+              <KeyActions apiKey={key} />
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  )
+}
+
+function KeyItems({ keys }: { keys: readonly Key[] }) {
+  return (
+    <ul>
+      {keys.map((key) => (
+        <li
+          key={key.id}
+          data-testid="key-row"
+          className="grid grid-cols-[1fr_auto] gap-x-4 gap-y-1 border-b border-rule p-4 last:border-b-0"
+        >
+          <span className="flex min-w-0 items-baseline gap-2">
+            <KeyName apiKey={key} />
+            <span className="num text-sm text-muted">{key.hint}</span>
+          </span>
+          <span className="row-span-2 flex items-start gap-1">
+            <KeyMark status={key.status} />
+            <span className="-my-1.5">
+              <KeyActions apiKey={key} />
+            </span>
+          </span>
+          <LimitBar apiKey={key} />
+        </li>
+      ))}
+    </ul>
+  )
+}
+
+function KeyName({ apiKey }: { apiKey: Key }) {
+  return (
+    <Link to="/keys/$id" params={{ id: apiKey.id }} className="truncate font-medium hover:underline">
+      {apiKey.name}
+    </Link>
+  )
+}
+
+const keyMarks = {
+  active: ['settled', 'Active'],
+  disabled: ['cancelled', 'Disabled'],
+  revoked: ['failed', 'Revoked'],
+  expired: ['cancelled', 'Expired'],
+} as const
+
+export function KeyMark({ status }: { status: Key['status'] }) {
+  const [mark, word] = keyMarks[status]
+  return <StateMark mark={mark} word={word} />
+}

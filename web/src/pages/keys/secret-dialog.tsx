@@ -1,0 +1,77 @@
+import { useQuery } from '@tanstack/react-query'
+import { useState } from 'react'
+import { sessionQuery } from '../../api/queries.ts'
+import type { KeyWithSecret } from '../../api/shapes.ts'
+import { firstCall } from '../../snippets/code.ts'
+import { SnippetTabs } from '../../snippets/snippet-tabs.tsx'
+import { Button } from '../../ui/button.tsx'
+import { CopyButton } from '../../ui/copy.tsx'
+import { Dialog } from '../../ui/dialog.tsx'
+import { Notice } from '../../ui/panel.tsx'
+
+/** The one time that a secret is seen. It lives in this component's memory and goes with it. */
+export function SecretDialog({
+  apiKey,
+  title,
+  onClose,
+}: {
+  apiKey: KeyWithSecret
+  title: string
+  onClose: () => void
+}) {
+  const { data: session } = useQuery(sessionQuery)
+  const [kept, setKept] = useState(false)
+  const [asked, setAsked] = useState(false)
+  const close = () => {
+    if (kept || asked) onClose()
+    else setAsked(true)
+  }
+  const baseUrl = session?.base_url ?? `${window.location.origin}/v1`
+  return (
+    <Dialog
+      wide
+      title={title}
+      onClose={close}
+      footer={
+        <Button variant={kept ? 'primary' : 'secondary'} onClick={close}>
+          {asked && !kept ? 'Close without copying' : 'Done'}
+        </Button>
+      }
+    >
+      <div className="flex flex-col gap-4" data-testid="secret-once">
+        <p>
+          This is the secret of <strong className="font-medium">{apiKey.name}</strong>. It is shown now and never again;
+          we keep only its hash.
+        </p>
+        <output className="num block rounded-md border border-edge bg-sunken p-3 break-all" data-testid="secret">
+          {apiKey.secret}
+        </output>
+        <div className="flex flex-wrap gap-2">
+          <CopyButton text={apiKey.secret} variant="primary" onCopied={() => setKept(true)}>
+            Copy key
+          </CopyButton>
+          <Button icon="download" onClick={() => downloadEnv(baseUrl, apiKey.secret, () => setKept(true))}>
+            Download .env
+          </Button>
+        </div>
+        {asked && !kept && (
+          <Notice tone="held" role="alert">
+            You have not copied this key. Once this is closed, nobody can show it again; you would roll the key to get
+            another secret.
+          </Notice>
+        )}
+        <SnippetTabs call={firstCall(baseUrl, apiKey.secret)} />
+      </div>
+    </Dialog>
+  )
+}
+
+function downloadEnv(baseUrl: string, secret: string, onDone: () => void): void {
+  const file = new Blob([`OPENAI_BASE_URL=${baseUrl}\nOPENAI_API_KEY=${secret}\n`], { type: 'text/plain' })
+  const link = document.createElement('a')
+  link.href = URL.createObjectURL(file)
+  link.download = '.env'
+  link.click()
+  URL.revokeObjectURL(link.href)
+  onDone()
+}

@@ -1,0 +1,83 @@
+import { SelectField, TextField } from '../../ui/field.tsx'
+import { type ExpiryChoice, type TermsErrors, type TermsForm, type Window, windowWords } from './key-terms.ts'
+
+const expiries: readonly (readonly [ExpiryChoice, string])[] = [
+  ['none', 'Never'],
+  ['7', 'In 7 days'],
+  ['30', 'In 30 days'],
+  ['90', 'In 90 days'],
+  ['date', 'On a day'],
+]
+
+export function TermsFields({
+  form,
+  errors,
+  onChange,
+}: {
+  form: TermsForm
+  errors: TermsErrors
+  onChange: (form: TermsForm) => void
+}) {
+  const set = (changed: Partial<TermsForm>) => onChange({ ...form, ...changed })
+  return (
+    <div className="flex flex-col gap-4">
+      <TextField
+        label="Name"
+        required
+        maxLength={200}
+        value={form.name}
+        error={errors.name}
+        onChange={({ target }) => set({ name: target.value })}
+      />
+      <div className="grid gap-4 sm:grid-cols-2">
+        <TextField
+          label="Limit"
+          mono
+          inputMode="decimal"
+          placeholder="none"
+          suffix="USDC"
+          value={form.limit}
+          error={errors.limit}
+          onChange={({ target }) => set({ limit: target.value.trim() })}
+        />
+        <SelectField
+          label="Reset"
+          disabled={form.limit === ''}
+          value={form.window}
+          onChange={({ target }) => set({ window: target.value as Window })}
+        >
+          {Object.entries(windowWords).map(([value, [choice]]) => (
+            <option key={value} value={value}>
+              {choice}
+            </option>
+          ))}
+        </SelectField>
+      </div>
+      <p className="-mt-2 text-sm text-muted">
+        Hard limit: a request that could exceed it is refused before it starts.
+      </p>
+      <div className="grid gap-4 sm:grid-cols-2">
+        <SelectField
+          label="Expires"
+          value={form.expiry}
+          onChange={({ target }) => set({ expiry: target.value as ExpiryChoice })}
+        >
+          {expiries.map(([value, words]) => (
+            <option key={value} value={value}>
+              {words}
+            </option>
+          ))}
+        </SelectField>
+        {form.expiry === 'date' && (
+          <TextField
+            label="Last day (UTC)"
+            type="date"
+            value={form.date}
+            error={errors.date}
+            onChange={({ target }) => set({ date: target.value })}
+          />
+        )}
+      </div>
+    </div>
+  )
+}

@@ -1,0 +1,94 @@
+import { useMutation } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { useState } from 'react'
+import { call } from '../../api/call.ts'
+import type { LedgerRequest, Session } from '../../api/shapes.ts'
+import { atomic, formatCharge } from '../../money/format.ts'
+import { useLiveEvents } from '../../shell/live.tsx'
+import { firstCall } from '../../snippets/code.ts'
+import { Button } from '../../ui/button.tsx'
+import { Notice } from '../../ui/panel.tsx'
+import { RequestMark } from '../../ui/state-mark.tsx'
+import { Time } from '../../ui/time.tsx'
+import { explainCode } from '../requests/refusals.ts'
+
+const shownMax = 3
+
+/** Waits for the first request and shows what came of it, the refused ones too. */
+export function Listener({ session, keyId }: { session: Session; keyId: string | undefined }) {
+  const [heard, setHeard] = useState<readonly LedgerRequest[]>([])
+  useLiveEvents((event) => {
+    if (event.type !== 'request') return
+    setHeard((known) => [event.request, ...known.filter(({ id }) => id !== event.request.id)].slice(0, shownMax))
+  })
+  const run = useMutation({
+    mutationFn: (id: string) => {
+      const { body } = firstCall(session.base_url, '')
+      return call('createPlaygroundCompletion', {
+        body: { key_id: id, ...body, messages: [...body.messages] as never },
+      })
+    },
+  })
+  return (
+    <div data-testid="listener" className="flex flex-col gap-2" aria-live="polite">
+      <div className="flex flex-wrap items-center gap-3">
+        {heard.length === 0 && (
+          <p className="flex items-center gap-2 text-muted">
+            <span className="size-2 motion-safe:animate-pulse rounded-full bg-accent" aria-hidden="true" />
+            Listening for your first request
+          </p>
+        )}
+        {keyId !== undefined && (
+          <Button small icon="play" onClick={() => run.mutate(keyId)} busy={run.isPending}>
+            Run it for me
+          </Button>
+        )}
+      </div>
+      {heard.map((request) => (
+        <Heard key={request.id} request={request} />
+      ))}
+      {run.error !== null && heard.length === 0 && <Notice tone="error">{run.error.message}</Notice>}
+      <p className="text-sm text-muted">
+        A call with a key we do not know is answered 401 and cannot be shown here: we cannot tell whose it is.
+      </p>
+    </div>
+  )
+}
+
+function Heard({ request }: { request: LedgerRequest }) {
+  const explain = (
+    <Link to="/requests/$id" params={{ id: request.id }} className="text-link hover:underline">
+      Explain
+    </Link>
+  )
+  if (request.status === 'refused' || request.status === 'failed') {
+    const { cause, remedy, to } = explainCode(request.error?.code ?? 'internal_error')
+    return (
+      <Notice tone="error">
+        <p className="flex flex-wrap items-center gap-x-3">
+          <RequestMark status={request.status} />
+          <code className="num">{request.error?.code}</code>
+          <Time at={request.created_at} show="clock" />
+          {explain}
+        </p>
+        <p className="mt-1">
+          {cause} {remedy} You were charged {formatCharge(atomic(request.charged_atomic))}.{' '}
+          {to !== undefined && (
+            <Link to={to} className="text-link hover:underline">
+              Go there
+            </Link>
+          )}
+        </p>
+      </Notice>
+    )
+  }
+  return (
+    <p className="arrive flex flex-wrap items-center gap-x-4 gap-y-1 rounded-md border border-rule px-3 py-2">
+      <RequestMark status={request.status} />
+      <span>{request.model}</span>
+      <span className="num">{formatCharge(atomic(request.charged_atomic))}</span>
+      <Time at={request.created_at} show="clock" />
+      {explain}
+    </p>
+  )
+}

@@ -1,0 +1,154 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { useState } from 'react'
+import { overviewQuery, readinessQuery, sessionQuery } from '../../api/queries.ts'
+import type { Overview } from '../../api/shapes.ts'
+import { atomic, formatSum } from '../../money/format.ts'
+import { Page } from '../../shell/page.tsx'
+import { usePreference } from '../../shell/preferences.ts'
+import { Segmented } from '../../ui/field.tsx'
+import { Loaded } from '../../ui/loaded.tsx'
+import { Panel } from '../../ui/panel.tsx'
+import { StateMark } from '../../ui/state-mark.tsx'
+import { RequestList } from '../requests/request-list.tsx'
+import { Checklist } from './checklist.tsx'
+import { Tiles } from './tiles.tsx'
+
+type Range = Overview['range']
+const ranges = [
+  ['24h', '24 h'],
+  ['7d', '7 d'],
+  ['30d', '30 d'],
+] as const
+
+export function OverviewPage() {
+  const navigate = useNavigate()
+  const search = useSearch({ strict: false }) as { range?: string }
+  const range = ranges.find(([value]) => value === search.range)?.[0] ?? '24h'
+  const overview = useQuery(overviewQuery(range))
+  const setRange = (next: Range) => void navigate({ to: '/', search: { range: next } as never, replace: true })
+  return (
+    <Page title="Overview" actions={<Segmented label="Range" value={range} options={ranges} onChange={setRange} />}>
+      <Loaded query={overview} skeleton={<OverviewSkeleton />}>
+        {(data) => <OverviewBody overview={data} range={range} />}
+      </Loaded>
+    </Page>
+  )
+}
+
+function OverviewBody({ overview, range }: { overview: Overview; range: Range }) {
+  const { data: session } = useQuery(sessionQuery)
+  const [dismissed, setDismissed] = usePreference('checklist', 'open')
+  const done = Object.values(overview.checklist).every(Boolean)
+  // Whoever finishes the steps sees them finished; whoever comes back later has no use for them.
+  const [wasDone] = useState(done)
+  return (
+    <div className="flex flex-col gap-6">
+      {session !== undefined && dismissed === 'open' && !wasDone && (
+        <Checklist session={session} overview={overview} done={done} onDismiss={() => setDismissed('dismissed')} />
+      )}
+      <Tiles overview={overview} range={range} />
+      <Burn overview={overview} range={range} />
+      <div className="grid items-start gap-6 lg:grid-cols-[1fr_288px]">
+        <Panel
+          flush
+          title="Recent requests"
+          actions={
+            <Link to="/requests" className="text-sm text-link hover:underline">
+              All requests
+            </Link>
+          }
+        >
+          {overview.recent.length === 0 ? (
+            <p className="p-4 text-muted">No request yet. The first one appears here by itself.</p>
+          ) : (
+            <RequestList requests={overview.recent.slice(0, 8)} />
+          )}
+        </Panel>
+        <div className="flex flex-col gap-6">
+          <AlertsPanel overview={overview} />
+          <StatusPanel />
+        </div>
+      </div>
+    </div>
+  )
+}
+
+function Burn({ overview: { burn }, range }: { overview: Overview; range: Range }) {
+  const perDay = atomic(burn.per_day_atomic)
+  if (burn.days_left === null || perDay === 0n) return null
+  const days = Math.floor(burn.days_left)
+  return (
+    <p className="-mt-3 text-muted" data-testid="burn">
+      {days > 999 ? 'More than 999 days' : `≈ ${days} ${days === 1 ? 'day' : 'days'}`} left at this rate:{' '}
+      {formatSum(perDay)} a day, averaged over{' '}
+      {range === '24h' ? 'the last 24 hours' : `the last ${range.replace('d', ' days')}`}.
+    </p>
+  )
+}
+
+function AlertsPanel({ overview: { alerts } }: { overview: Overview }) {
+  const tones = { info: 'settled', warning: 'held', error: 'failed' } as const
+  const words = { info: 'Note', warning: 'Soon', error: 'Now' }
+  return (
+    <Panel title="Alerts">
+      {alerts.length === 0 && <p className="text-muted">Nothing needs your attention.</p>}
+      <ul className="flex flex-col gap-3">
+        {alerts.map(({ code, level, message, href }) => (
+          <li key={code}>
+            <StateMark mark={tones[level]} word={words[level]} />
+            <a href={href} className="block hover:underline">
+              {message}
+            </a>
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  )
+}
+
+const parts = [
+  ['Ledger', ['database', 'migrations', 'ledger']],
+  ['Model', ['upstream', 'model', 'sandbox']],
+  ['Chain', ['chain', 'gateway', 'settlement', 'signer']],
+  ['Search', ['search']],
+] as const
+
+/** What `/readyz` says, by part: a part it does not complain about works. */
+function StatusPanel() {
+  const readiness = useQuery(readinessQuery)
+  return (
+    <Panel title="Status">
+      <Loaded query={readiness} skeleton={<div className="skeleton h-20" />}>
+        {({ problems }) => (
+          <dl className="grid grid-cols-[1fr_auto] gap-y-1.5">
+            {parts.map(([name, keys]) => {
+              const problem = Object.entries(problems).find(([part]) => keys.some((key) => part.startsWith(key)))
+              return (
+                <div key={name} className="contents">
+                  <dt className="text-muted">{name}</dt>
+                  <dd title={problem?.[1]}>
+                    <StateMark mark={problem === undefined ? 'settled' : 'failed'} word={problem?.[1] ?? 'Working'} />
+                  </dd>
+                </div>
+              )
+            })}
+          </dl>
+        )}
+      </Loaded>
+    </Panel>
+  )
+}
+
+function OverviewSkeleton() {
+  return (
+    <div className="flex flex-col gap-6" aria-hidden="true">
+      <div className="grid grid-cols-2 gap-4 lg:grid-cols-5">
+        {['spend', 'requests', 'tokens', 'errors', 'latency'].map((tile) => (
+          <div key={tile} className="skeleton h-28" />
+        ))}
+      </div>
+      <div className="skeleton h-80" />
+    </div>
+  )
+}

@@ -1,0 +1,127 @@
+import { Link } from '@tanstack/react-router'
+import type { ReactNode } from 'react'
+import type { Overview } from '../../api/shapes.ts'
+import { Sparkline } from '../../charts/sparkline.tsx'
+import { atomic, formatCount, formatExact, formatSum } from '../../money/format.ts'
+import { formatMs } from '../../ui/time.tsx'
+
+/** The five numbers of the first page, each with its course, its change and the page that explains it. */
+export function Tiles({ overview, range }: { overview: Overview; range: Overview['range'] }) {
+  const { spend, requests, prompt_tokens, completion_tokens, error_rate, total_ms_p95 } = overview.tiles
+  const spent = atomic(spend.value_atomic)
+  const search = { range }
+  return (
+    <dl className="grid grid-cols-2 gap-px overflow-hidden rounded-md border border-rule bg-rule md:grid-cols-3 xl:grid-cols-5">
+      <Tile
+        label="Spend"
+        to="/usage"
+        search={search}
+        value={<span title={formatExact(spent)}>{formatSum(spent)}</span>}
+        change={change(Number(spent), Number(spend.previous_atomic))}
+        course={spend.sparkline_atomic.map(Number)}
+      />
+      <Tile
+        label="Requests"
+        to="/requests"
+        search={search}
+        value={formatCount(requests.value ?? 0)}
+        change={change(requests.value, requests.previous)}
+        course={requests.sparkline}
+      />
+      <Tile
+        label="Tokens in / out"
+        to="/usage"
+        search={search}
+        hash="tokens"
+        value={
+          <>
+            {compact(prompt_tokens.value)} <span className="text-muted">/</span> {compact(completion_tokens.value)}
+          </>
+        }
+        change={change(
+          sum(prompt_tokens.value, completion_tokens.value),
+          sum(prompt_tokens.previous, completion_tokens.previous),
+        )}
+        course={prompt_tokens.sparkline.map((value, at) => sum(value, completion_tokens.sparkline[at] ?? null))}
+      />
+      <Tile
+        label="Error rate"
+        to="/requests"
+        search={{ ...search, status: 'failed,refused' }}
+        value={percent(error_rate.value)}
+        change={pointsChange(error_rate.value, error_rate.previous)}
+        course={error_rate.sparkline}
+      />
+      <Tile
+        label="p95 latency"
+        to="/usage"
+        search={search}
+        hash="latency"
+        value={formatMs(total_ms_p95.value)}
+        change={change(total_ms_p95.value, total_ms_p95.previous)}
+        course={total_ms_p95.sparkline}
+      />
+    </dl>
+  )
+}
+
+type TileProps = {
+  label: string
+  to: string
+  search: Record<string, string>
+  hash?: string
+  value: ReactNode
+  change: string
+  course: readonly (number | null)[]
+}
+
+function Tile({ label, to, search, hash, value, change: changed, course }: TileProps) {
+  return (
+    <div className="relative flex flex-col gap-1 bg-surface p-4 hover:bg-sunken last:max-md:col-span-2 has-focus-visible:outline-2 has-focus-visible:-outline-offset-2 has-focus-visible:outline-link">
+      <dt className="text-sm text-muted">
+        {/* The whole tile is the link; its name is the label. */}
+        <Link
+          to={to}
+          search={search as never}
+          {...(hash !== undefined && { hash })}
+          className="outline-none after:absolute after:inset-0"
+        >
+          {label}
+        </Link>
+      </dt>
+      <dd className="num text-xl font-medium tracking-tight">{value}</dd>
+      <dd className="flex items-end justify-between gap-2">
+        <span className="text-sm text-muted">{changed}</span>
+        <Sparkline values={course} width={72} height={24} />
+      </dd>
+    </div>
+  )
+}
+
+/** How a number has moved against the span before. Without one there is nothing to compare with. */
+export function change(value: number | null, previous: number | null): string {
+  if (value === null || previous === null || previous === 0) return value ? 'new' : 'no change'
+  const percentage = Math.round(((value - previous) / previous) * 100)
+  if (percentage === 0) return 'no change'
+  return percentage > 0 ? `+${percentage} %` : `−${-percentage} %`
+}
+
+function pointsChange(value: number | null, previous: number | null): string {
+  const points = Math.round(((value ?? 0) - (previous ?? 0)) * 1000) / 10
+  if (points === 0) return 'no change'
+  return `${points > 0 ? '+' : '−'}${Math.abs(points)} points`
+}
+
+function percent(value: number | null): string {
+  return value === null ? '0 %' : `${Math.round(value * 1000) / 10} %`
+}
+
+function sum(left: number | null, right: number | null): number {
+  return (left ?? 0) + (right ?? 0)
+}
+
+const short = new Intl.NumberFormat('en-GB', { notation: 'compact', maximumFractionDigits: 1 })
+
+function compact(value: number | null): string {
+  return short.format(value ?? 0)
+}

@@ -1,0 +1,70 @@
+import { Link } from '@tanstack/react-router'
+import type { ReactNode } from 'react'
+import type { LedgerRequest } from '../../api/shapes.ts'
+import { atomic, formatCharge, formatCount } from '../../money/format.ts'
+import { Icon } from '../../ui/icon.tsx'
+import { RequestMark } from '../../ui/state-mark.tsx'
+import { formatMs, Time } from '../../ui/time.tsx'
+import { detail } from './request-list.tsx'
+
+export type RequestColumn = {
+  readonly id: string
+  readonly head: string
+  readonly right?: boolean
+  readonly cell: (request: LedgerRequest) => ReactNode
+}
+
+/** All columns there are. The first cannot be hidden: it is the row's link. */
+export const requestColumns: readonly RequestColumn[] = [
+  {
+    id: 'time',
+    head: 'Time',
+    cell: (request) => (
+      <Link
+        to="/requests/$id"
+        params={{ id: request.id }}
+        search={true}
+        data-row
+        className="whitespace-nowrap outline-none after:absolute after:inset-0"
+      >
+        <Time at={request.created_at} />
+        {request.stream && (
+          <span className="ml-1.5 inline-flex translate-y-0.5 text-muted" title="Streamed">
+            <Icon name="stream" size={14} />
+            <span className="sr-only">streamed</span>
+          </span>
+        )}
+      </Link>
+    ),
+  },
+  {
+    id: 'status',
+    head: 'Status',
+    cell: (request) => (
+      <span title={detail(request)} className="flex max-w-56 items-center gap-2">
+        <RequestMark status={request.status} />
+        {(request.error !== null || request.status === 'cancelled') && (
+          <span className="truncate text-sm text-muted">{detail(request)}</span>
+        )}
+      </span>
+    ),
+  },
+  { id: 'model', head: 'Model', cell: ({ model }) => <span className="whitespace-nowrap">{model ?? '–'}</span> },
+  { id: 'key', head: 'Key', cell: ({ key }) => <span className="block max-w-36 truncate">{key.name}</span> },
+  { id: 'in', head: 'In', right: true, cell: ({ usage }) => (usage === null ? '–' : formatCount(usage.prompt_tokens)) },
+  {
+    id: 'out',
+    head: 'Out',
+    right: true,
+    cell: ({ usage }) => (usage === null ? '–' : formatCount(usage.completion_tokens)),
+  },
+  {
+    id: 'searches',
+    head: 'Searches',
+    right: true,
+    cell: ({ cost }) => (cost.search_calls === 0 ? '–' : cost.search_calls),
+  },
+  { id: 'quote', head: 'Quote', right: true, cell: (request) => formatCharge(atomic(request.quote_atomic)) },
+  { id: 'charged', head: 'Charged', right: true, cell: (request) => formatCharge(atomic(request.charged_atomic)) },
+  { id: 'latency', head: 'Latency', right: true, cell: ({ latency }) => formatMs(latency.total_ms) },
+]

@@ -1,0 +1,172 @@
+import { type ReactNode, useState } from 'react'
+import type { LedgerRequest } from '../../api/shapes.ts'
+import { type ExplainedLine, type Explanation, explainCharge } from '../../money/explain.ts'
+import { atomic, formatCharge, formatCount, formatMillionths, formatPrice } from '../../money/format.ts'
+import { useAnnounce } from '../../ui/announce.tsx'
+import { Button } from '../../ui/button.tsx'
+import { classNames } from '../../ui/class-names.ts'
+import { StateMark } from '../../ui/state-mark.tsx'
+import { utc } from '../../ui/time.tsx'
+
+const names: Readonly<Record<ExplainedLine['item'], readonly [one: string, unit: string]>> = {
+  input: ['Input', 'tokens'],
+  cached: ['Cached input', 'tokens'],
+  output: ['Output', 'tokens'],
+  reasoning: ['Reasoning', 'tokens'],
+  search: ['Web search', 'calls'],
+  fetch: ['Web fetch', 'calls'],
+}
+
+/** How the quote became a charge: every line, and the proof that they add up. */
+export function Explain({ request }: { request: LedgerRequest }) {
+  const explanation = explainCharge(request)
+  const held = atomic(request.held_atomic)
+  const charged = atomic(request.charged_atomic)
+  const refunded = atomic(request.refunded_atomic)
+  const extended = atomic(request.extended_atomic)
+  const running = request.status === 'held'
+  return (
+    <div data-testid="explain" className="flex flex-col gap-3">
+      <p>{sentence(request)}</p>
+      <table className="w-full border-collapse">
+        <caption className="sr-only">The charge, line by line</caption>
+        <tbody>
+          <Line label="Quote" note="the most it could cost" amount={formatCharge(atomic(request.quote_atomic))} />
+          {extended > 0n && <Line label="Added for search" amount={formatCharge(extended)} />}
+          <Line label={<StateMark mark="held" />} amount={formatCharge(held)} />
+          {explanation.lines.map((line) => (
+            <Line
+              key={line.item}
+              indent
+              label={names[line.item][0]}
+              note={lineNote(line)}
+              amount={formatMillionths(line.amount)}
+            />
+          ))}
+          {explanation.rounding > 0n && (
+            <Line
+              indent
+              label="Rounding"
+              note="up, once, to $0.000001"
+              amount={formatMillionths(explanation.rounding)}
+            />
+          )}
+          {explanation.borneByUs > 0n && (
+            <Line
+              indent
+              label="Beyond the hold"
+              note="borne by us"
+              amount={`−${formatCharge(explanation.borneByUs)}`}
+            />
+          )}
+          {!running && (
+            <>
+              <Line strong label={<StateMark mark="charged" />} amount={formatCharge(charged)} testId="charged" />
+              <Line label={<StateMark mark="refunded" />} amount={formatCharge(refunded)} />
+            </>
+          )}
+        </tbody>
+      </table>
+      {!running && <Proof request={request} explanation={explanation} />}
+    </div>
+  )
+}
+
+function lineNote({ item, units, price }: ExplainedLine): string {
+  const unit = names[item][1]
+  const each = unit === 'calls' ? `${formatPrice(price)} a call` : `${formatPrice(price)} a million`
+  return `${formatCount(units)} ${units === 1 ? unit.slice(0, -1) : unit} × ${each}`
+}
+
+function Line({
+  label,
+  note,
+  amount,
+  indent = false,
+  strong = false,
+  testId,
+}: {
+  label: ReactNode
+  note?: string
+  amount: string
+  indent?: boolean
+  strong?: boolean
+  testId?: string
+}) {
+  return (
+    <tr className={classNames('border-b border-rule align-baseline', strong && 'border-t border-t-edge font-medium')}>
+      <th scope="row" className={classNames('py-1.5 text-left font-[inherit]', indent && 'pl-5')}>
+        {label}
+        {note !== undefined && <span className="ml-2 text-sm font-normal text-muted">{note}</span>}
+      </th>
+      <td className="num py-1.5 text-right whitespace-nowrap" data-testid={testId}>
+        {amount}
+      </td>
+    </tr>
+  )
+}
+
+function sentence(request: LedgerRequest): string {
+  const held = formatCharge(atomic(request.held_atomic))
+  const charged = atomic(request.charged_atomic)
+  const refunded = formatCharge(atomic(request.refunded_atomic))
+  if (request.status === 'held') return `We hold ${held} while this request runs.`
+  if (request.status === 'refused') return 'Refused before it started. Nothing was held, nothing was charged.'
+  if (charged === 0n) {
+    const when = request.ended_at === null ? '' : ` at ${new Date(request.ended_at).toLocaleTimeString('en-GB')}`
+    return `You were charged $0.000000. The hold of ${held} was released${when}.`
+  }
+  return `We held ${held}, used ${formatCharge(charged)}, returned ${refunded}.`
+}
+
+function Proof({ request, explanation }: { request: LedgerRequest; explanation: Explanation }) {
+  const announce = useAnnounce()
+  const [shown, setShown] = useState<string>()
+  const recompute = () => {
+    const { recomputed, borneByUs, agrees } = explainCharge(request)
+    const amount = formatCharge(recomputed - borneByUs)
+    const text = agrees
+      ? `Recomputed in this browser: ${amount}, equal to the ledger.`
+      : `Recomputed in this browser: ${amount}. The ledger says ${formatCharge(atomic(request.charged_atomic))}.`
+    setShown(text)
+    announce(text)
+  }
+  return (
+    <div className="flex flex-col gap-2">
+      <p className="flex flex-wrap items-center gap-x-3 gap-y-1" data-testid="sum-check">
+        <StateMark
+          mark={explanation.agrees ? 'settled' : 'failed'}
+          word={explanation.agrees ? 'The lines sum to the charge' : 'The lines do not sum to the charge'}
+        />
+        {request.price !== null && (
+          <span className="text-sm text-muted">
+            Prices:{' '}
+            <a
+              href="/v1/models"
+              className="num text-link hover:underline"
+              title={`Price list ${request.price.version}`}
+            >
+              {request.price.version.slice(0, 12)}
+            </a>
+          </span>
+        )}
+        {request.usage?.source === 'counted' && (
+          <span className="text-sm text-muted">Tokens counted by us: the model reported none.</span>
+        )}
+      </p>
+      <div className="flex flex-wrap items-center gap-3">
+        <Button small onClick={recompute}>
+          Recompute in this browser
+        </Button>
+        {shown !== undefined && (
+          <span className="text-sm" data-testid="recomputed" data-agrees={explanation.agrees}>
+            {shown}
+          </span>
+        )}
+      </div>
+      {request.ended_at !== null && (
+        <p className="text-sm text-muted">Final since {utc(new Date(request.ended_at))}.</p>
+      )}
+    </div>
+  )
+}

@@ -1,0 +1,232 @@
+import { useQuery } from '@tanstack/react-query'
+import { type FormEvent, type ReactNode, useEffect, useState } from 'react'
+import { keysQuery, modelsQuery } from '../../api/queries.ts'
+import { Button } from '../../ui/button.tsx'
+import { Checkbox, Segmented, Select, TextField } from '../../ui/field.tsx'
+import { Icon } from '../../ui/icon.tsx'
+import { Popover } from '../../ui/menu.tsx'
+import { Time } from '../../ui/time.tsx'
+import { type Filters, isFiltered, noFilters, ranges, type Status, statuses } from './filters.ts'
+
+type Props = { filters: Filters; onChange: (filters: Filters) => void }
+
+export function FilterBar({ filters, onChange }: Props) {
+  const { data: models } = useQuery(modelsQuery)
+  const { data: keys } = useQuery(keysQuery)
+  const set = (changed: Partial<Filters>) => onChange({ ...filters, ...changed })
+  const preset = typeof filters.range === 'string' ? filters.range : 'custom'
+  return (
+    <search className="flex flex-wrap items-center gap-2" aria-label="Filter requests">
+      <FindBox key={filters.find} find={filters.find} onFind={(find) => set({ find })} />
+      <Segmented
+        label="Range"
+        value={preset}
+        options={preset === 'custom' ? [...ranges, ['custom', 'Chosen'] as const] : ranges}
+        onChange={(range) => range !== 'custom' && set({ range })}
+      />
+      <Choices<Status>
+        label="Status"
+        all={statuses.map((status) => [status, capital(status)])}
+        chosen={filters.status}
+        onChange={(status) => set({ status })}
+      />
+      <Choices
+        label="Model"
+        all={(models?.data ?? []).map(({ id }) => [id, id])}
+        chosen={filters.model}
+        onChange={(model) => set({ model })}
+      />
+      <Choices
+        label="Key"
+        all={(keys?.data ?? []).map(({ id, name }) => [id, name])}
+        chosen={filters.key}
+        onChange={(key) => set({ key })}
+      />
+      <MoreFilters filters={filters} onChange={onChange} />
+      {isFiltered(filters) && (
+        <Button small variant="quiet" icon="cross" onClick={() => onChange(noFilters)}>
+          Clear
+        </Button>
+      )}
+      {typeof filters.range !== 'string' && (
+        <p className="text-sm text-muted">
+          <Time at={filters.range.from} /> to <Time at={filters.range.to} />
+        </p>
+      )}
+    </search>
+  )
+}
+
+function FindBox({ find, onFind }: { find: string; onFind: (find: string) => void }) {
+  const [text, setText] = useState(find)
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    onFind(text.trim())
+  }
+  return (
+    <form onSubmit={submit} className="relative w-full sm:w-72">
+      <Icon name="search" className="absolute top-2 left-2.5 text-muted" />
+      <input
+        aria-label="Request id, completion id, receipt id or transaction"
+        placeholder="Id or transaction"
+        spellCheck={false}
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+        onBlur={() => text.trim() !== find && onFind(text.trim())}
+        className="num h-8 w-full rounded-md border border-edge bg-surface pr-2.5 pl-8"
+      />
+    </form>
+  )
+}
+
+const choiceButton =
+  'inline-flex h-8 items-center gap-1.5 rounded-md border border-edge bg-surface px-2.5 hover:bg-sunken whitespace-nowrap'
+
+function Choices<Value extends string>({
+  label,
+  all,
+  chosen,
+  onChange,
+}: {
+  label: string
+  all: readonly (readonly [Value, string])[]
+  chosen: readonly Value[]
+  onChange: (chosen: readonly Value[]) => void
+}) {
+  const names = chosen.map((value) => all.find(([one]) => one === value)?.[1] ?? value)
+  return (
+    <Popover
+      label={`${label}: ${names.join(' or ') || 'any'}`}
+      buttonClassName={choiceButton}
+      button={<FilterButton label={label} names={names} />}
+    >
+      {() => (
+        <fieldset className="max-h-80 overflow-y-auto px-1.5">
+          <legend className="sr-only">{label}</legend>
+          {all.length === 0 && <p className="py-1 text-muted">None yet.</p>}
+          {all.map(([value, text]) => (
+            <Checkbox
+              key={value}
+              label={text}
+              checked={chosen.includes(value)}
+              onChange={({ target }) =>
+                onChange(target.checked ? [...chosen, value] : chosen.filter((one) => one !== value))
+              }
+            />
+          ))}
+        </fieldset>
+      )}
+    </Popover>
+  )
+}
+
+function FilterButton({ label, names }: { label: string; names: readonly string[] }): ReactNode {
+  return (
+    <>
+      <span className={names.length > 0 ? 'text-muted' : undefined}>{label}</span>
+      {names.length > 0 && (
+        <span className="max-w-32 truncate font-medium">{names.length === 1 ? names[0] : names.length}</span>
+      )}
+      <Icon name="chevron" size={14} />
+    </>
+  )
+}
+
+function MoreFilters({ filters, onChange }: Props) {
+  const set = (changed: Partial<Filters>) => onChange({ ...filters, ...changed })
+  const names = [
+    ...filters.code,
+    filters.search === undefined ? '' : filters.search ? 'with search' : 'without search',
+    filters.stream === undefined ? '' : filters.stream ? 'streamed' : 'buffered',
+    filters.min === '' ? '' : `from $${filters.min}`,
+  ].filter(Boolean)
+  return (
+    <Popover
+      label={`More filters: ${names.join(', ') || 'none'}`}
+      buttonClassName={choiceButton}
+      button={<FilterButton label="More" names={names} />}
+    >
+      {() => (
+        <div className="flex w-64 flex-col gap-3 p-1.5">
+          <Committed
+            label="Error code"
+            value={filters.code.join(',')}
+            onCommit={(text) =>
+              set({
+                code: text
+                  .split(',')
+                  .map((one) => one.trim())
+                  .filter(Boolean),
+              })
+            }
+          />
+          <Committed
+            label="Charged at least (USDC)"
+            value={filters.min}
+            onCommit={(min) => set({ min: /^\d{1,12}(\.\d{1,6})?$/.test(min) ? min : '' })}
+          />
+          <Tristate
+            label="Web search"
+            value={filters.search}
+            yes="With search"
+            no="Without search"
+            onChange={(search) => set({ search })}
+          />
+          <Tristate
+            label="Answer"
+            value={filters.stream}
+            yes="Streamed"
+            no="Buffered"
+            onChange={(stream) => set({ stream })}
+          />
+        </div>
+      )}
+    </Popover>
+  )
+}
+
+/** Takes effect when it is left or Enter is pressed, not with every letter. */
+function Committed({ label, value, onCommit }: { label: string; value: string; onCommit: (text: string) => void }) {
+  const [text, setText] = useState(value)
+  useEffect(() => setText(value), [value])
+  return (
+    <TextField
+      label={label}
+      mono
+      value={text}
+      onChange={(event) => setText(event.target.value)}
+      onBlur={() => text !== value && onCommit(text.trim())}
+      onKeyDown={(event) => event.key === 'Enter' && onCommit(text.trim())}
+    />
+  )
+}
+
+function Tristate({
+  label,
+  value,
+  yes,
+  no,
+  onChange,
+}: {
+  label: string
+  value: boolean | undefined
+  yes: string
+  no: string
+  onChange: (value: boolean | undefined) => void
+}) {
+  return (
+    <Select
+      aria-label={label}
+      value={value === undefined ? '' : String(value)}
+      onChange={({ target }) => onChange(target.value === '' ? undefined : target.value === 'true')}
+    >
+      <option value="">{label}: any</option>
+      <option value="true">{yes}</option>
+      <option value="false">{no}</option>
+    </Select>
+  )
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1)
+}

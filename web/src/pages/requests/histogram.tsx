@@ -1,0 +1,52 @@
+import { useQuery } from '@tanstack/react-query'
+import type { RequestFilter } from '../../api/queries.ts'
+import { usageQuery } from '../../api/queries.ts'
+import { TimeChart } from '../../charts/time-chart.tsx'
+import { formatCount } from '../../money/format.ts'
+import type { Filters } from './filters.ts'
+
+const colours: Readonly<Record<string, string>> = {
+  succeeded: 'var(--series-1)',
+  cancelled: 'var(--series-other)',
+  failed: 'var(--error)',
+  refused: 'var(--series-3)',
+}
+
+const spans = { minute: 60_000, hour: 3_600_000, day: 86_400_000 }
+
+/** How many requests when; choosing a bar narrows the range to it. Models and keys filter it, the rest does not. */
+export function Histogram({ filter, onRange }: { filter: RequestFilter; onRange: (range: Filters['range']) => void }) {
+  const { data } = useQuery(
+    usageQuery({
+      group_by: 'status',
+      from: filter.from ?? new Date(Math.floor(Date.now() / 3_600_000) * 3_600_000 - 30 * 86_400_000).toISOString(),
+      ...(filter.to !== undefined && { to: filter.to }),
+      ...(filter.model !== undefined && { model: filter.model }),
+      ...(filter.key !== undefined && { key: filter.key }),
+    }),
+  )
+  if (data === undefined) return <div className="h-[120px]" />
+  const series = data.series
+    .filter(({ group }) => group in colours && (filter.status === undefined || filter.status.includes(group)))
+    .map(({ group, label, points }) => ({
+      id: group,
+      label,
+      colour: colours[group]!,
+      values: points.map(({ requests }) => requests),
+    }))
+  return (
+    <TimeChart
+      label="Requests over time"
+      kind="bars"
+      height={120}
+      buckets={data.buckets}
+      granularity={data.granularity}
+      series={series}
+      format={(value) => formatCount(Math.round(value))}
+      onPick={({ start }) => {
+        const end = Date.parse(start) + spans[data.granularity]
+        onRange({ from: new Date(start).toISOString(), to: new Date(end).toISOString() })
+      }}
+    />
+  )
+}

@@ -1,0 +1,250 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link, useNavigate, useParams } from '@tanstack/react-router'
+import { useEffect, useId, useRef } from 'react'
+import { requestQuery, sessionQuery } from '../../api/queries.ts'
+import type { LedgerRequest, Session } from '../../api/shapes.ts'
+import { usePageTitle } from '../../shell/page.tsx'
+import { isBusy } from '../../shell/shortcuts.tsx'
+import { codeFor } from '../../snippets/code.ts'
+import { AnchorButton, buttonClass, IconButton } from '../../ui/button.tsx'
+import { CopyableId, CopyButton, shorten } from '../../ui/copy.tsx'
+import { Icon } from '../../ui/icon.tsx'
+import { Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { Facts, Notice } from '../../ui/panel.tsx'
+import { RequestMark, StateMark } from '../../ui/state-mark.tsx'
+import { formatMs, Time } from '../../ui/time.tsx'
+import { Explain } from './explain.tsx'
+import { explainCode } from './refusals.ts'
+import { detail } from './request-list.tsx'
+import { timelineOf } from './timeline.ts'
+
+/** One request, beside the log and with an address of its own. */
+export function RequestDrawer() {
+  const { id } = useParams({ strict: false }) as { id: string }
+  const navigate = useNavigate()
+  const request = useQuery(requestQuery(id))
+  const titleId = useId()
+  const panel = useRef<HTMLElement>(null)
+  usePageTitle(`Request ${shorten(id, 8, 4)}`)
+  const close = () => void navigate({ to: '/requests', search: true })
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: focus moves when another request is opened, not otherwise.
+  useEffect(() => panel.current?.focus(), [id])
+  useEffect(() => {
+    const listen = (event: KeyboardEvent) => {
+      if (event.key === 'Escape' && !isBusy(event.target)) close()
+    }
+    window.addEventListener('keydown', listen)
+    return () => window.removeEventListener('keydown', listen)
+  })
+  return (
+    <aside
+      ref={panel}
+      tabIndex={-1}
+      aria-labelledby={titleId}
+      data-testid="request-drawer"
+      className="slide-in bg-surface outline-none md:fixed md:inset-y-0 md:right-0 md:z-30 md:w-[min(600px,calc(100vw-260px))] md:overflow-y-auto md:border-l md:border-edge max-md:rounded-md max-md:border max-md:border-rule"
+    >
+      <header className="sticky top-0 z-10 flex h-14 items-center justify-between gap-4 border-b border-rule bg-surface px-6 max-md:static max-md:px-4">
+        <h2 id={titleId} className="text-lg">
+          Request
+        </h2>
+        <IconButton icon="cross" label="Close" onClick={close} className="-mr-2" />
+      </header>
+      <div className="flex flex-col gap-6 p-6 max-md:p-4">
+        <Loaded query={request} skeleton={<Skeleton lines={10} />}>
+          {(data) => <Details request={data} />}
+        </Loaded>
+      </div>
+    </aside>
+  )
+}
+
+function Details({ request }: { request: LedgerRequest }) {
+  const { data: session } = useQuery(sessionQuery)
+  return (
+    <>
+      <Head request={request} session={session} />
+      {request.error !== null && <Failure request={request} code={request.error.code} />}
+      {request.status === 'cancelled' && <Notice>{detail(request)}. Charged for what had been produced.</Notice>}
+      <section className="flex flex-col gap-3">
+        <h3 className="border-b border-rule pb-1 text-sm text-muted">Charge</h3>
+        <Explain request={request} />
+      </section>
+      <Timeline request={request} />
+      <Settlement request={request} session={session} />
+      <section className="flex flex-col gap-2">
+        <h3 className="border-b border-rule pb-1 text-sm text-muted">Prompt and answer</h3>
+        <p>Not stored. Prompts and answers are neither kept nor logged.</p>
+      </section>
+    </>
+  )
+}
+
+function Head({ request, session }: { request: LedgerRequest; session: Session | undefined }) {
+  return (
+    <section className="flex flex-col gap-4">
+      <Facts
+        rows={[
+          ['Status', <RequestMark key="status" status={request.status} />],
+          ['Model', request.model ?? 'None'],
+          ['Key', <KeyLink key="key" request={request} />],
+          ['Time', <Time key="time" at={request.created_at} />],
+          ['Request', <CopyableId key="id" id={request.id} label="request id" short />],
+          ...(request.receipt === null
+            ? []
+            : [['Receipt', <CopyableId key="receipt" id={request.receipt.id} label="receipt id" short />] as const]),
+          [
+            'Answer',
+            `${request.stream ? 'streamed' : 'buffered'}${request.finish_reason === null ? '' : `, ended by ${request.finish_reason}`}`,
+          ],
+        ]}
+      />
+      <div className="flex flex-wrap gap-2">
+        <CopyButton small text={curlOf(request, session)}>
+          Copy as curl
+        </CopyButton>
+        <Link
+          to="/playground"
+          search={{ ...(request.model !== null && { model: request.model }), key: request.key.id } as never}
+          className={buttonClass({ small: true })}
+        >
+          <Icon name="playground" /> Open in Playground
+        </Link>
+        {request.status !== 'held' && request.status !== 'refused' && (
+          <CopyButton small text={`${session?.public_url ?? window.location.origin}/r/${request.id}`}>
+            Share receipt
+          </CopyButton>
+        )}
+        <AnchorButton small icon="download" href={`/api/requests/${request.id}`} download={`${request.id}.json`}>
+          Download JSON
+        </AnchorButton>
+      </div>
+    </section>
+  )
+}
+
+function KeyLink({ request: { key } }: { request: LedgerRequest }) {
+  return (
+    <Link to="/keys/$id" params={{ id: key.id }} className="text-link hover:underline">
+      {key.name} <span className="num text-muted">{key.hint}</span>
+    </Link>
+  )
+}
+
+/** The prompt is not stored, so its place is marked; the key is never known here. */
+function curlOf(request: LedgerRequest, session: Session | undefined): string {
+  return codeFor('curl', {
+    baseUrl: session?.base_url ?? `${window.location.origin}/v1`,
+    apiKey: '$OPENAI_API_KEY',
+    body: {
+      model: request.model ?? 'gpt-5.6-terra',
+      messages: [{ role: 'user', content: '(the prompt is not stored: write it here)' }],
+      ...(request.stream && { stream: true }),
+      ...(request.max_tokens !== null && { max_tokens: request.max_tokens }),
+    },
+  })
+}
+
+function Failure({ request, code }: { request: LedgerRequest; code: string }) {
+  const { cause, remedy, to } = explainCode(code)
+  return (
+    <Notice tone="error">
+      <p>
+        <a href={`/docs/errors#${code}`} className="num underline">
+          {code}
+        </a>
+        {request.status === 'refused' ? ' · refused' : ' · failed'}
+      </p>
+      <p className="mt-1">
+        {cause} {remedy}{' '}
+        {to !== undefined && (
+          <Link to={to} className="text-link underline">
+            Go there
+          </Link>
+        )}
+      </p>
+    </Notice>
+  )
+}
+
+function Timeline({ request }: { request: LedgerRequest }) {
+  return (
+    <section className="flex flex-col gap-2">
+      <h3 className="border-b border-rule pb-1 text-sm text-muted">Timeline</h3>
+      <ol className="flex flex-col">
+        {timelineOf(request).map(({ name, afterMs }) => (
+          <li key={name} className="grid grid-cols-[16px_1fr_auto] items-center gap-2 py-1">
+            <span
+              aria-hidden="true"
+              className={afterMs === null ? 'size-2 rounded-full border border-edge' : 'size-2 rounded-full bg-ink'}
+            />
+            <span className={afterMs === null ? 'text-muted' : undefined}>{name}</span>
+            <span className="num text-muted">
+              {afterMs === null ? 'waiting' : afterMs === 0 ? '0 ms' : `+${formatMs(afterMs)}`}
+            </span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  )
+}
+
+const settlementWords: Readonly<
+  Record<LedgerRequest['settlement']['state'], readonly ['pending' | 'settled' | 'failed' | 'charged', string]>
+> = {
+  none: ['charged', 'Nothing to settle: paid from credit'],
+  allocated: ['pending', 'Waiting to be signed'],
+  signed: ['pending', 'Signed, waiting to be sent'],
+  submitted: ['pending', 'Sent to the gateway'],
+  received: ['pending', 'Taken by the gateway'],
+  batched: ['pending', 'In a batch, waiting for its block'],
+  confirmed: ['settled', 'Confirmed on chain'],
+  completed: ['settled', 'Settled on chain'],
+  voided: ['charged', 'Nothing to settle: the hold was released'],
+  failed: ['failed', 'Failed on chain; it is owed again'],
+  unknown: ['pending', 'Being asked for: the gateway’s answer was lost'],
+}
+
+function Settlement({ request: { settlement }, session }: { request: LedgerRequest; session: Session | undefined }) {
+  const [mark, words] = settlementWords[settlement.state]
+  const explorer = session?.chain?.explorer_url ?? null
+  return (
+    <section className="flex flex-col gap-3" data-testid="settlement">
+      <h3 className="border-b border-rule pb-1 text-sm text-muted">Settlement</h3>
+      <Facts
+        rows={[
+          ['State', <StateMark key="state" mark={mark} word={words} />],
+          ...(settlement.batch === null
+            ? []
+            : [
+                [
+                  'Batch',
+                  <span key="batch" className="num">
+                    {settlement.batch}
+                  </span>,
+                ] as const,
+              ]),
+          ...(settlement.tx_hash === null
+            ? []
+            : [['Transaction', <Transaction key="tx" hash={settlement.tx_hash} explorer={explorer} />] as const]),
+          ...(settlement.reason === null ? [] : [['Reason', settlement.reason] as const]),
+        ]}
+      />
+    </section>
+  )
+}
+
+export function Transaction({ hash, explorer }: { hash: string; explorer: string | null }) {
+  return (
+    <span className="inline-flex items-center gap-1">
+      <CopyableId id={hash} label="transaction" short />
+      {explorer !== null && (
+        <a href={`${explorer}/tx/${hash}`} target="_blank" rel="noreferrer" className="text-link">
+          <span className="sr-only">Open in the explorer</span>
+          <Icon name="external" />
+        </a>
+      )}
+    </span>
+  )
+}

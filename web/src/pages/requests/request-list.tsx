@@ -1,0 +1,52 @@
+import { Link } from '@tanstack/react-router'
+import type { LedgerRequest } from '../../api/shapes.ts'
+import { atomic, formatCharge, formatCount } from '../../money/format.ts'
+import { RequestMark } from '../../ui/state-mark.tsx'
+import { formatMs, Time } from '../../ui/time.tsx'
+
+/** Requests in two lines each: for narrow screens, and for the few newest on other pages. */
+export function RequestList({ requests }: { requests: readonly LedgerRequest[] }) {
+  return (
+    <ul>
+      {requests.map((request) => (
+        <RequestItem key={request.id} request={request} />
+      ))}
+    </ul>
+  )
+}
+
+export function RequestItem({ request }: { request: LedgerRequest }) {
+  return (
+    <li className="relative grid grid-cols-[1fr_auto] gap-x-4 border-b border-rule px-4 py-2 last:border-b-0 hover:bg-sunken has-focus-visible:outline-2 has-focus-visible:-outline-offset-2 has-focus-visible:outline-link">
+      <Link
+        to="/requests/$id"
+        params={{ id: request.id }}
+        search={true}
+        data-row
+        className="truncate font-medium outline-none after:absolute after:inset-0"
+      >
+        {request.model ?? 'No model'}
+      </Link>
+      <span className="num text-right">{formatCharge(atomic(request.charged_atomic))}</span>
+      <span className="flex min-w-0 items-center gap-x-3 text-sm text-muted">
+        <RequestMark status={request.status} />
+        <span className="truncate">{detail(request)}</span>
+      </span>
+      <span className="text-right text-sm text-muted">
+        <Time at={request.created_at} />
+      </span>
+    </li>
+  )
+}
+
+/** What is worth knowing beside the status. */
+export function detail(request: LedgerRequest): string {
+  const { status, usage, error, stream, latency } = request
+  if (status === 'cancelled') {
+    const tokens = usage?.completion_tokens ?? 0
+    return `Client disconnected ${tokens === 0 ? 'before any output' : `after ${formatCount(tokens)} tokens`}`
+  }
+  if (error !== null) return error.code
+  if (usage === null) return stream ? 'streaming' : 'running'
+  return `${formatCount(usage.prompt_tokens)} in, ${formatCount(usage.completion_tokens)} out, ${formatMs(latency.total_ms)}`
+}

@@ -1,0 +1,250 @@
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
+import { Link, Outlet, useNavigate, useParams, useSearch } from '@tanstack/react-router'
+import { useEffect, useMemo, useRef, useState } from 'react'
+import { addressOf } from '../../api/call.ts'
+import { requestsQuery, requestTotalsQuery, sessionQuery } from '../../api/queries.ts'
+import type { LedgerRequest } from '../../api/shapes.ts'
+import { Page } from '../../shell/page.tsx'
+import { usePreference, useShortcutsEnabled } from '../../shell/preferences.ts'
+import { isBusy } from '../../shell/shortcuts.tsx'
+import { firstCall } from '../../snippets/code.ts'
+import { SnippetTabs } from '../../snippets/snippet-tabs.tsx'
+import { AnchorButton, Button } from '../../ui/button.tsx'
+import { Checkbox } from '../../ui/field.tsx'
+import { Icon } from '../../ui/icon.tsx'
+import { ErrorPanel, Skeleton } from '../../ui/loaded.tsx'
+import { useNarrow } from '../../ui/media.ts'
+import { Popover } from '../../ui/menu.tsx'
+import { EmptyState, Panel } from '../../ui/panel.tsx'
+import { requestColumns } from './columns.tsx'
+import { FilterBar } from './filter-bar.tsx'
+import { type Filters, isFiltered, noFilters, parseFilters, toQuery, toSearch } from './filters.ts'
+import { Histogram } from './histogram.tsx'
+import { useLiveTail } from './live-tail.ts'
+import { RequestRows, RequestTable } from './request-table.tsx'
+
+/** The log: filtered by the address, read page by page, live at its top. */
+export function RequestsPage() {
+  const search = useSearch({ strict: false }) as Record<string, string>
+  const { id: openId } = useParams({ strict: false }) as { id?: string }
+  const navigate = useNavigate()
+  const narrow = useNarrow()
+  const filters = useMemo(() => parseFilters(search), [search])
+  const filter = useMemo(() => toQuery(filters, Date.now()), [filters])
+  const live = search.live === 'true'
+  const setSearch = (next: Filters, nextLive: boolean) =>
+    void navigate({ to: '.', search: { ...toSearch(next), ...(nextLive && { live: 'true' }) } as never })
+  const setFilters = (next: Filters) => setSearch(next, live)
+
+  const [paused, pauseProps] = usePausedByReader()
+  const list = useInfiniteQuery(requestsQuery(filter))
+  const totals = useQuery(requestTotalsQuery(filter))
+  const tail = useLiveTail(filter, live, paused)
+  const rows = useMemo(() => merge(tail.fresh, list.data?.pages ?? []), [tail.fresh, list.data])
+  const [columns, chooser] = useColumns()
+  useRowKeys()
+
+  if (narrow && openId !== undefined) return <NarrowRequest />
+  return (
+    <Page
+      title="Requests"
+      actions={
+        <>
+          <Button
+            data-testid="live"
+            aria-pressed={live}
+            variant="secondary"
+            onClick={() => setSearch(filters, !live)}
+            className={live ? 'border-accent! text-accent!' : undefined}
+          >
+            <span className={live ? 'size-2 rounded-full bg-accent' : 'size-2 rounded-full bg-edge'} />
+            Live
+          </Button>
+          {!narrow && chooser}
+          <ExportMenu filter={filter} />
+        </>
+      }
+    >
+      <FilterBar filters={filters} onChange={setFilters} />
+      <Histogram filter={filter} onRange={(range) => setFilters({ ...filters, range })} />
+      {list.error !== null && (
+        <ErrorPanel error={list.error} onRetry={() => void list.refetch()} busy={list.isFetching} />
+      )}
+      <div {...pauseProps} className="relative">
+        {tail.waiting > 0 && (
+          <Button small className="absolute -top-4 left-1/2 z-10 -translate-x-1/2" onClick={tail.show}>
+            {tail.waiting} new
+          </Button>
+        )}
+        <Panel flush>
+          {rows.length > 0 &&
+            (narrow ? (
+              <RequestRows rows={rows} totals={totals.data} openId={openId} />
+            ) : (
+              <RequestTable rows={rows} totals={totals.data} openId={openId} columns={columns} />
+            ))}
+          {rows.length === 0 && list.isPending && (
+            <div className="p-4" aria-busy="true">
+              <Skeleton lines={8} height={20} />
+            </div>
+          )}
+          {rows.length === 0 && list.isSuccess && !list.hasNextPage && (
+            <NoRows filtered={isFiltered(filters)} onClear={() => setFilters(noFilters)} />
+          )}
+        </Panel>
+      </div>
+      <More list={list} />
+      <Outlet />
+    </Page>
+  )
+}
+
+function NarrowRequest() {
+  return (
+    <Page
+      title="Request"
+      lead={
+        <Link to="/requests" search={true} className="inline-flex items-center gap-1 text-link">
+          <Icon name="left" size={14} /> All requests
+        </Link>
+      }
+    >
+      <Outlet />
+    </Page>
+  )
+}
+
+type Pages = readonly { readonly data: readonly LedgerRequest[] }[]
+
+/** A row that came live and was read again since stands once, in its latest form. */
+function merge(fresh: readonly LedgerRequest[], pages: Pages): readonly LedgerRequest[] {
+  const read = pages.flatMap(({ data }) => data)
+  const known = new Set(read.map(({ id }) => id))
+  return [...fresh.filter(({ id }) => !known.has(id)), ...read]
+}
+
+/** The reader's eye must not lose its row: hovering, focusing or having scrolled holds new rows back. */
+function usePausedByReader() {
+  const [hovered, setHovered] = useState(false)
+  const [focused, setFocused] = useState(false)
+  const [scrolled, setScrolled] = useState(false)
+  useEffect(() => {
+    const measure = () => setScrolled(window.scrollY > 200)
+    window.addEventListener('scroll', measure, { passive: true })
+    return () => window.removeEventListener('scroll', measure)
+  }, [])
+  const props = {
+    onPointerEnter: () => setHovered(true),
+    onPointerLeave: () => setHovered(false),
+    onFocus: () => setFocused(true),
+    onBlur: () => setFocused(false),
+  }
+  return [hovered || focused || scrolled, props] as const
+}
+
+/** `j` and `k` move over the rows; Enter follows the row's own link. */
+function useRowKeys(): void {
+  const [enabled] = useShortcutsEnabled()
+  useEffect(() => {
+    if (!enabled) return
+    const listen = (event: KeyboardEvent) => {
+      const step = { j: 1, k: -1 }[event.key]
+      if (step === undefined || event.metaKey || event.ctrlKey || event.altKey || isBusy(event.target)) return
+      const links = [...document.querySelectorAll<HTMLAnchorElement>('[data-row]')]
+      const at = links.indexOf(document.activeElement as HTMLAnchorElement)
+      const next = links[at === -1 ? (step === 1 ? 0 : links.length - 1) : at + step]
+      if (next === undefined) return
+      event.preventDefault()
+      next.focus({ focusVisible: true } as FocusOptions)
+      next.scrollIntoView({ block: 'nearest' })
+    }
+    window.addEventListener('keydown', listen)
+    return () => window.removeEventListener('keydown', listen)
+  }, [enabled])
+}
+
+function useColumns() {
+  const [stored, setStored] = usePreference('requests.hidden', 'searches')
+  const hidden = stored.split(',')
+  const columns = requestColumns.filter(({ id }) => id === 'time' || !hidden.includes(id))
+  const chooser = (
+    <Popover
+      label="Columns"
+      align="right"
+      buttonClassName="inline-flex h-8 items-center gap-2 rounded-md border border-edge bg-surface px-3 font-medium hover:bg-sunken"
+      button={
+        <>
+          <Icon name="columns" /> Columns
+        </>
+      }
+    >
+      {() => (
+        <fieldset className="px-1.5">
+          <legend className="sr-only">Columns</legend>
+          {requestColumns.slice(1).map(({ id, head }) => (
+            <Checkbox
+              key={id}
+              label={head}
+              checked={!hidden.includes(id)}
+              onChange={({ target }) =>
+                setStored((target.checked ? hidden.filter((one) => one !== id) : [...hidden, id]).join(','))
+              }
+            />
+          ))}
+        </fieldset>
+      )}
+    </Popover>
+  )
+  return [columns, chooser] as const
+}
+
+function ExportMenu({ filter }: { filter: ReturnType<typeof toQuery> }) {
+  const link = (format: 'csv' | 'ndjson') => addressOf('listRequests', { query: { ...filter, format } })
+  return (
+    <>
+      <AnchorButton icon="download" href={link('csv')} download="requests.csv" data-testid="export-csv">
+        CSV
+      </AnchorButton>
+      <AnchorButton icon="download" href={link('ndjson')} download="requests.ndjson">
+        JSON
+      </AnchorButton>
+    </>
+  )
+}
+
+function NoRows({ filtered, onClear }: { filtered: boolean; onClear: () => void }) {
+  const { data: session } = useQuery(sessionQuery)
+  if (filtered) {
+    return <EmptyState title="No requests match" action={<Button onClick={onClear}>Clear filters</Button>} />
+  }
+  return (
+    <div className="p-4">
+      <p className="mb-3 text-lg font-medium">No requests yet</p>
+      <p className="mb-4 text-muted">Send one with a key of yours; it appears here by itself.</p>
+      {session !== undefined && <SnippetTabs call={firstCall(session.base_url, '$OPENAI_API_KEY')} />}
+    </div>
+  )
+}
+
+/** Reads on when the end of what is there comes near. */
+function More({
+  list,
+}: {
+  list: Pick<ReturnType<typeof useInfiniteQuery>, 'hasNextPage' | 'isFetchingNextPage' | 'fetchNextPage'>
+}) {
+  const mark = useRef<HTMLDivElement>(null)
+  const { hasNextPage, isFetchingNextPage, fetchNextPage } = list
+  useEffect(() => {
+    if (!hasNextPage || isFetchingNextPage) return
+    const observer = new IntersectionObserver(([entry]) => entry!.isIntersecting && void fetchNextPage(), {
+      rootMargin: '800px',
+    })
+    observer.observe(mark.current!)
+    return () => observer.disconnect()
+  }, [hasNextPage, isFetchingNextPage, fetchNextPage])
+  return (
+    <div ref={mark} className="flex justify-center" role="status">
+      {isFetchingNextPage && <span className="text-muted">Reading older requests…</span>}
+    </div>
+  )
+}

@@ -1,0 +1,36 @@
+import type { LedgerRequest } from '../../api/shapes.ts'
+
+export type Moment = {
+  readonly name: string
+  /** Since the request was received; null while it has not happened. */
+  readonly afterMs: number | null
+}
+
+/** What happened when, as far as the row knows it. */
+export function timelineOf(request: LedgerRequest): readonly Moment[] {
+  const { status, latency, settlement, stream } = request
+  const received = Date.parse(request.created_at)
+  const since = (instant: string | null) => (instant === null ? null : Math.max(0, Date.parse(instant) - received))
+  if (status === 'refused')
+    return [
+      { name: 'Received', afterMs: 0 },
+      { name: 'Refused', afterMs: since(request.ended_at) ?? 0 },
+    ]
+  const ended = latency.total_ms ?? since(request.ended_at)
+  const moments: Moment[] = [
+    { name: 'Received, quoted and held', afterMs: 0 },
+    { name: 'First token', afterMs: latency.first_token_ms },
+  ]
+  if (status === 'held') return [...moments, { name: stream ? 'Last token' : 'Answer', afterMs: null }]
+  moments.push({ name: endings[status], afterMs: ended })
+  if (BigInt(request.charged_atomic) > 0n) moments.push({ name: 'Charged, rest returned', afterMs: ended })
+  else moments.push({ name: 'Hold released whole', afterMs: ended })
+  if (settledStates.has(settlement.state))
+    moments.push({ name: 'Settled on chain', afterMs: since(settlement.changed_at) })
+  else if (settlement.state !== 'none' && settlement.state !== 'voided')
+    moments.push({ name: 'Settled on chain', afterMs: null })
+  return moments
+}
+
+const endings = { succeeded: 'Last token', failed: 'Failed', cancelled: 'Client disconnected', held: '', refused: '' }
+const settledStates = new Set(['confirmed', 'completed'])
