@@ -1,0 +1,26 @@
+// Addresses, as far as a form must know them. The service checks them again, and it alone decides.
+
+export type AddressProblem = string
+
+type Known = {
+  readonly usdcAddress: string | null
+  readonly depositAddress: string | null
+  readonly ownerAddress: string | null
+}
+
+/** Why an address cannot be withdrawn to; undefined when nothing here speaks against it. */
+export function addressProblem(address: string, known: Known): AddressProblem | undefined {
+  if (!/^0x[0-9a-fA-F]{40}$/.test(address)) return 'An address is 0x and 40 hex digits.'
+  const same = (other: string | null) => other !== null && other.toLowerCase() === address.toLowerCase()
+  if (/^0x0{40}$/.test(address)) return 'This is the zero address: money sent there is lost.'
+  if (same(known.usdcAddress)) return 'This is the USDC token itself: money sent there is lost.'
+  if (same(known.depositAddress)) return 'This is your own deposit address: the money would come straight back.'
+  if (known.ownerAddress !== null && !same(known.ownerAddress))
+    return 'Withdrawals go to the registered owner address only. Change it in Settings.'
+  return undefined
+}
+
+/** In groups of four, so that two addresses can be compared by eye. */
+export function groupAddress(address: string): readonly string[] {
+  return [address.slice(0, 2), ...(address.slice(2).match(/.{1,4}/g) ?? [])]
+}

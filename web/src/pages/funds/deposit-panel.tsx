@@ -1,0 +1,93 @@
+import { useState } from 'react'
+import type { Account, Session } from '../../api/shapes.ts'
+import { useFaucet } from '../../shell/sandbox-bar.tsx'
+import { Button } from '../../ui/button.tsx'
+import { CopyButton } from '../../ui/copy.tsx'
+import { Notice, Panel } from '../../ui/panel.tsx'
+import { Tabs } from '../../ui/tabs.tsx'
+import { groupAddress } from './address.ts'
+import { QrCode } from './qr.tsx'
+
+type Form = 'plain' | 'request'
+
+/** Where to send USDC. The address is the account's own; nothing has to be connected. */
+export function DepositPanel({ session, account }: { session: Session; account: Account }) {
+  const faucet = useFaucet()
+  const [form, setForm] = useState<Form>('plain')
+  const address = account.deposit_address
+  const chain = session.chain?.name ?? 'the chain'
+  return (
+    <Panel
+      title="Deposit"
+      actions={
+        session.features.faucet && (
+          <Button small variant="primary" onClick={() => faucet.mutate()} busy={faucet.isPending}>
+            Get 25 test USDC
+          </Button>
+        )
+      }
+    >
+      {address === null ? (
+        <p className="text-muted">
+          {session.chain === null
+            ? 'This installation has no chain yet, and so no deposit address.'
+            : 'The deposit address is being made. It appears here by itself.'}
+        </p>
+      ) : (
+        <div className="flex flex-col gap-4">
+          <p>
+            Send USDC on {chain} from any wallet or exchange to your deposit address. It is credited once it is final.
+          </p>
+          <div className="flex flex-wrap gap-6">
+            <Tabs
+              label="What the code holds"
+              value={form}
+              tabs={[
+                ['plain', 'Address'],
+                ['request', 'Payment request'],
+              ]}
+              onChange={setForm}
+            >
+              <div className="pt-3">
+                <QrCode
+                  text={form === 'plain' ? address : paymentRequest(session, address)}
+                  label={form === 'plain' ? 'QR code of the deposit address' : 'QR code of a payment request (EIP-681)'}
+                />
+              </div>
+            </Tabs>
+            <div className="flex min-w-0 flex-1 flex-col gap-3">
+              <p
+                className="num flex max-w-80 flex-wrap gap-x-2 text-lg"
+                data-testid="deposit-address"
+                data-address={address}
+              >
+                {groupAddress(address).map((group, at) => (
+                  // biome-ignore lint/suspicious/noArrayIndexKey: the groups of one address never move.
+                  <span key={at}>{group}</span>
+                ))}
+              </p>
+              <div>
+                <CopyButton text={address}>Copy address</CopyButton>
+              </div>
+              {form === 'request' && (
+                <p className="text-sm text-muted">
+                  A payment request also names token and chain. Not every wallet reads it; the plain address works
+                  everywhere.
+                </p>
+              )}
+            </div>
+          </div>
+          <Notice tone="held">Send only USDC on {chain}. Anything else may be lost.</Notice>
+        </div>
+      )}
+      <p role="status" className="mt-2 text-sm text-muted">
+        {faucet.error?.message ?? faucet.data}
+      </p>
+    </Panel>
+  )
+}
+
+function paymentRequest({ chain }: Session, address: string): string {
+  if (chain === null || chain.usdc_address === null) return address
+  return `ethereum:${chain.usdc_address}@${chain.id}/transfer?address=${address}`
+}

@@ -1,0 +1,231 @@
+import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { type FormEvent, useState } from 'react'
+import { parse } from '../../../../src/money/usdc.ts'
+import { ApiError, call } from '../../api/call.ts'
+import type { Account, Balance, Session, Withdrawal } from '../../api/shapes.ts'
+import { atomic, formatExact } from '../../money/format.ts'
+import { useAskSignIn } from '../../shell/providers.tsx'
+import { useAnnounce } from '../../ui/announce.tsx'
+import { Button } from '../../ui/button.tsx'
+import { Dialog } from '../../ui/dialog.tsx'
+import { TextField } from '../../ui/field.tsx'
+import { ErrorPanel } from '../../ui/loaded.tsx'
+import { Facts, Notice, Panel } from '../../ui/panel.tsx'
+import { isAmount } from '../keys/key-terms.ts'
+import { addressProblem } from './address.ts'
+
+type Props = { session: Session; account: Account; balance: Balance }
+type Form = { readonly amount: string; readonly address: string }
+
+/** Money out, to the registered owner address. One form, one payment, however often it is sent. */
+export function WithdrawPanel({ session, account, balance }: Props) {
+  const [form, setForm] = useState<Form>({ amount: '', address: account.owner_address ?? '' })
+  const [tried, setTried] = useState(false)
+  const [confirming, setConfirming] = useState(false)
+  const available = atomic(balance.available_atomic)
+  const problems = checkForm(form, available, session, account)
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    setTried(true)
+    if (problems.amount === undefined && problems.address === undefined) setConfirming(true)
+  }
+  if (!session.features.withdrawals) {
+    return (
+      <Panel title="Withdraw">
+        <p className="text-muted">Withdrawals are not offered by this installation yet.</p>
+      </Panel>
+    )
+  }
+  return (
+    <Panel title="Withdraw" testId="withdraw">
+      <form onSubmit={submit} noValidate className="flex flex-col gap-4">
+        <TextField
+          label="Amount"
+          mono
+          inputMode="decimal"
+          value={form.amount}
+          error={tried ? problems.amount : undefined}
+          hint={`Available: ${formatExact(available)}. The fee is 0.`}
+          onChange={({ target }) => setForm({ ...form, amount: target.value.trim() })}
+          suffix={
+            <>
+              <button
+                type="button"
+                className="rounded-sm px-1.5 font-medium text-link hover:bg-sunken"
+                onClick={() => setForm({ ...form, amount: balance.available })}
+              >
+                Max
+              </button>
+              USDC
+            </>
+          }
+        />
+        <TextField
+          label="To"
+          mono
+          value={form.address}
+          error={tried ? problems.address : undefined}
+          hint={<OwnerHint account={account} />}
+          onChange={({ target }) => setForm({ ...form, address: target.value.trim() })}
+        />
+        <div>
+          <Button type="submit">Review withdrawal</Button>
+        </div>
+      </form>
+      {confirming && (
+        <ConfirmDialog
+          form={form}
+          session={session}
+          newAddress={account.owner_address === null}
+          onClose={() => setConfirming(false)}
+          onDone={() => {
+            setConfirming(false)
+            setTried(false)
+            setForm({ ...form, amount: '' })
+          }}
+        />
+      )}
+    </Panel>
+  )
+}
+
+function OwnerHint({ account }: { account: Account }) {
+  if (account.owner_address === null)
+    return <>The first address you withdraw to becomes the owner address: the only one money can go to.</>
+  return (
+    <>
+      Your owner address; money goes nowhere else.{' '}
+      <Link to="/settings" className="text-link hover:underline">
+        Change it
+      </Link>
+    </>
+  )
+}
+
+function checkForm(
+  form: Form,
+  available: bigint,
+  session: Session,
+  account: Account,
+): { amount?: string; address?: string } {
+  const address = addressProblem(form.address, {
+    usdcAddress: session.chain?.usdc_address ?? null,
+    depositAddress: account.deposit_address,
+    ownerAddress: account.owner_address,
+  })
+  const amount = !isAmount(form.amount)
+    ? 'Write an amount of USDC above 0 with at most six decimals.'
+    : parse(form.amount) > available
+      ? `${formatExact(available)} is available. Held money can be withdrawn when its requests have ended.`
+      : undefined
+  return { ...(amount !== undefined && { amount }), ...(address !== undefined && { address }) }
+}
+
+/** Repeats every value before money moves; an address used for the first time is typed once more. */
+function ConfirmDialog({
+  form,
+  session,
+  newAddress,
+  onClose,
+  onDone,
+}: {
+  form: Form
+  session: Session
+  newAddress: boolean
+  onClose: () => void
+  onDone: () => void
+}) {
+  const client = useQueryClient()
+  const announce = useAnnounce()
+  const askSignIn = useAskSignIn()
+  const [idempotencyKey] = useState(() => crypto.randomUUID())
+  const [typed, setTyped] = useState('')
+  const lastFour = form.address.slice(-4)
+  const withdraw = useMutation({
+    mutationFn: async (): Promise<Withdrawal> => {
+      if (newAddress) await call('setOwner', { body: { address: form.address } })
+      return call(
+        'createWithdrawal',
+        { body: { amount: form.amount, recipient: form.address } },
+        { headers: { 'idempotency-key': idempotencyKey } },
+      )
+    },
+    onSuccess: () => {
+      announce('Withdrawal requested.')
+      for (const queryKey of [['withdrawals'], ['balance'], ['session']]) void client.invalidateQueries({ queryKey })
+      onDone()
+    },
+    onError: (error) => {
+      if (error instanceof ApiError && /recent/.test(error.code))
+        askSignIn({ reason: 'recent', onDone: () => withdraw.mutate() })
+    },
+  })
+  return (
+    <Dialog
+      title="Confirm withdrawal"
+      onClose={onClose}
+      footer={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button
+            variant="primary"
+            disabled={newAddress && typed.toLowerCase() !== lastFour.toLowerCase()}
+            onClick={() => withdraw.mutate()}
+            busy={withdraw.isPending}
+          >
+            Withdraw {form.amount} USDC
+          </Button>
+        </>
+      }
+    >
+      <div className="flex flex-col gap-4">
+        <Facts
+          rows={[
+            [
+              'Amount',
+              <span key="amount" className="num">
+                {formatExact(parse(form.amount))}
+              </span>,
+            ],
+            [
+              'Fee',
+              <span key="fee" className="num">
+                0.000000 USDC
+              </span>,
+            ],
+            [
+              'You receive',
+              <span key="get" className="num">
+                {formatExact(parse(form.amount))}
+              </span>,
+            ],
+            [
+              'To',
+              <span key="to" className="num break-all">
+                {form.address}
+              </span>,
+            ],
+            ['Chain', session.chain?.name ?? 'the chain'],
+          ]}
+        />
+        {newAddress && (
+          <>
+            <Notice tone="held">
+              This address is new here and becomes your owner address: from now on, money can go nowhere else without a
+              wait.
+            </Notice>
+            <TextField
+              label="Type its last four characters"
+              mono
+              maxLength={4}
+              value={typed}
+              onChange={({ target }) => setTyped(target.value)}
+            />
+          </>
+        )}
+        {withdraw.error !== null && <ErrorPanel error={withdraw.error} />}
+      </div>
+    </Dialog>
+  )
+}

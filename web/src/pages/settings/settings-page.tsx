@@ -1,0 +1,300 @@
+import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { type FormEvent, useState } from 'react'
+import { ApiError, call } from '../../api/call.ts'
+import { sessionQuery, sessionsQuery } from '../../api/queries.ts'
+import type { Account, Session } from '../../api/shapes.ts'
+import { Page } from '../../shell/page.tsx'
+import { type Theme, useShortcutsEnabled, useTheme } from '../../shell/preferences.ts'
+import { useAskSignIn } from '../../shell/providers.tsx'
+import { useAnnounce } from '../../ui/announce.tsx'
+import { AnchorButton, Button } from '../../ui/button.tsx'
+import { CopyableId } from '../../ui/copy.tsx'
+import { Checkbox, Segmented, TextField } from '../../ui/field.tsx'
+import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { Panel } from '../../ui/panel.tsx'
+import { Time } from '../../ui/time.tsx'
+import { passkeysWork, registerPasskey } from '../sign-in/passkey.ts'
+import { AddWallet } from './add-wallet.tsx'
+
+export function SettingsPage() {
+  const session = useQuery(sessionQuery)
+  return (
+    <Page title="Settings">
+      <Loaded query={session} skeleton={<Skeleton lines={8} height={24} />}>
+        {(data) =>
+          data.account === null ? null : (
+            <div className="grid items-start gap-6 lg:grid-cols-2">
+              <Profile account={data.account} />
+              <Appearance />
+              <Passkeys session={data} account={data.account} />
+              <Wallets account={data.account} />
+              <Owner account={data.account} />
+              <Sessions />
+              <Data />
+            </div>
+          )
+        }
+      </Loaded>
+    </Page>
+  )
+}
+
+/** Changes something of the account; where a recent sign-in is needed, it is asked for and the change goes on. */
+function useAccountChange<Input>(change: (input: Input) => Promise<unknown>, said: string) {
+  const client = useQueryClient()
+  const announce = useAnnounce()
+  const askSignIn = useAskSignIn()
+  const mutation = useMutation({
+    mutationFn: change,
+    onSuccess: () => {
+      announce(said)
+      void client.invalidateQueries({ queryKey: ['session'] })
+      void client.invalidateQueries({ queryKey: ['sessions'] })
+    },
+    onError: (error, input) => {
+      if (error instanceof ApiError && /recent/.test(error.code))
+        askSignIn({ reason: 'recent', onDone: () => mutation.mutate(input) })
+    },
+  })
+  return mutation
+}
+
+function Profile({ account }: { account: Account }) {
+  const [name, setName] = useState(account.name)
+  const rename = useAccountChange((next: string) => call('updateAccount', { body: { name: next } }), 'Saved.')
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    rename.mutate(name.trim())
+  }
+  return (
+    <Panel title="Profile">
+      <form onSubmit={submit} className="flex items-end gap-2">
+        <div className="flex-1">
+          <TextField
+            label="Name"
+            required
+            maxLength={200}
+            value={name}
+            onChange={({ target }) => setName(target.value)}
+          />
+        </div>
+        <Button type="submit" disabled={name.trim() === '' || name.trim() === account.name} busy={rename.isPending}>
+          Save
+        </Button>
+      </form>
+      <p className="mt-3 flex items-center gap-2 text-sm text-muted">
+        Account <CopyableId id={account.id} label="account id" short /> since{' '}
+        <Time at={account.created_at} show="day" />
+      </p>
+      {rename.error !== null && <ErrorPanel error={rename.error} />}
+    </Panel>
+  )
+}
+
+function Appearance() {
+  const [theme, setTheme] = useTheme()
+  const [shortcuts, setShortcuts] = useShortcutsEnabled()
+  return (
+    <Panel title="This browser">
+      <div className="flex flex-col gap-4">
+        <div className="flex items-center justify-between gap-4">
+          <span>Theme</span>
+          <Segmented<Theme>
+            label="Theme"
+            value={theme}
+            options={[
+              ['auto', 'Auto'],
+              ['light', 'Light'],
+              ['dark', 'Dark'],
+            ]}
+            onChange={setTheme}
+          />
+        </div>
+        <Checkbox
+          label="Single-key shortcuts"
+          hint="j, k, ? and g with a letter. Ctrl K always works."
+          checked={shortcuts}
+          onChange={({ target }) => setShortcuts(target.checked)}
+        />
+      </div>
+    </Panel>
+  )
+}
+
+function Passkeys({ session, account }: { session: Session; account: Account }) {
+  const add = useAccountChange(() => registerPasskey(), 'Passkey added.')
+  const remove = useAccountChange((id: string) => call('removePasskey', { parameters: { id } }), 'Passkey removed.')
+  const error = add.error ?? remove.error
+  return (
+    <Panel
+      title="Passkeys"
+      actions={
+        passkeysWork(session) && (
+          <Button small icon="plus" onClick={() => add.mutate(undefined)} busy={add.isPending}>
+            Add passkey
+          </Button>
+        )
+      }
+    >
+      {account.passkeys.length === 0 && <p className="text-muted">None. A passkey signs in without a wallet.</p>}
+      <ul className="flex flex-col gap-2">
+        {account.passkeys.map(({ id, name, added_at }) => (
+          <li key={id} className="flex items-center justify-between gap-4">
+            <span>
+              {name}{' '}
+              <span className="text-sm text-muted">
+                since <Time at={added_at} show="day" />
+              </span>
+            </span>
+            <Button small variant="quiet" onClick={() => remove.mutate(id)} busy={remove.isPending}>
+              Remove<span className="sr-only"> {name}</span>
+            </Button>
+          </li>
+        ))}
+      </ul>
+      {error !== null && <ErrorPanel error={error} />}
+    </Panel>
+  )
+}
+
+function Wallets({ account }: { account: Account }) {
+  const remove = useAccountChange(
+    (address: string) => call('removeWallet', { parameters: { address } }),
+    'Wallet removed.',
+  )
+  return (
+    <Panel title="Wallets" actions={<AddWallet />}>
+      {account.wallets.length === 0 && (
+        <p className="text-muted">None. A wallet can sign in and receive withdrawals.</p>
+      )}
+      <ul className="flex flex-col gap-2">
+        {account.wallets.map(({ address }) => (
+          <li key={address} className="flex items-center justify-between gap-4">
+            <CopyableId id={address} label="address" short />
+            <Button small variant="quiet" onClick={() => remove.mutate(address)} busy={remove.isPending}>
+              Remove<span className="sr-only"> {address}</span>
+            </Button>
+          </li>
+        ))}
+      </ul>
+      {remove.error !== null && <ErrorPanel error={remove.error} />}
+    </Panel>
+  )
+}
+
+function Owner({ account }: { account: Account }) {
+  const [address, setAddress] = useState('')
+  const [tried, setTried] = useState(false)
+  const change = useAccountChange(
+    (next: string) => call('setOwner', { body: { address: next } }),
+    'Owner address saved.',
+  )
+  const valid = /^0x[0-9a-fA-F]{40}$/.test(address)
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    setTried(true)
+    if (valid) change.mutate(address)
+  }
+  return (
+    <Panel title="Owner address">
+      <p className="mb-3">
+        {account.owner_address === null ? (
+          'None yet. Withdrawals go to this address and nowhere else; the first one counts at once.'
+        ) : (
+          <>
+            Withdrawals go to <CopyableId id={account.owner_address} label="owner address" short />
+            {account.owner_usable_from !== null && Date.parse(account.owner_usable_from) > Date.now() && (
+              <span className="text-held">
+                {' '}
+                from <Time at={account.owner_usable_from} /> on
+              </span>
+            )}
+          </>
+        )}
+      </p>
+      <form onSubmit={submit} noValidate className="flex items-start gap-2">
+        <div className="flex-1">
+          <TextField
+            label={account.owner_address === null ? 'Address' : 'Another address'}
+            mono
+            value={address}
+            error={tried && !valid ? 'An address is 0x and 40 hex digits.' : undefined}
+            hint={
+              account.owner_address === null
+                ? undefined
+                : 'A changed address works after a wait, so that a thief cannot use it at once.'
+            }
+            onChange={({ target }) => setAddress(target.value.trim())}
+          />
+        </div>
+        <Button type="submit" className="mt-6" busy={change.isPending}>
+          Save
+        </Button>
+      </form>
+      {change.error !== null && <ErrorPanel error={change.error} />}
+    </Panel>
+  )
+}
+
+const methods = { wallet: 'Wallet', passkey: 'Passkey', link: 'Link', local: 'Local developer' }
+
+function Sessions() {
+  const sessions = useQuery(sessionsQuery)
+  const end = useAccountChange((id: string) => call('endSession', { parameters: { id } }), 'Session ended.')
+  const endOthers = useAccountChange(() => call('endOtherSessions'), 'All other sessions ended.')
+  return (
+    <Panel
+      title="Sessions"
+      actions={
+        <Button small onClick={() => endOthers.mutate(undefined)} busy={endOthers.isPending}>
+          End all others
+        </Button>
+      }
+    >
+      <Loaded query={sessions} skeleton={<Skeleton />}>
+        {({ data }) => (
+          <ul className="flex flex-col gap-3">
+            {data.map(({ id, current, method, browser, last_used_at, expires_at }) => (
+              <li key={id} className="flex items-start justify-between gap-4">
+                <span className="min-w-0">
+                  <span className="block truncate">
+                    {methods[method]}
+                    {current && <span className="text-accent"> · this one</span>}
+                  </span>
+                  <span className="block truncate text-sm text-muted" title={browser ?? undefined}>
+                    {browser ?? 'Unknown browser'}
+                  </span>
+                  <span className="block text-sm text-muted">
+                    Used <Time at={last_used_at} show="age" />, ends <Time at={expires_at} show="day" />
+                  </span>
+                </span>
+                {!current && (
+                  <Button small variant="quiet" onClick={() => end.mutate(id)} busy={end.isPending}>
+                    End
+                  </Button>
+                )}
+              </li>
+            ))}
+          </ul>
+        )}
+      </Loaded>
+    </Panel>
+  )
+}
+
+function Data() {
+  return (
+    <Panel title="Your data">
+      <p>
+        Prompts and answers are not stored. Everything that is kept about the account, the ledger above all, is in one
+        file.
+      </p>
+      <AnchorButton icon="download" href="/api/export" download="penny-export.json" className="mt-3">
+        Export everything
+      </AnchorButton>
+      <p className="mt-4 text-sm text-muted">
+        To close the account, withdraw first: the ledger keeps what it must keep, and nothing else.
+      </p>
+    </Panel>
+  )
+}

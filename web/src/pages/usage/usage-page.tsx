@@ -1,0 +1,313 @@
+import { useQuery } from '@tanstack/react-query'
+import { useLocation, useNavigate, useSearch } from '@tanstack/react-router'
+import { useEffect, useMemo } from 'react'
+import { usageQuery } from '../../api/queries.ts'
+import type { Measures, Usage } from '../../api/shapes.ts'
+import { atomic, formatAxis, formatCharge, formatCount, formatSum } from '../../money/format.ts'
+import { Page } from '../../shell/page.tsx'
+import { Button } from '../../ui/button.tsx'
+import { downloadCsv } from '../../ui/csv.ts'
+import { Segmented, Select, TextField } from '../../ui/field.tsx'
+import { Icon } from '../../ui/icon.tsx'
+import { Loaded } from '../../ui/loaded.tsx'
+import { Popover } from '../../ui/menu.tsx'
+import { Panel } from '../../ui/panel.tsx'
+import { Table } from '../../ui/table.tsx'
+import { formatMs } from '../../ui/time.tsx'
+import { ChartPanel } from './chart-panel.tsx'
+import { foldSeries } from './fold-series.ts'
+import { parseUsageRange, presets, type UsageRange, usageSpan } from './usage-range.ts'
+
+const groups = [
+  ['model', 'By model'],
+  ['key', 'By key'],
+  ['component', 'By inference and search'],
+  ['status', 'By status'],
+] as const
+type Group = (typeof groups)[number][0]
+
+export function UsagePage() {
+  const search = useSearch({ strict: false }) as Record<string, string>
+  const navigate = useNavigate()
+  const range = useMemo(() => parseUsageRange(search), [search])
+  const group = groups.find(([one]) => one === search.group)?.[0] ?? 'model'
+  const span = useMemo(() => usageSpan(range, Date.now()), [range])
+  const usage = useQuery(usageQuery({ ...span, group_by: group }))
+  const timing = useQuery(usageQuery({ ...span, latency: 'true' }))
+  const set = (next: UsageRange, nextGroup: Group) => {
+    const where = typeof next === 'string' ? { range: next } : next
+    void navigate({ to: '/usage', search: { ...where, group: nextGroup } as never })
+  }
+  useScrollToHash(usage.data !== undefined)
+  return (
+    <Page
+      title="Usage"
+      lead="Days and hours are counted as the ledger counts them; days are UTC."
+      actions={
+        <>
+          <Segmented
+            label="Range"
+            value={typeof range === 'string' ? range : 'custom'}
+            options={typeof range === 'string' ? presets : [...presets, ['custom', 'Chosen'] as const]}
+            onChange={(next) => next !== 'custom' && set(next, group)}
+          />
+          <CustomRange range={range} onChange={(next) => set(next, group)} />
+          <Select
+            aria-label="Group"
+            className="w-auto!"
+            value={group}
+            onChange={({ target }) => set(range, target.value as Group)}
+          >
+            {groups.map(([value, words]) => (
+              <option key={value} value={value}>
+                {words}
+              </option>
+            ))}
+          </Select>
+        </>
+      }
+    >
+      <Loaded query={usage} skeleton={<div className="skeleton h-72" />}>
+        {(data) => <GroupedCharts usage={data} />}
+      </Loaded>
+      <Loaded query={timing} skeleton={<div className="skeleton h-72" />}>
+        {(data) => <TimingCharts usage={data} />}
+      </Loaded>
+      {usage.data !== undefined && <Breakdown usage={usage.data} group={group} />}
+    </Page>
+  )
+}
+
+const money = (value: number) => formatSum(BigInt(Math.round(value)))
+const moneyAxis = (value: number) => formatAxis(BigInt(Math.round(value)))
+const whole = (value: number) => formatCount(Math.round(value))
+
+function GroupedCharts({ usage }: { usage: Usage }) {
+  const spend = foldSeries(usage.series, ({ spend_atomic }) => Number(spend_atomic))
+  const requests = foldSeries(usage.series, (point) => point.requests)
+  return (
+    <>
+      <ChartPanel
+        id="spend"
+        title="Spend"
+        kind="bars"
+        usage={usage}
+        series={spend}
+        format={money}
+        formatAxis={moneyAxis}
+      />
+      <div className="grid items-start gap-6 lg:grid-cols-2">
+        <ChartPanel id="requests" title="Requests" kind="bars" usage={usage} series={requests} format={whole} />
+        <ChartPanel
+          id="tokens"
+          title="Tokens"
+          kind="bars"
+          usage={usage}
+          series={tokenSeries(usage)}
+          format={whole}
+          formatAxis={compact}
+        />
+      </div>
+    </>
+  )
+}
+
+const short = new Intl.NumberFormat('en-GB', { notation: 'compact', maximumFractionDigits: 1 })
+const compact = (value: number) => short.format(value)
+
+/** Reasoning is part of output and cached of input: drawn apart, so that the stack is the whole. */
+function tokenSeries({ buckets }: Usage) {
+  const kinds: readonly (readonly [string, string, (total: Measures) => number])[] = [
+    ['input', 'Input', (total) => total.prompt_tokens - total.cached_tokens],
+    ['cached', 'Cached input', (total) => total.cached_tokens],
+    ['output', 'Output', (total) => total.completion_tokens - total.reasoning_tokens],
+    ['reasoning', 'Reasoning', (total) => total.reasoning_tokens],
+  ]
+  return kinds
+    .map(([id, label, measure], at) => ({
+      id,
+      label,
+      colour: `var(--series-${at + 1})`,
+      values: buckets.map(({ total }) => measure(total)),
+    }))
+    .filter(({ values }) => values.some((value) => value > 0))
+}
+
+function TimingCharts({ usage }: { usage: Usage }) {
+  const line = (id: string, label: string, at: number, measure: (total: Measures) => number | null) => ({
+    id,
+    label,
+    colour: `var(--series-${at})`,
+    values: usage.buckets.map(({ total }) => measure(total)),
+  })
+  const percent = (value: number) => `${Math.round(value * 1000) / 10} %`
+  const charts = [
+    [
+      'latency',
+      'Latency',
+      formatMs,
+      [
+        line('p50', 'p50', 1, ({ latency }) => latency?.total_ms_p50 ?? null),
+        line('p95', 'p95', 3, ({ latency }) => latency?.total_ms_p95 ?? null),
+      ],
+    ],
+    [
+      'first-token',
+      'Time to first token',
+      formatMs,
+      [
+        line('p50', 'p50', 1, ({ latency }) => latency?.first_token_ms_p50 ?? null),
+        line('p95', 'p95', 3, ({ latency }) => latency?.first_token_ms_p95 ?? null),
+      ],
+    ],
+    [
+      'errors',
+      'Error rate',
+      percent,
+      [
+        line('errors', 'Failed or refused', 3, ({ requests, failed, refused }) =>
+          requests === 0 ? null : (failed + refused) / requests,
+        ),
+      ],
+    ],
+    [
+      'refunds',
+      'Refund ratio',
+      percent,
+      [line('refunds', 'Returned of what was quoted', 1, (total) => refundRatio(total))],
+    ],
+  ] as const
+  return (
+    <div className="grid items-start gap-6 lg:grid-cols-2">
+      {charts.map(([id, title, format, series]) => (
+        <ChartPanel
+          key={id}
+          id={id}
+          title={title}
+          kind="lines"
+          usage={usage}
+          series={series}
+          format={format}
+          totals={false}
+        />
+      ))}
+    </div>
+  )
+}
+
+function refundRatio({ quote_atomic, spend_atomic }: Measures): number | null {
+  const quote = Number(quote_atomic)
+  return quote === 0 ? null : Math.max(0, (quote - Number(spend_atomic)) / quote)
+}
+
+/** The sums behind the charts. Its last line is the ledger's sum of the range, to the atomic unit. */
+function Breakdown({ usage, group }: { usage: Usage; group: Group }) {
+  const { total } = usage
+  const rows = [...usage.series].sort((left, right) =>
+    Number(BigInt(right.total.spend_atomic) - BigInt(left.total.spend_atomic)),
+  )
+  const heads = { model: 'Model', key: 'Key', component: 'Component', status: 'Status' }
+  const csv = () =>
+    downloadCsv('usage.csv', [
+      [group, 'requests', 'prompt_tokens', 'completion_tokens', 'search_calls', 'spend_atomic', 'spend'],
+      ...rows.map(({ label, total: one }) => [
+        label,
+        String(one.requests),
+        String(one.prompt_tokens),
+        String(one.completion_tokens),
+        String(one.search_calls),
+        one.spend_atomic,
+        one.spend,
+      ]),
+    ])
+  return (
+    <div data-testid="usage-table" data-spend={total.spend_atomic}>
+      <Panel
+        flush
+        title="Sums"
+        actions={
+          <Button small variant="quiet" icon="download" onClick={csv}>
+            CSV
+          </Button>
+        }
+      >
+        <Table
+          label="Sums of the range"
+          rows={rows}
+          rowKey={(row) => row.group}
+          columns={[
+            { id: 'label', head: heads[group], cell: ({ label }) => label || 'None' },
+            { id: 'requests', head: 'Requests', right: true, cell: ({ total: one }) => formatCount(one.requests) },
+            { id: 'in', head: 'Tokens in', right: true, cell: ({ total: one }) => formatCount(one.prompt_tokens) },
+            {
+              id: 'out',
+              head: 'Tokens out',
+              right: true,
+              cell: ({ total: one }) => formatCount(one.completion_tokens),
+            },
+            { id: 'searches', head: 'Searches', right: true, cell: ({ total: one }) => formatCount(one.search_calls) },
+            {
+              id: 'spend',
+              head: 'Spend',
+              right: true,
+              cell: ({ total: one }) => formatCharge(atomic(one.spend_atomic)),
+            },
+          ]}
+          footer={[
+            'Total',
+            formatCount(total.requests),
+            formatCount(total.prompt_tokens),
+            formatCount(total.completion_tokens),
+            formatCount(total.search_calls),
+            formatCharge(atomic(total.spend_atomic)),
+          ]}
+        />
+      </Panel>
+    </div>
+  )
+}
+
+function CustomRange({ range, onChange }: { range: UsageRange; onChange: (range: UsageRange) => void }) {
+  const today = new Date().toISOString().slice(0, 10)
+  const { from, to } = typeof range === 'string' ? { from: today, to: today } : range
+  return (
+    <Popover
+      label="Choose days"
+      align="right"
+      buttonClassName="inline-flex h-8 items-center gap-2 rounded-md border border-edge bg-surface px-3 hover:bg-sunken"
+      button={
+        <>
+          Days <Icon name="chevron" size={14} />
+        </>
+      }
+    >
+      {() => (
+        <div className="flex w-56 flex-col gap-3 p-2">
+          <TextField
+            label="From (UTC)"
+            type="date"
+            max={to}
+            value={from}
+            onChange={({ target }) => onChange({ from: target.value, to })}
+          />
+          <TextField
+            label="To, included"
+            type="date"
+            min={from}
+            max={today}
+            value={to}
+            onChange={({ target }) => onChange({ from, to: target.value })}
+          />
+        </div>
+      )}
+    </Popover>
+  )
+}
+
+/** A link to one chart of the page: it is there only once its data is. */
+function useScrollToHash(ready: boolean): void {
+  const { hash } = useLocation()
+  useEffect(() => {
+    if (ready && hash !== '') document.getElementById(hash)?.scrollIntoView()
+  }, [ready, hash])
+}
