@@ -11,7 +11,7 @@ import type { Alarm } from '../../src/gateway/alarm.ts'
 import { type Gateway, type GatewayOptions, startGateway } from '../../src/gateway/server.ts'
 import type { ChainServer } from '../../src/sandbox/chain/server.ts'
 import { type TestDatabase, testDatabase } from './postgres.ts'
-import { account, chainId, publicClient, relayer, signCall, startChain, usdc } from './sandbox-chain.ts'
+import { account, chainId, publicClient, signCall, startChain, usdc } from './sandbox-chain.ts'
 
 /** A gateway over a chain and a database of its own, which end with the test. */
 export type GatewayBench = {
