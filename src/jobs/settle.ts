@@ -163,7 +163,7 @@ async function watchSolvency(
   await recordSolvency(tools.database, report)
   if (isSolvent(report)) return
   tools.onAlarm('the chain has less than the books say', { report })
-  await freezeLedger(tools.database, `I11 is broken: the chain has less than the books say at block ${report.block}`)
+  await freezeLedger(tools.database, `I17 is broken: the chain has less than the books say at block ${report.block}`)
 }
 
 type DepositTools = Parameters<typeof watchDeposits>[0]
