@@ -19,6 +19,7 @@ const onDatabase = [
   'src/identity/*.test.ts',
   'src/db/migrate.test.ts',
   'src/db/schema-dump.test.ts',
+  'src/gateway/settle.test.ts',
   'test/e2e/money.test.ts',
 ]
 

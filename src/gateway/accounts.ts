@@ -21,6 +21,7 @@ export type DepositAnswer = {
   readonly status: 'finalized'
   readonly blockHeight: string
   readonly blockHash: Hash
+  readonly blockTimestamp: string
 }
 
 const depositsMax = 100
@@ -34,7 +35,7 @@ export async function readBalances(
   const rows = await database.query<
     Record<'available' | 'withdrawing' | 'withdrawable' | 'pending', bigint> & { depositor: Hex }
   >(
-    `select depositor, available, withdrawing, pending,
+    `select depositor, available - doubtful as available, withdrawing, pending,
             case when withdrawal_block <= processed_height then withdrawing else 0 end as withdrawable
        from balances, chain where depositor = any($1)`,
     [depositors],
@@ -61,12 +62,19 @@ export async function readDeposits(
   terms: GatewayTerms,
   depositors: readonly Hex[],
 ): Promise<readonly DepositAnswer[]> {
-  const rows = await database.query<{ account: Hex; value: bigint; hash: Hash; block: bigint; blockHash: Hash }>(
-    `select account, value, transaction_hash as hash, block, block_hash as "blockHash" from events
+  const rows = await database.query<{
+    account: Hex
+    value: bigint
+    hash: Hash
+    block: bigint
+    blockHash: Hash
+    time: Date
+  }>(
+    `select account, value, transaction_hash as hash, block, block_hash as "blockHash", block_time as time from events
       where kind = 'Deposited' and account = any($1) order by block desc, log_index desc limit $2`,
     [depositors, depositsMax],
   )
-  return rows.map(({ account, value, hash, block, blockHash }) => ({
+  return rows.map(({ account, value, hash, block, blockHash, time }) => ({
     depositor: getAddress(account),
     domain: terms.chainId,
     transactionHash: hash,
@@ -74,5 +82,6 @@ export async function readDeposits(
     status: 'finalized',
     blockHeight: block.toString(),
     blockHash,
+    blockTimestamp: time.toISOString(),
   }))
 }

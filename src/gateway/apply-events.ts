@@ -28,8 +28,12 @@ const skipsMax = 20
  * Brings the books up to a block: balances, transfers, batches and withdrawals all together or not at all. An event that is
  * known is passed over, so any range may be told again.
  */
-export async function applyEvents(session: Session, events: readonly GatewayEvent[]): Promise<readonly Alarm[]> {
-  const fresh = await recordEvents(session, events)
+export async function applyEvents(
+  session: Session,
+  events: readonly GatewayEvent[],
+  blockTimes: ReadonlyMap<bigint, Date>,
+): Promise<readonly Alarm[]> {
+  const fresh = await recordEvents(session, events, blockTimes)
   if (fresh.length === 0) return []
   const batches = fresh.filter((event) => event.kind === 'BatchSettled')
   const changes = fresh.filter((event) => event.kind !== 'BatchSettled')
@@ -48,12 +52,16 @@ export async function applyEvents(session: Session, events: readonly GatewayEven
 }
 
 /** Writes the events down, and returns those that were not there before. */
-async function recordEvents(session: Session, events: readonly GatewayEvent[]): Promise<readonly GatewayEvent[]> {
+async function recordEvents(
+  session: Session,
+  events: readonly GatewayEvent[],
+  blockTimes: ReadonlyMap<bigint, Date>,
+): Promise<readonly GatewayEvent[]> {
   if (events.length === 0) return []
   const rows = await session.queryPrepared<{ block: bigint; log_index: number }>(
     'record_events',
-    `insert into events (block, log_index, block_hash, transaction_hash, kind, account, value)
-     select * from unnest($1::int8[], $2::int4[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int8[])
+    `insert into events (block, log_index, block_hash, transaction_hash, kind, account, value, block_time)
+     select * from unnest($1::int8[], $2::int4[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int8[], $8::timestamptz[])
      on conflict do nothing returning block, log_index`,
     [
       plainArray(events.map(({ block }) => block)),
@@ -63,6 +71,7 @@ async function recordEvents(session: Session, events: readonly GatewayEvent[]): 
       textArray(events.map(({ kind }) => kind)),
       textArray(events.map((event) => (event.kind === 'BatchSettled' ? null : event.account))),
       plainArray(events.map((event) => (event.kind === 'BatchSettled' ? event.settledValue : event.value))),
+      textArray(events.map(({ block }) => blockTimes.get(block)?.toISOString() ?? null)),
     ],
   )
   const fresh = new Set(rows.map(({ block, log_index: index }) => `${block}:${index}`))

@@ -46,9 +46,11 @@ export class ChainNode {
     return readQuantity(block.baseFeePerGas)
   }
 
-  async blockTime(block: bigint): Promise<bigint> {
+  async blockTime(block: bigint): Promise<Date> {
     const found = readObject(await this.#ask('eth_getBlockByNumber', [hexOf(block), false]))
-    return readQuantity(found.timestamp)
+    const time = new Date(Number(readQuantity(found.timestamp)) * 1000)
+    if (Number.isNaN(time.getTime())) throw new ChainNodeError('a block without a time')
+    return time
   }
 
   /** The contract's logs of a range of blocks, in their order, each once. */

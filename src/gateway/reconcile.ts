@@ -27,7 +27,7 @@ const accountsMax = 25
 
 /**
  * Compares balances with the contract's own view of them, those that changed first. When they disagree the logs are read
- * again; when that does not help, the smaller number counts and an operator is called.
+ * again; as long as that does not help, the smaller number counts and an operator is called.
  */
 export class Reconciler {
   readonly #options: ReconcilerOptions
@@ -45,8 +45,8 @@ export class Reconciler {
     if (processedHeight !== head) return
     const rows = await database.query<Row>(
       `select depositor, available, withdrawing, checked_height as "checkedHeight" from balances
-        order by changed_height > checked_height desc, checked_height limit $1`,
-      [accountsMax],
+        where changed_height <= $2 order by changed_height > checked_height desc, checked_height limit $1`,
+      [accountsMax, head],
     )
     for (const row of rows) await this.#compare(row, head)
     this.#reconciledAtMs = clock()
@@ -58,23 +58,23 @@ export class Reconciler {
       viewBalance(node, terms, 'availableBalance', row.depositor, head),
       viewBalance(node, terms, 'withdrawingBalance', row.depositor, head),
     ])
-    if (available === row.available && withdrawing === row.withdrawing) {
-      this.#suspects.delete(row.depositor)
-      await database.query('update balances set checked_height = $2 where depositor = $1', [row.depositor, head])
-      return
-    }
+    const isSame = available === row.available && withdrawing === row.withdrawing
+    if (isSame) return this.#agree(row.depositor, head)
     const message = `${row.depositor} has ${available} and ${withdrawing} withdrawing at block ${head}; the books say ${row.available} and ${row.withdrawing}.`
-    if (!this.#suspects.has(row.depositor)) {
-      this.#suspects.add(row.depositor)
-      onAlarm({ code: 'logs_missing', message })
-      await rewind(database, row.checkedHeight)
-      return
-    }
-    onAlarm({ code: 'balance_mismatch', message })
-    await database.query(
-      `update balances set available = least(available, $2::int8), withdrawing = least(withdrawing, $3::int8), checked_height = $4
-        where depositor = $1`,
-      [row.depositor, available, withdrawing, head],
-    )
+    const isSuspect = this.#suspects.has(row.depositor)
+    onAlarm({ code: isSuspect ? 'balance_mismatch' : 'logs_missing', message })
+    this.#suspects.add(row.depositor)
+    // The books themselves are not touched: an event that is told later would then count twice.
+    const doubtful = isSuspect && row.available > available ? row.available - available : 0n
+    await database.query('update balances set doubtful = $2 where depositor = $1', [row.depositor, doubtful])
+    await rewind(database, row.checkedHeight)
+  }
+
+  async #agree(depositor: Address, head: bigint): Promise<void> {
+    this.#suspects.delete(depositor)
+    await this.#options.database.query('update balances set checked_height = $2, doubtful = 0 where depositor = $1', [
+      depositor,
+      head,
+    ])
   }
 }

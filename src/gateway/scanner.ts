@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import type { OnAlarm } from './alarm.ts'
 import { applyEvents } from './apply-events.ts'
-import { LogsMissingError, readEvents } from './chain-events.ts'
+import { type GatewayEvent, LogsMissingError, readEvents } from './chain-events.ts'
 import { type ChainNode, ChainNodeError } from './chain-node.ts'
 import { type ChainState, readChainState, rewind } from './chain-state.ts'
 import type { Failpoint } from './failpoints.ts'
@@ -96,13 +96,22 @@ export class Scanner {
   async #apply(first: bigint, last: bigint, progress: string): Promise<void> {
     const { node, database, terms, onAlarm, failpoint } = this.#options
     const events = readEvents(await node.logs(terms.wallet, first, last))
+    const blockTimes = await this.#blockTimes(events)
     const alarms = await database.transaction(async (session) => {
-      const raised = await applyEvents(session, events)
+      const raised = await applyEvents(session, events, blockTimes)
       await session.query(`update chain set ${progress}`)
       if (events.length > 0) failpoint('events_applied')
       return raised
     })
     for (const alarm of alarms) onAlarm(alarm)
+  }
+
+  /** Of blocks with deposits. */
+  async #blockTimes(events: readonly GatewayEvent[]): Promise<ReadonlyMap<bigint, Date>> {
+    const blocks = new Set(events.flatMap(({ kind, block }) => (kind === 'Deposited' ? [block] : [])))
+    const times = new Map<bigint, Date>()
+    for (const block of blocks) times.set(block, await this.#options.node.blockTime(block))
+    return times
   }
 
   async #rewindToLastBatch(): Promise<void> {

@@ -58,7 +58,7 @@ export async function requireSettleable(options: SettleOptions, payment: Payment
   const used = await findUsed(options.database, [payment])
   if (used.size > 0) throw new PaymentRefusedError('nonce_already_used', payer)
   const [balance] = await options.database.query<{ free: bigint }>(
-    'select available - pending as free from balances where depositor = $1',
+    'select available - pending - doubtful as free from balances where depositor = $1',
     [payer],
   )
   if (value > (balance?.free ?? 0n)) throw new PaymentRefusedError('insufficient_balance', payer)
@@ -98,7 +98,7 @@ async function lockFree(session: Session, payments: readonly Payment[]): Promise
   const payers = [...new Set(payments.map(({ payer }) => payer))]
   const rows = await session.queryPrepared<{ depositor: Address; free: bigint }>(
     'lock_payers',
-    `select depositor, available - pending as free from balances
+    `select depositor, available - pending - doubtful as free from balances
       where depositor = any($1::text[]) order by depositor for update`,
     [textArray(payers)],
   )

@@ -160,7 +160,7 @@ async function storeOrders(session: Session, intents: readonly SignedBurnIntent[
   const hashes = intents.map(({ specHash }) => specHash)
   const depositors = [...new Set(intents.map(({ depositor }) => depositor))]
   const balances = await session.query<{ depositor: Address; free: bigint }>(
-    `select depositor, available - pending as free from balances where depositor = any($1) order by depositor for update`,
+    `select depositor, available - pending - doubtful as free from balances where depositor = any($1) order by depositor for update`,
     [depositors],
   )
   const known = await session.query<{ withdrawal: string }>(

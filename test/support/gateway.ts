@@ -32,8 +32,11 @@ const weekSeconds = 7 * 86_400
 const waitMsMax = 60_000
 
 export async function openBench(test: TestContext): Promise<GatewayBench> {
+  // Ends before the chain, whose own end is asked for later, and the gateways before their database.
+  const stack = new AsyncDisposableStack()
+  test.after(() => stack.disposeAsync())
   const [database, chain] = await Promise.all([testDatabase(), startChain(test)])
-  test.after(() => database.drop())
+  stack.defer(() => database.drop())
   await chain.ready
   const wallet = chain.addresses.gateway
   const alarms: Alarm[] = []
@@ -57,7 +60,7 @@ export async function openBench(test: TestContext): Promise<GatewayBench> {
     const gateway = await startGateway(settings(options))
     let stopped: Promise<void> | undefined
     const stop = () => (stopped ??= gateway.stop())
-    test.after(stop)
+    stack.defer(stop)
     return { ...gateway, stop }
   }
   return { chain, wallet, databaseUrl: database.url, database: database.database, alarms, start, settings }
@@ -295,4 +298,4 @@ const specFields = [
   { name: 'hookData', type: 'bytes' },
 ] as const
 
-export { account, usdc }
+export { account }

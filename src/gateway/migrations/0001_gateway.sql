@@ -24,6 +24,8 @@ create table balances (
   withdrawing      bigint not null default 0,
   withdrawal_block bigint not null default 0,
   pending          bigint not null default 0 check (pending >= 0),
+  -- What the log gives beyond the contract's own view, which nobody may spend until the two agree.
+  doubtful         bigint not null default 0 check (doubtful >= 0),
   changed_height   bigint not null default 0,
   -- When the contract's own view last agreed with this row.
   checked_height   bigint not null default 0
@@ -38,6 +40,8 @@ create table events (
   kind             text   not null,
   account          text,
   value            bigint,
+  -- Of deposits, which are shown with their time.
+  block_time       timestamptz,
   primary key (block, log_index)
 );
 create index events_deposits on events (account, block desc, log_index desc) where kind = 'Deposited';
