@@ -12,8 +12,8 @@ export type ChainState = {
 /** Binds the database to its chain, once and for all. */
 export async function bindChain(database: Database, terms: GatewayTerms, firstBlock: bigint): Promise<void> {
   await database.query(
-    `insert into chain (chain_id, gateway_wallet, usdc, first_block, processed_height, rechecked_height)
-     values ($1, $2, $3, $4::int8, $4::int8 - 1, $4::int8 - 1) on conflict do nothing`,
+    `insert into chain (chain_id, gateway_wallet, usdc, first_block, processed_height, rechecked_height, agreed_height)
+     values ($1, $2, $3, $4::int8, $4::int8 - 1, $4::int8 - 1, $4::int8 - 1) on conflict do nothing`,
     [terms.chainId, terms.wallet, terms.usdc, firstBlock],
   )
   const known = await readIdentity(database)

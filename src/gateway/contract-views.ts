@@ -1,4 +1,4 @@
-import { type Address, decodeFunctionResult, encodeFunctionData, type Hex } from 'viem'
+import { type Address, decodeFunctionResult, encodeFunctionData, erc20Abi, type Hex } from 'viem'
 import { settlementGatewayAbi as abi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import { type ChainNode, ChainNodeError } from './chain-node.ts'
 import type { GatewayTerms } from './terms.ts'
@@ -21,6 +21,13 @@ export async function viewBalance(
   const data: Hex = encodeFunctionData({ abi, functionName, args: [usdc, depositor] })
   const answer = await node.call(wallet, data, block)
   return sensible(() => decodeFunctionResult({ abi, functionName, data: answer }))
+}
+
+/** All USDC that the contract holds, as of a block. */
+export async function viewHoldings(node: ChainNode, { wallet, usdc }: GatewayTerms, block: bigint): Promise<bigint> {
+  const functionName = 'balanceOf'
+  const answer = await node.call(usdc, encodeFunctionData({ abi: erc20Abi, functionName, args: [wallet] }), block)
+  return sensible(() => decodeFunctionResult({ abi: erc20Abi, functionName, data: answer }))
 }
 
 function sensible<Value>(decode: () => Value): Value {

@@ -262,7 +262,7 @@ test('when gas costs a hundred times as much batches wait', async (t) => {
 })
 
 test('logs that come twice, in disorder or not at all change no balance', async (t) => {
-  const line = await openLine(t, { recheckMs: 100 })
+  const line = await openLine(t, { recheckMs: 100, reconcileMs: 50 })
   let turn = 0
   line.proxy.fault = only('eth_getLogs', async (_, forward) => {
     const { result } = await forward()
@@ -412,6 +412,8 @@ test('a deposit that a node inflates is worth what the contract says', async (t)
   })
   await deposit(line.bench, payer, 1_000n)
   await untilAlarm(line.bench, 'balance_mismatch')
+  await untilBalance(line.url, payer.address, '0.001')
+  line.proxy.fault = undefined
   assert.equal(await balanceOf(line.url, payer.address), '0.001')
 })
 
@@ -475,11 +477,15 @@ test('a payment that somebody else settles first counts as settled, once', async
 })
 
 test('USDC sent to the contract without a deposit is nobody’s', async (t) => {
-  const { bench, url } = await openLine(t)
+  const { bench, url } = await openLine(t, { reconcileMs: 20 })
   await bench.chain.admin.giveUsdc(payer.address, 500n)
   const client = publicClient(bench.chain.url)
   const nonce = await client.getTransactionCount({ address: payer.address })
   await client.sendRawTransaction({ serializedTransaction: await signTransfer(payer, nonce, bench.wallet, 500n) })
+  await until(
+    () => bench.database.query<{ stray: bigint }>('select stray from gateway.chain'),
+    ([chain]) => chain!.stray === 500n,
+  )
   await deposit(bench, account('later'), 3n)
   await untilBalance(url, account('later').address, '0.000003')
   assert.equal(await balanceOf(url, payer.address), '1')

@@ -13,6 +13,9 @@ create table chain (
   -- Every block is asked for twice, the second time when no node can be behind any more: so far this has been done.
   rechecked_height bigint      not null,
   last_batch_id    bigint      not null default 0,
+  -- USDC that the contract holds for nobody, sent to it without a deposit; and when this last explained all that it holds.
+  stray            bigint      not null default 0,
+  agreed_height    bigint      not null,
   -- When the processed height was last known to be the chain's finalized head.
   at_head_since    timestamptz not null default '-infinity'
 );
