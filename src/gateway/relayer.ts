@@ -76,7 +76,8 @@ export class Relayer {
     const fee = await this.#fee(0n)
     await this.#requireCoin(gas * fee)
     const [last] = await database.query<{ next: bigint }>(
-      `select max(nonce) + 1 as next from transactions join calls using (hash) where transactions.relayer = $1`,
+      `select nonce + 1 as next from transactions join calls on calls.id = call
+        where relayer = $1 and calls.hash = transactions.hash order by nonce desc limit 1`,
       [this.address],
     )
     // The node may be behind what is known to be in the chain.
@@ -141,6 +142,11 @@ export class Relayer {
         receipt === undefined ? null : receipt.gasUsed * receipt.gasPrice,
       ],
     )
+    if (fate.state === 'succeeded') {
+      // Only what may have to be sent again is worth its space.
+      await session.query(`update calls set data = '' where id = $1`, [call.id])
+      await session.query(`update transactions set raw = '' where call = $1`, [call.id])
+    }
     return closed.length === 1
   }
 

@@ -127,9 +127,9 @@ export class Worker {
     const { processedHeight } = await readChainState(database)
     const [missing] = await database.query<{ block: bigint }>(
       `select min(block) as block from calls
-        where state = 'succeeded' and block <= $1 and created_at > clock_timestamp() - interval '1 day'
-          and (exists (select from batches where call = calls.id and state <> 'settled')
-            or exists (select from burn_intents where call = calls.id and state <> 'finalized'))`,
+        where state = 'succeeded' and block <= $1
+          and id in (select call from batches where state = 'sent'
+                     union all select call from burn_intents where state in ('sent', 'confirmed'))`,
       [processedHeight],
     )
     if (missing?.block == null) return

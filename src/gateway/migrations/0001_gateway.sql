@@ -75,6 +75,7 @@ create table transactions (
   created_at      timestamptz not null default clock_timestamp()
 );
 create index transactions_of_call on transactions (call);
+create index transactions_of_relayer on transactions (relayer, nonce);
 
 create table batches (
   id             bigint generated always as identity primary key,
@@ -87,6 +88,7 @@ create table batches (
   settled_count  integer,
   settled_value  bigint
 );
+create index batches_sent on batches (call) where state = 'sent';
 create unique index batches_numbered_once on batches (chain_batch_id) where state <> 'released';
 
 create table transfers (
