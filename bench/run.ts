@@ -1,6 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { cpus, totalmem } from 'node:os'
 import { fileURLToPath } from 'node:url'
+import { dashboardBench } from './dashboard.bench.ts'
 import { ledgerBench } from './ledger.bench.ts'
 import { signerBench } from './signer.bench.ts'
 
@@ -10,7 +11,7 @@ export type Bench = {
   run(progress: (line: string) => void): Promise<readonly Readonly<Record<string, string | number>>[]>
 }
 
-const benches: Readonly<Record<string, Bench>> = { ledger: ledgerBench, signer: signerBench }
+const benches: Readonly<Record<string, Bench>> = { ledger: ledgerBench, signer: signerBench, dashboard: dashboardBench }
 
 const [name, ...rest] = process.argv.slice(2)
 const bench = name === undefined ? undefined : benches[name]

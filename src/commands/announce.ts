@@ -1,4 +1,4 @@
-import { renameSync, writeFileSync } from 'node:fs'
+import { readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { format, type Usdc } from '../money/usdc.ts'
 import type { Output } from './command.ts'
@@ -22,6 +22,18 @@ export function writeSandboxFile(dataDir: string, facts: SandboxFacts): void {
   }
   writeFileSync(`${path}.new`, `${JSON.stringify(content, null, 2)}\n`, { mode: 0o600 })
   renameSync(`${path}.new`, path)
+}
+
+/** Where the sandbox of this data folder was last served; undefined when it never was. */
+export function readSandboxUrl(dataDir: string): string | undefined {
+  try {
+    const { base_url: baseUrl } = JSON.parse(readFileSync(join(dataDir, 'sandbox.json'), 'utf8')) as {
+      base_url: string
+    }
+    return baseUrl.replace(/\/v1$/, '')
+  } catch {
+    return undefined
+  }
 }
 
 export function announce(facts: SandboxFacts, output: Output): string {

@@ -1,5 +1,6 @@
 import { createLoginToken, loginLink } from '../identity/login-links.ts'
 import { listAccounts } from '../ledger/accounts.ts'
+import { readSandboxUrl } from './announce.ts'
 import { type Command, CommandError } from './command.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -23,7 +24,8 @@ export const loginLinkCommand: Command = {
       if (another !== undefined) throw new CommandError(`${fitting.length} accounts have this name: give the id.`, 2)
       return createLoginToken(database, { partition: account.partition, accountId: account.id }, minutes * 60)
     })
-    const url = loginLink(config.publicUrl ?? `http://localhost:${config.port}`, token)
+    const publicUrl = config.publicUrl ?? readSandboxUrl(config.dataDir) ?? `http://localhost:${config.port}`
+    const url = loginLink(publicUrl, token)
     output.write(
       output.json ? `${JSON.stringify({ url, minutes })}\n` : `${url}\n\nIt works once, for ${minutes} minutes.\n`,
     )

@@ -39,8 +39,8 @@ export type RequestTotals = {
 }
 
 // However rare what is looked for, one page reads no more than this: a page may come back short, with a cursor to go on.
-const lookedAtMax = 20_000
-const summedMax = 100_000
+const lookedAtMax = 10_000
+const summedMax = 50_000
 
 /** The newest requests that fit, below the cursor. */
 export async function listRequests(
@@ -200,7 +200,8 @@ const idAheadMsMax = 5 * 60_000
 function conditionsOf(owner: Owner, filter: RequestFilter, below: RequestId | undefined): Conditions {
   const values: unknown[] = []
   const value = (given: unknown) => `$${values.push(given)}`
-  const indexed = [`r.partition = ${value(owner.partition)}`, `r.account_id = ${value(owner.accountId)}`]
+  // Not by the partition as well: ordered by id, the primary key would look inviting, and lead through the rows of everybody.
+  const indexed = [`r.account_id = ${value(owner.accountId)}`]
   const others: string[] = []
   const { statuses, errorCodes, models, keyIds, hasSearch, stream, chargedMin, from, to, found } = filter
   const [onlyKey] = keyIds ?? []

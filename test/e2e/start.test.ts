@@ -121,11 +121,33 @@ test('keys are made, listed and revoked beside a running service, given only its
   await stop(child, 'SIGTERM')
 })
 
+test('the printed link and that of penny login-link sign in to the dashboard, each once', async () => {
+  const { child } = await start()
+  const { dashboard_url: printed } = readSandbox()
+  const { url: asked } = JSON.parse((await run(['login-link', 'Sandbox demo', '--json'])).stdout) as { url: string }
+  for (const url of [printed, asked]) {
+    const { origin, hash } = new URL(url)
+    const open = () =>
+      fetch(`${origin}/api/auth/link`, {
+        method: 'POST',
+        body: JSON.stringify({ token: hash.replace('#token=', '') }),
+        headers: { origin, 'content-type': 'application/json' },
+      })
+    const answer = await open()
+    assert.equal(answer.status, 200)
+    assert.equal(((await answer.json()) as { account: { name: string } }).account.name, 'Sandbox demo')
+    assert.equal((await open()).status, 401)
+  }
+  assert.equal((await run(['login-link', 'nobody'])).code, 1)
+  await stop(child, 'SIGTERM')
+})
+
 test('a wrong call is exit code 2, a failure is 1, and both say why in one line', async () => {
   const cases = [
     [['frobnicate'], {}, 2, /there is no command "frobnicate"/],
     [['keys', 'create', '--limit', 'much'], {}, 2, /--limit/],
     [['keys', 'revoke'], {}, 2, /Which key/],
+    [['login-link'], {}, 2, /Whose/],
     [['start', '--frob'], {}, 2, /--frob/],
     [['start'], { PORT: 'x' }, 1, /PORT must be/],
     [['start'], { NODE_ENV: 'production' }, 1, /--allow-embedded/],
