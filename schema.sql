@@ -270,7 +270,7 @@ create table requests (
   constraint requests_void_is_free CHECK (NOT voided OR charged = 0)
 ) with (fillfactor=80);
 CREATE INDEX requests_held ON public.requests USING btree (account_id) WHERE (status = 'held'::text);
-CREATE INDEX requests_not_succeeded ON public.requests USING btree (account_id, id) WHERE (status <> ALL (ARRAY['held'::text, 'succeeded'::text]));
+CREATE INDEX requests_not_succeeded ON public.requests USING btree (account_id, id) INCLUDE (status, error_code, key_id, model, created_at, quote, charged) WHERE (status <> ALL (ARRAY['held'::text, 'succeeded'::text]));
 CREATE INDEX requests_of_account ON public.requests USING btree (account_id, id);
 CREATE INDEX requests_of_body ON public.requests USING btree (account_id, body_hash) WHERE (body_hash IS NOT NULL);
 CREATE INDEX requests_of_key ON public.requests USING btree (key_id, id);

@@ -69,6 +69,8 @@ create index api_key_hashes_of_key on api_key_hashes (key_id);
 -- The log is read backwards by id, which begins with the time. Rows that most accounts have few of are found without passing
 -- over all the others.
 create index requests_of_key on requests (key_id, id);
-create index requests_not_succeeded on requests (account_id, id) where status not in ('held', 'succeeded');
+-- With what is summed about them, so that the sums need not read the rows themselves. A row comes in here once, when it ends.
+create index requests_not_succeeded on requests (account_id, id)
+  include (status, error_code, key_id, model, created_at, quote, charged) where status not in ('held', 'succeeded');
 create index requests_with_search on requests (account_id, id) where search_calls > 0;
 create index settlements_of_transaction on settlements (tx_hash) where tx_hash is not null;

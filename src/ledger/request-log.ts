@@ -54,12 +54,12 @@ export async function listRequests(
   const lookedAt = others.length === 0 ? limit : lookedAtMax
   const rows = await database.query<StoredRow>(
     `with page as materialized (
-       select r.partition, r.id
+       select r.id
          from (select * from requests r where ${all(indexed)} order by r.id desc limit ${lookedAt}) r
         where ${all(others)} order by r.id desc limit ${limit})
-     select ${requestColumns} from page join requests r on r.partition = page.partition and r.id = page.id ${requestJoins}
+     select ${requestColumns} from page join requests r on r.partition = $${values.length + 1} and r.id = page.id ${requestJoins}
       order by r.id desc`,
-    values,
+    [...values, owner.partition],
   )
   const shown = rows.slice(0, page.limit).map(readRequest)
   if (rows.length === limit) return { rows: shown, next: shown.at(-1)!.id }
