@@ -20,6 +20,14 @@ export type RequestFilter = {
   readonly found?: { readonly id: RequestId } | { readonly txHash: Buffer } | undefined
 }
 
+export type PageOptions = {
+  /** The cursor: `next` of the page before. */
+  readonly below?: RequestId | undefined
+  readonly limit: number
+  /** However rare what is looked for, one page reads no more rows: it may come back short, with a cursor to go on. */
+  readonly lookedAtMax?: number
+}
+
 export type RequestPage = {
   readonly rows: readonly RequestRow[]
   /** Where the next page begins; undefined after the last one. */
@@ -38,8 +46,7 @@ export type RequestTotals = {
   readonly complete: boolean
 }
 
-// However rare what is looked for, one page reads no more than this: a page may come back short, with a cursor to go on.
-const lookedAtMax = 10_000
+const lookedAtMaxDefault = 10_000
 const summedMax = 50_000
 
 /** The newest requests that fit, below the cursor. */
@@ -47,9 +54,10 @@ export async function listRequests(
   database: Database,
   owner: Owner,
   filter: RequestFilter,
-  page: { readonly below?: RequestId | undefined; readonly limit: number },
+  page: PageOptions,
 ): Promise<RequestPage> {
   const { indexed, others, values } = conditionsOf(owner, filter, page.below)
+  const { lookedAtMax = lookedAtMaxDefault } = page
   const limit = page.limit + 1
   const lookedAt = others.length === 0 ? limit : lookedAtMax
   const rows = await database.query<StoredRow>(
