@@ -120,6 +120,20 @@ const searchCredentials = {
 
 const minuteMs = 60_000
 
+// What a program of ours needs from the outside that is no setting: to find files and hosts, to write text, and to be looked at
+// while it runs. `pg` reads its own.
+const inherited =
+  /^(PATH|HOME|USER|TMPDIR|TZ|LANG|LC_.*|XDG_.*|NO_COLOR|SSL_CERT_.*|NODE_EXTRA_CA_CERTS|NODE_OPTIONS|NODE_COMPILE_CACHE|NODE_V8_COVERAGE|PG.*)$/
+
+/**
+ * The environment of our child processes. Their settings come over a channel: what is secret in ours, the master key above all,
+ * is no business of theirs and could be read from /proc by whoever may look at them.
+ */
+export function childEnvironment(environment: Environment = process.env): Record<string, string> {
+  const names = Object.keys(environment).filter((name) => inherited.test(name))
+  return Object.fromEntries(names.map((name) => [name, environment[name]!]))
+}
+
 /** Reads and checks the environment. A bad value throws with one line that names it and says what it should be. */
 export function readConfig(environment: Environment = process.env, reader: ConfigReader = 'service'): Config {
   const read = new Reader(environment)

@@ -86,6 +86,8 @@ export async function startService(
     const holds = await openHolds({ config, prices, log, database, failpoint }, stack)
     const server = createServer(serverOptions)
     const publicUrl = await listen(server, config)
+    // A start that fails from here on must not leave a port open behind which nobody is.
+    stack.defer(() => void server.close())
     const web = given.web ?? openWeb({ config, log, publicUrl }, sandbox, stack)
     const money = await startMoneyLine({ config, databaseUrl, publicUrl, log, stack, onProgress }, sandbox)
     const providers = openProviders({ config, database, money, stack })

@@ -1,9 +1,14 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { childEnvironment } from './config.ts'
+import { type ChildRefusal, StartRefusal } from './errors.ts'
 
 export type ChildOptions<Settings, Ready> = {
-  /** The module that runs in the child; it is sent the settings and answers with one message once it is ready. */
+  /**
+   * The module that runs in the child; it is sent the settings and answers with one message once it is ready, or with a
+   * `ChildRefusal`. It has nothing of our environment but what `childEnvironment` leaves.
+   */
   readonly module: URL
   /** Settings for this start. `previous` is what the child said when it was last ready, so that it can be started alike. */
   readonly settings: (previous: Ready | undefined) => Settings
@@ -62,12 +67,14 @@ async function start<Settings extends object, Ready>(
   { module, settings }: ChildOptions<Settings, Ready>,
   previous: Ready | undefined,
 ): Promise<{ readonly child: ChildProcess; readonly ready: Ready }> {
-  const child = fork(module, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
+  const child = fork(module, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], env: childEnvironment() })
   child.send(settings(previous))
   const signal = AbortSignal.timeout(readyMsMax)
   try {
-    const [ready] = (await Promise.race([once(child, 'message', { signal }), failOnExit(child, module)])) as [Ready]
-    return { child, ready }
+    const first = once(child, 'message', { signal }) as Promise<[Ready | ChildRefusal]>
+    const [message] = await Promise.race([first, failOnExit(child, module)])
+    if (isRefusal(message)) throw new ChildRefusedError(message.refused)
+    return { child, ready: message }
   } catch (error) {
     child.kill('SIGKILL')
     throw error
@@ -78,3 +85,10 @@ async function failOnExit(child: ChildProcess, module: URL): Promise<never> {
   const [code, signal] = await once(child, 'exit')
   throw new Error(`${module.pathname.split('/').slice(-2).join('/')} ended at its start (${signal ?? `code ${code}`})`)
 }
+
+function isRefusal(message: unknown): message is ChildRefusal {
+  return typeof (message as ChildRefusal | null)?.refused === 'string'
+}
+
+/** In the words of the child. */
+class ChildRefusedError extends StartRefusal {}

@@ -1,4 +1,4 @@
-import { StartRefusal } from '../errors.ts'
+import { leaveRefused } from '../errors.ts'
 import { createLog, type Log } from '../log.ts'
 import { armFailpoint, type FailpointName } from './failpoints.ts'
 import { type GatewayOptions, startGateway } from './server.ts'
@@ -18,13 +18,7 @@ process.title = 'penny-gateway'
 process.on('SIGINT', () => {})
 process.on('disconnect', () => process.exit(0))
 process.once('message', (settings: GatewaySettings) => {
-  start(settings).then(
-    (ready) => process.send?.(ready),
-    (error: unknown) => {
-      console.error(error instanceof StartRefusal ? error.message : error)
-      process.exit(1)
-    },
-  )
+  start(settings).then((ready) => process.send?.(ready), leaveRefused)
 })
 
 async function start({ dataDir, logLevel, failpoint, ...options }: GatewaySettings): Promise<GatewayReady> {

@@ -2,6 +2,7 @@ import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Address } from 'viem'
+import { leaveRefused } from '../errors.ts'
 import { startAdminServer } from './admin.ts'
 import { sandboxContracts } from './chain/contracts.ts'
 import { startChainServer } from './chain/server.ts'
@@ -43,16 +44,20 @@ process.title = 'penny-sandbox'
 // The service decides when its sandbox goes: by closing the channel, or by dying.
 process.on('SIGINT', () => {})
 process.on('disconnect', () => process.exit(0))
-process.once('message', async (settings: SandboxSettings) => {
+process.once('message', (settings: SandboxSettings) => {
+  start(settings).then((ready) => process.send?.(ready), leaveRefused)
+})
+
+async function start(settings: SandboxSettings): Promise<SandboxReady> {
   const model = settings.model && (await startModelServer({ host: settings.host, ...settings.model }))
   const search = settings.search && (await startSearchServer({ host: settings.host, port: settings.search.port, root }))
   const chain = settings.chain && (await startChain(settings, settings.chain, model?.trouble))
-  process.send?.({
+  return {
     model: model && { url: model.url, port: model.port },
     search: search && { url: search.url, port: search.port },
     chain,
-  } satisfies SandboxReady)
-})
+  }
+}
 
 async function startChain(
   { host, dataDir }: SandboxSettings,

@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import type { LogLevel } from '../config.ts'
-import { StartRefusal } from '../errors.ts'
+import { leaveRefused } from '../errors.ts'
 import { createLog, type Log } from '../log.ts'
 import { AccountKeys } from './account-keys.ts'
 import type { Address, Hex } from './address.ts'
@@ -55,13 +55,7 @@ process.title = 'penny-sign'
 process.on('SIGINT', () => {})
 process.on('disconnect', () => process.exit(0))
 process.once('message', (settings: SignerSettings) => {
-  start(settings).then(
-    (ready) => process.send?.(ready),
-    (error: unknown) => {
-      console.error(error instanceof StartRefusal ? error.message : error)
-      process.exit(1)
-    },
-  )
+  start(settings).then((ready) => process.send?.(ready), leaveRefused)
 })
 
 async function start(settings: SignerSettings): Promise<SignerReady> {

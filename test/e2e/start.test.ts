@@ -162,6 +162,14 @@ test('a wrong call is exit code 2, a failure is 1, and both say why in one line'
   assert.equal((await run(['--help'])).code, 0)
 })
 
+test('what a helper refuses to start with stops the start, in its own words and nothing else', async () => {
+  const refused = await run(['start'], { MASTER_KEY: 'ab'.repeat(32) })
+  assert.equal(refused.code, 1)
+  const said = refused.stderr.split('\n').filter((line) => line !== '' && !line.startsWith('  '))
+  assert.equal(said.length, 1, refused.stderr)
+  assert.match(said[0]!, /^penny: MASTER_KEY \(fingerprint \w+\) is not the key that .* was made with/)
+})
+
 async function start(): Promise<{ child: ChildProcess; printed: string }> {
   const child = spawn(process.execPath, [main, 'start'], {
     cwd: folder,

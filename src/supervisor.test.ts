@@ -1,0 +1,32 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { ChildReady, ChildSettings } from '../test/support/supervised-child.ts'
+import { StartRefusal } from './errors.ts'
+import { supervise } from './supervisor.ts'
+
+const module = new URL('../test/support/supervised-child.ts', import.meta.url)
+
+test('a helper is given no secret of the service: its environment has only what it needs to run', async () => {
+  const secrets = { MASTER_KEY: 'ab', UPSTREAM_API_KEY: 'cd', DATABASE_URL: 'ef', METRICS_TOKEN: 'gh' }
+  Object.assign(process.env, secrets)
+  const child = await supervise<ChildSettings, ChildReady>({ module, settings: () => ({}) })
+  try {
+    const { environment } = child.ready
+    assert.deepEqual(
+      Object.keys(secrets).filter((name) => name in environment),
+      [],
+    )
+    assert.equal(environment.PATH, process.env.PATH)
+  } finally {
+    await child.stop()
+    for (const name of Object.keys(secrets)) delete process.env[name]
+  }
+})
+
+test('what a helper refuses to start with stops the start, in its own words', async () => {
+  const refuseWith = 'MASTER_KEY is not the one that it was.'
+  await assert.rejects(
+    supervise<ChildSettings, ChildReady>({ module, settings: () => ({ refuseWith }) }),
+    (error) => error instanceof StartRefusal && error.message === refuseWith,
+  )
+})
