@@ -75,9 +75,11 @@ export class EventStream {
   #drained(): Promise<void> {
     return new Promise((resolve) => {
       const outgoing = this.#outgoing
-      const timer = setTimeout(() => outgoing.destroy(), this.#options.blockedMsMax)
+      // The socket's own clock: it begins anew with every byte that goes out, however long it takes until all of them have, and
+      // when it has run out Node destroys the socket.
+      outgoing.setTimeout(this.#options.blockedMsMax)
       const settle = () => {
-        clearTimeout(timer)
+        outgoing.setTimeout(0)
         outgoing.off('drain', settle)
         outgoing.off('close', settle)
         resolve()

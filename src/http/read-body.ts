@@ -26,19 +26,42 @@ function collect(incoming: IncomingMessage, bytesMax: number): Promise<Buffer> {
     if (incoming.destroyed) reject(new UploadCutError())
     const chunks: Buffer[] = []
     let bytes = 0
-    incoming.on('data', (chunk: Buffer) => {
+    const take = (chunk: Buffer) => {
       bytes += chunk.length
-      if (bytes > bytesMax) {
-        incoming.pause()
-        reject(new BodyTooLargeError(bytesMax))
-        return
-      }
       chunks.push(chunk)
-    })
+      if (bytes <= bytesMax) return
+      incoming.pause()
+      incoming.off('data', take)
+      reject(new BodyTooLargeError(bytesMax))
+    }
+    incoming.on('data', take)
     incoming.once('end', () => resolve(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, bytes)))
     incoming.once('error', reject)
     incoming.once('close', () => reject(new UploadCutError()))
   })
+}
+
+const unreadBytesMax = 64 * 1024 * 1024
+const unreadMsMax = 10_000
+
+/**
+ * Reads on past a body that is refused, up to a limit, and throws it away. Whoever closes a connection on which something has
+ * not been read yet resets it, and the answer is lost with it: most clients send their whole body before they look for one.
+ */
+export async function readAway(incoming: IncomingMessage): Promise<void> {
+  if (incoming.complete || incoming.destroyed) return
+  const over = Promise.withResolvers<void>()
+  const timer = setTimeout(over.resolve, unreadMsMax)
+  let bytes = 0
+  incoming.on('data', (chunk: Buffer) => {
+    bytes += chunk.length
+    if (bytes > unreadBytesMax) over.resolve()
+  })
+  for (const event of ['end', 'close', 'error']) incoming.once(event, () => over.resolve())
+  incoming.resume()
+  await over.promise
+  clearTimeout(timer)
+  incoming.pause()
 }
 
 function checkMediaType(incoming: IncomingMessage): void {

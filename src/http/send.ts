@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http'
+import { readAway } from './read-body.ts'
 
 /** On every answer, errors included. */
 export function idHeaders(requestId: string): Record<string, string> {
@@ -36,11 +37,33 @@ export function sendJson(
   body: object,
   headers: Readonly<Record<string, string>>,
 ): void {
+  writeJson(outgoing, status, body, headers)
+  outgoing.end()
+}
+
+/** Answers a request whose body has not been read to its end. The connection is closed after it, when that does no harm. */
+export async function sendJsonEarly(
+  outgoing: ServerResponse,
+  status: number,
+  body: object,
+  headers: Readonly<Record<string, string>>,
+): Promise<void> {
+  writeJson(outgoing, status, body, { ...headers, connection: 'close' })
+  await readAway(outgoing.req)
+  outgoing.end()
+}
+
+function writeJson(
+  outgoing: ServerResponse,
+  status: number,
+  body: object,
+  headers: Readonly<Record<string, string>>,
+): void {
   const text = JSON.stringify(body)
   outgoing.writeHead(status, {
     'content-type': 'application/json',
     'content-length': String(Buffer.byteLength(text)),
     ...headers,
   })
-  outgoing.end(text)
+  outgoing.write(text)
 }

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { request } from 'node:http'
+import { connect } from 'node:net'
 import { after, before, test } from 'node:test'
 import { createApiKey } from '../../src/identity/api-key-format.ts'
 import { revokeKey } from '../../src/identity/api-keys.ts'
@@ -124,6 +125,34 @@ for (const [what, body, status, code, param] of refusals) {
     assert.match(String(error.doc_url), new RegExp(`#${code}$`))
     assert.ok(String(error.message).length > 20)
     assert.equal(answer.headers.get('x-router-held-usdc'), null)
+  })
+}
+
+// More than fits into what the kernel keeps: the client is still sending when it is refused.
+const tooLarge = 32 * 1024 * 1024
+
+for (const [how, framing] of [
+  ['that says how long it is', `content-length: ${tooLarge}`],
+  ['that does not', 'transfer-encoding: chunked'],
+] as const) {
+  test(`a client that sends a body too large, ${how}, reads why before the connection is closed`, async () => {
+    const socket = connect(Number(new URL(service.origin).port), '127.0.0.1')
+    socket.write(
+      `POST /v1/chat/completions HTTP/1.1\r\nhost: penny\r\nauthorization: Bearer ${account.apiKey}\r\n` +
+        `content-type: application/json\r\n${framing}\r\n\r\n`,
+    )
+    const body = ' '.repeat(tooLarge)
+    const isChunked = framing.startsWith('transfer')
+    // As many do, it looks for an answer only when it has sent everything.
+    await new Promise<void>((resolve, reject) => {
+      socket.once('error', reject)
+      const content = isChunked ? `${tooLarge.toString(16)}\r\n${body}\r\n0\r\n\r\n` : body
+      socket.write(content, () => resolve())
+    })
+    const answer = Buffer.concat((await socket.toArray()) as Buffer[]).toString('utf8')
+    assert.match(answer, /^HTTP\/1\.1 413 /)
+    assert.match(answer, /connection: close/i)
+    assert.match(answer, /"code":"body_too_large"/)
   })
 }
 

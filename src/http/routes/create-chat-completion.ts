@@ -17,7 +17,7 @@ import { errorResponse } from '../error-response.ts'
 import { goneSignal } from '../gone.ts'
 import type { Load } from '../load.ts'
 import { type BodyLimits, readJsonBytes, UploadCutError } from '../read-body.ts'
-import { sendJson, v1Headers } from '../send.ts'
+import { sendJson, sendJsonEarly, v1Headers } from '../send.ts'
 
 export type ChatRouteServices = {
   readonly keys: KeyFinder
@@ -205,9 +205,16 @@ function refuse(services: ChatRouteServices, attempt: Attempt, error: unknown, o
     })
   }
   if (!(error instanceof ServiceError)) services.onError(error, requestId)
-  // A body that was not read to its end would be taken for the next request.
-  const close = outgoing.req.complete ? undefined : { connection: 'close' }
-  sendJson(outgoing, response.status, response.body, { ...v1Headers(requestId), ...response.headers, ...close })
+  const headers = { ...v1Headers(requestId), ...response.headers }
+  if (isReadAway(outgoing.req)) sendJson(outgoing, response.status, response.body, headers)
+  else void sendJsonEarly(outgoing, response.status, response.body, headers)
+}
+
+const shortBytesMax = 64 * 1024
+
+/** Read, or short and untouched: Node reads past that by itself, and under load a connection is too dear to be closed for it. */
+function isReadAway({ complete, readableDidRead, headers }: IncomingMessage): boolean {
+  return complete || (!readableDidRead && Number(headers['content-length']) <= shortBytesMax)
 }
 
 const loggedStatuses = new Set([400, 402, 404, 422, 429, 503])
