@@ -13,11 +13,12 @@ import {
   onChain,
   openBench,
   paymentBody,
+  relayerKey,
   seller,
   until,
   untilBalance,
 } from '../../test/support/gateway.ts'
-import { publicClient, relayer, temporaryFolder, usdcBalance } from '../../test/support/sandbox-chain.ts'
+import { publicClient, relayer, temporaryFolder, usdc, usdcBalance } from '../../test/support/sandbox-chain.ts'
 import { supervise } from '../supervisor.ts'
 import { type FailpointName, failpointNames } from './failpoints.ts'
 import type { GatewayReady, GatewaySettings } from './start.ts'
@@ -27,16 +28,21 @@ import type { GatewayReady, GatewaySettings } from './start.ts'
 const payer = account('payer')
 const module = new URL('start.ts', import.meta.url)
 
-async function settingsFor(t: TestContext, bench: GatewayBench): Promise<GatewaySettings> {
-  const { onAlarm: _, onError: __, ...settings } = bench.settings({ resendMs: 50 })
-  const { gasPriceMax: ___, ...plain } = settings
+async function settingsFor(t: TestContext, { databaseUrl, chain, wallet }: GatewayBench): Promise<GatewaySettings> {
   return {
-    ...plain,
-    failpoint: undefined,
-    clock: undefined,
+    host: '127.0.0.1',
+    port: 0,
+    databaseUrl,
+    chainRpcUrl: chain.url,
+    usdcAddress: usdc,
+    gatewayWalletAddress: wallet,
+    relayerKey,
+    batchMs: 20,
+    pollMs: 20,
+    resendMs: 50,
     dataDir: await temporaryFolder(t),
     logLevel: 'silent',
-  } as GatewaySettings
+  }
 }
 
 for (const name of failpointNames) {

@@ -179,6 +179,49 @@ test('when another transaction takes the relayer’s nonce the payments go into 
   await assertPaidOnce(line, ids, 2_000n)
 })
 
+test('a batch that was given up and lands after all settles once, and its successor harms nobody', async (t) => {
+  const line = await openLine(t, { replaceMs: 100 })
+  const raws: Hex[] = []
+  const lying: RpcFault = async ({ method, params }, forward) => {
+    if (method === 'eth_getTransactionCount') return { result: '0x64' }
+    if (method !== 'eth_sendRawTransaction') return forward()
+    raws.push(params[0] as Hex)
+    return { result: keccak256(params[0] as Hex) }
+  }
+  // The first batch is made while the node is honest about the relayer's nonce.
+  line.proxy.fault = only('eth_sendRawTransaction', lying)
+  const ids = await line.pay(3)
+  await until(
+    async () => raws.length,
+    (count) => count > 0,
+  )
+  line.proxy.fault = lying
+  await untilAlarm(line.bench, 'transaction_superseded')
+  await until(
+    async () => new Set(raws).size,
+    (count) => count > 1,
+  )
+  await publicClient(line.bench.chain.url).sendRawTransaction({ serializedTransaction: raws[0]! })
+  line.proxy.fault = undefined
+  await assertPaidOnce(line, ids, 3_000n)
+  await assertNothingOpen(line.bench)
+})
+
+test('a receipt of a transaction that is in no block is not believed', async (t) => {
+  const line = await openLine(t)
+  line.proxy.fault = async ({ method, params }, forward) => {
+    if (method === 'eth_sendRawTransaction') return { result: keccak256(params[0] as Hex) }
+    if (method !== 'eth_getTransactionReceipt') return forward()
+    const fields = { blockNumber: '0x2', status: '0x1', gasUsed: '0x1', effectiveGasPrice: '0x1' }
+    return { result: { transactionHash: params[0], ...fields } }
+  }
+  const ids = await line.pay(1)
+  await untilAlarm(line.bench, 'logs_missing')
+  assert.notEqual((await transferOf(line.url, ids[0]!)).status, 'completed')
+  line.proxy.fault = undefined
+  await assertPaidOnce(line, ids, 1_000n)
+})
+
 test('a batch that reverts is sent again in smaller parts', async (t) => {
   const line = await openLine(t)
   let estimates = 0

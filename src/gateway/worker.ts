@@ -3,7 +3,7 @@ import type { Database } from '../db/database.ts'
 import type { OnAlarm } from './alarm.ts'
 import { type Batches, confirmBatch, releaseBatch } from './batches.ts'
 import { CallRevertsError, ChainNodeError } from './chain-node.ts'
-import { readChainState, rewind } from './chain-state.ts'
+import { rewind } from './chain-state.ts'
 import type { Failpoint } from './failpoints.ts'
 import type { Reconciler } from './reconcile.ts'
 import { type CallFate, CallPostponedError, type OpenCall, type Relayer } from './relayer.ts'
@@ -87,7 +87,6 @@ export class Worker {
     const { scanner, reconciler, relayer, batches, withdrawals } = this.#options
     const head = await scanner.scan()
     await reconciler.reconcile(head)
-    await this.#requireLogsOfOwnCalls()
     const open = await relayer.findOpen()
     if (open !== undefined) return this.#lookAfter(open, await relayer.pursue(open, head))
     // In turns: neither can keep the other waiting for long.
@@ -103,6 +102,14 @@ export class Worker {
     if (fate.state === 'waiting') return false
     if (fate.state === 'confirmed') {
       await (call.kind === 'batch' ? confirmBatch : confirmBurnIntent)(database, call.id)
+      return false
+    }
+    if (fate.state === 'succeeded' && !(await this.#isInBooks(call))) {
+      onAlarm({
+        code: 'logs_missing',
+        message: `Block ${fate.receipt.block} was told without the events of our own call.`,
+      })
+      await rewind(database, fate.receipt.block - 1n)
       return false
     }
     await database.transaction(async (session) => {
@@ -121,20 +128,14 @@ export class Worker {
     return true
   }
 
-  /** A call of ours succeeded in a block that has been read, and yet its events are not here: they were kept from us. */
-  async #requireLogsOfOwnCalls(): Promise<void> {
-    const { database, onAlarm } = this.#options
-    const { processedHeight } = await readChainState(database)
-    const [missing] = await database.query<{ block: bigint }>(
-      `select min(block) as block from calls
-        where state = 'succeeded' and block <= $1
-          and id in (select call from batches where state = 'sent'
-                     union all select call from burn_intents where state in ('sent', 'confirmed'))`,
-      [processedHeight],
+  /** What the call was for has happened, by the contract's own log. A receipt alone proves nothing: any node can make one up. */
+  async #isInBooks(call: OpenCall): Promise<boolean> {
+    const [found] = await this.#options.database.query(
+      `select from batches where call = $1 and state = 'settled'
+       union all select from burn_intents where call = $1 and state = 'finalized'`,
+      [call.id],
     )
-    if (missing?.block == null) return
-    onAlarm({ code: 'logs_missing', message: `Block ${missing.block} was told without the events of our own call.` })
-    await rewind(database, missing.block - 1n)
+    return found !== undefined
   }
 
   #tell(error: unknown): void {

@@ -22,8 +22,6 @@ export type GatewayBench = {
   readonly alarms: Alarm[]
   /** A gateway on the same chain and database. */
   start(options?: Partial<GatewayOptions>): Promise<Gateway>
-  /** Settings for one that is started in some other way. */
-  settings(options?: Partial<GatewayOptions>): GatewayOptions
 }
 
 export const relayerKey = keccak256(toHex('relayer'))
@@ -63,7 +61,7 @@ export async function openBench(test: TestContext): Promise<GatewayBench> {
     stack.defer(stop)
     return { ...gateway, stop }
   }
-  return { chain, wallet, databaseUrl: database.url, database: database.database, alarms, start, settings }
+  return { chain, wallet, databaseUrl: database.url, database: database.database, alarms, start }
 }
 
 /** Gives an address test USDC, which it deposits. */

@@ -88,8 +88,8 @@ create table batches (
   settled_count  integer,
   settled_value  bigint
 );
-create index batches_sent on batches (call) where state = 'sent';
-create unique index batches_numbered_once on batches (chain_batch_id) where state <> 'released';
+-- Not when it is sent: a batch that was given up may land after all, before its successor of the same number.
+create unique index batches_numbered_once on batches (chain_batch_id) where state = 'settled';
 
 create table transfers (
   id           uuid        primary key,
