@@ -5,11 +5,12 @@ import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
 import { armSettlementFailpoint } from '../failpoints.ts'
 import { freezeLedger } from '../ledger/audit.ts'
 import { createLog, type Log } from '../log.ts'
+import { fromAtomic } from '../money/usdc.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
 import { type Chain, openChain } from '../settlement/chain.ts'
 import { confirmPayments } from '../settlement/confirm.ts'
 import { assignAddresses, reconcileArrivals, sweepDeposits, watchDeposits } from '../settlement/deposits.ts'
-import { advancePayouts } from '../settlement/payout.ts'
+import { advancePayouts, hasOpenPayout, PayoutTooLargeError, requestPayout } from '../settlement/payout.ts'
 import { createRail } from '../settlement/rail.ts'
 import { checkSolvency, isSolvent, recordSolvency } from '../settlement/solvency.ts'
 import { submitPayments } from '../settlement/submit.ts'
@@ -136,16 +137,7 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
     () => watchSolvency(tools, settings.terms.seller),
     tell('the books could not be compared with the chain'),
   )
-  every(
-    gasMs,
-    async () => {
-      const left = (await chain.gasBalance(relayer.address)) / weiPerAtomic
-      if (left < BigInt(settings.gasMin)) {
-        onAlarm('the relayer is short of gas', { relayer: relayer.address, atomic: left.toString() })
-      }
-    },
-    tell('the gas of the relayer could not be read'),
-  )
+  every(gasMs, () => refillGas(tools, BigInt(settings.gasMin)), tell('the gas of the relayer could not be read'))
 }
 
 /** Short once may be a matter of two clocks; short twice is short: then nothing new is held until somebody has looked. */
@@ -166,6 +158,27 @@ async function watchSolvency(
   await freezeLedger(tools.database, `I17 is broken: the chain has less than the books say at block ${report.block}`)
 }
 
+/** The relayer's gas is USDC: it is paid out of the revenue. Where there is too little of that, a person must see to it. */
+async function refillGas(tools: RefillTools, gasMin: bigint): Promise<void> {
+  const { database, chain, rail, relayer, signingTerms, onAlarm } = tools
+  const left = (await chain.gasBalance(relayer.address)) / weiPerAtomic
+  if (left >= gasMin || (await hasOpenPayout(database, relayer.address))) return
+  const { seller } = signingTerms
+  const readBalance = async () => (await rail.balances([seller])).get(seller) ?? 0n
+  const refill = await requestPayout(database, fromAtomic(gasMin), relayer.address, readBalance).catch(
+    (error: unknown) => {
+      if (error instanceof PayoutTooLargeError) return undefined
+      throw error
+    },
+  )
+  const atomic = left.toString()
+  onAlarm('the relayer is short of gas', { relayer: relayer.address, atomic, refill: refill ?? 'too little revenue' })
+}
+
+type RefillTools = Parameters<typeof advancePayouts>[0] & {
+  readonly chain: Chain
+  readonly relayer: SettleSettings['relayer']
+}
 type DepositTools = Parameters<typeof watchDeposits>[0]
 type PaymentTools = Parameters<typeof submitPayments>[0] & Parameters<typeof confirmPayments>[0]
 

@@ -25,15 +25,21 @@ export function writeMoneyLine(dataDir: string, line: MoneyLine): void {
 }
 
 export function readMoneyLine(dataDir: string): MoneyLine {
+  const line = findMoneyLine(dataDir)
+  if (line === undefined) throw new NoMoneyLineError()
+  return line
+}
+
+export function findMoneyLine(dataDir: string): MoneyLine | undefined {
   try {
     return JSON.parse(readFileSync(join(dataDir, file), 'utf8')) as MoneyLine
-  } catch (error) {
-    throw new NoMoneyLineError(error)
+  } catch {
+    return undefined
   }
 }
 
 class NoMoneyLineError extends StartRefusal {
-  constructor(cause: unknown) {
-    super('No service that settles has run on this data folder: start it first, or set DATA_DIR to its folder.', cause)
+  constructor() {
+    super('No service that settles has run on this data folder: start it first, or set DATA_DIR to its folder.')
   }
 }

@@ -118,6 +118,14 @@ async function awaitPayment(tools: PayoutTools, payout: PayoutRow): Promise<void
   if (paid.state !== 'pending') await move(tools.database, id, paid.state, paid)
 }
 
+export async function hasOpenPayout(database: Database, recipient: Address): Promise<boolean> {
+  const rows = await database.query(
+    `select 1 from payouts where recipient = $1 and state in ('requested', 'sent') limit 1`,
+    [recipient],
+  )
+  return rows.length > 0
+}
+
 export async function findPayout(
   database: Database,
   id: string,

@@ -76,6 +76,19 @@ test('the seller’s revenue is paid out to the configured address alone', (t) =
   assert.equal(refusalOf(createCustodian(t, { payoutAddress: ownerAddress }), request), 'wrong_intent')
 })
 
+test('the seller’s revenue may pay for the relayer’s gas', (t) => {
+  const payout = randomUUID()
+  const recipient = keys.ofRole('relayer').address
+  const paying = { depositor: terms.seller, recipient, value: 5n, maxFee: 0n, maxBlockHeight: 9n }
+  const intent = burnIntent(terms, { ...paying, salt: saltOf('payout', payout) })
+  const signature = signatureOf(createCustodian(t, { payoutAddress: undefined }), {
+    operation: 'payout',
+    payout,
+    intent,
+  })
+  assert.equal(recoverAddress(burnIntentDigest(intent), signature), terms.seller)
+})
+
 test('a seller whose key is elsewhere is paid, and signs nothing here', (t) => {
   const seller = ownerAddress
   const custodian = createCustodian(t, { terms: { seller } })

@@ -91,6 +91,7 @@ function openCustodian(settings: SignerSettings, keys: AccountKeys, terms: Signi
         withdrawalFeeMax: BigInt(limits.withdrawalFeeMax),
       },
       payoutAddress,
+      relayer: keys.ofRole('relayer').address,
     }),
     owners: new OwnerRegister({
       file: join(signerFolder(dataDir), 'owners.journal'),

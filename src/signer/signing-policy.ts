@@ -31,6 +31,8 @@ export type PolicyOptions = {
   readonly limits: SigningLimits
   /** Where the seller's revenue may go; undefined when the operator has named no address. */
   readonly payoutAddress: Address | undefined
+  /** Whose gas the revenue may pay for. */
+  readonly relayer: Address
 }
 
 // The database's clock decides the window; it may be ahead of the signer's by so much.
@@ -52,12 +54,14 @@ export class SigningPolicy {
   readonly #terms: SigningTerms
   readonly #limits: SigningLimits
   readonly #payoutAddress: Address | undefined
+  readonly #relayer: Address
   readonly #rules: Readonly<Record<TransferOperation, TransferRule>>
 
-  constructor({ terms, limits, payoutAddress }: PolicyOptions) {
+  constructor({ terms, limits, payoutAddress, relayer }: PolicyOptions) {
     this.#terms = terms
     this.#limits = limits
     this.#payoutAddress = payoutAddress
+    this.#relayer = relayer
     const rule = { type: 'TransferWithAuthorization', domain: gatewayDomain(terms) } as const
     this.#rules = {
       authorization: { ...rule, use: 'authorization', valueMax: limits.authorizationMax },
@@ -97,7 +101,8 @@ export class SigningPolicy {
   }
 
   payout(request: PayoutRequest): Buffer {
-    const recipient = this.#payoutAddress
+    const toRelayer = request.intent.spec.destinationRecipient.endsWith(this.#relayer.slice(2))
+    const recipient = toRelayer ? this.#relayer : this.#payoutAddress
     if (recipient === undefined) throw new SigningRefusedError('no_payout_address', 'no address for payouts is set')
     return this.#intent(request.intent, this.#terms.seller, recipient, saltOf('payout', request.payout))
   }

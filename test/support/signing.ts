@@ -66,6 +66,7 @@ export function createCustodian(t: TestContext, changes: CustodianChanges = {}):
     policy: new SigningPolicy({
       terms: { ...terms, ...changes.terms },
       limits,
+      relayer: keys.ofRole('relayer').address,
       payoutAddress: 'payoutAddress' in changes ? changes.payoutAddress : payoutAddress,
     }),
     owners,
