@@ -84,6 +84,7 @@ create table arrivals (
   constraint arrivals_amount_check CHECK (amount > 0),
   constraint arrivals_tx_hash_check CHECK (length(tx_hash) = 32)
 );
+CREATE INDEX arrivals_waiting ON public.arrivals USING btree (seen_at) WHERE (sweep_id IS NULL);
 
 create table chain_cursors (
   name text not null,
@@ -325,6 +326,7 @@ create table settlements (
   constraint settlements_tx_hash_check CHECK (length(tx_hash) = 32),
   constraint settlements_value_check CHECK (value >= 0)
 ) with (fillfactor=70);
+CREATE INDEX settlements_failed ON public.settlements USING btree (changed_at) WHERE (state = 'failed'::text);
 CREATE INDEX settlements_of_transaction ON public.settlements USING btree (tx_hash) WHERE (tx_hash IS NOT NULL);
 CREATE INDEX settlements_open ON public.settlements USING btree (changed_at) WHERE ((receipt_number IS NOT NULL) AND (state = ANY (ARRAY['allocated'::text, 'signed'::text, 'submitted'::text, 'received'::text, 'batched'::text, 'confirmed'::text, 'unknown'::text])));
 CREATE UNIQUE INDEX settlements_receipts ON public.settlements USING btree (partition, account_id, receipt_number) WHERE (receipt_number IS NOT NULL);
@@ -369,6 +371,13 @@ create table sweeps (
   constraint sweeps_tx_hash_check CHECK (length(tx_hash) = 32)
 );
 CREATE INDEX sweeps_open ON public.sweeps USING btree (account_id) WHERE (state = ANY (ARRAY['planned'::text, 'sent'::text, 'confirmed'::text]));
+
+create table told_gauges (
+  name text not null,
+  value double precision not null,
+  changed_at timestamp with time zone default clock_timestamp() not null,
+  constraint told_gauges_pkey PRIMARY KEY (name)
+);
 
 create table tool_calls (
   partition smallint not null,

@@ -21,6 +21,7 @@ select create_reference_table('ledger_state');
 select create_reference_table('chain_cursors');
 select create_reference_table('payouts');
 select create_reference_table('solvency');
+select create_reference_table('told_gauges');
 select create_reference_table('sessions');
 select create_reference_table('wallets');
 select create_reference_table('passkeys');

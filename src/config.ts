@@ -38,6 +38,8 @@ export type Config = {
   /** How long our own gateway gathers payments for one batch. */
   readonly gatewayBatchMs: number
   readonly metricsToken: string | undefined
+  /** Where spans are sent; undefined: nothing is traced. */
+  readonly traces: TracesConfig | undefined
   readonly modelsFile: string | undefined
   readonly inFlightCap: Usdc
   readonly unsettledCap: Usdc
@@ -100,6 +102,12 @@ export type GatewayConfig = {
 /** Whose environment it is. The gateway has no need of the service's keys, and the service none of the relayer's. */
 export type ConfigReader = 'service' | 'gateway'
 
+export type TracesConfig = {
+  readonly endpoint: string
+  readonly headers: Readonly<Record<string, string>>
+  readonly serviceName: string
+}
+
 export type UpstreamTimeouts = {
   readonly connectMs: number
   readonly firstByteMs: number
@@ -160,6 +168,7 @@ export function readConfig(environment: Environment = process.env, reader: Confi
     settlementEpoch: read.integer('SETTLEMENT_EPOCH', 0, 0, 2 ** 32 - 1),
     gatewayBatchMs: read.integer('GATEWAY_BATCH_MS', 2_000, 50, 10 * minuteMs),
     metricsToken: read.secret('METRICS_TOKEN'),
+    traces: readTraces(read),
     modelsFile: read.text('MODELS_FILE'),
     inFlightCap: read.amount('IN_FLIGHT_CAP_USDC', '1.00'),
     unsettledCap: read.amount('UNSETTLED_CAP_USDC', '5'),
@@ -288,6 +297,18 @@ function readSearch(read: Reader): Config['search'] {
     if (credential !== undefined) return { provider, credential }
     throw new InvalidConfigError(`SEARCH_PROVIDER names ${provider}: ${name} must be set too.`)
   })
+}
+
+function readTraces(read: Reader): TracesConfig | undefined {
+  const endpoint = read.url('OTEL_EXPORTER_OTLP_ENDPOINT')
+  const headers = read.secret('OTEL_EXPORTER_OTLP_HEADERS') ?? ''
+  const serviceName = read.text('OTEL_SERVICE_NAME') ?? 'penny'
+  if (endpoint === undefined) return undefined
+  const pairs = headers.split(',').filter((pair) => pair.trim() !== '')
+  const parsed = pairs.map((pair) => /^\s*([\w-]+)\s*=\s*(.*?)\s*$/.exec(pair))
+  if (parsed.some((match) => match === null))
+    throw new InvalidConfigError('OTEL_EXPORTER_OTLP_HEADERS must read name=value,name=value.')
+  return { endpoint, serviceName, headers: Object.fromEntries(parsed.map((match) => [match![1]!, match![2]!])) }
 }
 
 function readMasterKey(read: Reader): string | undefined {

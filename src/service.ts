@@ -18,22 +18,29 @@ import { armFailpoint, type Failpoint } from './failpoints.ts'
 import type { Providers } from './http/api/providers.ts'
 import { createApp } from './http/app.ts'
 import { Load } from './http/load.ts'
+import { MetricsPage } from './http/metrics-page.ts'
 import { Dashboard } from './http/pages/dashboard.ts'
 import { siteOf } from './http/site.ts'
 import { KeyFinder } from './identity/api-keys.ts'
 import { forgetSignIns } from './identity/sessions.ts'
 import { createTokenCounter } from './inference/tokens.ts'
 import { createUpstream, type Upstream } from './inference/upstream.ts'
-import { auditLedger } from './jobs/audit-ledger.ts'
+import { type AuditScope, auditLedger } from './jobs/audit-ledger.ts'
 import { endOrphanedHolds } from './jobs/end-orphaned-holds.ts'
 import { every } from './jobs/every.ts'
 import { keepLease } from './jobs/keep-lease.ts'
 import { setUnsettledCap } from './ledger/accounts.ts'
 import { findFreeze, type Violation } from './ledger/audit.ts'
-import { Holds } from './ledger/holds.ts'
+import { Holds, ledgerOperations } from './ledger/holds.ts'
+import { readLedgerNumbers } from './ledger/ledger-numbers.ts'
 import { recordPrices } from './ledger/prices.ts'
 import { forgetReplays } from './ledger/replays.ts'
 import { createLog, type Log } from './log.ts'
+import { Gauge } from './observe/metric.ts'
+import { Observer } from './observe/observer.ts'
+import { createExporter } from './observe/otlp-exporter.ts'
+import { watchProcess } from './observe/process-metrics.ts'
+import { createServiceMetrics } from './observe/service-metrics.ts'
 import { startMoneyLine, startSandbox } from './processes.ts'
 import { openProviders } from './providers.ts'
 import type { SandboxReady } from './sandbox/start.ts'
@@ -83,7 +90,8 @@ export async function startService(
     )
     const upstream = openUpstream(config, sandbox, stack)
     const failpoint = armFailpoint(config.failpoint)
-    const holds = await openHolds({ config, prices, log, database, failpoint }, stack)
+    const observer = startObserver(config, log, stack)
+    const holds = await openHolds({ config, prices, log, database, failpoint, observer }, stack)
     const server = createServer(serverOptions)
     const publicUrl = await listen(server, config)
     // A start that fails from here on must not leave a port open behind which nobody is.
@@ -91,10 +99,10 @@ export async function startService(
     const web = given.web ?? openWeb({ config, log, publicUrl }, sandbox, stack)
     const money = await startMoneyLine({ config, databaseUrl, publicUrl, log, stack, onProgress }, sandbox)
     const providers = openProviders({ config, database, money, stack })
-    const parts = { config, prices, log, database, failpoint, holds, upstream, web, providers, publicUrl }
+    const parts = { config, prices, log, database, failpoint, observer, holds, upstream, web, providers, publicUrl }
     const load = serve(server, parts, stack)
     stack.defer(() => drain(server, load, config.drainMs))
-    audit({ config, log, database }, stack)
+    audit({ config, log, database, observer }, stack)
     cleanUp({ log, database }, stack)
     return { publicUrl, database, money, failed: failure.promise, stop: () => stack.disposeAsync() }
   } catch (error) {
@@ -115,11 +123,28 @@ type Parts = {
   readonly log: Log
   readonly database: Database
   readonly failpoint: Failpoint
+  readonly observer: Observer
   readonly holds: Holds
   readonly upstream: Upstream
   readonly web: WebTools
   readonly providers: Providers
   readonly publicUrl: string
+}
+
+/** What counts, logs and traces. Spans are sent only where somebody takes them. */
+function startObserver(config: Config, log: Log, stack: AsyncDisposableStack): Observer {
+  const metrics = createServiceMetrics()
+  const { traces } = config
+  const exporter =
+    traces &&
+    createExporter({
+      endpoint: traces.endpoint,
+      headers: traces.headers,
+      resource: { 'service.name': traces.serviceName, 'service.version': packageVersion },
+      onDropped: (count) => metrics.spansDropped.add(count),
+    })
+  if (exporter !== undefined) stack.defer(() => exporter.stop())
+  return new Observer({ metrics, log, exporter, now: () => performance.now() })
 }
 
 async function openLedger(
@@ -178,7 +203,14 @@ function openWeb(
 
 /** The ledger's writer, on a lease of its own, and the job that ends what dead nodes have left. */
 async function openHolds(
-  { config, prices, log, database, failpoint }: Omit<Parts, 'holds' | 'upstream' | 'web' | 'providers' | 'publicUrl'>,
+  {
+    config,
+    prices,
+    log,
+    database,
+    failpoint,
+    observer,
+  }: Omit<Parts, 'holds' | 'upstream' | 'web' | 'providers' | 'publicUrl'>,
   stack: AsyncDisposableStack,
 ): Promise<Holds> {
   const node = randomUUID()
@@ -201,6 +233,10 @@ async function openHolds(
     inFlightCap: config.inFlightCap,
     onLost: (error) => log.warn({ err: error }, 'a note to the ledger was lost'),
     failpoint,
+    onBatch: (operation, size, ms) => {
+      observer.metrics.batchSize.observe(size, operation)
+      observer.metrics.batchSeconds.observe(ms / 1000, operation)
+    },
   })
   stack.defer(() => settle(holds))
   const orphans = every(
@@ -215,20 +251,28 @@ async function openHolds(
 
 /** Looks over the accounts in use all the time, and over all of them now and then. */
 function audit(
-  { config, log, database }: Pick<Parts, 'config' | 'log' | 'database'>,
+  { config, log, database, observer }: Pick<Parts, 'config' | 'log' | 'database' | 'observer'>,
   stack: AsyncDisposableStack,
 ): void {
+  const { metrics } = observer
   const options = {
     database,
     recentSeconds: Math.ceil((5 * config.auditMs) / 1000),
     onViolations: (violations: readonly Violation[]) =>
       log.error({ violations }, 'the books are wrong: the ledger is frozen'),
+    onAudited: (scope: AuditScope, imbalance: bigint, violations: number) => {
+      metrics.imbalance.set(Number(imbalance), scope)
+      metrics.violations.set(violations, scope)
+      metrics.auditedAt.set(Date.now() / 1000, scope)
+    },
   }
   const onError = (error: unknown) => log.error({ err: error }, 'the books could not be audited')
   const recent = every(config.auditMs, () => auditLedger(options, 'recent'), onError)
   const all = every(config.fullAuditMs, () => auditLedger(options, 'all'), onError)
   stack.defer(() => recent.stop())
   stack.defer(() => all.stop())
+  // Not only after the first minute is it known whether the books are right.
+  void recent.now()
 }
 
 /** Answers that were kept for replays are deleted after a day; what was for signing in, when its time is over. */
@@ -252,7 +296,7 @@ async function settle(holds: Holds): Promise<void> {
 
 /** Wires the parts together behind the server. */
 function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load {
-  const { config, prices, log, database, failpoint, holds, upstream, web, publicUrl } = parts
+  const { config, prices, log, database, failpoint, observer, holds, upstream, web, publicUrl } = parts
   const now = () => performance.now()
   const counter = createTokenCounter()
   stack.defer(() => counter.close())
@@ -281,6 +325,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
       trustProxy: config.trustProxy,
       now,
       inFlightCap: config.inFlightCap,
+      metricsPage: openMetricsPage(parts, load, stack),
       keys: new KeyFinder({ database, now }),
       holds,
       load,
@@ -296,8 +341,10 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         upstream,
         holds,
         web,
-        onToolFault: (error, { requestId }) => log.error({ err: error, request_id: requestId }, 'a tool failed'),
+        onToolFault: (error, { requestId }) =>
+          log.error({ fault: error, request_id: requestId }, 'a tool failed'),
         checkpoints,
+        observer,
         now,
         failpoint,
         charging: {
@@ -319,6 +366,40 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
     }),
   )
   return load
+}
+
+/** What this process counts, and what it reads when it is asked. */
+function openMetricsPage(parts: Parts, load: Load, stack: AsyncDisposableStack): MetricsPage {
+  const { config, database, holds, log, observer } = parts
+  const own = watchProcess(packageVersion)
+  stack.defer(() => own.stop())
+  return new MetricsPage({
+    metrics: [...Object.values(observer.metrics), ...loadGauges(load, holds), ...own.metrics],
+    readNumbers: () => readLedgerNumbers(database),
+    onReadError: (error) => {
+      observer.metrics.readErrors.add(1)
+      log.warn({ err: error }, 'the numbers of the ledger could not be read')
+    },
+    token: config.metricsToken,
+    now: () => performance.now(),
+  })
+}
+
+function loadGauges(load: Load, holds: Holds): readonly Gauge[] {
+  const inFlight = new Gauge({
+    name: 'penny_in_flight_requests',
+    help: 'Requests that this process is serving.',
+    read: (gauge) => gauge.set(load.requests),
+  })
+  const queued = new Gauge({
+    name: 'penny_ledger_queue_depth',
+    help: 'Calls that wait for their batch.',
+    labels: ['operation'],
+    read: (gauge) => {
+      for (const operation of ledgerOperations) gauge.set(holds.queued(operation), operation)
+    },
+  })
+  return [inFlight, queued]
 }
 
 async function findProblems(database: Database): Promise<Record<string, string>> {

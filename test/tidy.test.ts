@@ -20,6 +20,7 @@ const ranks: readonly (readonly string[])[] = [
   ['billing', 'settlement'],
   ['ledger', 'identity', 'signer', 'inference', 'tools'],
   ['db'],
+  ['observe'],
   ['supervisor.ts', 'log.ts', 'failpoints.ts'],
   ['config.ts'],
   ['money', 'errors.ts'],

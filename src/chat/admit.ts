@@ -23,6 +23,7 @@ import {
 } from '../ledger/refusals.ts'
 import { digits, type RequestId } from '../ledger/request-id.ts'
 import { min, type Usdc, zero } from '../money/usdc.ts'
+import type { RequestWatch } from '../observe/request-watch.ts'
 import { type Offer, offerTools, toolDefinitions, type WebTools } from './web-tools.ts'
 
 /** What a request will be upstream, and what it may cost at most. */
@@ -44,6 +45,8 @@ export type Order = QuotedOrder & {
   /** Atomic USDC for a search that ran. */
   readonly searchPerCall: bigint
   readonly hold: Hold
+  /** Keeps the times of its parts. */
+  readonly watch: RequestWatch
 }
 
 export type AdmissionTools = {
@@ -62,11 +65,12 @@ export async function admit(
   payer: Payer,
   chat: ChatRequest,
   bodyHash: bigint | undefined,
+  watch: RequestWatch,
 ): Promise<Order> {
   const quoted = await quoteOrder(tools, chat, digits(requestId))
   const { model } = quoted
   tools.failpoint('after_quote')
-  const decision = await tools.holds.place({
+  const call = {
     requestId,
     payer,
     quote: quoted.quote.amount,
@@ -74,9 +78,14 @@ export async function admit(
     stream: chat.stream,
     maxTokens: chat.maxTokens,
     bodyHash,
-  })
+  }
+  const decision = await watch.during(
+    'hold',
+    () => tools.holds.place(call),
+    (decided) => ('hold' in decided ? 'held' : decided.refusal.code),
+  )
   if ('refusal' in decision) throw refusalError(decision.refusal, quoted.quote, model, tools.inFlightCap, payer)
-  return { requestId, chat, ...quoted, searchPerCall: tools.prices.searchPerCall, hold: decision.hold }
+  return { requestId, chat, ...quoted, searchPerCall: tools.prices.searchPerCall, hold: decision.hold, watch }
 }
 
 /** The arithmetic of a hold, without one. */

@@ -5,7 +5,10 @@ import { ServiceError } from '../errors.ts'
 import type { ChatEvent, FinishReason } from '../inference/responses-events.ts'
 import { failureError } from '../inference/upstream.ts'
 import type { End, EndCall } from '../ledger/holds.ts'
+import { formatRequestId } from '../ledger/request-id.ts'
 import { min } from '../money/usdc.ts'
+import type { Observer } from '../observe/observer.ts'
+import type { EndFacts } from '../observe/request-facts.ts'
 import type { Order } from './admit.ts'
 import type { Checkpoints } from './checkpoints.ts'
 import type { AnswerEnd } from './recording.ts'
@@ -21,6 +24,7 @@ export type Audience = {
 
 export type ServingTools = LoopTools & {
   readonly checkpoints: Checkpoints
+  readonly observer: Observer
   /** Monotonic milliseconds. */
   readonly now: () => number
 }
@@ -41,7 +45,12 @@ export async function completeChat(tools: ServingTools, order: Order, audience: 
   unwatch?.()
   const charge = await chargeFor({ hold: order.hold, stream, meter, tab, ...served }, tools.charging)
   // A stream has delivered what it charges. A buffered answer has not: it is given when the charge is certain, or never.
-  const end = await tools.holds.end(charge, stream ? undefined : audience.gone)
+  const end = await order.watch.during(
+    'charge',
+    () => tools.holds.end(charge, stream ? undefined : audience.gone),
+    ({ status }) => status,
+  )
+  tools.observer.ended(order.watch, endFacts(order, charge, end, tab))
   if (served.outcome.status === 'cancelled') return { status: 'cancelled' }
   if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure }
   return { status: 'succeeded', end: answerEnd(served.outcome, charge, end) }
@@ -54,6 +63,23 @@ function answerEnd(
   { charged }: End,
 ): AnswerEnd {
   return { finishReason, usage: charge.usage!, charged, searchCost: min(charge.searchCost, charged) }
+}
+
+function endFacts(order: Order, charge: EndCall, { charged }: End, tab: Tab): EndFacts {
+  const { hold, model, chat } = order
+  return {
+    ...charge,
+    requestId: formatRequestId(order.requestId),
+    accountId: hold.payer.accountId,
+    keyId: hold.payer.keyId,
+    model: model.id,
+    stream: chat.stream,
+    maxTokens: chat.maxTokens,
+    quote: hold.quote,
+    held: tab.limit,
+    charged,
+    searchCost: min(charge.searchCost, charged),
+  }
 }
 
 type Serving = {

@@ -80,10 +80,14 @@ export class ToolDesk {
       ...(errand.kind === 'search' ? { query: errand.query } : { url: errand.url }),
     }
     yield [{ type: 'activity', activity: { ...about, status: 'started' } }]
+    const { watch } = this.#order
+    const running = watch.begin('tool', about.type)
     const { status, results, result } = await this.#perform(errand).catch((error: unknown) => {
+      watch.end(running, this.#gone.aborted ? 'cancelled' : 'failed')
       this.#gone.throwIfAborted()
       return { status: 'failed' as const, results: undefined, result: note(this.#explain(errand, error)) }
     })
+    watch.end(running, status)
     this.#record(errand.kind, status, results ?? 0)
     yield [{ type: 'activity', activity: { ...about, status, results } }]
     return result

@@ -6,6 +6,7 @@ import { createOutputCut } from '../inference/cut-output.ts'
 import type { ChatEvent } from '../inference/responses-events.ts'
 import type { ResponsesRequest } from '../inference/responses-request.ts'
 import type { Upstream } from '../inference/upstream.ts'
+import type { Phase } from '../observe/request-watch.ts'
 import type { Order } from './admit.ts'
 import { type PendingResult, planRound, type RoundPlan, type RoundWish } from './plan-round.ts'
 import { type RoundEnd, RoundReader } from './round-reader.ts'
@@ -43,11 +44,16 @@ export async function* answerInRounds(
   }
   while (plan !== undefined) {
     const reader = new RoundReader(bill.meter, order.offer, told)
+    const asking = order.watch.begin('upstream')
     let shown: readonly ChatEvent[] = []
-    for await (const events of await askUpstream(tools, order, plan.request, gone)) {
-      shown = reader.take(events)
-      if (reader.end !== undefined) break
-      if (shown.length > 0) yield shown
+    try {
+      for await (const events of await askUpstream(tools, order, plan.request, asking, gone)) {
+        shown = reader.take(events)
+        if (reader.end !== undefined) break
+        if (shown.length > 0) yield shown
+      }
+    } finally {
+      order.watch.end(asking, outcomeOf(reader, gone))
     }
     if (reader.end === undefined) throw new Error('the upstream ended without a last event')
     if (reader.pendingCalls.length === 0 || plan.isLast) {
@@ -67,15 +73,22 @@ export async function* answerInRounds(
   yield [{ type: 'finish', reason: 'length' }]
 }
 
+/** How a question to the upstream went, for the metrics. */
+function outcomeOf({ end }: RoundReader, gone: AbortSignal): string {
+  if (end !== undefined) return end.type === 'finish' ? 'succeeded' : 'failed'
+  return gone.aborted ? 'cancelled' : 'failed'
+}
+
 /** What the upstream answers, cut where the client asked for fewer tokens than the upstream's minimum. */
 async function askUpstream(
   tools: LoopTools,
-  { chat }: Order,
+  { chat, watch }: Order,
   request: ResponsesRequest,
+  asking: Phase,
   gone: AbortSignal,
 ): Promise<AsyncIterable<readonly ChatEvent[]>> {
   tools.failpoint('before_upstream_write')
-  const answer = await tools.upstream.respond(request, gone)
+  const answer = await tools.upstream.respond(request, gone, watch.headersOf(asking))
   return chat.maxTokens >= request.max_output_tokens ? answer : cutAnswer(answer, chat.maxTokens, tools)
 }
 

@@ -38,6 +38,11 @@ export class BatchQueue<Call, Result> {
     return promise
   }
 
+  /** Calls that wait for a batch. */
+  get queued(): number {
+    return this.#queued.length
+  }
+
   /** Resolves when nothing is queued or in flight. */
   drained(): Promise<void> {
     if (this.#queued.length === 0 && this.#inFlight === 0) return Promise.resolve()

@@ -12,6 +12,7 @@ import { type ApiBindings, honoPath } from './api/router.ts'
 import { routeApi } from './api/routes.ts'
 import type { ApiServices } from './api/services.ts'
 import { errorResponse } from './error-response.ts'
+import type { MetricsPage } from './metrics-page.ts'
 import type { Dashboard } from './pages/dashboard.ts'
 import { routePages } from './pages/route-pages.ts'
 import { createChatCompletion } from './routes/create-chat-completion.ts'
@@ -22,6 +23,7 @@ export type AppServices = ApiServices & {
   readonly dashboard: Dashboard | undefined
   /** The text of openapi.json. */
   readonly openApi: string
+  readonly metricsPage: MetricsPage
   /** What keeps the service from serving, by name; empty when it is ready. */
   readonly notReady: () => Promise<Readonly<Record<string, string>>>
 }
@@ -34,6 +36,7 @@ export function createApp(services: AppServices): RequestListener {
   return (incoming, outgoing) => {
     if (isPostTo(chatPath, incoming)) void createChatCompletion(services, incoming, outgoing)
     else if (isPostTo(playgroundPath, incoming)) void createPlaygroundCompletion(services, gate, incoming, outgoing)
+    else if (isMetrics(incoming)) void services.metricsPage.answer(incoming, outgoing)
     else void other(incoming, outgoing)
   }
 }
@@ -43,6 +46,10 @@ const playgroundPath = chatContracts.createPlaygroundCompletion.path
 
 function isPostTo(path: string, { method, url = '' }: IncomingMessage): boolean {
   return method === 'POST' && url.startsWith(path) && (url.length === path.length || url[path.length] === '?')
+}
+
+function isMetrics({ url = '' }: IncomingMessage): boolean {
+  return url === '/metrics' || url.startsWith('/metrics?')
 }
 
 function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {

@@ -18,7 +18,8 @@ import { sendJson } from './send.ts'
 /** One answer to one client: events while they come, then the end or the error, whichever form was asked for. */
 export type ChatAnswer = {
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
-  succeed(end: AnswerEnd): void
+  /** `headers` go with an answer whose headers have not left yet. */
+  succeed(end: AnswerEnd, headers?: Readonly<Record<string, string>>): void
   fail(error: unknown): void
   /** The client has left, perhaps before there was an answer to leave: nothing more is sent. */
   abandon(): void
@@ -87,7 +88,7 @@ function bufferedAnswer(head: AnswerHead, outgoing: ServerResponse, options: Ans
       message.add(events)
       return undefined
     },
-    succeed(end) {
+    succeed(end, headers) {
       const { finishReason, usage } = end
       const body = completionBody({
         ...completionHead(head),
@@ -96,7 +97,7 @@ function bufferedAnswer(head: AnswerHead, outgoing: ServerResponse, options: Ans
         usage,
         cost: costOf(end),
       })
-      answer.end(200, body, { 'x-router-charged-usdc': end.charged.toString() })
+      answer.end(200, body, { 'x-router-charged-usdc': end.charged.toString(), ...headers })
     },
     fail(error) {
       const response = errorResponse(error, options)

@@ -23,7 +23,7 @@ export type UpstreamResponse = Dispatcher.ResponseData
 
 export type Connections = {
   /** Posts a body to `/responses`; resolves with the head of the answer. Rejects with what went wrong, unexplained. */
-  send(body: string, signal: AbortSignal): Promise<UpstreamResponse>
+  send(body: string, signal: AbortSignal, headers?: Readonly<Record<string, string>>): Promise<UpstreamResponse>
   close(): Promise<void>
 }
 
@@ -36,13 +36,15 @@ export function createConnections(options: UpstreamOptions): Connections {
   const pool = createPool(url, options)
   const past = watch(pool)
   const path = `${url.pathname.replace(/\/+$/, '')}/responses`
-  const headers = requestHeaders(options.apiKey)
+  const ownHeaders = requestHeaders(options.apiKey)
   return {
-    send: (body, signal) =>
-      sendRepeatably(
+    send(body, signal, more) {
+      const headers = more === undefined ? ownHeaders : { ...more, ...ownHeaders }
+      return sendRepeatably(
         () => pool.request({ method: 'POST', path, headers, body, signal, highWaterMark: readBytesMax }),
         past,
-      ),
+      )
+    },
     close: () => pool.destroy(),
   }
 }

@@ -11,7 +11,12 @@ export type Upstream = {
    * After that the events never throw for what the upstream does: a broken answer ends with a `failed` event. Each array
    * is what one read of the network brought, and nothing is read before it is asked for.
    */
-  respond(request: ResponsesRequest, signal: AbortSignal): Promise<AsyncIterable<readonly ChatEvent[]>>
+  respond(
+    request: ResponsesRequest,
+    signal: AbortSignal,
+    /** To be sent beside our own, for tracing. */
+    headers?: Readonly<Record<string, string>>,
+  ): Promise<AsyncIterable<readonly ChatEvent[]>>
   /** Ends everything under way. */
   close(): Promise<void>
 }
@@ -31,7 +36,7 @@ export function createUpstream(options: UpstreamOptions): Upstream {
   let openCount = 0
 
   return {
-    async respond(request, signal) {
+    async respond(request, signal, headers) {
       signal.throwIfAborted()
       if (openCount >= options.connectionsMax) throw new OverloadedError()
       openCount += 1
@@ -39,7 +44,7 @@ export function createUpstream(options: UpstreamOptions): Upstream {
         openCount -= 1
       })
       try {
-        const response = await connections.send(JSON.stringify(request), deadline.signal)
+        const response = await connections.send(JSON.stringify(request), deadline.signal, headers)
         // Told by the body, not by its reader: an answer that nobody reads must be given up too.
         response.body.once('close', deadline.stop)
         if (!isEventStream(response)) throw await refusalOf(response, hidden)

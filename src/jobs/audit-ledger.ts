@@ -4,6 +4,7 @@ import {
   findTouchedAccounts,
   findViolations,
   freezeLedger,
+  sumImbalance,
   type Violation,
 } from '../ledger/audit.ts'
 
@@ -12,7 +13,11 @@ export type AuditOptions = {
   /** Accounts used within so many seconds are looked at. */
   readonly recentSeconds: number
   readonly onViolations: (violations: readonly Violation[]) => void
+  /** An audit is done: so many atomic USDC are not accounted for. */
+  readonly onAudited?: (scope: AuditScope, imbalance: bigint, violations: number) => void
 }
+
+export type AuditScope = 'recent' | 'all'
 
 const accountsMax = 1_000
 
@@ -22,9 +27,10 @@ async function auditTouched({ database, recentSeconds }: AuditOptions): Promise<
 }
 
 /** Audits the accounts that were used lately, or all, and freezes the ledger when something is wrong. */
-export async function auditLedger(options: AuditOptions, scope: 'recent' | 'all'): Promise<void> {
-  const { database, onViolations } = options
+export async function auditLedger(options: AuditOptions, scope: AuditScope): Promise<void> {
+  const { database, onViolations, onAudited } = options
   const violations = scope === 'all' ? await findViolations(database) : await auditTouched(options)
+  onAudited?.(scope, violations.length === 0 ? 0n : await sumImbalance(database), violations.length)
   const [first] = violations
   if (first === undefined) return
   await freezeLedger(database, `${first.invariant} is broken at ${first.subject}: ${first.detail}`)

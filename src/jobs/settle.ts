@@ -4,6 +4,7 @@ import { type Database, openDatabase } from '../db/database.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
 import { armSettlementFailpoint } from '../failpoints.ts'
 import { freezeLedger } from '../ledger/audit.ts'
+import { tellGauge } from '../ledger/ledger-numbers.ts'
 import { createLog, type Log } from '../log.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
@@ -137,7 +138,12 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
     () => watchSolvency(tools, settings.terms.seller),
     tell('the books could not be compared with the chain'),
   )
-  every(gasMs, () => refillGas(tools, BigInt(settings.gasMin)), tell('the gas of the relayer could not be read'))
+  const gas = every(
+    gasMs,
+    () => refillGas(tools, BigInt(settings.gasMin)),
+    tell('the gas of the relayer could not be read'),
+  )
+  void gas.now()
 }
 
 /** Short once may be a matter of two clocks; short twice is short: then nothing new is held until somebody has looked. */
@@ -162,6 +168,7 @@ async function watchSolvency(
 async function refillGas(tools: RefillTools, gasMin: bigint): Promise<void> {
   const { database, chain, rail, relayer, signingTerms, onAlarm } = tools
   const left = (await chain.gasBalance(relayer.address)) / weiPerAtomic
+  await tellGauge(database, 'relayer_gas_micro_usdc', Number(left))
   if (left >= gasMin || (await hasOpenPayout(database, relayer.address))) return
   const { seller } = signingTerms
   const readBalance = async () => (await rail.balances([seller])).get(seller) ?? 0n

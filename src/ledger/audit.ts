@@ -19,7 +19,8 @@ export type Violation = {
  */
 type Check = { readonly all: string; readonly recent?: string | null }
 
-const openStates = `('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown')`
+/** Of payments that are not final yet. */
+export const openStates = `('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown')`
 
 const checks: Readonly<Record<string, Check>> = {
   // I1: what was deposited is there, was authorized for a request that was not voided, or was withdrawn.
@@ -231,6 +232,15 @@ export async function findTouchedAccounts(
     [seconds, accountsMax],
   )
   return rows.map((row) => row.account_id)
+}
+
+/** By how many atomic USDC the accounts miss I1 and I2, all differences added up. */
+export async function sumImbalance(database: Database): Promise<bigint> {
+  const [row] = await database.query<{ total: bigint }>(
+    `select coalesce(sum(abs(deposited - gateway - authorized + returned - withdrawn)
+                         + abs(authorized - returned - charged - held - credit)), 0)::bigint as total from accounts`,
+  )
+  return row!.total
 }
 
 /** Stops new holds until somebody has looked: stopping is better than going on wrong. The first reason is kept. */

@@ -143,7 +143,12 @@ export type HoldsOptions = {
   /** A refusal or a checkpoint could not be written: no money depends on it. */
   readonly onLost?: (error: unknown) => void
   readonly failpoint?: Failpoint
+  /** So many calls shared one commit, which took so long. */
+  readonly onBatch?: (operation: LedgerOperation, size: number, ms: number) => void
 }
+
+export const ledgerOperations = ['hold', 'end', 'extend', 'tool_call', 'checkpoint', 'refuse'] as const
+export type LedgerOperation = (typeof ledgerOperations)[number]
 
 /**
  * The only writer of holds. Calls are committed in groups, one queue per partition and kind, so that under load hundreds
@@ -156,24 +161,34 @@ export class Holds {
   readonly #options: Required<HoldsOptions>
   readonly #places = new PartitionQueues<HoldCall, HoldDecision | 'ended'>(
     (partition, calls) => this.#place(partition, calls),
+    (size, ms) => this.#options.onBatch('hold', size, ms),
     isHoldRepeated,
   )
-  readonly #ends = new PartitionQueues<EndCall, End>((partition, calls) => this.#end(partition, calls))
-  readonly #checkpoints = new PartitionQueues<CheckpointCall, void>((partition, calls) =>
-    this.#checkpoint(partition, calls),
+  readonly #ends = new PartitionQueues<EndCall, End>(
+    (partition, calls) => this.#end(partition, calls),
+    (size, ms) => this.#options.onBatch('end', size, ms),
   )
-  readonly #refusals = new PartitionQueues<RefusalCall, void>((partition, calls) => this.#refuse(partition, calls))
-  readonly #extensions = new PartitionQueues<ExtensionCall, ExtensionDecision>((partition, calls) =>
-    this.#extend(partition, calls),
+  readonly #checkpoints = new PartitionQueues<CheckpointCall, void>(
+    (partition, calls) => this.#checkpoint(partition, calls),
+    (size, ms) => this.#options.onBatch('checkpoint', size, ms),
   )
-  readonly #toolCalls = new PartitionQueues<ToolCallRecord, void>((partition, calls) =>
-    this.#recordToolCalls(partition, calls),
+  readonly #refusals = new PartitionQueues<RefusalCall, void>(
+    (partition, calls) => this.#refuse(partition, calls),
+    (size, ms) => this.#options.onBatch('refuse', size, ms),
+  )
+  readonly #extensions = new PartitionQueues<ExtensionCall, ExtensionDecision>(
+    (partition, calls) => this.#extend(partition, calls),
+    (size, ms) => this.#options.onBatch('extend', size, ms),
+  )
+  readonly #toolCalls = new PartitionQueues<ToolCallRecord, void>(
+    (partition, calls) => this.#recordToolCalls(partition, calls),
+    (size, ms) => this.#options.onBatch('tool_call', size, ms),
   )
   /** Tool calls that are being written, by their request: it ends after them. */
   readonly #recording = new Map<RequestId, Promise<void>>()
 
   constructor(options: HoldsOptions) {
-    this.#options = { waitMsMax: 10_000, onLost: () => {}, failpoint: noFailpoint, ...options }
+    this.#options = { waitMsMax: 10_000, onLost: () => {}, failpoint: noFailpoint, onBatch: () => {}, ...options }
   }
 
   /** Reserves the quote, or says why not. Repeating a call with the same id cannot reserve twice. */
@@ -227,6 +242,19 @@ export class Holds {
   /** Writes a refused request into the log, in the background: no customer waits for it and no money depends on it. */
   refuse(call: RefusalCall): void {
     this.#refusals.add(call.payer.partition, call).catch(this.#options.onLost)
+  }
+
+  /** How many calls of a kind wait for their batch. */
+  queued(operation: LedgerOperation): number {
+    const queues = {
+      hold: this.#places,
+      end: this.#ends,
+      extend: this.#extensions,
+      tool_call: this.#toolCalls,
+      checkpoint: this.#checkpoints,
+      refuse: this.#refusals,
+    }
+    return queues[operation].queued
   }
 
   /** Resolves when every call so far is in the database. */

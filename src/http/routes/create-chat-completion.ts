@@ -11,6 +11,7 @@ import { type ModelDirectory, parseChatRequest } from '../../inference/chat-requ
 import { parseJsonBody } from '../../inference/json-body.ts'
 import type { Holds, Payer } from '../../ledger/holds.ts'
 import { createRequestId, formatRequestId, type RequestId } from '../../ledger/request-id.ts'
+import type { RequestWatch } from '../../observe/request-watch.ts'
 import { authenticate } from '../authenticate.ts'
 import { type AnswerForm, type ChatAnswer, openAnswer } from '../chat-answer.ts'
 import { errorResponse } from '../error-response.ts'
@@ -58,7 +59,8 @@ export async function answerChat(
   outgoing: ServerResponse,
   open: () => Promise<ChatOpening>,
 ): Promise<void> {
-  const attempt: Attempt = { requestId: createRequestId(0, Date.now()), payer: undefined, body: undefined }
+  const watch = services.serving.observer.watch(incoming.headers.traceparent)
+  const attempt: Attempt = { requestId: createRequestId(0, Date.now()), payer: undefined, body: undefined, watch }
   try {
     const { payer, body } = await open()
     attempt.payer = payer
@@ -74,6 +76,7 @@ type Attempt = {
   requestId: RequestId
   payer: Payer | undefined
   body: unknown
+  readonly watch: RequestWatch
 }
 
 async function serve(
@@ -91,13 +94,15 @@ async function serve(
   services.failpoint('after_parse')
   const marks = { payer, body: bytes, ...readRetryHeaders(incoming) }
   const decision = await services.retries.decide(marks, attempt.requestId, gone)
-  if ('replay' in decision) return giveAgain(services, decision.replay, chat, outgoing)
+  if ('replay' in decision) return giveAgain(services, decision.replay, chat, attempt.watch, outgoing)
 
   const { own } = decision
-  const order = await admit(services.admission, attempt.requestId, payer, chat, own.bodyHash).catch(async (error) => {
-    await own.release()
-    throw error
-  })
+  const order = await admit(services.admission, attempt.requestId, payer, chat, own.bodyHash, attempt.watch).catch(
+    async (error) => {
+      await own.release()
+      throw error
+    },
+  )
   await answerOrder(services, order, own, gone, outgoing)
 }
 
@@ -127,13 +132,14 @@ async function answerOrder(
       recording = events && { ...head, ...completion.end, events }
       await settle(recording)
       services.failpoint('before_last_frame')
-      answer.succeed(completion.end)
+      answer.succeed(completion.end, { 'server-timing': order.watch.serverTiming })
     } else if (completion.status === 'failed') {
       services.onError(completion.failure, formatRequestId(order.requestId))
       answer.fail(completion.failure)
     } else answer.abandon()
   } catch (error) {
     services.onError(error, formatRequestId(order.requestId))
+    services.serving.observer.lost(order.watch, formatRequestId(order.requestId), head.model, order.chat.stream)
     answer.fail(error)
   } finally {
     if (recording === undefined) await settle(undefined)
@@ -159,11 +165,13 @@ function giveAgain(
   services: ChatRouteServices,
   recording: Recording,
   form: AnswerForm,
+  watch: RequestWatch,
   outgoing: ServerResponse,
 ): void {
   const answer = open(services, recording, form, outgoing, { 'idempotent-replayed': 'true' })
   void answer.deliver([...recording.events, { type: 'finish', reason: recording.finishReason }])
   answer.succeed(recording)
+  services.serving.observer.replayed(watch, formatRequestId(recording.requestId), recording.model)
 }
 
 function open(
@@ -196,12 +204,14 @@ function refuse(services: ChatRouteServices, attempt: Attempt, error: unknown, o
   if (error instanceof UploadCutError || outgoing.destroyed) return
   const requestId = formatRequestId(attempt.requestId)
   const response = errorResponse(error, { requestId, publicUrl: services.publicUrl })
+  const { code } = response.body.error
+  services.serving.observer.refused(attempt.watch, { requestId, ...attempt.payer, status: response.status, code })
   if (attempt.payer !== undefined && loggedStatuses.has(response.status)) {
     services.holds.refuse({
       requestId: attempt.requestId,
       payer: attempt.payer,
       ...describe(attempt.body),
-      errorCode: response.body.error.code,
+      errorCode: code,
     })
   }
   if (!(error instanceof ServiceError)) services.onError(error, requestId)

@@ -1,0 +1,81 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { LedgerNumbers } from '../ledger/ledger-numbers.ts'
+import { type Metric, metricsContentType, renderMetrics } from '../observe/metric.ts'
+import { createLedgerMetrics } from './ledger-metrics.ts'
+
+export type MetricsPageOptions = {
+  /** What this process counts. */
+  readonly metrics: readonly Metric[]
+  readonly readNumbers: () => Promise<LedgerNumbers>
+  readonly onReadError: (error: unknown) => void
+  /** Undefined: anybody may read. */
+  readonly token: string | undefined
+  /** Monotonic milliseconds. */
+  readonly now: () => number
+}
+
+const numbersMsMax = 5_000
+
+/** `GET /metrics`. However often it is read, the database is asked once in five seconds. */
+export class MetricsPage {
+  readonly #options: MetricsPageOptions
+  readonly #ledger = createLedgerMetrics()
+  #reading: Promise<void> | undefined
+  #readMs = Number.NEGATIVE_INFINITY
+
+  constructor(options: MetricsPageOptions) {
+    this.#options = options
+  }
+
+  /** Every metric there is; for the page that explains them. */
+  get metrics(): readonly Metric[] {
+    return [...this.#options.metrics, ...this.#ledger.metrics]
+  }
+
+  async answer(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
+    if (incoming.method !== 'GET' && incoming.method !== 'HEAD')
+      return end(outgoing, 405, 'Use GET.\n', { allow: 'GET' })
+    if (!this.#mayRead(incoming.headers.authorization))
+      return end(outgoing, 401, 'Send the METRICS_TOKEN as "Authorization: Bearer …".\n', {
+        'www-authenticate': 'Bearer realm="metrics"',
+      })
+    await this.#refresh()
+    end(outgoing, 200, renderMetrics(this.metrics), { 'content-type': metricsContentType })
+  }
+
+  #mayRead(authorization: string | undefined): boolean {
+    const { token } = this.#options
+    if (token === undefined) return true
+    // Hashes have one length, and comparing them tells nothing about the token.
+    return timingSafeEqual(sha256(authorization ?? ''), sha256(`Bearer ${token}`))
+  }
+
+  #refresh(): Promise<void> {
+    if (this.#options.now() - this.#readMs < numbersMsMax) return Promise.resolve()
+    this.#reading ??= this.#read().finally(() => {
+      this.#reading = undefined
+    })
+    return this.#reading
+  }
+
+  async #read(): Promise<void> {
+    try {
+      this.#ledger.show(await this.#options.readNumbers())
+    } catch (error) {
+      // A page without them says more than no page: what this process counts is most wanted when the database is away.
+      this.#ledger.show(undefined)
+      this.#options.onReadError(error)
+    }
+    this.#readMs = this.#options.now()
+  }
+}
+
+function sha256(text: string): Buffer {
+  return createHash('sha256').update(text).digest()
+}
+
+function end(outgoing: ServerResponse, status: number, text: string, headers: Readonly<Record<string, string>>): void {
+  outgoing.writeHead(status, { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store', ...headers })
+  outgoing.end(text)
+}

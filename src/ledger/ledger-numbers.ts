@@ -1,0 +1,103 @@
+import type { Database } from '../db/database.ts'
+import { openStates } from './audit.ts'
+
+/** What the ledger, settlement and the gateway know, as plain numbers for the operator. Ages are seconds, amounts atomic. */
+export type LedgerNumbers = {
+  readonly openRequests: number
+  readonly heldAtomic: number
+  readonly oldestHoldSeconds: number
+  readonly payments: readonly { readonly state: string; readonly count: number; readonly atomic: number }[]
+  readonly oldestPaymentSeconds: number
+  readonly failedPayments: number
+  readonly arrivals: number
+  readonly arrivalsWaiting: number
+  readonly deposits: number
+  readonly depositedAtomic: number
+  readonly sweepsOpen: number
+  readonly oldestSweepSeconds: number
+  readonly withdrawalsOpen: number
+  readonly oldestWithdrawalSeconds: number
+  readonly cursors: readonly { readonly name: string; readonly seconds: number; readonly block: number }[]
+  /** What processes without a port of their own have told: see `tellGauge`. */
+  readonly told: readonly { readonly name: string; readonly value: number }[]
+  readonly frozen: boolean
+  readonly nodesAlive: number
+  /** Undefined before the books were first compared with the chain. */
+  readonly solvent: boolean | undefined
+  readonly solvencySeconds: number
+}
+
+// Rows beyond this are not counted: a number so high says enough, and reading it must not become a load of its own.
+const rowsMax = 100_000
+const statementMaxMs = 2_000
+
+/** Read from one snapshot, over indexes that hold only what is open. Throws when it takes too long. */
+export async function readLedgerNumbers(database: Database): Promise<LedgerNumbers> {
+  return database.transaction(
+    async (session) => {
+      const [totals] = await session.query<Omit<LedgerNumbers, 'payments' | 'cursors' | 'told'>>(totalsQuery)
+      return {
+        ...totals!,
+        payments: await session.query<LedgerNumbers['payments'][number]>(paymentsQuery),
+        cursors: await session.query<LedgerNumbers['cursors'][number]>(
+          `select name, block::float8 as block, ${age('changed_at')} as seconds from chain_cursors order by name limit 100`,
+        ),
+        told: await session.query<LedgerNumbers['told'][number]>(
+          'select name, value from told_gauges order by name limit 100',
+        ),
+      }
+    },
+    { isolation: 'repeatable read', readOnly: true, statementMaxMs },
+  )
+}
+
+/** A process that nobody can scrape tells a number through the database. */
+export async function tellGauge(database: Database, name: string, value: number): Promise<void> {
+  await database.query(
+    `insert into told_gauges (name, value) values ($1, $2)
+     on conflict (name) do update set value = excluded.value, changed_at = clock_timestamp()`,
+    [name, value],
+  )
+}
+
+function age(instant: string): string {
+  return `greatest(0, extract(epoch from clock_timestamp() - ${instant}))::float8`
+}
+
+function open(columns: string, condition: string): string {
+  return `(select ${columns} from settlements where ${condition} and state in ${openStates} limit ${rowsMax})`
+}
+
+// A payment is in one of two partial indexes: see 0002_settlement.sql.
+const openPayments = `(
+  ${open('state, value, ended_at', 'receipt_number is not null')}
+  union all
+  ${open('state, value, ended_at', 'receipt_number is null')}
+)`
+
+const paymentsQuery = `
+  select state, count(*)::int as count, coalesce(sum(value), 0)::float8 as atomic
+    from ${openPayments} s group by state order by state`
+
+const totalsQuery = `
+  select r.count as "openRequests", r.held as "heldAtomic", coalesce(${age('r.oldest')}, 0) as "oldestHoldSeconds",
+         coalesce(${age('p.oldest')}, 0) as "oldestPaymentSeconds", f.count as "failedPayments",
+         v.count as arrivals, u.count as "arrivalsWaiting", d.count as deposits, d.amount as "depositedAtomic",
+         s.count as "sweepsOpen", coalesce(${age('s.oldest')}, 0) as "oldestSweepSeconds",
+         w.count as "withdrawalsOpen", coalesce(${age('w.oldest')}, 0) as "oldestWithdrawalSeconds",
+         l.frozen_at is not null as frozen, n.count as "nodesAlive", o.ok as solvent,
+         coalesce(${age('o.checked_at')}, 0) as "solvencySeconds"
+    from (select count(*)::int as count, coalesce(sum(quote + extended), 0)::float8 as held, min(created_at) as oldest
+            from (select quote, extended, created_at from requests where status = 'held' limit ${rowsMax}) x) r
+   cross join (select min(ended_at) as oldest from ${openPayments} x) p
+   cross join (select count(*)::int as count from (select from settlements where state = 'failed' limit ${rowsMax}) x) f
+   cross join (select count(*)::int as count from arrivals) v
+   cross join (select count(*)::int as count from (select from arrivals where sweep_id is null limit ${rowsMax}) x) u
+   cross join (select count(*)::int as count, coalesce(sum(amount), 0)::float8 as amount from deposits) d
+   cross join (select count(*)::int as count, min(created_at) as oldest from sweeps
+                where state in ('planned', 'sent', 'confirmed')) s
+   cross join (select count(*)::int as count, min(created_at) as oldest from withdrawals
+                where state in ('requested', 'returning', 'returned', 'sent')) w
+   cross join ledger_state l
+   cross join (select count(*)::int as count from nodes where lease_until >= clock_timestamp()) n
+    left join solvency o on true`

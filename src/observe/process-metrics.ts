@@ -1,0 +1,67 @@
+import { monitorEventLoopDelay, performance } from 'node:perf_hooks'
+import { Gauge, type Metric } from './metric.ts'
+
+const lagWindowMs = 10_000
+const quantiles = [0.5, 0.9, 0.99, 1]
+
+export type ProcessMetrics = { readonly metrics: readonly Metric[]; stop(): void }
+
+/** What this process takes from the machine, under the names that dashboards know. */
+export function watchProcess(version: string): ProcessMetrics {
+  const lag = new Gauge({
+    name: 'penny_event_loop_lag_seconds',
+    help: 'How late timers of this process were within the last ten seconds.',
+    labels: ['quantile'],
+  })
+  const delay = monitorEventLoopDelay({ resolution: 10 })
+  delay.enable()
+  const note = () => {
+    for (const quantile of quantiles) lag.set(delay.percentile(quantile * 100) / 1e9, String(quantile))
+    delay.reset()
+  }
+  note()
+  const timer = setInterval(note, lagWindowMs).unref()
+  const build = new Gauge({ name: 'penny_build_info', help: 'What runs here.', labels: ['version', 'node'] })
+  build.set(1, version, process.version)
+  return {
+    metrics: [build, lag, ...createGauges()],
+    stop() {
+      clearInterval(timer)
+      delay.disable()
+    },
+  }
+}
+
+function createGauges(): readonly Metric[] {
+  return [
+    new Gauge({
+      name: 'penny_event_loop_utilization_ratio',
+      help: 'The share of its time that this process was busy, since it began.',
+      read: (gauge) => gauge.set(performance.eventLoopUtilization().utilization),
+    }),
+    new Gauge({
+      name: 'process_cpu_seconds_total',
+      help: 'Processor time used.',
+      type: 'counter',
+      read: (gauge) => {
+        const { user, system } = process.cpuUsage()
+        gauge.set((user + system) / 1e6)
+      },
+    }),
+    new Gauge({
+      name: 'process_resident_memory_bytes',
+      help: 'Memory in use.',
+      read: (gauge) => gauge.set(process.memoryUsage.rss()),
+    }),
+    new Gauge({
+      name: 'nodejs_heap_size_used_bytes',
+      help: 'Memory in use by JavaScript objects.',
+      read: (gauge) => gauge.set(process.memoryUsage().heapUsed),
+    }),
+    new Gauge({
+      name: 'process_start_time_seconds',
+      help: 'When this process began.',
+      read: (gauge) => gauge.set(performance.timeOrigin / 1000),
+    }),
+  ]
+}

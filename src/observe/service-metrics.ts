@@ -1,0 +1,125 @@
+import { Counter, Gauge, Histogram, type Metric } from './metric.ts'
+
+// From a warm cache to a model that thinks for minutes.
+const answerSeconds = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640]
+// A commit on a good disk to a database in trouble.
+const commitSeconds = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+const batchSizes = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+const shares = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 4]
+
+export type ServiceMetrics = ReturnType<typeof createServiceMetrics>
+
+/** Everything this process counts by itself. What the ledger and the chain know is read from the database: `ledger-metrics.ts`. */
+export function createServiceMetrics() {
+  return {
+    requests: new Counter({
+      name: 'penny_requests_total',
+      help: 'Chat completions by how they ended. `code` is the error code, empty without an error; a request that was refused before its model was known has the model "none".',
+      labels: ['model', 'status', 'code', 'stream'],
+    }),
+    requestSeconds: new Histogram({
+      name: 'penny_request_duration_seconds',
+      help: 'From the arrival of an admitted request to its end in the ledger.',
+      labels: ['model', 'stream'],
+      buckets: answerSeconds,
+    }),
+    firstTokenSeconds: new Histogram({
+      name: 'penny_ttft_seconds',
+      help: 'From the hold to the first output of the model.',
+      labels: ['model'],
+      buckets: answerSeconds,
+    }),
+    upstreamSeconds: new Histogram({
+      name: 'penny_upstream_duration_seconds',
+      help: 'One question to the upstream, from asking to its last event. A request that searches asks several.',
+      labels: ['model', 'outcome'],
+      buckets: answerSeconds,
+    }),
+    upstreamErrors: new Counter({
+      name: 'penny_upstream_errors_total',
+      help: 'Requests that failed by the upstream, by error code.',
+      labels: ['code'],
+    }),
+    tokens: new Counter({
+      name: 'penny_tokens_total',
+      help: 'Billed tokens. Reasoning is part of output, cached is part of input.',
+      labels: ['model', 'type'],
+    }),
+    charged: new Counter({
+      name: 'penny_charged_micro_usdc_total',
+      help: 'What was charged, in atomic USDC.',
+      labels: ['model', 'component'],
+    }),
+    refunded: new Counter({
+      name: 'penny_refunded_micro_usdc_total',
+      help: 'What of the holds was given back, in atomic USDC: the unused part of a charge, or a void whole.',
+      labels: ['reason'],
+    }),
+    quoteRatio: new Histogram({
+      name: 'penny_quote_ratio',
+      help: 'What a charged request cost, as a share of its quote.',
+      labels: ['model'],
+      buckets: shares,
+    }),
+    holds: new Counter({
+      name: 'penny_holds_total',
+      help: 'Holds that were asked for, by the ledger’s decision: held, or the code of the refusal.',
+      labels: ['decision'],
+    }),
+    ends: new Counter({
+      name: 'penny_ends_total',
+      help: 'Ends of held requests in the ledger.',
+      labels: ['status', 'voided'],
+    }),
+    phaseSeconds: new Histogram({
+      name: 'penny_ledger_wait_seconds',
+      help: 'How long requests waited for the ledger: to hold, to charge.',
+      labels: ['phase'],
+      buckets: commitSeconds,
+    }),
+    batchSize: new Histogram({
+      name: 'penny_ledger_batch_size',
+      help: 'Calls that shared one commit.',
+      labels: ['operation'],
+      buckets: batchSizes,
+    }),
+    batchSeconds: new Histogram({
+      name: 'penny_ledger_batch_seconds',
+      help: 'How long one commit took.',
+      labels: ['operation'],
+      buckets: commitSeconds,
+    }),
+    toolCalls: new Counter({
+      name: 'penny_tool_calls_total',
+      help: 'Calls of our own tools by the model.',
+      labels: ['tool', 'status'],
+    }),
+    replays: new Counter({
+      name: 'penny_replays_total',
+      help: 'Answers of earlier attempts that were given again, without a charge.',
+    }),
+    imbalance: new Gauge({
+      name: 'penny_ledger_imbalance_micro_usdc',
+      help: 'Atomic USDC that are not accounted for, by the last audit of the accounts in use (recent) and of all. Must be 0.',
+      labels: ['scope'],
+    }),
+    violations: new Gauge({
+      name: 'penny_ledger_violations',
+      help: 'Rows that break an invariant of the ledger, by the last audit. Must be 0.',
+      labels: ['scope'],
+    }),
+    auditedAt: new Gauge({
+      name: 'penny_ledger_audited_timestamp_seconds',
+      help: 'When the last audit ended.',
+      labels: ['scope'],
+    }),
+    spansDropped: new Counter({
+      name: 'penny_spans_dropped_total',
+      help: 'Spans that were not exported: the collector is away or slow.',
+    }),
+    readErrors: new Counter({
+      name: 'penny_metrics_read_errors_total',
+      help: 'Scrapes whose numbers from the database could not be read in time; they are left out of that page.',
+    }),
+  } satisfies Record<string, Metric>
+}

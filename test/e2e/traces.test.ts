@@ -1,0 +1,157 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { setTimeout as pause } from 'node:timers/promises'
+import { type CollectedSpan, type Collector, startCollector } from '../support/collector.ts'
+import { parseMetrics, sampleValue } from '../support/prometheus.ts'
+import { completed, created, type ScriptedUpstream, startScriptedUpstream, text } from '../support/scripted-upstream.ts'
+import { startScriptedWeb } from '../support/scripted-web.ts'
+import { getRow, postChat, startTestService, type TestAccount, type TestService } from '../support/service.ts'
+
+let collector: Collector
+let service: TestService
+let account: TestAccount
+before(async () => {
+  collector = await startCollector()
+  const environment = {
+    OTEL_EXPORTER_OTLP_ENDPOINT: collector.endpoint,
+    OTEL_EXPORTER_OTLP_HEADERS: 'x-team=penny, authorization=Bearer%20t',
+    OTEL_SERVICE_NAME: 'penny-under-test',
+  }
+  service = await startTestService({ web: startScriptedWeb().tools, environment })
+  account = await service.openAccount('1')
+})
+after(async () => {
+  await service.stop()
+  await collector.close()
+})
+
+const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
+const callerSpan = '00f067aa0ba902b7'
+
+function ask(content: string, traceparent?: string, more: object = {}): Promise<Response> {
+  const headers = traceparent === undefined ? undefined : { headers: { traceparent } }
+  return postChat(service, account.apiKey, { messages: [{ role: 'user', content }], ...more }, headers)
+}
+
+/** The spans of one request, once they have come; its own first. */
+async function spansOf(requestId: string | null): Promise<CollectedSpan[]> {
+  for (;;) {
+    const own = collector.spans.find((span) => span.attributes['penny.request_id'] === requestId)
+    if (own !== undefined)
+      return [own, ...collector.spans.filter((span) => span.traceId === own.traceId && span !== own)]
+    await pause(5)
+  }
+}
+
+test('one trace shows hold, upstream, tools and charge of a request, below the span of its caller', async () => {
+  const answer = await ask('Search the web for pennies', `00-${traceId}-${callerSpan}-01`)
+  await answer.json()
+  const id = answer.headers.get('x-router-request-id')
+  const [own, ...parts] = await spansOf(id)
+  const row = await getRow(service, account.apiKey, answer)
+  assert.deepEqual([own!.traceId, own!.parentSpanId, own!.kind], [traceId, callerSpan, 2])
+  assert.deepEqual(
+    parts.map(({ name }) => name),
+    [
+      'hold',
+      'chat gpt-5.6-terra',
+      'execute_tool web_search',
+      'chat gpt-5.6-terra',
+      'execute_tool web_fetch',
+      'chat gpt-5.6-terra',
+      'charge',
+    ],
+  )
+  for (const part of parts) {
+    assert.equal(part.parentSpanId, own!.spanId)
+    assert.ok(BigInt(part.startTimeUnixNano) >= BigInt(own!.startTimeUnixNano))
+    assert.ok(BigInt(part.endTimeUnixNano) <= BigInt(own!.endTimeUnixNano))
+  }
+  assert.equal(new Set([own!, ...parts].map(({ spanId }) => spanId)).size, 8)
+  const charged = parts.find(({ name }) => name === 'charge')!.attributes['penny.cost.charged_micro_usdc']
+  assert.equal(charged, Number(row.charged_atomic))
+  assert.equal(own!.attributes['gen_ai.usage.input_tokens'], row.usage!.prompt_tokens)
+  assert.equal(own!.attributes['gen_ai.usage.output_tokens'], row.usage!.completion_tokens)
+  const { attributes, kind } = parts[1]!
+  assert.deepEqual(
+    [kind, attributes['gen_ai.operation.name'], attributes['gen_ai.request.model']],
+    [3, 'chat', 'gpt-5.6-terra'],
+  )
+  const tool = parts[2]!.attributes
+  assert.deepEqual([tool['gen_ai.operation.name'], tool['gen_ai.tool.name']], ['execute_tool', 'web_search'])
+  assert.deepEqual([collector.resource['service.name'], collector.headers['x-team']], ['penny-under-test', 'penny'])
+})
+
+test('no word of the customer’s or of the model’s is in a span', async () => {
+  const secret = 'xyzzy-plover'
+  const answer = await ask(`Search the web for ${secret}`)
+  await answer.json()
+  const spans = await spansOf(answer.headers.get('x-router-request-id'))
+  assert.ok(!JSON.stringify(spans).includes(secret))
+  assert.ok(!JSON.stringify(spans).includes(account.apiKey))
+})
+
+test('a failure is an error in the trace, with its code', async () => {
+  const answer = await ask('[sandbox:error 500] Fail.')
+  await answer.json()
+  const [own, ...parts] = await spansOf(answer.headers.get('x-router-request-id'))
+  assert.deepEqual([own!.isError, own!.attributes['error.type']], [true, 'upstream_error'])
+  assert.ok(parts.find(({ name }) => name.startsWith('chat'))!.isError)
+})
+
+test('a caller whose trace is not recorded gets no spans, and a traceparent that is none begins a new trace', async () => {
+  const unrecorded = '11111111111111111111111111111111'
+  await (await ask('Hello?', `00-${unrecorded}-${callerSpan}-00`)).json()
+  const answer = await ask('Hello?', '00-00000000000000000000000000000000-0000000000000000-01')
+  await answer.json()
+  const [own] = await spansOf(answer.headers.get('x-router-request-id'))
+  assert.equal(own!.parentSpanId, undefined)
+  assert.match(own!.traceId, /^(?!0{32})[0-9a-f]{32}$/)
+  assert.ok(!collector.spans.some((span) => span.traceId === unrecorded))
+})
+
+test('the upstream is told the trace, and only when traces are on', async () => {
+  const seen: (string | undefined)[] = []
+  const upstream: ScriptedUpstream = await startScriptedUpstream((exchange) => {
+    seen.push(exchange.incoming.headers.traceparent as string | undefined)
+    exchange.send(created, text('Hi'), completed())
+    exchange.end()
+  })
+  const environment = { OTEL_EXPORTER_OTLP_ENDPOINT: collector.endpoint }
+  const traced = await startTestService({ upstreamUrl: upstream.url, environment })
+  const untraced = await startTestService({ upstreamUrl: upstream.url })
+  for (const one of [traced, untraced]) {
+    const { apiKey } = await one.openAccount('1')
+    const init = { headers: { traceparent: `00-${traceId}-${callerSpan}-01` } }
+    await (await postChat(one, apiKey, { messages: [{ role: 'user', content: 'Hi' }] }, init)).json()
+  }
+  assert.match(seen[0] ?? '', new RegExp(`^00-${traceId}-(?!${callerSpan})[0-9a-f]{16}-01$`))
+  assert.equal(seen[1], undefined)
+  await traced.stop()
+  await untraced.stop()
+  await upstream.close()
+})
+
+test('a collector that is away costs no request anything, and what was lost is counted', async () => {
+  const away = await startTestService({ environment: { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9' } })
+  const { apiKey } = await away.openAccount('1')
+  const answer = await postChat(away, apiKey, { messages: [{ role: 'user', content: 'Hi' }] })
+  assert.equal(answer.status, 200)
+  for (;;) {
+    const page = parseMetrics(await (await fetch(`${away.origin}/metrics`)).text())
+    if (sampleValue(page, 'penny_spans_dropped_total')! > 0) break
+    await pause(20)
+  }
+  await away.stop()
+})
+
+test('a buffered answer says in Server-Timing what its time went into', async () => {
+  const answer = await ask('Search the web for pennies')
+  await answer.json()
+  const parts = answer.headers.get('server-timing')!.split(', ')
+  assert.deepEqual(
+    parts.map((part) => part.split(';')[0]),
+    ['hold', 'upstream', 'tool', 'charge', 'total'],
+  )
+  for (const part of parts) assert.match(part, /^[a-z]+;dur=\d+(\.\d)?$/)
+})
