@@ -19,17 +19,39 @@ create table accounts (
   address text,
   owner_address text,
   owner_usable_from timestamp with time zone,
+  suspended_at timestamp with time zone,
+  suspended_reason text,
+  adjusted bigint default 0 not null,
   constraint accounts_pkey PRIMARY KEY (partition, id),
   constraint accounts_address_check CHECK (address ~ '^0x[0-9a-f]{40}$'::text),
+  constraint accounts_adjusted_check CHECK (adjusted >= 0),
   constraint accounts_extended_check CHECK (extended >= 0),
   constraint accounts_gateway_check CHECK (gateway >= 0),
   constraint accounts_held_check CHECK (held >= 0),
   constraint accounts_name_check CHECK (length(name) >= 1 AND length(name) <= 200),
   constraint accounts_not_overspent CHECK ((gateway + credit - extended) >= 0),
   constraint accounts_owner_address_check CHECK (owner_address ~ '^0x[0-9a-f]{40}$'::text),
+  constraint accounts_suspended_for_a_reason CHECK ((suspended_at IS NULL) = (suspended_reason IS NULL)),
+  constraint accounts_suspended_reason_check CHECK (length(suspended_reason) >= 1 AND length(suspended_reason) <= 500),
   constraint accounts_unsettled_check CHECK (unsettled >= 0)
 ) with (fillfactor=50);
 CREATE UNIQUE INDEX accounts_by_address ON public.accounts USING btree (partition, address);
+
+create table adjustments (
+  partition smallint not null,
+  id uuid not null,
+  account_id uuid not null,
+  amount bigint not null,
+  reason text not null,
+  made_by text not null,
+  created_at timestamp with time zone default clock_timestamp() not null,
+  constraint adjustments_pkey PRIMARY KEY (partition, id),
+  constraint adjustments_partition_account_id_fkey FOREIGN KEY (partition, account_id) REFERENCES accounts(partition, id),
+  constraint adjustments_amount_check CHECK (amount <> 0),
+  constraint adjustments_made_by_check CHECK (length(made_by) >= 1 AND length(made_by) <= 200),
+  constraint adjustments_reason_check CHECK (length(reason) >= 1 AND length(reason) <= 500)
+);
+CREATE INDEX adjustments_of_account ON public.adjustments USING btree (account_id, created_at);
 
 create table api_key_hashes (
   hash bytea not null,
@@ -458,6 +480,33 @@ create table withdrawals (
 CREATE INDEX withdrawals_of_account ON public.withdrawals USING btree (account_id, created_at);
 CREATE INDEX withdrawals_open ON public.withdrawals USING btree (changed_at) WHERE (state = ANY (ARRAY['requested'::text, 'returning'::text, 'returned'::text, 'sent'::text]));
 
+CREATE OR REPLACE FUNCTION public.adjust_account(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint, p_reason text, p_made_by text)
+ RETURNS TABLE(decision text, room bigint)
+ LANGUAGE plpgsql
+AS $function$
+declare
+  v_account accounts;
+  v_room    bigint;
+begin
+  perform 1 from accounts a where a.partition = p_partition and a.id = p_account_id for no key update;
+  select * into v_account from accounts a where a.partition = p_partition and a.id = p_account_id;
+  v_room := case when p_amount > 0 then greatest(0, v_account.charged - v_account.adjusted)
+                 else least(v_account.adjusted, v_account.gateway + v_account.credit - v_account.extended) end;
+  if exists (select from adjustments x where x.partition = p_partition and x.id = p_id) then
+    return query select 'stored', v_room;
+  elsif exists (select from ledger_state l where l.frozen_at is not null) then
+    return query select 'ledger_frozen', v_room;
+  elsif v_account.id is null or abs(p_amount) > v_room then
+    return query select 'exceeds_room', coalesce(v_room, 0);
+  else
+    insert into adjustments (partition, id, account_id, amount, reason, made_by)
+      values (p_partition, p_id, p_account_id, p_amount, p_reason, p_made_by);
+    update accounts a set credit = a.credit + p_amount, adjusted = a.adjusted + p_amount
+      where a.partition = p_partition and a.id = p_account_id;
+    return query select 'made', v_room - abs(p_amount);
+  end if;
+end $function$;
+
 CREATE OR REPLACE FUNCTION public.advance_withdrawal(p_partition smallint, p_account_id uuid, p_id uuid, p_state text, p_return_id text, p_rail_id text, p_tx_hash bytea, p_reason text)
  RETURNS boolean
  LANGUAGE plpgsql
@@ -781,6 +830,7 @@ declare
   a_nonce_next  bigint[];
   a_authorized  bigint[];
   a_unsettled   bigint[];
+  a_suspended   boolean[];
   -- Keys, in the order of p_key_ids.
   k_account     uuid[];
   k_refused     text[];
@@ -817,9 +867,11 @@ begin
   select array_agg(r.id) into v_stored from requests r where r.partition = p_partition and r.id = any (p_ids);
 
   select array_agg(s.gateway), array_agg(s.credit), array_agg(s.held), array_agg(s.extended), array_agg(s.nonce_next),
-         array_agg(s.authorized), array_agg(s.unsettled)
-    into a_gateway, a_credit, a_held, a_extended, a_nonce_next, a_authorized, a_unsettled
-    from (select a.gateway, a.credit, a.held, a.extended, a.nonce_next, a.authorized, a.unsettled
+         array_agg(s.authorized), array_agg(s.unsettled), array_agg(s.suspended)
+    into a_gateway, a_credit, a_held, a_extended, a_nonce_next, a_authorized, a_unsettled,
+         a_suspended
+    from (select a.gateway, a.credit, a.held, a.extended, a.nonce_next, a.authorized, a.unsettled,
+                 a.suspended_at is not null as suspended
             from unnest(p_account_ids) with ordinality as i (id, n)
             left join accounts a on a.partition = p_partition and a.id = any (p_account_ids) and a.id = i.id
             order by i.n) s;
@@ -852,6 +904,8 @@ begin
       r_decision[i] := 'invalid_api_key';
     elsif k_refused[v_k] is not null then
       r_decision[i] := k_refused[v_k];
+    elsif a_suspended[v_a] then
+      r_decision[i] := 'account_suspended';
     elsif v_quote > p_cap then
       r_decision[i] := 'quote_exceeds_cap';
     elsif k_spent[v_k] + k_held[v_k] + v_quote > k_limit[v_k] then

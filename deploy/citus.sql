@@ -40,6 +40,7 @@ select create_distributed_table('sweeps', 'partition', colocate_with => 'account
 select create_distributed_table('withdrawals', 'partition', colocate_with => 'accounts');
 select create_distributed_table('usage_hours', 'partition', colocate_with => 'accounts');
 select create_distributed_table('tool_calls', 'partition', colocate_with => 'accounts');
+select create_distributed_table('adjustments', 'partition', colocate_with => 'accounts');
 
 -- Called by the others on the workers.
 select create_distributed_function('window_start(text, timestamptz)');
@@ -64,3 +65,4 @@ select create_distributed_function(
   'advance_withdrawal(smallint, uuid, uuid, text, text, text, bytea, text)', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function('extend_holds(smallint, uuid, bigint, uuid[], uuid[], uuid[], int[], int[], bigint[])', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function('record_tool_calls(smallint, uuid[], smallint[], text[], text[], bigint[], int[])', 'p_partition', colocate_with => 'accounts');
+select create_distributed_function('adjust_account(smallint, uuid, uuid, bigint, text, text)', 'p_partition', colocate_with => 'accounts');

@@ -13,6 +13,7 @@ export const errorCodes = [
   'invalid_api_key',
   'api_key_expired',
   'api_key_revoked',
+  'account_suspended',
   'session_required',
   'sign_in_failed',
   'recent_sign_in_required',

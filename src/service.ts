@@ -341,8 +341,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         upstream,
         holds,
         web,
-        onToolFault: (error, { requestId }) =>
-          log.error({ fault: error, request_id: requestId }, 'a tool failed'),
+        onToolFault: (error, { requestId }) => log.error({ fault: error, request_id: requestId }, 'a tool failed'),
         checkpoints,
         observer,
         now,

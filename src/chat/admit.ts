@@ -13,6 +13,7 @@ import {
 } from '../inference/responses-request.ts'
 import type { Hold, HoldRefusal, Holds, Payer } from '../ledger/holds.ts'
 import {
+  AccountSuspendedError,
   InFlightCapError,
   InsufficientBalanceError,
   KeyLimitExceededError,
@@ -135,6 +136,8 @@ export function refusalError(
       return new RevokedApiKeyError()
     case 'api_key_expired':
       return new ExpiredApiKeyError()
+    case 'account_suspended':
+      return new AccountSuspendedError()
     case 'quote_exceeds_cap':
       return new QuoteExceedsCapError(advise(cap), cap)
     case 'key_limit_exceeded': {

@@ -13,6 +13,7 @@ const answers = {
   invalid_api_key: [401, 'invalid_request_error'],
   api_key_expired: [401, 'invalid_request_error'],
   api_key_revoked: [401, 'invalid_request_error'],
+  account_suspended: [403, 'invalid_request_error'],
   session_required: [401, 'invalid_request_error'],
   sign_in_failed: [401, 'invalid_request_error'],
   recent_sign_in_required: [403, 'invalid_request_error'],

@@ -12,6 +12,10 @@ export type Account = {
   readonly extended: Usdc
   /** Over the account's life. */
   readonly deposited: Usdc
+  /** Charges that the operator gave back, over the account's life. */
+  readonly adjusted: Usdc
+  /** Why no request of it is taken; undefined when it is not suspended. */
+  readonly suspendedReason: string | undefined
   /** What a new request may be quoted: `gateway + credit - extended`. */
   readonly spendable: Usdc
   /** Where deposits to it go; undefined until it was asked for. */
@@ -54,6 +58,28 @@ export async function findAccount(database: Database, partition: number, id: str
   return row === undefined ? undefined : readAccount(row)
 }
 
+/** Takes no more requests of an account until it is resumed; with a reason again: the reason is changed. */
+export async function suspendAccount(
+  database: Database,
+  { partition, id }: AccountName,
+  reason: string,
+): Promise<void> {
+  await database.query(
+    `update accounts set suspended_at = coalesce(suspended_at, clock_timestamp()), suspended_reason = $3
+      where partition = $1 and id = $2`,
+    [partition, id, reason],
+  )
+}
+
+export async function resumeAccount(database: Database, { partition, id }: AccountName): Promise<void> {
+  await database.query(
+    'update accounts set suspended_at = null, suspended_reason = null where partition = $1 and id = $2',
+    [partition, id],
+  )
+}
+
+type AccountName = Pick<Account, 'partition' | 'id'>
+
 /** How much of one account may be charged and not yet settled, for all nodes. */
 export async function setUnsettledCap(database: Database, cap: Usdc): Promise<void> {
   await database.query('update ledger_state set unsettled_cap = $1 where unsettled_cap <> $1', [cap])
@@ -84,7 +110,8 @@ export async function creditDeposit(database: Database, deposit: Deposit): Promi
   return row!.credited
 }
 
-const columns = `partition, id, name, gateway, credit, held, extended, deposited, address, owner_address, owner_usable_from,
+const columns = `partition, id, name, gateway, credit, held, extended, deposited, adjusted, suspended_reason, address,
+  owner_address, owner_usable_from,
   coalesce(owner_usable_from <= clock_timestamp(), false) as is_owner_usable, created_at`
 
 type AccountRow = {
@@ -100,6 +127,8 @@ type AccountRow = {
   readonly owner_address: string | null
   readonly owner_usable_from: Date | null
   readonly is_owner_usable: boolean
+  readonly adjusted: bigint
+  readonly suspended_reason: string | null
   readonly created_at: Date
 }
 
@@ -113,6 +142,8 @@ function readAccount(row: AccountRow): Account {
     held: fromAtomic(row.held),
     extended: fromAtomic(row.extended),
     deposited: fromAtomic(row.deposited),
+    adjusted: fromAtomic(row.adjusted),
+    suspendedReason: row.suspended_reason ?? undefined,
     spendable: fromAtomic(row.gateway + row.credit - row.extended),
     address: row.address ?? undefined,
     ownerAddress: row.owner_address ?? undefined,

@@ -32,13 +32,14 @@ const checks: Readonly<Record<string, Check>> = {
      where ($1::uuid[] is null or a.id = any ($1))
        and a.deposited <> a.gateway + a.authorized - a.returned + a.withdrawn`,
   },
-  // I2: what was authorized was charged, is held, is credit, or went back.
+  // I2: what was authorized was charged and not given back, is held, is credit, or went back.
   I2: {
     all: `
-    select a.id as subject, format('authorized %s, returned %s, charged %s, held %s, credit %s',
-                                   a.authorized, a.returned, a.charged, a.held, a.credit) as detail
+    select a.id as subject, format('authorized %s, returned %s, charged %s, adjusted %s, held %s, credit %s',
+                                   a.authorized, a.returned, a.charged, a.adjusted, a.held, a.credit) as detail
       from accounts a
-     where ($1::uuid[] is null or a.id = any ($1)) and a.authorized - a.returned <> a.charged + a.held + a.credit`,
+     where ($1::uuid[] is null or a.id = any ($1)) 
+       and a.authorized - a.returned <> a.charged - a.adjusted + a.held + a.credit`,
   },
   // I3: what an account has in flight is the sum of its open requests.
   I3: {
@@ -134,9 +135,9 @@ const checks: Readonly<Record<string, Check>> = {
   I16: {
     all: `
     select a.id as subject,
-           format('deposited %s of %s, authorized %s of %s, charged %s of %s, returned %s of %s, withdrawn %s of %s', a.deposited,
+           format('deposited %s of %s, authorized %s of %s, charged %s of %s, returned %s of %s, withdrawn %s of %s, adjusted %s of %s', a.deposited,
                   d.total, a.authorized, r.authorized + s.debts - s.failed, a.charged, r.charged, a.returned, w.returned,
-                  a.withdrawn, w.total) as detail
+                  a.withdrawn, w.total, a.adjusted, j.total) as detail
       from accounts a
       cross join lateral (select coalesce(sum(x.amount), 0) as total from deposits x
                            where x.partition = a.partition and x.account_id = a.id) d
@@ -151,9 +152,11 @@ const checks: Readonly<Record<string, Check>> = {
       cross join lateral (select coalesce(sum(x.credit_back), 0) as returned,
                                  coalesce(sum(x.amount) filter (where x.state <> 'failed'), 0) as total
                             from withdrawals x where x.partition = a.partition and x.account_id = a.id) w
+      cross join lateral (select coalesce(sum(x.amount), 0) as total from adjustments x
+                           where x.partition = a.partition and x.account_id = a.id) j
      where ($1::uuid[] is null or a.id = any ($1))
        and (a.deposited <> d.total or a.authorized <> r.authorized + s.debts - s.failed or a.charged <> r.charged
-            or a.returned <> w.returned or a.withdrawn <> w.total)`,
+            or a.returned <> w.returned or a.withdrawn <> w.total or a.adjusted <> j.total)`,
     recent: null,
   },
 }
@@ -238,7 +241,7 @@ export async function findTouchedAccounts(
 export async function sumImbalance(database: Database): Promise<bigint> {
   const [row] = await database.query<{ total: bigint }>(
     `select coalesce(sum(abs(deposited - gateway - authorized + returned - withdrawn)
-                         + abs(authorized - returned - charged - held - credit)), 0)::bigint as total from accounts`,
+                         + abs(authorized - returned - charged + adjusted - held - credit)), 0)::bigint as total from accounts`,
   )
   return row!.total
 }

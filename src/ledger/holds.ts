@@ -50,6 +50,7 @@ export type HoldRefusalCode = Extract<
   | 'invalid_api_key'
   | 'api_key_revoked'
   | 'api_key_expired'
+  | 'account_suspended'
   | 'quote_exceeds_cap'
   | 'key_limit_exceeded'
   | 'insufficient_balance'

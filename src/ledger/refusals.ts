@@ -67,6 +67,14 @@ export class SettlementDelayedError extends ServiceError {
   }
 }
 
+/** The operator has suspended the account. Its money is its owner's all the same. */
+export class AccountSuspendedError extends ServiceError {
+  readonly code = 'account_suspended'
+  constructor() {
+    super('This account is suspended: no request is taken. Nothing was held; its balance can be withdrawn.')
+  }
+}
+
 /** The books were found wrong: no new request is taken until an operator has looked. */
 export class LedgerFrozenError extends ServiceError {
   readonly code = 'ledger_frozen'

@@ -23,6 +23,10 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
   ],
   api_key_expired: ['The key’s time is over.', 'Make another one.'],
   api_key_revoked: ['The key was revoked.', 'Make another one.'],
+  account_suspended: [
+    'The operator has suspended the account. Nothing was held.',
+    'Ask the operator; the balance can be withdrawn.',
+  ],
   session_required: ['This needs a dashboard session; an API key does not open it.', 'Sign in.'],
   sign_in_failed: ['The signature, passkey or link proves nothing, or was used already.', 'Start the sign-in again.'],
   recent_sign_in_required: [

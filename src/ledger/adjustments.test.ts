@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { assertBooksBalance } from '../../test/support/audit.ts'
+import { charge, codeOf, hold, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
+import { ledgerSuite } from '../../test/support/suites.ts'
+import { findAccount, resumeAccount, suspendAccount } from './accounts.ts'
+import { adjustAccount, listAdjustments } from './adjustments.ts'
+import { freezeLedger, unfreezeLedger } from './audit.ts'
+import type { Payer } from './holds.ts'
+
+const ledger = ledgerSuite()
+
+function adjust({ partition, accountId }: Payer, amount: bigint, id = randomUUID()) {
+  const adjustment = { id, amount, reason: 'the model was down', madeBy: 'operator' }
+  return adjustAccount(ledger.database, { partition, id: accountId }, adjustment)
+}
+
+async function accountOf({ partition, accountId }: Payer) {
+  return (await findAccount(ledger.database, partition, accountId))!
+}
+
+test('a charge that was given back can be spent again, and its reason is written down', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 1_000n)
+  await holds.end(charge(await hold(holds, payer, 1_000n), 900n))
+  assert.equal((await accountOf(payer)).spendable, 100n)
+  assert.deepEqual(await adjust(payer, 400n), { decision: 'made', room: 500n })
+  assert.deepEqual([(await accountOf(payer)).spendable, (await accountOf(payer)).adjusted], [500n, 400n])
+  const [row] = await listAdjustments(ledger.database, payer.accountId, 10)
+  assert.deepEqual([row!.amount, row!.reason, row!.madeBy], [400n, 'the model was down', 'operator'])
+  await holds.end(charge(await hold(holds, payer, 500n), 500n))
+  await assertBooksBalance(ledger.database)
+})
+
+test('an account is given no more than it was charged, and has no more taken than it was given', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 1_000n)
+  assert.deepEqual(await adjust(payer, 1n), { decision: 'exceeds_room', room: 0n })
+  await holds.end(charge(await hold(holds, payer, 500n), 300n))
+  assert.deepEqual(await adjust(payer, 301n), { decision: 'exceeds_room', room: 300n })
+  assert.deepEqual(await adjust(payer, -1n), { decision: 'exceeds_room', room: 0n })
+  assert.equal((await adjust(payer, 300n)).decision, 'made')
+  assert.deepEqual(await adjust(payer, -301n), { decision: 'exceeds_room', room: 300n })
+  assert.equal((await adjust(payer, -300n)).decision, 'made')
+  assert.equal((await accountOf(payer)).spendable, 700n)
+  await assertBooksBalance(ledger.database)
+})
+
+test('an adjustment that is repeated, because its reply was lost, is made once; on frozen books none is', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 1_000n)
+  await holds.end(charge(await hold(holds, payer, 1_000n), 800n))
+  const id = randomUUID()
+  const decisions = await Promise.all([adjust(payer, 100n, id), adjust(payer, 100n, id), adjust(payer, 100n, id)])
+  assert.deepEqual(decisions.map(({ decision }) => decision).sort(), ['made', 'stored', 'stored'])
+  assert.equal((await accountOf(payer)).adjusted, 100n)
+  await freezeLedger(ledger.database, 'test')
+  assert.equal((await adjust(payer, 100n)).decision, 'ledger_frozen')
+  await unfreezeLedger(ledger.database)
+})
+
+const step = fc.oneof(
+  fc.record({ kind: fc.constant('charge' as const), quote: fc.nat(3_000), share: fc.integer({ min: 0, max: 100 }) }),
+  fc.record({ kind: fc.constant('void' as const), quote: fc.nat(3_000) }),
+  fc.record({ kind: fc.constant('adjust' as const), amount: fc.integer({ min: -3_000, max: 3_000 }) }),
+)
+
+// The promise behind adjustments: they move revenue, they make none. So an account never has more than was deposited.
+test('whatever is charged and adjusted, the books balance and nobody can spend more than was deposited', async () => {
+  const holds = await openLedger(ledger.database)
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 15 }), async (steps) => {
+      const payer = await openPayer(ledger.database, 5_000n)
+      for (const action of steps) {
+        if (action.kind === 'adjust') {
+          if (action.amount !== 0) await adjust(payer, BigInt(action.amount))
+          continue
+        }
+        const decision = await place(holds, payer, BigInt(action.quote))
+        if ('refusal' in decision) continue
+        const charged = action.kind === 'charge' ? BigInt(Math.floor((action.quote * action.share) / 100)) : 0n
+        await holds.end(action.kind === 'void' ? voided(decision.hold) : charge(decision.hold, charged))
+      }
+      const { spendable, adjusted } = await accountOf(payer)
+      assert.ok(spendable >= 0n && spendable <= 5_000n && adjusted >= 0n)
+    }),
+    { numRuns: 30 },
+  )
+  await assertBooksBalance(ledger.database)
+})
+
+test('a suspended account holds nothing new, what is under way ends, and once resumed it is served again', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 1_000n)
+  const account = { partition: payer.partition, id: payer.accountId }
+  const open = await hold(holds, payer, 400n)
+  await suspendAccount(ledger.database, account, 'abuse')
+  const other = await openPayer(ledger.database, 1_000n)
+  const decisions = await Promise.all([place(holds, payer, 100n), place(holds, other, 100n)])
+  assert.deepEqual(decisions.map(codeOf), ['account_suspended', 'held'])
+  assert.equal((await holds.end(charge(open, 300n))).endedNow, true)
+  assert.equal((await accountOf(payer)).suspendedReason, 'abuse')
+  await resumeAccount(ledger.database, account)
+  const resumed = await place(holds, payer, 100n)
+  assert.equal(codeOf(resumed), 'held')
+  for (const decision of [...decisions, resumed]) if ('hold' in decision) await holds.end(voided(decision.hold))
+  await assertBooksBalance(ledger.database)
+})

@@ -1,0 +1,45 @@
+import type { Database } from '../db/database.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Account } from './accounts.ts'
+
+/** A charge given back by the operator, or, below 0, such a gift taken back. */
+export type Adjustment = {
+  /** Chosen by the caller: an adjustment that is repeated is made once. */
+  readonly id: string
+  readonly amount: bigint
+  readonly reason: string
+  readonly madeBy: string
+}
+
+export type AdjustmentDecision = {
+  readonly decision: 'made' | 'stored' | 'ledger_frozen' | 'exceeds_room'
+  /** The most that the account can be given now, or have taken. */
+  readonly room: Usdc
+}
+
+export async function adjustAccount(
+  database: Database,
+  { partition, id: accountId }: Pick<Account, 'partition' | 'id'>,
+  { id, amount, reason, madeBy }: Adjustment,
+): Promise<AdjustmentDecision> {
+  const [row] = await database.query<{ decision: AdjustmentDecision['decision']; room: bigint }>(
+    'select decision, room from adjust_account($1, $2, $3, $4, $5, $6)',
+    [partition, accountId, id, amount, reason, madeBy],
+  )
+  return { decision: row!.decision, room: fromAtomic(row!.room) }
+}
+
+export type AdjustmentRow = Adjustment & { readonly accountId: string; readonly createdAt: Date }
+
+/** The newest first; of one account, or of all. */
+export async function listAdjustments(
+  database: Database,
+  accountId: string | undefined,
+  rowsMax: number,
+): Promise<readonly AdjustmentRow[]> {
+  return database.query<AdjustmentRow>(
+    `select id, account_id as "accountId", amount, reason, made_by as "madeBy", created_at as "createdAt" from adjustments
+      where $1::uuid is null or account_id = $1 order by created_at desc, id limit $2`,
+    [accountId ?? null, rowsMax],
+  )
+}
