@@ -40,7 +40,7 @@ export type TransferPage = { readonly below?: TransferCursor | undefined; readon
 
 /**
  * Arrivals on chain with what became of them, and credits that came another way, newest first. A sweep brings several
- * arrivals in at once and is credited under its own id.
+ * arrivals in at once; its credit is known by its transaction.
  */
 export async function listDeposits(
   database: Database,
@@ -56,14 +56,15 @@ export async function listDeposits(
               d.created_at as credited_at, d.block as credited_block, v.seen_at as created_at
          from arrivals v
          left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
-         left join deposits d on d.partition = v.partition and d.id = s.id
+         left join deposits d on d.partition = v.partition and d.account_id = v.account_id and (d.id = s.id or d.tx_hash = s.tx_hash)
         where v.partition = $1 and v.account_id = $2
        union all
        select d.id::text, d.amount, d.source, null, 'credited', null, null, null, d.tx_hash, null, null,
               d.created_at, d.block, d.created_at
          from deposits d
         where d.partition = $1 and d.account_id = $2
-          and not exists (select from sweeps s where s.partition = d.partition and s.id = d.id)) t
+          and not exists (select from sweeps s where s.partition = d.partition and s.account_id = d.account_id
+                           and (s.id = d.id or s.tx_hash = d.tx_hash))) t
       where $3::timestamptz is null or (date_trunc('milliseconds', t.created_at), t.id) < ($3, $4)
       order by date_trunc('milliseconds', t.created_at) desc, t.id desc limit $5`,
     [partition, accountId, below?.at ?? null, below?.id ?? null, limit],
