@@ -63,13 +63,15 @@ export function TimeChart(props: Props) {
       aria-valuenow={at ?? Math.max(buckets.length - 1, 0)}
       aria-valuetext={reading?.text ?? summary(props)}
       className="relative outline-offset-4"
+      style={{ height }}
       onPointerMove={onPointerMove}
       onPointerLeave={() => setAt(undefined)}
       onKeyDown={onKeyDown}
       onBlur={() => setAt(undefined)}
       onClick={() => at !== undefined && onPick?.(buckets[at]!)}
     >
-      <svg width={width} height={height} aria-hidden="true" className="block">
+      {/* Out of the flow, so that the drawing never decides how wide its place is. */}
+      <svg width={width} height={height} aria-hidden="true" className="absolute inset-0">
         <Plot {...props} plot={plot} step={step} at={at} />
       </svg>
       {reading !== undefined && at !== undefined && (

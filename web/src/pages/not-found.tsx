@@ -36,7 +36,7 @@ export function NotFoundPage() {
       </form>
       <nav aria-label="Pages" className="flex flex-wrap gap-x-4 gap-y-1">
         {places.map(({ to, label }) => (
-          <Link key={to} to={to} className="text-link hover:underline">
+          <Link key={to} to={to} className="link">
             {label}
           </Link>
         ))}

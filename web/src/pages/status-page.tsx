@@ -38,8 +38,8 @@ export function StatusPage() {
                   'Ledger and chain',
                   <StateMark
                     key="ok"
-                    mark={ok === null ? 'pending' : ok ? 'settled' : 'failed'}
-                    word={ok === null ? 'Being compared' : ok ? 'Match' : 'Differ'}
+                    mark={checked_at === null ? 'pending' : ok ? 'settled' : 'failed'}
+                    word={checked_at === null ? 'Being compared' : ok ? 'Match' : 'Differ'}
                   />,
                 ],
                 ['Block', block ?? '–'],

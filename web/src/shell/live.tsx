@@ -24,7 +24,10 @@ export function LiveUpdates({ children }: { children: ReactNode }) {
   const listeners = useRef(new Set<Listener>())
 
   useEffect(() => {
-    const renewSums = throttle(() => renew(client, ['overview'], ['usage'], ['keys'], ['requests', 'totals']), sumsMs)
+    const renewSums = throttle(
+      () => renew(client, ['balance'], ['overview'], ['usage'], ['keys'], ['requests', 'totals']),
+      sumsMs,
+    )
     const follow = (event: StreamEvent) => {
       apply(client, event, renewSums)
       for (const listener of listeners.current) listener(event)

@@ -26,10 +26,12 @@ export function SandboxBar({ session }: { session: Session }) {
     <section
       aria-label="Sandbox"
       data-testid="sandbox-bar"
-      className="flex flex-wrap items-center gap-x-3 gap-y-1 border-b border-rule bg-held-wash px-4 py-1 md:px-6"
+      className="flex items-center gap-x-3 overflow-x-auto border-b border-rule bg-held-wash px-4 py-1 whitespace-nowrap md:px-6"
     >
-      <p className="text-sm font-medium text-held">Sandbox: test money, no model is paid.</p>
-      <span className="flex flex-wrap gap-1">
+      <p className="text-sm font-medium text-held">
+        Sandbox<span className="max-md:sr-only">: test money, no model is paid.</span>
+      </p>
+      <span className="flex gap-1">
         {session.features.faucet && (
           <Button small variant="quiet" onClick={() => faucet.mutate()} busy={faucet.isPending}>
             Get test USDC

@@ -27,7 +27,7 @@ export function Balance({ amount, label, className }: { amount: bigint; label: s
       <button
         type="button"
         onClick={copy}
-        aria-label={`${label}: ${exact}. Copy`}
+        aria-label={`${label} ${formatBalance(amount)}, exactly ${exact}. Copy`}
         className={classNames('num rounded-sm text-left', className)}
       >
         {formatBalance(amount)}

@@ -35,7 +35,7 @@ async function writeClipboard(text: string): Promise<boolean> {
 
 export function CopyIconButton({ text, label }: { text: string; label: string }) {
   const { copied, copy } = useCopy(text)
-  return <IconButton icon={copied ? 'check' : 'copy'} label={label} onClick={copy} className="size-7" />
+  return <IconButton icon={copied ? 'check' : 'copy'} label={label} onClick={copy} className="-my-1 size-7" />
 }
 
 export function CopyButton({

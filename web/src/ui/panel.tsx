@@ -19,7 +19,7 @@ export function Panel({
   testId?: string
 }) {
   return (
-    <section className={classNames('rounded-md border border-rule bg-surface', className)} data-testid={testId}>
+    <section className={classNames('min-w-0 rounded-md border border-rule bg-surface', className)} data-testid={testId}>
       {(title !== undefined || actions !== undefined) && (
         <header className="flex min-h-12 flex-wrap items-center justify-between gap-x-4 gap-y-2 border-b border-rule px-4 py-2">
           {title !== undefined && <h2 className="text-base">{title}</h2>}

@@ -69,7 +69,7 @@ export function DocsPage() {
         <Section id="errors">
           <p>
             402 means money, 429 means pace, and every answer has a permanent code.{' '}
-            <a href="/docs/errors" className="text-link hover:underline">
+            <a href="/docs/errors" className="link">
               All codes, and what to do
             </a>
           </p>
@@ -89,7 +89,7 @@ export function DocsPage() {
               ['/llms.txt', 'For language models'],
             ].map(([href, title]) => (
               <li key={href}>
-                <a href={href} className="text-link hover:underline">
+                <a href={href} className="link">
                   {title}
                 </a>{' '}
                 <span className="num text-sm text-muted">{href}</span>

@@ -6,6 +6,7 @@ import { atomic, formatExact } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { Balance, Sum } from '../../ui/amount.tsx'
 import { Button } from '../../ui/button.tsx'
+import { classNames } from '../../ui/class-names.ts'
 import { downloadCsv } from '../../ui/csv.ts'
 import { Segmented } from '../../ui/field.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
@@ -65,7 +66,14 @@ function BalanceCard({ balance }: { balance: BalanceShape }) {
         </div>
         <div>
           <p className="text-sm text-muted">Held</p>
-          <Balance amount={atomic(balance.held_atomic)} label="Held" className="text-2xl tracking-tight text-held" />
+          <Balance
+            amount={atomic(balance.held_atomic)}
+            label="Held"
+            className={classNames(
+              'text-2xl tracking-tight',
+              atomic(balance.held_atomic) > 0n ? 'text-held' : 'text-muted',
+            )}
+          />
           <p className="text-sm text-muted">
             {balance.open_requests === 0 ? (
               'by no open request'
@@ -100,7 +108,8 @@ function BalanceCard({ balance }: { balance: BalanceShape }) {
 function SolvencyLine() {
   const { data } = useQuery(solvencyQuery)
   if (data === undefined) return null
-  const mark = data.ok === null ? 'pending' : data.ok ? 'settled' : 'failed'
+  // A service that has just started has compared nothing yet.
+  const mark = data.ok === null || data.checked_at === null ? 'pending' : data.ok ? 'settled' : 'failed'
   const words = {
     pending: 'Ledger and chain are being compared',
     settled: 'Ledger matches chain',

@@ -96,7 +96,7 @@ function OwnerHint({ account }: { account: Account }) {
   return (
     <>
       Your owner address; money goes nowhere else.{' '}
-      <Link to="/settings" className="text-link hover:underline">
+      <Link to="/settings" className="link">
         Change it
       </Link>
     </>

@@ -39,7 +39,7 @@ export function KeyPage() {
                 flush
                 title="Recent requests"
                 actions={
-                  <Link to="/requests" search={{ key: data.id } as never} className="text-sm text-link hover:underline">
+                  <Link to="/requests" search={{ key: data.id } as never} className="text-sm link">
                     All of this key
                   </Link>
                 }

@@ -86,7 +86,7 @@ function Fund({ session, funded }: { session: Session; funded: boolean }) {
     return (
       <p className="text-muted">
         {funded ? 'The account has money. ' : 'Send USDC to your deposit address. '}
-        <Link to="/funds" className="text-link hover:underline">
+        <Link to="/funds" className="link">
           Deposit
         </Link>
       </p>

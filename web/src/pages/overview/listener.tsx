@@ -57,7 +57,7 @@ export function Listener({ session, keyId }: { session: Session; keyId: string |
 
 function Heard({ request }: { request: LedgerRequest }) {
   const explain = (
-    <Link to="/requests/$id" params={{ id: request.id }} className="text-link hover:underline">
+    <Link to="/requests/$id" params={{ id: request.id }} className="link">
       Explain
     </Link>
   )
@@ -74,7 +74,7 @@ function Heard({ request }: { request: LedgerRequest }) {
         <p className="mt-1">
           {cause} {remedy} You were charged {formatCharge(atomic(request.charged_atomic))}.{' '}
           {to !== undefined && (
-            <Link to={to} className="text-link hover:underline">
+            <Link to={to} className="link">
               Go there
             </Link>
           )}

@@ -54,7 +54,7 @@ function OverviewBody({ overview, range }: { overview: Overview; range: Range })
           flush
           title="Recent requests"
           actions={
-            <Link to="/requests" className="text-sm text-link hover:underline">
+            <Link to="/requests" className="text-sm link">
               All requests
             </Link>
           }

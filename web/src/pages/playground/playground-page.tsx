@@ -86,12 +86,13 @@ function Workbench({ keys, models, session }: { keys: readonly Key[]; models: re
             <Messages form={form} onChange={setForm} />
             <div className="flex flex-wrap items-center justify-between gap-3 border-t border-rule pt-4">
               <QuoteLine form={form} body={body} />
+              {/* Two elements, not one that changes: a click on Stop must never end as a click on Send. */}
               {running ? (
-                <Button icon="stopped" variant="danger" onClick={stop} busy={run.state === 'stopping'}>
+                <Button key="stop" icon="stopped" variant="danger" onClick={stop} busy={run.state === 'stopping'}>
                   Stop
                 </Button>
               ) : (
-                <Button type="submit" variant="primary" disabled={problem !== undefined} title={problem}>
+                <Button key="send" type="submit" variant="primary" disabled={problem !== undefined} title={problem}>
                   Send
                 </Button>
               )}

@@ -9,12 +9,12 @@ const settleMs = 400
 
 /** The most this call can cost, asked once typing has stopped. */
 export function QuoteLine({ form, body }: { form: PlaygroundForm; body: PlaygroundBody }) {
-  const asked = useSettled(JSON.stringify({ key_id: form.keyId, ...body }))
   const ready = formProblem(form) === undefined
+  const asked = useSettled(ready ? JSON.stringify({ key_id: form.keyId, ...body }) : '')
   const { data, error } = useQuery({
     queryKey: ['quote', asked],
     queryFn: ({ signal }) => call('createPlaygroundQuote', { body: JSON.parse(asked) }, { signal }),
-    enabled: ready,
+    enabled: asked !== '',
     retry: false,
     placeholderData: (previous) => previous,
   })
@@ -50,7 +50,7 @@ export function QuoteLine({ form, body }: { form: PlaygroundForm; body: Playgrou
           {data.refusal?.message ?? 'It would be refused now.'}{' '}
           {data.affordable_max_tokens > 0 && `Up to ${formatCount(data.affordable_max_tokens)} max tokens would fit. `}
           {data.refusal?.code === 'insufficient_balance' && (
-            <Link to="/funds" className="text-link underline">
+            <Link to="/funds" className="link">
               Deposit
             </Link>
           )}

@@ -73,7 +73,7 @@ function Final({ request }: { request: LedgerRequest }) {
         Charged <span className="num font-medium">{formatCharge(atomic(request.charged_atomic))}</span>, returned{' '}
         <span className="num">{formatCharge(atomic(request.refunded_atomic))}</span>
       </span>
-      <Link to="/requests/$id" params={{ id: request.id }} className="text-link hover:underline">
+      <Link to="/requests/$id" params={{ id: request.id }} className="link">
         Explain
       </Link>
     </p>

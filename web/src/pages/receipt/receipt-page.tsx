@@ -76,6 +76,14 @@ const names: Readonly<Record<ReceiptCheck['name'], readonly [good: string, bad: 
   inclusion: ['It is in its batch', 'It is not in the batch it names'],
 }
 
+/** Where the payment stands. What credit paid for has no payment of its own. */
+function settlementOf({ receipt, batch }: ReceiptDocument): readonly ['settled' | 'pending' | 'charged', string] {
+  if (batch !== undefined) return ['settled', names.inclusion[0]]
+  return receipt.authorized === '0'
+    ? ['charged', 'Paid from credit: nothing to settle']
+    : ['pending', 'Not settled on chain yet']
+}
+
 function Checks({
   checks,
   error,
@@ -116,12 +124,8 @@ function Checks({
             className="border-b border-rule px-4 py-2 last:border-b-0"
           >
             <StateMark
-              mark={ok ? (name === 'inclusion' && document.batch === undefined ? 'pending' : 'settled') : 'failed'}
-              word={
-                name === 'inclusion' && document.batch === undefined
-                  ? 'Not settled on chain yet'
-                  : names[name][ok ? 0 : 1]
-              }
+              mark={!ok ? 'failed' : name === 'inclusion' ? settlementOf(document)[0] : 'settled'}
+              word={ok && name === 'inclusion' ? settlementOf(document)[1] : names[name][ok ? 0 : 1]}
             />
             <p className="num text-sm break-all text-muted">{detail}</p>
           </li>
@@ -131,7 +135,9 @@ function Checks({
   )
 }
 
-function ReceiptFacts({ document: { receipt, issuer, batch } }: { document: ReceiptDocument }) {
+function ReceiptFacts({ document }: { document: ReceiptDocument }) {
+  const { receipt, issuer, batch } = document
+  const settlement = settlementOf(document)
   const { data: session } = useQuery(sessionQuery)
   const instant = (milliseconds: string) => new Date(Number(milliseconds)).toISOString()
   return (
@@ -172,7 +178,7 @@ function ReceiptFacts({ document: { receipt, issuer, batch } }: { document: Rece
           [
             'Settled',
             batch === undefined ? (
-              <StateMark key="tx" mark="pending" />
+              <StateMark key="tx" mark={settlement[0]} word={settlement[1]} />
             ) : (
               <span key="tx" className="flex flex-wrap items-center gap-x-3">
                 <StateMark mark="settled" word={`Batch ${batch.id}`} />

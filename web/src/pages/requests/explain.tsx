@@ -94,12 +94,18 @@ function Line({
   testId?: string
 }) {
   return (
-    <tr className={classNames('border-b border-rule align-baseline', strong && 'border-t border-t-edge font-medium')}>
-      <th scope="row" className={classNames('py-1.5 text-left font-[inherit]', indent && 'pl-5')}>
+    <tr className={classNames('border-b border-rule', strong && 'border-t border-t-edge')}>
+      <th
+        scope="row"
+        className={classNames('py-1.5 text-left', strong ? 'font-medium' : 'font-normal', indent && 'pl-5')}
+      >
         {label}
         {note !== undefined && <span className="ml-2 text-sm font-normal text-muted">{note}</span>}
       </th>
-      <td className="num py-1.5 text-right whitespace-nowrap" data-testid={testId}>
+      <td
+        className={classNames('num py-1.5 text-right whitespace-nowrap', strong && 'font-medium')}
+        data-testid={testId}
+      >
         {amount}
       </td>
     </tr>
@@ -141,11 +147,7 @@ function Proof({ request, explanation }: { request: LedgerRequest; explanation: 
         {request.price !== null && (
           <span className="text-sm text-muted">
             Prices:{' '}
-            <a
-              href="/v1/models"
-              className="num text-link hover:underline"
-              title={`Price list ${request.price.version}`}
-            >
+            <a href="/v1/models" className="num link" title={`Price list ${request.price.version}`}>
               {request.price.version.slice(0, 12)}
             </a>
           </span>

@@ -126,7 +126,7 @@ function Head({ request, session }: { request: LedgerRequest; session: Session |
 
 function KeyLink({ request: { key } }: { request: LedgerRequest }) {
   return (
-    <Link to="/keys/$id" params={{ id: key.id }} className="text-link hover:underline">
+    <Link to="/keys/$id" params={{ id: key.id }} className="link">
       {key.name} <span className="num text-muted">{key.hint}</span>
     </Link>
   )
@@ -159,7 +159,7 @@ function Failure({ request, code }: { request: LedgerRequest; code: string }) {
       <p className="mt-1">
         {cause} {remedy}{' '}
         {to !== undefined && (
-          <Link to={to} className="text-link underline">
+          <Link to={to} className="link">
             Go there
           </Link>
         )}

@@ -132,7 +132,7 @@ function NoWallet({ passkeys }: { passkeys: boolean }) {
       {installable.map(([name, url], at) => (
         <span key={name}>
           {at > 0 && (at === installable.length - 1 ? ' or ' : ', ')}
-          <a href={url} rel="noreferrer" target="_blank" className="text-link underline">
+          <a href={url} rel="noreferrer" target="_blank" className="link">
             {name}
             <Icon name="external" size={12} className="ml-0.5 inline" />
           </a>

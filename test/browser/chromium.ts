@@ -1,0 +1,73 @@
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type BrowserContext, chromium } from 'playwright-core'
+
+const candidates = [
+  process.env.CHROMIUM_PATH,
+  '/usr/bin/chromium',
+  '/usr/bin/chromium-browser',
+  '/usr/bin/google-chrome',
+  '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome',
+]
+const installMsMax = 5 * 60_000
+
+const settings = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+]
+
+/** The machine's Chromium. Debian's is installed when there is none and we may; otherwise the message says what to do. */
+export function chromiumPath(): string {
+  const present = findChromium()
+  if (present !== undefined) return present
+  if (process.getuid?.() === 0 && existsSync('/usr/bin/apt-get')) installChromium()
+  const installed = findChromium()
+  if (installed !== undefined) return installed
+  throw new Error('The browser tests need Chromium: install it (apt-get install chromium), or set CHROMIUM_PATH.')
+}
+
+function findChromium(): string | undefined {
+  return candidates.find((path) => path !== undefined && existsSync(path))
+}
+
+function installChromium(): void {
+  process.stderr.write('  Installing Chromium for the browser tests …\n')
+  const apt = (...args: readonly string[]) =>
+    spawnSync('apt-get', ['-qq', '-o', 'DPkg::Lock::Timeout=240', ...args], {
+      timeout: installMsMax,
+      env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
+    })
+  apt('update')
+  const { status, stderr } = apt('install', '-y', '--no-install-recommends', 'chromium')
+  if (status !== 0) process.stderr.write(`  apt-get could not install it: ${stderr?.toString().slice(-500)}\n`)
+}
+
+export type Window = { readonly width: number; readonly height: number }
+
+/** A browser with an empty profile, gone when it is closed. */
+export async function openBrowser(
+  options: { readonly viewport?: Window; readonly colorScheme?: 'light' | 'dark' } = {},
+): Promise<{ readonly context: BrowserContext; close(): Promise<void> }> {
+  const profile = mkdtempSync(join(tmpdir(), 'penny-browser-'))
+  const context = await chromium.launchPersistentContext(profile, {
+    executablePath: chromiumPath(),
+    headless: true,
+    args: settings,
+    viewport: options.viewport ?? { width: 1280, height: 900 },
+    colorScheme: options.colorScheme ?? 'light',
+    acceptDownloads: true,
+  })
+  await context.grantPermissions(['clipboard-read', 'clipboard-write'])
+  return {
+    context,
+    async close() {
+      await context.close()
+      rmSync(profile, { recursive: true, force: true })
+    },
+  }
+}

@@ -1,0 +1,133 @@
+import assert from 'node:assert/strict'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import type { Page } from 'playwright-core'
+import { testDatabase } from '../support/postgres.ts'
+import { chromiumPath, openBrowser, type Window } from './chromium.ts'
+
+const root = fileURLToPath(new URL('../..', import.meta.url))
+const readyMsMax = 60_000
+
+/** A service as its customers start it, sandbox and all, in a process of its own. */
+export type Dashboard = {
+  readonly origin: string
+  /** Ends in /v1. */
+  readonly baseUrl: string
+  /** Of the sandbox's demo account. */
+  readonly apiKey: string
+  readonly signInLink: string
+  /** A page in a browser of its own. What it complains about fails the test that opened it. */
+  open(options?: { viewport?: Window; colorScheme?: 'light' | 'dark' }): Promise<Page>
+}
+
+/** One service for the tests of a file; browsers are closed after each file. */
+export function dashboardSuite(environment: Readonly<Record<string, string>> = {}): Dashboard {
+  let started: Started | undefined
+  const browsers: { close(): Promise<void> }[] = []
+  const complaints: string[] = []
+  before(async () => {
+    chromiumPath()
+    started = await startCommand(environment)
+  })
+  after(async () => {
+    for (const browser of browsers) await browser.close()
+    await started?.stop()
+    assert.deepEqual(complaints, [], 'no page may complain: a refused script or style, an error nobody caught')
+  })
+  return {
+    get origin() {
+      return started!.baseUrl.slice(0, -'/v1'.length)
+    },
+    get baseUrl() {
+      return started!.baseUrl
+    },
+    get apiKey() {
+      return started!.apiKey
+    },
+    get signInLink() {
+      return started!.signInLink
+    },
+    async open(options = {}) {
+      const browser = await openBrowser(options)
+      browsers.push(browser)
+      const page = browser.context.pages()[0] ?? (await browser.context.newPage())
+      page.setDefaultTimeout(15_000)
+      listen(page, complaints)
+      return page
+    },
+  }
+}
+
+/** A request that is refused on purpose is logged by the browser itself; everything else that is logged is a fault. */
+function listen(page: Page, complaints: string[]): void {
+  page.on('pageerror', (error) => complaints.push(`${page.url()}: ${error.message}`))
+  page.on('console', (message) => {
+    if (message.type() !== 'error' || /Failed to load resource/.test(message.text())) return
+    complaints.push(`${page.url()}: ${message.text()}`)
+  })
+}
+
+type Started = {
+  readonly baseUrl: string
+  readonly apiKey: string
+  readonly signInLink: string
+  stop(): Promise<void>
+}
+
+async function startCommand(environment: Readonly<Record<string, string>>): Promise<Started> {
+  await buildDashboard()
+  const ledger = await testDatabase()
+  const dataDir = mkdtempSync(join(tmpdir(), 'penny-dashboard-'))
+  const command = spawn(process.execPath, [join(root, 'src/main.ts'), 'start'], {
+    env: {
+      ...process.env,
+      PORT: '0',
+      DATA_DIR: dataDir,
+      DATABASE_URL: ledger.url,
+      LOG_LEVEL: 'warn',
+      NO_COLOR: '1',
+      ...environment,
+    },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  })
+  let said = ''
+  command.stderr!.on('data', (text) => {
+    said += text
+  })
+  await waitForFile(join(dataDir, 'sandbox.json'), command, () => said)
+  const facts = JSON.parse(readFileSync(join(dataDir, 'sandbox.json'), 'utf8'))
+  return {
+    baseUrl: facts.base_url,
+    apiKey: facts.api_key,
+    signInLink: facts.dashboard_url,
+    async stop() {
+      if (command.exitCode === null) {
+        command.kill('SIGTERM')
+        await once(command, 'exit')
+      }
+      await ledger.drop()
+      rmSync(dataDir, { recursive: true, force: true })
+    },
+  }
+}
+
+async function buildDashboard(): Promise<void> {
+  const build = spawn(process.execPath, [join(root, 'web/build.ts'), '--if-stale'], { stdio: 'inherit' })
+  const [code] = await once(build, 'exit')
+  assert.equal(code, 0, 'the dashboard must build')
+}
+
+async function waitForFile(path: string, command: ChildProcess, said: () => string): Promise<void> {
+  const deadline = Date.now() + readyMsMax
+  while (!existsSync(path)) {
+    assert.equal(command.exitCode, null, `the service stopped: ${said()}`)
+    assert.ok(Date.now() < deadline, `the service is not ready: ${said()}`)
+    await sleep(50)
+  }
+}

@@ -1,0 +1,154 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import OpenAI from 'openai'
+import { dashboardSuite } from './dashboard.ts'
+import {
+  atOverview,
+  availableBalance,
+  createKey,
+  installWallet,
+  openAccountWithPasskey,
+  signInAsDeveloper,
+} from './person.ts'
+
+const dashboard = dashboardSuite()
+
+test('from nothing to the first paid answer: money, key, request and explanation come without a reload', async () => {
+  const page = await dashboard.open()
+  await openAccountWithPasskey(dashboard, page)
+  const checklist = page.getByTestId('checklist')
+
+  await checklist.getByRole('button', { name: 'Get 25 test USDC' }).click()
+  await page.locator('[data-testid=balance-pill][data-available="25000000"]').waitFor()
+
+  await checklist.getByRole('button', { name: 'Create key' }).click()
+  const secret = (await checklist.getByTestId('secret-once').locator('code').textContent())!
+  assert.ok((await checklist.locator('pre').textContent())!.includes(secret), 'the code has the real key')
+
+  const client = new OpenAI({ baseURL: dashboard.baseUrl, apiKey: secret, maxRetries: 0 })
+  await assert.rejects(
+    client.chat.completions.create({ model: 'gpt-none', messages: [{ role: 'user', content: 'Hi' }] }),
+  )
+  await page.getByTestId('listener').getByText('model_not_found').waitFor()
+  await page.getByTestId('listener').getByText('There is no model of that name').waitFor()
+
+  await client.chat.completions.create({
+    model: 'gpt-5.6-terra',
+    messages: [{ role: 'user', content: 'What is a penny?' }],
+  })
+  const heard = page.getByTestId('listener').locator('p', { hasText: 'Succeeded' })
+  await heard.getByRole('link', { name: 'Explain' }).click()
+
+  const explain = page.getByTestId('explain')
+  await explain.getByText('The lines sum to the charge').waitFor()
+  await explain.getByRole('button', { name: 'Recompute in this browser' }).click()
+  await page.locator('[data-testid=recomputed][data-agrees=true]').waitFor()
+  const charged = BigInt((await explain.getByTestId('charged').textContent())!.replace(/[^\d]/g, ''))
+  assert.ok(charged > 0n)
+  await page.waitForFunction(
+    (left) => document.querySelector('[data-testid=balance-pill]')?.getAttribute('data-available') === left,
+    String(25_000_000n - charged),
+  )
+})
+
+test('the printed link signs in once, by opening it', async () => {
+  const page = await dashboard.open()
+  await page.goto(dashboard.signInLink)
+  await atOverview(page)
+  assert.ok(!page.url().includes('token'), 'the token does not stay in the address')
+  const other = await dashboard.open()
+  await other.goto(dashboard.signInLink)
+  await other.getByRole('alert').waitFor()
+  assert.equal(await other.getByRole('heading', { level: 1 }).textContent(), 'Sign in')
+})
+
+test('a wallet shows the text it is to sign, then signs in; one that declines sends nothing', async () => {
+  const page = await dashboard.open()
+  const account = await installWallet(page)
+  await page.goto(`${dashboard.origin}/login`)
+  await page.getByRole('button', { name: 'Test Wallet' }).click()
+  const text = await page.getByTestId('siwe-text').textContent()
+  assert.ok(text!.includes(account.address) && text!.startsWith(new URL(dashboard.origin).host))
+  await page.getByRole('button', { name: 'Sign in with Test Wallet' }).click()
+  await atOverview(page)
+
+  const declining = await dashboard.open()
+  await installWallet(declining, true)
+  await declining.goto(`${dashboard.origin}/login`)
+  await declining.getByRole('button', { name: 'Test Wallet' }).click()
+  await declining.getByRole('button', { name: 'Sign in with Test Wallet' }).click()
+  await declining.getByText('You declined the signature. Nothing was sent.').waitFor()
+})
+
+test('a key’s secret is in exactly one answer of all that the pages ask for', async () => {
+  const page = await dashboard.open()
+  const bodies: Promise<string>[] = []
+  page.on('response', (response) => {
+    if (response.url().includes('/api/') && !response.url().endsWith('/api/stream'))
+      bodies.push(response.text().catch(() => ''))
+  })
+  await signInAsDeveloper(dashboard, page)
+  const secret = await createKey(page, 'Shown once')
+  for (const path of ['', 'keys', 'requests', 'usage', 'funds', 'settings', 'playground']) {
+    await page.goto(`${dashboard.origin}/${path}`)
+    await page.getByRole('heading', { level: 1 }).waitFor()
+    assert.ok(!(await page.content()).includes(secret), `/${path}`)
+  }
+  const answers = await Promise.all(bodies)
+  assert.equal(answers.filter((body) => body.includes(secret)).length, 1)
+})
+
+test('what belongs to another account is not there', async () => {
+  const answer = await fetch(`${dashboard.baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${dashboard.apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ max_tokens: 20, messages: [{ role: 'user', content: 'Hi' }] }),
+  })
+  const id = answer.headers.get('x-router-request-id')!
+  await answer.text()
+  const page = await dashboard.open()
+  await openAccountWithPasskey(dashboard, page)
+  await page.goto(`${dashboard.origin}/requests/${id}`)
+  await page.getByTestId('request-drawer').getByRole('alert').waitFor()
+  assert.equal(await page.getByTestId('explain').count(), 0)
+})
+
+test('a session that ends is asked for over the page, and what was typed stays', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  await page.goto(`${dashboard.origin}/keys?create=1`)
+  await page.getByRole('dialog', { name: 'Create a key' }).getByLabel('Name').fill('Half typed')
+  await page.context().clearCookies()
+  await page.getByRole('dialog', { name: 'Create a key' }).getByRole('button', { name: 'Create key' }).click()
+  const again = page.getByRole('dialog', { name: 'Your session has ended' })
+  await again.getByRole('button', { name: 'Continue as local developer' }).click()
+  await again.waitFor({ state: 'detached' })
+  assert.equal(await page.getByRole('dialog', { name: 'Create a key' }).getByLabel('Name').inputValue(), 'Half typed')
+})
+
+test('everything can be reached by the keyboard alone', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  await page.keyboard.press('Tab')
+  assert.equal(await page.evaluate(() => document.activeElement?.textContent), 'Skip to content')
+  await page.keyboard.press('Control+k')
+  await page.getByTestId('palette').waitFor()
+  await page.keyboard.type('create')
+  await page.keyboard.press('Enter')
+  const dialog = page.getByRole('dialog', { name: 'Create a key' })
+  await dialog.waitFor()
+  await page.keyboard.press('Escape')
+  await dialog.waitFor({ state: 'detached' })
+  await page.keyboard.press('g')
+  await page.keyboard.press('r')
+  await page.getByRole('heading', { name: 'Requests', level: 1 }).waitFor()
+  await page.getByTestId('request-row').first().waitFor()
+  await page.keyboard.press('j')
+  await page.keyboard.press('Enter')
+  await page.getByTestId('request-drawer').waitFor()
+  await page.keyboard.press('Escape')
+  await page.getByTestId('request-drawer').waitFor({ state: 'detached' })
+  await page.keyboard.press('?')
+  await page.getByRole('dialog', { name: 'Keyboard shortcuts' }).waitFor()
+  assert.ok((await availableBalance(page)) > 0n)
+})

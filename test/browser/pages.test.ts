@@ -1,0 +1,138 @@
+import assert from 'node:assert/strict'
+import { mkdirSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import type { Page } from 'playwright-core'
+import { dashboardSuite } from './dashboard.ts'
+import { signInAsDeveloper } from './person.ts'
+
+// Every page, as it looks with some traffic, in both themes and at both widths. With PICTURES=1 the pictures in
+// docs/pictures are made anew; an ordinary run changes no file.
+
+const dashboard = dashboardSuite({ SANDBOX_TOKENS_PER_SECOND: '0' })
+const pictures =
+  process.env.PICTURES === '1' ? fileURLToPath(new URL('../../docs/pictures/', import.meta.url)) : undefined
+const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+
+const windows = { wide: { width: 1280, height: 900 }, narrow: { width: 390, height: 844 } }
+let requestId: string | undefined
+
+for (const colorScheme of ['light', 'dark'] as const) {
+  for (const [name, viewport] of Object.entries(windows)) {
+    test(`every page is accessible in the ${colorScheme} theme on a ${name} screen`, async () => {
+      requestId ??= await makeTraffic()
+      const page = await dashboard.open({ viewport, colorScheme })
+      await page.goto(`${dashboard.origin}/login`)
+      await page.getByRole('button', { name: 'Continue as local developer' }).waitFor()
+      const look = (title: string) => inspect(page, title, colorScheme, name)
+      await look('sign-in')
+      await signInAsDeveloper(dashboard, page)
+      for (const [title, path, ready] of pagesOf(requestId)) {
+        await page.goto(`${dashboard.origin}${path}`)
+        await page.locator(ready).first().waitFor()
+        await look(title)
+      }
+    })
+  }
+}
+
+test('a page that is not there says so, and offers a search', async () => {
+  const page = await dashboard.open()
+  await page.goto(`${dashboard.origin}/requests-of-nobody`)
+  await page.getByRole('heading', { name: 'There is nothing at this address' }).waitFor()
+  await inspect(page, 'not-found', 'light', 'wide')
+})
+
+test('filters are in the address: reload and Back bring them back', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  await page.goto(`${dashboard.origin}/requests`)
+  await page.getByTestId('request-row').first().waitFor()
+  await page.getByRole('button', { name: 'Status: any' }).click()
+  await page.getByRole('checkbox', { name: 'Refused' }).check()
+  await page.waitForURL(/status=refused/)
+  await page.reload()
+  await page.getByRole('button', { name: 'Status: Refused' }).waitFor()
+  await page.goBack()
+  await page.getByRole('button', { name: 'Status: any' }).waitFor()
+})
+
+function pagesOf(id: string): readonly (readonly [title: string, path: string, ready: string])[] {
+  return [
+    ['overview', '/', '[data-row]'],
+    ['requests', '/requests', '[data-row]'],
+    ['request', `/requests/${id}`, '[data-testid=explain]'],
+    ['usage', '/usage?range=24h', '[data-testid=usage-table]'],
+    ['keys', '/keys', '[data-testid=key-row]'],
+    ['create-key', '/keys?create=1', 'dialog'],
+    ['funds', '/funds', '[data-testid=deposit-row]'],
+    ['playground', '/playground', 'textarea'],
+    ['settings', '/settings', 'text=Local developer'],
+    ['receipt', `/r/${id}`, '[data-testid=checks]'],
+    ['docs', '/docs', 'h1'],
+    ['status', '/status', 'h1'],
+  ]
+}
+
+async function inspect(page: Page, title: string, theme: string, width: string): Promise<void> {
+  assert.match(await page.title(), / · penny$/, title)
+  assert.equal(await page.locator('h1').count(), 1, `${title}: one h1`)
+  const spill = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
+  assert.ok(spill <= 0, `${title} is ${spill} px wider than the screen`)
+  // Evaluated by the debugger, not added as a script: the page's own policy would rightly refuse that.
+  await page.evaluate(axeSource)
+  const findings = await page.evaluate(async () => {
+    const { violations } = await (window as unknown as { axe: Axe }).axe.run()
+    return violations
+      .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+      .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`)
+  })
+  assert.deepEqual(findings, [], `${title}, ${theme}, ${width}`)
+  if (pictures === undefined || !isPictured(title, theme, width)) return
+  mkdirSync(pictures, { recursive: true })
+  await page.screenshot({ path: join(pictures, `${title}-${theme}-${width}.png`) })
+}
+
+/** A picture of each page; a few also dark, and on a telephone. */
+function isPictured(title: string, theme: string, width: string): boolean {
+  if (theme === 'dark') return width === 'wide' && ['overview', 'request', 'usage'].includes(title)
+  return width === 'wide' || ['overview', 'requests', 'funds'].includes(title)
+}
+
+type Axe = {
+  run(): Promise<{
+    readonly violations: readonly {
+      readonly id: string
+      readonly impact: string
+      readonly nodes: readonly { readonly html: string }[]
+    }[]
+  }>
+}
+
+/** A little of everything that can happen to a request. Returns the id of one that succeeded and has its receipt. */
+async function makeTraffic(): Promise<string> {
+  const models = ['gpt-5.6-terra', 'gpt-6-astra', 'gpt-5.6-luna', 'gpt-5.6-terra', 'gpt-5.3-codex-spark']
+  for (let turn = 0; turn < 20; turn += 1)
+    await send({ model: models[turn % 5], max_tokens: 400, messages: [say(`Hello [sandbox:tokens ${20 + turn * 9}]`)] })
+  await send({ model: 'gpt-none', messages: [say('Hello')] })
+  await send({ max_tokens: 60_000, model: 'gpt-6-astra', messages: [say('Hello')] })
+  await send({ max_tokens: 100, messages: [say('[sandbox:error 500]')] })
+  const id = await send({ max_tokens: 400, messages: [say('What is a penny? [sandbox:tokens 120]')] })
+  while (!(await fetch(`${dashboard.origin}/api/receipts/${id}`)).ok)
+    await new Promise((resolve) => setTimeout(resolve, 100))
+  return id
+}
+
+const say = (content: string) => ({ role: 'user', content })
+
+async function send(body: object): Promise<string> {
+  const answer = await fetch(`${dashboard.baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${dashboard.apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ web_search: false, web_fetch: false, ...body }),
+  })
+  await answer.text()
+  return answer.headers.get('x-router-request-id')!
+}

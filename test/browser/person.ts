@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict'
+import type { Page } from 'playwright-core'
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import type { Dashboard } from './dashboard.ts'
+
+// What a person does before the dashboard, in their words.
+
+/** Opens an account with a passkey: a fresh account without money, keys or history. */
+export async function openAccountWithPasskey(dashboard: Dashboard, page: Page): Promise<void> {
+  const device = await page.context().newCDPSession(page)
+  await device.send('WebAuthn.enable')
+  await device.send('WebAuthn.addVirtualAuthenticator', {
+    options: {
+      protocol: 'ctap2',
+      transport: 'internal',
+      hasResidentKey: true,
+      hasUserVerification: true,
+      isUserVerified: true,
+      automaticPresenceSimulation: true,
+    },
+  })
+  await page.goto(`${dashboard.origin}/login`)
+  await page.getByRole('button', { name: 'Open an account with a new passkey' }).click()
+  await atOverview(page)
+}
+
+/** Signs in as the sandbox's demo account, which has money and a key. */
+export async function signInAsDeveloper(dashboard: Dashboard, page: Page): Promise<void> {
+  await page.goto(`${dashboard.origin}/login`)
+  await page.getByRole('button', { name: 'Continue as local developer' }).click()
+  await atOverview(page)
+}
+
+export async function atOverview(page: Page): Promise<void> {
+  await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor()
+}
+
+/** A wallet in the browser, as an extension announces itself by EIP-6963. */
+export async function installWallet(page: Page, refuses = false): Promise<PrivateKeyAccount> {
+  const account = privateKeyToAccount(generatePrivateKey())
+  await page.exposeFunction('testWalletSign', (message: `0x${string}`) =>
+    account.signMessage({ message: { raw: message } }),
+  )
+  await page.addInitScript(
+    ({ address, declines }) => {
+      const provider = {
+        async request({ method, params }: { method: string; params?: string[] }) {
+          if (method === 'eth_requestAccounts') return [address]
+          if (declines) throw Object.assign(new Error('User rejected the request.'), { code: 4001 })
+          const sign = (window as unknown as { testWalletSign(message: string): Promise<string> }).testWalletSign
+          return sign(params![0]!)
+        },
+      }
+      const icon = 'data:image/svg+xml,<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
+      const info = { uuid: '350670db-19fa-4704-a166-e52e178b59d2', name: 'Test Wallet', icon, rdns: 'test.wallet' }
+      const announce = () =>
+        window.dispatchEvent(new CustomEvent('eip6963:announceProvider', { detail: Object.freeze({ info, provider }) }))
+      window.addEventListener('eip6963:requestProvider', announce)
+    },
+    { address: account.address, declines: refuses },
+  )
+  return account
+}
+
+/** Makes a key in the dialog and returns its secret, as it is read off the page. */
+export async function createKey(page: Page, name: string, limit?: string): Promise<string> {
+  await page.getByRole('link', { name: 'Keys', exact: true }).first().click()
+  await page.getByRole('button', { name: 'Create key' }).first().click()
+  const dialog = page.getByRole('dialog', { name: 'Create a key' })
+  await dialog.getByLabel('Name').fill(name)
+  if (limit !== undefined) await dialog.getByLabel('Limit').fill(limit)
+  await dialog.getByRole('button', { name: 'Create key' }).click()
+  const secret = (await page.getByTestId('secret').textContent())!.trim()
+  assert.match(secret, /^penny_[0-9A-Za-z]{40}$/)
+  await page.getByRole('button', { name: 'Copy key' }).click()
+  await page.getByRole('button', { name: 'Done' }).click()
+  return secret
+}
+
+/** What the pill in the top bar says can be spent, in atomic units. */
+export async function availableBalance(page: Page): Promise<bigint> {
+  return BigInt((await page.getByTestId('balance-pill').getAttribute('data-available'))!)
+}
