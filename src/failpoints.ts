@@ -14,15 +14,15 @@ export const failpointNames = [
   'before_last_frame',
 ] as const
 
-/** The same for the settlement process: each between two steps of a payment, a deposit or a withdrawal. */
+/** The same for the settlement process: each between two steps of a deposit, a payment, a withdrawal or a payout. */
 export const settlementFailpointNames = [
-  'after_sign',
-  'after_submit',
   'after_sweep_planned',
   'before_sweep_broadcast',
   'after_sweep_broadcast',
   'before_credit',
   'after_credit',
+  'after_sign',
+  'after_submit',
   'before_return',
   'after_return',
   'before_withdraw',
@@ -30,8 +30,13 @@ export const settlementFailpointNames = [
   'before_payout',
 ] as const
 
+/** All of them, one in each life of the process. */
+export const everySettlementFailpoint = 'every_settlement_step'
+
 export type SettlementFailpointName = (typeof settlementFailpointNames)[number]
 export type SettlementFailpoint = (name: SettlementFailpointName) => void
+
+const allNames: readonly string[] = [...failpointNames, ...settlementFailpointNames, everySettlementFailpoint]
 
 export type FailpointName = (typeof failpointNames)[number]
 
@@ -44,15 +49,20 @@ export const noFailpoint: Failpoint = () => {}
 /** Ends this process when the configured place is reached for the n-th time, as suddenly as a power cut would. */
 export function armFailpoint(armed: Config['failpoint']): Failpoint {
   if (armed === undefined) return noFailpoint
-  if (![...failpointNames, ...settlementFailpointNames].includes(armed.name as FailpointName)) {
-    throw new UnknownFailpointError(armed.name)
-  }
+  if (!allNames.includes(armed.name)) throw new UnknownFailpointError(armed.name)
   return arm(armed)
 }
 
 /** In the settlement process. Names of places on the request's path mean nothing there. */
 export function armSettlementFailpoint(armed: Config['failpoint']): SettlementFailpoint {
   return armed === undefined ? () => {} : arm(armed)
+}
+
+/** Where the settlement process dies in its n-th life, from 0 on. A test that names one place means once. */
+export function settlementFailpointOf(armed: Config['failpoint'], life: number): Config['failpoint'] {
+  if (armed?.name !== everySettlementFailpoint) return life === 0 ? armed : undefined
+  const name = settlementFailpointNames[life]
+  return name && { name, reach: 1 }
 }
 
 function arm(armed: NonNullable<Config['failpoint']>): (name: string) => void {
@@ -66,6 +76,6 @@ function arm(armed: NonNullable<Config['failpoint']>): (name: string) => void {
 
 class UnknownFailpointError extends InvalidConfigError {
   constructor(name: string) {
-    super(`FAILPOINT must be one of ${[...failpointNames, ...settlementFailpointNames].join(', ')}, got "${name}".`)
+    super(`FAILPOINT must be one of ${allNames.join(', ')}, got "${name}".`)
   }
 }

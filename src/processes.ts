@@ -3,6 +3,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAddress } from 'viem/accounts'
 import type { Config } from './config.ts'
+import { settlementFailpointOf } from './failpoints.ts'
 import type { GatewayReady, GatewaySettings } from './gateway/start.ts'
 import type { SettleReady, SettleSettings } from './jobs/settle.ts'
 import type { Log } from './log.ts'
@@ -179,9 +180,10 @@ async function startSettlement(
   { config, databaseUrl, publicUrl, log, stack }: ProcessOptions,
   line: ChainTerms & { gatewayUrl: string; terms: SigningTerms; relayer: SettleSettings['relayer'] },
 ): Promise<void> {
+  let lives = 0
   const settlement = await supervise<SettleSettings, SettleReady>({
     module: new URL('./jobs/settle.ts', import.meta.url),
-    settings: (previous) => ({
+    settings: () => ({
       dataDir: config.dataDir,
       logLevel: config.logLevel,
       databaseUrl,
@@ -194,8 +196,7 @@ async function startSettlement(
       sweepMin: config.sweepMin.toString(),
       withdrawalFeeMax: (config.chain === undefined ? 0n : withdrawalFeeMax).toString(),
       gasMin: gasMin.toString(),
-      // A test that kills it at some place means once: the next one goes past it.
-      failpoint: previous === undefined ? config.failpoint : undefined,
+      failpoint: settlementFailpointOf(config.failpoint, lives++),
     }),
     onRestart: (exit) => log.warn({ exit }, 'settlement ended and is started again'),
   })

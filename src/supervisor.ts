@@ -34,25 +34,33 @@ export async function supervise<Settings extends object, Ready>(
 ): Promise<SupervisedChild<Ready>> {
   let stopping = false
   let { child, ready } = await start(options, undefined)
+  let restarting: Promise<void> | undefined
   const watch = (watched: ChildProcess) => {
-    watched.once('exit', async (code, signal) => {
+    watched.once('exit', (code, signal) => {
       if (stopping) return
       options.onRestart?.(signal ?? `code ${code}`)
+      restarting = restart()
+    })
+  }
+  const restart = async () => {
+    for (;;) {
       await sleep(restartPauseMs)
       if (stopping) return
-      const next = await start(options, ready).catch(() => undefined)
-      if (next === undefined) watched.emit('exit', null, null)
-      else {
-        ;({ child, ready } = next)
-        watch(child)
+      try {
+        ;({ child, ready } = await start(options, ready))
+        return watch(child)
+      } catch (error) {
+        options.onRestart?.((error as Error).message)
       }
-    })
+    }
   }
   watch(child)
   return {
     ready,
     async stop() {
       stopping = true
+      // One that is being started at this moment would outlive us.
+      await restarting
       if (child.exitCode !== null || child.signalCode !== null) return
       const exited = once(child, 'exit')
       if (child.connected) child.disconnect()

@@ -10,7 +10,13 @@ import { fromAtomic } from '../money/usdc.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
 import { type Chain, openChain } from '../settlement/chain.ts'
 import { confirmPayments } from '../settlement/confirm.ts'
-import { assignAddresses, reconcileArrivals, sweepDeposits, watchDeposits } from '../settlement/deposits.ts'
+import {
+  assignAddresses,
+  reconcileArrivals,
+  reconcileDeposits,
+  sweepDeposits,
+  watchDeposits,
+} from '../settlement/deposits.ts'
 import { advancePayouts, hasOpenPayout, PayoutTooLargeError, requestPayout } from '../settlement/payout.ts'
 import { createRail } from '../settlement/rail.ts'
 import { checkSolvency, isSolvent, recordSolvency } from '../settlement/solvency.ts'
@@ -133,6 +139,7 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
   every(withdrawalsMs, () => advanceWithdrawals(tools), tell('withdrawals could not be looked after'))
   every(withdrawalsMs, () => advancePayouts(tools), tell('payouts could not be looked after'))
   every(reconcileMs, () => reconcileArrivals(tools), tell('deposit addresses could not be reconciled'))
+  every(reconcileMs, () => reconcileDeposits(tools), tell('deposits could not be reconciled'))
   every(
     solvencyMs,
     () => watchSolvency(tools, settings.terms.seller),

@@ -11,6 +11,25 @@ export async function listDepositAccounts(database: Database): Promise<readonly 
   )
 }
 
+/**
+ * The most that the gateway's contract can have for each account by the books: its balance, and all that is on its way out
+ * of it. More than that can only be a deposit of which the books do not know.
+ */
+export async function listMostOnChain(
+  database: Database,
+): Promise<readonly (DepositAccount & { readonly most: bigint })[]> {
+  return database.query(
+    `select a.partition, a.id, a.address,
+            (a.gateway + a.unsettled
+             + (select coalesce(sum(r.authorized), 0) from requests r
+                 where r.partition = a.partition and r.account_id = a.id and r.status = 'held')
+             + (select coalesce(sum(w.amount), 0) from withdrawals w
+                 where w.partition = a.partition and w.account_id = a.id
+                   and w.state in ('requested', 'returning', 'returned', 'sent')))::bigint as most
+       from accounts a where a.address is not null order by a.partition, a.id`,
+  )
+}
+
 /** Accounts that have no deposit address yet. */
 export async function findAccountsWithoutAddress(
   database: Database,

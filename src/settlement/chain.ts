@@ -24,6 +24,8 @@ export type Chain = {
   usdcBalance(address: Address): Promise<bigint>
   /** All that the depositor has in the gateway's contract, whatever is promised to others. */
   gatewayBalance(depositor: Address): Promise<bigint>
+  /** Whether the token has carried out what was signed under that nonce, in whichever transaction. */
+  isAuthorizationUsed(authorizer: Address, nonce: Hex): Promise<boolean>
   /** Wei of the native coin, which is USDC with 18 decimals. */
   gasBalance(address: Address): Promise<bigint>
   gasPrice(): Promise<bigint>
@@ -66,12 +68,14 @@ const depositedEvent = parseAbiItem(
 )
 const abi = parseAbi([
   'function balanceOf(address account) view returns (uint256)',
+  'function authorizationState(address authorizer, bytes32 nonce) view returns (bool)',
   'function totalBalance(address token, address depositor) view returns (uint256)',
   'function depositWithAuthorization(address token, address from, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature)',
 ])
 
 /** A node takes so many addresses in one filter. */
 const addressesMax = 500
+const amountMax = 2n ** 63n - 1n
 
 export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_000 }: ChainOptions): Promise<Chain> {
   const client = createPublicClient({ transport: http(rpcUrl, { timeout: timeoutMs, retryCount: 2 }) })
@@ -90,7 +94,7 @@ export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_00
           strict: true,
         }),
       )
-      return logs.map(({ args, blockNumber, logIndex, transactionHash }) => ({
+      return logs.filter(isAsked(usdc, first, last)).map(({ args, blockNumber, logIndex, transactionHash }) => ({
         to: lower(args.to),
         sender: lower(args.from),
         amount: args.value,
@@ -110,7 +114,8 @@ export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_00
           strict: true,
         }),
       )
-      return logs.map(({ args, blockNumber, logIndex, transactionHash }) => ({
+      const asked = logs.filter(isAsked(gatewayWallet, first, last)).filter(({ args }) => lower(args.token) === usdc)
+      return asked.map(({ args, blockNumber, logIndex, transactionHash }) => ({
         depositor: lower(args.depositor),
         amount: args.value,
         block: blockNumber,
@@ -121,6 +126,8 @@ export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_00
     usdcBalance: (address) => client.readContract({ address: usdc, abi, functionName: 'balanceOf', args: [address] }),
     gatewayBalance: (depositor) =>
       client.readContract({ address: gatewayWallet, abi, functionName: 'totalBalance', args: [usdc, depositor] }),
+    isAuthorizationUsed: (authorizer, nonce) =>
+      client.readContract({ address: usdc, abi, functionName: 'authorizationState', args: [authorizer, nonce] }),
     gasBalance: (address) => client.getBalance({ address }),
     gasPrice: () => client.getGasPrice(),
     transactionCount: (address) => client.getTransactionCount({ address, blockTag: 'latest' }),
@@ -186,6 +193,17 @@ async function inGroups<Result>(
     results.push(...(await read(addresses.slice(start, start + addressesMax))))
   }
   return results
+}
+
+type Log = { readonly address: string; readonly blockNumber: bigint; readonly args: { readonly value: bigint } }
+
+/**
+ * A node may send more than it was asked for: Arc has a second log of every transfer, with other decimals, and nodes that
+ * ignore a filter exist. An amount that no ledger can hold is none.
+ */
+function isAsked(emitter: Address, first: bigint, last: bigint): (log: Log) => boolean {
+  return ({ address, blockNumber, args }) =>
+    lower(address) === emitter && blockNumber >= first && blockNumber <= last && args.value <= amountMax
 }
 
 function lower(address: string): Address {

@@ -11,6 +11,7 @@ import {
   findAccountsWithoutAddress,
   findOpenSweeps,
   listDepositAccounts,
+  listMostOnChain,
   markSweepSent,
   moveCursor,
   planSweep,
@@ -43,6 +44,9 @@ export type DepositTools = {
 
 const blocksMax = 1_000n
 const accountsMax = 100
+// A comparison runs every minute: what was missed is young.
+const lookBackMax = 20_000n
+const windowAgeMsMax = 7 * 24 * 60 * 60 * 1000
 const feeHeadroom = 2n
 const minFeeWei = 20_000_000_000n
 
@@ -117,11 +121,17 @@ async function creditDeposits(
 export async function sweepDeposits(tools: DepositTools): Promise<number> {
   for (const account of await findAccountsToSweep(tools.database, accountsMax)) {
     const balance = await tools.chain.usdcBalance(account.address as Address)
-    if (balance >= tools.sweepMin) await planSweep(tools.database, account, randomUUID(), balance)
+    if (balance < tools.sweepMin) continue
+    await planSweep(tools.database, account, randomUUID(), balance)
+    tools.failpoint('after_sweep_planned')
   }
-  tools.failpoint('after_sweep_planned')
   const sweeps = await findOpenSweeps(tools.database)
-  for (const sweep of sweeps) await advanceSweep(tools, sweep)
+  for (const sweep of sweeps) {
+    // One that cannot move does not hold up its neighbours.
+    await advanceSweep(tools, sweep).catch((error: unknown) => {
+      tools.onAlarm('a deposit is waiting', { sweep: sweep.id, state: sweep.state, err: error })
+    })
+  }
   return sweeps.length
 }
 
@@ -135,27 +145,54 @@ export async function reconcileArrivals(tools: DepositTools): Promise<void> {
   }
 }
 
+/**
+ * The same for what the gateway's contract has booked. Where it has more for an account than the books can explain, the
+ * logs of late are read once more for that account alone. Returns how many deposits had been missed.
+ */
+export async function reconcileDeposits(tools: DepositTools): Promise<number> {
+  const { database, chain, rail } = tools
+  let missed = 0
+  for (const { most, ...account } of await listMostOnChain(database)) {
+    const address = account.address as Address
+    if ((await chain.gatewayBalance(address)) <= most) continue
+    const [head, counted] = [await chain.finalBlock(), await rail.processedHeight()]
+    const last = head < counted ? head : counted
+    for (let first = last > lookBackMax ? last - lookBackMax : 0n; first <= last; first += blocksMax) {
+      const end = first + blocksMax - 1n < last ? first + blocksMax - 1n : last
+      missed += await creditDeposits(tools, new Map([[address, account]]), first, end)
+    }
+  }
+  if (missed > 0) tools.onAlarm('the chain had deposits that its logs had not told', { missed })
+  return missed
+}
+
 async function advanceSweep(tools: DepositTools, sweep: Sweep): Promise<void> {
   const { database, chain } = tools
   if (sweep.state === 'planned') return sendSweep(tools, sweep)
   const outcome = await chain.outcome(sweep.transactionHash as Hex)
   if (outcome === undefined) return retrySweep(tools, sweep)
-  if (outcome.ok) return endSweep(database, sweep, 'confirmed')
+  if (outcome.ok || (await isDone(tools, sweep))) return endSweep(database, sweep, 'confirmed')
   tools.onAlarm('a deposit into the gateway was refused', { sweep: sweep.id, transaction: sweep.transactionHash })
   await endSweep(database, sweep, 'failed', 'reverted')
+}
+
+/** Whether the money is in the gateway, by an earlier transaction of ours or by anybody's: whoever has it may hand it in. */
+function isDone({ chain, terms }: DepositTools, { address, accountId, nonce }: Sweep): Promise<boolean> {
+  return chain.isAuthorizationUsed(address as Address, nonceOf('deposit', accountId, terms.epoch, nonce))
 }
 
 /** Written down before it is sent: whatever happens then, the same bytes are sent again until their fate is known. */
 async function sendSweep(tools: DepositTools, sweep: Sweep): Promise<void> {
   const { database, chain, signer, terms, usdcDomain, relayer } = tools
+  const { accountId, nonce: sequence, createdAt } = sweep
+  const hasWaited = Date.now() - createdAt.getTime() > windowAgeMsMax
   const message = {
     from: sweep.address as Address,
     to: terms.gatewayWallet,
     value: sweep.amount,
-    ...windowOf(sweep.createdAt),
-    nonce: nonceOf('deposit', sweep.accountId, terms.epoch, sweep.nonce),
+    ...windowOf(hasWaited ? new Date() : createdAt),
+    nonce: nonceOf('deposit', accountId, terms.epoch, sequence),
   }
-  const { accountId, nonce: sequence } = sweep
   const request = { account: accountId, epoch: terms.epoch, sequence, domain: usdcDomain, message }
   const signature = await signer.signDeposit({ operation: 'deposit', ...request })
   const fee = feeHeadroom * (await chain.gasPrice())
@@ -170,22 +207,29 @@ async function sendSweep(tools: DepositTools, sweep: Sweep): Promise<void> {
     signature,
   })
   await markSweepSent(database, sweep, signed, keccak256(signed))
-  tools.failpoint('before_sweep_broadcast')
+  await broadcast(tools, sweep, signed)
+}
+
+async function broadcast({ database, chain, failpoint }: DepositTools, sweep: Sweep, signed: Hex): Promise<void> {
+  failpoint('before_sweep_broadcast')
   await chain.broadcast(signed)
-  tools.failpoint('after_sweep_broadcast')
+  failpoint('after_sweep_broadcast')
   const outcome = await chain.outcome(keccak256(signed))
   if (outcome?.ok) await endSweep(database, sweep, 'confirmed')
 }
 
-/** Sent and in no block: the same bytes again, or, when another transaction of the relayer took its place, a new one. */
+/**
+ * Sent and in no block: the same bytes again. A new transaction when another one took its place at the relayer, or when it
+ * offers too little for gas by now: the authorization in it has one nonce at the token, and moves the money once.
+ */
 async function retrySweep(tools: DepositTools, sweep: Sweep): Promise<void> {
-  const { chain, relayer } = tools
+  const { database, chain, relayer } = tools
   const signed: Hex = `0x${sweep.signedTransaction!.toString('hex')}`
-  const place = parseTransaction(signed).nonce ?? 0
+  const { nonce: place = 0, maxFeePerGas = 0n } = parseTransaction(signed)
   const isTaken = (await chain.transactionCount(relayer.address)) > place
-  if (!isTaken) return chain.broadcast(signed)
+  if (!isTaken && (await chain.gasPrice()) <= maxFeePerGas) return broadcast(tools, sweep, signed)
   // Counted before it was looked for: it is in a block by now, or will never be.
   if ((await chain.outcome(sweep.transactionHash as Hex)) !== undefined) return
-  // The authorization has one nonce at the token: in a new transaction it still moves the money once.
+  if (await isDone(tools, sweep)) return endSweep(database, sweep, 'confirmed')
   await sendSweep(tools, sweep)
 }

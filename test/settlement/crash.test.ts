@@ -1,0 +1,188 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type TestContext, test } from 'node:test'
+import { everySettlementFailpoint, settlementFailpointNames } from '../../src/failpoints.ts'
+import { findViolations } from '../../src/ledger/audit.ts'
+import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
+import { fromAtomic } from '../../src/money/usdc.ts'
+import { openChain } from '../../src/settlement/chain.ts'
+import { Funds } from '../../src/settlement/funds.ts'
+import { findPayout, requestPayout } from '../../src/settlement/payout.ts'
+import { createRail } from '../../src/settlement/rail.ts'
+import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
+import { createSigner } from '../../src/signer/signer.ts'
+import { SignerLine } from '../../src/signer/signer-line.ts'
+import {
+  accountNow,
+  ask,
+  gatewayOf,
+  type MoneyAccount,
+  type MoneyService,
+  openWallet,
+  startMoneyService,
+  sums,
+  until,
+  usdcOf,
+} from '../support/money-service.ts'
+import { testDatabase } from '../support/postgres.ts'
+import { address } from '../support/signing.ts'
+
+// Each process of the money line is killed as by a power cut, and the whole service too; afterwards every sum is exact.
+// SETTLEMENT_KILLS=all also kills settlement at each of its places alone.
+
+const operator = address('0x90f79bf6eb2c4f870365e785982e1f101e93b906')
+function openFunds(t: TestContext, money: MoneyService): Funds {
+  const line = new SignerLine({ dataDir: money.dataDir })
+  t.after(() => line.close())
+  const signer = createSigner({ ask: (request) => line.ask(request), onFault: assert.ifError })
+  return new Funds({ database: money.service.database, signer })
+}
+
+/** A deposit, requests, a withdrawal of everything with its credit, a payout: all that the settlement process does. */
+async function passThrough(t: TestContext, money: MoneyService): Promise<void> {
+  const { database } = money.service
+  const account = await money.openAccount()
+  const wallet = await openWallet(money, '2')
+  const owner = await openWallet(money, '0')
+  await wallet.send(account.address, 2_000_000n)
+  await until(async () => (await accountNow(money, account)).spendable === 2_000_000n)
+  const answers = await Promise.all(Array.from({ length: 5 }, () => ask(money, account)))
+  assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200])
+
+  const funds = openFunds(t, money)
+  await funds.registerOwner(account, owner.address)
+  const { spendable, credit } = await accountNow(money, account)
+  assert.ok(credit > 0n, 'some of it is credit, which has to come back first')
+  const id = randomUUID()
+  await funds.withdraw(account, id, spendable)
+  await until(async () => (await findWithdrawal(database, account.partition, account.id, id))?.state === 'confirmed')
+  assert.equal(await usdcOf(money, owner.address), spendable)
+  await payOut(t, money)
+  await assertExact(money, account)
+  assert.equal(await usdcOf(money, owner.address), 2_000_000n - (await sums(money, account)).charged)
+}
+
+async function payOut(t: TestContext, money: MoneyService): Promise<void> {
+  const { gatewayUrl, terms } = money.money
+  const { database } = money.service
+  const rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
+  t.after(() => rail.close())
+  const before = await usdcOf(money, operator)
+  const earned = await gatewayOf(money, terms.seller)
+  const read = async () => (await rail.balances([terms.seller])).get(terms.seller) ?? 0n
+  const id = await until(() => requestPayout(database, 'all', operator, read).catch(() => undefined))
+  await until(async () => (await findPayout(database, id))?.state === 'confirmed')
+  assert.equal((await usdcOf(money, operator)) - before, earned)
+}
+
+/** Nothing is open, the books balance, and the chain has what they say. */
+async function assertExact(money: MoneyService, account: MoneyAccount): Promise<void> {
+  const { database } = money.service
+  await until(async () => (await sums(money, account)).open === 0n)
+  assert.equal(await gatewayOf(money, account.address), (await accountNow(money, account)).gateway)
+  assert.equal(await usdcOf(money, account.address), 0n)
+  assert.deepEqual(await findViolations(database), [])
+  const { terms, rpcUrl } = money.money
+  const chain = await openChain({ rpcUrl, usdc: terms.usdc.address, gatewayWallet: terms.gatewayWallet })
+  const report = await checkSolvency({ database, chain, seller: terms.seller })
+  assert.ok(isSolvent(report), JSON.stringify(report))
+}
+
+function childrenOf(parent: number): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => parentOf(pid) === parent)
+}
+
+function parentOf(pid: number): number | undefined {
+  try {
+    return Number(/^PPid:\s*(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1])
+  } catch {
+    return undefined
+  }
+}
+
+function titleOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[0]!.trim()
+  } catch {
+    return ''
+  }
+}
+
+function settlementPid(): number | undefined {
+  return childrenOf(process.pid).find((pid) => titleOf(pid) === 'penny-settle')
+}
+
+test('settlement killed between any two of its steps: the deposit, the payments, the withdrawal and the payout are exact', async (t) => {
+  const environment = { FAILPOINT: everySettlementFailpoint, PAYOUT_ADDRESS: operator }
+  const money = await startMoneyService(t, { environment })
+  const pids = new Set<number>()
+  const watch = setInterval(() => {
+    const pid = settlementPid()
+    if (pid !== undefined) pids.add(pid)
+  }, 20)
+  t.after(() => clearInterval(watch))
+  await passThrough(t, money)
+  assert.equal(pids.size, settlementFailpointNames.length + 1, 'it was killed at every place')
+})
+
+for (const name of process.env.SETTLEMENT_KILLS === 'all' ? settlementFailpointNames : []) {
+  test(`settlement killed at ${name} alone`, async (t) => {
+    const money = await startMoneyService(t, { environment: { FAILPOINT: name, PAYOUT_ADDRESS: operator } })
+    const first = settlementPid()
+    await passThrough(t, money)
+    assert.notEqual(settlementPid(), first, 'it was killed there')
+  })
+}
+
+test('signer, gateway, chain and settlement killed in the middle of everything: nothing is lost and nothing doubled', async (t) => {
+  const money = await startMoneyService(t, { environment: { PAYOUT_ADDRESS: operator } })
+  let done = false
+  const passed = Promise.all([passThrough(t, money)]).finally(() => {
+    done = true
+  })
+  for (const title of ['penny-sign', 'penny-gateway', 'penny-settle', 'penny-sandbox', 'penny-sign', 'penny-gateway']) {
+    const pid = await until(async () => childrenOf(process.pid).find((child) => titleOf(child) === title))
+    if (done) break
+    process.kill(pid, 'SIGKILL')
+    // It is there again before the next one goes.
+    await until(async () => childrenOf(process.pid).some((child) => child !== pid && titleOf(child) === title) || done)
+  }
+  await passed
+})
+
+test('the whole service killed in the middle and started on what it left: nothing is lost and nothing doubled', async (t) => {
+  const dataDir = mkdtempSync(join(tmpdir(), 'penny-crash-'))
+  t.after(() => rmSync(dataDir, { recursive: true, force: true }))
+  const ledger = await testDatabase()
+  t.after(() => ledger.drop())
+  const continues = { dataDir, databaseUrl: ledger.url }
+  const first = await startMoneyService(t, { continues })
+  const account = await first.openAccount()
+  const wallet = await openWallet(first, '3')
+  const owner = await openWallet(first, '0')
+  await wallet.send(account.address, 1_000_000n)
+  await until(async () => (await accountNow(first, account)).spendable === 1_000_000n)
+  await Promise.all(Array.from({ length: 5 }, () => ask(first, account)))
+  const funds = openFunds(t, first)
+  await funds.registerOwner(account, owner.address)
+  const { spendable } = await accountNow(first, account)
+  const id = randomUUID()
+  await funds.withdraw(account, id, spendable)
+  await wallet.send(account.address, 2_000_000n)
+  // All its processes at once, with payments, a deposit and a withdrawal under way.
+  for (const pid of childrenOf(process.pid)) if (titleOf(pid).startsWith('penny-')) process.kill(pid, 'SIGKILL')
+  await first.stop()
+
+  const second = await startMoneyService(t, { continues })
+  const { database } = second.service
+  await until(async () => (await findWithdrawal(database, account.partition, account.id, id))?.state === 'confirmed')
+  await until(async () => (await accountNow(second, account)).gateway === 2_000_000n)
+  assert.equal(await usdcOf(second, owner.address), spendable)
+  await assertExact(second, account)
+})
