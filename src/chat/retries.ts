@@ -13,7 +13,7 @@ import {
   takeOverReplay,
 } from '../ledger/replays.ts'
 import type { RequestId } from '../ledger/request-id.ts'
-import { type Recording, readRecording, writeRecording } from './recording.ts'
+import { type AnswerHead, type Recording, readRecording, writeRecording } from './recording.ts'
 import { type RunningAttempt, RunningAttempts } from './running-attempts.ts'
 
 /** What tells that a request is, or may become, a repetition. */
@@ -58,15 +58,27 @@ export class Retries {
     this.#database = database
   }
 
-  async decide(marks: RetryMarks, requestId: RequestId, gone: AbortSignal): Promise<RetryDecision> {
-    if (marks.idempotencyKey !== undefined) return this.#byKey(marks, marks.idempotencyKey, requestId, gone)
+  /** `onJoin` hears, perhaps several times, of the attempt whose answer is waited for. */
+  async decide(
+    marks: RetryMarks,
+    requestId: RequestId,
+    gone: AbortSignal,
+    onJoin: (head: AnswerHead) => void,
+  ): Promise<RetryDecision> {
+    if (marks.idempotencyKey !== undefined) return this.#byKey(marks, marks.idempotencyKey, requestId, gone, onJoin)
     if (marks.retryCount === undefined) return { own: unmarked }
     const bodyHash = sha256(marks.body).readBigInt64BE()
-    const replay = marks.retryCount === 0 ? undefined : await this.#findAnswer(marks.payer, bodyHash, gone)
+    const replay = marks.retryCount === 0 ? undefined : await this.#findAnswer(marks.payer, bodyHash, gone, onJoin)
     return replay === undefined ? { own: this.#open(requestId, bodyHash) } : { replay }
   }
 
-  async #byKey(marks: RetryMarks, key: string, requestId: RequestId, gone: AbortSignal): Promise<RetryDecision> {
+  async #byKey(
+    marks: RetryMarks,
+    key: string,
+    requestId: RequestId,
+    gone: AbortSignal,
+    onJoin: (head: AnswerHead) => void,
+  ): Promise<RetryDecision> {
     if (key.length > idempotencyKeyMax) throw new IdempotencyKeyTooLongError(key.length)
     const claim = { payer: marks.payer, keyHash: sha256(key), bodyHash: sha256(marks.body) }
     let unheldWaits = 0
@@ -77,7 +89,8 @@ export class Retries {
       const { earlier } = result
       if (!earlier.sameBody) throw new IdempotencyMismatchError()
       if (earlier.state === 'answered') return { replay: readRecording(earlier.answer) }
-      const recording = await this.#running.find(earlier.requestId)?.join(gone)
+      if (earlier.hold !== undefined) onJoin({ requestId: earlier.requestId, ...earlier.hold })
+      const recording = await this.#running.find(earlier.requestId)?.join(gone, onJoin)
       if (recording !== undefined) return { replay: recording }
       if (earlier.state === 'running' || (earlier.state === 'unheld' && unheldWaits++ < unheldWaitsMax))
         await sleep(pollMs)
@@ -90,13 +103,18 @@ export class Retries {
   }
 
   /** The answer of the attempt before, once it has one. Without one its charge is given back. */
-  async #findAnswer(payer: Payer, bodyHash: bigint, gone: AbortSignal): Promise<Recording | undefined> {
+  async #findAnswer(
+    payer: Payer,
+    bodyHash: bigint,
+    gone: AbortSignal,
+    onJoin: (head: AnswerHead) => void,
+  ): Promise<Recording | undefined> {
     for (let wait = 0; wait < waitsMax; wait += 1) {
       gone.throwIfAborted()
       const earlier = await findAttempt(this.#database, payer, bodyHash, retryWindowSeconds)
       if (earlier === undefined) return undefined
       const running = this.#running.find(earlier.requestId)
-      const recording = await running?.join(gone)
+      const recording = await running?.join(gone, onJoin)
       if (recording !== undefined) return recording
       if (running !== undefined || earlier.status !== 'held') {
         await refundAttempt(this.#database, payer, earlier.requestId)
@@ -169,5 +187,18 @@ export class AttemptStillRunningError extends ServiceError {
     super('The first attempt at this request is still running. Nothing more was held; ask again later.', {
       retryAfterMs: 10_000,
     })
+  }
+}
+
+/** The client of a retry was already told that it would get the answer of the attempt before, and there will be none. */
+export class JoinedAttemptLostError extends ServiceError {
+  readonly code = 'overloaded'
+  constructor() {
+    super(
+      'The attempt that this retry waited for came to nothing and costs nothing. Nothing more was held; ask again.',
+      {
+        retryAfterMs: 1_000,
+      },
+    )
   }
 }

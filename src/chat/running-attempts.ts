@@ -1,9 +1,10 @@
 import type { RequestId } from '../ledger/request-id.ts'
-import { Recorder, type Recording } from './recording.ts'
+import { type AnswerHead, Recorder, type Recording } from './recording.ts'
 
 /** A request that is being answered here, and those who wait for its answer. */
 export class RunningAttempt {
   readonly recorder = new Recorder()
+  readonly #head = Promise.withResolvers<AnswerHead>()
   readonly #result = Promise.withResolvers<Recording | undefined>()
   readonly #nobodyWaits = new AbortController()
   #joined = 0
@@ -20,16 +21,26 @@ export class RunningAttempt {
     if (this.#joined === 0) this.#nobodyWaits.abort(reason)
   }
 
-  /** Waits for the answer: undefined when there is none that could be given again. */
-  async join(gone: AbortSignal): Promise<Recording | undefined> {
+  /** It holds its money: what its answer will say of itself is known. */
+  admitted(head: AnswerHead): void {
+    this.#head.resolve(head)
+  }
+
+  /** Waits for the answer: undefined when there is none that could be given again. `onHead` hears which one is waited for. */
+  async join(gone: AbortSignal, onHead: (head: AnswerHead) => void): Promise<Recording | undefined> {
     const left = Promise.withResolvers<never>()
     const leave = () => left.reject(gone.reason)
     gone.addEventListener('abort', leave, { once: true })
     this.#joined += 1
+    let isOver = false
+    void this.#head.promise.then((head) => {
+      if (!isOver) onHead(head)
+    })
     try {
       gone.throwIfAborted()
       return await Promise.race([this.#result.promise, left.promise])
     } finally {
+      isOver = true
       gone.removeEventListener('abort', leave)
       this.#joined -= 1
       if (this.#clientLeft && this.#joined === 0) this.#nobodyWaits.abort(gone.reason)

@@ -1,4 +1,5 @@
 import type { Database } from '../db/database.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Payer } from './holds.ts'
 import type { RequestId } from './request-id.ts'
 
@@ -24,6 +25,8 @@ export type EarlierClaim = {
   readonly state: 'unheld' | 'running' | 'answered' | 'unanswered'
   /** What can be given again, once it is answered. */
   readonly answer: string
+  /** What it holds, while it runs. */
+  readonly hold: { readonly model: string; readonly createdAt: Date; readonly held: Usdc } | undefined
 }
 
 /** Claims the key for a request, or tells who has it. */
@@ -36,7 +39,7 @@ export async function claimReplay(database: Database, claim: ReplayClaim, reques
   )
   if (inserted.length > 0) return { claimed: true }
   const [row] = await database.query<ClaimRow>(
-    `select p.body_hash, p.request_id, coalesce(p.answer, '') as answer,
+    `select p.body_hash, p.request_id, coalesce(p.answer, '') as answer, r.model, r.created_at, r.quote,
             case when p.answer <> '' then 'answered'
                  when p.answer = '' then 'unanswered'
                  when r.id is null then 'unheld'
@@ -51,8 +54,10 @@ export async function claimReplay(database: Database, claim: ReplayClaim, reques
   )
   // Deleted between the two statements: its owner was refused, and the key is free again.
   if (row === undefined) return claimReplay(database, claim, requestId)
-  const { request_id: earlierId, state, answer } = row
-  return { claimed: false, earlier: { requestId: earlierId, sameBody: row.body_hash.equals(bodyHash), state, answer } }
+  const { request_id: earlierId, state, answer, model, created_at: createdAt, quote } = row
+  const hold = state === 'running' ? { model: model!, createdAt: createdAt!, held: fromAtomic(quote!) } : undefined
+  const sameBody = row.body_hash.equals(bodyHash)
+  return { claimed: false, earlier: { requestId: earlierId, sameBody, state, answer, hold } }
 }
 
 /** Takes the key over from an attempt that came to nothing. False when somebody else was faster. */
@@ -106,7 +111,8 @@ export async function findAttempt(
     `select id, status from requests
       where partition = $1 and account_id = $2 and key_id = $3 and body_hash = $4
         and created_at > clock_timestamp() - $5 * interval '1 second'
-      order by id desc limit 1`,
+      -- Not by id: that is by the clock of the node that made it.
+      order by created_at desc, id desc limit 1`,
     [payer.partition, payer.accountId, payer.keyId, bodyHash, seconds],
   )
   return row && { requestId: row.id, status: row.status }
@@ -127,4 +133,7 @@ type ClaimRow = {
   readonly request_id: RequestId
   readonly answer: string
   readonly state: EarlierClaim['state']
+  readonly model: string | null
+  readonly created_at: Date | null
+  readonly quote: bigint | null
 }

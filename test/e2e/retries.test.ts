@@ -16,8 +16,9 @@ let other: TestService
 let upstream: ScriptedUpstream
 before(async () => {
   upstream = await startScriptedUpstream()
-  service = await startTestService({ upstreamUrl: upstream.url })
-  other = await startTestService({ upstreamUrl: upstream.url, besideOf: service })
+  const environment = { STREAM_KEEPALIVE_MS: '50', KEEPALIVE_AFTER_MS: '500' }
+  service = await startTestService({ upstreamUrl: upstream.url, environment })
+  other = await startTestService({ upstreamUrl: upstream.url, besideOf: service, environment })
 })
 after(async () => {
   try {
@@ -165,6 +166,54 @@ test('a retry joins the attempt under way, which goes on when its first client l
   const { body } = await retry
   assert.equal(JSON.parse(body).choices[0].message.content, 'One whole')
   assert.deepEqual(await chargesOf(account), ['35'])
+})
+
+for (const stream of [false, true]) {
+  for (const where of ['the same node', 'another node'] as const) {
+    test(`a ${stream ? 'streamed' : 'buffered'} retry that waits on ${where} is kept alive like the attempt it joined, under its id`, async () => {
+      const account = await service.openAccount('25')
+      const begun = Promise.withResolvers<UpstreamExchange>()
+      upstream.answer = (exchange) => begun.resolve(exchange)
+      const headers = { 'idempotency-key': 'joined' }
+      const first = postChat(service, account.apiKey, { ...question, stream }, { headers })
+      const exchange = await begun.promise
+      const node = where === 'the same node' ? service : other
+      const retry = await postChat(node, account.apiKey, { ...question, stream }, { headers })
+      const pieces = retry.body!.pipeThrough(new TextDecoderStream())[Symbol.asyncIterator]()
+      const { value: firstPiece } = await pieces.next()
+      assert.match(firstPiece!, stream ? /"role":"assistant"/ : /^ +$/)
+      assert.match((await pieces.next()).value!, stream ? /^: / : /^ +$/)
+      exchange.send(created, text('One'), completed())
+      exchange.end()
+      const answer = await first
+      await answer.text()
+      let rest = ''
+      for await (const piece of pieces) rest += piece
+      assert.match(rest, stream ? /"content":"One".*\[DONE\]/s : /"content":"One"/)
+      assert.equal(retry.headers.get('x-router-request-id'), answer.headers.get('x-router-request-id'))
+      assert.equal(retry.headers.get('x-router-held-usdc'), answer.headers.get('x-router-held-usdc'))
+      assert.deepEqual(await chargesOf(account), ['35'])
+    })
+  }
+}
+
+test('a retry that was kept alive for an attempt that came to nothing is told so, and nothing is charged', async () => {
+  const account = await service.openAccount('25')
+  const begun = Promise.withResolvers<UpstreamExchange>()
+  upstream.answer = (exchange) => begun.resolve(exchange)
+  const streamed = { ...question, stream: true }
+  const headers = { 'idempotency-key': 'lost' }
+  const first = ask(service, account, streamed, headers)
+  const exchange = await begun.promise
+  const retry = await postChat(service, account.apiKey, streamed, { headers })
+  exchange.outgoing.writeHead(500).end('{}')
+  await first
+  const body = await retry.text()
+  assert.match(body, /"error":\{[^\n]*"code":"overloaded"/)
+  assert.doesNotMatch(body, /\[DONE\]/)
+  assert.deepEqual(await chargesOf(account), ['0'])
+  upstream.answer = answering('Whole')
+  assert.match((await ask(service, account, streamed, headers)).body, /Whole/)
 })
 
 async function ask(node: TestService, account: TestAccount, body: object, headers: Record<string, string> = {}) {

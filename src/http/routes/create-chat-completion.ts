@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { type AdmissionTools, admit, type Order } from '../../chat/admit.ts'
 import { type Audience, completeChat, type ServingTools } from '../../chat/complete-chat.ts'
 import type { AnswerHead, Recording } from '../../chat/recording.ts'
-import type { OwnAttempt, Retries, RetryMarks } from '../../chat/retries.ts'
+import { JoinedAttemptLostError, type OwnAttempt, type Retries, type RetryMarks } from '../../chat/retries.ts'
 import { refuseUnavailable } from '../../chat/web-tools.ts'
 import { ServiceError } from '../../errors.ts'
 import type { Failpoint } from '../../failpoints.ts'
@@ -16,6 +16,7 @@ import { authenticate } from '../authenticate.ts'
 import { type AnswerForm, type ChatAnswer, openAnswer } from '../chat-answer.ts'
 import { errorResponse } from '../error-response.ts'
 import { goneSignal } from '../gone.ts'
+import { JoinedAnswer } from '../joined-answer.ts'
 import type { Load } from '../load.ts'
 import { type BodyLimits, readJsonBytes, UploadCutError } from '../read-body.ts'
 import { sendJson, sendJsonEarly, v1Headers } from '../send.ts'
@@ -93,10 +94,8 @@ async function serve(
   refuseUnavailable(chat, services.admission.web)
   services.failpoint('after_parse')
   const marks = { payer, body: bytes, ...readRetryHeaders(incoming) }
-  const decision = await services.retries.decide(marks, attempt.requestId, gone)
-  if ('replay' in decision) return giveAgain(services, decision.replay, chat, attempt.watch, outgoing)
-
-  const { own } = decision
+  const own = await joinOrOwn(services, marks, attempt, chat, gone, outgoing)
+  if (own === undefined) return
   const order = await admit(services.admission, attempt.requestId, payer, chat, own.bodyHash, attempt.watch).catch(
     async (error) => {
       await own.release()
@@ -104,6 +103,41 @@ async function serve(
     },
   )
   await answerOrder(services, order, own, gone, outgoing)
+}
+
+/** Gives the answer of an earlier attempt, or the leave to make one's own. */
+async function joinOrOwn(
+  services: ChatRouteServices,
+  marks: RetryMarks,
+  { requestId, watch }: Attempt,
+  form: AnswerForm,
+  gone: AbortSignal,
+  outgoing: ServerResponse,
+): Promise<OwnAttempt | undefined> {
+  const joined = new JoinedAnswer(outgoing, (head) =>
+    open(services, head, form, outgoing, { 'idempotent-replayed': 'true' }),
+  )
+  try {
+    const decision = await services.retries.decide(marks, requestId, gone, (head) => joined.waitFor(head))
+    if ('replay' in decision) {
+      giveAgain(joined.answerFor(decision.replay), decision.replay)
+      services.serving.observer.replayed(watch, formatRequestId(decision.replay.requestId), decision.replay.model)
+      return undefined
+    }
+    if (!joined.committed) {
+      joined.abandon()
+      return decision.own
+    }
+    await decision.own.release()
+    throw new JoinedAttemptLostError()
+  } catch (error) {
+    if (!joined.committed) {
+      joined.abandon()
+      throw error
+    }
+    joined.fail(error)
+    return undefined
+  }
 }
 
 /** From here on the hold exists: whatever happens, it ends in the ledger, and the answer says how. */
@@ -120,6 +154,7 @@ async function answerOrder(
     createdAt: order.hold.createdAt,
     held: order.hold.quote,
   }
+  own.running?.admitted(head)
   const answer = open(services, head, order.chat, outgoing)
   let recording: Recording | undefined
   // An answer that cannot be kept is an answer all the same.
@@ -161,17 +196,9 @@ function audienceOf(answer: ChatAnswer, { running }: OwnAttempt, clientGone: Abo
 }
 
 /** The answer of an earlier attempt, under its own request id: nothing is held and nothing charged for it again. */
-function giveAgain(
-  services: ChatRouteServices,
-  recording: Recording,
-  form: AnswerForm,
-  watch: RequestWatch,
-  outgoing: ServerResponse,
-): void {
-  const answer = open(services, recording, form, outgoing, { 'idempotent-replayed': 'true' })
+function giveAgain(answer: ChatAnswer, recording: Recording): void {
   void answer.deliver([...recording.events, { type: 'finish', reason: recording.finishReason }])
   answer.succeed(recording)
-  services.serving.observer.replayed(watch, formatRequestId(recording.requestId), recording.model)
 }
 
 function open(
