@@ -3,24 +3,16 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { setTimeout as pause } from 'node:timers/promises'
 import { isConnectionLost } from '../../src/db/database.ts'
 import { startEmbeddedPostgres } from '../../src/db/embedded-postgres.ts'
-import { findContradictions, findViolations, readRows } from './history.ts'
-import { Load, openPurses } from './load.ts'
-import { startModelUpstream } from './model-upstream.ts'
-import { isRunning, type NodeProcess, startNode } from './node-process.ts'
-import { PostgresServer, persistently } from './postgres-server.ts'
-import { Random } from './random.ts'
+import { PostgresServer } from './postgres-server.ts'
 import { moveFolder, SmallDisk } from './small-disk.ts'
+import { openStage } from './stage.ts'
 
 // The disk of the database is full while customers are being served, and has room again a little later. Where nothing may be
 // mounted, `no-room.test.ts` still shows what the service does when the database says that it has none.
 
 const clients = 8
-const pace = { tokensMax: 40, tokenMs: 10, silenceMsMax: 100 }
-const checkpointMs = 100
-const pollMs = 20
 const diskMegabytes = 160
 
 for (const [what, place] of [
@@ -36,7 +28,9 @@ for (const [what, place] of [
     }
     t.after(() => disk.unmount())
     const postgres = await startOn(t, disk, place)
-    const stage = await openStage(t, postgres)
+    const database = await postgres.createDatabase('stage')
+    t.after(() => database.close())
+    const stage = await openStage(t, { database, databaseUrl: postgres.urlOf('stage'), nodes: [{}, {}], clients })
 
     await stage.untilAnswered(2 * clients)
     disk.fill()
@@ -74,63 +68,4 @@ async function exhaustLog(postgres: PostgresServer): Promise<void> {
   } finally {
     await database.close()
   }
-}
-
-type Stage = {
-  /** Resolves when so many more answers have come whole. */
-  untilAnswered(count: number): Promise<void>
-  /** Resolves when so many more requests have been told to come back later. */
-  untilTurnedAway(count: number): Promise<void>
-  /** Everybody goes home in good order; returns what is wrong then. */
-  end(): Promise<readonly string[]>
-}
-
-async function openStage(t: TestContext, postgres: PostgresServer): Promise<Stage> {
-  const database = await postgres.createDatabase('stage')
-  t.after(() => database.close())
-  const upstream = await startModelUpstream(1, pace)
-  t.after(() => upstream.close())
-  const { accountIds, apiKeys } = await openPurses(database, clients)
-  const files = await mkdtemp(join(tmpdir(), 'penny-faults-'))
-  t.after(() => rm(files, { recursive: true, force: true }))
-  const nodes = await Promise.all(
-    [0, 1].map((index) => startOne(join(files, String(index)), postgres.urlOf('stage'), upstream.url)),
-  )
-  t.after(() => {
-    for (const node of nodes) node.signal('SIGKILL')
-  })
-  const address = (random: Random) => {
-    const { port, id } = random.pick(nodes)
-    return { port, node: id, proxied: false }
-  }
-  const load = new Load({ random: new Random(1), apiKeys, address, tokenMs: pace.tokenMs })
-  const untilMore = async (count: number, isMeant: (seen: Load['seen'][number]) => boolean) => {
-    const before = load.seen.length
-    while (load.seen.slice(before).filter(isMeant).length < count) await pause(pollMs)
-  }
-  return {
-    untilAnswered: (count) => untilMore(count, ({ whole }) => whole),
-    untilTurnedAway: (count) => untilMore(count, ({ status, error }) => status === 503 && error === 'overloaded'),
-    async end() {
-      await load.stop()
-      for (const node of nodes) node.signal('SIGTERM')
-      for (const node of nodes) assert.equal((await node.exited).code, 0)
-      const rows = await persistently(() => readRows(database, accountIds))
-      const history = { seen: load.seen, generated: upstream.generated, rows, checkpointTokensMax: 13 }
-      const wrong = load.seen.filter(({ status }) => status !== undefined && status !== 200 && status !== 503)
-      return [
-        ...findContradictions(history),
-        ...(await findViolations(database)),
-        ...wrong.map(({ status, error }) => `answered ${status} ${error}`),
-      ]
-    },
-  }
-}
-
-async function startOne(dataDir: string, databaseUrl: string, upstreamUrl: string): Promise<NodeProcess> {
-  const compileCache = join(dataDir, 'compile-cache')
-  const settings = { dataDir, databaseUrl, upstreamUrl, leaseMs: 2_000, checkpointMs, drainMs: 10_000, compileCache }
-  const node = await startNode(settings)
-  if (isRunning(node)) return node
-  throw new Error(`a node does not start: ${node.complaint}`)
 }

@@ -14,6 +14,8 @@ export type NodeSettings = {
   readonly drainMs: number
   /** Compiled code is kept here: a start takes half the time, and the runs are starts above all. */
   readonly compileCache: string
+  /** How its own clock goes: milliseconds that it is ahead, or `jumps`, hours back and forth all the time. */
+  readonly clock?: number | 'jumps'
   readonly failpoint?: { readonly name: FailpointName; readonly reach: number } | undefined
 }
 
@@ -29,12 +31,14 @@ export type NodeProcess = {
 export type Exit = { readonly code: number | null; readonly signal: NodeJS.Signals | null; readonly complaint: string }
 
 const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
+const wrongClock = new URL('./wrong-clock.ts', import.meta.url).href
 const readyMsMax = 60_000
 const complaintMax = 4_000
 
 /** The process, or how it ended before it was ready: a failpoint may lie on the way there, and the database may be away. */
 export async function startNode(settings: NodeSettings): Promise<NodeProcess | Exit> {
-  const child = spawn(process.execPath, [main, 'start', '--json'], {
+  const clock = settings.clock === undefined ? [] : ['--import', wrongClock]
+  const child = spawn(process.execPath, [...clock, main, 'start', '--json'], {
     env: environmentOf(settings),
     stdio: ['ignore', 'pipe', 'pipe'],
   })
@@ -75,6 +79,7 @@ function environmentOf(settings: NodeSettings): Record<string, string> {
     CHECKPOINT_MS: String(settings.checkpointMs),
     DRAIN_MS: String(settings.drainMs),
     LOG_LEVEL: 'fatal',
+    ...(settings.clock !== undefined && { WRONG_CLOCK: String(settings.clock) }),
     ...(failpoint && { FAILPOINT: `${failpoint.name}:${failpoint.reach}` }),
   }
 }
