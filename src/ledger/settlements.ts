@@ -228,16 +228,20 @@ export async function settlePayments(database: Database, news: readonly PaymentN
   return changed
 }
 
-/** A payment that was never handed in and whose window grows short gets a new one, under the same nonce. */
+/**
+ * A payment that was never handed in and whose window grows short gets a new one, under the same nonce. Returns the instant it
+ * is reckoned from now: what is signed must be what the row says, so that it can be signed again.
+ */
 export async function renewWindow(
   database: Database,
-  { partition, id }: Pick<Payment, 'partition' | 'id'>,
-): Promise<void> {
-  await database.query(
+  { partition, id, authorizedAt }: Pick<Payment, 'partition' | 'id' | 'authorizedAt'>,
+): Promise<Date> {
+  const [row] = await database.query<{ authorized_at: Date }>(
     `update settlements set authorized_at = clock_timestamp(), changed_at = clock_timestamp()
-      where partition = $1 and id = $2 and revision = 0 and state in ('allocated', 'unknown')`,
+      where partition = $1 and id = $2 and revision = 0 and state in ('allocated', 'unknown') returning authorized_at`,
     [partition, id],
   )
+  return row?.authorized_at ?? authorizedAt
 }
 
 /** How payments stand, by state. */

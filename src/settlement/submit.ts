@@ -126,8 +126,7 @@ async function withOpenWindow(tools: SubmitTools, payment: Payment): Promise<Pay
   const found = await tools.rail.findTransfer(payment.address as Address, nonce)
   if (found !== undefined) return payment
   tools.onAlarm('a payment waited so long that its window was renewed', { payment: payment.id })
-  await renewWindow(tools.database, payment)
-  return { ...payment, authorizedAt: new Date() }
+  return { ...payment, authorizedAt: await renewWindow(tools.database, payment) }
 }
 
 function rowOf(payment: Payment) {
