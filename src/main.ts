@@ -1,35 +1,23 @@
 import { parseArgs } from 'node:util'
-import { accountsCommand } from './commands/accounts.ts'
-import { auditCommand } from './commands/audit.ts'
 import { type Command, CommandError, type Output } from './commands/command.ts'
-import { depositCommand } from './commands/deposit.ts'
-import { faucetCommand } from './commands/faucet.ts'
-import { gatewayCommand } from './commands/gateway.ts'
-import { keysCommand } from './commands/keys.ts'
-import { loginLinkCommand } from './commands/login-link.ts'
-import { payoutCommand } from './commands/payout.ts'
-import { receiptCommand } from './commands/receipt.ts'
-import { settleCommand } from './commands/settle.ts'
-import { startCommand } from './commands/start.ts'
-import { verifyCommand } from './commands/verify.ts'
-import { withdrawCommand } from './commands/withdraw.ts'
 import { readConfig } from './config.ts'
 import { StartRefusal } from './errors.ts'
 
-const commands: Readonly<Record<string, Command>> = {
-  start: startCommand,
-  keys: keysCommand,
-  accounts: accountsCommand,
-  deposit: depositCommand,
-  faucet: faucetCommand,
-  withdraw: withdrawCommand,
-  settle: settleCommand,
-  payout: payoutCommand,
-  receipt: receiptCommand,
-  verify: verifyCommand,
-  audit: auditCommand,
-  'login-link': loginLinkCommand,
-  gateway: gatewayCommand,
+// Loaded when it is called: a node that serves has no use for the code that verifies receipts.
+const commands: Readonly<Record<string, () => Promise<Command>>> = {
+  start: async () => (await import('./commands/start.ts')).startCommand,
+  keys: async () => (await import('./commands/keys.ts')).keysCommand,
+  accounts: async () => (await import('./commands/accounts.ts')).accountsCommand,
+  deposit: async () => (await import('./commands/deposit.ts')).depositCommand,
+  faucet: async () => (await import('./commands/faucet.ts')).faucetCommand,
+  withdraw: async () => (await import('./commands/withdraw.ts')).withdrawCommand,
+  settle: async () => (await import('./commands/settle.ts')).settleCommand,
+  payout: async () => (await import('./commands/payout.ts')).payoutCommand,
+  receipt: async () => (await import('./commands/receipt.ts')).receiptCommand,
+  verify: async () => (await import('./commands/verify.ts')).verifyCommand,
+  audit: async () => (await import('./commands/audit.ts')).auditCommand,
+  'login-link': async () => (await import('./commands/login-link.ts')).loginLinkCommand,
+  gateway: async () => (await import('./commands/gateway.ts')).gatewayCommand,
 }
 
 const commonOptions = { json: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } } as const
@@ -37,10 +25,11 @@ const commonOptions = { json: { type: 'boolean' }, help: { type: 'boolean', shor
 /** Runs one command. Exit codes: 0 done, 1 it failed, 2 it was called wrongly. */
 async function main(argv: readonly string[]): Promise<number> {
   const [name, ...rest] = argv
-  const command = name === undefined ? undefined : commands[name]
+  const command = name === undefined ? undefined : await commands[name]?.()
   if (command === undefined) {
     const asked = name === undefined || name === '--help' || name === '-h' || name === 'help'
-    process[asked ? 'stdout' : 'stderr'].write(asked ? help() : `penny: there is no command "${name}".\n\n${help()}`)
+    const known = await help()
+    process[asked ? 'stdout' : 'stderr'].write(asked ? known : `penny: there is no command "${name}".\n\n${known}`)
     return asked ? 0 : 2
   }
   const { values, positionals } = readArguments(command, rest)
@@ -73,8 +62,9 @@ function createOutput(json: boolean, noColor: boolean): Output {
   }
 }
 
-function help(): string {
-  const lines = Object.entries(commands).map(([name, command]) => `  penny ${name.padEnd(10)} ${command.summary}`)
+async function help(): Promise<string> {
+  const loaded = Object.entries(commands).map(async ([name, load]) => ({ name, summary: (await load()).summary }))
+  const lines = (await Promise.all(loaded)).map(({ name, summary }) => `  penny ${name.padEnd(10)} ${summary}`)
   return `Penny Router: OpenAI-compatible inference, paid per request in USDC.\n\n${lines.join('\n')}\n\nEvery command has --help and --json. Configuration is by environment: see README.md.\n`
 }
 

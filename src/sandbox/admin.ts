@@ -7,11 +7,7 @@ import { join } from 'node:path'
 import { isAddress } from 'viem'
 import type { ChainAdmin } from './chain/server.ts'
 import type { ModelTrouble } from './model/server.ts'
-
-/** Where the sandbox's own commands reach it: in a file that only its owner can read. */
-export type SandboxAdmin = { readonly url: string; readonly token: string }
-
-export const adminFile = 'sandbox-admin.json'
+import { adminFile, type SandboxAdmin } from './orders.ts'
 
 const bodyBytesMax = 4_096
 const blocksMax = 10_000

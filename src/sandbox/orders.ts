@@ -1,6 +1,10 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { adminFile, type SandboxAdmin } from './admin.ts'
+
+/** Where the sandbox's own commands reach it: in a file that only its owner can read. */
+export type SandboxAdmin = { readonly url: string; readonly token: string }
+
+export const adminFile = 'sandbox-admin.json'
 
 /** Asks the running sandbox for something that no real chain would do. */
 export type SandboxOrders = {
