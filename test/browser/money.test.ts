@@ -93,7 +93,7 @@ test('money is not withdrawn to four kinds of bad address; to a good one it is p
   await form.getByRole('button', { name: 'Review withdrawal' }).click()
   await confirm(page, good)
   const row = page.locator('[data-testid=withdrawal-row][data-state=confirmed]')
-  await row.waitFor({ timeout: 30_000 })
+  await row.waitFor()
   assert.match((await row.locator('code').last().getAttribute('title'))!, /^0x[0-9a-f]{64}$/)
   await page.locator('[data-testid=balance-pill][data-available="15000000"]').waitFor()
 })

@@ -30,13 +30,12 @@ export function LiveUpdates({ children }: { children: ReactNode }) {
     )
     const follow = (event: StreamEvent) => {
       apply(client, event, renewSums)
+      // From here on every change is told. What happened before, and while the line was down, is not: it is read again.
+      if (event.type === 'ready')
+        renew(client, ['balance'], ['deposits'], ['withdrawals'], ['overview'], ['requests', 'one'])
       for (const listener of listeners.current) listener(event)
     }
-    return connect(follow, (next) => {
-      setStatus(next)
-      // What happened while the line was down is not told again.
-      if (next === 'live') renew(client, ['balance'], ['deposits'], ['withdrawals'], ['overview'])
-    })
+    return connect(follow, setStatus)
   }, [client])
 
   useEffect(() => {

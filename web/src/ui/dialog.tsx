@@ -26,6 +26,8 @@ export function Dialog({
   useEffect(() => {
     const element = dialog.current!
     if (!element.open) element.showModal()
+    // Whoever opens a form wants to write; the browser would have put the focus on Close.
+    element.querySelector<HTMLElement>('[data-body] :is(input, select, textarea)')?.focus()
     return () => element.close()
   }, [])
   return (
@@ -53,7 +55,9 @@ export function Dialog({
           </h2>
           <IconButton icon="cross" label="Close" onClick={onClose} className="-mr-2" />
         </header>
-        <div className="overflow-y-auto px-6 py-4">{children}</div>
+        <div data-body className="overflow-y-auto px-6 py-4">
+          {children}
+        </div>
         {footer !== undefined && (
           <footer className="flex flex-wrap justify-end gap-2 border-t border-rule px-6 py-3">{footer}</footer>
         )}
