@@ -205,7 +205,7 @@ export async function markSweepSent(
 export async function endSweep(
   database: Database,
   { partition, id }: Sweep,
-  state: 'confirmed' | 'failed',
+  state: 'confirmed' | 'credited' | 'failed',
   reason?: string,
 ): Promise<void> {
   await database.transaction(async (session) => {

@@ -171,12 +171,13 @@ async function advanceSweep(tools: DepositTools, sweep: Sweep): Promise<void> {
   if (sweep.state === 'planned') return sendSweep(tools, sweep)
   const outcome = await chain.outcome(sweep.transactionHash as Hex)
   if (outcome === undefined) return retrySweep(tools, sweep)
-  if (outcome.ok || (await isDone(tools, sweep))) return endSweep(database, sweep, 'confirmed')
+  if (outcome.ok) return endSweep(database, sweep, 'confirmed')
+  if (await isDone(tools, sweep)) return endSweep(database, sweep, 'credited')
   tools.onAlarm('a deposit into the gateway was refused', { sweep: sweep.id, transaction: sweep.transactionHash })
   await endSweep(database, sweep, 'failed', 'reverted')
 }
 
-/** Whether the money is in the gateway, by an earlier transaction of ours or by anybody's: whoever has it may hand it in. */
+/** Whether the money is in the gateway by another transaction, an earlier one of ours or anybody's: its log credits it. */
 function isDone({ chain, terms }: DepositTools, { address, accountId, nonce }: Sweep): Promise<boolean> {
   return chain.isAuthorizationUsed(address as Address, nonceOf('deposit', accountId, terms.epoch, nonce))
 }
@@ -230,6 +231,6 @@ async function retrySweep(tools: DepositTools, sweep: Sweep): Promise<void> {
   if (!isTaken && (await chain.gasPrice()) <= maxFeePerGas) return broadcast(tools, sweep, signed)
   // Counted before it was looked for: it is in a block by now, or will never be.
   if ((await chain.outcome(sweep.transactionHash as Hex)) !== undefined) return
-  if (await isDone(tools, sweep)) return endSweep(database, sweep, 'confirmed')
+  if (await isDone(tools, sweep)) return endSweep(database, sweep, 'credited')
   await sendSweep(tools, sweep)
 }

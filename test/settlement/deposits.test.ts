@@ -1,0 +1,347 @@
+import assert from 'node:assert/strict'
+import { after, before, beforeEach, type TestContext, test } from 'node:test'
+import fc from 'fast-check'
+import { encodeFunctionData, type Hex, keccak256, pad, parseTransaction, toEventSelector, toHex } from 'viem'
+import { devUsdcAbi } from '../../contracts/generated/DevUsdc.abi.ts'
+import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
+import { createAccount, findAccount } from '../../src/ledger/accounts.ts'
+import { findViolations } from '../../src/ledger/audit.ts'
+import { assignAddress, type DepositAccount, findOpenSweeps, listIncoming } from '../../src/ledger/deposits.ts'
+import { paymentTerms } from '../../src/settlement/authorization.ts'
+import { openChain } from '../../src/settlement/chain.ts'
+import {
+  type DepositTools,
+  reconcileArrivals,
+  reconcileDeposits,
+  sweepDeposits,
+  watchDeposits,
+} from '../../src/settlement/deposits.ts'
+import { createRail } from '../../src/settlement/rail.ts'
+import type { Address } from '../../src/signer/address.ts'
+import { askCustodian, createSigner } from '../../src/signer/signer.ts'
+import { type SigningTerms, usdcDomain } from '../../src/signer/signing-terms.ts'
+import { account as chainAccount, type GatewayBench, openBench, sendCall } from '../support/gateway.ts'
+import { partitions } from '../support/ledger.ts'
+import { until } from '../support/money-service.ts'
+import { type RpcAnswer, type RpcProxy, startRpcProxy } from '../support/rpc-proxy.ts'
+import { chainId, publicClient, usdc, walletClient } from '../support/sandbox-chain.ts'
+import { createCustodian, keys, terms as signingTerms } from '../support/signing.ts'
+
+// Deposits, from the token's log to the balance, over our own gateway and chain, with a node in between that may do anything.
+
+const relayer = chainAccount('sweeper')
+const stranger = chainAccount('stranger')
+const relayerKey = keccak256(toHex('sweeper'))
+const sweepMin = 100_000n
+const transferTopic = toEventSelector('Transfer(address,address,uint256)')
+const runs = Number(process.env.SETTLEMENT_RUNS ?? 4)
+
+let bench: GatewayBench
+let proxy: RpcProxy
+let tools: DepositTools
+const alarms: string[] = []
+const cleanUps: (() => unknown)[] = []
+
+before(async () => {
+  const context = { after: (cleanUp: () => unknown) => cleanUps.push(cleanUp) } as unknown as TestContext
+  bench = await openBench(context)
+  const gateway = await bench.start()
+  proxy = await startRpcProxy(context, bench.chain.url)
+  await bench.chain.admin.fundGas(relayer.address, 100_000_000n)
+  const gatewayWallet = bench.wallet.toLowerCase() as Address
+  const terms: SigningTerms = {
+    ...signingTerms,
+    chainId,
+    gatewayWallet,
+    gatewayMinter: gatewayWallet,
+    gatewayDomain: chainId,
+  }
+  const rail = createRail({ url: gateway.url, domain: chainId })
+  cleanUps.push(() => rail.close())
+  tools = {
+    database: bench.database,
+    chain: await openChain({ rpcUrl: proxy.url, usdc: terms.usdc.address, gatewayWallet, timeoutMs: 2_000 }),
+    rail,
+    signer: createSigner({ ask: askCustodian(createCustodian(context, { terms })), onFault: assert.ifError }),
+    terms: paymentTerms(terms, 0),
+    usdcDomain: usdcDomain(terms),
+    relayer: { address: relayer.address.toLowerCase() as Address, key: relayerKey },
+    sweepMin,
+    failpoint: () => {},
+    onAlarm: (what) => void alarms.push(what),
+  }
+})
+
+beforeEach(() => {
+  proxy.fault = undefined
+  alarms.length = 0
+})
+
+after(async () => {
+  const violations = await findViolations(bench.database)
+  for (const cleanUp of cleanUps.reverse()) await cleanUp()
+  assert.deepEqual(violations, [])
+})
+
+async function openAccount(): Promise<DepositAccount> {
+  const { partition, id } = await createAccount(bench.database, 'test', partitions)
+  const account = { partition, id, address: keys.ofAccount(id).address }
+  await assignAddress(bench.database, account)
+  return account
+}
+
+/** A plain transfer of test USDC, as from any wallet. */
+async function send(to: string, atomic: bigint): Promise<void> {
+  await bench.chain.admin.giveUsdc(stranger.address, atomic)
+  const data = encodeFunctionData({ abi: devUsdcAbi, functionName: 'transfer', args: [to as Hex, atomic] })
+  await sendCall(bench.chain, stranger, usdc, data)
+}
+
+/** One round as the settlement process runs it; what a faulty node makes of it is for the next round. */
+async function round(): Promise<void> {
+  await watchDeposits(tools).catch(() => undefined)
+  await sweepDeposits(tools).catch(() => undefined)
+}
+
+async function balanceOf({ partition, id }: DepositAccount): Promise<bigint> {
+  return (await findAccount(bench.database, partition, id))!.gateway
+}
+
+async function untilCredited(account: DepositAccount, amount: bigint): Promise<void> {
+  await until(async () => {
+    await round()
+    return (await balanceOf(account)) === amount
+  })
+}
+
+async function depositsOf({ id }: DepositAccount): Promise<number> {
+  return (await bench.database.query('select 1 from deposits where account_id = $1', [id])).length
+}
+
+async function onChain({ address }: DepositAccount): Promise<bigint> {
+  const args = [usdc, address as Hex] as const
+  const client = publicClient(bench.chain.url)
+  return client.readContract({ address: bench.wallet, abi: settlementGatewayAbi, functionName: 'totalBalance', args })
+}
+
+test('USDC sent to the deposit address is credited once, though Arc logs every transfer twice', async () => {
+  const account = await openAccount()
+  await send(account.address, 250_000n)
+  await untilCredited(account, 250_000n)
+  for (let again = 0; again < 3; again += 1) await round()
+  assert.equal(await balanceOf(account), 250_000n)
+  assert.equal(await depositsOf(account), 1)
+  assert.deepEqual(
+    (await listIncoming(bench.database, account)).map(({ amount, state }) => [amount, state]),
+    [['0.25', 'credited']],
+  )
+  assert.deepEqual(alarms, [])
+})
+
+test('two processes that see the same deposit credit it once', async () => {
+  const account = await openAccount()
+  await send(account.address, 300_000n)
+  await until(async () => {
+    await Promise.all(Array.from({ length: 4 }, round))
+    return (await balanceOf(account)) > 0n
+  })
+  await Promise.all(Array.from({ length: 4 }, round))
+  assert.equal(await balanceOf(account), 300_000n)
+  assert.equal(await onChain(account), 300_000n)
+  assert.equal(await depositsOf(account), 1)
+})
+
+test('another token, nothing at all, and USDC to nobody’s address credit nobody', async () => {
+  const account = await openAccount()
+  await bench.chain.admin.giveUsdc(stranger.address, 1n)
+  // A contract that logs a transfer of five of its own coins to the account while it is made.
+  const words = [transferTopic, pad(stranger.address), pad(account.address as Hex)].map((word) => `7f${word.slice(2)}`)
+  const code: Hex = `0x624c4b40600052${words.reverse().join('')}60206000a300`
+  await walletClient(bench.chain.url, stranger).sendTransaction({ data: code, gas: 200_000n })
+  const nothing = encodeFunctionData({ abi: devUsdcAbi, functionName: 'transfer', args: [account.address as Hex, 0n] })
+  await sendCall(bench.chain, stranger, usdc, nothing)
+  await send('0x00000000000000000000000000000000000dead1', 700_000n)
+  // And a node that ignores the filter: it sends the logs of every contract.
+  proxy.fault = async ({ method, params }, forward) => {
+    if (method !== 'eth_getLogs') return forward()
+    const [{ fromBlock, toBlock }] = params as [{ fromBlock: Hex; toBlock: Hex }]
+    return (await rpc('eth_getLogs', { fromBlock, toBlock })) as RpcAnswer
+  }
+  for (let again = 0; again < 3; again += 1) await round()
+  assert.equal(await balanceOf(account), 0n)
+  assert.deepEqual(await listIncoming(bench.database, account), [])
+})
+
+test('dust waits, is shown, and comes in together when it is worth the gas', async () => {
+  const account = await openAccount()
+  for (const amount of [40_000n, 59_999n]) await send(account.address, amount)
+  for (let again = 0; again < 3; again += 1) await round()
+  assert.equal(await balanceOf(account), 0n)
+  assert.deepEqual(
+    (await listIncoming(bench.database, account)).map(({ state }) => state),
+    ['seen', 'seen'],
+  )
+  await send(account.address, 1n)
+  await untilCredited(account, 100_000n)
+  assert.equal(await depositsOf(account), 1)
+})
+
+test('what somebody deposits for the account straight into the contract is credited', async () => {
+  const account = await openAccount()
+  await bench.chain.admin.giveUsdc(stranger.address, 1_234n)
+  const approve = encodeFunctionData({ abi: devUsdcAbi, functionName: 'approve', args: [bench.wallet, 1_234n] })
+  await sendCall(bench.chain, stranger, usdc, approve)
+  const args = [usdc, account.address as Hex, 1_234n] as const
+  const deposit = encodeFunctionData({ abi: settlementGatewayAbi, functionName: 'depositFor', args })
+  await sendCall(bench.chain, stranger, bench.wallet, deposit)
+  await untilCredited(account, 1_234n)
+})
+
+test('logs that come twice, in another order, or of other blocks count once', async () => {
+  const account = await openAccount()
+  for (const amount of [150_000n, 160_000n]) await send(account.address, amount)
+  proxy.fault = async ({ method }, forward) => {
+    const answer = await forward()
+    if (method !== 'eth_getLogs') return answer
+    const logs = answer.result as { blockNumber: Hex }[]
+    const elsewhere = logs.map((log) => ({ ...log, blockNumber: '0xfffffff' }))
+    return { result: [...logs, ...elsewhere, ...logs].reverse() }
+  }
+  await untilCredited(account, 310_000n)
+  assert.equal(await onChain(account), 310_000n)
+})
+
+test('a transfer whose log the node never told is found by the balance', async () => {
+  const account = await openAccount()
+  proxy.fault = async ({ method }, forward) => (method === 'eth_getLogs' ? { result: [] } : forward())
+  await send(account.address, 500_000n)
+  for (let again = 0; again < 3; again += 1) await round()
+  proxy.fault = undefined
+  for (let again = 0; again < 3; again += 1) await round()
+  assert.equal(await balanceOf(account), 0n)
+  await reconcileArrivals(tools)
+  await untilCredited(account, 500_000n)
+})
+
+test('a deposit whose log the node never told is found by what the contract has, and credited once', async () => {
+  const account = await openAccount()
+  proxy.fault = async ({ method, params }, forward) => {
+    if (method !== 'eth_getLogs') return forward()
+    const [{ topics }] = params as [{ topics: Hex[] }]
+    return topics[0] === transferTopic ? forward() : { result: [] }
+  }
+  await send(account.address, 600_000n)
+  await until(async () => {
+    await round()
+    return (await onChain(account)) === 600_000n
+  })
+  await until(async () => (await tools.rail.processedHeight()) >= (await tools.chain.finalBlock()))
+  await round()
+  proxy.fault = undefined
+  await round()
+  assert.equal(await balanceOf(account), 0n, 'its block has been read')
+  assert.equal(await reconcileDeposits(tools), 1)
+  assert.equal(await reconcileDeposits(tools), 0)
+  assert.equal(await balanceOf(account), 600_000n)
+  assert.deepEqual(alarms, ['the chain had deposits that its logs had not told'])
+})
+
+test('a node that swallows the transaction, denies what it took, or hides the receipt: the deposit is made once', async () => {
+  for (const lie of ['swallows', 'denies', 'hides'] as const) {
+    const account = await openAccount()
+    await send(account.address, 200_000n)
+    let lies = 3
+    proxy.fault = async ({ method }, forward) => {
+      const isAbout = method === (lie === 'hides' ? 'eth_getTransactionReceipt' : 'eth_sendRawTransaction')
+      if (!isAbout || lies === 0) return forward()
+      lies -= 1
+      if (lie === 'hides') return { result: null }
+      if (lie === 'denies') await forward()
+      return { error: { code: -32_000, message: 'transaction rejected' } }
+    }
+    await untilCredited(account, 200_000n)
+    assert.equal(await onChain(account), 200_000n)
+    await until(async () => {
+      await round()
+      return (await findOpenSweeps(bench.database)).length === 0
+    })
+  }
+})
+
+test('when another transaction took its place, or anybody was faster, the deposit is still made once', async () => {
+  for (const rival of ['of the relayer', 'of a stranger'] as const) {
+    const account = await openAccount()
+    await send(account.address, 200_000n)
+    let isSwallowed = false
+    proxy.fault = async ({ method }, forward) => {
+      if (method !== 'eth_sendRawTransaction' || isSwallowed) return forward()
+      isSwallowed = true
+      return { error: { code: -32_000, message: 'transaction rejected' } }
+    }
+    await until(async () => {
+      await round()
+      return isSwallowed
+    })
+    const [sweep] = await findOpenSweeps(bench.database)
+    const { data } = parseTransaction(`0x${sweep!.signedTransaction!.toString('hex')}`)
+    if (rival === 'of a stranger') await sendCall(bench.chain, stranger, bench.wallet, data!)
+    else await sendCall(bench.chain, relayer, stranger.address, '0x')
+    await untilCredited(account, 200_000n)
+    await round()
+    assert.deepEqual(await findOpenSweeps(bench.database), [])
+    const [incoming] = await listIncoming(bench.database, account)
+    assert.equal(incoming?.state, 'credited')
+    assert.equal(await onChain(account), 200_000n)
+  }
+})
+
+const nodeFaults = ['none', 'hang up', 'error', 'garbage', 'nothing', 'old head', 'after'] as const
+
+test('whatever the node answers, in whatever order, deposits are credited once and exactly', async () => {
+  const answers = fc.array(fc.constantFrom(...nodeFaults), { minLength: 1, maxLength: 60 })
+  const amounts = fc.array(fc.integer({ min: 1, max: 400_000 }), { minLength: 1, maxLength: 3 })
+  await fc.assert(
+    fc.asyncProperty(answers, amounts, async (faults, sent) => {
+      const account = await openAccount()
+      const left = [...faults]
+      proxy.fault = async ({ method }, forward) => {
+        switch (left.shift()) {
+          case 'hang up':
+            return 'hang up'
+          case 'after':
+            await forward()
+            return 'hang up'
+          case 'error':
+            return { error: { code: -32_011, message: 'request limit reached' } }
+          case 'garbage':
+            return { text: '<html>' }
+          case 'nothing':
+            return { result: null }
+          case 'old head':
+            return method === 'eth_blockNumber' ? { result: '0x1' } : forward()
+          default:
+            return forward()
+        }
+      }
+      for (const amount of sent) {
+        await send(account.address, BigInt(amount))
+        await round()
+      }
+      proxy.fault = undefined
+      await send(account.address, sweepMin)
+      await reconcileArrivals(tools)
+      await untilCredited(
+        account,
+        sent.reduce((total, amount) => total + BigInt(amount), sweepMin),
+      )
+      assert.equal(await onChain(account), await balanceOf(account))
+    }),
+    { numRuns: runs },
+  )
+})
+
+async function rpc(method: string, ...params: unknown[]): Promise<unknown> {
+  const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params })
+  const headers = { 'content-type': 'application/json' }
+  return (await fetch(bench.chain.url, { method: 'POST', headers, body })).json()
+}
