@@ -48,6 +48,7 @@ export class Funds {
    * else.
    */
   async withdraw(account: OwnedAccount, id: string, amount: Usdc): Promise<Withdrawal> {
+    if (amount <= 0n) throw new EmptyWithdrawalError()
     const stored = await findWithdrawal(this.#tools.database, account.partition, account.id, id)
     if (stored?.amount === amount) return stored
     const [row] = await this.#tools.database.query<{ owner_address: string | null; usable: boolean | null }>(
@@ -80,6 +81,13 @@ export class BadOwnerAddressError extends ServiceError {
       `${text.slice(0, 60)} cannot receive withdrawals: it must be an address of yours, 0x and 40 hex digits with a right checksum, not zero, the token, the gateway, or a deposit address.`,
       { param: 'address' },
     )
+  }
+}
+
+export class EmptyWithdrawalError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super('A withdrawal needs an amount above 0 USDC.', { param: 'amount' })
   }
 }
 

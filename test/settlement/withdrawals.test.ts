@@ -1,0 +1,217 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { test } from 'node:test'
+import { findViolations } from '../../src/ledger/audit.ts'
+import { findWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
+import { fromAtomic } from '../../src/money/usdc.ts'
+import { PayoutTooLargeError, readPayable, requestPayout } from '../../src/settlement/payout.ts'
+import { checksummed, zeroAddress } from '../../src/signer/address.ts'
+import { charge, hold, place, search, searchPrice, voided } from '../support/ledger.ts'
+import {
+  accountOf,
+  assertSettled,
+  type BenchAccount,
+  passTime,
+  pay,
+  settleAll,
+  settlementSuite,
+  settleOnce,
+} from '../support/settlement-bench.ts'
+import { address, ownerAddress, payoutAddress, terms } from '../support/signing.ts'
+
+const waitMs = 3_600_000
+let laterMs = 0
+const bench = settlementSuite({ ownerWaitMs: waitMs, now: () => Date.now() + laterMs })
+const holdsMax = Number(process.env.SETTLEMENT_RUNS ?? 0) > 0 ? 1_000 : 100
+
+async function openOwned(atomic: bigint): Promise<BenchAccount> {
+  const account = await bench.openAccount(atomic)
+  await bench.funds.registerOwner(account, ownerAddress)
+  return account
+}
+
+async function stateOf({ partition, id }: BenchAccount, withdrawal: string): Promise<Withdrawal> {
+  return (await findWithdrawal(bench.database, partition, id, withdrawal))!
+}
+
+test('the same order again is the same withdrawal; another amount under its id is refused', async () => {
+  const account = await openOwned(10_000n)
+  const id = randomUUID()
+  const orders = await Promise.all(
+    Array.from({ length: 8 }, () => bench.funds.withdraw(account, id, fromAtomic(4_000n))),
+  )
+  assert.deepEqual([...new Set(orders.map((order) => order.id))], [id])
+  await assert.rejects(bench.funds.withdraw(account, id, fromAtomic(4_001n)), { code: 'idempotency_mismatch' })
+  await settleAll(bench)
+  assert.equal((await bench.funds.withdraw(account, id, fromAtomic(4_000n))).state, 'confirmed')
+  assert.equal((await accountOf(bench, account)).spendable, 6_000n)
+  await assertSettled(bench, [account])
+})
+
+test('more than there is, and nothing, cannot be withdrawn', async () => {
+  const account = await openOwned(1_000n)
+  await assert.rejects(bench.funds.withdraw(account, randomUUID(), fromAtomic(1_001n)), {
+    code: 'insufficient_balance',
+  })
+  await assert.rejects(bench.funds.withdraw(account, randomUUID(), fromAtomic(0n)), { code: 'invalid_value' })
+  const open = await hold(bench.holds, account, 600n)
+  await assert.rejects(bench.funds.withdraw(account, randomUUID(), fromAtomic(401n)), { code: 'insufficient_balance' })
+  await bench.holds.end(voided(open))
+})
+
+test('an address at which money would be lost, or go round in a circle, is refused', async () => {
+  const account = await bench.openAccount(1_000n)
+  const mistyped = checksummed(ownerAddress).replace(/[a-f](?=[^a-f]*$)/, (digit) => digit.toUpperCase())
+  for (const bad of [
+    zeroAddress,
+    terms.usdc.address,
+    terms.gatewayWallet,
+    terms.gatewayMinter,
+    terms.seller,
+    account.address,
+    mistyped,
+    ownerAddress.slice(0, -1),
+    'vitalik.eth',
+  ]) {
+    await assert.rejects(bench.funds.registerOwner(account, bad), { code: 'invalid_value' }, bad)
+  }
+  await assert.rejects(bench.funds.withdraw(account, randomUUID(), fromAtomic(1n)), { code: 'invalid_value' })
+})
+
+test('a changed owner waits, a withdrawal under way is not redirected, and its order can still be repeated', async () => {
+  const account = await openOwned(10_000n)
+  const other = address('0x15d34aaf54267db7d7c367839aaf71a00a2c6a65')
+  const id = randomUUID()
+  await bench.funds.withdraw(account, id, fromAtomic(1_000n))
+  await bench.funds.registerOwner(account, other)
+  assert.equal((await bench.funds.withdraw(account, id, fromAtomic(1_000n))).recipient, ownerAddress)
+  await assert.rejects(bench.funds.withdraw(account, randomUUID(), fromAtomic(1n)), { code: 'invalid_value' })
+  const before = bench.gateway.paid.get(ownerAddress) ?? 0n
+  await settleAll(bench)
+  assert.equal((bench.gateway.paid.get(ownerAddress) ?? 0n) - before, 1_000n)
+  laterMs = waitMs + 1
+  await bench.database.query('update accounts set owner_usable_from = clock_timestamp() where id = $1', [account.id])
+  await bench.funds.withdraw(account, randomUUID(), fromAtomic(500n))
+  await settleAll(bench)
+  laterMs = 0
+  assert.equal(bench.gateway.paid.get(other), 500n)
+})
+
+test('who has the database alone cannot redirect a withdrawal: the signer refuses, and the money is back', async () => {
+  const account = await openOwned(10_000n)
+  await bench.database.query('update accounts set owner_address = $2 where id = $1', [account.id, payoutAddress])
+  const id = randomUUID()
+  await bench.funds.withdraw(account, id, fromAtomic(10_000n))
+  await settleAll(bench)
+  const { state, reason } = await stateOf(account, id)
+  assert.deepEqual([state, reason], ['failed', 'refused: wrong_intent'])
+  assert.equal((await accountOf(bench, account)).spendable, 10_000n)
+  await assertSettled(bench, [account])
+})
+
+test('everything is withdrawn while holds race for it: together they never take more than there is', async () => {
+  const account = await openOwned(50_000n)
+  const racing = Array.from({ length: holdsMax }, () => place(bench.holds, account, 100n))
+  const orders = Array.from({ length: 12 }, async () => {
+    const { spendable } = await accountOf(bench, account)
+    if (spendable > 0n) await bench.funds.withdraw(account, randomUUID(), spendable).catch(() => undefined)
+  })
+  const decisions = await Promise.all(racing)
+  await Promise.all(orders)
+  assert.deepEqual(await findViolations(bench.database, [account.id]), [])
+  for (const decision of decisions) if ('hold' in decision) await bench.holds.end(charge(decision.hold, 60n))
+  await settleAll(bench)
+  const { spendable } = await accountOf(bench, account)
+  if (spendable > 0n) await bench.funds.withdraw(account, randomUUID(), spendable)
+  await settleAll(bench)
+  assert.equal((await accountOf(bench, account)).spendable, 0n)
+  await assertSettled(bench, [account])
+})
+
+test('a debt is paid first, and the rest goes to the owner', async () => {
+  const account = await openOwned(20_000n)
+  await search(bench.holds, await hold(bench.holds, account, 100n))
+  const { credit, spendable } = await accountOf(bench, account)
+  assert.equal(credit, 100n - searchPrice)
+  const before = bench.gateway.paid.get(ownerAddress) ?? 0n
+  await bench.funds.withdraw(account, randomUUID(), spendable)
+  assert.deepEqual(await findViolations(bench.database, [account.id]), [])
+  await settleAll(bench)
+  assert.equal((bench.gateway.paid.get(ownerAddress) ?? 0n) - before, 20_000n - searchPrice)
+  const after = await accountOf(bench, account)
+  assert.deepEqual([after.gateway, after.credit], [0n, 0n])
+  await assertSettled(bench, [account])
+})
+
+test('a withdrawal that is refused or fails gives back every unit, credit that came back included', async () => {
+  for (const end of ['refused', 'failed'] as const) {
+    const account = await openOwned(10_000n)
+    await pay(bench, account, 4_000n, 1_000n)
+    await settleAll(bench)
+    if (end === 'refused') bench.gateway.withdrawalRefusals.push('Insufficient balance for depositor')
+    const id = randomUUID()
+    await bench.funds.withdraw(account, id, fromAtomic(9_000n))
+    while (!['sent', 'failed'].includes((await stateOf(account, id)).state)) {
+      await settleOnce(bench)
+      bench.gateway.batch()
+      await passTime(bench)
+    }
+    bench.gateway.failWithdrawals()
+    await settleAll(bench)
+    const { state, reason } = await stateOf(account, id)
+    const expected = end === 'refused' ? 'Insufficient balance for depositor' : 'MINT_FAILED'
+    assert.deepEqual([state, reason], ['failed', expected])
+    const { gateway, credit } = await accountOf(bench, account)
+    assert.deepEqual([gateway, credit], [9_000n, 0n])
+    await assertSettled(bench, [account])
+  }
+})
+
+test('credit that the seller cannot pay back yet makes its withdrawal wait, and no other', async () => {
+  const waiting: BenchAccount[] = []
+  const drained = bench.gateway.balance(terms.seller)
+  bench.gateway.deposit(terms.seller, -drained)
+  for (let count = 0; count < 51; count += 1) {
+    const account = await openOwned(2_000n)
+    await pay(bench, account, 1_000n, 500n)
+    await bench.funds.withdraw(account, randomUUID(), fromAtomic(1_500n))
+    waiting.push(account)
+  }
+  const account = await openOwned(1_000n)
+  const id = randomUUID()
+  await bench.funds.withdraw(account, id, fromAtomic(1_000n))
+  bench.gateway.faults = (call) => (call.includes('settle') ? 'unavailable' : undefined)
+  for (let round = 0; round < 3; round += 1) {
+    await settleOnce(bench)
+    bench.gateway.payOut()
+    await passTime(bench)
+  }
+  assert.equal((await stateOf(account, id)).state, 'confirmed')
+  bench.gateway.deposit(terms.seller, drained)
+  await settleAll(bench)
+  await assertSettled(bench, [account, ...waiting])
+})
+
+test('a payout takes what was earned, never what is owed as credit, however many are asked for at once', async () => {
+  const account = await openOwned(10_000n)
+  await pay(bench, account, 4_000n, 1_000n)
+  await settleAll(bench)
+  const read = async () => bench.gateway.balance(terms.seller)
+  const payable = await readPayable(bench.database, read)
+  const [{ credit }] = (await bench.database.query<{ credit: bigint }>(
+    'select sum(greatest(credit, 0))::bigint as credit from accounts',
+  )) as [{ credit: bigint }]
+  assert.equal(payable, (await read()) - credit)
+  const more = fromAtomic(payable + 1n)
+  await assert.rejects(requestPayout(bench.database, more, payoutAddress, read), PayoutTooLargeError)
+  const asked = Array.from({ length: 5 }, () => requestPayout(bench.database, payable, payoutAddress, read))
+  const taken = (await Promise.allSettled(asked)).filter(({ status }) => status === 'fulfilled')
+  assert.equal(taken.length, 1)
+  await settleAll(bench)
+  assert.equal(await read(), credit)
+  // The credit is still there for its owner.
+  const { spendable } = await accountOf(bench, account)
+  await bench.funds.withdraw(account, randomUUID(), spendable)
+  await settleAll(bench)
+  await assertSettled(bench, [account])
+})
