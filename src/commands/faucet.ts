@@ -9,6 +9,7 @@ import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 const creditMsMax = 30_000
+const addressMsMax = 10_000
 const pollMs = 100
 
 export const faucetCommand: Command = {
@@ -37,9 +38,7 @@ export const faucetCommand: Command = {
     }
     return withDatabase(config, async (database) => {
       const account = await whichAccount(database, options.account)
-      const address = await findDepositAddress(database, account)
-      if (address === undefined)
-        throw new CommandError('The account has no deposit address yet: try again in a second.')
+      const address = await untilAddressed(database, account)
       const transaction = await give(address)
       if (!output.json) output.write(`Sent ${format(amount)} test USDC to ${address}.\n`)
       const { spendable } = await untilCredited(database, account)
@@ -51,6 +50,18 @@ export const faucetCommand: Command = {
       return 0
     })
   },
+}
+
+/** An account that was made a moment ago gets its address from the settlement process, within a second. */
+async function untilAddressed(database: Database, account: Account): Promise<string> {
+  const deadline = performance.now() + addressMsMax
+  for (;;) {
+    const address = await findDepositAddress(database, account)
+    if (address !== undefined) return address
+    if (performance.now() > deadline)
+      throw new CommandError('The account has no deposit address yet: is the service running?')
+    await sleep(pollMs)
+  }
 }
 
 async function untilCredited(database: Database, before: Account): Promise<Account> {
