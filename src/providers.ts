@@ -31,16 +31,19 @@ const explorers: Readonly<Record<number, string>> = {
 /** What the dashboard shows and does beyond the ledger, by those who know the chain. */
 export function openProviders(options: ProviderOptions): Providers {
   const { config, database, money, stack } = options
-  const sandbox = config.chain === undefined ? sandboxControls(options) : undefined
-  if (money === undefined) return { environment: sandbox === undefined ? 'live' : 'sandbox', sandbox }
+  const isSandbox = config.chain === undefined
+  if (money === undefined) {
+    return { environment: isSandbox ? 'sandbox' : 'live', sandbox: isSandbox ? localSignIn(options) : undefined }
+  }
   const line = new SignerLine({ dataDir: config.dataDir, waitMsMax: 5_000 })
   stack.defer(() => line.close())
   const signer = createSigner({ ask: (request) => line.ask(request), onFault: () => {} })
   const terms = paymentTerms(money.terms, config.settlementEpoch)
+  const funds = fundsProvider(database, signer, money, isSandbox)
   return {
-    environment: sandbox !== undefined ? 'sandbox' : arcTestnets.includes(money.terms.chainId) ? 'testnet' : 'live',
-    sandbox,
-    funds: fundsProvider(database, signer, money, sandbox !== undefined),
+    environment: isSandbox ? 'sandbox' : arcTestnets.includes(money.terms.chainId) ? 'testnet' : 'live',
+    sandbox: isSandbox ? sandboxControls(options, money, funds) : undefined,
+    funds,
     async findReceipt(text) {
       const id = parseRequestId(text)
       return id === undefined ? undefined : findReceipt({ database, signer, terms, issuer: money.issuer }, id)
@@ -73,23 +76,24 @@ function fundsProvider(database: Database, signer: Signer, { terms }: MoneyLine,
   }
 }
 
-/** What only a sandbox can do. Without a chain beside it, signing in is all. */
-function sandboxControls({ config, database, money }: ProviderOptions): SandboxControls {
-  const localAccount = async () => {
-    const { partition, id } = await openDemoAccount(database, config.ledgerPartitions)
-    return { partition, accountId: id }
+/** What a sandbox can do without a chain beside it: let its developer in. */
+function localSignIn({ config, database }: ProviderOptions): SandboxControls {
+  return {
+    async localAccount() {
+      const { partition, id } = await openDemoAccount(database, config.ledgerPartitions)
+      return { partition, accountId: id }
+    },
   }
-  if (money === undefined) return { localAccount }
-  const orders = sandboxOrders(config.dataDir)
+}
+
+/** What only a sandbox can do. */
+function sandboxControls(options: ProviderOptions, money: MoneyLine, funds: FundsProvider): SandboxControls {
+  const orders = sandboxOrders(options.config.dataDir)
   const chain = createPublicClient({ transport: http(money.rpcUrl) })
   return {
-    localAccount,
-    async faucet({ partition, accountId }) {
-      const [row] = await database.query<{ address: string }>(
-        'select address from accounts where partition = $1 and id = $2 and address is not null',
-        [partition, accountId],
-      )
-      const txHash = row === undefined ? undefined : await orders.faucet(row.address, testMoney)
+    ...localSignIn(options),
+    async faucet(account) {
+      const txHash = await orders.faucet(await funds.depositAddress(account), testMoney)
       return { amount: testMoney, txHash }
     },
     async mine(blocks) {

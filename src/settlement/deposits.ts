@@ -64,8 +64,9 @@ export async function assignAddresses({ database, signer }: DepositTools): Promi
  * contract has booked for an account is credited once the gateway itself has counted it. Returns how many were credited.
  */
 export async function watchDeposits(tools: DepositTools): Promise<number> {
-  const accounts = new Map((await listDepositAccounts(tools.database)).map((account) => [account.address, account]))
+  // The chain's head first, then the addresses: one that is told in between has nothing in the blocks that are read.
   const head = await tools.chain.finalBlock()
+  const accounts = new Map((await listDepositAccounts(tools.database)).map((account) => [account.address, account]))
   await follow(tools, 'arrivals', head, (first, last) => noteArrivals(tools, accounts, first, last))
   const counted = await tools.rail.processedHeight()
   let credited = 0

@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
-import { type DepositAccount, findDepositAddress, registerOwnerAddress } from '../ledger/deposits.ts'
+import { assignAddress, type DepositAccount, findDepositAddress, registerOwnerAddress } from '../ledger/deposits.ts'
 import { findWithdrawal, requestWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
 import type { Usdc } from '../money/usdc.ts'
 import { type Address, parseAddress } from '../signer/address.ts'
@@ -24,7 +24,10 @@ export class Funds {
 
   async depositAddress(account: OwnedAccount): Promise<string> {
     const known = await findDepositAddress(this.#tools.database, account)
-    return known ?? this.#tools.signer.addressOf(account.id)
+    if (known !== undefined) return known
+    // Written down before it is told: what arrives at an address that nobody watches yet would be passed over.
+    const address = await this.#tools.signer.addressOf(account.id)
+    return assignAddress(this.#tools.database, { ...account, address })
   }
 
   /**

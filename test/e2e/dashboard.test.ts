@@ -385,16 +385,11 @@ test('the export has everything of the account and its sum is the ledger’s', a
   assert.ok(exported.keys.length >= 2 && exported.deposits.length >= 1)
 })
 
-test('test money comes for the asking in the sandbox', async () => {
-  const other = await signInNew(suite.service)
-  assert.equal((await other.post('/api/faucet')).amount, '25')
-  assert.equal((await other.get('/api/balance')).available, '25')
-})
-
 test('what is not wired up says so, and moves nothing', async () => {
   const withdrawal = { amount: '1', recipient: `0x${'1'.repeat(40)}` }
   const refusal = await client.refusal('POST', '/api/withdrawals', withdrawal, { 'idempotency-key': 'a-form-of-mine' })
   assert.deepEqual(refusal, [503, 'settlement_delayed'])
+  assert.deepEqual(await client.refusal('POST', '/api/faucet', {}), [404, 'unknown_url'])
   assert.deepEqual(await client.refusal('POST', '/api/sandbox/mine', { blocks: 1 }), [404, 'unknown_url'])
   assert.deepEqual((await client.get('/api/solvency')).ok, null)
 })

@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { setTimeout as pause } from 'node:timers/promises'
+import { readConfig } from '../../src/config.ts'
+import { type Service, startService } from '../../src/service.ts'
+import { createWallet, DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
+
+// The whole sandbox with its chain and gateway, seen from the dashboard: money in, spent, settled, and out again.
+
+const dataDir = mkdtempSync(join(tmpdir(), 'penny-funds-'))
+const pollMs = 100
+let service: Service
+before(async () => {
+  const config = readConfig({
+    PORT: '0',
+    DATA_DIR: dataDir,
+    LOG_LEVEL: 'silent',
+    TRUST_PROXY: '1',
+    GATEWAY_BATCH_MS: '300',
+    DRAIN_MS: '2000',
+    SANDBOX_TOKENS_PER_SECOND: '0',
+  })
+  service = await startService(config, () => {})
+})
+after(async () => {
+  await service?.stop()
+  rmSync(dataDir, { recursive: true, force: true })
+})
+
+async function until<Value>(read: () => Promise<Value>, holds: (value: Value) => boolean): Promise<Value> {
+  const deadline = Date.now() + 60_000
+  for (;;) {
+    const value = await read()
+    if (holds(value)) return value
+    assert.ok(Date.now() < deadline, `it never came about: ${JSON.stringify(value).slice(0, 500)}`)
+    await pause(pollMs)
+  }
+}
+
+test('from a wallet to test money, a paid request on chain, its receipt, and the rest back in the wallet', async () => {
+  const client = new DashboardClient({ origin: service.publicUrl })
+  const wallet = createWallet()
+  const { account, chain } = await client.post('/api/auth/wallet', await signedMessage(client, wallet))
+  assert.equal(account.owner_address, wallet.address.toLowerCase())
+  assert.match(account.deposit_address, /^0x[0-9a-fA-F]{40}$/)
+
+  await client.post('/api/faucet')
+  const deposits = await until(
+    () => client.get('/api/deposits'),
+    ({ data }) => data[0]?.state === 'credited',
+  )
+  assert.deepEqual(
+    deposits.data[0].steps.map(({ name, done }: Json) => [name, done]),
+    [
+      ['seen', true],
+      ['swept', true],
+      ['credited', true],
+    ],
+  )
+  assert.equal((await client.get('/api/balance')).available, '25')
+
+  const key = await client.post('/api/keys', { name: 'first' })
+  const answer = await fetch(`${service.publicUrl}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key.secret}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ messages: [{ role: 'user', content: 'What is a penny?' }], max_tokens: 100 }),
+  })
+  assert.equal(answer.status, 200)
+  await answer.arrayBuffer()
+  const id = answer.headers.get('x-router-request-id')
+  const paid = await until(
+    () => client.get(`/api/requests/${id}`),
+    ({ settlement, receipt }) => settlement.tx_hash !== null && receipt !== null,
+  )
+  assert.equal((await client.get(`/api/requests?find=${paid.settlement.tx_hash}`)).data[0].id, id)
+  const receipt = await new DashboardClient(client).get(`/api/receipts/${id}`)
+  assert.equal(receipt.id, id)
+
+  const form = () => ({ 'idempotency-key': crypto.randomUUID() })
+  for (const recipient of [`0x${'0'.repeat(40)}`, chain.usdc_address, account.deposit_address, `0x${'e'.repeat(40)}`]) {
+    const refusal = await client.refusal('POST', '/api/withdrawals', { amount: '1', recipient }, form())
+    assert.deepEqual(refusal, [400, 'invalid_value'], recipient)
+  }
+  const { available } = await client.get('/api/balance')
+  const requested = await client.post('/api/withdrawals', { amount: available, recipient: wallet.address }, form())
+  const sent = await until(
+    async () => (await client.get('/api/withdrawals')).data[0],
+    ({ state }) => state === 'confirmed' || state === 'failed',
+  )
+  assert.deepEqual([sent.id, sent.state, sent.amount], [requested.id, 'confirmed', available])
+  assert.match(sent.tx_hash, /^0x[0-9a-f]{64}$/)
+  assert.equal((await client.get('/api/balance')).available, '0')
+})
+
+test('the sandbox’s controls do what they say', async () => {
+  const client = new DashboardClient({ origin: service.publicUrl })
+  await client.post('/api/auth/local')
+  await client.post('/api/faucet')
+  await until(
+    () => client.get('/api/balance'),
+    ({ available }) => available === '25',
+  )
+  const before = BigInt((await client.post('/api/sandbox/mine', { blocks: 1 })).block)
+  assert.ok(BigInt((await client.post('/api/sandbox/mine', { blocks: 10 })).block) >= before + 10n)
+  await client.post('/api/sandbox/fail-next')
+  const key = await client.post('/api/keys', { name: 'unlucky' })
+  const body = { key_id: key.id, messages: [{ role: 'user', content: 'hi' }] }
+  assert.equal((await client.send('POST', '/api/playground', body)).status, 502)
+  assert.equal((await client.send('POST', '/api/playground', body)).status, 200)
+})
