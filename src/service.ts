@@ -17,9 +17,11 @@ import { StartRefusal } from './errors.ts'
 import { armFailpoint, type Failpoint } from './failpoints.ts'
 import type { Providers } from './http/api/providers.ts'
 import { createApp } from './http/app.ts'
+import { Documentation } from './http/docs/documentation.ts'
 import { Load } from './http/load.ts'
 import { MetricsPage } from './http/metrics-page.ts'
 import { Dashboard } from './http/pages/dashboard.ts'
+import { errorsMarkdown } from './http/pages/errors.ts'
 import { siteOf } from './http/site.ts'
 import { KeyFinder } from './identity/api-keys.ts'
 import { forgetSignIns } from './identity/sessions.ts'
@@ -60,6 +62,7 @@ export type Service = {
 
 const migrationsFolder = fileURLToPath(new URL('../migrations/', import.meta.url))
 const dashboardFolder = fileURLToPath(new URL('../web/dist/', import.meta.url))
+const documentationFolder = fileURLToPath(new URL('../docs/', import.meta.url))
 const openApiFile = fileURLToPath(new URL('../openapi.json', import.meta.url))
 const packageFile = new URL('../package.json', import.meta.url)
 const packageVersion = (JSON.parse(readFileSync(packageFile, 'utf8')) as { version: string }).version
@@ -319,6 +322,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
       site: siteOf(publicUrl),
       providers: parts.providers,
       dashboard: Dashboard.load(dashboardFolder),
+      documentation: Documentation.load(documentationFolder, { 'errors.md': errorsMarkdown() }),
       openApi: readFileSync(openApiFile, 'utf8'),
       ledgerPartitions: config.ledgerPartitions,
       unsettledCap: config.unsettledCap,

@@ -11,6 +11,7 @@ import { createPlaygroundCompletion } from './api/playground.ts'
 import { type ApiBindings, honoPath } from './api/router.ts'
 import { routeApi } from './api/routes.ts'
 import type { ApiServices } from './api/services.ts'
+import type { Documentation } from './docs/documentation.ts'
 import { errorResponse } from './error-response.ts'
 import type { MetricsPage } from './metrics-page.ts'
 import type { Dashboard } from './pages/dashboard.ts'
@@ -21,6 +22,7 @@ import { idHeaders, v1Headers } from './send.ts'
 
 export type AppServices = ApiServices & {
   readonly dashboard: Dashboard | undefined
+  readonly documentation: Documentation
   /** The text of openapi.json. */
   readonly openApi: string
   readonly metricsPage: MetricsPage

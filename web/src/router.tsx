@@ -76,11 +76,6 @@ const routeTree = root.addChildren([
     }),
     createRoute({
       getParentRoute: () => open,
-      path: '/docs',
-      component: lazyRouteComponent(() => import('./pages/docs/docs-page.tsx'), 'DocsPage'),
-    }),
-    createRoute({
-      getParentRoute: () => open,
       path: '/status',
       component: lazyRouteComponent(() => import('./pages/status-page.tsx'), 'StatusPage'),
     }),

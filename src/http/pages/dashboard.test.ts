@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict'
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { Hono } from 'hono'
 import type { ApiBindings } from '../api/router.ts'
+import { Documentation } from '../docs/documentation.ts'
 import { siteOf } from '../site.ts'
 import { Dashboard } from './dashboard.ts'
 import { routePages } from './route-pages.ts'
@@ -22,7 +23,8 @@ const app = new Hono<ApiBindings>()
 routePages(app, {
   site: siteOf('http://localhost:8402'),
   dashboard: Dashboard.load(join(folder, 'dist')),
-  openApi: '{"openapi":"3.1.0"}',
+  documentation: Documentation.load(join(folder, 'nothing')),
+  openApi: readFileSync(new URL('../../../openapi.json', import.meta.url), 'utf8'),
 })
 
 /** As Node's server would hand it over. */
@@ -33,7 +35,7 @@ async function get(path: string, headers: Record<string, string> = {}): Promise<
 }
 
 test('every page path is the dashboard, whose page loads nothing from elsewhere', async () => {
-  for (const path of ['/', '/login', '/requests/req_1', '/keys', '/r/req_2?x=1', '/docs']) {
+  for (const path of ['/', '/login', '/requests/req_1', '/keys', '/r/req_2?x=1', '/status']) {
     const page = await get(path, { accept: 'text/html' })
     assert.equal(page.status, 200, path)
     assert.match(

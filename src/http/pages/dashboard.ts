@@ -59,6 +59,11 @@ export class Dashboard {
     return new Dashboard(assets)
   }
 
+  /** The path of the first file whose name begins so and ends so; names have a hash in between. */
+  pathOf(prefix: string, suffix: string): string | undefined {
+    return [...this.#assets.keys()].find((path) => path.startsWith(prefix) && path.endsWith(suffix))
+  }
+
   /** The file of this path, or for the path of a page the page that all of them are. */
   find(path: string, acceptEncoding: string): Asset | undefined {
     const variants = this.#assets.get(path) ?? (isPagePath(path) ? this.#assets.get('/index.html') : undefined)

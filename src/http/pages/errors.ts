@@ -1,26 +1,19 @@
 import { type ErrorCode, errorCodes } from '../../errors.ts'
 import { answerOf } from '../error-response.ts'
-import { page } from './page.ts'
 
 /** What a code means and what to do about it. A new code does not compile until it is explained here. */
 const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: string]>> = {
   invalid_json: ['The body is not a JSON object, or is nested too deeply.', 'Send a JSON object.'],
-  invalid_value: ['A parameter has a value that cannot be used; <code>param</code> names the place.', 'Correct it.'],
-  missing_required_parameter: ['A parameter that is needed is not there; <code>param</code> names it.', 'Add it.'],
+  invalid_value: ['A parameter has a value that cannot be used; `param` names the place.', 'Correct it.'],
+  missing_required_parameter: ['A parameter that is needed is not there; `param` names it.', 'Add it.'],
   unsupported_parameter: ['A parameter asks for something that is not offered.', 'Leave it out.'],
   unsupported_content: ['A message has a part that is not text, such as an image or sound.', 'Send text.'],
   context_length_exceeded: [
     'The conversation is longer than the model can read.',
     'Shorten it, or take another model.',
   ],
-  web_search_unavailable: [
-    '<code>web_search</code> was asked for, but this service has no search provider.',
-    'Leave it out.',
-  ],
-  invalid_api_key: [
-    'There is no key, or it is not one of this service’s.',
-    'Send <code>Authorization: Bearer penny_…</code>.',
-  ],
+  web_search_unavailable: ['`web_search` was asked for, but this service has no search provider.', 'Leave it out.'],
+  invalid_api_key: ['There is no key, or it is not one of this service’s.', 'Send `Authorization: Bearer penny_…`.'],
   api_key_expired: ['The key’s time is over.', 'Make another one.'],
   api_key_revoked: ['The key was revoked.', 'Make another one.'],
   account_suspended: [
@@ -35,73 +28,69 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
   ],
   insecure_connection: [
     'Signing in over plain http would show the session to everybody on the way.',
-    'Use https, or <code>http://localhost</code> on the machine itself.',
+    'Use https, or `http://localhost` on the machine itself.',
   ],
   cross_site_request: ['A page of another place sent this with the session’s cookie.', 'Use the dashboard itself.'],
   key_limit_exceeded: [
     'The request may cost more than the key may still spend in its window.',
-    'Raise the limit, or ask for at most <code>affordable_max_tokens</code>.',
+    'Raise the limit, or ask for at most `affordable_max_tokens`.',
   ],
   insufficient_balance: [
     'The request may cost more than the account can spend. Nothing was held.',
-    'Deposit USDC, or ask for at most <code>affordable_max_tokens</code>.',
+    'Deposit USDC, or ask for at most `affordable_max_tokens`.',
   ],
   model_not_found: [
     'There is no model of this name; another one is never taken instead.',
-    'Take a name from <code>GET /v1/models</code>.',
+    'Take a name from `GET /v1/models`.',
   ],
   request_not_found: [
     'No request of this id belongs to the account.',
-    'Take the id from the <code>x-router-request-id</code> header.',
+    'Take the id from the `x-router-request-id` header.',
   ],
   not_found: ['The account has nothing of this id.', 'Take the id from the list that it is in.'],
-  unknown_url: ['There is nothing at this address.', 'The base address ends in <code>/v1</code>.'],
-  method_not_allowed: [
-    'The address is right, the method is not.',
-    'Use one of the methods in the <code>allow</code> header.',
-  ],
+  unknown_url: ['There is nothing at this address.', 'The base address ends in `/v1`.'],
+  method_not_allowed: ['The address is right, the method is not.', 'Use one of the methods in the `allow` header.'],
   request_timeout: ['The body did not arrive in time.', 'Send it again.'],
   body_too_large: ['The body is larger than is read.', 'Shorten the conversation.'],
-  unsupported_media_type: ['The body is not sent as JSON.', 'Send <code>content-type: application/json</code>.'],
-  idempotency_mismatch: [
-    'The <code>Idempotency-Key</code> was used with another body within the last day.',
-    'Use a new key.',
-  ],
+  unsupported_media_type: ['The body is not sent as JSON.', 'Send `content-type: application/json`.'],
+  idempotency_mismatch: ['The `Idempotency-Key` was used with another body within the last day.', 'Use a new key.'],
   rate_limited: ['So many requests from one address or session are not answered.', 'Slow down.'],
   in_flight_cap: [
     'Requests that are still running hold too much of the account’s money for one more.',
-    'Wait a moment: it clears as they end. Asking for fewer <code>max_tokens</code> holds less.',
+    'Wait a moment: it clears as they end. Asking for fewer `max_tokens` holds less.',
   ],
   quote_exceeds_cap: [
     'This request alone may cost more than may be held at once: waiting cannot help.',
-    'Ask for at most <code>affordable_max_tokens</code>.',
+    'Ask for at most `affordable_max_tokens`.',
   ],
   upstream_error: ['The model failed. Without output nothing is charged.', 'Try again.'],
   upstream_timeout: [
     'The model did not answer in time. Without output nothing is charged.',
     'Try again, or ask for less.',
   ],
-  overloaded: ['The service or the model is at its limit.', 'Wait for <code>retry-after</code> and try again.'],
+  overloaded: ['The service or the model is at its limit.', 'Wait for `retry-after` and try again.'],
   settlement_delayed: ['Too much of the account’s money waits to be settled on chain.', 'Wait; it clears by itself.'],
   ledger_frozen: ['The books are being checked, and no new request is taken.', 'Try again later.'],
   internal_error: ['A mistake of ours.', 'Write to us with the request’s id.'],
 }
 
-/** Where the `doc_url` of every error points. */
-export function errorsPage(): string {
+/** The page that the `doc_url` of every error points at, as Markdown: a page of the documentation like the others. */
+export function errorsMarkdown(): string {
   const sections = errorCodes.map((code) => {
     const [cause, remedy] = explanations[code]
     const { status, retried } = answerOf(code)
-    return `<h2 id="${code}"><code>${code}</code> · ${status}</h2>
-<p>${cause}</p>
-<p><strong>What to do:</strong> ${remedy} ${retried ? 'SDKs try again by themselves.' : 'Sending the same again does not help.'}</p>`
+    return `## \`${code}\` · ${status} {#${code}}
+
+${cause}
+
+**What to do:** ${remedy} ${retried ? 'SDKs try again by themselves.' : 'Sending the same again does not help.'}
+`
   })
-  return page(
-    'Errors',
-    `<h1>Errors</h1>
-<p>Every error has OpenAI’s envelope: <code>{"error": {"message", "type", "param", "code", "request_id", "doc_url"}}</code>. The
-<code>code</code> is permanent. A refusal before a hold charges nothing; what became of a request that was held is at
-<code>/api/requests/{id}</code>.</p>
-${sections.join('\n')}`,
-  )
+  return `# Errors
+
+Every error has OpenAI’s envelope: \`{"error": {"message", "type", "param", "code", "request_id", "doc_url"}}\`. The
+\`code\` is permanent. A refusal before a hold charges nothing; what became of a request that was held is at
+\`/api/requests/{id}\`.
+
+${sections.join('\n')}`
 }

@@ -1,9 +1,10 @@
 import type { Context, Hono } from 'hono'
 import type { ApiBindings } from '../api/router.ts'
+import type { Documentation } from '../docs/documentation.ts'
+import { routeDocs } from '../docs/route-docs.ts'
 import { pageAtItsName, type Site } from '../site.ts'
 import { visitorOf } from '../visitor.ts'
 import type { Asset, Dashboard } from './dashboard.ts'
-import { errorsPage } from './errors.ts'
 import { homePage } from './home.ts'
 import { securityHeaders } from './security-headers.ts'
 
@@ -11,12 +12,13 @@ export type PageOptions = {
   readonly site: Site
   /** Undefined when it was not built: then a plain page stands in for it. */
   readonly dashboard: Dashboard | undefined
+  readonly documentation: Documentation
   /** The text of openapi.json. */
   readonly openApi: string
 }
 
 /** What people and their browsers are sent: the dashboard, and the few pages that need no script. */
-export function routePages(app: Hono<ApiBindings>, { site, dashboard, openApi }: PageOptions): void {
+export function routePages(app: Hono<ApiBindings>, { site, dashboard, documentation, openApi }: PageOptions): void {
   app.use(async (context, next) => {
     const page = isPageRequest(context)
       ? pageAtItsName(site, visitorOf(context.env.incoming, false), pathOf(context))
@@ -25,7 +27,8 @@ export function routePages(app: Hono<ApiBindings>, { site, dashboard, openApi }:
     return next()
   })
   app.get('/openapi.json', (context) => context.body(openApi, 200, { 'content-type': 'application/json' }))
-  app.get('/docs/errors', (context) => plain(context, errorsPage()))
+  const fontPath = (name: string) => dashboard?.pathOf(`/assets/${name}`, '.woff2')
+  routeDocs(app, { site, documentation, openApi, fontPath })
   if (dashboard === undefined) {
     for (const path of ['/', '/login']) app.get(path, (context) => plain(context, homePage(site.publicUrl)))
     return

@@ -41,7 +41,7 @@ export function BottomBar({ session }: { session: Session }) {
       {open && (
         <Dialog title="More" onClose={() => setOpen(false)}>
           <ul className="flex flex-col">
-            {[...hidden, { to: '/docs', label: 'Docs', icon: 'docs' } as const].map(({ to, label, icon }) => (
+            {hidden.map(({ to, label, icon }) => (
               <li key={to}>
                 <Link to={to} className="flex h-11 items-center gap-3" onClick={() => setOpen(false)}>
                   <Icon name={icon} />
@@ -49,6 +49,12 @@ export function BottomBar({ session }: { session: Session }) {
                 </Link>
               </li>
             ))}
+            <li>
+              <a href="/docs" className="flex h-11 items-center gap-3">
+                <Icon name="docs" />
+                Docs
+              </a>
+            </li>
           </ul>
           <div className="mt-2 flex items-center justify-between border-t border-rule pt-3">
             <EnvironmentBadge environment={session.environment} />

@@ -108,7 +108,7 @@ function useChoices(text: string): readonly Choice[] {
     const id = /(?:req_|chatcmpl-)[0-9a-f]{32}/.exec(text)?.[0].replace('chatcmpl-', 'req_')
     const all: Choice[] = [
       ...places.map(({ to, label, icon }) => ({ id: `page-${label}`, label, icon, run: () => go(to) })),
-      { id: 'docs', label: 'Docs', icon: 'docs', run: () => go('/docs') },
+      { id: 'docs', label: 'Docs', icon: 'docs', run: () => window.location.assign('/docs') },
       { id: 'create-key', label: 'Create a key', icon: 'plus', run: () => go('/keys', { create: '1' }) },
       { id: 'deposit', label: 'Deposit', icon: 'download', run: () => go('/funds') },
       {

@@ -14,9 +14,9 @@ export function PublicShell() {
             <Wordmark />
           </Link>
           <nav aria-label="Pages" className="flex items-center gap-1">
-            <Link to="/docs" className="rounded-md px-2 py-1 text-muted hover:text-ink">
+            <a href="/docs" className="rounded-md px-2 py-1 text-muted hover:text-ink">
               Docs
-            </Link>
+            </a>
             <ThemeButton />
           </nav>
         </header>

@@ -30,9 +30,9 @@ export function Rail({ session }: { session: Session }) {
         <div className="flex items-center justify-between px-2">
           <EnvironmentBadge environment={session.environment} />
           <span className="flex items-center">
-            <Link to="/docs" className="rounded-md px-2 py-1 text-muted hover:text-ink">
+            <a href="/docs" className="rounded-md px-2 py-1 text-muted hover:text-ink">
               Docs
-            </Link>
+            </a>
             <ThemeButton />
           </span>
         </div>

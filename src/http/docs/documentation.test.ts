@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict'
+import { readdirSync, readFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { Hono } from 'hono'
+import { parse } from 'parse5'
+import { errorCodes } from '../../errors.ts'
+import type { ApiBindings } from '../api/router.ts'
+import { errorsMarkdown } from '../pages/errors.ts'
+import { siteOf } from '../site.ts'
+import { Documentation } from './documentation.ts'
+import { routeDocs } from './route-docs.ts'
+
+const folder = fileURLToPath(new URL('../../../docs/', import.meta.url))
+const documentation = Documentation.load(folder, { 'errors.md': errorsMarkdown() })
+const app = new Hono<ApiBindings>()
+routeDocs(app, {
+  site: siteOf('http://localhost:8402'),
+  documentation,
+  openApi: readFileSync(new URL('../../../openapi.json', import.meta.url), 'utf8'),
+  fontPath: (name) => `/assets/${name}-12345678.woff2`,
+})
+
+const get = async (path: string, headers: Record<string, string> = {}) =>
+  app.fetch(new Request(`http://localhost:8402${path}`, { headers }))
+
+type Node = { nodeName: string; attrs?: { name: string; value: string }[]; childNodes?: Node[] }
+
+function elements(html: string): readonly Node[] {
+  const found: Node[] = []
+  const visit = (node: Node) => {
+    found.push(node)
+    for (const child of node.childNodes ?? []) visit(child)
+  }
+  visit(parse(html) as unknown as Node)
+  return found
+}
+
+const attribute = (node: Node, name: string) => node.attrs?.find((candidate) => candidate.name === name)?.value
+
+test('every page of the documentation is served, as a page and as Markdown, and the navigation leads to it', async () => {
+  const files = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.md'))
+  const listed = new Set(['/docs', ...documentation.navigation.flatMap(({ links }) => links.map(({ path }) => path))])
+  for (const file of files) {
+    const path = file === 'index.md' ? '/docs' : `/docs/${file.replace(/\.md$/, '')}`
+    assert.ok(listed.has(path), `the navigation must lead to ${file}`)
+    const page = await get(path)
+    assert.deepEqual([page.status, page.headers.get('content-type')], [200, 'text/html; charset=utf-8'], path)
+    const markdown = await get(`/docs/${file}`)
+    assert.equal(await markdown.text(), readFileSync(`${folder}${file}`, 'utf8'))
+    assert.equal(markdown.headers.get('content-type'), 'text/markdown; charset=utf-8')
+  }
+})
+
+test('no page has a script, a style of its own or anything from elsewhere, and each has one h1', async () => {
+  for (const path of [
+    ...documentation.pages.map((page) => page.path),
+    '/docs/api',
+    '/docs/search?q=hold',
+    '/docs/nothing',
+  ]) {
+    const answer = await get(path)
+    assert.match(answer.headers.get('content-security-policy')!, /^default-src 'self';.*style-src 'self';/)
+    const nodes = elements(await answer.text())
+    assert.deepEqual(
+      nodes.filter(({ nodeName }) => ['script', 'style', 'iframe'].includes(nodeName)),
+      [],
+      path,
+    )
+    assert.equal(nodes.filter(({ nodeName }) => nodeName === 'h1').length, 1, path)
+    for (const node of nodes) {
+      const loaded = node.nodeName === 'a' ? undefined : (attribute(node, 'src') ?? attribute(node, 'href'))
+      assert.ok(loaded === undefined || loaded.startsWith('/'), `${path} loads ${loaded}`)
+      assert.equal(attribute(node, 'style'), undefined)
+    }
+  }
+})
+
+test('every link on the site leads to a page, and every fragment to a place on it', async () => {
+  const pages = new Map<string, ReadonlySet<string | undefined>>()
+  const texts = new Map<string, readonly Node[]>()
+  for (const path of [...documentation.pages.map((page) => page.path), '/docs/api']) {
+    const nodes = elements(await (await get(path)).text())
+    texts.set(path, nodes)
+    pages.set(path, new Set(nodes.map((node) => attribute(node, 'id'))))
+  }
+  const elsewhere = new Set(['/', '/openapi.json', '/v1/models', '/llms.txt'])
+  const broken = [...texts].flatMap(([path, nodes]) =>
+    nodes.flatMap((node) => {
+      const target = node.nodeName === 'a' ? attribute(node, 'href') : undefined
+      if (target === undefined || /^\w+:/.test(target) || elsewhere.has(target) || target.endsWith('.md')) return []
+      const [page = '', fragment] = target.split('#')
+      const ids = pages.get(page === '' ? path : page)
+      return ids !== undefined && (fragment === undefined || ids.has(fragment)) ? [] : [`${path} → ${target}`]
+    }),
+  )
+  assert.deepEqual(broken, [])
+})
+
+test('the doc_url of every error leads to its own place', async () => {
+  const ids = new Set(elements(await (await get('/docs/errors')).text()).map((node) => attribute(node, 'id')))
+  assert.deepEqual(
+    errorCodes.filter((code) => !ids.has(code)),
+    [],
+  )
+})
+
+test('the search finds a page by its words, and an unknown page is a 404 that offers it', async () => {
+  const found = await (await get('/docs/search?q=in-flight+cap')).text()
+  assert.match(found, /class="hit"/)
+  assert.match(await (await get('/docs/search?q=%3Cscript%3E')).text(), /&lt;script&gt;/)
+  assert.match(await (await get('/docs/search?q=zzyzx')).text(), /Nothing has all of these words/)
+  const missing = await get('/docs/no-such-page')
+  assert.equal(missing.status, 404)
+  assert.match(await missing.text(), /role="search"/)
+})
+
+test('language models get the index, the whole, and any page as Markdown', async () => {
+  const index = await (await get('/llms.txt')).text()
+  assert.match(index, /^# Penny Router\n\n> /)
+  assert.match(index, /- \[Quickstart\]\(http:\/\/localhost:8402\/docs\/guides\/quickstart\.md\): /)
+  const whole = await (await get('/llms-full.txt')).text()
+  for (const { markdown, path } of documentation.pages) assert.ok(whole.includes(markdown.trim()), path)
+  const negotiated = await get('/docs/guides/billing', { accept: 'text/markdown' })
+  assert.equal(negotiated.headers.get('content-type'), 'text/markdown; charset=utf-8')
+})
+
+test('the reference has every route of the OpenAPI document', async () => {
+  const { paths } = JSON.parse(readFileSync(new URL('../../../openapi.json', import.meta.url), 'utf8')) as {
+    paths: object
+  }
+  const html = await (await get('/docs/api')).text()
+  for (const path of Object.keys(paths)) assert.ok(html.includes(`<code>${path}</code>`), path)
+})

@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { parseFragment } from 'parse5'
+import { renderMarkdown } from './markdown.ts'
+
+const html = (markdown: string, resolve: (target: string) => string | undefined = (target) => target) =>
+  renderMarkdown(markdown, resolve).html
+
+test('what our pages are written in becomes what it means', () => {
+  assert.equal(
+    html('# One `two`\n\nthree *four* **five**'),
+    '<h1 id="one-two">One <code>two</code></h1>\n<p>three <em>four</em> <strong>five</strong></p>',
+  )
+  assert.equal(html('- a\n- b\n  c\n  - d\n'), '<ul><li>a</li><li><p>b\nc</p>\n<ul><li>d</li></ul></li></ul>')
+  assert.equal(html('1. a\n2. b'), '<ol><li>a</li><li>b</li></ol>')
+  assert.equal(html('> a\n> b'), '<blockquote><p>a\nb</p></blockquote>')
+  assert.equal(html('```sh not-run\na < b\n```'), '<pre tabindex="0"><code class="language-sh">a &lt; b\n</code></pre>')
+  assert.equal(html('a\n\n    b *c*\n'), '<p>a</p>\n<pre tabindex="0"><code>b *c*\n</code></pre>')
+  assert.equal(
+    html('| a | b |\n|---|---|\n| `x|y` | 1 \\| 2 |'),
+    '<div class="table" tabindex="0"><table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td><code>x|y</code></td><td>1 | 2</td></tr></tbody></table></div>',
+  )
+})
+
+test('headings have ids of their own, and keep one that is given', () => {
+  const { headings } = renderMarkdown('## Same\n## Same\n## `in_flight_cap` · 429 {#in_flight_cap}', (target) => target)
+  assert.deepEqual(
+    headings.map(({ id }) => id),
+    ['same', 'same-2', 'in_flight_cap'],
+  )
+})
+
+test('a link that leads nowhere on the site is its words, and one that could run something too', () => {
+  assert.equal(
+    html('[a](../b.ts) [c](d.md)', (target) => (target === 'd.md' ? '/docs/d' : undefined)),
+    '<p>a <a href="/docs/d">c</a></p>',
+  )
+  assert.equal(html('[a](javascript:alert(1)) [b](//evil.example)'), '<p>[a](javascript:alert(1)) b</p>')
+})
+
+test('no text becomes a tag that is not ours', () => {
+  const known = new Set(
+    'h1 h2 h3 h4 h5 h6 p ul ol li blockquote pre code div table thead tbody tr th td a img em strong #text'.split(' '),
+  )
+  const words = fc.constantFrom(
+    '<script>',
+    '<img onerror=x>',
+    '# ',
+    '- ',
+    '`',
+    '|',
+    '**',
+    '*',
+    '[',
+    ']',
+    '(',
+    ')',
+    '\n',
+    '"',
+    ' ',
+    'javascript:',
+    '> ',
+    '```',
+    '    ',
+    '|---|',
+    '1. ',
+    '&lt;',
+    'a',
+  )
+  fc.assert(
+    fc.property(fc.array(words, { maxLength: 40 }), (parts) => {
+      const visit = (node: {
+        nodeName: string
+        childNodes?: unknown[]
+        attrs?: { name: string; value: string }[]
+      }): void => {
+        assert.ok(known.has(node.nodeName), node.nodeName)
+        for (const { name, value } of node.attrs ?? []) {
+          assert.ok(['id', 'class', 'href', 'src', 'alt', 'tabindex'].includes(name), name)
+          assert.ok(!value.startsWith('javascript:'))
+        }
+        for (const child of node.childNodes ?? []) visit(child as typeof node)
+      }
+      for (const node of parseFragment(html(parts.join(''))).childNodes) visit(node as never)
+    }),
+  )
+})
