@@ -3,6 +3,7 @@ import { cpus, totalmem } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { dashboardBench } from './dashboard.bench.ts'
 import { ledgerBench } from './ledger.bench.ts'
+import { overloadBench } from './overload.bench.ts'
 import { signerBench } from './signer.bench.ts'
 
 /** A scenario measures something and returns one table of rows; what it prints on the way is progress. */
@@ -11,7 +12,12 @@ export type Bench = {
   run(progress: (line: string) => void): Promise<readonly Readonly<Record<string, string | number>>[]>
 }
 
-const benches: Readonly<Record<string, Bench>> = { ledger: ledgerBench, signer: signerBench, dashboard: dashboardBench }
+const benches: Readonly<Record<string, Bench>> = {
+  ledger: ledgerBench,
+  overload: overloadBench,
+  dashboard: dashboardBench,
+  signer: signerBench,
+}
 
 const [name, ...rest] = process.argv.slice(2)
 const bench = name === undefined ? undefined : benches[name]

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { randomUUID } from 'node:crypto'
+import { randomInt, randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import {
@@ -12,6 +12,7 @@ import {
   searchPrice,
   voided,
 } from '../../test/support/ledger.ts'
+import { progressLines, recordProof } from '../../test/support/proof.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { updateKey } from '../identity/api-keys.ts'
 import { endOrphanedHolds } from '../jobs/end-orphaned-holds.ts'
@@ -21,9 +22,13 @@ import { findViolations } from './audit.ts'
 import type { Hold, Holds, Payer } from './holds.ts'
 import { endLease, renewLease } from './nodes.ts'
 
-// MODEL_STEPS=1000000 for the long form. fast-check prints the seed and the path of a failure.
+// MODEL_STEPS=1000000 for the long form, MODEL_SEED to repeat one. fast-check prints the seed and the path of a failure.
 const steps = Number(process.env.MODEL_STEPS ?? 20_000)
+const isLong = process.env.MODEL_STEPS !== undefined
+const seed = Number(process.env.MODEL_SEED ?? randomInt(2 ** 31 - 1))
 const stepsPerRun = 200
+// Runs beside each other, each with an account and nodes of its own: a step is mostly waiting for a commit, which they share.
+const lanes = 8
 const cap = 10_000n
 
 const ledger = ledgerSuite()
@@ -230,13 +235,24 @@ const crash = fc.constant(
   }),
 )
 
-test(`${steps} random steps leave the ledger as a sequential model has it`, async () => {
+test(`${steps} random steps leave the ledger as a sequential model has it (seed ${seed})`, async () => {
+  const tell = isLong ? progressLines('steps', steps) : () => {}
+  let taken = 0
+  const onRun = (count: number) => {
+    taken += count
+    tell(taken)
+  }
+  await Promise.all(Array.from({ length: lanes }, (_, lane) => walk(seed + lane, onRun)))
+  if (isLong) recordProof('model', { seed, lanes, steps: taken, differences: 0 })
+})
+
+/** One lane's share of the steps. */
+async function walk(laneSeed: number, onRun: (steps: number) => void): Promise<void> {
   const other = await openLedger(ledger.database, { cap: '0.01' })
   const commands = fc.commands(
     [placeOne, placeOne, placeOne, extendOne, searchOne, endOne, endOne, endAgain, deposit, limit, checkpoint, crash],
     { maxCommands: stepsPerRun, size: 'max' },
   )
-  let taken = 0
   await fc.assert(
     fc.asyncProperty(commands, async (all) => {
       const node = randomUUID()
@@ -248,12 +264,11 @@ test(`${steps} random steps leave the ledger as a sequential model has it`, asyn
         real,
       })
       await fc.asyncModelRun(setup, all)
-      taken += [...all].length
+      onRun([...all].length)
       await Promise.all([...real.open.values()].map((hold) => other.end(voided(hold))))
       assert.deepEqual(await findViolations(ledger.database, [payer.accountId]), [])
     }),
     // The number of commands of a run is drawn too: half of the most on average.
-    { numRuns: Math.ceil(steps / (stepsPerRun / 2)), endOnFailure: true },
+    { seed: laneSeed, numRuns: Math.ceil(steps / lanes / (stepsPerRun / 2)), endOnFailure: true },
   )
-  console.log(`${taken} steps`)
-})
+}

@@ -3,10 +3,12 @@ import { after, before, test } from 'node:test'
 import OpenAI from 'openai'
 import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
 import { type FlakyProxy, type Mishap, mishaps, startFlakyProxy } from '../support/flaky-proxy.ts'
+import { progressLines, recordProof } from '../support/proof.ts'
 import { startTestService, type TestService } from '../support/service.ts'
 
 // FLAKY_CALLS=10000 FLAKY_SEED=7 node test/run.ts test/e2e/flaky-network.test.ts for the long form.
 const calls = Number(process.env.FLAKY_CALLS ?? 500)
+const isLong = process.env.FLAKY_CALLS !== undefined
 const seed = Number(process.env.FLAKY_SEED ?? Date.now() % 1_000_000)
 // The SDK waits seconds before a retry: many at once keep the run short.
 const atOnce = 250
@@ -26,9 +28,11 @@ test(`of ${calls} SDK calls over a line that cuts, delays and lies, none is char
   const account = await service.openAccount('1000')
   const client = new OpenAI({ baseURL: `${proxy.origin}/v1`, apiKey: account.apiKey, maxRetries: 4 })
   const costs = new Map<string, number>()
+  const tell = isLong ? progressLines('calls', calls) : () => {}
   let next = 0
   const worker = async () => {
     for (let call = next++; call < calls; call = next++) {
+      tell(call)
       const marker = `call ${call} of seed ${seed}`
       try {
         costs.set(marker, call % 3 === 0 ? await streamed(client, marker) : await buffered(client, marker))
@@ -62,6 +66,8 @@ test(`of ${calls} SDK calls over a line that cuts, delays and lies, none is char
   )
   await assertBooksBalance(service.database)
   await assertNothingHeld(service.database)
+  if (isLong)
+    recordProof('flaky-network', { seed, calls, answered: costs.size, mishaps: proxy.counts, chargedTwice: 0 })
 })
 
 async function buffered(client: OpenAI, content: string): Promise<number> {

@@ -4,7 +4,12 @@ import { completed, created, text } from '../support/scripted-upstream.ts'
 import { postChat } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 
-const suite = serviceSuite({ REQUESTS_MAX: '5' })
+const suite = serviceSuite({ REQUESTS_MAX: '5' }, ({ database }) =>
+  database.execute(`
+    create sequence moves;
+    create function count_move() returns trigger language plpgsql as 'begin perform nextval(''moves''); return null; end';
+    create trigger count_moves after update on accounts for each statement execute function count_move()`),
+)
 
 test('more requests at once than can be served are told to come back, before anything is held, and the others are served', async () => {
   const { service, upstream } = suite
@@ -19,7 +24,10 @@ test('more requests at once than can be served are told to come back, before any
   const served = Array.from({ length: 5 }, ask)
   while (upstream.exchanges.length < 5) await new Promise((resolve) => setImmediate(resolve))
 
+  const before = await moves()
   const shed = await Promise.all(Array.from({ length: 20 }, ask))
+  // That they were refused is noted in the log later; no account was touched for them.
+  assert.equal(await moves(), before)
   for (const answer of shed) {
     const { error } = (await answer.json()) as { error: { code: string } }
     assert.deepEqual([answer.status, error.code], [503, 'overloaded'])
@@ -35,3 +43,9 @@ test('more requests at once than can be served are told to come back, before any
   )
   assert.equal((await ask()).status, 200)
 })
+
+/** How often an account has been written so far. */
+async function moves(): Promise<bigint> {
+  const [row] = await suite.service.database.query<{ count: bigint }>('select last_value as count from moves')
+  return row!.count
+}

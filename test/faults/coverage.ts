@@ -74,9 +74,20 @@ export const mustHit: readonly (readonly [fault: string, states: readonly State[
   ['postgres: pause', ['streaming', 'checkpointed', 'ending']],
 ]
 
+export type FaultCount = { faults: number; readonly met: Record<State, number> }
+
 /** How often each fault met a request in each state. */
 export class Coverage {
-  readonly #counts = new Map<string, { faults: number; met: Record<State, number> }>()
+  readonly #counts: Map<string, FaultCount>
+
+  /** Goes on from the counts of an earlier part of the run. */
+  constructor(counts: Readonly<Record<string, FaultCount>> = {}) {
+    this.#counts = new Map(Object.entries(structuredClone(counts)))
+  }
+
+  get counts(): Readonly<Record<string, FaultCount>> {
+    return Object.fromEntries([...this.#counts].sort(([a], [b]) => a.localeCompare(b)))
+  }
 
   add(done: readonly Done[], { seen, generated, rows }: Sides): void {
     const rowOf = new Map(rows.map((row) => [row.name, row]))

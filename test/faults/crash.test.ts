@@ -13,7 +13,7 @@ test('kills of the service and of the database, wherever they hit, neither lose 
   const coverage = new Coverage()
   const postgres = await PostgresServer.start()
   try {
-    const result = await runRound({ seed, size, nodes: 3, clients: 12, postgres, coverage })
+    const result = await runRound({ seed, size, nodes: 4, clients: 16, postgres, coverage })
     t.diagnostic(`seed ${seed}: ${result.requests} requests, slowest end of an orphaned hold ${result.slowestEndMs} ms`)
     for (const line of coverage.table().split('\n')) t.diagnostic(line)
     const repeat = `npm run faults -- --seed ${seed} --rounds 1 --kills ${size.kills} --postgres-kills ${size.postgresKills}`

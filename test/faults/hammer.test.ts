@@ -8,6 +8,7 @@ import { format, fromAtomic } from '../../src/money/usdc.ts'
 import { assertBooksBalance } from '../support/audit.ts'
 import { openPayer } from '../support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../support/postgres.ts'
+import { recordProof } from '../support/proof.ts'
 
 // HAMMER_ATTEMPTS=100000 for the long form.
 const attemptsTotal = Number(process.env.HAMMER_ATTEMPTS ?? 10_000)
@@ -27,6 +28,9 @@ before(async () => {
   ledger = await testDatabase()
 })
 after(() => ledger.drop())
+
+const isLong = process.env.HAMMER_ATTEMPTS !== undefined
+const total = { attempts: 0, won: 0, extended: 0, overrun: 0 }
 
 const quote = 1_000n
 const guards = ['balance', 'key limit', 'cap'] as const
@@ -61,6 +65,14 @@ for (const guard of guards) {
       assert.equal(account.gateway + account.credit - account.spendable, BigInt(extended) * quote)
       // A charge frees what is in flight, but neither balance nor limit: those are used up by it.
       const used = (guard === 'cap' ? won - charged : won) + extended
+      total.attempts += attempts * processes
+      total.won += won
+      total.extended += extended
+      total.overrun += Math.max(0, used - Number(room))
+      if (isLong) {
+        console.log(`${total.attempts} of ${attemptsTotal} attempts, ${total.won} won, overrun ${total.overrun}`)
+        recordProof('hammer', total)
+      }
       assert.ok(used <= Number(room), `${used} of ${room}`)
       if (guard !== 'cap') assert.equal(used, Number(room))
       await assertBooksBalance(ledger.database)

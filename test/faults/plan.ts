@@ -32,13 +32,13 @@ export type PlanSize = {
 }
 
 // After so many passings something else would be tested: the next request, mostly.
-const reachMax: Partial<Record<FailpointName, number>> = { on_chunk: 60, after_checkpoint: 8 }
-const reachMaxOtherwise = 6
+const reachMax: Partial<Record<FailpointName, number>> = { on_chunk: 40, after_checkpoint: 6 }
+const reachMaxOtherwise = 4
 
 /** Everything that is going to be done, in a random order that the seed repeats. */
 export function makePlan(random: Random, { kills, postgresKills }: PlanSize): Plan {
   const share = (divisor: number) => Math.max(1, Math.round(kills / divisor))
-  const afterMs = () => random.between(100, 1_200)
+  const afterMs = () => random.between(50, 900)
   const many = <Fault>(count: number, make: (index: number) => Fault) =>
     Array.from({ length: count }, (_, i) => make(i))
   const nodes: NodeFault[] = [
@@ -59,9 +59,9 @@ export function makePlan(random: Random, { kills, postgresKills }: PlanSize): Pl
   ]
   const pauses = Math.max(1, Math.round(postgresKills / 4))
   const postgres: PostgresFault[] = [
-    ...many(postgresKills, (): PostgresFault => ({ type: 'kill', afterMs: random.between(200, 1_500) })),
-    ...many(pauses, (): PostgresFault => ({ type: 'restart', afterMs: random.between(200, 1_500) })),
-    ...many(pauses, (): PostgresFault => ({ type: 'pause', afterMs: random.between(200, 1_500) })),
+    ...many(postgresKills, (): PostgresFault => ({ type: 'kill', afterMs: random.between(100, 800) })),
+    ...many(pauses, (): PostgresFault => ({ type: 'restart', afterMs: random.between(100, 800) })),
+    ...many(pauses, (): PostgresFault => ({ type: 'pause', afterMs: random.between(100, 800) })),
   ]
   return { nodes: random.shuffle(nodes), postgres: random.shuffle(postgres) }
 }

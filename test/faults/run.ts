@@ -1,10 +1,12 @@
 import { parseArgs } from 'node:util'
-import { Coverage } from './coverage.ts'
+import { readProof, recordProof } from '../support/proof.ts'
+import { Coverage, type FaultCount } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { runRound } from './runner.ts'
 
 // `npm run faults`: kills processes of the service and PostgreSQL until there have been enough of them, and asks after each
-// round whether every atomic unit is where it should be. A seed repeats a round: --seed S --rounds 1.
+// round whether every atomic unit is where it should be. A seed repeats a round: --seed S --rounds 1. What was done is in
+// docs/proof/faults.json after every round, and --resume goes on from there when a run was broken off.
 
 const { values } = parseArgs({
   options: {
@@ -12,62 +14,99 @@ const { values } = parseArgs({
     'postgres-kills': { type: 'string', default: '2000' },
     seed: { type: 'string', default: String(Date.now() % 1_000_000_000) },
     rounds: { type: 'string' },
-    nodes: { type: 'string', default: '3' },
-    clients: { type: 'string', default: '12' },
+    nodes: { type: 'string', default: '4' },
+    clients: { type: 'string', default: '16' },
+    resume: { type: 'boolean', default: false },
   },
 })
 const killsPerRound = 100
-const [killsWanted, postgresKillsWanted, firstSeed] = [values.kills, values['postgres-kills'], values.seed].map(Number)
-const rounds = Number(values.rounds ?? Math.ceil(killsWanted! / killsPerRound))
-const size = {
-  kills: Math.ceil(killsWanted! / rounds),
-  postgresKills: Math.ceil(postgresKillsWanted! / rounds),
+
+type Note = {
+  readonly seed: number
+  readonly rounds: number
+  readonly size: { readonly kills: number; readonly postgresKills: number }
+  readonly done: number
+  readonly total: Totals
+  readonly problems: number
+  readonly coverage: Readonly<Record<string, FaultCount>>
 }
+type Totals = { kills: number; postgresKills: number; requests: number; answered: number; slowestEndMs: number }
+
+const earlier = values.resume ? readProof<Note>('faults') : undefined
+if (values.resume && earlier === undefined) throw new Error('there is no run to go on with')
+const { seed, rounds, size } = earlier ?? newRun()
+const total: Totals = {
+  ...(earlier?.total ?? { kills: 0, postgresKills: 0, requests: 0, answered: 0, slowestEndMs: 0 }),
+}
+const coverage = new Coverage(earlier?.coverage)
 
 // Leaves by the door, past which the processes of the run are ended.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => process.exit(1))
 
-const coverage = new Coverage()
+const startedMs = performance.now()
+const firstRound = earlier?.done ?? 0
 const postgres = await PostgresServer.start()
-const total = { kills: 0, postgresKills: 0, requests: 0, answered: 0, slowestEndMs: 0 }
-let failed = false
+let problems = 0
 try {
-  for (let round = 0; round < rounds && !failed; round += 1) failed = !(await run(firstSeed! + round, round))
+  for (let round = firstRound; round < rounds && problems === 0; round += 1) problems = await run(round)
 } finally {
   await postgres.stop()
 }
-console.log(`\n\n${coverage.table()}\n`)
+console.log(`\n${coverage.table()}\n`)
 const missing = coverage.missing()
 for (const pair of missing) console.log(`never hit: ${pair}`)
 console.log(
   `${total.kills} process kills, ${total.postgresKills} PostgreSQL kills, ${total.requests} requests (${total.answered} answered whole), ` +
     `slowest end of an orphaned hold ${total.slowestEndMs} ms`,
 )
-process.exitCode = failed || missing.length > 0 ? 1 : 0
+process.exitCode = problems > 0 || missing.length > 0 ? 1 : 0
 
-async function run(seed: number, round: number): Promise<boolean> {
+function newRun(): Pick<Note, 'seed' | 'rounds' | 'size'> {
+  const [kills, postgresKills] = [Number(values.kills), Number(values['postgres-kills'])]
+  const count = Number(values.rounds ?? Math.ceil(kills / killsPerRound))
+  const each = { kills: Math.ceil(kills / count), postgresKills: Math.ceil(postgresKills / count) }
+  return { seed: Number(values.seed), rounds: count, size: each }
+}
+
+/** One round, and a line about it. Returns how much is wrong. */
+async function run(round: number): Promise<number> {
+  const roundSeed = seed + round
   const result = await runRound({
-    seed,
+    seed: roundSeed,
     size,
     nodes: Number(values.nodes),
     clients: Number(values.clients),
     postgres,
     coverage,
-    onProgress: ({ kills, postgresKills, requests }) =>
-      process.stdout.write(
-        `\rround ${round + 1}/${rounds} (seed ${seed})  kills ${total.kills + kills}  PostgreSQL kills ${total.postgresKills + postgresKills}  requests ${total.requests + requests}   `,
-      ),
   })
   total.kills += result.kills
   total.postgresKills += result.postgresKills
   total.requests += result.requests
   total.answered += result.answered
   total.slowestEndMs = Math.max(total.slowestEndMs, result.slowestEndMs)
-  for (const problem of result.problems.slice(0, 20)) console.error(`\n${problem}`)
+  const done = round + 1
+  // A single round is the repetition of one, and no proof.
+  if (rounds > 1)
+    recordProof('faults', {
+      seed,
+      rounds,
+      size,
+      done,
+      total,
+      problems: result.problems.length,
+      coverage: coverage.counts,
+    })
+  const minutes = (performance.now() - startedMs) / 60_000
+  const left = Math.round(((rounds - done) * minutes) / (done - firstRound))
+  console.log(
+    `round ${done}/${rounds} (seed ${roundSeed})  kills ${total.kills}  PostgreSQL kills ${total.postgresKills}  ` +
+      `requests ${total.requests}  problems ${result.problems.length}  ${minutes.toFixed(1)} minutes, about ${left} left`,
+  )
+  for (const problem of result.problems.slice(0, 20)) console.error(problem)
   if (result.problems.length > 0) {
     console.error(
-      `\n${result.problems.length} problems. Repeat with: npm run faults -- --seed ${seed} --rounds 1 --kills ${size.kills} --postgres-kills ${size.postgresKills}`,
+      `Repeat with: npm run faults -- --seed ${roundSeed} --rounds 1 --kills ${size.kills} --postgres-kills ${size.postgresKills}`,
     )
   }
-  return result.problems.length === 0
+  return result.problems.length
 }

@@ -1,0 +1,68 @@
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { readConfig } from '../src/config.ts'
+import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
+import { createKey } from '../src/identity/api-keys.ts'
+import { createAccount, creditDeposit } from '../src/ledger/accounts.ts'
+import { parse } from '../src/money/usdc.ts'
+import { startService } from '../src/service.ts'
+import type { CrowdOrder, CrowdReady, CrowdResult } from './overload-crowd.ts'
+import type { Bench } from './run.ts'
+
+const requestsMax = 100
+const rounds = 3
+
+/**
+ * As many clients as the service serves at once, and five times as many, in turns in one run: what is answered in a second
+ * must not become less because more is asked for.
+ */
+export const overloadBench: Bench = {
+  title: 'answers per second at one and at five times the load that is served at once',
+  async run(progress) {
+    const dataDir = mkdtempSync(join(tmpdir(), 'penny-bench-'))
+    await using stack = new AsyncDisposableStack()
+    stack.defer(() => rmSync(dataDir, { recursive: true, force: true }))
+    const postgres = await startEmbeddedPostgres({ dataDir })
+    stack.defer(() => postgres.stop())
+    const crowd = fork(new URL('./overload-crowd.ts', import.meta.url), { execArgv: [] })
+    stack.defer(() => void crowd.kill())
+    const [{ upstreamUrl }] = (await once(crowd, 'message')) as [CrowdReady]
+    const service = await startService(
+      readConfig({
+        PORT: '0',
+        DATA_DIR: dataDir,
+        DATABASE_URL: postgres.url,
+        UPSTREAM_BASE_URL: upstreamUrl,
+        LOG_LEVEL: 'silent',
+        ROLES: 'web',
+        UNSETTLED_CAP_USDC: '1000000',
+        IN_FLIGHT_CAP_USDC: '100000',
+        REQUESTS_MAX: String(requestsMax),
+      }),
+      () => {},
+    )
+    stack.defer(() => service.stop())
+    const account = await createAccount(service.database, 'bench', 1)
+    await creditDeposit(service.database, {
+      ...account,
+      accountId: account.id,
+      amount: parse('1000000'),
+      source: 'bench',
+    })
+    const { secret } = await createKey(service.database, { partition: 0, accountId: account.id, name: 'bench' })
+    const rows = []
+    for (let round = 0; round < rounds; round += 1) {
+      for (const load of [1, 5]) {
+        progress(`round ${round + 1} of ${rounds}, ${load} × ${requestsMax} clients`)
+        const order: CrowdOrder = { origin: service.publicUrl, apiKey: secret, clients: load * requestsMax }
+        crowd.send(order)
+        const [result] = (await once(crowd, 'message')) as [CrowdResult]
+        rows.push({ load, clients: order.clients, ...result })
+      }
+    }
+    return rows
+  },
+}
