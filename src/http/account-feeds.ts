@@ -42,7 +42,7 @@ export class AccountFeeds {
 
   /** Tells the listener of every change from now on, until it is told to stop. */
   async watch(account: AccountRef, listener: Listener): Promise<() => void> {
-    const feed = this.#feeds.get(account.accountId) ?? new Feed(this.#options.database, account)
+    const feed = this.#feeds.get(account.accountId) ?? new Feed(this.#options, account)
     if (this.#listeners >= listenersMax || feed.listeners.size >= listenersPerAccountMax) throw new OverloadedError()
     this.#feeds.set(account.accountId, feed)
     feed.listeners.add(listener)
@@ -66,7 +66,8 @@ export class AccountFeeds {
   async #look(): Promise<void> {
     try {
       const marks = await readMarks(this.#options.database, [...this.#feeds.keys()])
-      for (const [accountId, mark] of marks) await this.#feeds.get(accountId)?.notice(mark)
+      // Each for itself: what goes wrong with one account, or with one of its listeners, is not the others' business.
+      for (const [accountId, mark] of marks) await this.#feeds.get(accountId)?.notice(mark).catch(this.#options.onError)
     } catch (error) {
       this.#options.onError(error)
     } finally {
@@ -83,12 +84,14 @@ class Feed {
   /** Resolves when it is known what there was at the beginning. */
   readonly begun: Promise<void>
   readonly #database: Database
+  readonly #onError: (error: unknown) => void
   #mark: string | undefined
   #statuses = new Map<string, RequestRow['status']>()
   #transfers = new Map<string, string>()
 
-  constructor(database: Database, account: AccountRef) {
+  constructor({ database, onError }: Required<AccountFeedsOptions>, account: AccountRef) {
     this.#database = database
+    this.#onError = onError
     this.account = account
     this.begun = this.#changes().then(() => undefined)
   }
@@ -103,7 +106,13 @@ class Feed {
   }
 
   #tell(events: readonly FeedEvent[]): void {
-    for (const event of events) for (const listener of this.listeners) listener(event)
+    for (const listener of this.listeners) {
+      try {
+        for (const event of events) listener(event)
+      } catch (error) {
+        this.#onError(error)
+      }
+    }
   }
 
   async #changes(): Promise<readonly FeedEvent[]> {

@@ -366,6 +366,22 @@ test('the live stream tells of the balance, of requests that begin and end, and 
   await stream.body?.cancel().catch(() => {})
 })
 
+// Browsers leave pages all the time, and some before their stream has begun. Each of those used to keep everybody else's from
+// being told of anything.
+test('a page that is left at once keeps nobody from hearing what happens', async () => {
+  const [hasty, patient] = [await signInNew(suite.service), await signInNew(suite.service)]
+  for (let turn = 0; turn < 10; turn += 1) await (await hasty.send('GET', '/api/stream')).body?.cancel()
+  await suite.service.credit(hasty.accountId, '2')
+  for (const one of [hasty, patient]) {
+    const stream = await one.send('GET', '/api/stream')
+    const events = readEvents(stream)
+    await events.next('ready')
+    await suite.service.credit(one.accountId, '1')
+    assert.equal((await events.next('deposit')).deposit.amount, '1')
+    await stream.body?.cancel().catch(() => {})
+  }
+})
+
 test('a stream ends with its session', async () => {
   const other = await signInNew(suite.service)
   const stream = await other.send('GET', '/api/stream')

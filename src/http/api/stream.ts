@@ -19,15 +19,19 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
   router.at(chatContracts.openStream).answer(async ({ session }) => {
     const encoder = new TextEncoder()
     let stop = () => {}
+    let gone = false
     const body = new ReadableStream<Uint8Array>(
       {
         async start(controller) {
           const send = (text: string) => {
+            if (gone) return
             controller.enqueue(encoder.encode(text))
             // Somebody who does not read is let go; the browser connects again when it does.
             if ((controller.desiredSize ?? 0) < 0) end()
           }
           const end = () => {
+            if (gone) return
+            gone = true
             stop()
             controller.close()
           }
@@ -43,9 +47,14 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
             clearInterval(timer)
             unwatch()
           }
+          // Pages are left before their stream has begun, too: nobody would ever stop watching for them.
+          if (gone) stop()
           send(render({ type: 'ready', at: new Date().toISOString() }))
         },
-        cancel: () => stop(),
+        cancel: () => {
+          gone = true
+          stop()
+        },
       },
       new ByteLengthQueuingStrategy({ highWaterMark: unreadMax }),
     )
