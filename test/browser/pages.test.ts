@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import type { Page } from 'playwright-core'
 import { dashboardSuite } from './dashboard.ts'
-import { signInAsDeveloper } from './person.ts'
+import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 
 // Every page, as it looks with some traffic, in both themes and at both widths. With PICTURES=1 the pictures in
 // docs/pictures are made anew; an ordinary run changes no file.
@@ -17,19 +17,22 @@ const pictures =
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 
 const windows = { wide: { width: 1280, height: 900 }, narrow: { width: 390, height: 844 } }
-let requestId: string | undefined
+let traffic: Promise<Traffic> | undefined
+
+type Traffic = { readonly requestId: string; readonly keyId: string }
 
 for (const colorScheme of ['light', 'dark'] as const) {
   for (const [name, viewport] of Object.entries(windows)) {
     test(`every page is accessible in the ${colorScheme} theme on a ${name} screen`, async () => {
-      requestId ??= await makeTraffic()
+      traffic ??= makeTraffic()
+      const made = await traffic
       const page = await dashboard.open({ viewport, colorScheme })
       await page.goto(`${dashboard.origin}/login`)
       await page.getByRole('button', { name: 'Continue as local developer' }).waitFor()
       const look = (title: string) => inspect(page, title, colorScheme, name)
       await look('sign-in')
       await signInAsDeveloper(dashboard, page)
-      for (const [title, path, ready] of pagesOf(requestId)) {
+      for (const [title, path, ready] of pagesOf(made)) {
         await page.goto(`${dashboard.origin}${path}`)
         await page.locator(ready).first().waitFor()
         await look(title)
@@ -37,6 +40,20 @@ for (const colorScheme of ['light', 'dark'] as const) {
     })
   }
 }
+
+test('the first steps and the one sight of a secret are accessible, on any screen', async () => {
+  for (const [name, viewport] of Object.entries(windows)) {
+    const page = await dashboard.open({ viewport })
+    await openAccountWithPasskey(dashboard, page)
+    await page.getByTestId('checklist').waitFor()
+    await inspect(page, 'first-steps', 'light', name)
+    await page.goto(`${dashboard.origin}/keys?create=1`)
+    await page.getByLabel('Name').fill('Nightly job')
+    await page.getByRole('dialog').getByRole('button', { name: 'Create key' }).click()
+    await page.getByTestId('secret').waitFor()
+    await inspect(page, 'secret', 'light', name)
+  }
+})
 
 test('a page that is not there says so, and offers a search', async () => {
   const page = await dashboard.open()
@@ -59,13 +76,17 @@ test('filters are in the address: reload and Back bring them back', async () => 
   await page.getByRole('button', { name: 'Status: any' }).waitFor()
 })
 
-function pagesOf(id: string): readonly (readonly [title: string, path: string, ready: string])[] {
+function pagesOf({
+  requestId: id,
+  keyId,
+}: Traffic): readonly (readonly [title: string, path: string, ready: string])[] {
   return [
     ['overview', '/', '[data-row]'],
     ['requests', '/requests', '[data-row]'],
     ['request', `/requests/${id}`, '[data-testid=explain]'],
     ['usage', '/usage?range=24h', '[data-testid=usage-table]'],
     ['keys', '/keys', '[data-testid=key-row]'],
+    ['key', `/keys/${keyId}`, '[data-testid=refusals]'],
     ['create-key', '/keys?create=1', 'dialog'],
     ['funds', '/funds', '[data-testid=deposit-row]'],
     ['playground', '/playground', 'textarea'],
@@ -111,8 +132,8 @@ type Axe = {
   }>
 }
 
-/** A little of everything that can happen to a request. Returns the id of one that succeeded and has its receipt. */
-async function makeTraffic(): Promise<string> {
+/** A little of everything that can happen to a request; one of them succeeded and has its receipt. */
+async function makeTraffic(): Promise<Traffic> {
   const models = ['gpt-5.6-terra', 'gpt-6-astra', 'gpt-5.6-luna', 'gpt-5.6-terra', 'gpt-5.3-codex-spark']
   for (let turn = 0; turn < 20; turn += 1)
     await send({ model: models[turn % 5], max_tokens: 400, messages: [say(`Hello [sandbox:tokens ${20 + turn * 9}]`)] })
@@ -122,7 +143,11 @@ async function makeTraffic(): Promise<string> {
   const id = await send({ max_tokens: 400, messages: [say('What is a penny? [sandbox:tokens 120]')] })
   while (!(await fetch(`${dashboard.origin}/api/receipts/${id}`)).ok)
     await new Promise((resolve) => setTimeout(resolve, 100))
-  return id
+  const row = await fetch(`${dashboard.origin}/api/requests/${id}`, {
+    headers: { authorization: `Bearer ${dashboard.apiKey}` },
+  })
+  const { key } = (await row.json()) as { key: { id: string } }
+  return { requestId: id, keyId: key.id }
 }
 
 const say = (content: string) => ({ role: 'user', content })
