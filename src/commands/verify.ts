@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { createPublicClient, http, parseAbiItem } from 'viem'
+import { createPublicClient, http, parseAbiItem, TransactionReceiptNotFoundError } from 'viem'
 import type { ReceiptDocument } from '../settlement/receipt.ts'
 import { InvalidReceiptError } from '../settlement/receipt.ts'
 import { type ReceiptCheck, verifyReceipt } from '../settlement/verify-receipt.ts'
@@ -50,7 +50,7 @@ async function check(document: ReceiptDocument): Promise<readonly ReceiptCheck[]
 }
 
 function checkIssuer({ issuer }: ReceiptDocument, trusted: string) {
-  const ok = issuer.toLowerCase() === trusted.toLowerCase()
+  const ok = String(issuer).toLowerCase() === trusted.toLowerCase()
   return {
     name: 'issuer',
     ok,
@@ -66,7 +66,18 @@ const batchSettled = parseAbiItem(
 async function checkChain({ batch, domain }: ReceiptDocument, rpcUrl: string) {
   if (batch === undefined) return { name: 'chain', ok: false, detail: 'It is in no batch yet.' }
   const client = createPublicClient({ transport: http(rpcUrl) })
-  const { blockNumber } = await client.getTransactionReceipt({ hash: batch.tx_hash })
+  const chainId = await client.getChainId()
+  if (chainId !== domain.chain_id) {
+    return { name: 'chain', ok: false, detail: `It is of chain ${domain.chain_id}; this node is of ${chainId}.` }
+  }
+  const mined = await client.getTransactionReceipt({ hash: batch.tx_hash }).catch((error: unknown) => {
+    if (error instanceof TransactionReceiptNotFoundError) return undefined
+    throw new CommandError(`The chain cannot be asked: ${(error as Error).message}`)
+  })
+  if (mined === undefined || !/^\d{1,19}$/.test(batch.id)) {
+    return { name: 'chain', ok: false, detail: `The chain has no transaction ${batch.tx_hash} of batch ${batch.id}.` }
+  }
+  const { blockNumber } = mined
   const logs = await client.getLogs({
     address: domain.gateway_wallet,
     event: batchSettled,

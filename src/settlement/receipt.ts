@@ -112,14 +112,25 @@ const numbers = [
   'authorized',
 ] as const
 
-/** Reads what `writeReceipt` wrote. Throws when a field is missing or no number. */
+const hexDigits = { payer: 40, previous: 64, nonce: 64 } as const
+
+/** Reads what `writeReceipt` wrote. Throws when a field is missing, is not what it must be, or is not the receipt's. */
 export function readReceipt(text: ReceiptDocument['receipt']): Receipt {
   for (const { name } of receiptTypes.Receipt) {
     if (typeof text?.[name] !== 'string') throw new InvalidReceiptError(`${name} is missing`)
   }
+  for (const name of Object.keys(text)) {
+    if (!receiptTypes.Receipt.some((field) => field.name === name)) {
+      throw new InvalidReceiptError(`${name.slice(0, 40)} is no field of it`)
+    }
+  }
+  for (const [name, digits] of Object.entries(hexDigits)) {
+    const value = text[name as keyof typeof hexDigits]
+    if (!new RegExp(`^0x[0-9a-f]{${digits}}$`).test(value)) throw new InvalidReceiptError(`${name} is no hash`)
+  }
   const read = Object.fromEntries(
     numbers.map((name) => {
-      if (!/^\d{1,30}$/.test(text[name])) throw new InvalidReceiptError(`${name} is no number`)
+      if (!/^(0|[1-9]\d{0,29})$/.test(text[name])) throw new InvalidReceiptError(`${name} is no number`)
       return [name, BigInt(text[name])]
     }),
   )

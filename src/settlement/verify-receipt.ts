@@ -1,5 +1,13 @@
 import { type Hex, recoverTypedDataAddress } from 'viem'
-import { noHash, type ReceiptDocument, readReceipt, receiptHash, rootOf, typedReceipt } from './receipt.ts'
+import {
+  InvalidReceiptError,
+  noHash,
+  type ReceiptDocument,
+  readReceipt,
+  receiptHash,
+  rootOf,
+  typedReceipt,
+} from './receipt.ts'
 
 export type ReceiptCheck = {
   readonly name: 'hash' | 'signature' | 'amounts' | 'inclusion'
@@ -13,7 +21,11 @@ export type ReceiptCheck = {
  * you trust, whether the transaction is on the chain) is for the caller to compare.
  */
 export async function verifyReceipt(document: ReceiptDocument): Promise<readonly ReceiptCheck[]> {
+  if (document?.object !== 'receipt' || document.version !== 1) throw new InvalidReceiptError('its version is unknown')
   const receipt = readReceipt(document.receipt)
+  if (!Number.isSafeInteger(document.domain?.chain_id) || !isHex(document.domain.gateway_wallet, 40)) {
+    throw new InvalidReceiptError('it does not say of which chain and gateway it is')
+  }
   const domain = { chainId: document.domain.chain_id, gatewayWallet: document.domain.gateway_wallet }
   const hash = receiptHash(receipt, domain)
   const signer = await recoverTypedDataAddress({
@@ -49,12 +61,19 @@ function checkAmounts({ authorized, nonce, status, charged }: ReturnType<typeof 
 
 function checkInclusion(hash: Hex, batch: ReceiptDocument['batch']): ReceiptCheck {
   if (batch === undefined) return { name: 'inclusion', ok: true, detail: 'Not in a batch of its own yet.' }
+  if (!Array.isArray(batch.proof) || ![batch.root, ...batch.proof].every((item) => isHex(item, 64))) {
+    return { name: 'inclusion', ok: false, detail: 'The way up to the root is no list of hashes.' }
+  }
   const root = rootOf(hash, batch.proof)
   return root === batch.root
     ? { name: 'inclusion', ok: true, detail: `Under the root ${root} of batch ${batch.id}.` }
     : { name: 'inclusion', ok: false, detail: `Leads to the root ${root}, but batch ${batch.id} says ${batch.root}.` }
 }
 
-function isEqual(left: string | undefined, right: string): boolean {
-  return left?.toLowerCase() === right.toLowerCase()
+function isEqual(left: string | undefined, right: unknown): boolean {
+  return left !== undefined && left.toLowerCase() === String(right).toLowerCase()
+}
+
+function isHex(value: unknown, digits: number): boolean {
+  return typeof value === 'string' && new RegExp(`^0x[0-9a-f]{${digits}}$`).test(value)
 }

@@ -22,6 +22,7 @@ export type MoneyService = {
   readonly service: Service
   readonly baseUrl: string
   readonly dataDir: string
+  readonly databaseUrl: string
   readonly money: MoneyLine
   readonly sandbox: SandboxOrders
   openAccount(): Promise<MoneyAccount>
@@ -75,6 +76,7 @@ export async function startMoneyService(t: TestContext, options: MoneyServiceOpt
   return {
     service,
     dataDir,
+    databaseUrl: ledger.url,
     baseUrl: `${service.publicUrl}/v1`,
     money: service.money!,
     sandbox: sandboxOrders(dataDir),
