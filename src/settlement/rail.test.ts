@@ -4,6 +4,7 @@ import { type TestContext, test } from 'node:test'
 import {
   afterFaults,
   beforeFaults,
+  type CallFault,
   type CircleGateway,
   errorReasons,
   startCircleGateway,
@@ -17,9 +18,10 @@ import { createRail, type Rail } from './rail.ts'
 const paying = paymentTerms(terms, 0)
 const resource = { url: 'http://penny/', description: 'an answer', mimeType: 'application/json' }
 
-async function openRail(t: TestContext): Promise<{ rail: Rail; gateway: CircleGateway }> {
+async function openRail(t: TestContext, fault?: CallFault): Promise<{ rail: Rail; gateway: CircleGateway }> {
   const gateway = await startCircleGateway(t, terms)
-  const rail = createRail({ url: gateway.url, domain: terms.gatewayDomain, timeoutMs: 150 })
+  const timeoutMs = fault === 'silence' ? 150 : 10_000
+  const rail = createRail({ url: gateway.url, domain: terms.gatewayDomain, timeoutMs })
   t.after(() => rail.close())
   return { rail, gateway }
 }
@@ -81,7 +83,7 @@ test('the gateway refuses what it should: a stub that takes everything would pro
 
 for (const fault of [...beforeFaults, ...afterFaults]) {
   test(`a payment that meets ${fault} has an unknown end, never a refusal`, async (t) => {
-    const { rail, gateway } = await openRail(t)
+    const { rail, gateway } = await openRail(t, fault)
     const { settle } = payment(gateway)
     gateway.faults = () => fault
     assert.equal((await settle(rail)).state, 'unknown')
@@ -90,17 +92,19 @@ for (const fault of [...beforeFaults, ...afterFaults]) {
   })
 
   test(`a withdrawal that meets ${fault} has an unknown end, and asked again it is paid once`, async (t) => {
-    const { rail, gateway } = await openRail(t)
+    const { rail, gateway } = await openRail(t, fault)
     const { order } = withdrawal(gateway)
     gateway.faults = () => fault
     assert.equal((await order(rail)).state, 'unknown')
     gateway.faults = () => undefined
-    assert.equal((await order(rail)).state, 'received')
+    const patient = createRail({ url: gateway.url, domain: terms.gatewayDomain })
+    t.after(() => patient.close())
+    assert.equal((await order(patient)).state, 'received')
     assert.equal(gateway.withdrawals.size, 1)
   })
 
   test(`a question that meets ${fault} is no answer: nothing follows from it`, async (t) => {
-    const { rail, gateway } = await openRail(t)
+    const { rail, gateway } = await openRail(t, fault)
     const { message } = payment(gateway)
     gateway.faults = () => fault
     await assert.rejects(rail.findTransfer(message.from, message.nonce))

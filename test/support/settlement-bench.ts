@@ -36,8 +36,8 @@ export type SettlementBench = {
 
 export type BenchAccount = Payer & { readonly id: string; readonly address: Address }
 
-/** A call that is not answered is given up after this. */
-const timeoutMs = 150
+/** A call that is not answered is given up after this. Long enough for a machine that does ten other things. */
+const timeoutMs = 2_000
 const roundsMax = 60
 
 type CleanUps = { after(cleanUp: () => unknown): void }
