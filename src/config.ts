@@ -144,15 +144,36 @@ export function childEnvironment(environment: Environment = process.env): Record
 
 /** Reads and checks the environment. A bad value throws with one line that names it and says what it should be. */
 export function readConfig(environment: Environment = process.env, reader: ConfigReader = 'service'): Config {
+  return buildConfig(new Reader(environment), reader)
+}
+
+/** One variable as it was read. Secrets are hidden; where it comes from is not. */
+export type ConfigEntry = {
+  readonly name: string
+  /** Undefined when it is unset and its default is to do without it, or to use an embedded stand-in. */
+  readonly value: string | undefined
+  readonly origin: 'environment' | 'file' | 'default'
+}
+
+/** Every variable that is read, with its value and where that comes from. */
+export function describeConfig(
+  environment: Environment = process.env,
+  reader: ConfigReader = 'service',
+): readonly ConfigEntry[] {
   const read = new Reader(environment)
+  buildConfig(read, reader)
+  return read.entries
+}
+
+function buildConfig(read: Reader, reader: ConfigReader): Config {
   return {
     production: read.text('NODE_ENV') === 'production',
     port: read.integer('PORT', 8402, 0, 65_535),
-    host: read.text('HOST') ?? '127.0.0.1',
+    host: read.text('HOST', '127.0.0.1'),
     publicUrl: read.url('PUBLIC_URL'),
     trustProxy: read.flag('TRUST_PROXY'),
-    dataDir: resolve(read.text('DATA_DIR') ?? '.penny'),
-    logLevel: read.oneOf('LOG_LEVEL', logLevels) ?? 'info',
+    dataDir: resolve(read.text('DATA_DIR', '.penny')),
+    logLevel: read.oneOf('LOG_LEVEL', logLevels, 'info'),
     noColor: read.text('NO_COLOR') !== undefined,
     databaseUrl: readDatabaseUrl(read),
     ledgerPartitions: read.integer('LEDGER_PARTITIONS', 1, 1, 1024),
@@ -336,24 +357,48 @@ function readFailpoint(read: Reader): Config['failpoint'] {
 /** One value at a time, each with its own rule. An empty value counts as unset, as in most shells and compose files. */
 class Reader {
   readonly #environment: Environment
+  readonly #entries = new Map<string, ConfigEntry>()
 
   constructor(environment: Environment) {
     this.#environment = environment
   }
 
-  text(name: string): string | undefined {
+  get entries(): readonly ConfigEntry[] {
+    return [...this.#entries.values()]
+  }
+
+  text(name: string): string | undefined
+  text(name: string, fallback: string): string
+  text(name: string, fallback?: string): string | undefined {
+    const value = this.#raw(name)
+    this.#note(
+      name,
+      value === undefined ? fallback : withoutKeys(value),
+      value === undefined ? 'default' : 'environment',
+    )
+    return value ?? fallback
+  }
+
+  #raw(name: string): string | undefined {
     const value = this.#environment[name]?.trim()
     return value === '' ? undefined : value
   }
 
+  // The first reading of a name knows its default; some are looked at again by rules about others.
+  #note(name: string, value: string | undefined, origin: ConfigEntry['origin']): void {
+    if (!this.#entries.has(name) || origin === 'file') this.#entries.set(name, { name, value, origin })
+  }
+
   /** A secret may stand in a file instead, named by the variable's `_FILE` twin. */
   secret(name: string): string | undefined {
-    const file = this.text(`${name}_FILE`)
-    const value = this.text(name)
+    const file = this.#raw(`${name}_FILE`)
+    const value = this.#raw(name)
+    this.#note(name, value === undefined ? undefined : hidden(value), value === undefined ? 'default' : 'environment')
     if (file === undefined) return value
     if (value !== undefined) throw new InvalidConfigError(`${name} and ${name}_FILE are both set: keep one.`)
     try {
       const content = readFileSync(file, 'utf8').trim()
+      this.#note(name, hidden(content), 'file')
       if (content !== '') return content
     } catch (error) {
       throw new InvalidConfigError(`${name}_FILE cannot be read: ${(error as Error).message}.`)
@@ -362,6 +407,7 @@ class Reader {
   }
 
   integer(name: string, fallback: number, min: number, max: number): number {
+    this.#noteDefault(name, String(fallback))
     return this.optionalInteger(name, min, max) ?? fallback
   }
 
@@ -374,7 +420,7 @@ class Reader {
   }
 
   amount(name: string, fallback: string): Usdc {
-    const value = this.text(name) ?? fallback
+    const value = this.text(name, fallback)
     try {
       const amount = parse(value)
       if (amount > 0n) return amount
@@ -384,21 +430,27 @@ class Reader {
     throw new InvalidConfigError(`${name} must be an amount of USDC above 0, such as 1.00, got "${value}".`)
   }
 
+  #noteDefault(name: string, fallback: string): void {
+    if (this.#raw(name) === undefined) this.#note(name, fallback, 'default')
+  }
+
   flag(name: string): boolean {
+    this.#noteDefault(name, '0')
     const value = this.text(name)
     if (value === undefined || value === '0' || value === 'false') return false
     if (value === '1' || value === 'true') return true
     throw new InvalidConfigError(`${name} must be 1 or 0, got "${value}".`)
   }
 
-  oneOf<Choice extends string>(name: string, choices: readonly Choice[]): Choice | undefined {
-    const value = this.text(name)
-    if (value === undefined || choices.includes(value as Choice)) return value as Choice | undefined
+  oneOf<Choice extends string>(name: string, choices: readonly Choice[], fallback: Choice): Choice {
+    const value = this.text(name, fallback)
+    if (choices.includes(value as Choice)) return value as Choice
     throw new InvalidConfigError(`${name} must be one of ${choices.join(', ')}, got "${value}".`)
   }
 
   /** Some of these, separated by commas; all of them when unset. */
   list<Choice extends string>(name: string, choices: readonly Choice[]): readonly Choice[] {
+    this.#noteDefault(name, choices.join(','))
     const value = this.text(name)
     if (value === undefined) return choices
     const asked = value.split(',').map((item) => item.trim())
@@ -437,6 +489,18 @@ class Reader {
     if (value === undefined || /^0x[0-9a-fA-F]{40}$/.test(value)) return value
     throw new InvalidConfigError(`${name} must be an address, 0x and 40 hex digits, got "${value}".`)
   }
+}
+
+/** Nothing of a secret is shown but that it is there; of an address with a password, everything but that. */
+function hidden(secret: string): string {
+  const url = URL.parse(secret)
+  if (url === null || url.host === '') return '(hidden)'
+  return `${url.protocol}//${url.username === '' ? '' : `${url.username}:(hidden)@`}${url.host}${url.pathname}`
+}
+
+/** Providers of nodes and collectors put keys into addresses. */
+function withoutKeys(value: string): string {
+  return value.replace(/(?<=\/)[A-Za-z0-9_-]{20,}(?=\/|$)/g, '(hidden)').replace(/\/\/[^/@]+@/, '//(hidden)@')
 }
 
 /** The environment cannot be used as it is: the start stops with this one line. */

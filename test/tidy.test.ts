@@ -13,6 +13,7 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 const ranks: readonly (readonly string[])[] = [
   ['main.ts'],
   ['commands'],
+  ['doctor'],
   ['service.ts'],
   ['processes.ts', 'providers.ts'],
   ['http', 'jobs'],

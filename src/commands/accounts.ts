@@ -1,39 +1,171 @@
-import { createAccount, listAccounts } from '../ledger/accounts.ts'
-import { format } from '../money/usdc.ts'
+import { randomUUID } from 'node:crypto'
+import { hostname, userInfo } from 'node:os'
+import type { Database } from '../db/database.ts'
+import {
+  type Account,
+  createAccount,
+  findAccount,
+  listAccounts,
+  resumeAccount,
+  suspendAccount,
+} from '../ledger/accounts.ts'
+import { listAdjustments } from '../ledger/adjustments.ts'
+import { format, fromAtomic, InvalidAmountError, parse } from '../money/usdc.ts'
+import { giveBack } from '../settlement/give-back.ts'
+import { readMoneyLine } from '../settlement/money-line.ts'
+import { createRail } from '../settlement/rail.ts'
 import { printAccountKey } from './account-key.ts'
-import { type Command, CommandError, printRows } from './command.ts'
+import { type Command, CommandError, type Invocation, printRows } from './command.ts'
+import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 export const accountsCommand: Command = {
-  summary: 'list accounts with their balances, create one, or export its key',
+  summary: 'list accounts, create, suspend and resume them, give charges back, export a key',
   usage: `penny accounts                    all accounts, with what they can spend and what is held
   penny accounts create --name NAME an account with nothing in it
+  penny accounts suspend ID --reason TEXT
+                                    takes no more requests of it; what it has can be withdrawn
+  penny accounts resume ID
+  penny accounts adjust ID --amount USDC --reason TEXT
+                                    gives charges back as credit; below 0 takes such a gift back
+      --id UUID                       repeats an adjustment that may have been made: it is the same one
+  penny accounts adjustments [ID]   all that were made, with reason and author
   penny accounts key ID --yes       its private key, from MASTER_KEY alone: for leaving without the service`,
-  options: { name: { type: 'string' }, yes: { type: 'boolean' } },
+  options: {
+    name: { type: 'string' },
+    reason: { type: 'string' },
+    amount: { type: 'string' },
+    id: { type: 'string' },
+    yes: { type: 'boolean' },
+  },
+  verbs: ['list', 'create', 'suspend', 'resume', 'adjust', 'adjustments', 'key'],
   async run(invocation) {
-    const { words, options, config, output } = invocation
-    const [verb = 'list'] = words
+    const [verb = 'list'] = invocation.words
+    // Works without a database: it is for when everything else is gone.
     if (verb === 'key') return printAccountKey(invocation)
-    const accounts = await withDatabase(config, async (database) => {
-      if (verb === 'list') return listAccounts(database)
-      if (verb !== 'create')
-        throw new CommandError(`penny accounts does not know "${verb}": it lists, creates, or exports a key.`, 2)
-      if (typeof options.name !== 'string' || options.name === '')
-        throw new CommandError('An account needs --name NAME.', 2)
-      return [await createAccount(database, options.name, config.ledgerPartitions)]
-    })
-    printRows(
-      output,
-      accounts.map((account) => ({
-        id: account.id,
-        name: account.name,
-        spendable: format(account.spendable),
-        gateway: format(account.gateway),
-        credit: format(account.credit),
-        held: format(account.held),
-        created_at: account.createdAt.toISOString(),
-      })),
-    )
+    const action = actions[verb]
+    if (action === undefined)
+      throw new CommandError(
+        `penny accounts does not know "${verb}": it can ${Object.keys(actions).join(', ')}, key.`,
+        2,
+      )
+    await withDatabase(invocation.config, (database) => action(database, invocation))
     return 0
   },
+}
+
+const actions: Readonly<Record<string, (database: Database, invocation: Invocation) => Promise<void>>> = {
+  list: async (database, { output }) => printRows(output, (await listAccounts(database)).map(describe)),
+  create,
+  suspend,
+  resume,
+  adjust,
+  adjustments,
+}
+
+async function create(database: Database, { options, config, output }: Invocation): Promise<void> {
+  if (typeof options.name !== 'string' || options.name === '')
+    throw new CommandError('An account needs --name NAME.', 2)
+  printRows(output, [describe(await createAccount(database, options.name, config.ledgerPartitions))])
+}
+
+async function suspend(database: Database, { words: [, id], options, output }: Invocation): Promise<void> {
+  const account = await named(database, id)
+  await suspendAccount(database, account, readReason(options.reason))
+  printRows(output, [describe((await findAccount(database, account.partition, account.id))!)])
+}
+
+async function resume(database: Database, { words: [, id], output }: Invocation): Promise<void> {
+  const account = await named(database, id)
+  await resumeAccount(database, account)
+  printRows(output, [describe((await findAccount(database, account.partition, account.id))!)])
+}
+
+async function adjust(database: Database, invocation: Invocation): Promise<void> {
+  const { words, options, config, output } = invocation
+  const account = await named(database, words[1])
+  const amount = readAmount(options.amount)
+  const reason = readReason(options.reason)
+  const id = typeof options.id === 'string' ? options.id : randomUUID()
+  const madeBy = `${userInfo().username}@${hostname()}`
+  const { decision, room } = await giveBack(database, account, { id, amount, reason, madeBy }, () =>
+    sellerBalance(config.dataDir),
+  )
+  if (decision === 'ledger_frozen') throw new CommandError('The ledger is frozen: penny audit says why.')
+  if (decision === 'exceeds_room')
+    throw new CommandError(
+      amount > 0n
+        ? `At most ${format(room)} USDC can be given back: that is what ${account.name} was charged. A gift beyond it is a deposit to its address (penny deposit).`
+        : `At most ${format(room)} USDC can be taken back: that is what is left of what ${account.name} was given.`,
+    )
+  const { spendable } = (await findAccount(database, account.partition, account.id))!
+  if (output.json)
+    output.write(`${JSON.stringify({ id, amount_atomic: `${amount}`, decision, spendable_atomic: `${spendable}` })}\n`)
+  else
+    output.write(
+      `${decision === 'stored' ? 'Made before' : 'Made'}: ${account.name} can spend ${format(spendable)} USDC.\n`,
+    )
+}
+
+/** What the seller has at the gateway; only asked for where something is given. */
+async function sellerBalance(dataDir: string): Promise<bigint> {
+  const { gatewayUrl, terms } = readMoneyLine(dataDir)
+  const rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
+  try {
+    return (await rail.balances([terms.seller])).get(terms.seller) ?? 0n
+  } finally {
+    await rail.close()
+  }
+}
+
+async function adjustments(database: Database, { words: [, id], output }: Invocation): Promise<void> {
+  const account = id === undefined ? undefined : await named(database, id)
+  const rows = await listAdjustments(database, account?.id, adjustmentsMax)
+  printRows(
+    output,
+    rows.map((row) => ({
+      id: row.id,
+      account_id: row.accountId,
+      amount: format(fromAtomic(row.amount)),
+      reason: row.reason,
+      made_by: row.madeBy,
+      created_at: row.createdAt.toISOString(),
+    })),
+  )
+}
+
+const adjustmentsMax = 1_000
+
+function named(database: Database, id: string | undefined): Promise<Account> {
+  if (id === undefined) throw new CommandError('Which account? Name it by its id; penny accounts lists them.', 2)
+  return whichAccount(database, id)
+}
+
+function readReason(reason: string | boolean | undefined): string {
+  if (typeof reason === 'string' && reason.trim() !== '' && reason.length <= 500) return reason.trim()
+  throw new CommandError('Say why with --reason TEXT, in at most 500 characters: it is kept.', 2)
+}
+
+function readAmount(text: string | boolean | undefined): bigint {
+  try {
+    const [, sign, digits] = /^(-?)(.+)$/.exec(String(text ?? '')) ?? []
+    const amount = parse(digits ?? '')
+    if (amount > 0n) return sign === '-' ? -amount : amount
+  } catch (error) {
+    if (!(error instanceof InvalidAmountError)) throw error
+  }
+  throw new CommandError(`--amount must be an amount of USDC such as 2.50 or --amount=-2.50, got "${text ?? ''}".`, 2)
+}
+
+function describe(account: Account): Record<string, string | null> {
+  return {
+    id: account.id,
+    name: account.name,
+    spendable: format(account.spendable),
+    gateway: format(account.gateway),
+    credit: format(account.credit),
+    held: format(account.held),
+    suspended: account.suspendedReason ?? null,
+    created_at: account.createdAt.toISOString(),
+  }
 }

@@ -16,8 +16,15 @@ export type Command = {
   readonly usage: string
   /** The options it takes beside the ones of every command. */
   readonly options: Readonly<Record<string, { readonly type: 'string' | 'boolean' }>>
+  /** The first words it takes, for the completion of shells. */
+  readonly verbs?: readonly string[]
   run(invocation: Invocation): Promise<number>
+  /** In place of `run` when the environment cannot be read; without it, the command fails with the error's one line. */
+  withoutConfig?(error: Error, output: Output): Promise<number>
 }
+
+/** Of every command. */
+export const commonOptions = { json: { type: 'boolean' }, help: { type: 'boolean', short: 'h' } } as const
 
 /** Where results go: a table for people, JSON for programs. */
 export type Output = {

@@ -31,6 +31,7 @@ export const keysCommand: Command = {
     window: { type: 'string' },
     expires: { type: 'string' },
   },
+  verbs: ['list', 'create', 'update', 'revoke'],
   async run(invocation) {
     const [verb = 'list'] = invocation.words
     const action = actions[verb]

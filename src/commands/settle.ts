@@ -8,6 +8,7 @@ export const settleCommand: Command = {
   summary: 'show how payments stand on their way to the chain',
   usage: 'penny settle status               payments by state, and the books against the chain',
   options: {},
+  verbs: ['status'],
   async run({ words: [verb = 'status'], config, output }) {
     if (verb !== 'status') throw new CommandError(`penny settle does not know "${verb}": it shows its status.`, 2)
     return withDatabase(config, async (database) => {

@@ -13,21 +13,26 @@ export const migrationsFolder = fileURLToPath(new URL('../../migrations/', impor
 export async function withDatabase<Result>(
   config: Config,
   work: (database: Database) => Promise<Result>,
+  { migrates = true }: { readonly migrates?: boolean } = {},
 ): Promise<Result> {
   const url = config.databaseUrl ?? (await locateEmbeddedPostgres(config.dataDir))
-  if (url !== undefined) return withOpened(url, work)
+  if (url !== undefined) return withOpened(url, work, migrates)
   const postgres = await startEmbeddedPostgres({ dataDir: config.dataDir })
   try {
-    return await withOpened(postgres.url, work)
+    return await withOpened(postgres.url, work, migrates)
   } finally {
     await postgres.stop()
   }
 }
 
-async function withOpened<Result>(url: string, work: (database: Database) => Promise<Result>): Promise<Result> {
+async function withOpened<Result>(
+  url: string,
+  work: (database: Database) => Promise<Result>,
+  migrates: boolean,
+): Promise<Result> {
   const database = openDatabase({ url, poolMax: 2, applicationName: 'penny command' })
   try {
-    await migrate(database, migrationsFolder)
+    if (migrates) await migrate(database, migrationsFolder)
     return await work(database)
   } finally {
     await database.close()

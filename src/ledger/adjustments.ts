@@ -1,4 +1,4 @@
-import type { Database } from '../db/database.ts'
+import type { Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Account } from './accounts.ts'
 
@@ -18,11 +18,11 @@ export type AdjustmentDecision = {
 }
 
 export async function adjustAccount(
-  database: Database,
+  session: Session,
   { partition, id: accountId }: Pick<Account, 'partition' | 'id'>,
   { id, amount, reason, madeBy }: Adjustment,
 ): Promise<AdjustmentDecision> {
-  const [row] = await database.query<{ decision: AdjustmentDecision['decision']; room: bigint }>(
+  const [row] = await session.query<{ decision: AdjustmentDecision['decision']; room: bigint }>(
     'select decision, room from adjust_account($1, $2, $3, $4, $5, $6)',
     [partition, accountId, id, amount, reason, madeBy],
   )
@@ -33,11 +33,11 @@ export type AdjustmentRow = Adjustment & { readonly accountId: string; readonly 
 
 /** The newest first; of one account, or of all. */
 export async function listAdjustments(
-  database: Database,
+  session: Session,
   accountId: string | undefined,
   rowsMax: number,
 ): Promise<readonly AdjustmentRow[]> {
-  return database.query<AdjustmentRow>(
+  return session.query<AdjustmentRow>(
     `select id, account_id as "accountId", amount, reason, made_by as "madeBy", created_at as "createdAt" from adjustments
       where $1::uuid is null or account_id = $1 order by created_at desc, id limit $2`,
     [accountId ?? null, rowsMax],

@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { RequestUsage } from './holds.ts'
-import type { RequestId } from './request-id.ts'
+import { partitionOf, type RequestId } from './request-id.ts'
 import type { SettlementState } from './settlements.ts'
 
 /** The ledger row of one request, with the key that paid and the prices it was quoted at. */
@@ -75,6 +75,15 @@ export async function findRequest(
     `select ${requestColumns} from requests r ${requestJoins}
       where r.partition = $1 and r.id = $2 and r.account_id = $3`,
     [partition, id, accountId],
+  )
+  return row === undefined ? undefined : readRequest(row)
+}
+
+/** Any account's request: for the operator alone. */
+export async function findAnyRequest(database: Database, id: RequestId): Promise<RequestRow | undefined> {
+  const [row] = await database.query<StoredRow>(
+    `select ${requestColumns} from requests r ${requestJoins} where r.partition = $1 and r.id = $2`,
+    [partitionOf(id), id],
   )
   return row === undefined ? undefined : readRequest(row)
 }

@@ -1,0 +1,34 @@
+import type { Command } from './command.ts'
+
+/** Every command by its name, in the order in which they are told. Each is loaded when it is run: most need little of the rest. */
+export const commands: Readonly<Record<string, () => Promise<Command>>> = {
+  start: async () => (await import('./start.ts')).startCommand,
+  doctor: async () => (await import('./doctor.ts')).doctorCommand,
+  config: async () => (await import('./config.ts')).configCommand,
+  accounts: async () => (await import('./accounts.ts')).accountsCommand,
+  keys: async () => (await import('./keys.ts')).keysCommand,
+  'login-link': async () => (await import('./login-link.ts')).loginLinkCommand,
+  balance: async () => (await import('./balance.ts')).balanceCommand,
+  deposit: async () => (await import('./deposit.ts')).depositCommand,
+  faucet: async () => (await import('./faucet.ts')).faucetCommand,
+  withdraw: async () => (await import('./withdraw.ts')).withdrawCommand,
+  quote: async () => (await import('./quote.ts')).quoteCommand,
+  chat: async () => (await import('./chat.ts')).chatCommand,
+  requests: async () => (await import('./requests.ts')).requestsCommand,
+  logs: async () => (await import('./logs.ts')).logsCommand,
+  usage: async () => (await import('./usage.ts')).usageCommand,
+  receipt: async () => (await import('./receipt.ts')).receiptCommand,
+  verify: async () => (await import('./verify.ts')).verifyCommand,
+  settle: async () => (await import('./settle.ts')).settleCommand,
+  payout: async () => (await import('./payout.ts')).payoutCommand,
+  audit: async () => (await import('./audit.ts')).auditCommand,
+  migrate: async () => (await import('./migrate.ts')).migrateCommand,
+  gateway: async () => (await import('./gateway.ts')).gatewayCommand,
+  completion: async () => (await import('./completion.ts')).completionCommand,
+}
+
+/** All of them: for help, completions and the page about them. */
+export async function loadCommands(): Promise<Readonly<Record<string, Command>>> {
+  const loaded = await Promise.all(Object.entries(commands).map(async ([name, load]) => [name, await load()] as const))
+  return Object.fromEntries(loaded)
+}

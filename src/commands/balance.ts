@@ -1,0 +1,51 @@
+import { readBalance } from '../ledger/balance.ts'
+import { format, type Usdc } from '../money/usdc.ts'
+import type { Command } from './command.ts'
+import { whichAccount } from './which-account.ts'
+import { withDatabase } from './with-database.ts'
+
+const shown = [
+  ['available', 'can be spent now'],
+  ['gateway', 'deposited and not yet authorized'],
+  ['credit', 'authorized and not used; a debt when below 0'],
+  ['held', 'quotes of open requests'],
+  ['extended', 'what they may cost beyond their quotes'],
+  ['unsettled', 'charged and not yet final on chain'],
+  ['deposited', 'over the account’s life'],
+  ['withdrawn', 'over the account’s life'],
+  ['charged', 'over the account’s life'],
+  ['pendingDeposits', 'seen on chain, on its way in'],
+  ['pendingWithdrawals', 'on its way out'],
+] as const
+
+export const balanceCommand: Command = {
+  summary: 'show an account’s money, part by part',
+  usage: `penny balance                     of the only account, or the sandbox's
+      --account ID|NAME               of another one`,
+  options: { account: { type: 'string' } },
+  async run({ options, config, output }) {
+    return withDatabase(config, async (database) => {
+      const { id, name, partition, adjusted } = await whichAccount(database, options.account)
+      const balance = await readBalance(database, { partition, accountId: id })
+      const amounts: [string, Usdc, string][] = shown.map(([part, meaning]) => [part, balance[part], meaning])
+      amounts.push(['adjusted', adjusted, 'charges given back by the operator'])
+      if (output.json) {
+        const fields = amounts.flatMap(([part, amount]) => {
+          const field = part.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+          return [
+            [`${field}_atomic`, amount.toString()],
+            [field, format(amount)],
+          ]
+        })
+        output.write(`${JSON.stringify({ account_id: id, name, ...Object.fromEntries(fields) }, null, 2)}\n`)
+        return 0
+      }
+      output.write(`${name} (${id})\n\n`)
+      for (const [part, amount, meaning] of amounts) {
+        const words = part.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)
+        output.write(`${words.padEnd(20)} ${format(amount).padStart(16)}  ${meaning}\n`)
+      }
+      return 0
+    })
+  },
+}

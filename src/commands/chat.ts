@@ -1,0 +1,77 @@
+import { createParser } from 'eventsource-parser'
+import { type Command, CommandError, type Output } from './command.ts'
+import { connectionOptions, connectionUsage, findConnection, post } from './connection.ts'
+import { questionOptions, questionUsage, readQuestion } from './question.ts'
+
+export const chatCommand: Command = {
+  summary: 'ask a model and see the answer as it is written, with what it cost',
+  usage: `penny chat WORDS …                or - to read the question from standard input
+${questionUsage}
+${connectionUsage}`,
+  options: { ...questionOptions, ...connectionOptions },
+  async run(invocation) {
+    const { output } = invocation
+    const question = { ...(await readQuestion(invocation)), stream: true, stream_options: { include_usage: true } }
+    const response = await post(findConnection(invocation), '/chat/completions', question)
+    const answer = await readAnswer(response, output)
+    const requestId = response.headers.get('x-router-request-id')
+    const { usage } = answer
+    if (output.json) output.write(`${JSON.stringify({ request_id: requestId, ...answer }, null, 2)}\n`)
+    else {
+      const tokens = `${usage?.prompt_tokens} tokens read, ${usage?.completion_tokens} written`
+      output.write(`\n\n${dim(`${formatCost(usage?.cost)} USDC · ${tokens} · ${requestId}`, output)}\n`)
+    }
+    return 0
+  },
+}
+
+type Chunk = {
+  readonly choices?: readonly { readonly delta: { readonly content?: string }; readonly finish_reason: string | null }[]
+  readonly usage?: { readonly prompt_tokens: number; readonly completion_tokens: number; readonly cost: number } | null
+  readonly tool_activity?: {
+    readonly type: string
+    readonly status: string
+    readonly query?: string
+    readonly url?: string
+  }
+  readonly error?: { readonly message: string }
+}
+
+type Answer = { content: string; finish_reason: string | null; usage: Chunk['usage'] }
+
+async function readAnswer(response: Response, output: Output): Promise<Answer> {
+  const answer: Answer = { content: '', finish_reason: null, usage: undefined }
+  let failure: string | undefined
+  const parser = createParser({
+    onEvent({ data }) {
+      if (data === '[DONE]') return
+      const chunk = JSON.parse(data) as Chunk
+      const [choice] = chunk.choices ?? []
+      const text = choice?.delta.content ?? ''
+      failure ??= chunk.error?.message
+      answer.content += text
+      answer.finish_reason = choice?.finish_reason ?? answer.finish_reason
+      answer.usage = chunk.usage ?? answer.usage
+      if (output.json) return
+      if (chunk.tool_activity?.status === 'started') output.write(`${dim(describe(chunk.tool_activity), output)}\n`)
+      output.write(text)
+    },
+  })
+  const decoder = new TextDecoder()
+  for await (const piece of response.body!) parser.feed(decoder.decode(piece, { stream: true }))
+  if (failure !== undefined) throw new CommandError(`The answer broke off: ${failure}`)
+  return answer
+}
+
+function describe({ type, query, url }: NonNullable<Chunk['tool_activity']>): string {
+  return type === 'web_search' ? `… searching for ${query}` : `… reading ${url}`
+}
+
+/** Six decimals at most: an atomic unit is the sixth. */
+function formatCost(cost: number | undefined): string {
+  return cost === undefined ? '?' : new Intl.NumberFormat('en', { maximumFractionDigits: 6 }).format(cost)
+}
+
+function dim(text: string, { color }: Output): string {
+  return color ? `\x1b[2m${text}\x1b[0m` : text
+}

@@ -1,0 +1,67 @@
+import { loadPriceList } from '../billing/price-list.ts'
+import type { Config } from '../config.ts'
+import { type Finding, failed, ok, reasonOf } from '../doctor/finding.ts'
+import { checkDatabase } from '../doctor/ledger.ts'
+import { checkDataFolder, checkDisk, checkPort, checkRuntime } from '../doctor/machine.ts'
+import { checkChain, checkMasterKey, checkSearch, checkSettings, checkUpstream } from '../doctor/outside.ts'
+import type { Command, Output } from './command.ts'
+import { migrationsFolder } from './with-database.ts'
+
+export const doctorCommand: Command = {
+  summary: 'look for what keeps the service from running, and say what to do about it',
+  usage: `penny doctor                      changes nothing; exit code 1 when something is wrong
+                                    a configured search provider is asked one question`,
+  options: {},
+  async run({ config, output }) {
+    return report(await examine(config), output)
+  },
+  async withoutConfig(error, output) {
+    return report(
+      [failed('configuration', error.message, 'Correct the variable; penny config shows all of them.')],
+      output,
+    )
+  },
+}
+
+/** All at once: what waits for a network does not wait for the others. */
+async function examine(config: Config): Promise<readonly Finding[]> {
+  const found = await Promise.all([
+    checkRuntime(config),
+    checkDataFolder(config),
+    checkDisk(config),
+    checkPort(config),
+    checkSettings(config),
+    checkModels(config),
+    checkMasterKey(config),
+    checkDatabase(config, migrationsFolder),
+    checkUpstream(config),
+    checkSearch(config),
+    checkChain(config),
+  ])
+  return found.flat()
+}
+
+function checkModels({ modelsFile }: Config): Finding {
+  try {
+    return ok('models', `${loadPriceList(modelsFile).models.size} with prices.`)
+  } catch (error) {
+    return failed('models', reasonOf(error), 'Correct MODELS_FILE, or unset it for the five models.')
+  }
+}
+
+const marks = { ok: '✓', warning: '!', failed: '✗', skipped: '–' } as const
+const colors = { ok: '32', warning: '33', failed: '31', skipped: '2' } as const
+
+function report(findings: readonly Finding[], output: Output): number {
+  const broken = findings.filter(({ state }) => state === 'failed').length
+  if (output.json) output.write(`${JSON.stringify({ ok: broken === 0, findings }, null, 2)}\n`)
+  else {
+    for (const { check, state, detail, remedy } of findings) {
+      const mark = output.color ? `\x1b[${colors[state]}m${marks[state]}\x1b[0m` : marks[state]
+      output.write(`${mark} ${check.padEnd(16)} ${detail}\n`)
+      if (remedy !== undefined) output.write(`${' '.repeat(19)}→ ${remedy}\n`)
+    }
+    output.write(broken === 0 ? '\nNothing is in the way.\n' : `\n${broken} to be mended.\n`)
+  }
+  return broken === 0 ? 0 : 1
+}

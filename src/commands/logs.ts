@@ -1,0 +1,124 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Database } from '../db/database.ts'
+import { formatRequestId, type RequestId } from '../ledger/request-id.ts'
+import { type LoggedRequest, readRequestsById, readRequestsSince } from '../ledger/request-tail.ts'
+import { format } from '../money/usdc.ts'
+import { type Command, CommandError, type Output } from './command.ts'
+import { whichAccount } from './which-account.ts'
+import { withDatabase } from './with-database.ts'
+
+const pollMs = 300
+const lastDefault = 10
+const lastMax = 1_000
+
+export const logsCommand: Command = {
+  summary: 'follow the requests as they end',
+  usage: `penny logs tail                   the last ${lastDefault}, then every one, until Ctrl-C
+      --last N                        begin with more or fewer
+      --account ID|NAME, --model NAME, --status succeeded|failed|cancelled|refused
+      --once                          only the last ones
+                                    with --json, one object a line`,
+  options: {
+    last: { type: 'string' },
+    account: { type: 'string' },
+    model: { type: 'string' },
+    status: { type: 'string' },
+    once: { type: 'boolean' },
+  },
+  verbs: ['tail'],
+  async run({ words: [verb = 'tail'], options, config, output }) {
+    if (verb !== 'tail') throw new CommandError(`penny logs does not know "${verb}": it tails.`, 2)
+    const last = Number(options.last ?? lastDefault)
+    if (!Number.isInteger(last) || last < 0 || last > lastMax)
+      throw new CommandError(`--last must be a whole number from 0 to ${lastMax}, got "${options.last}".`, 2)
+    return withDatabase(config, async (database) => {
+      const account = options.account === undefined ? undefined : await whichAccount(database, options.account)
+      const fits = (row: LoggedRequest) =>
+        (account === undefined || row.accountId === account.id) &&
+        (options.model === undefined || row.model === options.model) &&
+        (options.status === undefined || row.status === options.status)
+      const show = (rows: readonly LoggedRequest[]) => {
+        for (const row of rows)
+          if (fits(row)) output.write(`${output.json ? JSON.stringify(plain(row)) : line(row, output)}\n`)
+      }
+      await follow(database, { last, once: options.once === true, partitions: config.ledgerPartitions, show })
+      return 0
+    })
+  },
+}
+
+type FollowOptions = {
+  readonly last: number
+  readonly once: boolean
+  readonly partitions: number
+  readonly show: (rows: readonly LoggedRequest[]) => void
+}
+
+/** Requests are told when they end; those that are open when they are first seen are looked at again. */
+async function follow(database: Database, { last, once, partitions, show }: FollowOptions): Promise<void> {
+  const stop = new AbortController()
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort())
+  const open = new Set<RequestId>()
+  const seen = new Set<RequestId>()
+  const tell = (rows: readonly LoggedRequest[]) => {
+    const fresh = rows.filter(({ id }) => !seen.has(id))
+    for (const { id, status } of fresh) {
+      if (status === 'held') open.add(id)
+      else {
+        open.delete(id)
+        seen.add(id)
+      }
+    }
+    show(fresh.filter(({ status }) => status !== 'held'))
+  }
+  let cursor = await readRequestsSince(database, { partitions, last })
+  tell(cursor.rows)
+  // Readings overlap: what ended before this one began is not told by the next.
+  const before = once ? [] : (await readRequestsSince(database, { partitions, since: cursor.next })).rows
+  for (const { id, status } of before) (status === 'held' ? open : seen).add(id)
+  while (!once && !stop.signal.aborted) {
+    await sleep(pollMs, undefined, { signal: stop.signal }).catch(() => {})
+    cursor = await readRequestsSince(database, { partitions, since: cursor.next })
+    tell(cursor.rows)
+    if (open.size > 0) tell(await readRequestsById(database, [...open]))
+    // What is older than the overlap of two readings cannot come again.
+    for (const id of seen) if (id < cursor.next) seen.delete(id)
+  }
+}
+
+function plain(row: LoggedRequest): object {
+  return {
+    id: formatRequestId(row.id),
+    status: row.status,
+    created_at: row.createdAt.toISOString(),
+    account_id: row.accountId,
+    key_hint: row.keyHint,
+    model: row.model,
+    stream: row.stream,
+    error_code: row.errorCode,
+    prompt_tokens: row.promptTokens,
+    completion_tokens: row.completionTokens,
+    charged_atomic: row.charged.toString(),
+    charged: format(row.charged),
+    total_ms: row.totalMs,
+  }
+}
+
+const colors: Readonly<Record<string, string>> = { succeeded: '32', failed: '31', cancelled: '33', refused: '33' }
+
+function line(row: LoggedRequest, { color }: Output): string {
+  const status = row.status.padEnd(9)
+  const tokens = row.promptTokens === null ? '' : `${row.promptTokens}+${row.completionTokens}`
+  return [
+    row.createdAt.toISOString().slice(11, 23),
+    color ? `\x1b[${colors[row.status]}m${status}\x1b[0m` : status,
+    (row.model ?? '–').padEnd(16),
+    tokens.padStart(11),
+    format(row.charged).padStart(10),
+    `${row.totalMs ?? '–'} ms`.padStart(9),
+    formatRequestId(row.id),
+    row.errorCode ?? '',
+  ]
+    .join('  ')
+    .trimEnd()
+}

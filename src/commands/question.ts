@@ -1,0 +1,26 @@
+import { CommandError, type Invocation } from './command.ts'
+
+export const questionOptions = {
+  model: { type: 'string' },
+  'max-tokens': { type: 'string' },
+  'no-web': { type: 'boolean' },
+} as const
+
+export const questionUsage = `      --model NAME                    another model than the default
+      --max-tokens N                  the longest answer
+      --no-web                        without web search and web fetch`
+
+/** The body of a completion, of the words of the command line; of standard input where they are a single dash. */
+export async function readQuestion({ words, options }: Invocation): Promise<Record<string, unknown>> {
+  const content = words.length === 1 && words[0] === '-' ? (await process.stdin.toArray()).join('') : words.join(' ')
+  if (content.trim() === '') throw new CommandError('Ask something: the words after the command, or - to read them.', 2)
+  const maxTokens = options['max-tokens']
+  if (maxTokens !== undefined && !/^[1-9]\d{0,8}$/.test(String(maxTokens)))
+    throw new CommandError(`--max-tokens must be a whole number above 0, got "${maxTokens}".`, 2)
+  return {
+    messages: [{ role: 'user', content }],
+    ...(typeof options.model === 'string' && { model: options.model }),
+    ...(maxTokens !== undefined && { max_tokens: Number(maxTokens) }),
+    ...(options['no-web'] === true && { web_search: false, web_fetch: false }),
+  }
+}

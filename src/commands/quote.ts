@@ -1,0 +1,37 @@
+import type { Command } from './command.ts'
+import { connectionOptions, connectionUsage, findConnection, post } from './connection.ts'
+import { questionOptions, questionUsage, readQuestion } from './question.ts'
+
+type Quote = {
+  readonly model: string
+  readonly quote: string
+  readonly from_credit: string
+  readonly authorized: string
+  readonly admitted: boolean
+  readonly refusal: { readonly message: string } | null
+  readonly affordable_max_tokens: number
+  readonly lines: readonly { readonly item: string; readonly units: number; readonly per_million: string }[]
+}
+
+export const quoteCommand: Command = {
+  summary: 'say what a question may cost at most, without asking it',
+  usage: `penny quote WORDS …               exit code 0 when it would be taken now, 1 when not
+${questionUsage}
+${connectionUsage}`,
+  options: { ...questionOptions, ...connectionOptions },
+  async run(invocation) {
+    const { output } = invocation
+    const response = await post(findConnection(invocation), '/quote', await readQuestion(invocation))
+    const quote = (await response.json()) as Quote
+    if (output.json) {
+      output.write(`${JSON.stringify(quote, null, 2)}\n`)
+      return quote.admitted ? 0 : 1
+    }
+    for (const { item, units, per_million: price } of quote.lines)
+      output.write(`${item.replace('_', ' ').padEnd(14)} ${String(units).padStart(8)}  at ${price} USDC a million\n`)
+    output.write(`At most ${quote.quote} USDC on ${quote.model}: ${quote.from_credit} from credit, `)
+    output.write(`${quote.authorized} authorized.\n`)
+    output.write(quote.admitted ? 'It would be taken now.\n' : `It would be refused now: ${quote.refusal?.message}\n`)
+    return quote.admitted ? 0 : 1
+  },
+}

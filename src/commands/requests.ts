@@ -1,0 +1,82 @@
+import { type RenderedRequest, renderRequest } from '../http/api/render-request.ts'
+import { parseRequestId } from '../ledger/request-id.ts'
+import { findAnyRequest } from '../ledger/requests.ts'
+import { parse } from '../money/usdc.ts'
+import { type Command, CommandError } from './command.ts'
+import { withDatabase } from './with-database.ts'
+
+export const requestsCommand: Command = {
+  summary: 'show one request of the ledger, and how its charge comes about',
+  usage: `penny requests get req_…          the row, as GET /api/requests/{id} has it
+      --explain                       the quote, the hold and the charge, line by line`,
+  options: { explain: { type: 'boolean' } },
+  verbs: ['get'],
+  async run({ words: [verb, text = ''], options, config, output }) {
+    if (verb !== 'get') throw new CommandError('penny requests gets one: penny requests get req_…', 2)
+    const id = parseRequestId(text)
+    if (id === undefined) throw new CommandError('Say which request: penny requests get req_…', 2)
+    const row = await withDatabase(config, (database) => findAnyRequest(database, id))
+    if (row === undefined) throw new CommandError(`There is no request ${text}.`)
+    const request = renderRequest(row)
+    output.write(
+      output.json || options.explain !== true ? `${JSON.stringify(request, null, 2)}\n` : `${explain(request)}\n`,
+    )
+    return 0
+  },
+}
+
+/** The story of a request's money, as a bill. */
+export function explain(request: RenderedRequest): string {
+  const { id, status, model, created_at: createdAt, latency, error, usage, cost } = request
+  const lines = [
+    `${id}  ${status}${error === null ? '' : ` (${error.code})`}  ${model ?? ''}`,
+    `${createdAt}${latency.total_ms === null ? '' : `, ${latency.total_ms} ms`}`,
+    '',
+    amountLine('Quote: the most it could cost', request.quote),
+    ...(request.extended_atomic === '0' ? [] : [amountLine('Extended for searches', request.extended)]),
+    amountLine('  held from credit', request.from_credit),
+    amountLine('  held by authorization', request.authorized),
+    '',
+    ...cost.lines.map(costLine),
+    ...(cost.lines.length === 0 ? ['Nothing was charged.'] : ['', roundingLine(request)]),
+    amountLine('Charged', request.charged),
+    amountLine('Given back', request.refunded),
+  ]
+  if (usage !== null)
+    lines.push('', `Tokens as told by the ${usage.source === 'upstream' ? 'model' : 'service’s own count'}.`)
+  lines.push(
+    `Payment: ${request.settlement.state}${request.settlement.tx_hash === null ? '' : `, ${request.settlement.tx_hash}`}`,
+  )
+  return lines.join('\n')
+}
+
+type Line = RenderedRequest['cost']['lines'][number]
+
+function costLine(line: Line): string {
+  const price = line.per_million === undefined ? `${line.per_call} a call` : `${line.per_million} a million`
+  const failed = line.status === 'failed' ? ' (failed)' : ''
+  const name = `${line.item.replace('_', ' ')}${failed}`
+  return `${name.padEnd(22)} ${String(line.units).padStart(8)} × ${price.padEnd(18)} ${millionths(costInMillionths(line)).padStart(16)}`
+}
+
+/** Only the sum is rounded, up to the next atomic unit, and never above what was held. */
+function roundingLine({ cost, charged_atomic: charged, held_atomic: held }: RenderedRequest): string {
+  const sum = cost.lines.reduce((total, line) => total + costInMillionths(line), 0n)
+  const exact = `${'Sum, exactly'.padEnd(52)} ${millionths(sum).padStart(16)}`
+  const roundedUp = (sum + 999_999n) / 1_000_000n
+  return roundedUp > BigInt(charged) && charged === held ? `${exact}\nNever above what was held.` : exact
+}
+
+function costInMillionths({ units, per_million: perMillion, per_call: perCall }: Line): bigint {
+  return BigInt(units) * (perMillion === undefined ? parse(perCall ?? '0') * 1_000_000n : parse(perMillion))
+}
+
+/** Millionths of an atomic unit as USDC: twelve decimals, without trailing zeros. */
+function millionths(amount: bigint): string {
+  const digits = amount.toString().padStart(13, '0')
+  return `${digits.slice(0, -12)}.${digits.slice(-12)}`.replace(/\.?0+$/, '') || '0'
+}
+
+function amountLine(name: string, amount: string): string {
+  return `${name.padEnd(52)} ${amount.padStart(16)}`
+}

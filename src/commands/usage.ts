@@ -1,0 +1,48 @@
+import { reportUsage, type UsageReportGroup, usageReportGroups } from '../ledger/usage-report.ts'
+import { format } from '../money/usdc.ts'
+import { type Command, CommandError, printRows } from './command.ts'
+import { whichAccount } from './which-account.ts'
+import { withDatabase } from './with-database.ts'
+
+const daysDefault = 30
+const daysMax = 3_660
+
+export const usageCommand: Command = {
+  summary: 'show what was used and charged, by day, model, key or account',
+  usage: `penny usage                       of all accounts, the last ${daysDefault} days, by day
+      --by day|model|key|account      one or several, separated by commas
+      --days N                        another span
+      --account ID|NAME               of one account`,
+  options: { by: { type: 'string' }, days: { type: 'string' }, account: { type: 'string' } },
+  async run({ options, config, output }) {
+    const groups = readGroups(options.by)
+    const days = Number(options.days ?? daysDefault)
+    if (!Number.isInteger(days) || days < 1 || days > daysMax)
+      throw new CommandError(`--days must be a whole number from 1 to ${daysMax}, got "${options.days}".`, 2)
+    return withDatabase(config, async (database) => {
+      const account = options.account === undefined ? undefined : await whichAccount(database, options.account)
+      const rows = await reportUsage(database, { groups, days, accountId: account?.id })
+      printRows(
+        output,
+        rows.map((row) => ({
+          ...row.group,
+          requests: row.requests,
+          failed: row.failed,
+          refused: row.refused,
+          input_tokens: row.inputTokens,
+          output_tokens: row.outputTokens,
+          searches: row.searches,
+          ...(output.json && { charged_atomic: row.charged.toString() }),
+          charged: format(row.charged),
+        })),
+      )
+      return 0
+    })
+  },
+}
+
+function readGroups(text: string | boolean | undefined): readonly UsageReportGroup[] {
+  const groups = String(text ?? 'day').split(',') as UsageReportGroup[]
+  if (groups.every((group) => usageReportGroups.includes(group))) return groups
+  throw new CommandError(`--by must be some of ${usageReportGroups.join(', ')}, separated by commas, got "${text}".`, 2)
+}

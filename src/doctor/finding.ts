@@ -1,0 +1,33 @@
+/** What one look at the installation came to. */
+export type Finding = {
+  readonly check: string
+  readonly state: 'ok' | 'warning' | 'failed' | 'skipped'
+  readonly detail: string
+  /** What to do about it. */
+  readonly remedy?: string
+}
+
+export function ok(check: string, detail: string): Finding {
+  return { check, state: 'ok', detail }
+}
+
+export function skipped(check: string, detail: string): Finding {
+  return { check, state: 'skipped', detail }
+}
+
+export function warning(check: string, detail: string, remedy: string): Finding {
+  return { check, state: 'warning', detail, remedy }
+}
+
+export function failed(check: string, detail: string, remedy: string): Finding {
+  return { check, state: 'failed', detail, remedy }
+}
+
+/** The reason of a failure in one line, without what it may repeat of addresses and keys. */
+export function reasonOf(error: unknown): string {
+  const { message, code, cause } = error as NodeJS.ErrnoException
+  if (cause !== undefined) return reasonOf(cause)
+  return (code !== undefined && !message?.includes(code) ? `${code} ${message ?? ''}` : (message ?? String(error)))
+    .split('\n')[0]!
+    .trim()
+}

@@ -1,0 +1,81 @@
+import type { Config } from '../config.ts'
+import { type Database, openDatabase } from '../db/database.ts'
+import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'
+import { pendingMigrations } from '../db/migrate.ts'
+import { findFreeze } from '../ledger/audit.ts'
+import { type Finding, failed, ok, reasonOf, skipped, warning } from './finding.ts'
+
+const versionMin = 150_000
+const versionMax = 190_000
+const skewSecondsMax = 5
+
+/** Everything about the database, as far as it can be reached. Nothing is changed. */
+export async function checkDatabase(
+  { databaseUrl, dataDir }: Config,
+  migrationsFolder: string,
+): Promise<readonly Finding[]> {
+  const url = databaseUrl ?? (await locateEmbeddedPostgres(dataDir).catch(() => undefined))
+  if (url === undefined)
+    return [skipped('database', 'The embedded PostgreSQL does not run: it starts with the service.')]
+  const database = openDatabase({ url, poolMax: 1, applicationName: 'penny doctor', connectMaxMs: 3_000 })
+  try {
+    const findings = [await checkServer(database)]
+    if (findings[0]!.state === 'failed') return findings
+    findings.push(await checkClock(database))
+    findings.push(...(await checkLedger(database, migrationsFolder)))
+    return findings
+  } catch (error) {
+    return [
+      failed(
+        'database',
+        `DATABASE_URL does not lead to a database: ${reasonOf(error)}.`,
+        'Check host, port, name, user and password, and that this machine may connect.',
+      ),
+    ]
+  } finally {
+    await database.close()
+  }
+}
+
+async function checkServer(database: Database): Promise<Finding> {
+  const [row] = await database.query<{ number: number; version: string }>(
+    `select current_setting('server_version_num')::int as number, current_setting('server_version') as version`,
+  )
+  const { number, version } = row!
+  if (number >= versionMin && number < versionMax) return ok('database', `PostgreSQL ${version} answers.`)
+  return failed(
+    'database',
+    `PostgreSQL ${version} is not one of 15 to 18.`,
+    'Use one of these: the ledger is tested on them.',
+  )
+}
+
+/** Money decisions read the database's clock; people and certificates read ours. */
+async function checkClock(database: Database): Promise<Finding> {
+  const before = Date.now()
+  const [row] = await database.query<{ at: Date }>('select clock_timestamp() as at')
+  const skew = Math.abs(row!.at.getTime() - (before + Date.now()) / 2) / 1000
+  if (skew <= skewSecondsMax) return ok('clock', 'This machine and the database agree.')
+  return warning('clock', `This machine and the database differ by ${Math.round(skew)} seconds.`, 'Run NTP on both.')
+}
+
+async function checkLedger(database: Database, migrationsFolder: string): Promise<readonly Finding[]> {
+  let pending: readonly string[]
+  try {
+    pending = await pendingMigrations(database, migrationsFolder)
+  } catch (error) {
+    return [failed('migrations', reasonOf(error), 'Run the penny that belongs to this database.')]
+  }
+  if (pending.length > 0) return [failed('migrations', `Not applied: ${pending.join(', ')}.`, 'Run penny migrate.')]
+  const freeze = await findFreeze(database)
+  return [
+    ok('migrations', 'All are applied.'),
+    freeze === undefined
+      ? ok('ledger', 'It takes requests.')
+      : failed(
+          'ledger',
+          `It is frozen: ${freeze}`,
+          'Find the cause with penny audit; when the books are right, penny audit --unfreeze.',
+        ),
+  ]
+}

@@ -1,0 +1,44 @@
+import type { Database, Session } from '../db/database.ts'
+import { StartRefusal } from '../errors.ts'
+import type { Account } from '../ledger/accounts.ts'
+import { type Adjustment, type AdjustmentDecision, adjustAccount } from '../ledger/adjustments.ts'
+import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import { type ReadBalance, readPayable } from './payout.ts'
+
+/**
+ * Gives charges back as credit, or takes such a gift back. What is given comes out of the seller's money at the gateway. Revenue
+ * that was paid out is not there any more: credit that nothing stands behind would make the service insolvent, and the next
+ * comparison with the chain would freeze the books. So it is decided under the lock of payouts, from the same sum.
+ */
+export async function giveBack(
+  database: Database,
+  account: Pick<Account, 'partition' | 'id'>,
+  adjustment: Adjustment,
+  readBalance: ReadBalance,
+): Promise<AdjustmentDecision> {
+  return database.transaction(async (session) => {
+    await session.query(`select pg_advisory_xact_lock(hashtextextended('penny payout', 0))`)
+    if (adjustment.amount > 0n && !(await isMade(session, account, adjustment))) {
+      const payable = await readPayable(session, readBalance)
+      if (adjustment.amount > payable) throw new BeyondRevenueError(fromAtomic(adjustment.amount), payable)
+    }
+    return adjustAccount(session, account, adjustment)
+  })
+}
+
+async function isMade(
+  session: Session,
+  { partition }: Pick<Account, 'partition'>,
+  { id }: Adjustment,
+): Promise<boolean> {
+  const rows = await session.query('select from adjustments where partition = $1 and id = $2', [partition, id])
+  return rows.length > 0
+}
+
+class BeyondRevenueError extends StartRefusal {
+  constructor(amount: Usdc, payable: Usdc) {
+    super(
+      `${format(amount)} USDC cannot be given back: the service has ${format(payable)} USDC of settled revenue at the gateway. Wait for payments to settle, or deposit for the seller.`,
+    )
+  }
+}
