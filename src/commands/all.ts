@@ -22,6 +22,8 @@ export const commands: Readonly<Record<string, () => Promise<Command>>> = {
   settle: async () => (await import('./settle.ts')).settleCommand,
   payout: async () => (await import('./payout.ts')).payoutCommand,
   audit: async () => (await import('./audit.ts')).auditCommand,
+  backup: async () => (await import('./backup.ts')).backupCommand,
+  recover: async () => (await import('./recover.ts')).recoverCommand,
   migrate: async () => (await import('./migrate.ts')).migrateCommand,
   gateway: async () => (await import('./gateway.ts')).gatewayCommand,
   completion: async () => (await import('./completion.ts')).completionCommand,

@@ -33,7 +33,7 @@ const shortMax = 20
  * account seem short: its books are read once more then, and the lower number counts.
  */
 export async function checkSolvency({ database, chain, seller }: SolvencyTools): Promise<SolvencyReport> {
-  const accounts = await database.query<OwedRow>(owedByAccount, [null])
+  const accounts = await findOwed(database)
   const [totals] = await database.query<{ credit: bigint; unsettled: bigint }>(
     `select coalesce(sum(greatest(credit, 0)), 0)::bigint as credit, coalesce(sum(unsettled), 0)::bigint as unsettled from accounts`,
   )
@@ -42,7 +42,7 @@ export async function checkSolvency({ database, chain, seller }: SolvencyTools):
   let [owed, onChain] = [0n, 0n]
   await eachOf(accounts, atOnceMax, async (account) => {
     const balance = await chain.gatewayBalance(account.address as Address)
-    const again = balance < account.owed ? await database.query<OwedRow>(owedByAccount, [account.id]) : [account]
+    const again = balance < account.owed ? await database.query<OwedAccount>(owedByAccount, [account.id]) : [account]
     const least = again.reduce((lowest, row) => (row.owed < lowest ? row.owed : lowest), account.owed)
     owed += least
     onChain += balance
@@ -60,6 +60,14 @@ export async function checkSolvency({ database, chain, seller }: SolvencyTools):
     unsettled_atomic: totals!.unsettled.toString(),
     short,
   }
+}
+
+/** What the books say that each account must have at the gateway, from one moment. */
+export async function findOwed(database: Database): Promise<readonly OwedAccount[]> {
+  return database.transaction((session) => session.query<OwedAccount>(owedByAccount, [null]), {
+    isolation: 'repeatable read',
+    readOnly: true,
+  })
 }
 
 /** Whoever owes more than there is, is not solvent: not an account, and not the seller for the credit it owes. */
@@ -95,7 +103,7 @@ function amount(value: unknown): Usdc {
 }
 
 const owedByAccount = `
-  select a.id, a.address,
+  select a.partition, a.id, a.address,
          (a.gateway
           + (select coalesce(sum(r.authorized), 0) from requests r
               where r.partition = a.partition and r.account_id = a.id and r.status = 'held')
@@ -105,4 +113,9 @@ const owedByAccount = `
     from accounts a
    where a.address is not null and a.deposited > 0 and ($1::uuid is null or a.id = $1)`
 
-type OwedRow = { readonly id: string; readonly address: string; readonly owed: bigint }
+export type OwedAccount = {
+  readonly partition: number
+  readonly id: string
+  readonly address: string
+  readonly owed: bigint
+}

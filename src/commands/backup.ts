@@ -1,0 +1,35 @@
+import { existsSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { backUpCluster } from '../db/embedded/backup.ts'
+import { findCluster } from '../db/embedded/cluster.ts'
+import { copyFolder } from '../db/embedded/copy-folder.ts'
+import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'
+import { type Command, CommandError } from './command.ts'
+
+/** The database is copied in its own way; logs and sockets are of no use elsewhere. */
+const notCopied = /^(postgres(\.new-.*|\.log)?|penny\.log|sandbox\.json\.new|signer\/.*\.sock)$/
+
+export const backupCommand: Command = {
+  summary: 'copy the data folder, embedded database included, while the service runs',
+  usage: `penny backup FOLDER               a folder that does not exist yet; to restore, copy it to where DATA_DIR was
+                                    (it holds the master key when that stands in DATA_DIR: keep it as safe as that)`,
+  options: {},
+  async run({ words: [wanted], config, output }) {
+    if (wanted === undefined) throw new CommandError('Where to? penny backup FOLDER', 2)
+    if (config.databaseUrl !== undefined)
+      throw new CommandError('DATABASE_URL names a database of your own: back it up with its own tools.')
+    const target = resolve(wanted)
+    if (existsSync(target)) throw new CommandError(`${target} exists already: name a folder that does not.`)
+    if (target.startsWith(`${config.dataDir}/`)) throw new CommandError('The copy must not lie in DATA_DIR itself.')
+    const [folder, url] = [await findCluster(config.dataDir), await locateEmbeddedPostgres(config.dataDir)]
+    if (folder === undefined) throw new CommandError(`There is no database in ${config.dataDir}.`)
+    if (url === undefined)
+      throw new CommandError(`The service is not running: copy ${config.dataDir} as it is, with cp -a.`)
+    // The rest after the database: a chain that is newer than the books is read again, one that is older never catches up.
+    await copyFolder(config.dataDir, target, () => true)
+    await backUpCluster(url, folder, join(target, 'postgres'))
+    await copyFolder(config.dataDir, target, (path) => notCopied.test(path))
+    output.write(output.json ? `${JSON.stringify({ folder: target })}\n` : `Copied to ${target}.\n`)
+    return 0
+  },
+}

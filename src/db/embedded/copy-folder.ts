@@ -1,0 +1,54 @@
+import { chmod, copyFile, lchown, mkdir, open, readdir, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+
+/** Which parts of a folder are left out, by their path below it; a folder that is left out is still made, empty. */
+export type LeftOut = (path: string) => boolean
+
+/**
+ * Copies a folder whose files may grow, shrink and vanish meanwhile, with owners and modes, and sees it on disk. What is neither
+ * file nor folder (a socket) is passed over.
+ */
+export async function copyFolder(
+  from: string,
+  to: string,
+  isLeftOut: LeftOut = () => false,
+  below = '',
+): Promise<void> {
+  await makeLike(from, to)
+  for (const entry of await readdir(from, { withFileTypes: true })) {
+    const path = below === '' ? entry.name : `${below}/${entry.name}`
+    const [source, target] = [join(from, entry.name), join(to, entry.name)]
+    if (entry.isDirectory()) {
+      if (isLeftOut(path)) await makeLike(source, target)
+      else await copyFolder(source, target, isLeftOut, path)
+    } else if (entry.isFile() && !isLeftOut(path)) await copyOne(source, target)
+  }
+}
+
+async function makeLike(from: string, to: string): Promise<void> {
+  await mkdir(to, { recursive: true, mode: 0o700 })
+  await dressLike(from, to)
+}
+
+async function copyOne(from: string, to: string): Promise<void> {
+  try {
+    await copyFile(from, to)
+    await dressLike(from, to)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return
+    throw error
+  }
+  const handle = await open(to, 'r')
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
+/** PostgreSQL starts only on a folder of its own user's, closed to others. */
+async function dressLike(from: string, to: string): Promise<void> {
+  const { mode, uid, gid } = await stat(from)
+  await chmod(to, mode & 0o777)
+  if (process.getuid?.() === 0) await lchown(to, uid, gid)
+}
