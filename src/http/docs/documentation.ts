@@ -103,8 +103,8 @@ function pathOf(file: string): string {
 /** Links between the files become links between the pages; those to other files of the project lead nowhere on the site. */
 function resolveLink(file: string, target: string, files: ReadonlySet<string>): string | undefined {
   if (/^(\w+:|#|\/)/.test(target)) return target
-  const { pathname, hash } = new URL(target, `https://site.invalid/root/docs/${file}`)
-  const inDocs = pathname.startsWith('/root/docs/') ? pathname.slice('/root/docs/'.length) : undefined
+  const { pathname, hash } = new URL(target, `https://site.invalid/project/docs/${file}`)
+  const inDocs = pathname.startsWith('/project/docs/') ? pathname.slice('/project/docs/'.length) : undefined
   if (inDocs === undefined) return undefined
   if (inDocs.endsWith('.png')) return `/docs/${inDocs}`
   return files.has(inDocs) ? `${pathOf(inDocs)}${hash}` : undefined
