@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type TestContext, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import pg from 'pg'
+import { readConfig } from '../../src/config.ts'
+import { createKey } from '../../src/identity/api-keys.ts'
+import { type Account, createAccount, findAccount } from '../../src/ledger/accounts.ts'
+import { findDepositAddress } from '../../src/ledger/deposits.ts'
+import { summarizeSettlements } from '../../src/ledger/settlements.ts'
+import { startModelServer } from '../../src/sandbox/model/server.ts'
+import { type Service, startService } from '../../src/service.ts'
+import { openBench } from '../support/gateway.ts'
+import { until } from '../support/money-service.ts'
+import { testDatabase } from '../support/postgres.ts'
+import { usdc } from '../support/sandbox-chain.ts'
+
+// As in production: the chain and the gateway are others', and keep what they have when the ledger is lost.
+
+const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
+const masterKey = 'a1'.repeat(32)
+
+test('books restored from an older copy are brought up to the chain: no payment is made twice, no unit is lost', async (t) => {
+  const house = await openHouse(t)
+  const first = await house.start(house.databaseUrl)
+  const { account, apiKey } = await openAccount(first)
+  await deposit(house, first, account, 5_000_000n)
+  await ask(first, apiKey)
+  await ask(first, apiKey)
+  await settled(first)
+  const copied = await accountOf(first, account)
+  await first.stop()
+  const copyUrl = await house.copyDatabase()
+
+  const second = await house.start(house.databaseUrl)
+  await ask(second, apiKey)
+  await deposit(house, second, account, 2_000_000n)
+  for (let turn = 0; turn < 4; turn += 1) await ask(second, apiKey)
+  await settled(second)
+  const lost = await accountOf(second, account)
+  await second.stop()
+
+  // The books are gone; the copy is all there is. It must not serve before it knows what is paid.
+  await penny(house, copyUrl, 'recover', '--freeze')
+  const third = await house.start(copyUrl)
+  assert.equal((await send(third, apiKey)).status, 503)
+  await penny(house, copyUrl, 'recover')
+  const found = await accountOf(third, account)
+  assert.equal(found.deposited, lost.deposited)
+  assert.equal(found.gateway, lost.gateway, 'what is at the gateway is the same to the unit')
+  assert.equal(
+    found.credit - copied.credit,
+    lost.gateway * -1n + copied.gateway + 2_000_000n,
+    'all that was paid is credit',
+  )
+  assert.ok(found.spendable >= lost.spendable, 'nobody has less than before')
+
+  // Running it again finds nothing more, new requests take new nonces, and everything settles.
+  assert.equal((await send(third, apiKey)).status, 200)
+  await settled(third)
+  const { stdout } = await penny(house, copyUrl, 'settle', 'status')
+  assert.doesNotMatch(stdout, /failed|unknown/)
+  await penny(house, copyUrl, 'audit')
+})
+
+type House = {
+  readonly databaseUrl: string
+  readonly dataDir: string
+  readonly environment: Readonly<Record<string, string>>
+  readonly giveUsdc: (address: string, atomic: bigint) => Promise<unknown>
+  start(databaseUrl: string): Promise<Service>
+  copyDatabase(): Promise<string>
+}
+
+async function openHouse(t: TestContext): Promise<House> {
+  const bench = await openBench(t)
+  const gateway = await bench.start()
+  const ledger = await testDatabase()
+  const model = await startModelServer({ host: '127.0.0.1', port: 0, tokensPerSecond: 0 })
+  const dataDir = mkdtempSync(join(tmpdir(), 'penny-recover-'))
+  const environment = {
+    PORT: '0',
+    DATA_DIR: dataDir,
+    UPSTREAM_BASE_URL: model.url,
+    LOG_LEVEL: process.env.TEST_LOG_LEVEL ?? 'silent',
+    SEARCH_PROVIDER: 'none',
+    DRAIN_MS: '2000',
+    CHAIN_RPC_URL: bench.chain.url,
+    GATEWAY_URL: gateway.url,
+    USDC_ADDRESS: usdc,
+    GATEWAY_WALLET_ADDRESS: bench.wallet,
+    MASTER_KEY: masterKey,
+  }
+  const copyName = `copy_${process.pid}`
+  t.after(async () => {
+    await onServer(ledger.url, `drop database if exists ${copyName} with (force)`)
+    await ledger.drop()
+    await model.close()
+    rmSync(dataDir, { recursive: true, force: true })
+  })
+  return {
+    databaseUrl: ledger.url,
+    dataDir,
+    environment,
+    giveUsdc: (address, atomic) => bench.chain.admin.giveUsdc(address as `0x${string}`, atomic),
+    async start(databaseUrl) {
+      const service = await startService(readConfig({ ...environment, DATABASE_URL: databaseUrl }), () => {})
+      let stopped: Promise<void> | undefined
+      const stop = () => (stopped ??= service.stop())
+      t.after(stop)
+      await bench.chain.admin.fundGas(service.money!.relayer, 10_000_000n)
+      return { ...service, stop }
+    },
+    async copyDatabase() {
+      const url = new URL(ledger.url)
+      const name = url.pathname.slice(1)
+      await onServer(ledger.url, `select pg_terminate_backend(pid) from pg_stat_activity where datname = '${name}'`)
+      await onServer(ledger.url, `create database ${copyName} template ${name} strategy file_copy`)
+      url.pathname = `/${copyName}`
+      return url.href
+    },
+  }
+}
+
+async function onServer(url: string, statement: string): Promise<void> {
+  const server = new URL(url)
+  server.pathname = '/postgres'
+  const client = new pg.Client({ connectionString: server.href })
+  await client.connect()
+  try {
+    await client.query(statement)
+  } finally {
+    await client.end()
+  }
+}
+
+async function openAccount({ database }: Service): Promise<{ account: Account; apiKey: string }> {
+  const account = await createAccount(database, 'drill', 1)
+  const { secret } = await createKey(database, { partition: account.partition, accountId: account.id, name: 'drill' })
+  return { account, apiKey: secret }
+}
+
+async function deposit(house: House, service: Service, account: Account, atomic: bigint): Promise<void> {
+  const before = await accountOf(service, account)
+  const address = await until(() => findDepositAddress(service.database, account))
+  await house.giveUsdc(address, atomic)
+  await until(async () => (await accountOf(service, account)).deposited === before.deposited + atomic)
+}
+
+async function accountOf({ database }: Service, { partition, id }: Account): Promise<Account> {
+  return (await findAccount(database, partition, id))!
+}
+
+async function settled({ database }: Service): Promise<void> {
+  await until(async () =>
+    (await summarizeSettlements(database)).every(({ state }) => ['none', 'voided', 'completed'].includes(state)),
+  )
+}
+
+async function ask(service: Service, apiKey: string): Promise<void> {
+  assert.equal((await send(service, apiKey)).status, 200)
+}
+
+async function send(service: Service, apiKey: string): Promise<Response> {
+  const response = await fetch(`${service.publicUrl}/v1/chat/completions`, {
+    method: 'POST',
+    body: JSON.stringify({ messages: [{ role: 'user', content: 'Hi [sandbox:tokens 5]' }], max_tokens: 50 }),
+    headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
+  })
+  await response.arrayBuffer()
+  return response
+}
+
+function penny({ environment }: House, databaseUrl: string, ...args: readonly string[]) {
+  return promisify(execFile)(process.execPath, [main, ...args], {
+    env: { PATH: process.env.PATH, ...environment, DATABASE_URL: databaseUrl },
+  })
+}
