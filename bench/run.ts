@@ -1,36 +1,46 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { cpus, totalmem } from 'node:os'
 import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { bufferedBench } from './buffered.bench.ts'
 import { dashboardBench } from './dashboard.bench.ts'
 import { ledgerBench } from './ledger.bench.ts'
 import { overloadBench } from './overload.bench.ts'
+import { profileBench } from './profile.bench.ts'
 import { signerBench } from './signer.bench.ts'
 
 /** A scenario measures something and returns one table of rows; what it prints on the way is progress. */
 export type Bench = {
   readonly title: string
-  run(progress: (line: string) => void): Promise<readonly Readonly<Record<string, string | number>>[]>
+  run(progress: (line: string) => void, settings: BenchSettings): Promise<readonly Readonly<Record<string, string | number>>[]>
 }
+
+/** Of a run that is to be short: how much of the full length, from `--scale`. */
+export type BenchSettings = { readonly scale: number }
 
 const benches: Readonly<Record<string, Bench>> = {
   ledger: ledgerBench,
+  buffered: bufferedBench,
   overload: overloadBench,
   dashboard: dashboardBench,
+  profile: profileBench,
   signer: signerBench,
 }
 
-const [name, ...rest] = process.argv.slice(2)
+const { values: options, positionals } = parseArgs({ allowPositionals: true, options: { scale: { type: 'string' } } })
+const [name, ...rest] = positionals
+const scale = Number(options.scale ?? 1)
 const bench = name === undefined ? undefined : benches[name]
-if (bench === undefined || rest.length > 0) {
+if (bench === undefined || rest.length > 0 || !(scale > 0)) {
   console.error(
-    `npm run bench <scenario>\n\n${Object.entries(benches)
+    `npm run bench <scenario> [-- --scale 0.2]\n\n${Object.entries(benches)
       .map(([key, { title }]) => `  ${key.padEnd(10)} ${title}`)
       .join('\n')}`,
   )
   process.exit(2)
 }
 
-const rows = await bench.run((line) => console.error(`  ${line}`))
+const rows = await bench.run((line) => console.error(`  ${line}`), { scale })
 console.table(rows)
 writeResults(name!, rows)
 
@@ -44,6 +54,7 @@ function writeResults(scenario: string, table: readonly object[]): void {
     date: new Date().toISOString(),
     machine: `${cpus().length} × ${cpu?.model ?? process.arch}, ${Math.round(totalmem() / 2 ** 30)} GiB, ${process.platform}-${process.arch}`,
     node: process.version,
+    ...(scale !== 1 && { scale }),
     rows: table,
   }
   writeFileSync(`${folder}${scenario}.json`, `${JSON.stringify(result, null, 2)}\n`)
