@@ -87,9 +87,9 @@ function exchange(socket: Socket, request: Buffer, tally: Tally, goesOn: () => b
     let askedMs = 0
     let lastMs = 0
     let head: Head | undefined
-    let received = Buffer.alloc(0)
+    let received: Buffer = Buffer.alloc(0)
     let bodyBytes = 0
-    let last = Buffer.alloc(0)
+    let last: Buffer = Buffer.alloc(0)
     let isOver = false
     const ask = () => {
       if (!goesOn()) {
@@ -114,7 +114,7 @@ function exchange(socket: Socket, request: Buffer, tally: Tally, goesOn: () => b
     socket.once('connect', ask)
     socket.on('error', (error) => fail(String(error)))
     socket.on('close', () => fail('the connection was closed'))
-    socket.on('data', (data) => {
+    socket.on('data', (data: Buffer) => {
       let piece = data
       if (head === undefined) {
         received = received.length === 0 ? data : Buffer.concat([received, data])
