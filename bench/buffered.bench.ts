@@ -30,7 +30,10 @@ export const bufferedBench: Bench = {
     try {
       const upstream = await startChild<object, MockReady>(new URL('./parts/mock-upstream.ts', import.meta.url), {})
       stack.defer(() => upstream.stop())
-      const load = await startChild<object, object, LoadOrder, LoadReport>(new URL('./parts/load.ts', import.meta.url), {})
+      const load = await startChild<object, object, LoadOrder, LoadReport>(
+        new URL('./parts/load.ts', import.meta.url),
+        {},
+      )
       stack.defer(() => load.stop())
       const subjects = await startSubjects(upstream.ready.origin, stack, progress)
       for (const subject of subjects) {
@@ -86,7 +89,9 @@ async function measure(
   await subject.settled()
   const after = subject.cpu()
   const { requests, seconds, latency } = report
-  const perRequest = Object.entries(after).map(([part, ms]) => [part, ((ms - before[part]!) * 1000) / requests] as const)
+  const perRequest = Object.entries(after).map(
+    ([part, ms]) => [part, ((ms - before[part]!) * 1000) / requests] as const,
+  )
   return { perSecond: requests / seconds, p50: latency.p50, p99: latency.p99, cpu: Object.fromEntries(perRequest) }
 }
 
@@ -108,7 +113,8 @@ function tabulate(samples: ReadonlyMap<Subject, readonly Sample[]>) {
     memory_mib: Math.round(subject.memoryKiB() / 1024),
     // Of one round each, side by side: the median of the ratios, not the ratio of the medians.
     'web_cpu/bare': round(ratio(samples, subject, bare, (sample) => sample.cpu.web ?? 0)),
-    'per_second/portkey': portkey === undefined ? '' : round(ratio(samples, subject, portkey, (sample) => sample.perSecond)),
+    'per_second/portkey':
+      portkey === undefined ? '' : round(ratio(samples, subject, portkey, (sample) => sample.perSecond)),
   }))
 }
 

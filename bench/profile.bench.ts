@@ -33,7 +33,10 @@ async function profile(kind: 'buffered' | 'streamed', scale: number) {
   try {
     const upstream = await startChild<object, MockReady>(new URL('./parts/mock-upstream.ts', import.meta.url), {})
     stack.defer(() => upstream.stop())
-    const load = await startChild<object, object, LoadOrder, LoadReport>(new URL('./parts/load.ts', import.meta.url), {})
+    const load = await startChild<object, object, LoadOrder, LoadReport>(
+      new URL('./parts/load.ts', import.meta.url),
+      {},
+    )
     stack.defer(() => load.stop())
     const { origin } = upstream.ready
     const service = await startServiceProcess({
@@ -86,7 +89,12 @@ function tabulate(kind: string, { nodes, samples, timeDeltas }: Profile, count: 
   return [...selfUs]
     .sort(([, one], [, other]) => other - one)
     .slice(0, rowsMax)
-    .map(([place, us]) => ({ requests: kind, place, us_per_request: round(us / count), share: `${round((us / total) * 100)} %` }))
+    .map(([place, us]) => ({
+      requests: kind,
+      place,
+      us_per_request: round(us / count),
+      share: `${round((us / total) * 100)} %`,
+    }))
 }
 
 function placeOf({ functionName, url, lineNumber }: Profile['nodes'][number]['callFrame']): string {

@@ -12,7 +12,10 @@ import { signerBench } from './signer.bench.ts'
 /** A scenario measures something and returns one table of rows; what it prints on the way is progress. */
 export type Bench = {
   readonly title: string
-  run(progress: (line: string) => void, settings: BenchSettings): Promise<readonly Readonly<Record<string, string | number>>[]>
+  run(
+    progress: (line: string) => void,
+    settings: BenchSettings,
+  ): Promise<readonly Readonly<Record<string, string | number>>[]>
 }
 
 /** Of a run that is to be short: how much of the full length, from `--scale`. */

@@ -74,11 +74,11 @@ async function work(order: LoadOrder, index: number, tally: Tally, goesOn: () =>
 }
 
 function render(url: URL, headers: Readonly<Record<string, string>>, body: string): Buffer {
-  const lines = Object.entries({ 'content-type': 'application/json', ...headers }).map(([name, value]) => `${name}: ${value}`)
-  const length = `content-length: ${Buffer.byteLength(body)}`
-  return Buffer.from(
-    [`POST ${url.pathname} HTTP/1.1`, `host: ${url.host}`, ...lines, length, '', body].join('\r\n'),
+  const lines = Object.entries({ 'content-type': 'application/json', ...headers }).map(
+    ([name, value]) => `${name}: ${value}`,
   )
+  const length = `content-length: ${Buffer.byteLength(body)}`
+  return Buffer.from([`POST ${url.pathname} HTTP/1.1`, `host: ${url.host}`, ...lines, length, '', body].join('\r\n'))
 }
 
 /** Request after request on one connection, until the load is over or the connection is. */
@@ -130,7 +130,10 @@ function exchange(socket: Socket, request: Buffer, tally: Tally, goesOn: () => b
       else note(tally.gaps, nowMs - lastMs)
       lastMs = nowMs
       bodyBytes += piece.length
-      last = piece.length >= lastChunk.length ? piece.subarray(-lastChunk.length) : Buffer.concat([last, piece]).subarray(-lastChunk.length)
+      last =
+        piece.length >= lastChunk.length
+          ? piece.subarray(-lastChunk.length)
+          : Buffer.concat([last, piece]).subarray(-lastChunk.length)
       const whole = head.length === undefined ? last.equals(lastChunk) : bodyBytes >= head.length
       if (!whole) return
       note(tally.latencies, nowMs - askedMs)
@@ -152,6 +155,7 @@ function note(samples: number[], value: number): void {
 
 function spread(samples: number[]): Spread {
   const sorted = Float64Array.from(samples).sort()
-  const at = (share: number) => Number((sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0).toFixed(3))
+  const at = (share: number) =>
+    Number((sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0).toFixed(3))
   return { p50: at(0.5), p99: at(0.99), max: at(1) }
 }

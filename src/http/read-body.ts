@@ -35,9 +35,14 @@ function collect(incoming: IncomingMessage, bytesMax: number): Promise<Buffer> {
       reject(new BodyTooLargeError(bytesMax))
     }
     incoming.on('data', take)
-    incoming.once('end', () => resolve(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, bytes)))
+    // Every request is closed in the end: an error made for nothing would cost more than reading the body.
+    const onClose = () => reject(new UploadCutError())
+    incoming.once('end', () => {
+      incoming.off('close', onClose)
+      resolve(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, bytes))
+    })
     incoming.once('error', reject)
-    incoming.once('close', () => reject(new UploadCutError()))
+    incoming.once('close', onClose)
   })
 }
 

@@ -105,6 +105,8 @@ type Answer = {
   /** Items of which something was streamed, so that the finished item need not be told again. */
   readonly streamedItems: Set<string>
   lastReasoningPlace: string | undefined
+  /** The first piece of the text part that is being written. */
+  lastText: JsonObject | undefined
   readonly calls: OrderedCalls
 }
 
@@ -120,6 +122,7 @@ function createAnswer(hidden: readonly string[]): Answer {
     annotationCounts: new Map(),
     streamedItems: new Set(),
     lastReasoningPlace: undefined,
+    lastText: undefined,
     calls: createOrderedCalls(),
   }
 }
@@ -205,11 +208,21 @@ function partPlace(event: JsonObject): string {
 
 function addText(answer: Answer, event: JsonObject, text: unknown): void {
   if (typeof text !== 'string' || text === '') return
-  const place = partPlace(event)
-  if (!answer.partStarts.has(place)) answer.partStarts.set(place, answer.textLength)
+  if (isElsewhere(answer.lastText, event)) {
+    answer.lastText = event
+    const place = partPlace(event)
+    if (!answer.partStarts.has(place)) answer.partStarts.set(place, answer.textLength)
+    answer.streamedItems.add(itemPlace(event))
+  }
   answer.textLength += text.length
-  answer.streamedItems.add(itemPlace(event))
-  emit(answer, { type: 'text', text })
+  accept(answer)
+  answer.events.push({ type: 'text', text })
+}
+
+/** Nearly every piece of text continues the one before: then its place need not be looked up. */
+function isElsewhere(last: JsonObject | undefined, event: JsonObject): boolean {
+  if (last === undefined || last.content_index !== event.content_index) return true
+  return last.output_index !== event.output_index || last.item_id !== event.item_id
 }
 
 function addRefusal(answer: Answer, event: JsonObject, text: unknown): void {
