@@ -1,4 +1,5 @@
-import { type Dispatcher, errors, Pool } from 'undici'
+import { errors, Pool } from 'undici'
+import { type AnswerHead, UpstreamAnswer } from './upstream-answer.ts'
 
 export type UpstreamTimeouts = {
   readonly connectMs: number
@@ -19,7 +20,7 @@ export type UpstreamOptions = {
   readonly connectionsMax: number
 }
 
-export type UpstreamResponse = Dispatcher.ResponseData
+export type UpstreamResponse = AnswerHead & { readonly body: UpstreamAnswer }
 
 export type Connections = {
   /** Posts a body to `/responses`; resolves with the head of the answer. Rejects with what went wrong, unexplained. */
@@ -27,7 +28,6 @@ export type Connections = {
   close(): Promise<void>
 }
 
-const readBytesMax = 16 * 1024
 const keepAliveMs = 30_000
 
 /** The connections to the upstream, kept alive between requests. */
@@ -40,13 +40,22 @@ export function createConnections(options: UpstreamOptions): Connections {
   return {
     send(body, signal, more) {
       const headers = more === undefined ? ownHeaders : { ...more, ...ownHeaders }
-      return sendRepeatably(
-        () => pool.request({ method: 'POST', path, headers, body, signal, highWaterMark: readBytesMax }),
-        past,
-      )
+      return sendRepeatably(async () => {
+        const answer = new UpstreamAnswer()
+        abortWith(signal, answer)
+        pool.dispatch({ method: 'POST', path, headers, body }, answer)
+        const { statusCode, headers: answered } = await answer.head
+        return { statusCode, headers: answered, body: answer }
+      }, past)
     },
     close: () => pool.destroy(),
   }
+}
+
+function abortWith(signal: AbortSignal, answer: UpstreamAnswer): void {
+  const abort = () => answer.abort(signal.reason)
+  signal.addEventListener('abort', abort, { once: true })
+  answer.onClose(() => signal.removeEventListener('abort', abort))
 }
 
 function createPool(url: URL, { timeouts, connectionsMax }: UpstreamOptions): Pool {

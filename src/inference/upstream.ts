@@ -46,7 +46,7 @@ export function createUpstream(options: UpstreamOptions): Upstream {
       try {
         const response = await connections.send(JSON.stringify(request), deadline.signal, headers)
         // Told by the body, not by its reader: an answer that nobody reads must be given up too.
-        response.body.once('close', deadline.stop)
+        response.body.onClose(deadline.stop)
         if (!isEventStream(response)) throw await refusalOf(response, hidden)
         return readEvents(response.body, createResponsesReader(hidden), signal)
       } catch (error) {
@@ -98,8 +98,8 @@ async function* readEvents(
 ): AsyncGenerator<readonly ChatEvent[], void, undefined> {
   const decoder = new StringDecoder('utf8')
   try {
-    for await (const chunk of body.iterator({ destroyOnReturn: false })) {
-      const events = reader.push(decoder.write(chunk as Buffer))
+    for (let chunk = await body.read(); chunk !== undefined; chunk = await body.read()) {
+      const events = reader.push(decoder.write(chunk))
       if (events.length > 0) yield events
       if (reader.ended) return
     }
@@ -109,7 +109,7 @@ async function* readEvents(
     yield [brokenOff(error)]
   } finally {
     if (reader.ended) drain(body)
-    else body.destroy()
+    else body.abort(new Error('the answer was left before its end'))
   }
 }
 
@@ -123,9 +123,9 @@ function brokenOff(error: unknown): ChatEvent {
 /** A connection can be used again only when its answer was read to the end, which is near: nothing follows the last event. */
 function drain(body: Body): void {
   if (body.closed) return
-  const timer = setTimeout(() => body.destroy(), drainMsMax).unref()
-  body.once('close', () => clearTimeout(timer))
-  body.dump({ limit: drainBytesMax })
+  const timer = setTimeout(() => body.abort(new Error('the answer does not come to its end')), drainMsMax).unref()
+  body.onClose(() => clearTimeout(timer))
+  body.discard(drainBytesMax)
 }
 
 /** The error for an answer that is not a stream of events. Of its body only the beginning is read. */
@@ -141,14 +141,16 @@ async function readErrorBody(body: Body): Promise<unknown> {
   const chunks: Buffer[] = []
   let bytes = 0
   try {
-    for await (const chunk of body) {
-      chunks.push(chunk as Buffer)
-      bytes += (chunk as Buffer).length
+    for (let chunk = await body.read(); chunk !== undefined; chunk = await body.read()) {
+      chunks.push(chunk)
+      bytes += chunk.length
       if (bytes > errorBytesMax) break
     }
     return JSON.parse(Buffer.concat(chunks).toString('utf8'))
   } catch {
     return undefined
+  } finally {
+    body.abort(new Error('the rest of an error is not read'))
   }
 }
 

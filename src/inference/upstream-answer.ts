@@ -1,0 +1,118 @@
+import type { Dispatcher } from 'undici'
+
+export type AnswerHead = {
+  readonly statusCode: number
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>
+}
+
+type Controller = Dispatcher.DispatchController
+
+// More than this is left with the upstream until somebody reads.
+const waitingBytesMax = 16 * 1024
+
+/**
+ * One answer of the upstream while it comes. It is told by undici's parser directly: a stream in between would cost more for
+ * each piece than everything else that is done to it.
+ */
+export class UpstreamAnswer implements Dispatcher.DispatchHandler {
+  /** Resolves with the head, or rejects with what went wrong, unexplained. */
+  readonly head: Promise<AnswerHead>
+  /** Nothing more comes, whether it ended well or not. */
+  closed = false
+  readonly #head = Promise.withResolvers<AnswerHead>()
+  readonly #onClose: (() => void)[] = []
+  readonly #pieces: Buffer[] = []
+  #waitingBytes = 0
+  #reader: PromiseWithResolvers<Buffer | undefined> | undefined
+  #failure: { readonly error: unknown } | undefined
+  #controller: Controller | undefined
+  #bytesToDiscard = 0
+  #isDiscarding = false
+
+  constructor() {
+    this.head = this.#head.promise
+    // Whoever is told of a failure by reading the body need not have waited for the head.
+    this.head.catch(() => {})
+  }
+
+  /** The next piece; undefined at the end. One reader at a time. */
+  read(): Promise<Buffer | undefined> | Buffer | undefined {
+    const piece = this.#pieces.shift()
+    if (piece !== undefined) {
+      this.#waitingBytes -= piece.length
+      if (this.#waitingBytes < waitingBytesMax) this.#controller?.resume()
+      return piece
+    }
+    if (this.#failure !== undefined) return Promise.reject(this.#failure.error)
+    if (this.closed) return undefined
+    this.#reader = Promise.withResolvers()
+    return this.#reader.promise
+  }
+
+  /** Gives the answer up, and its connection with it. */
+  abort(reason: unknown): void {
+    this.#pieces.length = 0
+    this.#fail(reason)
+    this.#controller?.abort(reason as Error)
+  }
+
+  /** Reads on without keeping anything, so that the connection can be used again; gives up after so many bytes. */
+  discard(bytesMax: number): void {
+    this.#isDiscarding = true
+    this.#bytesToDiscard = bytesMax - this.#waitingBytes
+    this.#pieces.length = 0
+    this.#controller?.resume()
+  }
+
+  onClose(listener: () => void): void {
+    if (this.closed) listener()
+    else this.#onClose.push(listener)
+  }
+
+  onRequestStart(controller: Controller): void {
+    this.#controller = controller
+    if (this.#failure !== undefined) controller.abort(this.#failure.error as Error)
+  }
+
+  onResponseStart(_controller: Controller, statusCode: number, headers: AnswerHead['headers']): void {
+    if (statusCode >= 200) this.#head.resolve({ statusCode, headers })
+  }
+
+  onResponseData(controller: Controller, piece: Buffer): void {
+    if (this.#isDiscarding) {
+      this.#bytesToDiscard -= piece.length
+      if (this.#bytesToDiscard < 0) this.abort(new Error('more came than is worth reading away'))
+    } else if (this.#reader !== undefined) {
+      const { resolve } = this.#reader
+      this.#reader = undefined
+      resolve(piece)
+    } else {
+      this.#pieces.push(piece)
+      this.#waitingBytes += piece.length
+      if (this.#waitingBytes >= waitingBytesMax) controller.pause()
+    }
+  }
+
+  onResponseEnd(): void {
+    this.#reader?.resolve(undefined)
+    this.#close()
+  }
+
+  onResponseError(_controller: Controller, error: unknown): void {
+    this.#fail(error)
+  }
+
+  #fail(error: unknown): void {
+    if (this.closed) return
+    this.#failure = { error }
+    this.#head.reject(error)
+    this.#reader?.reject(error)
+    this.#close()
+  }
+
+  #close(): void {
+    this.closed = true
+    this.#reader = undefined
+    for (const listener of this.#onClose) listener()
+  }
+}
