@@ -41,6 +41,10 @@ export type Config = {
   /** Where spans are sent; undefined: nothing is traced. */
   readonly traces: TracesConfig | undefined
   readonly modelsFile: string | undefined
+  /** How long answers are kept for who repeats a request; a day at most. */
+  readonly replayHours: number
+  /** How long refused requests stay in the log; undefined: for good. */
+  readonly refusedDays: number | undefined
   readonly inFlightCap: Usdc
   readonly unsettledCap: Usdc
   /** A buffered answer that takes longer has its headers committed and is kept alive with white space. */
@@ -191,6 +195,8 @@ function buildConfig(read: Reader, reader: ConfigReader): Config {
     metricsToken: read.secret('METRICS_TOKEN'),
     traces: readTraces(read),
     modelsFile: read.text('MODELS_FILE'),
+    replayHours: read.integer('REPLAY_HOURS', 24, 1, 24),
+    refusedDays: read.optionalInteger('REFUSED_DAYS', 1, 36_500),
     inFlightCap: read.amount('IN_FLIGHT_CAP_USDC', '1.00'),
     unsettledCap: read.amount('UNSETTLED_CAP_USDC', '5'),
     keepaliveAfterMs: read.integer('KEEPALIVE_AFTER_MS', 45_000, 10, 10 * minuteMs),

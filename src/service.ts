@@ -37,6 +37,7 @@ import { Holds, ledgerOperations } from './ledger/holds.ts'
 import { readLedgerNumbers } from './ledger/ledger-numbers.ts'
 import { recordPrices } from './ledger/prices.ts'
 import { forgetReplays } from './ledger/replays.ts'
+import { forgetRefusals } from './ledger/requests.ts'
 import { createLog, type Log } from './log.ts'
 import { Gauge } from './observe/metric.ts'
 import { Observer } from './observe/observer.ts'
@@ -70,7 +71,6 @@ const bodyReadMsMax = 30_000
 const connectionsMax = 16
 const settleMsMax = 10_000
 const cleanUpMs = 10 * 60_000
-const replayHoursMax = 24
 
 /**
  * Builds the service from its configuration. Everything is stopped in the opposite order of its start. The web can be another
@@ -106,7 +106,7 @@ export async function startService(
     const load = serve(server, parts, stack)
     stack.defer(() => drain(server, load, config.drainMs))
     audit({ config, log, database, observer }, stack)
-    cleanUp({ log, database }, stack)
+    cleanUp({ config, log, database }, stack)
     return { publicUrl, database, money, failed: failure.promise, stop: () => stack.disposeAsync() }
   } catch (error) {
     await stack.disposeAsync()
@@ -278,13 +278,17 @@ function audit(
   void recent.now()
 }
 
-/** Answers that were kept for replays are deleted after a day; what was for signing in, when its time is over. */
-function cleanUp({ log, database }: Pick<Parts, 'log' | 'database'>, stack: AsyncDisposableStack): void {
+/** Answers that were kept for replays are deleted after a day; what was for signing in, when its time is over; old refusals. */
+function cleanUp(
+  { config, log, database }: Pick<Parts, 'config' | 'log' | 'database'>,
+  stack: AsyncDisposableStack,
+): void {
   const job = every(
     cleanUpMs,
     async () => {
-      await forgetReplays(database, replayHoursMax)
+      await forgetReplays(database, config.replayHours)
       await forgetSignIns(database)
+      if (config.refusedDays !== undefined) await forgetRefusals(database, config.refusedDays)
     },
     (error) => log.error({ err: error }, 'what is old could not be deleted'),
   )

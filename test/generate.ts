@@ -6,6 +6,7 @@ import { openDatabase } from '../src/db/database.ts'
 import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
 import { migrate } from '../src/db/migrate.ts'
 import { dumpSchema } from '../src/db/schema-dump.ts'
+import { renderCommandsPage } from './support/commands-page.ts'
 import { renderOpenApi } from './support/openapi.ts'
 
 // `npm run generate`: writes the files that are derived from others and committed. `npm run check` proves them fresh.
@@ -13,6 +14,8 @@ import { renderOpenApi } from './support/openapi.ts'
 const root = fileURLToPath(new URL('..', import.meta.url))
 writeFileSync(join(root, 'openapi.json'), renderOpenApi())
 console.log('openapi.json')
+writeFileSync(join(root, 'docs/commands.md'), await renderCommandsPage())
+console.log('docs/commands.md')
 
 const dataDir = mkdtempSync(join(tmpdir(), 'penny-generate-'))
 const postgres = await startEmbeddedPostgres({ dataDir })

@@ -11,18 +11,23 @@ type Plain = readonly [name: string, help: string, read: (numbers: LedgerNumbers
 
 const plain: readonly Plain[] = [
   ['penny_open_requests', 'Requests that are held and have not ended, of all nodes.', (n) => n.openRequests],
-  ['penny_held_micro_usdc', 'What they hold, in atomic USDC.', (n) => n.heldAtomic],
-  ['penny_hold_age_seconds_max', 'How long the oldest of them has been held.', (n) => n.oldestHoldSeconds],
+  ['penny_held_micro_usdc', 'What open requests hold, in atomic USDC.', (n) => n.heldAtomic],
+  ['penny_hold_age_seconds_max', 'Age of the oldest open request.', (n) => n.oldestHoldSeconds],
   ['penny_settlement_lag_seconds', 'Age of the oldest payment that is not final.', (n) => n.oldestPaymentSeconds],
   ['penny_settlements_failed', 'Payments that failed and became debts.', (n) => n.failedPayments],
   ['penny_deposits_seen_total', 'Transfers that arrived at deposit addresses.', (n) => n.arrivals, 'counter'],
   ['penny_deposits_waiting', 'Arrivals that were not yet brought into the gateway.', (n) => n.arrivalsWaiting],
   ['penny_deposits_credited_total', 'Deposits that were credited to accounts.', (n) => n.deposits, 'counter'],
-  ['penny_deposited_micro_usdc_total', 'Their sum, in atomic USDC.', (n) => n.depositedAtomic, 'counter'],
+  [
+    'penny_deposited_micro_usdc_total',
+    'What was deposited and credited, in atomic USDC.',
+    (n) => n.depositedAtomic,
+    'counter',
+  ],
   ['penny_sweeps_open', 'Transactions under way that bring deposits into the gateway.', (n) => n.sweepsOpen],
-  ['penny_sweep_age_seconds_max', 'Age of the oldest of them.', (n) => n.oldestSweepSeconds],
+  ['penny_sweep_age_seconds_max', 'Age of the oldest open sweep.', (n) => n.oldestSweepSeconds],
   ['penny_withdrawals_open', 'Withdrawals under way.', (n) => n.withdrawalsOpen],
-  ['penny_withdrawal_age_seconds_max', 'Age of the oldest of them.', (n) => n.oldestWithdrawalSeconds],
+  ['penny_withdrawal_age_seconds_max', 'Age of the oldest withdrawal under way.', (n) => n.oldestWithdrawalSeconds],
   ['penny_ledger_frozen', '1 while no new request is taken because the books are wrong.', (n) => Number(n.frozen)],
   ['penny_nodes_alive', 'Nodes whose lease is good.', (n) => n.nodesAlive],
   ['penny_solvency_age_seconds', 'Since the books were last compared with the chain.', (n) => n.solvencySeconds],
@@ -39,7 +44,7 @@ export function createLedgerMetrics(): LedgerMetrics {
   const payments = new Gauge({ name: 'penny_settlements', help: 'Payments under way, by state.', labels: ['state'] })
   const unsettled = new Gauge({
     name: 'penny_unsettled_micro_usdc',
-    help: 'What they are worth, in atomic USDC.',
+    help: 'What payments under way are worth, in atomic USDC, by state.',
     labels: ['state'],
   })
   const cursorAge = new Gauge({

@@ -88,6 +88,24 @@ export async function findAnyRequest(database: Database, id: RequestId): Promise
   return row === undefined ? undefined : readRequest(row)
 }
 
+const forgottenAtOnce = 5_000
+
+/** Deletes refusals that are older than so many days. They moved no money; the hourly sums keep counting them. */
+export async function forgetRefusals(database: Database, days: number): Promise<void> {
+  let deleted: number
+  do {
+    const rows = await database.query(
+      `delete from requests r using (
+         select x.partition, x.id from requests x
+          where x.status = 'refused' and x.created_at < clock_timestamp() - $1 * interval '1 day'
+          order by x.created_at limit ${forgottenAtOnce}) old
+        where r.partition = old.partition and r.id = old.id and r.status = 'refused' returning 1`,
+      [days],
+    )
+    deleted = rows.length
+  } while (deleted === forgottenAtOnce)
+}
+
 /** What is selected for a row of `requests r`, with the joins that it needs. */
 export const requestColumns = `r.*, k.name as key_name, k.hint as key_hint,
   p.input_per_million, p.output_per_million, p.search_per_call,

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { after, before, test } from 'node:test'
 import { callChat, endedRow, framesOf, readContent } from '../support/chat-client.ts'
+import { metricsTable } from '../support/metrics-table.ts'
 import { type ParsedMetric, parseMetrics, sampleValue } from '../support/prometheus.ts'
 import { startScriptedWeb } from '../support/scripted-web.ts'
 import { getRow, postChat, startTestService, type TestService, withoutTools } from '../support/service.ts'
@@ -124,6 +126,12 @@ test('books that are off by seven units say seven, and that the ledger is frozen
   }
   assert.equal((await fetch(`${broken.origin}/readyz`)).status, 503)
   await broken.stop()
+})
+
+test('docs/observability.md has every metric that is shown, and no other', async () => {
+  const documented = readFileSync(new URL('../../docs/observability.md', import.meta.url), 'utf8')
+  const [, table] = /<!-- metrics -->\n(.*)<!-- \/metrics -->/s.exec(documented)!
+  assert.equal(table, metricsTable(await readMetrics()))
 })
 
 test('no account, no key and no word of a customer is a label', async () => {
