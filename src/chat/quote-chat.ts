@@ -68,6 +68,7 @@ function refusalCode(
 ): HoldRefusal['code'] | undefined {
   if (key.revokedAt !== undefined) return 'api_key_revoked'
   if (key.expired) return 'api_key_expired'
+  if (balance.suspended) return 'account_suspended'
   if (amount > cap) return 'quote_exceeds_cap'
   if (limitLeft !== undefined && amount > limitLeft) return 'key_limit_exceeded'
   if (amount > balance.available) return 'insufficient_balance'

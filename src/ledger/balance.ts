@@ -14,6 +14,8 @@ export type Balance = {
   readonly charged: Usdc
   readonly pendingDeposits: Usdc
   readonly pendingWithdrawals: Usdc
+  /** The operator takes no request of the account. */
+  readonly suspended: boolean
   readonly openRequests: number
   readonly oldestHoldAt: Date | undefined
   readonly at: Date
@@ -26,6 +28,7 @@ export async function readBalance(
   const [row] = await database.queryPrepared<BalanceRow>(
     'read_balance',
     `select a.gateway, a.credit, a.held, a.extended, a.unsettled, a.deposited, a.withdrawn, a.charged,
+            a.suspended_at is not null as suspended,
             (select coalesce(sum(v.amount), 0)::bigint from arrivals v
                left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
               where v.partition = a.partition and v.account_id = a.id
@@ -51,6 +54,7 @@ export async function readBalance(
     charged: fromAtomic(row!.charged),
     pendingDeposits: fromAtomic(row!.pending_deposits),
     pendingWithdrawals: fromAtomic(row!.pending_withdrawals),
+    suspended: row!.suspended,
     openRequests: row!.open_requests,
     oldestHoldAt: row!.oldest_hold_at ?? undefined,
     at: row!.at,
@@ -68,6 +72,7 @@ type BalanceRow = {
   readonly charged: bigint
   readonly pending_deposits: bigint
   readonly pending_withdrawals: bigint
+  readonly suspended: boolean
   readonly open_requests: number
   readonly oldest_hold_at: Date | null
   readonly at: Date

@@ -114,6 +114,8 @@ test('a suspended account is refused with 403 and can be resumed', async () => {
   assert.equal((await penny.run(['accounts', 'suspend', id, '--reason', 'abuse'])).code, 0)
   const refused = await penny.run(['chat', 'Hi'])
   assert.match(refused.stderr, /^penny: 403: This account is suspended/)
+  const quoted = await penny.run(['quote', 'Hi'])
+  assert.match(quoted.stdout, /would be refused now: This account is suspended/, quoted.stderr)
   assert.equal((await penny.run(['accounts', 'resume', id])).code, 0)
   assert.equal((await penny.run(['chat', 'Hi', '--no-web'])).code, 0)
 })
