@@ -9,6 +9,9 @@ export type Log = Pick<pino.Logger, 'debug' | 'info' | 'warn' | 'error'> & { flu
 /** JSON lines: to standard error, or, where a person sits before a terminal, to a file in the data folder. */
 export function createLog(level: LogLevel, dataDir: string): Log {
   const destination = process.stderr.isTTY ? join(dataDir, 'penny.log') : 2
+  const sink = pino.destination({ dest: destination, sync: false, mode: 0o600 })
+  // A full disk or a reader that has gone: what cannot be written is lost, and nothing else. Unheard, it would end the process.
+  sink.on('error', () => {})
   const logger = pino(
     {
       level,
@@ -16,7 +19,7 @@ export function createLog(level: LogLevel, dataDir: string): Log {
       redact: ['authorization', 'cookie', 'api_key', 'headers.authorization', 'headers.cookie'],
       serializers: { err: describeError, fault: describeFault },
     },
-    pino.destination({ dest: destination, sync: false, mode: 0o600 }),
+    sink,
   )
   return logger
 }

@@ -20,6 +20,7 @@ import {
   transferRequest,
   withdrawalRequest,
 } from '../../test/support/signing.ts'
+import type { ChildRefusal } from '../errors.ts'
 import { supervise } from '../supervisor.ts'
 import { addressOfKey } from './secp256k1.ts'
 import { askCustodian, createSigner, type Signer } from './signer.ts'
@@ -138,14 +139,14 @@ test('a signer with another master key than before does not start, and says why 
   await stop()
   const { code, said } = await failToStart({ ...signerSettings(dataDir), masterKey: '33'.repeat(32) })
   assert.equal(code, 1)
-  assert.match(said, /^MASTER_KEY \(fingerprint [0-9a-f]{32}\) is not the key .+ Set the former key\.\n$/)
+  assert.match(said, /^MASTER_KEY \(fingerprint [0-9a-f]{32}\) is not the key .+ Set the former key\.$/)
 })
 
 test('a second signer on the same folder does not start', async (t) => {
   const { dataDir, signer } = await startSigner(t)
   const { code, said } = await failToStart(signerSettings(dataDir))
   assert.equal(code, 1)
-  assert.match(said, /^Another signer answers on .+\n$/)
+  assert.match(said, /^Another signer answers on .+$/)
   const [outcome] = await signer.signAuthorizations(authorizations(1))
   assert.ok(outcome !== undefined && 'signature' in outcome)
 })
@@ -176,7 +177,13 @@ async function startSigner(
 async function failToStart(settings: SignerSettings): Promise<{ readonly code: number; readonly said: string }> {
   const child = fork(module, { stdio: ['ignore', 'inherit', 'pipe', 'ipc'] })
   child.send(settings)
-  const [said, [code]] = await Promise.all([text(child.stderr!), once(child, 'exit')])
+  const [[refusal], printed, [code]] = await Promise.all([
+    once(child, 'message') as Promise<[ChildRefusal]>,
+    text(child.stderr!),
+    once(child, 'exit'),
+  ])
+  assert.equal(printed, '')
+  const said = refusal.refused
   return { code, said }
 }
 
