@@ -1,0 +1,190 @@
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { delimiter, join } from 'node:path'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { parse, parseAllDocuments } from 'yaml'
+import { renderTemplate } from './support/helm-template.ts'
+
+// No container engine, cluster or Grafana is at hand: what can be known without one is checked here, and each file says so.
+
+const root = fileURLToPath(new URL('..', import.meta.url))
+const deploy = join(root, 'deploy')
+const read = (file: string) => readFileSync(join(deploy, file), 'utf8')
+const known = new Set(
+  [...readFileSync(join(root, 'src/config.ts'), 'utf8').matchAll(/'([A-Z][A-Z_]+)'/g)].map((match) => match[1]!),
+)
+
+// biome-ignore lint/suspicious/noExplicitAny: what a file says, looked at member by member
+type Any = any
+
+test('every file says what was checked of it and what was not', () => {
+  const files = readdirSync(deploy, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && !/(templates$)/.test(entry.parentPath))
+    .map((entry) => join(entry.parentPath, entry.name))
+    .filter((file) => !/citus\.sql$|dockerignore$/.test(file))
+  for (const file of files) assert.match(readFileSync(file, 'utf8').slice(0, 500), /Checked (by|as)/, file)
+})
+
+test('the image has two stages, no privileges, a health check, and copies only what exists', () => {
+  const text = read('Dockerfile').replaceAll('\\\n', ' ')
+  const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
+  const stages = lines.filter((line) => line.startsWith('FROM '))
+  assert.equal(stages.length, 2)
+  for (const stage of stages) assert.match(stage, /^FROM \S+:\d+\.\d+\.\d+-\S+/, 'an exact version')
+  const last = lines.slice(lines.lastIndexOf(stages[1]!))
+  const userAt = last.findIndex((line) => /^USER [1-9]\d*:[1-9]\d*$/.test(line))
+  assert.ok(userAt > 0, 'a user that is not root, by number')
+  assert.ok(!last.slice(userAt).some((line) => line.startsWith('RUN ')))
+  assert.match(text, /HEALTHCHECK .*CMD \["node"/)
+  assert.match(text, /ENTRYPOINT \["node"/, 'no shell between it and its signals')
+  assert.doesNotMatch(text, /(SECRET|PASSWORD|_KEY|TOKEN)=|ADD |npm install|curl|:latest/)
+  for (const line of last.filter((candidate) => candidate.startsWith('COPY '))) {
+    const sources = line.split(/\s+/).slice(2, -1)
+    for (const source of sources.filter((path) => !/node_modules|web\/dist/.test(path)))
+      assert.ok(existsSync(join(root, source.replace('/app/', ''))), source)
+  }
+})
+
+test('compose gives the service nothing it does not need and no variable it does not read', () => {
+  const { services } = parse(read('compose.yaml')) as Any
+  const { penny, postgres, prometheus, grafana } = services
+  assert.deepEqual([penny.read_only, penny.cap_drop, penny.tmpfs], [true, ['ALL'], ['/tmp']])
+  for (const name of Object.keys(penny.environment)) assert.ok(known.has(name), name)
+  for (const service of Object.values(services) as Any[]) {
+    assert.ok(service.security_opt.includes('no-new-privileges:true'))
+    assert.doesNotMatch(service.image, /latest$/)
+    for (const port of service.ports ?? []) assert.match(port, /^127\.0\.0\.1:/, 'only this machine')
+  }
+  assert.match(postgres.healthcheck.test.join(' '), /pg_isready/)
+  assert.deepEqual([prometheus.profiles, grafana.profiles], [['observe'], ['observe']])
+  for (const service of [prometheus, grafana])
+    for (const volume of service.volumes.filter((mount: string) => mount.startsWith('./')))
+      assert.ok(existsSync(join(deploy, volume.split(':')[0])), volume)
+})
+
+test('the chart renders to what a cluster understands: no privileges, secrets by reference, drained before it goes', () => {
+  const chart = parse(read('helm/penny/Chart.yaml')) as Any
+  const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string }
+  assert.equal(chart.appVersion, version)
+  const values = parse(read('helm/penny/values.yaml')) as Any
+  for (const name of Object.keys(values.config)) assert.ok(known.has(name), name)
+  const render = (serviceMonitor: boolean) =>
+    readdirSync(join(deploy, 'helm/penny/templates')).flatMap((file) => {
+      const scope = { Values: { ...values, serviceMonitor }, Release: { Name: 'rel', Revision: 1 } }
+      const documents = parseAllDocuments(renderTemplate(read(`helm/penny/templates/${file}`), scope))
+      return (documents as Any[]).map((document) => document.toJS()).filter((object) => object !== null)
+    })
+  const objects: Any[] = render(true)
+  assert.deepEqual(objects.map(({ kind }) => kind).sort(), [
+    'ConfigMap',
+    'Deployment',
+    'Job',
+    'PodDisruptionBudget',
+    'Service',
+    'Service',
+    'ServiceMonitor',
+    'StatefulSet',
+  ])
+  assert.equal(render(false).length, objects.length - 1)
+  const pods = objects.filter(({ spec }) => spec?.template !== undefined)
+  for (const { kind, spec } of pods) {
+    const [container] = spec.template.spec.containers
+    assert.equal(spec.template.spec.securityContext.runAsNonRoot, true, kind)
+    assert.deepEqual(
+      [container.securityContext.readOnlyRootFilesystem, container.securityContext.capabilities.drop],
+      [true, ['ALL']],
+    )
+    assert.deepEqual(container.envFrom, [{ configMapRef: { name: 'rel' } }, { secretRef: { name: 'penny' } }])
+    if (kind !== 'Job') assert.ok(spec.template.spec.terminationGracePeriodSeconds > 30 + 5)
+  }
+  const settings = objects.find(({ kind }) => kind === 'ConfigMap').data
+  assert.ok(!Object.keys(settings).some((name) => /KEY|TOKEN|DATABASE/.test(name)), 'nothing secret in a ConfigMap')
+  const web = objects.find(({ kind }) => kind === 'Deployment')
+  const { labels } = web.spec.template.metadata
+  for (const selector of objects.filter(({ kind }) => ['PodDisruptionBudget', 'Service'].includes(kind)))
+    for (const [name, value] of Object.entries(selector.spec.selector.matchLabels ?? selector.spec.selector))
+      assert.ok(labels[name] === value || value === 'jobs', `${selector.metadata.name} selects ${name}=${value}`)
+})
+
+test('alerts lead to a runbook that exists, and dashboards and alerts ask only for what the service exposes', (context) => {
+  const { groups } = parse(read('prometheus/alerts.yaml')) as Any
+  const rules: Any[] = groups.flatMap((group: Any) => group.rules)
+  assert.ok(rules.some(({ expr }) => expr.includes('penny_ledger_imbalance_micro_usdc')))
+  for (const { alert, expr, labels, annotations } of rules) {
+    assert.ok(expr && ['page', 'ticket'].includes(labels.severity) && annotations.summary, alert)
+    assert.ok(existsSync(join(root, annotations.runbook)), alert)
+  }
+  const { rule_files: files } = parse(read('prometheus/prometheus.yml')) as Any
+  for (const file of files) assert.ok(existsSync(join(deploy, 'prometheus', file)))
+  const { panels } = JSON.parse(read('grafana/penny.json')) as Any
+  const expressions = [
+    ...rules.map(({ expr }) => expr),
+    ...panels.flatMap((panel: Any) => (panel.targets ?? []).map(({ expr }: Any) => expr)),
+  ]
+  const asked = new Set(expressions.flatMap((expr: string) => expr.match(/\b(penny|process|nodejs)_\w+/g) ?? []))
+  const exposed = exposedMetrics()
+  // Until the metrics are merged there is nothing to compare with.
+  if (!exposed.has('penny_requests_total')) return context.diagnostic('the service exposes no metrics yet')
+  const missing = [...asked].filter((name) => !exposed.has(name.replace(/_(bucket|sum|count)$/, '')))
+  assert.deepEqual(missing, [])
+})
+
+test('systemd starts it without privileges and gives it the time to drain', () => {
+  const unit = read('systemd/penny.service')
+  for (const rule of [
+    'NoNewPrivileges=yes',
+    'ProtectSystem=strict',
+    'CapabilityBoundingSet=',
+    'User=penny',
+    'StateDirectory=penny',
+    'Restart=always',
+  ])
+    assert.ok(unit.split('\n').includes(rule), rule)
+  assert.ok(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)![1]) > 30)
+})
+
+test('proxies pass every token on at once, and send no completion twice', (context) => {
+  const nginx = read('nginx.conf')
+  const [, location] = /location \/v1\/ \{([^}]*)\}/.exec(nginx)!
+  for (const rule of ['proxy_buffering off;', 'proxy_request_buffering off;', 'gzip off;', 'proxy_next_upstream off;'])
+    assert.ok(location!.includes(rule), rule)
+  assert.ok(Number(/proxy_read_timeout (\d+)s/.exec(location!)![1]) > 20 * 60)
+  assert.match(read('Caddyfile'), /flush_interval -1/)
+  assert.match(read('Caddyfile'), /lb_try_duration 0s/)
+  const program = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin']
+    .map((place) => join(place, 'nginx'))
+    .find((path) => existsSync(path))
+  if (program === undefined) return context.diagnostic('nginx is not installed: its syntax was not checked')
+  checkNginx(program, nginx)
+})
+
+/** `nginx -t` wants certificates that exist and a configuration around the server; both are made for it. */
+function checkNginx(program: string, text: string): void {
+  const folder = mkdtempSync(join(tmpdir(), 'penny-nginx-'))
+  try {
+    const withoutTls = text
+      .replace('listen 443 ssl;', 'listen 127.0.0.1:65000;')
+      .replaceAll(/^\s*ssl_certificate.*$/gm, '')
+    const file = join(folder, 'nginx.conf')
+    writeFileSync(file, `error_log ${folder}/error.log;\npid ${folder}/pid;\nevents {}\nhttp {\n${withoutTls}\n}\n`)
+    execFileSync(program, ['-t', '-q', '-p', folder, '-c', file, '-e', join(folder, 'error.log')], { stdio: 'pipe' })
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+function exposedMetrics(): ReadonlySet<string> {
+  const sources = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter(
+    (file) => file.endsWith('.ts') && !file.endsWith('.test.ts'),
+  )
+  const names = sources.flatMap(
+    (file) =>
+      readFileSync(join(root, 'src', file), 'utf8').match(
+        /(?<=')(penny_(?!session)[a-z_]+|process_[a-z_]+|nodejs_[a-z_]+)(?=')/g,
+      ) ?? [],
+  )
+  return new Set(names)
+}

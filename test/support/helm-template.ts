@@ -1,0 +1,59 @@
+type Values = Readonly<Record<string, unknown>>
+
+/**
+ * As much of Helm's language as our chart uses: values by path, `quote`, `toJson`, `if` and `range` over a map. Anything else is an
+ * error: then either the chart has become too clever, or this has to learn it.
+ */
+export function renderTemplate(source: string, values: Values): string {
+  const parts = source.split(/(\{\{-? ?.*? ?-?\}\})/)
+  for (const [index, part] of parts.entries()) {
+    if (part.startsWith('{{-')) parts[index - 1] = parts[index - 1]!.trimEnd()
+    if (part.startsWith('{{') && part.endsWith('-}}')) parts[index + 1] = parts[index + 1]!.trimStart()
+  }
+  const { text, rest } = render(parts, values)
+  if (rest.length > 0) throw new Error('an end without its beginning')
+  return text
+}
+
+function render(parts: readonly string[], scope: Values): { text: string; rest: readonly string[] } {
+  let text = ''
+  for (let at = 0; at < parts.length; at += 1) {
+    const part = parts[at]!
+    const action = /^\{\{-? ?(.*?) ?-?\}\}$/s.exec(part)?.[1]
+    if (action === undefined) text += part
+    else if (action === 'end') return { text, rest: parts.slice(at + 1) }
+    else if (/^(if|range) /.test(action)) {
+      const inside = parts.slice(at + 1)
+      text += scopesOf(action, scope)
+        .map((inner) => render(inside, inner).text)
+        .join('')
+      at = parts.length - render(inside, scope).rest.length - 1
+    } else text += format(action, scope)
+  }
+  return { text, rest: [] }
+}
+
+/** Under which values the inside of a block is rendered, as often as there are. */
+function scopesOf(action: string, scope: Values): readonly Values[] {
+  const [, condition] = /^if (\S+)$/.exec(action) ?? []
+  if (condition !== undefined) return lookUp(condition, scope) ? [scope] : []
+  const [, key, value, map] = /^range (\$\w+), (\$\w+) := (\S+)$/.exec(action) ?? []
+  if (map === undefined) throw new Error(`what is {{ ${action} }}?`)
+  const entries = Object.entries(lookUp(map, scope) as Values).sort(([a], [b]) => (a < b ? -1 : 1))
+  return entries.map(([name, member]) => ({ ...scope, [key!]: name, [value!]: member }))
+}
+
+function format(action: string, scope: Values): string {
+  const [path = '', filter, ...more] = action.split(' | ')
+  const value = lookUp(path, scope)
+  if (value === undefined || value === null || more.length > 0) throw new Error(`what is {{ ${action} }}?`)
+  if (filter === 'quote' || filter === 'toJson') return JSON.stringify(filter === 'quote' ? String(value) : value)
+  if (filter !== undefined || typeof value === 'object') throw new Error(`what is {{ ${action} }}?`)
+  return String(value)
+}
+
+function lookUp(path: string, scope: Values): unknown {
+  if (path.startsWith('$')) return Object.hasOwn(scope, path) ? scope[path] : '' // Not yet bound while its block is skipped.
+  const names = path.split('.').slice(1)
+  return names.reduce<unknown>((value, name) => (value as Values | undefined)?.[name], scope)
+}
