@@ -37,7 +37,10 @@ export async function prepare({ development }) {
 
 /** Runs a TypeScript file of the project; resolves with the exit code when it ends. Signals are passed on. */
 export function run(node, file, args) {
-  const child = spawn(node, [join(projectRoot, file), ...args], { stdio: 'inherit', env: environment(node) })
+  const path = join(projectRoot, file)
+  // A published package holds the same file without its types: below node_modules Node takes no TypeScript.
+  const program = existsSync(path) ? path : path.replace(/\.ts$/, '.js')
+  const child = spawn(node, [program, ...args], { stdio: 'inherit', env: environment(node) })
   // The terminal sends Ctrl-C to the whole group: the child hears it by itself and needs time to stop in order.
   process.on('SIGINT', () => {})
   for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal))
@@ -120,8 +123,10 @@ function packagesMarker() {
   return join(projectRoot, 'node_modules', '.penny-packages.json')
 }
 
-// Packages for development hold everything that a start needs, not the other way round.
+// Packages for development hold everything that a start needs, not the other way round. Without a lockfile this is a package
+// that npm has installed, with all it needs beside it.
 function packagesAreCurrent(development) {
+  if (!existsSync(join(projectRoot, 'package-lock.json'))) return true
   try {
     const marker = JSON.parse(readFileSync(packagesMarker(), 'utf8'))
     return marker.lock === lockHash() && (marker.development || !development)

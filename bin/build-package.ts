@@ -1,0 +1,107 @@
+import { spawnSync } from 'node:child_process'
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { stripTypeScriptTypes } from 'node:module'
+import { dirname, join, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+// `npm run package`: makes the folder that is published. In a clone Node runs the TypeScript as it is; below node_modules it refuses
+// to, so the package holds the same files with their types taken away: line by line what was tested.
+//
+//   npm run package && npm publish .package --provenance        (from a CI that can vouch for it)
+
+const root = fileURLToPath(new URL('..', import.meta.url))
+
+/** Copied as they are. Everything else stays at home: tests, sources of the dashboard and of the contracts, tools. */
+const copied = [
+  'bin/penny.mjs',
+  'bin/runtime.mjs',
+  'migrations',
+  'docs',
+  'web/dist',
+  'openapi.json',
+  'README.md',
+  'ARCHITECTURE.md',
+  'CHANGELOG.md',
+  'LICENSE',
+  'src/gateway/migrations',
+]
+const stripped = ['src', 'contracts/generated']
+
+type Manifest = Readonly<Record<string, unknown>>
+
+export function buildPackage(target: string): void {
+  rmSync(target, { recursive: true, force: true })
+  buildDashboard()
+  for (const path of copied) cpSync(join(root, path), join(target, path), { recursive: true })
+  for (const folder of stripped) for (const file of sourcesOf(folder)) stripInto(target, file)
+  writeFileSync(join(target, 'package.json'), `${JSON.stringify(manifestOf(readManifest()), null, 2)}\n`)
+}
+
+function buildDashboard(): void {
+  const { status } = spawnSync(process.execPath, [join(root, 'web/build.ts'), '--if-stale'], { stdio: 'inherit' })
+  if (status !== 0 || !existsSync(join(root, 'web/dist/index.html')))
+    throw new Error('the dashboard could not be built')
+}
+
+function sourcesOf(folder: string): readonly string[] {
+  return readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
+    .map((name) => `${folder}/${name.replaceAll('\\', '/')}`)
+    .filter((file) => file.endsWith('.ts') && !file.endsWith('.test.ts') && !file.includes('__fixtures__'))
+}
+
+/** Types become white space, so that lines and columns stay; names of our own files end in .js. */
+function stripInto(target: string, file: string): void {
+  const source = stripTypeScriptTypes(readFileSync(join(root, file), 'utf8'))
+  const path = join(target, file.replace(/\.ts$/, '.js'))
+  mkdirSync(dirname(path), { recursive: true })
+  writeFileSync(path, source.replaceAll(/(['"])(\.{1,2}\/[^'"\n]+)\.ts\1/g, '$1$2.js$1'))
+}
+
+function readManifest(): Manifest {
+  return JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as Manifest
+}
+
+/** What the world is told: the command and what it needs. There is nothing to import but two documents. */
+function manifestOf({
+  name,
+  version,
+  description,
+  license,
+  type,
+  bin,
+  dependencies,
+  optionalDependencies,
+}: Manifest): Manifest {
+  return {
+    name,
+    version,
+    description,
+    license,
+    keywords: ['openai', 'chat-completions', 'inference', 'usdc', 'x402', 'pay-per-request'],
+    type,
+    bin,
+    exports: { './openapi.json': './openapi.json', './package.json': './package.json' },
+    files: [
+      'bin',
+      'src',
+      'contracts',
+      'migrations',
+      'docs',
+      'web/dist',
+      'openapi.json',
+      'ARCHITECTURE.md',
+      'CHANGELOG.md',
+    ],
+    // npm under an older Node leaves native packages out without a word.
+    engines: { node: '>=26' },
+    publishConfig: { access: 'public', provenance: true },
+    dependencies,
+    optionalDependencies,
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const target = resolve(root, process.argv[2] ?? '.package')
+  buildPackage(target)
+  process.stdout.write(`The package is in ${target}\n`)
+}
