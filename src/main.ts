@@ -7,7 +7,7 @@ import { StartRefusal } from './errors.ts'
 /** Runs one command. Exit codes: 0 done, 1 it failed, 2 it was called wrongly. */
 async function main(argv: readonly string[]): Promise<number> {
   const [name, ...rest] = argv
-  const command = name === undefined ? undefined : await commands[name]?.()
+  const command = name !== undefined && Object.hasOwn(commands, name) ? await commands[name]!() : undefined
   if (command === undefined) {
     const asked = name === undefined || name === '--help' || name === '-h' || name === 'help'
     const help = await describeCommands()
