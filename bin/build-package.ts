@@ -32,9 +32,14 @@ type Manifest = Readonly<Record<string, unknown>>
 export function buildPackage(target: string): void {
   rmSync(target, { recursive: true, force: true })
   buildDashboard()
-  for (const path of copied) cpSync(join(root, path), join(target, path), { recursive: true })
+  for (const path of copied) cpSync(join(root, path), join(target, path), { recursive: true, filter: isShipped })
   for (const folder of stripped) for (const file of sourcesOf(folder)) stripInto(target, file)
   writeFileSync(join(target, 'package.json'), `${JSON.stringify(manifestOf(readManifest()), null, 2)}\n`)
+}
+
+/** Pictures of the documentation are for those who read it on the web. */
+function isShipped(source: string): boolean {
+  return !source.startsWith(join(root, 'docs/pictures'))
 }
 
 function buildDashboard(): void {

@@ -106,7 +106,6 @@ function resolveLink(file: string, target: string, files: ReadonlySet<string>): 
   const { pathname, hash } = new URL(target, `https://site.invalid/project/docs/${file}`)
   const inDocs = pathname.startsWith('/project/docs/') ? pathname.slice('/project/docs/'.length) : undefined
   if (inDocs === undefined) return undefined
-  if (inDocs.endsWith('.png')) return `/docs/${inDocs}`
   return files.has(inDocs) ? `${pathOf(inDocs)}${hash}` : undefined
 }
 
