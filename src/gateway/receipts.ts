@@ -11,21 +11,36 @@ export type ReceiptProof = {
 
 /** The Merkle root over receipt hashes, in order. */
 export function receiptRoot(hashes: readonly Hex[]): Hex {
-  const levels = levelsOf(hashes)
-  return levels.at(-1)?.[0] ?? noReceipts
+  return new ReceiptTree(hashes).root
 }
 
 /** That the hash at a place is under the root. */
 export function proveReceipt(hashes: readonly Hex[], index: number): ReceiptProof {
-  const levels = levelsOf(hashes)
-  const proof: Hex[] = []
-  let place = index
-  for (const level of levels.slice(0, -1)) {
-    const sibling = level[place ^ 1]
-    if (sibling !== undefined) proof.push(sibling)
-    place >>= 1
+  return new ReceiptTree(hashes).prove(index)
+}
+
+/** The tree over the receipts of a batch, hashed once for all of its proofs. */
+export class ReceiptTree {
+  readonly #levels: readonly (readonly Hex[])[]
+
+  constructor(hashes: readonly Hex[]) {
+    this.#levels = levelsOf(hashes)
   }
-  return { root: receiptRoot(hashes), proof }
+
+  get root(): Hex {
+    return this.#levels.at(-1)?.[0] ?? noReceipts
+  }
+
+  prove(index: number): ReceiptProof {
+    const proof: Hex[] = []
+    let place = index
+    for (const level of this.#levels.slice(0, -1)) {
+      const sibling = level[place ^ 1]
+      if (sibling !== undefined) proof.push(sibling)
+      place >>= 1
+    }
+    return { root: this.root, proof }
+  }
 }
 
 // Leaves are hashed once more, so that nobody can pass an inner node off as a receipt.

@@ -2,6 +2,7 @@ import { type Address, getAddress, type Hex } from 'viem'
 import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { readBalances, readDeposits } from './accounts.ts'
+import type { BatchReceipts } from './batch-receipts.ts'
 import { readBatches } from './batch-report.ts'
 import { IntentRefusedError, readIntents, readSignedIntents, specHashOf } from './burn-intent.ts'
 import { readChainState } from './chain-state.ts'
@@ -26,6 +27,7 @@ export type RoutesOptions = {
   readonly settler: Settler
   readonly settleOptions: SettleOptions
   readonly withdrawals: Withdrawals
+  readonly receipts: BatchReceipts
   readonly clock: () => number
   readonly failpoint: Failpoint
   /** Looks at once whether there is something to send. */
@@ -117,9 +119,12 @@ function payerOf(payer: Address | undefined): { readonly payer?: Address } {
   return payer === undefined ? {} : { payer: getAddress(payer) }
 }
 
-async function answerTransfer({ database, terms }: RoutesOptions, { path }: JsonRequest): Promise<JsonAnswer> {
+async function answerTransfer(
+  { database, terms, receipts }: RoutesOptions,
+  { path }: JsonRequest,
+): Promise<JsonAnswer> {
   const id = readUuid(path.slice(path.lastIndexOf('/') + 1))
-  const transfer = await findTransfer(database, terms, id)
+  const transfer = await findTransfer(database, terms, receipts, id)
   return transfer === undefined ? refusal(404, `There is no transfer ${id}.`) : { status: 200, body: transfer }
 }
 

@@ -4,6 +4,7 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { migrate } from '../db/migrate.ts'
 import { type OnAlarm, withoutRepeats } from './alarm.ts'
+import { BatchReceipts } from './batch-receipts.ts'
 import { Batches, batchRowsMax } from './batches.ts'
 import { ChainNode } from './chain-node.ts'
 import { bindChain, readIdentity } from './chain-state.ts'
@@ -121,7 +122,8 @@ async function compose(
     onStored: wakeWhenFull(worker),
   }
   const settler = new Settler(settleOptions)
-  const routesOptions = { ...shared, relayer: relayer.address, settler, settleOptions, withdrawals }
+  const receipts = new BatchReceipts(database)
+  const routesOptions = { ...shared, relayer: relayer.address, settler, settleOptions, withdrawals, receipts }
   const server = await startJsonServer({
     host: options.host,
     port: options.port,

@@ -1,7 +1,8 @@
 import { getAddress, type Hash, type Hex } from 'viem'
 import type { Database } from '../db/database.ts'
-import { proveReceipt, type ReceiptProof } from './receipts.ts'
-import { type GatewayTerms, lowerCase } from './terms.ts'
+import type { BatchReceipts } from './batch-receipts.ts'
+import type { ReceiptProof } from './receipts.ts'
+import type { GatewayTerms } from './terms.ts'
 
 export const transferStatuses = ['received', 'batched', 'confirmed', 'completed', 'failed'] as const
 export type TransferStatus = (typeof transferStatuses)[number]
@@ -70,11 +71,12 @@ const tables = 'transfers left join batches on batches.id = batch left join call
 export async function findTransfer(
   database: Database,
   terms: GatewayTerms,
+  receipts: BatchReceipts,
   id: string,
 ): Promise<TransferAnswer | undefined> {
   const [row] = await database.query<Row>(`select ${columns} from ${tables} where transfers.id = $1`, [id])
   if (row === undefined) return undefined
-  return { ...answerOf(row, terms), ...(await proofOf(database, row)) }
+  return { ...answerOf(row, terms), ...(await proofOf(receipts, row)) }
 }
 
 /** The newest first. */
@@ -136,14 +138,11 @@ function answerOf(row: Row, terms: GatewayTerms): TransferAnswer {
 }
 
 /** That the receipt of what was paid for is under the root that its batch carries on chain. */
-async function proofOf(database: Database, { id, batch, status, receiptHash }: Row): Promise<Partial<TransferAnswer>> {
+async function proofOf(
+  receipts: BatchReceipts,
+  { id, batch, status, receiptHash }: Row,
+): Promise<Partial<TransferAnswer>> {
   if (receiptHash === null || batch === null || status === 'received' || status === 'failed') return {}
-  const rows = await database.query<{ transfer: string; hash: Hex }>(
-    'select transfer, receipt_hash as hash from batch_rows where batch = $1 and receipt_hash is not null order by position',
-    [batch],
-  )
-  const index = rows.findIndex(({ transfer }) => transfer === id)
-  if (index === -1) return {}
-  const hashes = rows.map(({ hash }) => lowerCase(hash))
-  return { receipt: { hash: receiptHash, ...proveReceipt(hashes, index) } }
+  const proof = await receipts.prove(batch, id)
+  return proof === undefined ? {} : { receipt: { hash: receiptHash, ...proof } }
 }
