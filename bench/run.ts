@@ -4,10 +4,14 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { bufferedBench } from './buffered.bench.ts'
 import { dashboardBench } from './dashboard.bench.ts'
+import { growthBench } from './growth.bench.ts'
 import { ledgerBench } from './ledger.bench.ts'
 import { overloadBench } from './overload.bench.ts'
 import { profileBench } from './profile.bench.ts'
 import { signerBench } from './signer.bench.ts'
+import { soakBench } from './soak.bench.ts'
+import { startBench } from './start.bench.ts'
+import { streamsBench } from './streams.bench.ts'
 
 /** A scenario measures something and returns one table of rows; what it prints on the way is progress. */
 export type Bench = {
@@ -26,6 +30,10 @@ const benches: Readonly<Record<string, Bench>> = {
   buffered: bufferedBench,
   overload: overloadBench,
   dashboard: dashboardBench,
+  streams: streamsBench,
+  growth: growthBench,
+  start: startBench,
+  soak: soakBench,
   profile: profileBench,
   signer: signerBench,
 }

@@ -1,0 +1,136 @@
+import { randomUUID } from 'node:crypto'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type Database, openDatabase } from '../src/db/database.ts'
+import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
+import { migrate } from '../src/db/migrate.ts'
+import { setUnsettledCap } from '../src/ledger/accounts.ts'
+import { Holds, type Payer } from '../src/ledger/holds.ts'
+import { renewLease } from '../src/ledger/nodes.ts'
+import { createRequestId } from '../src/ledger/request-id.ts'
+import { fromAtomic, parse, zero } from '../src/money/usdc.ts'
+import { familyCpuMs } from './parts/process-usage.ts'
+import { median, round } from './parts/rounds.ts'
+import type { Bench } from './run.ts'
+
+const accounts = 1_000
+const atOnce = 256
+const batches = 12
+const rowsMax = 10_000_000
+const seededAtOnce = 500_000
+
+/** What a hold and its end cost PostgreSQL when the ledger is young, and when it has ten million rows. */
+export const growthBench: Bench = {
+  title: 'CPU of PostgreSQL per request as the ledger grows',
+  async run(progress, { scale }) {
+    const dataDir = mkdtempSync(join(tmpdir(), 'penny-bench-'))
+    const postgres = await startEmbeddedPostgres({ dataDir })
+    const database = openDatabase({ url: postgres.url, poolMax: 4, applicationName: 'bench', statementMaxMs: 600_000 })
+    try {
+      await migrate(database, fileURLToPath(new URL('../migrations/', import.meta.url)))
+      await setUnsettledCap(database, parse('1000000000'))
+      const postmaster = Number(readFileSync(join(dataDir, 'postgres', 'postmaster.pid'), 'utf8').split('\n', 1)[0])
+      const payers = await createPayers(database)
+      const rows: { readonly ledger_rows: number; readonly postgres_cpu_us: number }[] = []
+      for (let size = 1_000; size <= rowsMax * scale; size *= 10) {
+        progress(`seeding up to ${size} rows`)
+        await seed(database, size)
+        progress(`measuring at ${size} rows`)
+        rows.push({ ledger_rows: size, postgres_cpu_us: round(await measure(database, payers, postmaster)) })
+      }
+      return rows.map((row) => ({ ...row, 'cost/first': round(row.postgres_cpu_us / rows[0]!.postgres_cpu_us) }))
+    } finally {
+      await database.close()
+      await postgres.stop()
+      rmSync(dataDir, { recursive: true, force: true })
+    }
+  },
+}
+
+async function createPayers(database: Database): Promise<readonly Payer[]> {
+  await database.query(
+    `insert into accounts (partition, id, name, gateway, deposited)
+     select 0, gen_random_uuid(), 'bench', 1e12, 1e12 from generate_series(1, $1)`,
+    [accounts],
+  )
+  const rows = await database.query<{ account_id: string; id: string }>(
+    `insert into api_keys (partition, id, account_id, name, hint)
+     select 0, gen_random_uuid(), a.id, 'bench', '…' from accounts a returning account_id, id`,
+  )
+  return rows.map((row) => ({ partition: 0, accountId: row.account_id, keyId: row.id }))
+}
+
+/** Ended requests with their settlements, a second apart going back, spread over the accounts. */
+async function seed(database: Database, size: number): Promise<void> {
+  const [{ present } = { present: 0 }] = await database.query<{ present: number }>(
+    'select count(*)::int as present from requests',
+  )
+  for (let from = present; from < size; from += seededAtOnce) {
+    await database.query(seedRows, [from, Math.min(from + seededAtOnce, size) - 1])
+  }
+  await database.execute('vacuum analyze')
+  // What was seeded is on disk: the measurement shall not pay for it.
+  await database.execute('checkpoint')
+}
+
+const seedRows = `
+  with payers as (select row_number() over () - 1 as n, count(*) over () as all_of_them, account_id, id as key_id from api_keys),
+  fresh as (
+    select ('019' || lpad(to_hex(g), 9, '0') || '70008000' || lpad(to_hex(g), 12, '0'))::uuid as id, p.account_id, p.key_id,
+           clock_timestamp() - interval '1 second' * g as at
+      from generate_series($1::bigint, $2::bigint) as g join payers p on p.n = g % p.all_of_them),
+  written as (
+    insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version,
+                          created_at, ended_at, quote, from_credit, authorized, nonce, charged, prompt_tokens,
+                          completion_tokens, reasoning_tokens, cached_tokens, usage_source, finish_reason, first_token_ms, total_ms)
+      select 0, id, account_id, key_id, '00000000-0000-0000-0000-000000000000', 'succeeded', 'gpt-5.6-terra', false, 300,
+             'bench', at, at, 1900, 1700, 200, 0, 200, 100, 20, 0, 0, 'upstream', 'stop', 10, 20 from fresh
+      returning id, account_id, created_at)
+  insert into settlements (partition, id, account_id, charged, value, nonce, authorized_at, state, receipt_number, ended_at, changed_at)
+    select 0, id, account_id, 200, 200, 0, created_at, 'completed',
+           ('x' || right(replace(id::text, '-', ''), 12))::bit(48)::bigint, created_at, created_at
+      from written`
+
+async function measure(database: Database, payers: readonly Payer[], postmaster: number): Promise<number> {
+  const node = randomUUID()
+  await renewLease(database, node, 3_600_000)
+  const holds = new Holds({ database, node, priceVersion: 'bench', inFlightCap: parse('1000') })
+  const costs: number[] = []
+  for (let batch = 0; batch < batches; batch += 1) {
+    const before = familyCpuMs(postmaster)
+    // Four rounds a sample: Linux counts in hundredths of a second.
+    for (let turn = 0; turn < 4; turn += 1) {
+      const some = Array.from(
+        { length: atOnce },
+        (_, index) => payers[(batch * 997 + turn * 251 + index) % payers.length]!,
+      )
+      await Promise.all(some.map((payer) => holdAndEnd(holds, payer)))
+    }
+    if (batch > 1) costs.push(((familyCpuMs(postmaster) - before) * 1000) / (4 * atOnce))
+  }
+  return median(costs)
+}
+
+async function holdAndEnd(holds: Holds, payer: Payer): Promise<void> {
+  const requestId = createRequestId(payer.partition, Date.now())
+  const quote = fromAtomic(1_900n)
+  const decision = await holds.place({ requestId, payer, quote, model: 'gpt-5.6-terra', stream: false, maxTokens: 300 })
+  if ('refusal' in decision) throw new Error(`the bench was refused: ${decision.refusal.code}`)
+  await holds.end({
+    requestId,
+    payer,
+    status: 'succeeded',
+    voided: false,
+    charged: fromAtomic(200n),
+    searchCost: zero,
+    searchCalls: 0,
+    fetchCalls: 0,
+    usage: { promptTokens: 100, completionTokens: 20, reasoningTokens: 0, cachedTokens: 0, source: 'upstream' },
+    finishReason: 'stop',
+    errorCode: undefined,
+    firstTokenMs: 10,
+    totalMs: 20,
+  })
+}
