@@ -1,3 +1,4 @@
+import { constants, setPriority } from 'node:os'
 import { leaveRefused } from '../errors.ts'
 import { createLog, type Log } from '../log.ts'
 import { armFailpoint, type FailpointName } from './failpoints.ts'
@@ -14,6 +15,8 @@ export type GatewaySettings = Omit<GatewayOptions, 'clock' | 'onAlarm' | 'onErro
 export type GatewayReady = { readonly url: string; readonly port: number }
 
 process.title = 'penny-gateway'
+// Customers wait for the web process and for PostgreSQL, and nobody for this one.
+setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
 // The service decides when its gateway goes: by closing the channel, or by dying.
 process.on('SIGINT', () => {})
 process.on('disconnect', () => process.exit(0))

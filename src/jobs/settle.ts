@@ -1,3 +1,4 @@
+import { constants, setPriority } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { LogLevel } from '../config.ts'
 import { type Database, openDatabase } from '../db/database.ts'
@@ -62,6 +63,8 @@ const recheckMs = 3_000
 const weiPerAtomic = 10n ** 12n
 
 process.title = 'penny-settle'
+// Customers wait for the web process and for PostgreSQL, and nobody for this one.
+setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
 // The service decides when its helper goes: by closing the channel, or by dying.
 process.on('SIGINT', () => {})
 process.on('disconnect', () => process.exit(0))

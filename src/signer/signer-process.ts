@@ -1,3 +1,4 @@
+import { constants, setPriority } from 'node:os'
 import { join } from 'node:path'
 import type { LogLevel } from '../config.ts'
 import { leaveRefused } from '../errors.ts'
@@ -51,6 +52,8 @@ export type SignerReady = {
 const countsMs = 60_000
 
 process.title = 'penny-sign'
+// Customers wait for the web process and for PostgreSQL, and nobody for this one.
+setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
 // The service decides when its signer goes: by closing the channel, or by dying.
 process.on('SIGINT', () => {})
 process.on('disconnect', () => process.exit(0))
