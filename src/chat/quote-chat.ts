@@ -66,11 +66,13 @@ function refusalCode(
   amount: Usdc,
   { balance, key, limitLeft, inFlight, cap }: Standing,
 ): HoldRefusal['code'] | undefined {
+  if (balance.frozen) return 'ledger_frozen'
   if (key.revokedAt !== undefined) return 'api_key_revoked'
   if (key.expired) return 'api_key_expired'
   if (balance.suspended) return 'account_suspended'
   if (amount > cap) return 'quote_exceeds_cap'
   if (limitLeft !== undefined && amount > limitLeft) return 'key_limit_exceeded'
   if (amount > balance.available) return 'insufficient_balance'
-  return inFlight + amount > cap ? 'in_flight_cap' : undefined
+  if (inFlight + amount > cap) return 'in_flight_cap'
+  return balance.settlementDelayed ? 'settlement_delayed' : undefined
 }

@@ -16,6 +16,10 @@ export type Balance = {
   readonly pendingWithdrawals: Usdc
   /** The operator takes no request of the account. */
   readonly suspended: boolean
+  /** More than the account may have charged and not yet settled. */
+  readonly settlementDelayed: boolean
+  /** No request of anybody is taken. */
+  readonly frozen: boolean
   readonly openRequests: number
   readonly oldestHoldAt: Date | undefined
   readonly at: Date
@@ -28,7 +32,8 @@ export async function readBalance(
   const [row] = await database.queryPrepared<BalanceRow>(
     'read_balance',
     `select a.gateway, a.credit, a.held, a.extended, a.unsettled, a.deposited, a.withdrawn, a.charged,
-            a.suspended_at is not null as suspended,
+            a.suspended_at is not null as suspended, a.unsettled > l.unsettled_cap as settlement_delayed,
+            l.frozen_at is not null as frozen,
             (select coalesce(sum(v.amount), 0)::bigint from arrivals v
                left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
               where v.partition = a.partition and v.account_id = a.id
@@ -37,6 +42,7 @@ export async function readBalance(
               where w.account_id = a.id and w.state not in ('confirmed', 'failed')) as pending_withdrawals,
             o.open_requests, o.oldest_hold_at, clock_timestamp() as at
        from accounts a
+       cross join ledger_state l
        cross join lateral (select count(*)::int as open_requests, min(r.created_at) as oldest_hold_at from requests r
                             where r.status = 'held' and r.account_id = a.id) o
       where a.partition = $1 and a.id = $2`,
@@ -55,6 +61,8 @@ export async function readBalance(
     pendingDeposits: fromAtomic(row!.pending_deposits),
     pendingWithdrawals: fromAtomic(row!.pending_withdrawals),
     suspended: row!.suspended,
+    settlementDelayed: row!.settlement_delayed,
+    frozen: row!.frozen,
     openRequests: row!.open_requests,
     oldestHoldAt: row!.oldest_hold_at ?? undefined,
     at: row!.at,
@@ -73,6 +81,8 @@ type BalanceRow = {
   readonly pending_deposits: bigint
   readonly pending_withdrawals: bigint
   readonly suspended: boolean
+  readonly settlement_delayed: boolean
+  readonly frozen: boolean
   readonly open_requests: number
   readonly oldest_hold_at: Date | null
   readonly at: Date

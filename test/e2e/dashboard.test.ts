@@ -333,6 +333,12 @@ test('a quote is exactly what the request then holds, and says why one would be 
   const fitting = { key_id: key.id, model: 'gpt-6-astra', messages: question, max_tokens: dear.affordable_max_tokens }
   assert.equal((await client.post('/api/quote', fitting)).admitted, true)
   assert.equal((await client.post('/api/quote', { ...fitting, max_tokens: fitting.max_tokens + 1 })).admitted, false)
+
+  const { database } = suite.service
+  const { account } = await client.get('/api/session')
+  await database.query('update accounts set unsettled = unsettled + 10000000000000 where id = $1', [account.id])
+  assert.equal((await client.post('/api/quote', fitting)).refusal.code, 'settlement_delayed')
+  await database.query('update accounts set unsettled = unsettled - 10000000000000 where id = $1', [account.id])
 })
 
 test('the playground answers like the API and is charged to the chosen key', async () => {
