@@ -1,6 +1,3 @@
-import { mkdirSync, writeFileSync } from 'node:fs'
-import { cpus, totalmem } from 'node:os'
-import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { bufferedBench } from './buffered.bench.ts'
 import { dashboardBench } from './dashboard.bench.ts'
@@ -8,6 +5,7 @@ import { growthBench } from './growth.bench.ts'
 import { ledgerBench } from './ledger.bench.ts'
 import { overloadBench } from './overload.bench.ts'
 import { profileBench } from './profile.bench.ts'
+import { type Result, writeResult } from './result.ts'
 import { signerBench } from './signer.bench.ts'
 import { soakBench } from './soak.bench.ts'
 import { startBench } from './start.bench.ts'
@@ -16,10 +14,7 @@ import { streamsBench } from './streams.bench.ts'
 /** A scenario measures something and returns one table of rows; what it prints on the way is progress. */
 export type Bench = {
   readonly title: string
-  run(
-    progress: (line: string) => void,
-    settings: BenchSettings,
-  ): Promise<readonly Readonly<Record<string, string | number>>[]>
+  run(progress: (line: string) => void, settings: BenchSettings): Promise<Result['rows']>
 }
 
 /** Of a run that is to be short: how much of the full length, from `--scale`. */
@@ -53,20 +48,4 @@ if (bench === undefined || rest.length > 0 || !(scale > 0)) {
 
 const rows = await bench.run((line) => console.error(`  ${line}`), { scale })
 console.table(rows)
-writeResults(name!, rows)
-
-/** Results are committed: each names the machine, the versions and the day. */
-function writeResults(scenario: string, table: readonly object[]): void {
-  const folder = fileURLToPath(new URL('./results/', import.meta.url))
-  mkdirSync(folder, { recursive: true })
-  const [cpu] = cpus()
-  const result = {
-    scenario,
-    date: new Date().toISOString(),
-    machine: `${cpus().length} × ${cpu?.model ?? process.arch}, ${Math.round(totalmem() / 2 ** 30)} GiB, ${process.platform}-${process.arch}`,
-    node: process.version,
-    ...(scale !== 1 && { scale }),
-    rows: table,
-  }
-  writeFileSync(`${folder}${scenario}.json`, `${JSON.stringify(result, null, 2)}\n`)
-}
+writeResult(name!, scale, rows)
