@@ -191,7 +191,7 @@ function buildConfig(read: Reader, reader: ConfigReader): Config {
     payoutAddress: read.address('PAYOUT_ADDRESS'),
     sweepMin: read.amount('SWEEP_MIN_USDC', '0.10'),
     settlementEpoch: read.integer('SETTLEMENT_EPOCH', 0, 0, 2 ** 32 - 1),
-    gatewayBatchMs: read.integer('GATEWAY_BATCH_MS', 2_000, 50, 10 * minuteMs),
+    gatewayBatchMs: read.integer('GATEWAY_BATCH_MS', 2_000, 10, 60 * minuteMs),
     metricsToken: read.secret('METRICS_TOKEN'),
     traces: readTraces(read),
     modelsFile: read.text('MODELS_FILE'),

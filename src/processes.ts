@@ -3,6 +3,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAddress } from 'viem/accounts'
 import type { Config } from './config.ts'
+import type { Database } from './db/database.ts'
 import { settlementFailpointOf } from './failpoints.ts'
 import type { GatewayReady, GatewaySettings } from './gateway/start.ts'
 import type { SettleReady, SettleSettings } from './jobs/settle.ts'
@@ -10,6 +11,7 @@ import type { Log } from './log.ts'
 import { sandboxOrders } from './sandbox/orders.ts'
 import type { SandboxReady, SandboxSettings } from './sandbox/start.ts'
 import { openChain } from './settlement/chain.ts'
+import { requireEpoch } from './settlement/epoch.ts'
 import { type MoneyLine, writeMoneyLine } from './settlement/money-line.ts'
 import type { Address, Hex } from './signer/address.ts'
 import type { SignerReady, SignerSettings } from './signer/signer-process.ts'
@@ -19,6 +21,7 @@ import { supervise } from './supervisor.ts'
 /** What the processes beside this one share. Each has one reason to exist, and any of them may die: it is started again. */
 export type ProcessOptions = {
   readonly config: Config
+  readonly database: Database
   readonly databaseUrl: string
   readonly publicUrl: string
   readonly log: Log
@@ -39,7 +42,7 @@ export async function startSandbox({
   log,
   stack,
   onProgress,
-}: Omit<ProcessOptions, 'databaseUrl' | 'publicUrl'>): Promise<SandboxReady | undefined> {
+}: Omit<ProcessOptions, 'database' | 'databaseUrl' | 'publicUrl'>): Promise<SandboxReady | undefined> {
   const needs = {
     model: config.upstream === undefined,
     search: config.search === undefined,
@@ -75,6 +78,7 @@ export async function startMoneyLine(
   const { config, onProgress } = options
   if (!config.roles.includes('jobs')) return undefined
   const chain = config.chain === undefined ? sandboxTerms(sandbox!.chain!) : await realTerms(config.chain)
+  await requireEpoch(options.database, config.settlementEpoch)
   onProgress('Starting the signer.')
   const signer = await startSigner(options, chain.terms)
   const terms: SigningTerms = { ...chain.terms, seller: signer.seller }

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { createServer, type Server } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
@@ -96,14 +96,16 @@ export async function startService(
     const observer = startObserver(config, log, stack)
     const holds = await openHolds({ config, prices, log, database, failpoint, observer }, stack)
     const server = createServer(serverOptions)
+    server.on('request', answerStarting)
     const publicUrl = await listen(server, config)
     // A start that fails from here on must not leave a port open behind which nobody is.
     stack.defer(() => void server.close())
     const web = given.web ?? openWeb({ config, log, publicUrl }, sandbox, stack)
-    const money = await startMoneyLine({ config, databaseUrl, publicUrl, log, stack, onProgress }, sandbox)
+    const money = await startMoneyLine({ config, database, databaseUrl, publicUrl, log, stack, onProgress }, sandbox)
     const providers = openProviders({ config, database, money, stack })
     const parts = { config, prices, log, database, failpoint, observer, holds, upstream, web, providers, publicUrl }
     const load = serve(server, parts, stack)
+    server.off('request', answerStarting)
     stack.defer(() => drain(server, load, config.drainMs))
     audit({ config, log, database, observer }, stack)
     cleanUp({ config, log, database }, stack)
@@ -112,6 +114,13 @@ export async function startService(
     await stack.disposeAsync()
     throw error
   }
+}
+
+/** The port is bound before everything behind it runs: who comes meanwhile is told to come back. */
+function answerStarting(_request: IncomingMessage, response: ServerResponse): void {
+  const error = { message: 'The service is starting. Try again in a second.', type: 'server_error', code: 'overloaded' }
+  response.writeHead(503, { 'content-type': 'application/json', 'retry-after': '1', connection: 'close' })
+  response.end(JSON.stringify({ error: { ...error, param: null } }))
 }
 
 /** Waits for both even when one fails: what the other has started by then must be stopped too. */

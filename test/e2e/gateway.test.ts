@@ -72,7 +72,8 @@ function environmentOf({ databaseUrl, chain, wallet }: GatewayBench, folder: str
 
 async function start(env: Record<string, string>) {
   const child = spawn(process.execPath, [main, 'gateway', '--json'], { env, stdio: ['ignore', 'pipe', 'inherit'] })
-  const [line] = await once(child.stdout, 'data')
+  const [line] = await Promise.race([once(child.stdout, 'data'), once(child, 'exit')])
+  assert.equal(typeof line, 'object', 'it ended before it was ready')
   const { url } = JSON.parse(String(line)) as { url: string }
   const stop = async () => {
     child.kill('SIGTERM')

@@ -1,0 +1,23 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { charge, hold, openLedger, openPayer } from '../../test/support/ledger.ts'
+import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { requireEpoch } from './epoch.ts'
+
+let ledger: TestDatabase
+before(async () => {
+  ledger = await testDatabase()
+})
+after(() => ledger.drop())
+
+test('an epoch is raised only when no payment is on its way, and never lowered', async () => {
+  const { database } = ledger
+  await requireEpoch(database, 0)
+  await requireEpoch(database, 0)
+  await requireEpoch(database, 3)
+  await assert.rejects(requireEpoch(database, 2), /SETTLEMENT_EPOCH is 2, but this ledger is in epoch 3/)
+  const holds = await openLedger(database)
+  await holds.end(charge(await hold(holds, await openPayer(database, 10_000n), 1_000n), 900n))
+  await assert.rejects(requireEpoch(database, 4), /with 1 payments on their way: set it to 3/)
+  await requireEpoch(database, 3)
+})
