@@ -184,6 +184,8 @@ function environment(node) {
     npm_config_globalconfig: join(dirname(dirname(process.execPath)), 'etc', 'npmrc'),
     ...Object.fromEntries(kept),
     PATH: `${dirname(node)}${delimiter}${process.env.PATH ?? ''}`,
+    // What Node makes of the TypeScript is kept: every process after the first starts in half the time.
+    NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? join(projectRoot, 'node_modules', '.cache', 'penny'),
   }
 }
 

@@ -131,7 +131,7 @@ contract InvariantsTest {
     /// After crashes at any point, recovery settles what can be settled, once, and then nothing changes any more. This
     /// sends the whole journal again after every step, so it takes fewer steps. What happens here is undone.
     ///
-    /// hardhat-config: invariant.runs = 32
+    /// hardhat-config: invariant.runs = 16
     /// hardhat-config: invariant.depth = 48
     function invariant_10_recoveryConverges() public {
         handler.recoverAll();

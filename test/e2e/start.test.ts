@@ -53,7 +53,7 @@ test('from nothing: the printed curl is answered, and what it cost is in the led
   assert.equal(row.status, 'succeeded')
 
   const page = await fetch(sandbox.dashboard_url)
-  assert.deepEqual([page.status, page.headers.get('content-type')], [200, 'text/html; charset=UTF-8'])
+  assert.deepEqual([page.status, page.headers.get('content-type')?.toLowerCase()], [200, 'text/html; charset=utf-8'])
   await stop(child, 'SIGTERM')
 })
 
