@@ -178,9 +178,13 @@ async function advanceSweep(tools: DepositTools, sweep: Sweep): Promise<void> {
   await endSweep(database, sweep, 'failed', 'reverted')
 }
 
-/** Whether the money is in the gateway by another transaction, an earlier one of ours or anybody's: its log credits it. */
-function isDone({ chain, terms }: DepositTools, { address, accountId, nonce }: Sweep): Promise<boolean> {
-  return chain.isAuthorizationUsed(address as Address, nonceOf('deposit', accountId, terms.epoch, nonce))
+/**
+ * Whether the money is in the gateway by another transaction, an earlier one of ours or anybody's: its log credits it. A nonce
+ * that is used while the money is still there was used by a sweep that these books have forgotten: they are an older copy.
+ */
+async function isDone({ chain, terms }: DepositTools, { address, accountId, amount, nonce }: Sweep): Promise<boolean> {
+  const isUsed = await chain.isAuthorizationUsed(address as Address, nonceOf('deposit', accountId, terms.epoch, nonce))
+  return isUsed && (await chain.usdcBalance(address as Address)) < amount
 }
 
 /** Written down before it is sent: whatever happens then, the same bytes are sent again until their fate is known. */
