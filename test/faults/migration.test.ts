@@ -9,7 +9,6 @@ import { fileURLToPath } from 'node:url'
 import { type Database, openDatabase } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { setGuard, shutLedger } from '../../src/db/migration-guard.ts'
-import { createKey } from '../../src/identity/api-keys.ts'
 import type { Holds, Payer } from '../../src/ledger/holds.ts'
 import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
 import { charge, hold, openLedger, voided } from '../support/ledger.ts'
@@ -94,8 +93,12 @@ async function openOldPayer(database: Database): Promise<Payer> {
   const accountId = randomUUID()
   await database.query("insert into accounts (partition, id, name) values (0, $1, 'test')", [accountId])
   await database.query("select credit_deposit(0::smallint, $1, $2, 1000000000, 'test')", [randomUUID(), accountId])
-  const { id } = await createKey(database, { partition: 0, accountId, name: 'test' })
-  return { partition: 0, accountId, keyId: id }
+  const keyId = randomUUID()
+  await database.query(
+    "insert into api_keys (partition, id, account_id, name, hint) values (0, $1, $2, 'test', 'penny_…test')",
+    [keyId, accountId],
+  )
+  return { partition: 0, accountId, keyId }
 }
 
 /** Two nodes, each with a few customers that never stop. */
