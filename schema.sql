@@ -35,7 +35,7 @@ create table accounts (
   constraint accounts_suspended_reason_check CHECK (length(suspended_reason) >= 1 AND length(suspended_reason) <= 500),
   constraint accounts_unsettled_check CHECK (unsettled >= 0)
 ) with (fillfactor=50);
-CREATE UNIQUE INDEX accounts_by_address ON public.accounts USING btree (partition, address);
+CREATE UNIQUE INDEX accounts_by_address ON public.accounts USING btree (address, partition);
 
 create table adjustments (
   partition smallint not null,
@@ -618,7 +618,8 @@ begin
          v_nonces, v_voids, v_models, v_created_at, v_places
     from requests r
     join unnest(p_ids, p_voids, p_charges) with ordinality as e (id, void, charge, place) on e.id = r.id
-    where r.partition = p_partition and r.id = any (p_ids) and r.status = 'held' and r.account_id = any (p_account_ids);
+    where r.partition = p_partition and r.id = any (p_ids) and r.ended_at is null
+      and r.account_id in (select a.id from unnest(p_account_ids) as a (id));
 
   update requests r
     set status = e.status, ended_at = v_now, voided = e.void, charged = e.charge, search_cost = e.search_cost,
