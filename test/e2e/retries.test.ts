@@ -85,7 +85,8 @@ test('fifty equal requests with one key at once are one request with fifty equal
   )
   await until(() => upstream.exchanges.length > before)
   go.resolve()
-  const bodies = new Set((await Promise.all(asked)).map(({ body }) => body))
+  // On a slow machine those who wait are kept alive by white space, each by as much as it waited.
+  const bodies = new Set((await Promise.all(asked)).map(({ body }) => body.trim()))
   assert.equal(bodies.size, 1)
   assert.equal(upstream.exchanges.length, before + 1)
   assert.deepEqual(await chargesOf(account), ['35'])
