@@ -4,13 +4,14 @@ import type { AccountRef } from '../identity/sessions.ts'
 import { type Balance, readBalance } from '../ledger/balance.ts'
 import { listRequests } from '../ledger/request-log.ts'
 import { findRequest, type RequestRow } from '../ledger/requests.ts'
-import { type DepositRow, listDeposits, listWithdrawals, type WithdrawalRow } from '../ledger/transfers.ts'
+import { type DepositRow, listDeposits } from '../ledger/transfers.ts'
+import { listWithdrawals, type Withdrawal } from '../ledger/withdrawals.ts'
 
 export type FeedEvent =
   | { readonly type: 'balance'; readonly balance: Balance }
   | { readonly type: 'request'; readonly change: 'started' | 'ended' | 'refused'; readonly request: RequestRow }
   | { readonly type: 'deposit'; readonly deposit: DepositRow }
-  | { readonly type: 'withdrawal'; readonly withdrawal: WithdrawalRow }
+  | { readonly type: 'withdrawal'; readonly withdrawal: Withdrawal }
 
 export type Listener = (event: FeedEvent) => void
 

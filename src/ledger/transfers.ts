@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
-type Owner = { readonly partition: number; readonly accountId: string }
+export type Owner = { readonly partition: number; readonly accountId: string }
 
 /** Money on its way into an account, or arrived. */
 export type DepositRow = {
@@ -19,18 +19,6 @@ export type DepositRow = {
   readonly creditedAt: Date | undefined
   readonly creditedBlock: bigint | undefined
   readonly createdAt: Date
-}
-
-export type WithdrawalRow = {
-  readonly id: string
-  readonly amount: Usdc
-  readonly creditBack: Usdc
-  readonly recipient: string
-  readonly state: 'requested' | 'returning' | 'returned' | 'sent' | 'confirmed' | 'failed'
-  readonly reason: string | undefined
-  readonly txHash: Buffer | undefined
-  readonly createdAt: Date
-  readonly changedAt: Date
 }
 
 /** Where a page of transfers begins: below this instant, to the millisecond, and at it below this id. */
@@ -87,33 +75,6 @@ export async function listDeposits(
   }))
 }
 
-export async function listWithdrawals(
-  database: Database,
-  { partition, accountId }: Owner,
-  { below, limit }: TransferPage,
-): Promise<readonly WithdrawalRow[]> {
-  const rows = await database.query<StoredWithdrawal>(
-    `select id, amount, credit_back, recipient, state, reason, tx_hash, created_at, changed_at from withdrawals
-      where partition = $1 and account_id = $2 and ($3::timestamptz is null or (date_trunc('milliseconds', created_at), id) < ($3, $4::uuid))
-      order by date_trunc('milliseconds', created_at) desc, id desc limit $5`,
-    [partition, accountId, below?.at ?? null, below?.id ?? null, limit],
-  )
-  return rows.map(readWithdrawal)
-}
-
-export async function findWithdrawal(
-  database: Database,
-  { partition, accountId }: Owner,
-  id: string,
-): Promise<WithdrawalRow | undefined> {
-  const [row] = await database.query<StoredWithdrawal>(
-    `select id, amount, credit_back, recipient, state, reason, tx_hash, created_at, changed_at from withdrawals
-      where partition = $1 and account_id = $2 and id = $3`,
-    [partition, accountId, id],
-  )
-  return row === undefined ? undefined : readWithdrawal(row)
-}
-
 type StoredDeposit = {
   readonly id: string
   readonly amount: bigint
@@ -129,30 +90,4 @@ type StoredDeposit = {
   readonly credited_at: Date | null
   readonly credited_block: bigint | null
   readonly created_at: Date
-}
-
-type StoredWithdrawal = {
-  readonly id: string
-  readonly amount: bigint
-  readonly credit_back: bigint
-  readonly recipient: string
-  readonly state: WithdrawalRow['state']
-  readonly reason: string | null
-  readonly tx_hash: Buffer | null
-  readonly created_at: Date
-  readonly changed_at: Date
-}
-
-function readWithdrawal(row: StoredWithdrawal): WithdrawalRow {
-  return {
-    id: row.id,
-    amount: fromAtomic(row.amount),
-    creditBack: fromAtomic(row.credit_back),
-    recipient: row.recipient,
-    state: row.state,
-    reason: row.reason ?? undefined,
-    txHash: row.tx_hash ?? undefined,
-    createdAt: row.created_at,
-    changedAt: row.changed_at,
-  }
 }

@@ -2,6 +2,7 @@ import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { LedgerFrozenError } from './refusals.ts'
+import type { Owner, TransferPage } from './transfers.ts'
 
 export type WithdrawalState = 'requested' | 'returning' | 'returned' | 'sent' | 'confirmed' | 'failed'
 
@@ -21,6 +22,7 @@ export type Withdrawal = {
   readonly railId: string | undefined
   readonly transactionHash: string | undefined
   readonly createdAt: Date
+  readonly changedAt: Date
 }
 
 export type WithdrawalOrder = {
@@ -57,6 +59,21 @@ export async function findWithdrawal(
     [partition, accountId, id],
   )
   return row === undefined ? undefined : readWithdrawal(row)
+}
+
+/** Newest first. */
+export async function listWithdrawals(
+  database: Database,
+  { partition, accountId }: Owner,
+  { below, limit }: TransferPage,
+): Promise<readonly Withdrawal[]> {
+  const rows = await database.query<WithdrawalRow>(
+    `select ${columns} from withdrawals
+      where partition = $1 and account_id = $2 and ($3::timestamptz is null or (date_trunc('milliseconds', created_at), id) < ($3, $4::uuid))
+      order by date_trunc('milliseconds', created_at) desc, id desc limit $5`,
+    [partition, accountId, below?.at ?? null, below?.id ?? null, limit],
+  )
+  return rows.map(readWithdrawal)
 }
 
 /** Those whose turn it is. The longer one takes the less often it is looked at, down to twice a minute. */
@@ -113,7 +130,7 @@ export async function advanceWithdrawal(
 }
 
 const columns = `partition, id, account_id, amount, credit_back, nonce, recipient, state, reason, return_id, rail_id,
-  encode(tx_hash, 'hex') as tx_hash, created_at`
+  encode(tx_hash, 'hex') as tx_hash, created_at, changed_at`
 
 type WithdrawalRow = {
   readonly partition: number
@@ -129,6 +146,7 @@ type WithdrawalRow = {
   readonly rail_id: string | null
   readonly tx_hash: string | null
   readonly created_at: Date
+  readonly changed_at: Date
 }
 
 function readWithdrawal(row: WithdrawalRow): Withdrawal {
@@ -146,6 +164,7 @@ function readWithdrawal(row: WithdrawalRow): Withdrawal {
     railId: row.rail_id ?? undefined,
     transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,
     createdAt: row.created_at,
+    changedAt: row.changed_at,
   }
 }
 

@@ -3,13 +3,8 @@ import { ServiceError } from '../../errors.ts'
 import type { AccountRef } from '../../identity/sessions.ts'
 import { findAccount } from '../../ledger/accounts.ts'
 import { readBalance } from '../../ledger/balance.ts'
-import {
-  findWithdrawal,
-  listDeposits,
-  listWithdrawals,
-  type TransferCursor,
-  type TransferPage,
-} from '../../ledger/transfers.ts'
+import { listDeposits, type TransferCursor, type TransferPage } from '../../ledger/transfers.ts'
+import { findWithdrawal, listWithdrawals } from '../../ledger/withdrawals.ts'
 import { parse, type Usdc } from '../../money/usdc.ts'
 import { parseAddress, zeroAddress } from '../../signer/address.ts'
 import { moneyFields } from '../money-fields.ts'
@@ -58,7 +53,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
     const id = withdrawalId(owner, headers['idempotency-key'])
     await checkRecipient(services, funds, owner, body.recipient)
     await funds.requestWithdrawal({ ...ref(owner), id, amount })
-    return renderWithdrawal((await findWithdrawal(database, owner, id))!)
+    return renderWithdrawal((await findWithdrawal(database, owner.partition, owner.accountId, id))!)
   })
 
   router.at(fundsContracts.setOwner).answer(async ({ owner, session, body }) => {

@@ -1,6 +1,7 @@
 import type { z } from 'zod'
 import type { Balance } from '../../ledger/balance.ts'
-import type { DepositRow, WithdrawalRow } from '../../ledger/transfers.ts'
+import type { DepositRow } from '../../ledger/transfers.ts'
+import type { Withdrawal } from '../../ledger/withdrawals.ts'
 import { fromAtomic, type Usdc, zero } from '../../money/usdc.ts'
 import { moneyFields } from '../money-fields.ts'
 import type {
@@ -78,7 +79,7 @@ export function renderDeposit(deposit: DepositRow): RenderedDeposit {
 
 const withdrawalOrder = ['requested', 'returning', 'returned', 'sent', 'confirmed'] as const
 
-export function renderWithdrawal(withdrawal: WithdrawalRow): RenderedWithdrawal {
+export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
   const reached = withdrawalOrder.indexOf(withdrawal.state as (typeof withdrawalOrder)[number])
   const step = (name: 'requested' | 'returned' | 'sent' | 'confirmed') => ({
     name,
@@ -89,7 +90,7 @@ export function renderWithdrawal(withdrawal: WithdrawalRow): RenderedWithdrawal 
         : name === withdrawal.state
           ? withdrawal.changedAt.toISOString()
           : null,
-    tx_hash: name === 'sent' || name === 'confirmed' ? hexOf(withdrawal.txHash) : null,
+    tx_hash: name === 'sent' || name === 'confirmed' ? (withdrawal.transactionHash ?? null) : null,
     block: null,
   })
   return {
@@ -99,7 +100,7 @@ export function renderWithdrawal(withdrawal: WithdrawalRow): RenderedWithdrawal 
     recipient: withdrawal.recipient,
     state: withdrawal.state,
     reason: withdrawal.reason ?? null,
-    tx_hash: hexOf(withdrawal.txHash),
+    tx_hash: withdrawal.transactionHash ?? null,
     created_at: withdrawal.createdAt.toISOString(),
     changed_at: withdrawal.changedAt.toISOString(),
     // Only a withdrawal of credit waits for the credit to come back into the gateway.
