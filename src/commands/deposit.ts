@@ -1,10 +1,12 @@
-import { findDepositAddress, listIncoming } from '../ledger/deposits.ts'
+import { findDepositAddress } from '../ledger/deposits.ts'
+import { type DepositRow, listDeposits } from '../ledger/transfers.ts'
 import { format } from '../money/usdc.ts'
-import type { Address } from '../signer/address.ts'
-import { checksummed } from '../signer/address.ts'
+import { type Address, checksummed } from '../signer/address.ts'
 import { type Command, CommandError, printRows } from './command.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
+
+const depositsMax = 100
 
 export const depositCommand: Command = {
   summary: 'show where an account’s USDC is sent to, and what is on its way',
@@ -17,18 +19,26 @@ export const depositCommand: Command = {
       const address = await findDepositAddress(database, account)
       if (address === undefined)
         throw new CommandError('The account has no deposit address yet: start the service first.')
-      const incoming = await listIncoming(database, account)
+      const owner = { partition: account.partition, accountId: account.id }
+      const deposits = (await listDeposits(database, owner, { limit: depositsMax })).map(render)
       const shown = checksummed(address as Address)
       if (output.json) {
-        output.write(
-          `${JSON.stringify({ address: shown, min: format(config.sweepMin), deposits: incoming }, null, 2)}\n`,
-        )
+        output.write(`${JSON.stringify({ address: shown, min: format(config.sweepMin), deposits }, null, 2)}\n`)
         return 0
       }
       output.write(`Send USDC, and nothing else, to ${shown}\n`)
       output.write(`Amounts below ${format(config.sweepMin)} USDC wait until they add up.\n\n`)
-      printRows(output, incoming)
+      printRows(output, deposits)
       return 0
     })
   },
+}
+
+function render({ createdAt, amount, state, seenTxHash }: DepositRow) {
+  return {
+    seen_at: createdAt.toISOString(),
+    amount: format(amount),
+    state,
+    tx_hash: seenTxHash === undefined ? null : `0x${seenTxHash.toString('hex')}`,
+  }
 }

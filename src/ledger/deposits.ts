@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { Database } from '../db/database.ts'
-import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
 /** An account whose money comes over the chain. */
 export type DepositAccount = { readonly partition: number; readonly id: string; readonly address: string }
@@ -284,31 +284,4 @@ export async function registerOwnerAddress(
     'update accounts set owner_address = $3, owner_usable_from = $4 where partition = $1 and id = $2',
     [partition, id, owner, usableFrom],
   )
-}
-
-/** Deposits as their holder follows them: seen at the address, on its way into the gateway, credited. Newest first. */
-export type Incoming = {
-  readonly seen_at: string
-  readonly amount: string
-  readonly state: 'seen' | 'sweeping' | 'credited'
-  readonly tx_hash: string
-}
-
-export async function listIncoming(
-  database: Database,
-  { partition, id }: Pick<DepositAccount, 'partition' | 'id'>,
-): Promise<readonly Incoming[]> {
-  const rows = await database.query<{ seen_at: Date; amount: bigint; state: Incoming['state']; tx_hash: string }>(
-    `select x.seen_at, x.amount, encode(x.tx_hash, 'hex') as tx_hash,
-            case when s.state = 'credited' then 'credited' when s.id is null then 'seen' else 'sweeping' end as state
-       from arrivals x left join sweeps s on s.partition = x.partition and s.id = x.sweep_id
-      where x.partition = $1 and x.account_id = $2 order by x.seen_at desc limit 100`,
-    [partition, id],
-  )
-  return rows.map((row) => ({
-    seen_at: row.seen_at.toISOString(),
-    amount: format(row.amount),
-    state: row.state,
-    tx_hash: `0x${row.tx_hash}`,
-  }))
 }

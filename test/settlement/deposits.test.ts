@@ -6,7 +6,8 @@ import { devUsdcAbi } from '../../contracts/generated/DevUsdc.abi.ts'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import { createAccount, findAccount } from '../../src/ledger/accounts.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
-import { assignAddress, type DepositAccount, findOpenSweeps, listIncoming } from '../../src/ledger/deposits.ts'
+import { assignAddress, type DepositAccount, findOpenSweeps } from '../../src/ledger/deposits.ts'
+import { type DepositRow, listDeposits } from '../../src/ledger/transfers.ts'
 import { paymentTerms } from '../../src/settlement/authorization.ts'
 import { openChain } from '../../src/settlement/chain.ts'
 import {
@@ -118,6 +119,11 @@ async function depositsOf({ id }: DepositAccount): Promise<number> {
   return (await bench.database.query('select 1 from deposits where account_id = $1', [id])).length
 }
 
+/** As the account's holder sees them. */
+function shown({ partition, id }: DepositAccount): Promise<readonly DepositRow[]> {
+  return listDeposits(bench.database, { partition, accountId: id }, { limit: 100 })
+}
+
 async function onChain({ address }: DepositAccount): Promise<bigint> {
   const args = [usdc, address as Hex] as const
   const client = publicClient(bench.chain.url)
@@ -132,8 +138,8 @@ test('USDC sent to the deposit address is credited once, though Arc logs every t
   assert.equal(await balanceOf(account), 250_000n)
   assert.equal(await depositsOf(account), 1)
   assert.deepEqual(
-    (await listIncoming(bench.database, account)).map(({ amount, state }) => [amount, state]),
-    [['0.25', 'credited']],
+    (await shown(account)).map(({ amount, state }) => [amount, state]),
+    [[250_000n, 'credited']],
   )
   assert.deepEqual(alarms, [])
 })
@@ -169,7 +175,7 @@ test('another token, nothing at all, and USDC to nobody’s address credit nobod
   }
   for (let again = 0; again < 3; again += 1) await round()
   assert.equal(await balanceOf(account), 0n)
-  assert.deepEqual(await listIncoming(bench.database, account), [])
+  assert.deepEqual(await shown(account), [])
 })
 
 test('dust waits, is shown, and comes in together when it is worth the gas', async () => {
@@ -178,7 +184,7 @@ test('dust waits, is shown, and comes in together when it is worth the gas', asy
   for (let again = 0; again < 3; again += 1) await round()
   assert.equal(await balanceOf(account), 0n)
   assert.deepEqual(
-    (await listIncoming(bench.database, account)).map(({ state }) => state),
+    (await shown(account)).map(({ state }) => state),
     ['seen', 'seen'],
   )
   await send(account.address, 1n)
@@ -289,7 +295,7 @@ test('when another transaction took its place, or anybody was faster, the deposi
     await untilCredited(account, 200_000n)
     await round()
     assert.deepEqual(await findOpenSweeps(bench.database), [])
-    const [incoming] = await listIncoming(bench.database, account)
+    const [incoming] = await shown(account)
     assert.equal(incoming?.state, 'credited')
     assert.equal(await onChain(account), 200_000n)
   }
