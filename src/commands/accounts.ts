@@ -112,7 +112,7 @@ async function sellerBalance(dataDir: string): Promise<bigint> {
   const { gatewayUrl, terms } = readMoneyLine(dataDir)
   const rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
   try {
-    return (await rail.balances([terms.seller])).get(terms.seller) ?? 0n
+    return await rail.balance(terms.seller)
   } finally {
     await rail.close()
   }

@@ -20,7 +20,7 @@ export const payoutCommand: Command = {
     const rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
     try {
       return await withDatabase(config, async (database) => {
-        const readBalance = async () => (await rail.balances([terms.seller])).get(terms.seller) ?? 0n
+        const readBalance = () => rail.balance(terms.seller)
         if (options.amount === undefined) {
           const left = await readPayable(database, readBalance)
           const facts = { seller: terms.seller, balance: format(await readBalance()), payable: format(left) }

@@ -181,7 +181,7 @@ async function refillGas(tools: RefillTools, gasMin: bigint): Promise<void> {
   await tellGauge(database, 'relayer_gas_micro_usdc', Number(left))
   if (left >= gasMin || (await hasOpenPayout(database, relayer.address))) return
   const { seller } = signingTerms
-  const readBalance = async () => (await rail.balances([seller])).get(seller) ?? 0n
+  const readBalance = () => rail.balance(seller)
   const refill = await requestPayout(database, fromAtomic(gasMin), relayer.address, readBalance).catch(
     (error: unknown) => {
       if (error instanceof PayoutTooLargeError) return undefined

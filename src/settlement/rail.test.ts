@@ -58,7 +58,7 @@ test('a payment is taken, found by its nonce, and followed to its end', async (t
   gateway.batch()
   const settled = await rail.transfer(id)
   assert.deepEqual([settled?.state, settled?.transactionHash], ['completed', `0x${'ab'.repeat(32)}`])
-  assert.equal((await rail.balances([terms.seller])).get(terms.seller), 1_000n)
+  assert.equal(await rail.balance(terms.seller), 1_000n)
   assert.equal(await rail.transfer(randomUUID()), undefined)
 })
 
@@ -110,7 +110,7 @@ for (const fault of [...beforeFaults, ...afterFaults]) {
     await assert.rejects(rail.findTransfer(message.from, message.nonce))
     await assert.rejects(rail.transfer(randomUUID()))
     await assert.rejects(rail.withdrawal(randomUUID()))
-    await assert.rejects(rail.balances([message.from]))
+    await assert.rejects(rail.balance(message.from))
   })
 }
 

@@ -13,8 +13,8 @@ export type Rail = {
   /** The payment of that payer under that nonce; undefined when the gateway has none. */
   findTransfer(from: Address, nonce: Hex): Promise<Transfer | undefined>
   transfer(id: string): Promise<Transfer | undefined>
-  /** What each depositor has in the gateway and can spend, in atomic USDC. */
-  balances(depositors: readonly Address[]): Promise<ReadonlyMap<Address, bigint>>
+  /** What the depositor has in the gateway and can spend, in atomic USDC. */
+  balance(depositor: Address): Promise<bigint>
   /** The last block whose deposits the gateway has counted. */
   processedHeight(): Promise<bigint>
   /** Orders money out of the gateway. The same order again is the same withdrawal. */
@@ -107,10 +107,10 @@ export function createRail({ url, domain, timeoutMs = 10_000, connectionsMax = 1
       const body = await read(`/v1/x402/transfers/${encodeURIComponent(id)}`)
       return body === undefined ? undefined : readTransfer(body)
     },
-    async balances(depositors) {
-      const sources = depositors.map((depositor) => ({ depositor, domain }))
-      const body = await read('/v1/balances', { token: 'USDC', sources })
-      return new Map(list(body, 'balances').map((row) => [lower(row.depositor) as Address, parseDecimal(row.balance)]))
+    async balance(depositor) {
+      const body = await read('/v1/balances', { token: 'USDC', sources: [{ depositor, domain }] })
+      const row = list(body, 'balances').find((candidate) => isEqualHex(candidate.depositor, depositor))
+      return row === undefined ? 0n : parseDecimal(row.balance)
     },
     async processedHeight() {
       const body = await read('/v1/info')

@@ -36,8 +36,7 @@ export async function recoverPayments(tools: RecoverTools): Promise<Recovery> {
   let [payments, value] = [0, 0n]
   for (const [index, account] of owed.entries()) {
     const address = account.address as Address
-    const there = (await tools.rail.balances([address])).get(address) ?? 0n
-    let missing = account.owed - there
+    let missing = account.owed - (await tools.rail.balance(address))
     if (missing > 0n) {
       for (const payment of await findLost(tools, account, missing)) {
         if (!(await bookLostPayment(tools.database, payment, Date.now()))) continue

@@ -62,7 +62,7 @@ async function payBack(tools: WithdrawTools, withdrawal: Withdrawal): Promise<vo
   const authorization = await returnOf(tools, withdrawal)
   // Handed in before, perhaps: then what became of it is asked first.
   if (withdrawal.state === 'returning' && (await adoptReturn(tools, withdrawal, authorization))) return
-  const funds = (await rail.balances([terms.seller])).get(terms.seller) ?? 0n
+  const funds = await rail.balance(terms.seller)
   // It has not been paid itself yet: payments that are on their way will cover it.
   if (funds < withdrawal.creditBack) return
   const signature = await signer.signReturn(authorization)
