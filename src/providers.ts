@@ -10,8 +10,7 @@ import { Funds } from './settlement/funds.ts'
 import type { MoneyLine } from './settlement/money-line.ts'
 import { findReceipt } from './settlement/receipts.ts'
 import { readSolvency } from './settlement/solvency.ts'
-import { createSigner, type Signer } from './signer/signer.ts'
-import { SignerLine } from './signer/signer-line.ts'
+import { openSigner, type Signer } from './signer/signer.ts'
 
 export type ProviderOptions = {
   readonly config: Config
@@ -35,9 +34,7 @@ export function openProviders(options: ProviderOptions): Providers {
   if (money === undefined) {
     return { environment: isSandbox ? 'sandbox' : 'live', sandbox: isSandbox ? localSignIn(options) : undefined }
   }
-  const line = new SignerLine({ dataDir: config.dataDir, waitMsMax: 5_000 })
-  stack.defer(() => line.close())
-  const signer = createSigner({ ask: (request) => line.ask(request), onFault: () => {} })
+  const signer = stack.use(openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 }))
   const terms = paymentTerms(money.terms, config.settlementEpoch)
   const funds = fundsProvider(database, signer, money, isSandbox)
   return {

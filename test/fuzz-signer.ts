@@ -7,8 +7,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
 import fc from 'fast-check'
-import { createSigner } from '../src/signer/signer.ts'
-import { SignerLine } from '../src/signer/signer-line.ts'
+import { openSigner } from '../src/signer/signer.ts'
 import type { SignerReady, SignerSettings } from '../src/signer/signer-process.ts'
 import { signerSocketPath } from '../src/signer/signer-socket.ts'
 import { batchMax, type SigningAnswer } from '../src/signer/signing-request.ts'
@@ -32,8 +31,7 @@ const child = await supervise<SignerSettings, SignerReady>({
   settings: () => signerSettings(dataDir),
   onRestart: () => (deaths += 1),
 })
-const line = new SignerLine({ dataDir })
-const signer = createSigner({ ask: (request) => line.ask(request), onFault: (error) => console.error(error) })
+const signer = openSigner({ dataDir, onFault: (error) => console.error(error) })
 for (const account of accountsOfRequests) await signer.registerOwner(account, ownerAddress)
 
 const socket = connect(await signerSocketPath(dataDir))
@@ -60,7 +58,7 @@ const [honest] = await signer.signAuthorizations([
   transferRequest('authorization', { account: accountsOfRequests[0]! }),
 ])
 socket.destroy()
-line.close()
+signer[Symbol.dispose]()
 await child.stop()
 rmSync(dataDir, { recursive: true, force: true })
 

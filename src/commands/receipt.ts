@@ -2,8 +2,7 @@ import { parseRequestId } from '../ledger/request-id.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
 import { readMoneyLine } from '../settlement/money-line.ts'
 import { findReceipt } from '../settlement/receipts.ts'
-import { createSigner } from '../signer/signer.ts'
-import { SignerLine } from '../signer/signer-line.ts'
+import { openSigner } from '../signer/signer.ts'
 import { type Command, CommandError } from './command.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -15,17 +14,12 @@ export const receiptCommand: Command = {
     const id = parseRequestId(text)
     if (id === undefined) throw new CommandError('Say which request: penny receipt req_…', 2)
     const { terms, issuer } = readMoneyLine(config.dataDir)
-    const line = new SignerLine({ dataDir: config.dataDir, waitMsMax: 5_000 })
-    const signer = createSigner({ ask: (request) => line.ask(request), onFault: () => {} })
-    try {
-      const receipt = await withDatabase(config, (database) =>
-        findReceipt({ database, signer, issuer, terms: paymentTerms(terms, config.settlementEpoch) }, id),
-      )
-      if (receipt === undefined) throw new CommandError(`${text} has no receipt: it is unknown, or ended a moment ago.`)
-      output.write(`${JSON.stringify(receipt, null, 2)}\n`)
-      return 0
-    } finally {
-      line.close()
-    }
+    using signer = openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 })
+    const receipt = await withDatabase(config, (database) =>
+      findReceipt({ database, signer, issuer, terms: paymentTerms(terms, config.settlementEpoch) }, id),
+    )
+    if (receipt === undefined) throw new CommandError(`${text} has no receipt: it is unknown, or ended a moment ago.`)
+    output.write(`${JSON.stringify(receipt, null, 2)}\n`)
+    return 0
   },
 }

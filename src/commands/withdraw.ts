@@ -5,8 +5,7 @@ import { findAccount } from '../ledger/accounts.ts'
 import { findWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
 import { format, parse } from '../money/usdc.ts'
 import { Funds } from '../settlement/funds.ts'
-import { createSigner } from '../signer/signer.ts'
-import { SignerLine } from '../signer/signer-line.ts'
+import { openSigner } from '../signer/signer.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
@@ -24,25 +23,20 @@ export const withdrawCommand: Command = {
   async run({ options, config, output }) {
     if (typeof options.amount !== 'string')
       throw new CommandError('Say how much with --amount USDC, or --amount all.', 2)
-    const line = new SignerLine({ dataDir: config.dataDir, waitMsMax: 5_000 })
-    const signer = createSigner({ ask: (request) => line.ask(request), onFault: () => {} })
-    try {
-      return await withDatabase(config, async (database) => {
-        const account = await whichAccount(database, options.account)
-        const funds = new Funds({ database, signer })
-        if (typeof options.to === 'string') await funds.registerOwner(account, options.to)
-        const { spendable } = (await findAccount(database, account.partition, account.id))!
-        const amount = options.amount === 'all' ? spendable : parse(String(options.amount))
-        if (amount <= 0n) throw new CommandError('There is nothing to withdraw.')
-        const id = typeof options.id === 'string' ? options.id : randomUUID()
-        const order = await funds.withdraw(account, id, amount)
-        const end = await follow(database, order, output)
-        if (output.json) output.write(`${JSON.stringify(render(end))}\n`)
-        return end.state === 'confirmed' ? 0 : 1
-      })
-    } finally {
-      line.close()
-    }
+    using signer = openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 })
+    return await withDatabase(config, async (database) => {
+      const account = await whichAccount(database, options.account)
+      const funds = new Funds({ database, signer })
+      if (typeof options.to === 'string') await funds.registerOwner(account, options.to)
+      const { spendable } = (await findAccount(database, account.partition, account.id))!
+      const amount = options.amount === 'all' ? spendable : parse(String(options.amount))
+      if (amount <= 0n) throw new CommandError('There is nothing to withdraw.')
+      const id = typeof options.id === 'string' ? options.id : randomUUID()
+      const order = await funds.withdraw(account, id, amount)
+      const end = await follow(database, order, output)
+      if (output.json) output.write(`${JSON.stringify(render(end))}\n`)
+      return end.state === 'confirmed' ? 0 : 1
+    })
   },
 }
 

@@ -25,8 +25,7 @@ import { submitPayments } from '../settlement/submit.ts'
 import { advanceWithdrawals } from '../settlement/withdraw.ts'
 import { issueReceipts } from '../settlement/write-receipts.ts'
 import type { Address, Hex } from '../signer/address.ts'
-import { createSigner } from '../signer/signer.ts'
-import { SignerLine } from '../signer/signer-line.ts'
+import { openSigner } from '../signer/signer.ts'
 import { type SigningTerms, usdcDomain } from '../signer/signing-terms.ts'
 import { every } from './every.ts'
 
@@ -112,14 +111,13 @@ async function untilAnswered(open: () => Promise<Chain>, log: Log): Promise<Chai
 function settle(settings: SettleSettings, database: Database, chain: Chain, log: Log): void {
   const { terms, relayer } = settings
   const onAlarm = (what: string, details: object) => log.error(details, what)
-  const line = new SignerLine({ dataDir: settings.dataDir })
   const tools = {
     database,
     chain,
     onAlarm,
     relayer,
-    signer: createSigner({
-      ask: (request) => line.ask(request),
+    signer: openSigner({
+      dataDir: settings.dataDir,
       onFault: (error) => log.error({ err: error }, 'the signer is not to be trusted: nothing more is signed'),
     }),
     rail: createRail({ url: settings.gatewayUrl, domain: terms.gatewayDomain }),

@@ -1,7 +1,7 @@
 import { type Address, type Hex, parseAddress } from './address.ts'
 import type { Custodian } from './custodian.ts'
 import { recoverAddress } from './secp256k1.ts'
-import { SignerFaultError } from './signer-line.ts'
+import { SignerFaultError, SignerLine, type SignerLineOptions } from './signer-line.ts'
 import {
   encodeRequest,
   type PayoutRequest,
@@ -105,6 +105,18 @@ export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): S
     signReceipt: (structHash) => tell({ operation: 'receipt', structHash }, (answer) => field(answer, 'signature')),
     registerOwner: (account, owner) =>
       tell({ operation: 'owner', account, owner }, (answer) => readOwner(field(answer, 'owner'), owner)),
+  }
+}
+
+/** The signer process of a data folder; the line to it is closed with what has opened it. */
+export function openSigner({
+  onFault = () => {},
+  ...options
+}: SignerLineOptions & Partial<Pick<SignerOptions, 'onFault'>>): Signer & Disposable {
+  const line = new SignerLine(options)
+  return {
+    ...createSigner({ ask: (request) => line.ask(request), onFault }),
+    [Symbol.dispose]: () => line.close(),
   }
 }
 

@@ -5,8 +5,7 @@ import { findViolations } from '../../src/ledger/audit.ts'
 import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import { Funds } from '../../src/settlement/funds.ts'
-import { createSigner } from '../../src/signer/signer.ts'
-import { SignerLine } from '../../src/signer/signer-line.ts'
+import { openSigner } from '../../src/signer/signer.ts'
 import {
   accountNow,
   ask,
@@ -40,7 +39,7 @@ test('from a wallet to the gateway, through two hundred requests to the chain, a
   assert.equal(await gatewayOf(money, account.address), 3_000_000n - settled.authorized)
 
   const owner = await openWallet(money, '0')
-  const charged = await withdrawAllUnderLoad(t, money, account, owner.address)
+  const charged = await withdrawAllUnderLoad(money, account, owner.address)
   const after = await accountNow(money, account)
   assert.deepEqual([after.gateway, after.credit, after.held], [0n, 0n, 0n])
   assert.equal(await usdcOf(money, owner.address), 3_000_000n - charged, 'deposits less charges')
@@ -50,15 +49,8 @@ test('from a wallet to the gateway, through two hundred requests to the chain, a
 })
 
 /** Requests go on while everything is withdrawn; what they give back as credit is withdrawn after them. */
-async function withdrawAllUnderLoad(
-  t: Parameters<typeof startMoneyService>[0],
-  money: MoneyService,
-  account: MoneyAccount,
-  owner: `0x${string}`,
-): Promise<bigint> {
-  const line = new SignerLine({ dataDir: money.dataDir })
-  t.after(() => line.close())
-  const signer = createSigner({ ask: (request) => line.ask(request), onFault: assert.ifError })
+async function withdrawAllUnderLoad(money: MoneyService, account: MoneyAccount, owner: `0x${string}`): Promise<bigint> {
+  using signer = openSigner({ dataDir: money.dataDir, onFault: assert.ifError })
   const funds = new Funds({ database: money.service.database, signer })
   await funds.registerOwner(account, owner)
   const load = Array.from({ length: 4 }, async () => {

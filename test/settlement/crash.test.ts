@@ -12,8 +12,7 @@ import { Funds } from '../../src/settlement/funds.ts'
 import { findPayout, requestPayout } from '../../src/settlement/payout.ts'
 import { createRail } from '../../src/settlement/rail.ts'
 import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
-import { createSigner } from '../../src/signer/signer.ts'
-import { SignerLine } from '../../src/signer/signer-line.ts'
+import { openSigner } from '../../src/signer/signer.ts'
 import {
   accountNow,
   ask,
@@ -34,9 +33,8 @@ import { address } from '../support/signing.ts'
 
 const operator = address('0x90f79bf6eb2c4f870365e785982e1f101e93b906')
 function openFunds(t: TestContext, money: MoneyService): Funds {
-  const line = new SignerLine({ dataDir: money.dataDir })
-  t.after(() => line.close())
-  const signer = createSigner({ ask: (request) => line.ask(request), onFault: assert.ifError })
+  const signer = openSigner({ dataDir: money.dataDir, onFault: assert.ifError })
+  t.after(() => signer[Symbol.dispose]())
   return new Funds({ database: money.service.database, signer })
 }
 
