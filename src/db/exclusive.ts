@@ -1,12 +1,12 @@
 import pg from 'pg'
 
 export type Exclusive = {
-  /** Resolves when the lock is gone although nobody gave it back: its connection broke. */
+  /** Resolves when the lock is gone: its connection broke, or was closed by whoever gave it back. */
   readonly lost: Promise<void>
   release(): Promise<void>
 }
 
-const connectMaxMs = 5_000
+const answerMsMax = 5_000
 
 /**
  * Takes the lock of that name if nobody has it, on a connection of its own: whoever dies loses it at once, and no clock is
@@ -16,7 +16,8 @@ export async function tryExclusive(url: string, name: string): Promise<Exclusive
   const client = new pg.Client({
     connectionString: url,
     application_name: `penny ${name}`,
-    connectionTimeoutMillis: connectMaxMs,
+    connectionTimeoutMillis: answerMsMax,
+    query_timeout: answerMsMax,
     keepAlive: true,
   })
   const lost = Promise.withResolvers<void>()
