@@ -66,12 +66,13 @@ export async function assignAddresses({ database, signer }: DepositTools): Promi
 export async function watchDeposits(tools: DepositTools): Promise<number> {
   // The chain's head first, then the addresses: one that is told in between has nothing in the blocks that are read.
   const head = await tools.chain.finalBlock()
-  const accounts = new Map((await listDepositAccounts(tools.database)).map((account) => [account.address, account]))
-  await follow(tools, 'arrivals', head, (first, last) => noteArrivals(tools, accounts, first, last))
+  let listed: Promise<Accounts> | undefined
+  const accounts = () => (listed ??= listAccounts(tools.database))
+  await follow(tools, 'arrivals', head, async (first, last) => noteArrivals(tools, await accounts(), first, last))
   const counted = await tools.rail.processedHeight()
   let credited = 0
   await follow(tools, 'deposits', head < counted ? head : counted, async (first, last) => {
-    credited += await creditDeposits(tools, accounts, first, last)
+    credited += await creditDeposits(tools, await accounts(), first, last)
   })
   return credited
 }
@@ -93,6 +94,11 @@ async function follow(
 }
 
 type Accounts = ReadonlyMap<string, DepositAccount>
+
+/** There may be many of them: they are asked for when there is a block to read, not every time somebody looks for one. */
+async function listAccounts(database: Database): Promise<Accounts> {
+  return new Map((await listDepositAccounts(database)).map((account) => [account.address, account]))
+}
 
 async function noteArrivals({ database, chain }: DepositTools, accounts: Accounts, first: bigint, last: bigint) {
   for (const { to, ...arrival } of await chain.arrivals([...accounts.keys()] as Address[], first, last)) {
