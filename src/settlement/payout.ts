@@ -20,7 +20,6 @@ export type PayoutTools = {
   readonly onAlarm: (what: string, details: object) => void
 }
 
-const maxBlockHeight = 2n ** 256n - 1n
 const payoutsMax = 20
 
 /** What the seller has at the gateway now. */
@@ -94,7 +93,6 @@ async function order(tools: PayoutTools, { id, amount, recipient, state }: Payou
     recipient: recipient as Address,
     value: amount,
     maxFee: feeMax,
-    maxBlockHeight,
     salt: saltOf('payout', id),
   })
   const signature = await signer.signPayout({ operation: 'payout', payout: id, intent })

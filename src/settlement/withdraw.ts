@@ -25,8 +25,6 @@ export type WithdrawTools = {
 const withdrawalsMax = 50
 // The gateway wants seven days of the eight to be left: what had to wait for its money gets a new window.
 const windowAgeMsMax = 12 * 60 * 60 * 1000
-// The order has a height after which it is void; ours never expires by itself: its fate is always asked for.
-const maxBlockHeight = 2n ** 256n - 1n
 
 /** Takes every open withdrawal one step on. One that cannot move does not hold up its neighbours. Returns how many are open. */
 export async function advanceWithdrawals(tools: WithdrawTools): Promise<number> {
@@ -132,7 +130,6 @@ async function order(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void
     recipient: withdrawal.recipient as Address,
     value: withdrawal.amount,
     maxFee: feeMax,
-    maxBlockHeight,
     salt: saltOf('withdrawal', withdrawal.id),
   })
   const { accountId: account, id } = withdrawal

@@ -64,7 +64,7 @@ test('no owner can be registered at whose address the money would be lost', (t) 
 
 test('the seller’s revenue is paid out to the configured address alone', (t) => {
   const payout = randomUUID()
-  const paying = { depositor: terms.seller, recipient: payoutAddress, value: 5n, maxFee: 0n, maxBlockHeight: 9n }
+  const paying = { depositor: terms.seller, recipient: payoutAddress, value: 5n, maxFee: 0n }
   const request = {
     operation: 'payout',
     payout,
@@ -79,7 +79,7 @@ test('the seller’s revenue is paid out to the configured address alone', (t) =
 test('the seller’s revenue may pay for the relayer’s gas', (t) => {
   const payout = randomUUID()
   const recipient = keys.ofRole('relayer').address
-  const paying = { depositor: terms.seller, recipient, value: 5n, maxFee: 0n, maxBlockHeight: 9n }
+  const paying = { depositor: terms.seller, recipient, value: 5n, maxFee: 0n }
   const intent = burnIntent(terms, { ...paying, salt: saltOf('payout', payout) })
   const signature = signatureOf(createCustodian(t, { payoutAddress: undefined }), {
     operation: 'payout',

@@ -126,7 +126,8 @@ export class SigningPolicy {
 
   #intent(intent: BurnIntent, depositor: Address, recipient: Address, salt: Hex): Buffer {
     const { maxFee, maxBlockHeight, spec } = intent
-    const expected = burnIntent(this.#terms, { depositor, recipient, value: spec.value, maxFee, maxBlockHeight, salt })
+    const expected = burnIntent(this.#terms, { depositor, recipient, value: spec.value, maxFee, salt })
+    requireEqual('wrong_intent', 'maxBlockHeight', maxBlockHeight, expected.maxBlockHeight)
     for (const [name, value] of Object.entries(expected.spec)) {
       requireEqual('wrong_intent', name, spec[name as keyof typeof spec], value)
     }

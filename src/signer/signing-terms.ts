@@ -60,14 +60,16 @@ export type PayingOut = {
   readonly recipient: Address
   readonly value: bigint
   readonly maxFee: bigint
-  readonly maxBlockHeight: bigint
   readonly salt: Hex
 }
 
-/** The only form in which money leaves the gateway: same chain, same token, no delegate, no hook. */
+// The order has a height after which it is void; ours never expires by itself: its fate is always asked for.
+const maxBlockHeight = 2n ** 256n - 1n
+
+/** The only form in which money leaves the gateway: same chain, same token, no delegate, no hook, no end. */
 export function burnIntent(terms: SigningTerms, paying: PayingOut): BurnIntent {
   return {
-    maxBlockHeight: paying.maxBlockHeight,
+    maxBlockHeight,
     maxFee: paying.maxFee,
     spec: {
       version: 1,

@@ -117,7 +117,7 @@ const withdrawalChange: fc.Arbitrary<Change> = fc.oneof(
   set('intent', misfit),
   set('intent.spec', misfit),
   set('intent.maxFee', fc.oneof(fc.bigInt(limits.withdrawalFeeMax + 1n, 2n ** 256n - 1n).map(String), wrongNumber)),
-  set('intent.maxBlockHeight', wrongNumber),
+  set('intent.maxBlockHeight', fc.oneof(fc.bigInt(0n, 2n ** 256n - 2n).map(String), wrongNumber)),
   set('intent.spec.version', fc.oneof(fc.integer({ min: 2, max: 2 ** 32 }), fc.constant(0), wrongInteger)),
   set('intent.spec.sourceDomain', fc.oneof(fc.integer({ min: 27, max: 2 ** 32 }), fc.constant(0), wrongInteger)),
   set('intent.spec.destinationDomain', fc.oneof(fc.integer({ min: 27, max: 2 ** 32 }), fc.constant(0), wrongInteger)),

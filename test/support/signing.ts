@@ -137,7 +137,6 @@ export function withdrawalRequest(account: string, withdrawal: string, value = 1
       recipient: ownerAddress,
       value,
       maxFee: 20_000n,
-      maxBlockHeight: 2n ** 256n - 1n,
       salt: saltOf('withdrawal', withdrawal),
     }),
   }
