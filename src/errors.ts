@@ -88,17 +88,3 @@ export abstract class StartRefusal extends Error {
     this.name = new.target.name
   }
 }
-
-/** What a child process says over its channel instead of being ready, when it cannot start as it was asked to. */
-export type ChildRefusal = { readonly refused: string }
-
-/** What a child process does when it cannot start: its parent shows a refusal; everything else is a bug and shown here. */
-export function leaveRefused(error: unknown): void {
-  const leave = () => process.exit(1)
-  if (error instanceof StartRefusal && process.connected) {
-    process.send?.({ refused: error.message } satisfies ChildRefusal, undefined, {}, leave)
-    return
-  }
-  console.error(error)
-  leave()
-}

@@ -1,14 +1,12 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { ChildRefusal } from './child.ts'
 import { childEnvironment } from './config.ts'
-import { type ChildRefusal, StartRefusal } from './errors.ts'
+import { StartRefusal } from './errors.ts'
 
-export type ChildOptions<Settings, Ready> = {
-  /**
-   * The module that runs in the child; it is sent the settings and answers with one message once it is ready, or with a
-   * `ChildRefusal`. It has nothing of our environment but what `childEnvironment` leaves.
-   */
+export type SupervisorOptions<Settings, Ready> = {
+  /** Runs in the child, by `runAsChild`, with nothing of our environment but what `childEnvironment` leaves. */
   readonly module: URL
   /** Settings for this start. `previous` is what the child said when it was last ready, so that it can be started alike. */
   readonly settings: (previous: Ready | undefined) => Settings
@@ -30,7 +28,7 @@ const restartPauseMs = 200
  * helpers go; and when this process is killed outright the channel closes, which ends the child too.
  */
 export async function supervise<Settings extends object, Ready>(
-  options: ChildOptions<Settings, Ready>,
+  options: SupervisorOptions<Settings, Ready>,
 ): Promise<SupervisedChild<Ready>> {
   let stopping = false
   let { child, ready } = await start(options, undefined)
@@ -72,7 +70,7 @@ export async function supervise<Settings extends object, Ready>(
 }
 
 async function start<Settings extends object, Ready>(
-  { module, settings }: ChildOptions<Settings, Ready>,
+  { module, settings }: SupervisorOptions<Settings, Ready>,
   previous: Ready | undefined,
 ): Promise<{ readonly child: ChildProcess; readonly ready: Ready }> {
   const child = fork(module, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], env: childEnvironment() })

@@ -1,5 +1,4 @@
-import { constants, setPriority } from 'node:os'
-import { leaveRefused } from '../errors.ts'
+import { runAsChild } from '../child.ts'
 import { createLog, type Log } from '../log.ts'
 import { armFailpoint, type FailpointName } from './failpoints.ts'
 import { type GatewayOptions, startGateway } from './server.ts'
@@ -14,15 +13,7 @@ export type GatewaySettings = Omit<GatewayOptions, 'clock' | 'onAlarm' | 'onErro
 
 export type GatewayReady = { readonly url: string; readonly port: number }
 
-process.title = 'penny-gateway'
-// Customers wait for the web process and for PostgreSQL, and nobody for this one.
-setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
-// The service decides when its gateway goes: by closing the channel, or by dying.
-process.on('SIGINT', () => {})
-process.on('disconnect', () => process.exit(0))
-process.once('message', (settings: GatewaySettings) => {
-  start(settings).then((ready) => process.send?.(ready), leaveRefused)
-})
+runAsChild({ title: 'penny-gateway', isInBackground: true, start })
 
 async function start({ dataDir, logLevel, failpoint, ...options }: GatewaySettings): Promise<GatewayReady> {
   const { url, port } = await startGateway({

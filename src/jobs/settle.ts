@@ -1,5 +1,5 @@
-import { constants, setPriority } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { runAsChild } from '../child.ts'
 import type { LogLevel } from '../config.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
@@ -61,23 +61,20 @@ const confirmAfterMs = 1_500
 const recheckMs = 3_000
 const weiPerAtomic = 10n ** 12n
 
-process.title = 'penny-settle'
-// Customers wait for the web process and for PostgreSQL, and nobody for this one.
-setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
-// The service decides when its helper goes: by closing the channel, or by dying.
-process.on('SIGINT', () => {})
-process.on('disconnect', () => process.exit(0))
-process.once('message', (settings: SettleSettings) => {
-  run(settings).catch((error: unknown) => {
+runAsChild({ title: 'penny-settle', isInBackground: true, start })
+
+/** Ready as soon as it can be: its turn may come in days, when the process of another node ends. */
+async function start(settings: SettleSettings): Promise<SettleReady> {
+  const log = createLog(settings.logLevel, settings.dataDir)
+  work(settings, log).catch((error: unknown) => {
     console.error(error)
     process.exit(1)
   })
-})
+  return { pid: process.pid }
+}
 
-async function run(settings: SettleSettings): Promise<void> {
-  const log = createLog(settings.logLevel, settings.dataDir)
+async function work(settings: SettleSettings, log: Log): Promise<void> {
   const database = openDatabase({ url: settings.databaseUrl, poolMax: 6, applicationName: 'penny-settle' })
-  process.send?.({ pid: process.pid } satisfies SettleReady)
   const alone = await waitForLock(settings.databaseUrl, log)
   // Whoever has lost the lock may no longer be alone: the next process begins where the rows say.
   void alone.lost.then(() => process.exit(1))

@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Address } from 'viem'
-import { leaveRefused } from '../errors.ts'
+import { runAsChild } from '../child.ts'
 import { startAdminServer } from './admin.ts'
 import { sandboxContracts } from './chain/contracts.ts'
 import { startChainServer } from './chain/server.ts'
@@ -40,13 +40,7 @@ const sandboxChainId = 5_042_999
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 
-process.title = 'penny-sandbox'
-// The service decides when its sandbox goes: by closing the channel, or by dying.
-process.on('SIGINT', () => {})
-process.on('disconnect', () => process.exit(0))
-process.once('message', (settings: SandboxSettings) => {
-  start(settings).then((ready) => process.send?.(ready), leaveRefused)
-})
+runAsChild({ title: 'penny-sandbox', isInBackground: false, start })
 
 async function start(settings: SandboxSettings): Promise<SandboxReady> {
   const model = settings.model && (await startModelServer({ host: settings.host, ...settings.model }))

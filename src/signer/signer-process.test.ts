@@ -20,7 +20,7 @@ import {
   transferRequest,
   withdrawalRequest,
 } from '../../test/support/signing.ts'
-import type { ChildRefusal } from '../errors.ts'
+import type { ChildRefusal } from '../child.ts'
 import { supervise } from '../supervisor.ts'
 import { addressOfKey } from './secp256k1.ts'
 import { askCustodian, createSigner, type Signer } from './signer.ts'

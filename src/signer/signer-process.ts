@@ -1,7 +1,6 @@
-import { constants, setPriority } from 'node:os'
 import { join } from 'node:path'
+import { runAsChild } from '../child.ts'
 import type { LogLevel } from '../config.ts'
-import { leaveRefused } from '../errors.ts'
 import { createLog, type Log } from '../log.ts'
 import { AccountKeys } from './account-keys.ts'
 import type { Address, Hex } from './address.ts'
@@ -51,15 +50,7 @@ export type SignerReady = {
 
 const countsMs = 60_000
 
-process.title = 'penny-sign'
-// Customers wait for the web process and for PostgreSQL, and nobody for this one.
-setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
-// The service decides when its signer goes: by closing the channel, or by dying.
-process.on('SIGINT', () => {})
-process.on('disconnect', () => process.exit(0))
-process.once('message', (settings: SignerSettings) => {
-  start(settings).then((ready) => process.send?.(ready), leaveRefused)
-})
+runAsChild({ title: 'penny-sign', isInBackground: true, start })
 
 async function start(settings: SignerSettings): Promise<SignerReady> {
   const masterKey = await loadMasterKey(settings.dataDir, settings.masterKey)

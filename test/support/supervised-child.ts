@@ -1,4 +1,5 @@
-import { leaveRefused, StartRefusal } from '../../src/errors.ts'
+import { runAsChild } from '../../src/child.ts'
+import { StartRefusal } from '../../src/errors.ts'
 
 // A child process that says what it was given, or refuses to start.
 
@@ -7,8 +8,11 @@ export type ChildReady = { readonly environment: Readonly<Record<string, string 
 
 class TestRefusal extends StartRefusal {}
 
-process.on('disconnect', () => process.exit(0))
-process.once('message', ({ refuseWith }: ChildSettings) => {
-  if (refuseWith === undefined) process.send?.({ environment: process.env } satisfies ChildReady)
-  else leaveRefused(new TestRefusal(refuseWith))
+runAsChild({
+  title: 'penny-test-child',
+  isInBackground: false,
+  async start({ refuseWith }: ChildSettings): Promise<ChildReady> {
+    if (refuseWith !== undefined) throw new TestRefusal(refuseWith)
+    return { environment: process.env }
+  },
 })
