@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { after, afterEach, before } from 'node:test'
 import type { WebTools } from '../../src/chat/web-tools.ts'
 import type { NewApiKey } from '../../src/identity/api-keys.ts'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { assertBooksClosed } from '../support/audit.ts'
 import {
   getRow,
   postChat,
@@ -56,8 +56,7 @@ export function clientSuite(environment: Readonly<Record<string, string>> = {}, 
   })
   after(async () => {
     try {
-      await assertBooksBalance(service.database)
-      await assertNothingHeld(service.database)
+      await assertBooksClosed(service.database)
     } finally {
       await tap.stop()
       await service.stop()

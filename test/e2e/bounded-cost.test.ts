@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import fc from 'fast-check'
 import { type Answered, type ModelServer, startModelServer } from '../../src/sandbox/model/server.ts'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { assertBooksClosed } from '../support/audit.ts'
 import { startScriptedWeb } from '../support/scripted-web.ts'
 import {
   costOfLines,
@@ -38,8 +38,7 @@ before(async () => {
 })
 after(async () => {
   try {
-    await assertBooksBalance(service.database)
-    await assertNothingHeld(service.database)
+    await assertBooksClosed(service.database)
   } finally {
     await service.stop()
     await model.close()

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { after, before, test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { type Answered, type ModelServer, startModelServer } from '../../src/sandbox/model/server.ts'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { assertBooksClosed } from '../support/audit.ts'
 import { callChat, contentOf, endedRow, endedRows, framesOf, nextArrival, readContent } from '../support/chat-client.ts'
 import {
   completed,
@@ -48,10 +48,7 @@ before(async () => {
 })
 after(async () => {
   try {
-    for (const { database } of [service, sandboxed]) {
-      await assertBooksBalance(database)
-      await assertNothingHeld(database)
-    }
+    await assertBooksClosed(service.database, sandboxed.database)
   } finally {
     await service.stop()
     await sandboxed.stop()

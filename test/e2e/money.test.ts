@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import OpenAI from 'openai'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { assertBooksClosed } from '../support/audit.ts'
 import { completed, created, type ScriptedUpstream, startScriptedUpstream, text } from '../support/scripted-upstream.ts'
 import { getRow, postChat, startTestService, type TestService } from '../support/service.ts'
 
@@ -15,10 +15,7 @@ before(async () => {
 })
 after(async () => {
   try {
-    for (const { database } of [service, paused]) {
-      await assertBooksBalance(database)
-      await assertNothingHeld(database)
-    }
+    await assertBooksClosed(service.database, paused.database)
   } finally {
     await service.stop()
     await paused.stop()

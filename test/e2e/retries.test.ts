@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { assertBooksClosed } from '../support/audit.ts'
 import {
   completed,
   created,
@@ -22,8 +22,7 @@ before(async () => {
 })
 after(async () => {
   try {
-    await assertBooksBalance(service.database)
-    await assertNothingHeld(service.database)
+    await assertBooksClosed(service.database)
   } finally {
     await other.stop()
     await service.stop()

@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { assertBooksClosed } from '../support/audit.ts'
 import {
   allFrames,
   callChat,
@@ -45,10 +45,7 @@ before(async () => {
 })
 after(async () => {
   try {
-    for (const { database } of [service, impatient]) {
-      await assertBooksBalance(database)
-      await assertNothingHeld(database)
-    }
+    await assertBooksClosed(service.database, impatient.database)
   } finally {
     await service.stop()
     await impatient.stop()

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, before, beforeEach, test } from 'node:test'
 import { endOrphanedHolds } from '../../src/jobs/end-orphaned-holds.ts'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { assertBooksClosed } from '../support/audit.ts'
 import { allFrames, callChat, chunkOf, endedRow, framesOf } from '../support/chat-client.ts'
 import { openLedger } from '../support/ledger.ts'
 import {
@@ -51,10 +51,7 @@ before(async () => {
 })
 after(async () => {
   try {
-    for (const { database } of [service, sandboxed]) {
-      await assertBooksBalance(database)
-      await assertNothingHeld(database)
-    }
+    await assertBooksClosed(service.database, sandboxed.database)
   } finally {
     await service.stop()
     await sandboxed.stop()

@@ -7,7 +7,7 @@ import { endOrphanedHolds } from '../../src/jobs/end-orphaned-holds.ts'
 import { createAccount, creditDeposit } from '../../src/ledger/accounts.ts'
 import { renewLease } from '../../src/ledger/nodes.ts'
 import { fromAtomic, parse } from '../../src/money/usdc.ts'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { assertBooksClosed } from '../support/audit.ts'
 import { charge, codeOf, hold, openLedger, openPayer, place, voided } from '../support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../support/postgres.ts'
 import type { NodeProcess } from './node-process.ts'
@@ -46,7 +46,7 @@ test('nodes whose clocks are hours ahead, hours behind, or jump: every charge is
   await assertKeysGoByTheDatabase(ledger, [behind, jumping, right])
   await assertRetriesPayOnce(ledger, [right, behind, jumping])
   assert.deepEqual(await stage.end(), [])
-  await assertNothingHeld(ledger.database)
+  await assertBooksClosed(ledger.database)
 })
 
 /** A key that has expired is refused and one that has not is taken, by nodes that believe the opposite. */
@@ -123,8 +123,7 @@ test('the database’s clock goes back: a lease lasts longer, a request still en
   await holds.end(charge(second, 500n))
   assert.equal(codeOf(await place(holds, payer, 500n)), 'key_limit_exceeded')
   await holds.end(voided(await hold(holds, payer, 100n)))
-  await assertBooksBalance(database)
-  await assertNothingHeld(database)
+  await assertBooksClosed(database)
 })
 
 test('the database’s clock goes ahead: who was alive takes up its lease again, and what was ended for it meanwhile stays ended', async (t) => {
@@ -143,8 +142,7 @@ test('the database’s clock goes ahead: who was alive takes up its lease again,
   await holds.end(charge(await hold(holds, payer, 1_000n), 1_000n))
   await setClock('0')
   assert.equal(codeOf(await place(holds, payer, 100n)), 'key_limit_exceeded')
-  await assertBooksBalance(database)
-  await assertNothingHeld(database)
+  await assertBooksClosed(database)
 })
 
 async function openTestDatabase(t: TestContext): Promise<TestDatabase> {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { assertBooksClosed } from '../support/audit.ts'
 import { type TestDatabase, testDatabase } from '../support/postgres.ts'
 import { findContradictions, type Row, readRows, type Seen } from './history.ts'
 import { type Address, Load, openPurses } from './load.ts'
@@ -25,8 +25,7 @@ before(async () => {
 })
 after(async () => {
   try {
-    await assertBooksBalance(ledger.database)
-    await assertNothingHeld(ledger.database)
+    await assertBooksClosed(ledger.database)
   } finally {
     await ledger.drop()
     rmSync(folder, { recursive: true, force: true })

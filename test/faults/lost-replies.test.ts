@@ -6,7 +6,7 @@ import { openDatabase } from '../../src/db/database.ts'
 import { findAccount } from '../../src/ledger/accounts.ts'
 import { Holds } from '../../src/ledger/holds.ts'
 import { parse } from '../../src/money/usdc.ts'
-import { assertBooksBalance, assertNothingHeld } from '../support/audit.ts'
+import { assertBooksClosed } from '../support/audit.ts'
 import { charge, hold, openLedger, openPayer, place, voided } from '../support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../support/postgres.ts'
 import {
@@ -49,8 +49,7 @@ before(async () => {
 })
 after(async () => {
   try {
-    await assertBooksBalance(ledger.database)
-    await assertNothingHeld(ledger.database)
+    await assertBooksClosed(ledger.database)
   } finally {
     await service.stop()
     await upstream.close()

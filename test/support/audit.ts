@@ -7,8 +7,10 @@ export async function assertBooksBalance(database: Database): Promise<void> {
   assert.deepEqual(await findViolations(database), [])
 }
 
-/** Nothing is held any more. */
-export async function assertNothingHeld(database: Database): Promise<void> {
-  const open = await database.query("select id from requests where status = 'held'")
-  assert.deepEqual(open, [])
+/** And nothing is held any more: every request has ended. */
+export async function assertBooksClosed(...databases: readonly Database[]): Promise<void> {
+  for (const database of databases) {
+    await assertBooksBalance(database)
+    assert.deepEqual(await database.query("select id from requests where status = 'held'"), [])
+  }
 }

@@ -1,6 +1,6 @@
 import { after, before } from 'node:test'
 import type { Database } from '../../src/db/database.ts'
-import { assertBooksBalance, assertNothingHeld } from './audit.ts'
+import { assertBooksClosed } from './audit.ts'
 import { type TestDatabase, testDatabase } from './postgres.ts'
 import { type ScriptedUpstream, startScriptedUpstream } from './scripted-upstream.ts'
 import { startTestService, type TestService } from './service.ts'
@@ -13,8 +13,7 @@ export function ledgerSuite(): { readonly database: Database } {
   })
   after(async () => {
     try {
-      await assertBooksBalance(ledger!.database)
-      await assertNothingHeld(ledger!.database)
+      await assertBooksClosed(ledger!.database)
     } finally {
       await ledger?.drop()
     }
@@ -43,8 +42,7 @@ export function serviceSuite(
   })
   after(async () => {
     try {
-      await assertBooksBalance(service!.database)
-      await assertNothingHeld(service!.database)
+      await assertBooksClosed(service!.database)
     } finally {
       await service?.stop()
       await upstream?.close()
