@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { getAddress, recoverTypedDataAddress } from 'viem'
+import { transferFields } from '../../test/support/circle-types.ts'
 import { createCustodian, keys, terms } from '../../test/support/signing.ts'
 import { fromAtomic, zero } from '../money/usdc.ts'
 import { askCustodian, createSigner } from '../signer/signer.ts'
@@ -101,16 +102,7 @@ test('whoever reads a payload recovers the account from it', async (t) => {
       const { from, to, value: amount, validAfter, validBefore, nonce: bytes } = payload.authorization
       const recovered = await recoverTypedDataAddress({
         domain: { ...accepted.extra, chainId: Number(accepted.network.split(':')[1]) },
-        types: {
-          TransferWithAuthorization: [
-            { name: 'from', type: 'address' },
-            { name: 'to', type: 'address' },
-            { name: 'value', type: 'uint256' },
-            { name: 'validAfter', type: 'uint256' },
-            { name: 'validBefore', type: 'uint256' },
-            { name: 'nonce', type: 'bytes32' },
-          ],
-        },
+        types: { TransferWithAuthorization: transferFields },
         primaryType: 'TransferWithAuthorization',
         message: {
           from,

@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { hashTypedData, recoverTypedDataAddress } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
+import { burnIntentTypes, transferFields } from '../../test/support/circle-types.ts'
 import { type Address, type Hex, parseAddress } from './address.ts'
 import { addressOfKey, recoverAddress, signDigest } from './secp256k1.ts'
 import { type BurnIntent, burnIntentDigest, domainSeparator, type TransferType, transferDigest } from './typed-data.ts'
@@ -32,14 +33,6 @@ const anyTransfer = fc.record({
   }),
 })
 
-const transferFields = [
-  { name: 'from', type: 'address' },
-  { name: 'to', type: 'address' },
-  { name: 'value', type: 'uint256' },
-  { name: 'validAfter', type: 'uint256' },
-  { name: 'validBefore', type: 'uint256' },
-  { name: 'nonce', type: 'bytes32' },
-] as const
 const transferTypes = { TransferWithAuthorization: transferFields, ReceiveWithAuthorization: transferFields }
 
 // A wallet, a contract and an auditor must be able to check our signatures with the tools that they have.
@@ -93,27 +86,7 @@ const intentTypes = {
     { name: 'name', type: 'string' },
     { name: 'version', type: 'string' },
   ],
-  BurnIntent: [
-    { name: 'maxBlockHeight', type: 'uint256' },
-    { name: 'maxFee', type: 'uint256' },
-    { name: 'spec', type: 'TransferSpec' },
-  ],
-  TransferSpec: [
-    { name: 'version', type: 'uint32' },
-    { name: 'sourceDomain', type: 'uint32' },
-    { name: 'destinationDomain', type: 'uint32' },
-    { name: 'sourceContract', type: 'bytes32' },
-    { name: 'destinationContract', type: 'bytes32' },
-    { name: 'sourceToken', type: 'bytes32' },
-    { name: 'destinationToken', type: 'bytes32' },
-    { name: 'sourceDepositor', type: 'bytes32' },
-    { name: 'destinationRecipient', type: 'bytes32' },
-    { name: 'sourceSigner', type: 'bytes32' },
-    { name: 'destinationCaller', type: 'bytes32' },
-    { name: 'value', type: 'uint256' },
-    { name: 'salt', type: 'bytes32' },
-    { name: 'hookData', type: 'bytes' },
-  ],
+  ...burnIntentTypes,
 } as const
 
 test('a burn intent has the digest that Circle’s gateway computes', () => {

@@ -6,6 +6,7 @@ import { getAddress, type Hex, hashStruct, recoverTypedDataAddress } from 'viem'
 import { format } from '../../src/money/usdc.ts'
 import type { Address } from '../../src/signer/address.ts'
 import type { SigningTerms } from '../../src/signer/signing-terms.ts'
+import { burnIntentTypes, transferFields } from './circle-types.ts'
 
 /** Every reason that Circle's documents name for refusing a payment. */
 export const errorReasons = [
@@ -56,40 +57,6 @@ type Faults = (path: string) => CallFault | undefined
 type Body = any
 
 const weekSeconds = 7 * 86_400
-const transferFields = [
-  { name: 'from', type: 'address' },
-  { name: 'to', type: 'address' },
-  { name: 'value', type: 'uint256' },
-  { name: 'validAfter', type: 'uint256' },
-  { name: 'validBefore', type: 'uint256' },
-  { name: 'nonce', type: 'bytes32' },
-] as const
-const specFields = [
-  { name: 'version', type: 'uint32' },
-  { name: 'sourceDomain', type: 'uint32' },
-  { name: 'destinationDomain', type: 'uint32' },
-  ...[
-    'sourceContract',
-    'destinationContract',
-    'sourceToken',
-    'destinationToken',
-    'sourceDepositor',
-    'destinationRecipient',
-    'sourceSigner',
-    'destinationCaller',
-  ].map((name) => ({ name, type: 'bytes32' })),
-  { name: 'value', type: 'uint256' },
-  { name: 'salt', type: 'bytes32' },
-  { name: 'hookData', type: 'bytes' },
-]
-const burnIntentTypes = {
-  BurnIntent: [
-    { name: 'maxBlockHeight', type: 'uint256' },
-    { name: 'maxFee', type: 'uint256' },
-    { name: 'spec', type: 'TransferSpec' },
-  ],
-  TransferSpec: specFields,
-}
 
 /**
  * Circle's gateway as its documents describe it, without a chain: it takes payments by (from, nonce), locks what they are
@@ -276,7 +243,7 @@ export class CircleGateway {
       signature,
     }).catch(() => undefined)
     if (signer?.toLowerCase() !== depositor) return refuse('Invalid signature')
-    const hash = hashStruct({ data: spec, primaryType: 'TransferSpec', types: { TransferSpec: specFields } })
+    const hash = hashStruct({ data: spec, primaryType: 'TransferSpec', types: burnIntentTypes })
     const known = [...this.withdrawals.values()].find((withdrawal) => withdrawal.spec === hash)
     if (known !== undefined) return { status: 201, body: { transferId: known.id } }
     const refusal = this.withdrawalRefusals.shift()

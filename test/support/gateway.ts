@@ -10,6 +10,7 @@ import { settlementGatewayAbi } from '../../contracts/generated/SettlementGatewa
 import type { Alarm } from '../../src/gateway/alarm.ts'
 import { type Gateway, type GatewayOptions, startGateway } from '../../src/gateway/server.ts'
 import type { ChainServer } from '../../src/sandbox/chain/server.ts'
+import { burnIntentTypes, transferFields } from './circle-types.ts'
 import { type TestDatabase, testDatabase } from './postgres.ts'
 import { account, chainId, publicClient, signCall, startChain, usdc } from './sandbox-chain.ts'
 
@@ -129,7 +130,7 @@ export async function paymentBody(wallet: Address, payer: PrivateKeyAccount, cha
       chainId: change.chainId ?? chainId,
       verifyingContract: change.signedWallet ?? wallet,
     },
-    types: { TransferWithAuthorization: authorizationFields },
+    types: { TransferWithAuthorization: transferFields },
     primaryType: 'TransferWithAuthorization',
     message,
   })
@@ -160,15 +161,6 @@ export async function paymentBody(wallet: Address, payer: PrivateKeyAccount, cha
     paymentRequirements: requirements,
   }
 }
-
-const authorizationFields = [
-  { name: 'from', type: 'address' },
-  { name: 'to', type: 'address' },
-  { name: 'value', type: 'uint256' },
-  { name: 'validAfter', type: 'uint256' },
-  { name: 'validBefore', type: 'uint256' },
-  { name: 'nonce', type: 'bytes32' },
-] as const
 
 /** Whatever of it a test asks for: the assertions say what it must be. */
 // biome-ignore lint/suspicious/noExplicitAny: an answer of any shape
@@ -260,7 +252,7 @@ export async function burnIntent(wallet: Address, depositor: PrivateKeyAccount, 
   const message = { maxBlockHeight: change.maxBlockHeight ?? 1_000_000_000n, maxFee: 0n, spec }
   const signature = await depositor.signTypedData({
     domain: { name: 'GatewayWallet', version: '1' },
-    types: { BurnIntent: intentFields, TransferSpec: specFields },
+    types: burnIntentTypes,
     primaryType: 'BurnIntent',
     message,
   })
@@ -273,27 +265,5 @@ export async function burnIntent(wallet: Address, depositor: PrivateKeyAccount, 
     signature,
   }
 }
-
-const intentFields = [
-  { name: 'maxBlockHeight', type: 'uint256' },
-  { name: 'maxFee', type: 'uint256' },
-  { name: 'spec', type: 'TransferSpec' },
-] as const
-const specFields = [
-  { name: 'version', type: 'uint32' },
-  { name: 'sourceDomain', type: 'uint32' },
-  { name: 'destinationDomain', type: 'uint32' },
-  { name: 'sourceContract', type: 'bytes32' },
-  { name: 'destinationContract', type: 'bytes32' },
-  { name: 'sourceToken', type: 'bytes32' },
-  { name: 'destinationToken', type: 'bytes32' },
-  { name: 'sourceDepositor', type: 'bytes32' },
-  { name: 'destinationRecipient', type: 'bytes32' },
-  { name: 'sourceSigner', type: 'bytes32' },
-  { name: 'destinationCaller', type: 'bytes32' },
-  { name: 'value', type: 'uint256' },
-  { name: 'salt', type: 'bytes32' },
-  { name: 'hookData', type: 'bytes' },
-] as const
 
 export { account }

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { encodeRequest, type SigningRequest } from '../../src/signer/signing-request.ts'
 import { gatewayDomain, windowSeconds } from '../../src/signer/signing-terms.ts'
+import { burnIntentTypes } from './circle-types.ts'
 import { limits, terms, transferRequest, withdrawalRequest } from './signing.ts'
 
 // Requests of which none may ever be signed: honest ones in which at least one thing is not as it must be, and plain
@@ -96,17 +97,7 @@ const returnChange = fc.oneof(
 )
 const depositChange = fc.oneof(transferChange, set('operation', fc.constantFrom('authorization', 'return')))
 
-const specWords = [
-  'sourceContract',
-  'destinationContract',
-  'sourceToken',
-  'destinationToken',
-  'sourceDepositor',
-  'destinationRecipient',
-  'sourceSigner',
-  'destinationCaller',
-  'salt',
-]
+const specWords = burnIntentTypes.TransferSpec.filter(({ type }) => type === 'bytes32').map(({ name }) => name)
 
 const withdrawalChange: fc.Arbitrary<Change> = fc.oneof(
   anyChange,
