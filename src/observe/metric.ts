@@ -22,7 +22,8 @@ const seriesMax = 2_000
 const overflowValue = 'other'
 
 /** Samples by the values of their labels. */
-class Family<Sample> {
+abstract class Family<Sample> implements Metric {
+  abstract readonly type: Metric['type']
   readonly name: string
   readonly help: string
   readonly labels: readonly string[]
@@ -36,7 +37,9 @@ class Family<Sample> {
     this.#create = create
   }
 
-  of(values: readonly string[]): Sample {
+  abstract render(): string
+
+  protected of(values: readonly string[]): Sample {
     const key = values.length === 1 ? values[0]! : values.join('\u0000')
     const known = this.#samples.get(key)
     if (known !== undefined) return known.sample
@@ -49,11 +52,11 @@ class Family<Sample> {
     return sample
   }
 
-  clear(): void {
+  protected clear(): void {
     this.#samples.clear()
   }
 
-  lines(render: (sample: Sample, labels: string) => string): string {
+  protected lines(render: (sample: Sample, labels: string) => string): string {
     let text = ''
     for (const { values, sample } of this.#samples.values()) {
       text += render(sample, values.map((value, index) => `${this.labels[index]}="${escapeLabel(value)}"`).join(','))
@@ -63,97 +66,64 @@ class Family<Sample> {
 }
 
 /** Only ever grows. Amounts are counted in atomic units, which a double holds exactly up to nine thousand million USDC. */
-export class Counter implements Metric {
+export class Counter extends Family<{ value: number }> {
   readonly type = 'counter'
-  readonly #family: Family<{ value: number }>
 
   constructor(head: MetricHead) {
-    this.#family = new Family(head, () => ({ value: 0 }))
-    if (this.labels.length === 0) this.#family.of([])
-  }
-
-  get name() {
-    return this.#family.name
-  }
-  get help() {
-    return this.#family.help
-  }
-  get labels() {
-    return this.#family.labels
+    super(head, () => ({ value: 0 }))
+    if (this.labels.length === 0) this.of([])
   }
 
   add(amount: number, ...labels: readonly string[]): void {
-    this.#family.of(labels).value += amount
+    this.of(labels).value += amount
   }
 
   render(): string {
-    return this.#family.lines(({ value }, labels) => sampleLine(this.name, labels, value))
+    return this.lines(({ value }, labels) => sampleLine(this.name, labels, value))
   }
 }
 
 /** Goes up and down: it is set, or read when somebody asks. */
-export class Gauge implements Metric {
+export class Gauge extends Family<{ value: number }> {
   readonly type: 'gauge' | 'counter'
-  readonly #family: Family<{ value: number }>
   readonly #read: ((gauge: Gauge) => void) | undefined
 
   /** `read` sets it when it is asked for. `type` is `counter` for a total that is kept elsewhere and only read here. */
   constructor(head: MetricHead & { readonly read?: (gauge: Gauge) => void; readonly type?: 'gauge' | 'counter' }) {
-    this.#family = new Family(head, () => ({ value: 0 }))
+    super(head, () => ({ value: 0 }))
     this.#read = head.read
     this.type = head.type ?? 'gauge'
   }
 
-  get name() {
-    return this.#family.name
-  }
-  get help() {
-    return this.#family.help
-  }
-  get labels() {
-    return this.#family.labels
-  }
-
   set(value: number, ...labels: readonly string[]): void {
-    this.#family.of(labels).value = value
+    this.of(labels).value = value
   }
 
   /** Forgets what was set: what is not set again is not there any more. */
-  clear(): void {
-    this.#family.clear()
+  override clear(): void {
+    super.clear()
   }
 
   render(): string {
     this.#read?.(this)
-    return this.#family.lines(({ value }, labels) => sampleLine(this.name, labels, value))
+    return this.lines(({ value }, labels) => sampleLine(this.name, labels, value))
   }
 }
 
 /** How often something was how large. `buckets` are upper bounds, rising. */
-export class Histogram implements Metric {
+export class Histogram extends Family<{ readonly counts: Float64Array; sum: number }> {
   readonly type = 'histogram'
-  readonly #family: Family<{ readonly counts: Float64Array; sum: number }>
   readonly #buckets: readonly number[]
 
   constructor(head: MetricHead & { readonly buckets: readonly number[] }) {
-    this.#buckets = head.buckets
     // One more than there are bounds: what is above all of them.
-    this.#family = new Family(head, () => ({ counts: new Float64Array(head.buckets.length + 1), sum: 0 }))
-    if (this.labels.length === 0) this.#family.of([])
-  }
-
-  get name() {
-    return this.#family.name
-  }
-  get help() {
-    return this.#family.help
-  }
-  get labels() {
-    return this.#family.labels
+    super(head, () => ({ counts: new Float64Array(head.buckets.length + 1), sum: 0 }))
+    this.#buckets = head.buckets
+    if (this.labels.length === 0) this.of([])
   }
 
   observe(value: number, ...labels: readonly string[]): void {
-    const sample = this.#family.of(labels)
+    const sample = this.of(labels)
     let place = 0
     while (place < this.#buckets.length && value > this.#buckets[place]!) place += 1
     sample.counts[place]! += 1
@@ -161,7 +131,7 @@ export class Histogram implements Metric {
   }
 
   render(): string {
-    return this.#family.lines(({ counts, sum }, labels) => {
+    return this.lines(({ counts, sum }, labels) => {
       const prefix = labels === '' ? '' : `${labels},`
       let count = 0
       let text = ''
