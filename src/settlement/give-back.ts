@@ -3,12 +3,12 @@ import { StartRefusal } from '../errors.ts'
 import type { Account } from '../ledger/accounts.ts'
 import { type Adjustment, type AdjustmentDecision, adjustAccount } from '../ledger/adjustments.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
-import { type ReadBalance, readPayable } from './payout.ts'
+import { lockRevenue, type ReadBalance, readPayable } from './payout.ts'
 
 /**
  * Gives charges back as credit, or takes such a gift back. What is given comes out of the seller's money at the gateway. Revenue
  * that was paid out is not there any more: credit that nothing stands behind would make the service insolvent, and the next
- * comparison with the chain would freeze the books. So it is decided under the lock of payouts, from the same sum.
+ * comparison with the chain would freeze the books. So it is decided under the same lock as payouts, from the same sum.
  */
 export async function giveBack(
   database: Database,
@@ -17,7 +17,7 @@ export async function giveBack(
   readBalance: ReadBalance,
 ): Promise<AdjustmentDecision> {
   return database.transaction(async (session) => {
-    await session.query(`select pg_advisory_xact_lock(hashtextextended('penny payout', 0))`)
+    await lockRevenue(session)
     if (adjustment.amount > 0n && !(await isMade(session, account, adjustment))) {
       const payable = await readPayable(session, readBalance)
       if (adjustment.amount > payable) throw new BeyondRevenueError(fromAtomic(adjustment.amount), payable)

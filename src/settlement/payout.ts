@@ -34,8 +34,7 @@ export async function requestPayout(
 ): Promise<string> {
   const id = randomUUID()
   await database.transaction(async (session) => {
-    // One at a time: two that looked at the same balance would take it twice.
-    await session.query(`select pg_advisory_xact_lock(hashtextextended('penny payout', 0))`)
+    await lockRevenue(session)
     const payable = await readPayable(session, readBalance)
     const asked = amount === 'all' ? payable : amount
     if (asked <= 0n || asked > payable) throw new PayoutTooLargeError(asked, payable)
@@ -46,6 +45,11 @@ export async function requestPayout(
     ])
   })
   return id
+}
+
+/** One decision about the seller's revenue at a time: two that looked at the same balance would take it twice. */
+export async function lockRevenue(session: Session): Promise<void> {
+  await session.query(`select pg_advisory_xact_lock(hashtextextended('penny payout', 0))`)
 }
 
 /**
