@@ -146,9 +146,11 @@ create table ledger_state (
   frozen_at timestamp with time zone,
   reason text,
   unsettled_cap bigint default 5000000 not null,
+  withdrawal_fee_max bigint default 0 not null,
   constraint ledger_state_pkey PRIMARY KEY (single),
   constraint ledger_state_single_check CHECK (single),
-  constraint ledger_state_unsettled_cap_check CHECK (unsettled_cap > 0)
+  constraint ledger_state_unsettled_cap_check CHECK (unsettled_cap > 0),
+  constraint ledger_state_withdrawal_fee_max_check CHECK (withdrawal_fee_max >= 0)
 );
 
 create table login_links (
@@ -206,8 +208,12 @@ create table payouts (
   tx_hash bytea,
   created_at timestamp with time zone default clock_timestamp() not null,
   changed_at timestamp with time zone default clock_timestamp() not null,
+  fee_max bigint default 0 not null,
+  fee bigint,
   constraint payouts_pkey PRIMARY KEY (id),
   constraint payouts_amount_check CHECK (amount > 0),
+  constraint payouts_fee_within_its_maximum CHECK (fee >= 0 AND fee <= fee_max),
+  constraint payouts_something_arrives CHECK (fee_max >= 0 AND fee_max < amount),
   constraint payouts_state_check CHECK (state = ANY (ARRAY['requested'::text, 'sent'::text, 'confirmed'::text, 'failed'::text])),
   constraint payouts_tx_hash_check CHECK (length(tx_hash) = 32)
 );
@@ -471,10 +477,14 @@ create table withdrawals (
   tx_hash bytea,
   created_at timestamp with time zone default clock_timestamp() not null,
   changed_at timestamp with time zone default clock_timestamp() not null,
+  fee_max bigint default 0 not null,
+  fee bigint,
   constraint withdrawals_pkey PRIMARY KEY (partition, id),
   constraint withdrawals_amount_check CHECK (amount > 0),
   constraint withdrawals_check CHECK (credit_back >= 0 AND credit_back <= amount),
+  constraint withdrawals_fee_within_its_maximum CHECK (fee >= 0 AND fee <= fee_max),
   constraint withdrawals_recipient_check CHECK (recipient ~ '^0x[0-9a-f]{40}$'::text),
+  constraint withdrawals_something_arrives CHECK (fee_max >= 0 AND fee_max < amount),
   constraint withdrawals_state_check CHECK (state = ANY (ARRAY['requested'::text, 'returning'::text, 'returned'::text, 'sent'::text, 'confirmed'::text, 'failed'::text])),
   constraint withdrawals_tx_hash_check CHECK (length(tx_hash) = 32)
 );
@@ -508,13 +518,14 @@ begin
   end if;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.advance_withdrawal(p_partition smallint, p_account_id uuid, p_id uuid, p_state text, p_return_id text, p_rail_id text, p_tx_hash bytea, p_reason text)
+CREATE OR REPLACE FUNCTION public.advance_withdrawal(p_partition smallint, p_account_id uuid, p_id uuid, p_state text, p_return_id text, p_rail_id text, p_tx_hash bytea, p_reason text, p_fee bigint DEFAULT NULL::bigint)
  RETURNS boolean
  LANGUAGE plpgsql
 AS $function$
 declare
   v_withdrawal withdrawals;
   v_credit     bigint;
+  v_fee        bigint;
 begin
   perform 1 from accounts a where a.partition = p_partition and a.id = p_account_id for no key update;
   select * into v_withdrawal from withdrawals w
@@ -532,6 +543,12 @@ begin
     update accounts a
       set gateway = a.gateway + v_withdrawal.amount - v_credit, credit = a.credit + v_credit,
           returned = a.returned - v_credit, withdrawn = a.withdrawn - v_withdrawal.amount
+      where a.partition = p_partition and a.id = p_account_id;
+  elsif p_state = 'confirmed' then
+    v_fee := coalesce(p_fee, v_withdrawal.fee_max);
+    update withdrawals w set fee = v_fee where w.partition = p_partition and w.id = p_id;
+    update accounts a
+      set gateway = a.gateway + v_withdrawal.fee_max - v_fee, withdrawn = a.withdrawn - v_withdrawal.fee_max + v_fee
       where a.partition = p_partition and a.id = p_account_id;
   end if;
   return true;
@@ -1073,6 +1090,8 @@ CREATE OR REPLACE FUNCTION public.request_withdrawal(p_partition smallint, p_acc
 AS $function$
 declare
   v_account     accounts;
+  v_fee_max     bigint;
+  v_frozen      boolean;
   v_debt        bigint;
   v_credit_back bigint;
   v_now         timestamptz;
@@ -1084,12 +1103,17 @@ begin
     return query select 'stored', v_account.gateway + v_account.credit - v_account.extended;
     return;
   end if;
-  if exists (select from ledger_state l where l.frozen_at is not null) then
+  select l.frozen_at is not null, l.withdrawal_fee_max into v_frozen, v_fee_max from ledger_state l;
+  if v_frozen then
     return query select 'ledger_frozen', 0::bigint;
     return;
   end if;
   if p_amount > v_account.gateway + v_account.credit - v_account.extended then
     return query select 'insufficient_balance', v_account.gateway + v_account.credit - v_account.extended;
+    return;
+  end if;
+  if p_amount <= v_fee_max then
+    return query select 'below_fee', v_fee_max;
     return;
   end if;
 
@@ -1099,8 +1123,8 @@ begin
     insert into settlements (partition, id, account_id, charged, value, nonce, authorized_at, state, ended_at, changed_at)
       values (p_partition, p_id, p_account_id, 0, v_debt, v_account.nonce_next, v_now, 'allocated', v_now, v_now);
   end if;
-  insert into withdrawals (partition, id, account_id, amount, credit_back, nonce, recipient, state)
-    values (p_partition, p_id, p_account_id, p_amount, v_credit_back,
+  insert into withdrawals (partition, id, account_id, amount, fee_max, credit_back, nonce, recipient, state)
+    values (p_partition, p_id, p_account_id, p_amount, v_fee_max, v_credit_back,
             case when v_credit_back > 0 then v_account.nonce_next + case when v_debt > 0 then 1 else 0 end end,
             p_recipient, 'requested');
   update accounts a

@@ -56,18 +56,26 @@ async function follow(database: Database, order: Withdrawal, output: Output): Pr
 }
 
 const words: Readonly<Record<Withdrawal['state'], (withdrawal: Withdrawal) => string>> = {
-  requested: ({ id, amount, recipient }) => `Requested: ${format(amount)} USDC to ${recipient} (${id}).`,
+  requested: ({ id, amount, feeMax, recipient }) =>
+    feeMax === 0n
+      ? `Requested: ${format(amount)} USDC to ${recipient} (${id}).`
+      : `Requested: ${format(amount)} USDC, of which ${format(amount - feeMax)} go to ${recipient} and up to ${format(feeMax)} are the gateway's fee (${id}).`,
   returning: ({ creditBack }) => `Returning ${format(creditBack)} USDC of credit into the gateway.`,
   returned: () => 'Credit returned.',
   sent: () => 'Signed and handed to the gateway.',
-  confirmed: ({ transactionHash }) => `Paid in transaction ${transactionHash}.`,
+  confirmed: ({ transactionHash, feeMax, fee = feeMax }) =>
+    feeMax === 0n
+      ? `Paid in transaction ${transactionHash}.`
+      : `Paid in transaction ${transactionHash}. The fee was ${format(fee)} USDC; ${format(feeMax - fee)} came back.`,
   failed: ({ reason }) => `Failed, and the money is back: ${reason}.`,
 }
 
-function render({ id, amount, recipient, state, transactionHash, reason }: Withdrawal): object {
+function render({ id, amount, feeMax, fee, recipient, state, transactionHash, reason }: Withdrawal): object {
   return {
     id,
     amount_atomic: amount.toString(),
+    receives_atomic: (amount - feeMax).toString(),
+    fee_atomic: (fee ?? feeMax).toString(),
     recipient,
     state,
     tx_hash: transactionHash ?? null,

@@ -6,6 +6,7 @@ import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
 import { armSettlementFailpoint } from '../failpoints.ts'
 import { freezeLedger } from '../ledger/audit.ts'
 import { tellGauge } from '../ledger/ledger-numbers.ts'
+import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { createLog, type Log } from '../log.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
@@ -23,6 +24,7 @@ import { createRail } from '../settlement/rail.ts'
 import { checkSolvency, isSolvent, recordSolvency } from '../settlement/solvency.ts'
 import { submitPayments } from '../settlement/submit.ts'
 import { advanceWithdrawals } from '../settlement/withdraw.ts'
+import { watchWithdrawalFee } from '../settlement/withdrawal-fee.ts'
 import { issueReceipts } from '../settlement/write-receipts.ts'
 import type { Address, Hex } from '../signer/address.ts'
 import { openSigner } from '../signer/signer.ts'
@@ -54,6 +56,7 @@ const paymentsMs = 300
 const withdrawalsMs = 400
 const reconcileMs = 60_000
 const gasMs = 30_000
+const feeMs = 60_000
 const solvencyMs = 10_000
 const retryLockMs = 500
 /** A payment is looked after when the gateway had the time to batch it. */
@@ -143,6 +146,8 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
     () => watchSolvency(tools, settings.terms.seller),
     tell('the books could not be compared with the chain'),
   )
+  const fee = every(feeMs, () => watchWithdrawalFee(tools), tell('the gateway did not say what a withdrawal costs'))
+  void fee.now()
   const gas = every(
     gasMs,
     () => refillGas(tools, BigInt(settings.gasMin)),
@@ -177,12 +182,11 @@ async function refillGas(tools: RefillTools, gasMin: bigint): Promise<void> {
   if (left >= gasMin || (await hasOpenPayout(database, relayer.address))) return
   const { seller } = signingTerms
   const readBalance = () => rail.balance(seller)
-  const refill = await requestPayout(database, fromAtomic(gasMin), relayer.address, readBalance).catch(
-    (error: unknown) => {
-      if (error instanceof PayoutTooLargeError) return undefined
-      throw error
-    },
-  )
+  const amount = fromAtomic(gasMin + (await readWithdrawalFeeMax(database)))
+  const refill = await requestPayout(database, amount, relayer.address, readBalance).catch((error: unknown) => {
+    if (error instanceof PayoutTooLargeError) return undefined
+    throw error
+  })
   const atomic = left.toString()
   onAlarm('the relayer is short of gas', { relayer: relayer.address, atomic, refill: refill ?? 'too little revenue' })
 }

@@ -150,7 +150,8 @@ const checks: Readonly<Record<string, Check>> = {
                             left join withdrawals y on y.partition = x.partition and y.id = x.id
                            where x.partition = a.partition and x.account_id = a.id) s
       cross join lateral (select coalesce(sum(x.credit_back), 0) as returned,
-                                 coalesce(sum(x.amount) filter (where x.state <> 'failed'), 0) as total
+                                 -- What the gateway did not take of its fee came back.
+                                 coalesce(sum(x.amount - coalesce(x.fee_max - x.fee, 0)) filter (where x.state <> 'failed'), 0) as total
                             from withdrawals x where x.partition = a.partition and x.account_id = a.id) w
       cross join lateral (select coalesce(sum(x.amount), 0) as total from adjustments x
                            where x.partition = a.partition and x.account_id = a.id) j

@@ -14,6 +14,8 @@ export type Balance = {
   readonly charged: Usdc
   readonly pendingDeposits: Usdc
   readonly pendingWithdrawals: Usdc
+  /** The most that the gateway would keep of a withdrawal that is ordered now. */
+  readonly withdrawalFeeMax: Usdc
   /** The operator takes no request of the account. */
   readonly suspended: boolean
   /** More than the account may have charged and not yet settled. */
@@ -33,7 +35,7 @@ export async function readBalance(
     'read_balance',
     `select a.gateway, a.credit, a.held, a.extended, a.unsettled, a.deposited, a.withdrawn, a.charged,
             a.suspended_at is not null as suspended, a.unsettled > l.unsettled_cap as settlement_delayed,
-            l.frozen_at is not null as frozen,
+            l.frozen_at is not null as frozen, l.withdrawal_fee_max,
             (select coalesce(sum(v.amount), 0)::bigint from arrivals v
                left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
               where v.partition = a.partition and v.account_id = a.id
@@ -60,6 +62,7 @@ export async function readBalance(
     charged: fromAtomic(row!.charged),
     pendingDeposits: fromAtomic(row!.pending_deposits),
     pendingWithdrawals: fromAtomic(row!.pending_withdrawals),
+    withdrawalFeeMax: fromAtomic(row!.withdrawal_fee_max),
     suspended: row!.suspended,
     settlementDelayed: row!.settlement_delayed,
     frozen: row!.frozen,
@@ -80,6 +83,7 @@ type BalanceRow = {
   readonly charged: bigint
   readonly pending_deposits: bigint
   readonly pending_withdrawals: bigint
+  readonly withdrawal_fee_max: bigint
   readonly suspended: boolean
   readonly settlement_delayed: boolean
   readonly frozen: boolean

@@ -1,4 +1,4 @@
-import type { Database } from '../db/database.ts'
+import type { Database, Session } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { LedgerFrozenError } from './refusals.ts'
@@ -10,7 +10,12 @@ export type Withdrawal = {
   readonly partition: number
   readonly id: string
   readonly accountId: string
+  /** All that leaves the account. The recipient is paid `amount - feeMax`. */
   readonly amount: Usdc
+  /** The most that the gateway may keep of it, set aside and signed with the order. */
+  readonly feeMax: Usdc
+  /** What it kept; the rest of `feeMax` is back in the balance. Undefined until the withdrawal is paid. */
+  readonly fee: Usdc | undefined
   /** The part that is credit: the seller pays it back into the gateway first. */
   readonly creditBack: Usdc
   /** Of the payment back. */
@@ -34,6 +39,16 @@ export type WithdrawalOrder = {
   readonly recipient: string
 }
 
+/** Writes down what the gateway may keep of a withdrawal from now on. Orders that were made before keep theirs. */
+export async function setWithdrawalFeeMax(database: Database, feeMax: bigint): Promise<void> {
+  await database.query('update ledger_state set withdrawal_fee_max = $1 where withdrawal_fee_max <> $1', [feeMax])
+}
+
+export async function readWithdrawalFeeMax(session: Session): Promise<Usdc> {
+  const [row] = await session.query<{ fee: bigint }>('select withdrawal_fee_max as fee from ledger_state')
+  return fromAtomic(row!.fee)
+}
+
 /** Takes the amount out of what can be spent. Asking again with the same id gives the stored withdrawal. */
 export async function requestWithdrawal(database: Database, order: WithdrawalOrder): Promise<Withdrawal> {
   const { partition, accountId, id, amount, recipient } = order
@@ -43,6 +58,7 @@ export async function requestWithdrawal(database: Database, order: WithdrawalOrd
   )
   if (row!.decision === 'ledger_frozen') throw new LedgerFrozenError()
   if (row!.decision === 'insufficient_balance') throw new WithdrawalTooLargeError(amount, fromAtomic(row!.withdrawable))
+  if (row!.decision === 'below_fee') throw new WithdrawalBelowFeeError(amount, fromAtomic(row!.withdrawable))
   const withdrawal = await findWithdrawal(database, partition, accountId, id)
   if (withdrawal?.amount === amount && withdrawal.recipient === recipient) return withdrawal
   throw new WithdrawalMismatchError(id)
@@ -104,17 +120,19 @@ export type WithdrawalStep = {
   readonly railId?: string | undefined
   readonly transactionHash?: string | undefined
   readonly reason?: string | undefined
+  /** With `confirmed`: what the gateway took. Left out, it counts as the most that it could take. */
+  readonly fee?: bigint | undefined
 }
 
-/** Moves a withdrawal on; when it fails its money comes back. False when it had ended before. */
+/** Moves a withdrawal on; when it fails its money comes back, and when it is paid what is left of the fee. False when it had ended before. */
 export async function advanceWithdrawal(
   database: Database,
   { partition, accountId, id }: Pick<Withdrawal, 'partition' | 'accountId' | 'id'>,
   step: WithdrawalStep,
 ): Promise<boolean> {
-  const { state, returnId, railId, transactionHash, reason } = step
+  const { state, returnId, railId, transactionHash, reason, fee } = step
   const [row] = await database.query<{ moved: boolean }>(
-    `select advance_withdrawal($1, $2, $3, $4, $5, $6, decode($7, 'hex'), $8) as moved`,
+    `select advance_withdrawal($1, $2, $3, $4, $5, $6, decode($7, 'hex'), $8, $9) as moved`,
     [
       partition,
       accountId,
@@ -124,12 +142,13 @@ export async function advanceWithdrawal(
       railId ?? null,
       transactionHash?.slice(2) ?? null,
       reason ?? null,
+      fee ?? null,
     ],
   )
   return row!.moved
 }
 
-const columns = `partition, id, account_id, amount, credit_back, nonce, recipient, state, reason, return_id, rail_id,
+const columns = `partition, id, account_id, amount, fee_max, fee, credit_back, nonce, recipient, state, reason, return_id, rail_id,
   encode(tx_hash, 'hex') as tx_hash, created_at, changed_at`
 
 type WithdrawalRow = {
@@ -137,6 +156,8 @@ type WithdrawalRow = {
   readonly id: string
   readonly account_id: string
   readonly amount: bigint
+  readonly fee_max: bigint
+  readonly fee: bigint | null
   readonly credit_back: bigint
   readonly nonce: bigint | null
   readonly recipient: string
@@ -155,6 +176,8 @@ function readWithdrawal(row: WithdrawalRow): Withdrawal {
     id: row.id,
     accountId: row.account_id,
     amount: fromAtomic(row.amount),
+    feeMax: fromAtomic(row.fee_max),
+    fee: row.fee === null ? undefined : fromAtomic(row.fee),
     creditBack: fromAtomic(row.credit_back),
     nonce: row.nonce ?? undefined,
     recipient: row.recipient,
@@ -174,6 +197,17 @@ export class WithdrawalTooLargeError extends ServiceError {
     super(
       `${format(amount)} USDC cannot be withdrawn: ${format(withdrawable)} USDC can. What open requests hold is free when they end.`,
       { extra: { required_atomic: amount.toString(), available_atomic: withdrawable.toString() } },
+    )
+  }
+}
+
+/** Nothing would be sure to arrive. */
+export class WithdrawalBelowFeeError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor(amount: Usdc, feeMax: Usdc) {
+    super(
+      `${format(amount)} USDC cannot be withdrawn: the gateway keeps up to ${format(feeMax)} USDC of a withdrawal. Withdraw more than that.`,
+      { param: 'amount' },
     )
   }
 }

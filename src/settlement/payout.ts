@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Database, Session } from '../db/database.ts'
 import { StartRefusal } from '../errors.ts'
 import type { SettlementFailpoint } from '../failpoints.ts'
+import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Address } from '../signer/address.ts'
 import { saltOf } from '../signer/nonce.ts'
@@ -9,13 +10,13 @@ import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'
 import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
 import type { Rail } from './rail.ts'
+import { feeTaken } from './withdrawal-fee.ts'
 
 export type PayoutTools = {
   readonly database: Database
   readonly signer: Signer
   readonly rail: Rail
   readonly signingTerms: SigningTerms
-  readonly feeMax: bigint
   readonly failpoint: SettlementFailpoint
   readonly onAlarm: (what: string, details: object) => void
 }
@@ -25,7 +26,10 @@ const payoutsMax = 20
 /** What the seller has at the gateway now. */
 export type ReadBalance = () => Promise<bigint>
 
-/** Orders the seller's revenue out of the gateway. What is owed back to accounts as credit stays there. */
+/**
+ * Orders the seller's revenue out of the gateway. What is owed back to accounts as credit stays there. The gateway's fee comes out
+ * of the amount: the recipient is paid what is left after the most that it can be.
+ */
 export async function requestPayout(
   database: Database,
   amount: Usdc | 'all',
@@ -38,11 +42,12 @@ export async function requestPayout(
     const payable = await readPayable(session, readBalance)
     const asked = amount === 'all' ? payable : amount
     if (asked <= 0n || asked > payable) throw new PayoutTooLargeError(asked, payable)
-    await session.query(`insert into payouts (id, amount, recipient, state) values ($1, $2, $3, 'requested')`, [
-      id,
-      asked,
-      recipient,
-    ])
+    const feeMax = await readWithdrawalFeeMax(session)
+    if (asked <= feeMax) throw new PayoutBelowFeeError(asked, feeMax)
+    await session.query(
+      `insert into payouts (id, amount, fee_max, recipient, state) values ($1, $2, $3, $4, 'requested')`,
+      [id, asked, feeMax, recipient],
+    )
   })
   return id
 }
@@ -70,7 +75,7 @@ export async function readPayable(session: Session, readBalance: ReadBalance): P
 export async function advancePayouts(tools: PayoutTools): Promise<number> {
   const { database, onAlarm } = tools
   const open = await database.query<PayoutRow>(
-    `select id, amount, recipient, state, rail_id from payouts where state in ('requested', 'sent')
+    `select id, amount, fee_max, recipient, state, rail_id from payouts where state in ('requested', 'sent')
         and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
       order by changed_at limit $1`,
     [payoutsMax],
@@ -90,13 +95,13 @@ export async function advancePayouts(tools: PayoutTools): Promise<number> {
   return open.length
 }
 
-async function order(tools: PayoutTools, { id, amount, recipient, state }: PayoutRow): Promise<void> {
-  const { database, signer, rail, signingTerms, feeMax, failpoint, onAlarm } = tools
+async function order(tools: PayoutTools, { id, amount, fee_max, recipient, state }: PayoutRow): Promise<void> {
+  const { database, signer, rail, signingTerms, failpoint, onAlarm } = tools
   const intent = burnIntent(signingTerms, {
     depositor: signingTerms.seller,
     recipient: recipient as Address,
-    value: amount,
-    maxFee: feeMax,
+    value: amount - fee_max,
+    maxFee: fee_max,
     salt: saltOf('payout', id),
   })
   const signature = await signer.signPayout({ operation: 'payout', payout: id, intent })
@@ -111,13 +116,14 @@ async function order(tools: PayoutTools, { id, amount, recipient, state }: Payou
 }
 
 async function awaitPayment(tools: PayoutTools, payout: PayoutRow): Promise<void> {
-  const { id, rail_id } = payout
+  const { id, rail_id, fee_max } = payout
   const paid = await tools.rail.withdrawal(rail_id!)
   if (paid === undefined) {
     tools.onAlarm('the gateway has lost a payout', { payout: id, transfer: rail_id })
     return order(tools, payout)
   }
-  if (paid.state !== 'pending') await move(tools.database, id, paid.state, paid)
+  const fee = paid.state === 'confirmed' ? (feeTaken(paid, fee_max) ?? fee_max) : undefined
+  if (paid.state !== 'pending') await move(tools.database, id, paid.state, { ...paid, fee })
 }
 
 export async function hasOpenPayout(database: Database, recipient: Address): Promise<boolean> {
@@ -143,13 +149,14 @@ type PayoutNews = {
   readonly railId?: string | undefined
   readonly transactionHash?: string | undefined
   readonly reason?: string | undefined
+  readonly fee?: bigint | undefined
 }
 
 async function move(database: Database, id: string, state: string, news: PayoutNews = {}): Promise<void> {
   await database.query(
     `update payouts set state = $2, rail_id = coalesce($3, rail_id), tx_hash = coalesce(decode($4, 'hex'), tx_hash), reason = $5,
-            changed_at = clock_timestamp() where id = $1 and state not in ('confirmed', 'failed')`,
-    [id, state, news.railId ?? null, news.transactionHash?.slice(2) ?? null, news.reason ?? null],
+            fee = $6, changed_at = clock_timestamp() where id = $1 and state not in ('confirmed', 'failed')`,
+    [id, state, news.railId ?? null, news.transactionHash?.slice(2) ?? null, news.reason ?? null, news.fee ?? null],
   )
 }
 
@@ -160,6 +167,7 @@ async function touch(database: Database, { id, state }: PayoutRow): Promise<void
 type PayoutRow = {
   readonly id: string
   readonly amount: bigint
+  readonly fee_max: bigint
   readonly recipient: string
   readonly state: string
   readonly rail_id: string | null
@@ -169,6 +177,14 @@ export class PayoutTooLargeError extends StartRefusal {
   constructor(amount: Usdc, payable: Usdc) {
     super(
       `${format(amount)} USDC cannot be paid out: ${format(payable)} USDC can. The rest is owed to accounts as credit.`,
+    )
+  }
+}
+
+class PayoutBelowFeeError extends StartRefusal {
+  constructor(amount: Usdc, feeMax: Usdc) {
+    super(
+      `${format(amount)} USDC cannot be paid out: the gateway keeps up to ${format(feeMax)} USDC of it. Pay out more.`,
     )
   }
 }

@@ -41,8 +41,8 @@ function payment(gateway: CircleGateway, value = 1_000n) {
 function withdrawal(gateway: CircleGateway, value = 1_000n) {
   const account = randomUUID()
   const { address, privateKey } = keys.ofAccount(account)
-  gateway.deposit(address, value)
   const { intent } = withdrawalRequest(account, randomUUID(), value)
+  gateway.deposit(address, value + intent.maxFee)
   return { address, order: (rail: Rail) => rail.withdraw(intent, signDigest(burnIntentDigest(intent), privateKey)) }
 }
 
@@ -121,5 +121,15 @@ test('a withdrawal that is refused says why, and one that failed too', async (t)
   const answer = await withdrawal(gateway).order(rail)
   gateway.failWithdrawals()
   const failed = await rail.withdrawal(answer.state === 'received' ? answer.id : '')
-  assert.deepEqual(failed, { state: 'failed', transactionHash: undefined, reason: 'MINT_FAILED' })
+  assert.deepEqual(failed, { state: 'failed', transactionHash: undefined, reason: 'MINT_FAILED', fee: 0n })
+})
+
+test('what a withdrawal may cost is told beforehand, and what it did cost afterwards', async (t) => {
+  const { rail, gateway } = await openRail(t)
+  gateway.feeEstimate = 30_000n
+  gateway.fee = 12_345n
+  const { intent } = withdrawalRequest(randomUUID(), randomUUID())
+  assert.equal(await rail.estimateFee(intent), 30_000n)
+  const answer = await withdrawal(gateway).order(rail)
+  assert.equal((await rail.withdrawal(answer.state === 'received' ? answer.id : ''))?.fee, 12_345n)
 })

@@ -20,6 +20,8 @@ export type Rail = {
   /** Orders money out of the gateway. The same order again is the same withdrawal. */
   withdraw(intent: BurnIntent, signature: Hex): Promise<Submission>
   withdrawal(id: string): Promise<RailWithdrawal | undefined>
+  /** The most that the gateway would keep if that order were given now, in atomic USDC. */
+  estimateFee(intent: BurnIntent): Promise<bigint>
   close(): Promise<void>
 }
 
@@ -48,6 +50,8 @@ export type RailWithdrawal = {
   readonly state: 'pending' | 'confirmed' | 'failed'
   readonly transactionHash: Hex | undefined
   readonly reason: string | undefined
+  /** What the gateway takes on top of what it pays; undefined when it does not say. */
+  readonly fee: bigint | undefined
 }
 
 export type RailOptions = {
@@ -128,6 +132,11 @@ export function createRail({ url, domain, timeoutMs = 10_000, connectionsMax = 1
       const body = await read(`/v1/transfer/${encodeURIComponent(id)}`)
       return body === undefined ? undefined : readWithdrawal(body)
     },
+    async estimateFee(intent) {
+      const body = await read('/v1/estimate?enableForwarder=true', [intent])
+      const [first] = list(body, 'body')
+      return whole((first?.burnIntent as { maxFee?: unknown } | undefined)?.maxFee)
+    },
     close: () => pool.close(),
   }
 }
@@ -201,7 +210,24 @@ function readWithdrawal(row: Record<string, unknown>): RailWithdrawal {
     state,
     transactionHash: hash(row.transactionHash),
     reason: reason === undefined || reason === null ? undefined : String(reason),
+    fee: readFee(row.fees),
   }
+}
+
+/**
+ * Fees are decimal USDC. The documents do not say whether the forwarder's is in the total, so what is larger counts, the total or
+ * the sum of all parts: an account must not be given back what was taken.
+ */
+function readFee(value: unknown): bigint | undefined {
+  if (typeof value !== 'object' || value === null || !('total' in value)) return undefined
+  const fees = value as Record<string, unknown>
+  const parts = (Array.isArray(fees.perIntent) ? fees.perIntent : []).flatMap((row: Record<string, unknown>) => [
+    row.baseFee,
+    row.transferFee,
+  ])
+  const sum = [...parts, fees.forwardingFee].reduce((total: bigint, part) => total + parseDecimal(part ?? '0'), 0n)
+  const total = parseDecimal(fees.total)
+  return sum > total ? sum : total
 }
 
 function list(body: Record<string, unknown> | undefined, name: string): readonly Record<string, unknown>[] {

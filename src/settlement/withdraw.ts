@@ -8,6 +8,7 @@ import { SigningRefusedError, type TransferRequest } from '../signer/signing-req
 import { burnIntent, type SigningTerms, windowOf } from '../signer/signing-terms.ts'
 import { type PaidResource, type PaymentTerms, paymentPayload, paymentRequirements } from './authorization.ts'
 import type { Rail } from './rail.ts'
+import { feeTaken } from './withdrawal-fee.ts'
 
 export type WithdrawTools = {
   readonly database: Database
@@ -16,8 +17,6 @@ export type WithdrawTools = {
   readonly terms: PaymentTerms
   readonly signingTerms: SigningTerms
   readonly resource: PaidResource
-  /** The most that the gateway may keep of a withdrawal. */
-  readonly feeMax: bigint
   readonly failpoint: SettlementFailpoint
   readonly onAlarm: (what: string, details: object) => void
 }
@@ -124,12 +123,13 @@ async function awaitReturn(tools: WithdrawTools, withdrawal: Withdrawal): Promis
 }
 
 async function order(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
-  const { database, signer, rail, signingTerms, feeMax } = tools
+  const { database, signer, rail, signingTerms } = tools
   const intent = burnIntent(signingTerms, {
     depositor: await signer.addressOf(withdrawal.accountId),
     recipient: withdrawal.recipient as Address,
-    value: withdrawal.amount,
-    maxFee: feeMax,
+    // As it was ordered, for good: with another value it would be another order.
+    value: withdrawal.amount - withdrawal.feeMax,
+    maxFee: withdrawal.feeMax,
     salt: saltOf('withdrawal', withdrawal.id),
   })
   const { accountId: account, id } = withdrawal
@@ -159,7 +159,11 @@ async function awaitPayment(tools: WithdrawTools, withdrawal: Withdrawal): Promi
     return order(tools, withdrawal)
   }
   if (paid.state === 'confirmed') {
-    await advanceWithdrawal(database, withdrawal, { state: 'confirmed', transactionHash: paid.transactionHash })
+    const { transactionHash } = paid
+    const fee = feeTaken(paid, withdrawal.feeMax)
+    if (fee === undefined)
+      onAlarm('a withdrawal’s fee is not known', { withdrawal: withdrawal.id, told: `${paid.fee}` })
+    await advanceWithdrawal(database, withdrawal, { state: 'confirmed', transactionHash, fee })
   }
   if (paid.state === 'failed') {
     onAlarm('a withdrawal failed', { withdrawal: withdrawal.id, reason: paid.reason })

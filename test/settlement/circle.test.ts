@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { findViolations } from '../../src/ledger/audit.ts'
-import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
+import { findWithdrawal, readWithdrawalFeeMax } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import { requestPayout } from '../../src/settlement/payout.ts'
 import { afterFaults, beforeFaults, type CallFault, errorReasons } from '../support/circle-gateway.ts'
@@ -13,11 +13,12 @@ import {
   type BenchAccount,
   passTime,
   pay,
+  setFee,
   settleAll,
   settlementSuite,
   settleOnce,
 } from '../support/settlement-bench.ts'
-import { ownerAddress, payoutAddress, terms } from '../support/signing.ts'
+import { limits, ownerAddress, payoutAddress, terms } from '../support/signing.ts'
 
 // The settlement client before a gateway that answers as Circle's documents say, and fails in every way it can.
 
@@ -239,7 +240,8 @@ async function take(accounts: readonly BenchAccount[], done: Step): Promise<void
       const account = accounts[done.account]!
       const { spendable } = await accountOf(bench, account)
       const amount = (spendable * BigInt(done.part)) / 100n
-      if (amount > 0n) await bench.funds.withdraw(account, randomUUID(), fromAtomic(amount))
+      const feeMax = await readWithdrawalFeeMax(bench.database)
+      if (amount > feeMax) await bench.funds.withdraw(account, randomUUID(), fromAtomic(amount))
       return
     }
     case 'payout':
@@ -278,17 +280,22 @@ async function take(accounts: readonly BenchAccount[], done: Step): Promise<void
 
 test('whatever fails, in whatever order, every payment and every withdrawal is made once and nothing is lost', async () => {
   await fc.assert(
-    fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 30 }), async (steps) => {
-      const accounts = [await bench.openAccount(5_000n), await bench.openAccount(8_000n)]
-      for (const account of accounts) await bench.funds.registerOwner(account, ownerAddress)
-      for (const done of steps) {
-        await take(accounts, done)
-        if (done.kind === 'settle') assert.deepEqual(await findViolations(bench.database, idsOf(accounts)), [])
-      }
-      bench.gateway.refusals.length = 0
-      await settleAll(bench)
-      await assertSettled(bench, accounts)
-    }),
+    fc.asyncProperty(
+      fc.constantFrom(0n, 1n, 300n),
+      fc.array(step, { minLength: 5, maxLength: 30 }),
+      async (fee, steps) => {
+        await setFee(bench, fee)
+        const accounts = [await bench.openAccount(5_000n), await bench.openAccount(8_000n)]
+        for (const account of accounts) await bench.funds.registerOwner(account, ownerAddress)
+        for (const done of steps) {
+          await take(accounts, done)
+          if (done.kind === 'settle') assert.deepEqual(await findViolations(bench.database, idsOf(accounts)), [])
+        }
+        bench.gateway.refusals.length = 0
+        await settleAll(bench)
+        await assertSettled(bench, accounts)
+      },
+    ),
     { numRuns: runs },
   )
 })
@@ -333,3 +340,64 @@ async function withdrawThrough(fault: CallFault, call: string): Promise<void> {
   assert.equal((bench.gateway.paid.get(ownerAddress) ?? 0n) - before, 9_000n)
   await assertSettled(bench, [account])
 }
+
+test('everything can be withdrawn from a gateway with a fee: the fee comes out of it, and not a unit is missing', async () => {
+  const account = await bench.openAccount(1_000_000n)
+  await bench.funds.registerOwner(account, ownerAddress)
+  await pay(bench, account, 400_000n, 100_000n)
+  await settleAll(bench)
+  const feeMax = await setFee(bench, 10_000n)
+  assert.equal(feeMax, 25_000n, 'what the gateway says beforehand, and a quarter more')
+  const before = bench.gateway.paid.get(ownerAddress) ?? 0n
+  const id = randomUUID()
+  const { spendable } = await accountOf(bench, account)
+  await bench.funds.withdraw(account, id, spendable)
+  assert.equal((await accountOf(bench, account)).spendable, 0n, 'all of the fee that may be is set aside')
+  await settleAll(bench)
+  const paid = await findWithdrawal(bench.database, account.partition, account.id, id)
+  assert.deepEqual([paid?.state, paid?.feeMax, paid?.fee], ['confirmed', feeMax, 10_000n])
+  assert.equal((bench.gateway.paid.get(ownerAddress) ?? 0n) - before, spendable - feeMax, 'as it was shown')
+  assert.equal((await accountOf(bench, account)).spendable, feeMax - 10_000n, 'what was not taken is back')
+  await assertSettled(bench, [account])
+  assert.deepEqual(bench.alarms, [])
+})
+
+test('an amount that the fee may eat up is refused, and one that fails comes back with its fee', async () => {
+  const account = await bench.openAccount(100_000n)
+  await bench.funds.registerOwner(account, ownerAddress)
+  const feeMax = await setFee(bench, 10_000n)
+  await assert.rejects(bench.funds.withdraw(account, randomUUID(), fromAtomic(feeMax)), { code: 'invalid_value' })
+  await bench.funds.withdraw(account, randomUUID(), fromAtomic(feeMax + 1n))
+  await settleOnce(bench)
+  bench.gateway.failWithdrawals()
+  await settleAll(bench)
+  assert.equal((await accountOf(bench, account)).spendable, 100_000n)
+  await assertSettled(bench, [account])
+})
+
+test('a fee that the gateway does not tell counts as taken, and calls a person', async () => {
+  const account = await bench.openAccount(100_000n)
+  await bench.funds.registerOwner(account, ownerAddress)
+  const feeMax = await setFee(bench, 10_000n)
+  bench.gateway.tellsFees = false
+  await bench.funds.withdraw(account, randomUUID(), fromAtomic(50_000n))
+  await settleAll(bench)
+  assert.equal((await accountOf(bench, account)).spendable, 50_000n)
+  assert.equal(
+    bench.gateway.balance(account.address),
+    50_000n + feeMax - 10_000n,
+    'the chain has more than the books say',
+  )
+  assert.deepEqual(await findViolations(bench.database, [account.id]), [])
+  assert.deepEqual(bench.alarms, ['a withdrawal’s fee is not known'])
+})
+
+test('a fee above what we pay at most is not paid: the withdrawal is refused and the money is back', async () => {
+  const account = await bench.openAccount(100_000n)
+  await bench.funds.registerOwner(account, ownerAddress)
+  assert.equal(await setFee(bench, 60_000n), limits.withdrawalFeeMax)
+  await bench.funds.withdraw(account, randomUUID(), fromAtomic(90_000n))
+  await settleAll(bench)
+  assert.equal((await accountOf(bench, account)).spendable, 100_000n)
+  await assertSettled(bench, [account])
+})

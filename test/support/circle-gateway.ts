@@ -48,6 +48,7 @@ export type StubWithdrawal = {
   readonly depositor: Address
   readonly recipient: Address
   readonly value: bigint
+  readonly fee: bigint
   status: 'pending' | 'confirmed' | 'failed'
 }
 
@@ -76,6 +77,11 @@ export class CircleGateway {
   readonly refusals: ErrorReason[] = []
   /** The next withdrawals are refused with these words. */
   readonly withdrawalRefusals: string[] = []
+  /** What it keeps of a withdrawal on top of what it pays, and what it says beforehand that it may keep. */
+  fee = 0n
+  feeEstimate = 0n
+  /** Whether it tells of a withdrawal what it kept. */
+  tellsFees = true
   readonly #terms: SigningTerms
   readonly #available = new Map<Address, bigint>()
 
@@ -127,7 +133,7 @@ export class CircleGateway {
     for (const withdrawal of this.withdrawals.values()) {
       if (withdrawal.status !== 'pending') continue
       withdrawal.status = 'failed'
-      this.deposit(withdrawal.depositor, withdrawal.value)
+      this.deposit(withdrawal.depositor, withdrawal.value + withdrawal.fee)
     }
   }
 
@@ -136,6 +142,7 @@ export class CircleGateway {
     if (method === 'POST' && url.pathname === '/v1/x402/settle') return this.#settle(body)
     if (method === 'GET' && second === 'transfers') return id === undefined ? this.#search(url) : this.#transfer(id)
     if (method === 'POST' && first === 'balances') return this.#balances(body)
+    if (method === 'POST' && first === 'estimate') return this.#estimate(body)
     if (method === 'POST' && first === 'transfer') return this.#withdraw(body)
     if (method === 'GET' && first === 'transfer') return this.#withdrawal(second!)
     return { status: 404, body: { code: 404, message: 'Not found' } }
@@ -249,30 +256,46 @@ export class CircleGateway {
     const refusal = this.withdrawalRefusals.shift()
     if (refusal !== undefined) return refuse(refusal)
     const value = BigInt(spec.value)
-    if (this.balance(depositor) < value) return refuse('Insufficient balance for depositor')
+    const maxFee = BigInt(burnIntent.maxFee)
+    if (maxFee < this.fee) return refuse('Insufficient max fee')
+    if (this.balance(depositor) < value + maxFee) return refuse('Insufficient balance for depositor')
     const withdrawal: StubWithdrawal = {
       id: randomUUID(),
       spec: hash,
       depositor,
       recipient: `0x${spec.destinationRecipient.slice(26)}` as Address,
       value,
+      fee: this.fee,
       status: 'pending',
     }
     this.withdrawals.set(withdrawal.id, withdrawal)
-    this.deposit(depositor, -value)
+    this.deposit(depositor, -value - this.fee)
     return { status: 201, body: { transferId: withdrawal.id, attestation: '0x', signature: '0x' } }
+  }
+
+  #estimate([burnIntent]: Body): Answer {
+    const intent = { ...burnIntent, maxFee: this.feeEstimate.toString() }
+    return { status: 200, body: { body: [{ burnIntent: intent }], fees: this.#fees(this.feeEstimate) } }
+  }
+
+  /** Half of it for gas, the rest for the one who pays out. */
+  #fees(fee: bigint) {
+    const baseFee = fee / 2n
+    const perIntent = [{ domain: this.#terms.gatewayDomain, baseFee: format(baseFee), transferFee: '0' }]
+    return { total: format(fee), token: 'USDC', perIntent, forwardingFee: format(fee - baseFee) }
   }
 
   #withdrawal(id: string): Answer {
     const withdrawal = this.withdrawals.get(id)
     if (withdrawal === undefined) return { status: 404, body: { code: 404, message: 'Transfer not found' } }
-    const { status } = withdrawal
+    const { status, fee } = withdrawal
     const forwardingDetails = {
       forwardingEnabled: true,
       ...(status === 'failed' ? { failureReason: 'MINT_FAILED' } : {}),
     }
     const transactionHash = status === 'confirmed' ? `0x${'cd'.repeat(32)}` : null
-    return { status: 200, body: { id, status, transactionHash, forwardingDetails } }
+    const fees = this.tellsFees ? this.#fees(fee) : undefined
+    return { status: 200, body: { id, status, transactionHash, forwardingDetails, fees } }
   }
 }
 

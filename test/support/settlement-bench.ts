@@ -12,13 +12,14 @@ import { advancePayouts } from '../../src/settlement/payout.ts'
 import { createRail } from '../../src/settlement/rail.ts'
 import { submitPayments } from '../../src/settlement/submit.ts'
 import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
+import { watchWithdrawalFee } from '../../src/settlement/withdrawal-fee.ts'
 import { issueReceipts } from '../../src/settlement/write-receipts.ts'
 import type { Address } from '../../src/signer/address.ts'
 import { askCustodian, createSigner } from '../../src/signer/signer.ts'
 import { type CircleGateway, startCircleGateway } from './circle-gateway.ts'
 import { charge, hold, openLedger, openPayer } from './ledger.ts'
 import { testDatabase } from './postgres.ts'
-import { type CustodianChanges, createCustodian, keys, terms } from './signing.ts'
+import { type CustodianChanges, createCustodian, keys, limits, terms } from './signing.ts'
 
 /** The settlement client, with its keys in this process, before a gateway that answers as Circle's does. */
 export type SettlementBench = {
@@ -28,7 +29,8 @@ export type SettlementBench = {
   readonly funds: Funds
   readonly tools: Parameters<typeof submitPayments>[0] &
     Parameters<typeof advanceWithdrawals>[0] &
-    Parameters<typeof advancePayouts>[0]
+    Parameters<typeof advancePayouts>[0] &
+    Parameters<typeof watchWithdrawalFee>[0]
   /** What a person was called for. */
   readonly alarms: string[]
   openAccount(atomic: bigint): Promise<BenchAccount>
@@ -49,8 +51,10 @@ export function settlementSuite(changes: CustodianChanges = {}): SettlementBench
   before(async () => {
     bench = await openSettlementBench({ after: (cleanUp) => cleanUps.push(cleanUp) }, changes)
   })
-  beforeEach(() => {
+  beforeEach(async () => {
     bench!.gateway.faults = () => undefined
+    bench!.gateway.tellsFees = true
+    await setFee(bench!, 0n)
     bench!.alarms.length = 0
   })
   after(async () => {
@@ -74,7 +78,7 @@ async function openSettlementBench(t: CleanUps, changes: CustodianChanges): Prom
     terms: paymentTerms(terms, 0),
     signingTerms: terms,
     resource: { url: 'http://penny/v1/chat/completions', description: 'Chat completion', mimeType: 'application/json' },
-    feeMax: 0n,
+    feeMax: limits.withdrawalFeeMax,
     failpoint: () => {},
     onAlarm: (what: string) => void alarms.push(what),
   }
@@ -94,6 +98,13 @@ async function openSettlementBench(t: CleanUps, changes: CustodianChanges): Prom
       return account
     },
   }
+}
+
+/** From now on the gateway keeps that of a withdrawal, and says beforehand that it may be as much again. */
+export async function setFee({ gateway, tools }: SettlementBench, fee: bigint): Promise<bigint> {
+  gateway.fee = fee
+  gateway.feeEstimate = 2n * fee
+  return watchWithdrawalFee(tools)
 }
 
 /** One request of that account, from its hold to its end. */
@@ -154,14 +165,17 @@ export async function assertSettled(bench: SettlementBench, accounts: readonly B
       'at the gateway as in the books',
     )
   }
-  const [sums] = await database.query<{ earned: bigint; paid_out: bigint; settled: number; withdrawn: bigint }>(
+  const [sums] = await database.query<
+    Record<'earned' | 'paid_out' | 'payout_fees' | 'withdrawn', bigint> & { settled: number }
+  >(
     `select (select coalesce(sum(authorized - returned), 0) from accounts)::bigint as earned,
-            (select coalesce(sum(amount), 0) from payouts where state = 'confirmed')::bigint as paid_out,
+            (select coalesce(sum(amount - fee_max), 0) from payouts where state = 'confirmed')::bigint as paid_out,
+            (select coalesce(sum(fee), 0) from payouts where state = 'confirmed')::bigint as payout_fees,
             (select count(*) from settlements where state = 'completed')::int as settled,
-            (select coalesce(sum(amount), 0) from withdrawals where state = 'confirmed')::bigint as withdrawn`,
+            (select coalesce(sum(amount - fee_max), 0) from withdrawals where state = 'confirmed')::bigint as withdrawn`,
   )
-  const { earned, paid_out, settled, withdrawn } = sums!
-  assert.equal(gateway.balance(terms.seller), earned - paid_out, 'the seller has what was authorized')
+  const { earned, paid_out, payout_fees, settled, withdrawn } = sums!
+  assert.equal(gateway.balance(terms.seller), earned - paid_out - payout_fees, 'the seller has what was authorized')
   const payments = [...gateway.transfers.values()].filter(({ from }) => from !== terms.seller)
   assert.equal(payments.filter(({ status }) => status === 'completed').length, settled, 'each payment once')
   const paid = [...gateway.paid.values()].reduce((sum, amount) => sum + amount, 0n)

@@ -2,7 +2,7 @@ import type { z } from 'zod'
 import type { Balance } from '../../ledger/balance.ts'
 import type { DepositRow } from '../../ledger/transfers.ts'
 import type { Withdrawal } from '../../ledger/withdrawals.ts'
-import { fromAtomic, type Usdc, zero } from '../../money/usdc.ts'
+import { fromAtomic, type Usdc } from '../../money/usdc.ts'
 import { moneyFields } from '../money-fields.ts'
 import type {
   balance as balanceShape,
@@ -29,6 +29,7 @@ export function renderBalance(balance: Balance, inFlightCap: Usdc): RenderedBala
       in_flight_cap: inFlightCap,
       pending_deposits: balance.pendingDeposits,
       pending_withdrawals: balance.pendingWithdrawals,
+      withdrawal_fee_max: balance.withdrawalFeeMax,
       deposited: balance.deposited,
       withdrawn: balance.withdrawn,
       charged: balance.charged,
@@ -96,7 +97,12 @@ export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
   return {
     object: 'withdrawal',
     id: withdrawal.id,
-    ...moneyFields({ amount: withdrawal.amount, fee: zero, credit_back: withdrawal.creditBack }),
+    ...moneyFields({
+      amount: withdrawal.amount,
+      receives: fromAtomic(withdrawal.amount - withdrawal.feeMax),
+      fee: withdrawal.fee ?? withdrawal.feeMax,
+      credit_back: withdrawal.creditBack,
+    }),
     recipient: withdrawal.recipient,
     state: withdrawal.state,
     reason: withdrawal.reason ?? null,

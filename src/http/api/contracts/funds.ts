@@ -7,7 +7,7 @@ export const balance = z
   .object({
     object: z.literal('balance'),
     ...money('available', 'held', 'extended', 'gateway', 'credit', 'unsettled', 'in_flight', 'in_flight_cap'),
-    ...money('pending_deposits', 'pending_withdrawals', 'deposited', 'withdrawn', 'charged'),
+    ...money('pending_deposits', 'pending_withdrawals', 'deposited', 'withdrawn', 'charged', 'withdrawal_fee_max'),
     open_requests: count,
     oldest_hold_at: instant.nullable(),
     at: instant,
@@ -42,7 +42,7 @@ export const withdrawal = z
   .object({
     object: z.literal('withdrawal'),
     id: uuid,
-    ...money('amount', 'fee', 'credit_back'),
+    ...money('amount', 'receives', 'fee', 'credit_back'),
     recipient: address,
     state: z.enum(['requested', 'returning', 'returned', 'sent', 'confirmed', 'failed']),
     reason: z.string().nullable(),

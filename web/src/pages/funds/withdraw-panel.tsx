@@ -24,7 +24,8 @@ export function WithdrawPanel({ session, account, balance }: Props) {
   const [tried, setTried] = useState(false)
   const [confirming, setConfirming] = useState(false)
   const available = atomic(balance.available_atomic)
-  const problems = checkForm(form, available, session, account)
+  const feeMax = atomic(balance.withdrawal_fee_max_atomic)
+  const problems = checkForm(form, { available, feeMax }, session, account)
   const submit = (event: FormEvent) => {
     event.preventDefault()
     setTried(true)
@@ -46,7 +47,7 @@ export function WithdrawPanel({ session, account, balance }: Props) {
           inputMode="decimal"
           value={form.amount}
           error={tried ? problems.amount : undefined}
-          hint={`Available: ${formatExact(available)}. The fee is 0.`}
+          hint={`Available: ${formatExact(available)}. ${feeMax === 0n ? 'The fee is 0.' : `The gateway keeps up to ${formatExact(feeMax)} of it.`}`}
           onChange={({ target }) => setForm({ ...form, amount: target.value.trim() })}
           suffix={
             <>
@@ -76,6 +77,7 @@ export function WithdrawPanel({ session, account, balance }: Props) {
       {confirming && (
         <ConfirmDialog
           form={form}
+          feeMax={feeMax}
           session={session}
           newAddress={account.owner_address === null}
           onClose={() => setConfirming(false)}
@@ -105,7 +107,7 @@ function OwnerHint({ account }: { account: Account }) {
 
 function checkForm(
   form: Form,
-  available: bigint,
+  { available, feeMax }: { available: bigint; feeMax: bigint },
   session: Session,
   account: Account,
 ): { amount?: string; address?: string } {
@@ -118,19 +120,23 @@ function checkForm(
     ? 'Write an amount of USDC above 0 with at most six decimals.'
     : parse(form.amount) > available
       ? `${formatExact(available)} is available. Held money can be withdrawn when its requests have ended.`
-      : undefined
+      : parse(form.amount) <= feeMax
+        ? `The gateway keeps up to ${formatExact(feeMax)} of a withdrawal: write more than that.`
+        : undefined
   return { ...(amount !== undefined && { amount }), ...(address !== undefined && { address }) }
 }
 
 /** Repeats every value before money moves; an address used for the first time is typed once more. */
 function ConfirmDialog({
   form,
+  feeMax,
   session,
   newAddress,
   onClose,
   onDone,
 }: {
   form: Form
+  feeMax: bigint
   session: Session
   newAddress: boolean
   onClose: () => void
@@ -189,15 +195,15 @@ function ConfirmDialog({
               </span>,
             ],
             [
-              'Fee',
+              feeMax === 0n ? 'Fee' : 'Fee, at most; what is not taken comes back',
               <span key="fee" className="num">
-                0.000000 USDC
+                {formatExact(feeMax)}
               </span>,
             ],
             [
               'You receive',
               <span key="get" className="num">
-                {formatExact(parse(form.amount))}
+                {formatExact(parse(form.amount) - feeMax)}
               </span>,
             ],
             [
