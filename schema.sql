@@ -27,6 +27,7 @@ create table accounts (
   constraint accounts_adjusted_check CHECK (adjusted >= 0),
   constraint accounts_extended_check CHECK (extended >= 0),
   constraint accounts_gateway_check CHECK (gateway >= 0),
+  constraint accounts_given_back_within_charged CHECK (adjusted <= charged),
   constraint accounts_held_check CHECK (held >= 0),
   constraint accounts_name_check CHECK (length(name) >= 1 AND length(name) <= 200),
   constraint accounts_not_overspent CHECK ((gateway + credit - extended) >= 0),
@@ -45,6 +46,7 @@ create table adjustments (
   reason text not null,
   made_by text not null,
   created_at timestamp with time zone default clock_timestamp() not null,
+  request_id uuid,
   constraint adjustments_pkey PRIMARY KEY (partition, id),
   constraint adjustments_partition_account_id_fkey FOREIGN KEY (partition, account_id) REFERENCES accounts(partition, id),
   constraint adjustments_amount_check CHECK (amount <> 0),
@@ -491,18 +493,27 @@ create table withdrawals (
 CREATE INDEX withdrawals_of_account ON public.withdrawals USING btree (account_id, created_at);
 CREATE INDEX withdrawals_open ON public.withdrawals USING btree (changed_at) WHERE (state = ANY (ARRAY['requested'::text, 'returning'::text, 'returned'::text, 'sent'::text]));
 
-CREATE OR REPLACE FUNCTION public.adjust_account(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint, p_reason text, p_made_by text)
+CREATE OR REPLACE FUNCTION public.adjust_account(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint, p_reason text, p_made_by text, p_request_id uuid DEFAULT NULL::uuid)
  RETURNS TABLE(decision text, room bigint)
  LANGUAGE plpgsql
 AS $function$
 declare
   v_account accounts;
   v_room    bigint;
+  v_charged bigint;
+  v_given   bigint;
 begin
   perform 1 from accounts a where a.partition = p_partition and a.id = p_account_id for no key update;
   select * into v_account from accounts a where a.partition = p_partition and a.id = p_account_id;
   v_room := case when p_amount > 0 then greatest(0, v_account.charged - v_account.adjusted)
                  else least(v_account.adjusted, v_account.gateway + v_account.credit - v_account.extended) end;
+  if p_request_id is not null then
+    select r.charged into v_charged from requests r
+      where r.partition = p_partition and r.id = p_request_id and r.account_id = p_account_id;
+    select greatest(0, coalesce(sum(x.amount), 0)) into v_given from adjustments x
+      where x.partition = p_partition and x.account_id = p_account_id and x.request_id = p_request_id;
+    v_room := least(v_room, case when p_amount > 0 then coalesce(v_charged, 0) - v_given else v_given end);
+  end if;
   if exists (select from adjustments x where x.partition = p_partition and x.id = p_id) then
     return query select 'stored', v_room;
   elsif exists (select from ledger_state l where l.frozen_at is not null) then
@@ -510,8 +521,8 @@ begin
   elsif v_account.id is null or abs(p_amount) > v_room then
     return query select 'exceeds_room', coalesce(v_room, 0);
   else
-    insert into adjustments (partition, id, account_id, amount, reason, made_by)
-      values (p_partition, p_id, p_account_id, p_amount, p_reason, p_made_by);
+    insert into adjustments (partition, id, account_id, amount, reason, made_by, request_id)
+      values (p_partition, p_id, p_account_id, p_amount, p_reason, p_made_by, p_request_id);
     update accounts a set credit = a.credit + p_amount, adjusted = a.adjusted + p_amount
       where a.partition = p_partition and a.id = p_account_id;
     return query select 'made', v_room - abs(p_amount);
@@ -1051,6 +1062,8 @@ CREATE OR REPLACE FUNCTION public.refund_attempt(p_partition smallint, p_account
 AS $function$
 declare
   v_request requests;
+  v_account accounts;
+  v_given   bigint;
 begin
   perform 1 from accounts a where a.partition = p_partition and a.id = p_account_id for no key update;
   select * into v_request from requests r
@@ -1058,8 +1071,18 @@ begin
   if not found then
     return 0;
   end if;
+  select * into v_account from accounts a where a.partition = p_partition and a.id = p_account_id;
+  select coalesce(sum(x.amount), 0) into v_given from adjustments x
+    where x.partition = p_partition and x.account_id = p_account_id and x.request_id = p_id;
+  v_given := least(v_account.adjusted, greatest(v_given, v_account.adjusted - (v_account.charged - v_request.charged), 0));
+  if v_given > 0 then
+    insert into adjustments (partition, id, account_id, amount, reason, made_by, request_id)
+      values (p_partition, gen_random_uuid(), p_account_id, -v_given,
+              'the request was served again: its whole charge comes back', 'service', p_id);
+  end if;
   update requests r set charged = 0, search_cost = 0, error_code = 'superseded' where r.partition = p_partition and r.id = p_id;
-  update accounts a set credit = a.credit + v_request.charged, charged = a.charged - v_request.charged
+  update accounts a
+    set credit = a.credit + v_request.charged - v_given, charged = a.charged - v_request.charged, adjusted = a.adjusted - v_given
     where a.partition = p_partition and a.id = p_account_id;
   update api_keys k set spent = k.spent - v_request.charged
     where k.partition = p_partition and k.id = v_request.key_id and k.window_start = v_request.key_window;
@@ -1068,7 +1091,7 @@ begin
       and h.hour = date_trunc('hour', v_request.created_at, 'UTC') and h.model = v_request.model;
   insert into settlements (partition, id, revision, account_id, charged, state, ended_at, changed_at)
     values (p_partition, p_id, 1, p_account_id, 0, 'none', clock_timestamp(), clock_timestamp());
-  return v_request.charged;
+  return v_request.charged - v_given;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.renew_lease(p_node uuid, p_lease_ms integer)

@@ -10,6 +10,7 @@ import {
   suspendAccount,
 } from '../ledger/accounts.ts'
 import { listAdjustments } from '../ledger/adjustments.ts'
+import { formatRequestId, parseRequestId, type RequestId } from '../ledger/request-id.ts'
 import { format, fromAtomic, InvalidAmountError, parse } from '../money/usdc.ts'
 import { giveBack } from '../settlement/give-back.ts'
 import { readMoneyLine } from '../settlement/money-line.ts'
@@ -28,6 +29,7 @@ export const accountsCommand: Command = {
   penny accounts resume ID
   penny accounts adjust ID --amount USDC --reason TEXT
                                     gives charges back as credit; below 0 takes such a gift back
+      --request ID                    of this request: what it cost at most, and never twice
       --id UUID                       repeats an adjustment that may have been made: it is the same one
   penny accounts adjustments [ID]   all that were made, with reason and author
   penny accounts key ID --yes       its private key, from MASTER_KEY alone: for leaving without the service`,
@@ -36,6 +38,7 @@ export const accountsCommand: Command = {
     reason: { type: 'string' },
     amount: { type: 'string' },
     id: { type: 'string' },
+    request: { type: 'string' },
     yes: { type: 'boolean' },
   },
   verbs: ['list', 'create', 'suspend', 'resume', 'adjust', 'adjustments', 'key'],
@@ -88,14 +91,17 @@ async function adjust(database: Database, invocation: Invocation): Promise<void>
   const reason = readReason(options.reason)
   const id = typeof options.id === 'string' ? options.id : randomUUID()
   const madeBy = `${userInfo().username}@${hostname()}`
-  const { decision, room } = await giveBack(database, account, { id, amount, reason, madeBy }, () =>
-    sellerBalance(config.dataDir),
+  const { decision, room } = await giveBack(
+    database,
+    account,
+    { id, amount, reason, madeBy, requestId: readRequest(options.request) },
+    () => sellerBalance(config.dataDir),
   )
   if (decision === 'ledger_frozen') throw new CommandError('The ledger is frozen: penny audit says why.')
   if (decision === 'exceeds_room')
     throw new CommandError(
       amount > 0n
-        ? `At most ${format(room)} USDC can be given back: that is what ${account.name} was charged. A gift beyond it is a deposit to its address (penny deposit).`
+        ? `At most ${format(room)} USDC can be given back: that is what ${account.name} was charged${options.request === undefined ? '' : ' for this request'}. A gift beyond it is a deposit to its address (penny deposit).`
         : `At most ${format(room)} USDC can be taken back: that is what is left of what ${account.name} was given.`,
     )
   const { spendable } = (await findAccount(database, account.partition, account.id))!
@@ -127,6 +133,7 @@ async function adjustments(database: Database, { words: [, id], output }: Invoca
       id: row.id,
       account_id: row.accountId,
       amount: format(fromAtomic(row.amount)),
+      request: row.requestId === null ? '' : formatRequestId(row.requestId),
       reason: row.reason,
       made_by: row.madeBy,
       created_at: row.createdAt.toISOString(),
@@ -135,6 +142,13 @@ async function adjustments(database: Database, { words: [, id], output }: Invoca
 }
 
 const adjustmentsMax = 1_000
+
+function readRequest(text: unknown): RequestId | undefined {
+  if (typeof text !== 'string') return undefined
+  const id = parseRequestId(text)
+  if (id === undefined) throw new CommandError(`${text} is no id of a request: they begin with req_.`, 2)
+  return id
+}
 
 function named(database: Database, id: string | undefined): Promise<Account> {
   if (id === undefined) throw new CommandError('Which account? Name it by its id; penny accounts lists them.', 2)

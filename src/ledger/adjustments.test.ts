@@ -9,11 +9,13 @@ import { findAccount, resumeAccount, suspendAccount } from './accounts.ts'
 import { adjustAccount, listAdjustments } from './adjustments.ts'
 import { freezeLedger, unfreezeLedger } from './audit.ts'
 import type { Payer } from './holds.ts'
+import { refundAttempt } from './replays.ts'
+import type { RequestId } from './request-id.ts'
 
 const ledger = ledgerSuite()
 
-function adjust({ partition, accountId }: Payer, amount: bigint, id = randomUUID()) {
-  const adjustment = { id, amount, reason: 'the model was down', madeBy: 'operator' }
+function adjust({ partition, accountId }: Payer, amount: bigint, id: string = randomUUID(), requestId?: RequestId) {
+  const adjustment = { id, amount, requestId, reason: 'the model was down', madeBy: 'operator' }
   return adjustAccount(ledger.database, { partition, id: accountId }, adjustment)
 }
 
@@ -61,32 +63,73 @@ test('an adjustment that is repeated, because its reply was lost, is made once; 
   await unfreezeLedger(ledger.database)
 })
 
+test('a charge that was given back does not come back again when its request is served again', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 1_000n)
+  const served = await hold(holds, payer, 500n)
+  await holds.end(charge(served, 300n))
+  await holds.end(charge(await hold(holds, payer, 500n), 200n))
+  assert.equal((await adjust(payer, 100n, randomUUID(), served.requestId)).decision, 'made')
+  assert.deepEqual(await adjust(payer, 201n, randomUUID(), served.requestId), { decision: 'exceeds_room', room: 200n })
+  await refundAttempt(ledger.database, payer, served.requestId)
+  await refundAttempt(ledger.database, payer, served.requestId)
+  const { spendable, adjusted } = await accountOf(payer)
+  assert.deepEqual([spendable, adjusted], [800n, 0n], 'what the other request cost is paid')
+  const [row] = await listAdjustments(ledger.database, payer.accountId, 10)
+  assert.deepEqual([row!.amount, row!.madeBy, row!.requestId], [-100n, 'service', served.requestId])
+  await assertBooksBalance(ledger.database)
+})
+
+test('of a gift that names no request, nobody gets back more than was charged in all', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 1_000n)
+  const served = await hold(holds, payer, 500n)
+  await holds.end(charge(served, 300n))
+  assert.equal((await adjust(payer, 300n)).decision, 'made')
+  assert.equal((await accountOf(payer)).spendable, 1_000n)
+  await refundAttempt(ledger.database, payer, served.requestId)
+  assert.equal((await accountOf(payer)).spendable, 1_000n)
+  await assertBooksBalance(ledger.database)
+})
+
 const step = fc.oneof(
   fc.record({ kind: fc.constant('charge' as const), quote: fc.nat(3_000), share: fc.integer({ min: 0, max: 100 }) }),
   fc.record({ kind: fc.constant('void' as const), quote: fc.nat(3_000) }),
-  fc.record({ kind: fc.constant('adjust' as const), amount: fc.integer({ min: -3_000, max: 3_000 }) }),
+  fc.record({
+    kind: fc.constant('adjust' as const),
+    amount: fc.integer({ min: -3_000, max: 3_000 }),
+    request: fc.option(fc.nat(5), { nil: undefined }),
+  }),
+  fc.record({ kind: fc.constant('serve again' as const), request: fc.nat(5) }),
 )
 
 // The promise behind adjustments: they move revenue, they make none. So an account never has more than was deposited.
-test('whatever is charged and adjusted, the books balance and nobody can spend more than was deposited', async () => {
+test('whatever is charged, adjusted and served again, the books balance and nobody can spend more than was deposited', async () => {
   const holds = await openLedger(ledger.database)
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 15 }), async (steps) => {
       const payer = await openPayer(ledger.database, 5_000n)
+      const ended: RequestId[] = []
       for (const action of steps) {
+        const request = 'request' in action && action.request !== undefined ? ended[action.request] : undefined
+        if (action.kind === 'serve again') {
+          if (request !== undefined) await refundAttempt(ledger.database, payer, request)
+          continue
+        }
         if (action.kind === 'adjust') {
-          if (action.amount !== 0) await adjust(payer, BigInt(action.amount))
+          if (action.amount !== 0) await adjust(payer, BigInt(action.amount), randomUUID(), request)
           continue
         }
         const decision = await place(holds, payer, BigInt(action.quote))
         if ('refusal' in decision) continue
         const charged = action.kind === 'charge' ? BigInt(Math.floor((action.quote * action.share) / 100)) : 0n
         await holds.end(action.kind === 'void' ? voided(decision.hold) : charge(decision.hold, charged))
+        ended.push(decision.hold.requestId)
       }
       const { spendable, adjusted } = await accountOf(payer)
       assert.ok(spendable >= 0n && spendable <= 5_000n && adjusted >= 0n)
     }),
-    { numRuns: 30 },
+    { numRuns: 60 },
   )
   await assertBooksBalance(ledger.database)
 })

@@ -1,6 +1,7 @@
 import type { Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Account } from './accounts.ts'
+import type { RequestId } from './request-id.ts'
 
 /** A charge given back by the operator, or, below 0, such a gift taken back. */
 export type Adjustment = {
@@ -9,6 +10,8 @@ export type Adjustment = {
   readonly amount: bigint
   readonly reason: string
   readonly madeBy: string
+  /** The request whose charge it is about: should it be served again, its charge does not come back twice. */
+  readonly requestId?: RequestId | undefined
 }
 
 export type AdjustmentDecision = {
@@ -20,16 +23,20 @@ export type AdjustmentDecision = {
 export async function adjustAccount(
   session: Session,
   { partition, id: accountId }: Pick<Account, 'partition' | 'id'>,
-  { id, amount, reason, madeBy }: Adjustment,
+  { id, amount, reason, madeBy, requestId }: Adjustment,
 ): Promise<AdjustmentDecision> {
   const [row] = await session.query<{ decision: AdjustmentDecision['decision']; room: bigint }>(
-    'select decision, room from adjust_account($1, $2, $3, $4, $5, $6)',
-    [partition, accountId, id, amount, reason, madeBy],
+    'select decision, room from adjust_account($1, $2, $3, $4, $5, $6, $7)',
+    [partition, accountId, id, amount, reason, madeBy, requestId ?? null],
   )
   return { decision: row!.decision, room: fromAtomic(row!.room) }
 }
 
-export type AdjustmentRow = Adjustment & { readonly accountId: string; readonly createdAt: Date }
+export type AdjustmentRow = Omit<Adjustment, 'requestId'> & {
+  readonly requestId: RequestId | null
+  readonly accountId: string
+  readonly createdAt: Date
+}
 
 /** The newest first; of one account, or of all. */
 export async function listAdjustments(
@@ -38,7 +45,8 @@ export async function listAdjustments(
   rowsMax: number,
 ): Promise<readonly AdjustmentRow[]> {
   return session.query<AdjustmentRow>(
-    `select id, account_id as "accountId", amount, reason, made_by as "madeBy", created_at as "createdAt" from adjustments
+    `select id, account_id as "accountId", amount, reason, made_by as "madeBy",
+            request_id as "requestId", created_at as "createdAt" from adjustments
       where $1::uuid is null or account_id = $1 order by created_at desc, id limit $2`,
     [accountId ?? null, rowsMax],
   )
