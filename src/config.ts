@@ -33,6 +33,8 @@ export type Config = {
   readonly payoutAddress: string | undefined
   /** Deposits below this wait until they add up: bringing them in costs gas. */
   readonly sweepMin: Usdc
+  /** From where deposits are looked for when the chain was never read; undefined: from its head, before any address is given out. */
+  readonly depositsFromBlock: number | undefined
   /** Raised when the ledger was restored from an older copy, whose nonces must not be used again. */
   readonly settlementEpoch: number
   /** How long our own gateway gathers payments for one batch. */
@@ -190,6 +192,7 @@ function buildConfig(read: Reader, reader: ConfigReader): Config {
     sellerAddress: read.address('SELLER_ADDRESS'),
     payoutAddress: read.address('PAYOUT_ADDRESS'),
     sweepMin: read.amount('SWEEP_MIN_USDC', '0.10'),
+    depositsFromBlock: read.optionalInteger('DEPOSITS_FROM_BLOCK', 0, Number.MAX_SAFE_INTEGER),
     settlementEpoch: read.integer('SETTLEMENT_EPOCH', 0, 0, 2 ** 32 - 1),
     gatewayBatchMs: read.integer('GATEWAY_BATCH_MS', 2_000, 10, 60 * minuteMs),
     metricsToken: read.secret('METRICS_TOKEN'),

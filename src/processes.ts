@@ -10,6 +10,7 @@ import type { SettleReady, SettleSettings } from './jobs/settle.ts'
 import type { Log } from './log.ts'
 import { sandboxOrders } from './sandbox/orders.ts'
 import type { SandboxReady, SandboxSettings } from './sandbox/start.ts'
+import { beginDeposits } from './settlement/begin-deposits.ts'
 import { openChain } from './settlement/chain.ts'
 import { requireEpoch } from './settlement/epoch.ts'
 import { type MoneyLine, writeMoneyLine } from './settlement/money-line.ts'
@@ -79,6 +80,11 @@ export async function startMoneyLine(
   if (!config.roles.includes('jobs')) return undefined
   const chain = config.chain === undefined ? sandboxTerms(sandbox!.chain!) : await realTerms(config.chain)
   await requireEpoch(options.database, config.settlementEpoch)
+  await beginDeposits({
+    database: options.database,
+    chain: await openChain({ ...chain, usdc: chain.terms.usdc.address, gatewayWallet: chain.terms.gatewayWallet }),
+    fromBlock: config.depositsFromBlock,
+  })
   onProgress('Starting the signer.')
   const signer = await startSigner(options, chain.terms)
   const terms: SigningTerms = { ...chain.terms, seller: signer.seller }

@@ -42,6 +42,9 @@ export type DepositTools = {
   readonly onAlarm: (what: string, details: object) => void
 }
 
+/** How far the chain has been read, by name: transfers to addresses, and what the gateway's contract has booked. */
+export const depositCursors = ['arrivals', 'deposits'] as const
+
 const blocksMax = 1_000n
 const accountsMax = 100
 // A comparison runs every minute: what was missed is young.
@@ -80,7 +83,7 @@ export async function watchDeposits(tools: DepositTools): Promise<number> {
 /** In chunks, each remembered when it is done: a crash repeats one chunk, and every log counts once. */
 async function follow(
   { database }: DepositTools,
-  cursor: string,
+  cursor: (typeof depositCursors)[number],
   head: bigint,
   read: (first: bigint, last: bigint) => Promise<void>,
 ): Promise<void> {

@@ -26,7 +26,6 @@ export async function watchWithdrawalFee(tools: FeeTools): Promise<bigint> {
     recipient: zeroAddress,
     value: 1_000_000n,
     maxFee: feeMax,
-    maxBlockHeight: 2n ** 256n - 1n,
     salt,
   })
   const asked = feeMax === 0n ? 0n : await rail.estimateFee(example)

@@ -6,9 +6,10 @@ import { devUsdcAbi } from '../../contracts/generated/DevUsdc.abi.ts'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import { createAccount, findAccount } from '../../src/ledger/accounts.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
-import { assignAddress, type DepositAccount, findOpenSweeps } from '../../src/ledger/deposits.ts'
+import { assignAddress, type DepositAccount, findOpenSweeps, readCursor } from '../../src/ledger/deposits.ts'
 import { type DepositRow, listDeposits } from '../../src/ledger/transfers.ts'
 import { paymentTerms } from '../../src/settlement/authorization.ts'
+import { beginDeposits } from '../../src/settlement/begin-deposits.ts'
 import { openChain } from '../../src/settlement/chain.ts'
 import {
   type DepositTools,
@@ -24,6 +25,7 @@ import { type SigningTerms, usdcDomain } from '../../src/signer/signing-terms.ts
 import { account as chainAccount, type GatewayBench, openBench, sendCall } from '../support/gateway.ts'
 import { partitions } from '../support/ledger.ts'
 import { until } from '../support/money-service.ts'
+import { testDatabase } from '../support/postgres.ts'
 import { type RpcAnswer, type RpcProxy, startRpcProxy } from '../support/rpc-proxy.ts'
 import { chainId, publicClient, usdc, walletClient } from '../support/sandbox-chain.ts'
 import { createCustodian, keys, terms as signingTerms } from '../support/signing.ts'
@@ -142,6 +144,42 @@ test('USDC sent to the deposit address is credited once, though Arc logs every t
     [[250_000n, 'credited']],
   )
   assert.deepEqual(alarms, [])
+})
+
+test('at the first start the chain is read from its head on, and what is sent to the first address is found', async () => {
+  const fresh = await testDatabase()
+  cleanUps.push(() => fresh.drop())
+  const { database } = fresh
+  const head = await tools.chain.finalBlock()
+  await beginDeposits({ database, chain: tools.chain, fromBlock: undefined })
+  const { partition, id } = await createAccount(database, 'test', partitions)
+  const account = { partition, id, address: keys.ofAccount(id).address }
+  await assignAddress(database, account)
+  await send(account.address, 400_000n)
+  await beginDeposits({ database, chain: tools.chain, fromBlock: undefined })
+  proxy.calls.length = 0
+  await until(async () => {
+    await watchDeposits({ ...tools, database })
+    await sweepDeposits({ ...tools, database })
+    return (await findAccount(database, partition, id))!.gateway === 400_000n
+  })
+  const first = proxy.calls.flatMap(({ method, params }) => {
+    return method === 'eth_getLogs' ? [BigInt((params[0] as { fromBlock: string }).fromBlock)] : []
+  })
+  assert.ok(first.length > 0 && first.every((block) => block > head), 'nothing before the first address is read')
+})
+
+test('addresses that nobody watched yet are watched from the first block on, or from where the operator says', async () => {
+  const fresh = await testDatabase()
+  cleanUps.push(() => fresh.drop())
+  const { database } = fresh
+  const { partition, id } = await createAccount(database, 'test', partitions)
+  await assignAddress(database, { partition, id, address: keys.ofAccount(id).address })
+  await beginDeposits({ database, chain: tools.chain, fromBlock: undefined })
+  assert.equal(await readCursor(database, 'arrivals'), undefined)
+  await beginDeposits({ database, chain: tools.chain, fromBlock: 3 })
+  await beginDeposits({ database, chain: tools.chain, fromBlock: 1_000 })
+  assert.deepEqual([await readCursor(database, 'arrivals'), await readCursor(database, 'deposits')], [2n, 2n])
 })
 
 test('two processes that see the same deposit credit it once', async () => {
