@@ -44,11 +44,12 @@ export type ReceiptHead = { readonly account_id: string; readonly number: bigint
 
 /**
  * Gives receipts to ended requests, oldest first. `write` is handed the rows and the accounts' last receipts and returns one
- * hash and number for each row. Returns how many there were.
+ * hash and number for each row. Returns how many there were. The epoch of their nonces is kept with them.
  */
 export async function writeReceipts(
   database: Database,
   rowsMax: number,
+  epoch: number,
   write: (rows: readonly EndedRow[], heads: readonly ReceiptHead[]) => readonly NumberedReceipt[],
 ): Promise<number> {
   return database.transaction(async (session) => {
@@ -74,7 +75,7 @@ export async function writeReceipts(
     )
     const receipts = write(rows, heads)
     await session.query(
-      `update settlements s set receipt_number = u.number, receipt_hash = decode(u.hash, 'hex')
+      `update settlements s set receipt_number = u.number, receipt_hash = decode(u.hash, 'hex'), epoch = $6
          from unnest($1::smallint[], $2::uuid[], $3::smallint[], $4::bigint[], $5::text[])
               as u (partition, id, revision, number, hash)
         where s.partition = u.partition and s.id = u.id and s.revision = u.revision and s.receipt_number is null`,
@@ -84,6 +85,7 @@ export async function writeReceipts(
         plainArray(rows.map((row) => row.revision)),
         plainArray(receipts.map((receipt) => receipt.number)),
         plainArray(receipts.map((receipt) => receipt.hash.slice(2))),
+        epoch,
       ],
     )
     return rows.length
@@ -94,6 +96,8 @@ export async function writeReceipts(
 export type SettledRow = EndedRow & {
   readonly receipt_number: bigint
   readonly previous_hash: Buffer | null
+  /** Of its nonce. */
+  readonly epoch: bigint
   readonly signature: Buffer | null
   readonly batch: bigint | null
   readonly tx_hash: Buffer | null
@@ -112,7 +116,8 @@ export async function findSettledRow(
             r.completion_tokens, r.search_calls, r.quote, r.created_at, s.charged, s.value, s.nonce, s.ended_at,
             s.receipt_number, s.signature, s.batch, s.tx_hash, s.receipt_root, s.receipt_proof,
             (select p.receipt_hash from settlements p where p.partition = s.partition and p.account_id = s.account_id
-                                                        and p.receipt_number = s.receipt_number - 1) as previous_hash
+                                                        and p.receipt_number = s.receipt_number - 1) as previous_hash,
+            coalesce(s.epoch, (select c.block from chain_cursors c where c.name = 'settlement epoch of the first receipts')) as epoch
        from settlements s
        join accounts a on a.partition = s.partition and a.id = s.account_id
        join requests r on r.partition = s.partition and r.id = s.id

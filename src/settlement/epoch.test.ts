@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { after, before, test } from 'node:test'
 import { charge, hold, openLedger, openPayer } from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { advanceWithdrawal, requestWithdrawal } from '../ledger/withdrawals.ts'
+import { fromAtomic } from '../money/usdc.ts'
 import { requireEpoch } from './epoch.ts'
 
 let ledger: TestDatabase
@@ -20,4 +23,22 @@ test('an epoch is raised only when no payment is on its way, and never lowered',
   await holds.end(charge(await hold(holds, await openPayer(database, 10_000n), 1_000n), 900n))
   await assert.rejects(requireEpoch(database, 4), /with 1 payments on their way: set it to 3/)
   await requireEpoch(database, 3)
+})
+
+test('an epoch is not raised while credit is on its way back for a withdrawal: it would be paid back twice', async () => {
+  const { database } = ledger
+  await database.query("update settlements set state = 'completed' where state = 'allocated'")
+  const { partition, accountId } = await openPayer(database, 10_000n)
+  const id = randomUUID()
+  await requestWithdrawal(database, {
+    partition,
+    accountId,
+    id,
+    amount: fromAtomic(500n),
+    recipient: `0x${'a'.repeat(40)}`,
+  })
+  await advanceWithdrawal(database, { partition, accountId, id }, { state: 'returning' })
+  await assert.rejects(requireEpoch(database, 5), /with 1 payments on their way/)
+  await advanceWithdrawal(database, { partition, accountId, id }, { state: 'returned' })
+  await requireEpoch(database, 5)
 })

@@ -12,8 +12,10 @@ export async function requireEpoch(database: Database, epoch: number): Promise<v
   const known = await readCursor(database, cursor)
   if (known === BigInt(epoch)) return
   const [row] = await database.query<{ open: number }>(
-    `select count(*)::int as open from settlements
-      where state in ('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown')`,
+    `select ((select count(*) from settlements
+               where state in ('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown'))
+             -- Credit that is on its way back has a nonce too.
+             + (select count(*) from withdrawals where state = 'returning'))::int as open`,
   )
   if (known !== undefined && (BigInt(epoch) < known || row!.open > 0)) {
     throw new EpochRefusal(epoch, known, row!.open)

@@ -20,7 +20,7 @@ export async function findReceipt(tools: ReceiptTools, id: RequestId): Promise<R
   const { database, terms, issuer } = tools
   const row = await findSettledRow(database, partitionOf(id), id)
   if (row === undefined) return undefined
-  const receipt = receiptOf(row, row.receipt_number, previousOf(row.previous_hash), terms)
+  const receipt = receiptOf(row, row.receipt_number, previousOf(row.previous_hash), Number(row.epoch))
   const hash = receiptHash(receipt, terms)
   return {
     object: 'receipt',

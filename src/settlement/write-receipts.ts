@@ -10,7 +10,7 @@ const rowsMax = 500
 
 /** Chains the receipts of requests that have ended since. Returns how many were written. */
 export async function issueReceipts(database: Database, terms: PaymentTerms): Promise<number> {
-  return writeReceipts(database, rowsMax, (rows, heads) => chainReceipts(rows, heads, terms))
+  return writeReceipts(database, rowsMax, terms.epoch, (rows, heads) => chainReceipts(rows, heads, terms))
 }
 
 /** One after the other per account, each on the hash of the one before it. */
@@ -24,15 +24,15 @@ function chainReceipts(
   )
   return rows.map((row) => {
     const before = last.get(row.account_id) ?? { number: 0n, hash: noHash }
-    const receipt = receiptOf(row, before.number + 1n, before.hash as Hex, terms)
+    const receipt = receiptOf(row, before.number + 1n, before.hash as Hex, terms.epoch)
     const next = { number: receipt.number, hash: receiptHash(receipt, terms) }
     last.set(row.account_id, next)
     return next
   })
 }
 
-/** The receipt of a row, whenever it is asked for: a pure function of what is stored. */
-export function receiptOf(row: EndedRow, number: bigint, previous: Hex, terms: PaymentTerms): Receipt {
+/** The receipt of a row, whenever it is asked for: a pure function of what is stored, its epoch included. */
+export function receiptOf(row: EndedRow, number: bigint, previous: Hex, epoch: number): Receipt {
   return {
     request: row.status === null ? `debt_${row.id.replaceAll('-', '')}` : formatRequestId(row.id as RequestId),
     payer: row.address as Hex,
@@ -50,6 +50,6 @@ export function receiptOf(row: EndedRow, number: bigint, previous: Hex, terms: P
     quote: row.quote ?? 0n,
     charged: row.charged,
     authorized: row.value,
-    nonce: row.nonce === null ? noHash : nonceOf('authorization', row.account_id, terms.epoch, row.nonce),
+    nonce: row.nonce === null ? noHash : nonceOf('authorization', row.account_id, epoch, row.nonce),
   }
 }

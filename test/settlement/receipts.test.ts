@@ -11,6 +11,7 @@ import { noHash, type ReceiptDocument } from '../../src/settlement/receipt.ts'
 import { findReceipt } from '../../src/settlement/receipts.ts'
 import { verifyReceipt } from '../../src/settlement/verify-receipt.ts'
 import { issueReceipts } from '../../src/settlement/write-receipts.ts'
+import { nonceOf } from '../../src/signer/nonce.ts'
 import { charge, hold } from '../support/ledger.ts'
 import { accountNow, ask, openWallet, startMoneyService, sums, until } from '../support/money-service.ts'
 import { type BenchAccount, settleAll, settlementSuite } from '../support/settlement-bench.ts'
@@ -19,8 +20,8 @@ import { keys, terms as signingTerms } from '../support/signing.ts'
 const bench = settlementSuite()
 const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
-async function receiptOf(id: RequestId): Promise<ReceiptDocument> {
-  const { signer, terms } = bench.tools
+async function receiptOf(id: RequestId, terms = bench.tools.terms): Promise<ReceiptDocument> {
+  const { signer } = bench.tools
   const issuer = keys.ofRole('issuer').address
   return (await findReceipt({ database: bench.database, signer, terms, issuer }, id))!
 }
@@ -58,7 +59,7 @@ test('the receipts of an account are one chain without a gap, however many proce
   await Promise.all(writers)
   await settleAll(bench)
   for (const account of accounts) {
-    const documents = await Promise.all(ids.get(account)!.map(receiptOf))
+    const documents = await Promise.all(ids.get(account)!.map((id) => receiptOf(id)))
     documents.sort((left, right) => Number(BigInt(left.receipt.number) - BigInt(right.receipt.number)))
     let previous: string = noHash
     for (const [index, document] of documents.entries()) {
@@ -93,6 +94,27 @@ test('a receipt says the same whenever it is read, and is signed once', async ()
   await settleAll(bench)
   const after = await receiptOf(id)
   assert.deepEqual(after, before)
+})
+
+test('receipts of every epoch say the same after the epoch was raised, and each names the nonce that paid', async () => {
+  const account = await bench.openAccount(10_000n)
+  const first = await served(account)
+  await settleAll(bench)
+  const before = await receiptOf(first)
+  const raised = { ...bench.tools.terms, epoch: 7 }
+  const second = await served(account)
+  await issueReceipts(bench.database, raised)
+  // One that was written before epochs were kept.
+  await bench.database.query('update settlements set epoch = null where id = $1', [first])
+  for (const terms of [bench.tools.terms, raised]) {
+    assert.deepEqual(await receiptOf(first, terms), before)
+    const after = await receiptOf(second, terms)
+    assert.equal(after.receipt.nonce, nonceOf('authorization', account.id, 7, 1n))
+    assert.equal(after.receipt.previous, before.hash)
+    assert.ok(await isGood(after))
+  }
+  // The other tests pay in the bench's own epoch.
+  await bench.database.query('update settlements set epoch = 0, receipt_number = null where id = $1', [second])
 })
 
 /** Every value in a document, by the way to it. */
