@@ -5,7 +5,9 @@ import { ServiceError } from '../errors.ts'
 import type { Payer } from '../ledger/holds.ts'
 import {
   claimReplay,
-  findAttempt,
+  type EarlierAttempt,
+  findAttempts,
+  handBackReplay,
   type ReplayClaim,
   refundAttempt,
   releaseReplay,
@@ -32,6 +34,8 @@ export type RetryDecision = { readonly replay: Recording } | { readonly own: Own
 export type OwnAttempt = {
   readonly running: RunningAttempt | undefined
   readonly bodyHash: bigint | undefined
+  /** Its answer is whole: what the attempts before it were charged is given back. Before the last byte leaves. */
+  delivered(): Promise<void>
   /** It ended: those who wait are told, and the answer is kept where that was promised. Before the last byte leaves. */
   settle(recording: Recording | undefined): Promise<void>
   /** It came to nothing before anything was held. */
@@ -39,6 +43,8 @@ export type OwnAttempt = {
 }
 
 const retryWindowSeconds = 60
+// SDKs try three times unless told otherwise. Somebody who repeats one request for ever wants several answers for one price.
+const supersededMax = 5
 const pollMs = 200
 const waitsMax = 3_000
 // A claim whose request is not in the ledger yet: its node is about to hold, or has died before it could.
@@ -48,7 +54,9 @@ const idempotencyKeyMax = 255
 /**
  * Makes repeating a request safe. With an `Idempotency-Key` the same body joins the attempt under way or is given its answer
  * again. Without one, a retry that the SDK marks as such does the same within a minute; where the earlier attempt has no
- * answer to give, its charge is given back before the new one holds anything. Equal requests without a mark are two requests.
+ * answer to give, its charge is given back once the new one has delivered a whole answer: not before, or whoever reads a stream
+ * and hangs up before its end could repeat it, hang up at once, and have read for nothing. Equal requests without a mark are two
+ * requests.
  */
 export class Retries {
   readonly #database: Database
@@ -68,8 +76,11 @@ export class Retries {
     if (marks.idempotencyKey !== undefined) return this.#byKey(marks, marks.idempotencyKey, requestId, gone, onJoin)
     if (marks.retryCount === undefined) return { own: unmarked }
     const bodyHash = sha256(marks.body).readBigInt64BE()
-    const replay = marks.retryCount === 0 ? undefined : await this.#findAnswer(marks.payer, bodyHash, gone, onJoin)
-    return replay === undefined ? { own: this.#open(requestId, bodyHash) } : { replay }
+    if (marks.retryCount === 0) return { own: this.#open(requestId, bodyHash, nothing) }
+    const found = await this.#findAnswer(marks.payer, bodyHash, gone, onJoin)
+    if ('replay' in found) return found
+    const superseded = supersededBy(marks.retryCount, found.attempts)
+    return { own: this.#open(requestId, bodyHash, () => this.#refund(marks.payer, superseded)) }
   }
 
   async #byKey(
@@ -85,7 +96,7 @@ export class Retries {
     for (let wait = 0; wait < waitsMax; wait += 1) {
       gone.throwIfAborted()
       const result = await claimReplay(this.#database, claim, requestId)
-      if (result.claimed) return { own: this.#claimed(claim, requestId) }
+      if (result.claimed) return { own: this.#claimed(claim, requestId, undefined) }
       const { earlier } = result
       if (!earlier.sameBody) throw new IdempotencyMismatchError()
       if (earlier.state === 'answered') return { replay: readRecording(earlier.answer) }
@@ -94,70 +105,89 @@ export class Retries {
       if (recording !== undefined) return { replay: recording }
       if (earlier.state === 'running' || (earlier.state === 'unheld' && unheldWaits++ < unheldWaitsMax))
         await sleep(pollMs)
-      else if (await takeOverReplay(this.#database, claim, earlier.requestId, requestId)) {
-        await refundAttempt(this.#database, marks.payer, earlier.requestId)
-        return { own: this.#claimed(claim, requestId) }
-      }
+      else if (await takeOverReplay(this.#database, claim, earlier.requestId, requestId))
+        return { own: this.#claimed(claim, requestId, earlier.requestId) }
     }
     throw new AttemptStillRunningError()
   }
 
-  /** The answer of the attempt before, once it has one. Without one its charge is given back. */
+  /** The answer of the attempt before, once it has one. Without one, the attempts before, the newest first. */
   async #findAnswer(
     payer: Payer,
     bodyHash: bigint,
     gone: AbortSignal,
     onJoin: (head: AnswerHead) => void,
-  ): Promise<Recording | undefined> {
+  ): Promise<{ readonly replay: Recording } | { readonly attempts: readonly EarlierAttempt[] }> {
     for (let wait = 0; wait < waitsMax; wait += 1) {
       gone.throwIfAborted()
-      const earlier = await findAttempt(this.#database, payer, bodyHash, retryWindowSeconds)
-      if (earlier === undefined) return undefined
+      const attempts = await findAttempts(this.#database, payer, bodyHash, retryWindowSeconds)
+      const [earlier] = attempts
+      if (earlier === undefined) return { attempts }
       const running = this.#running.find(earlier.requestId)
-      const recording = await running?.join(gone, onJoin)
-      if (recording !== undefined) return recording
-      if (running !== undefined || earlier.status !== 'held') {
-        await refundAttempt(this.#database, payer, earlier.requestId)
-        return undefined
-      }
+      const replay = await running?.join(gone, onJoin)
+      if (replay !== undefined) return { replay }
+      if (running !== undefined || earlier.status !== 'held') return { attempts }
       await sleep(pollMs)
     }
     throw new AttemptStillRunningError()
   }
 
-  #open(requestId: RequestId, bodyHash: bigint | undefined): OwnAttempt {
+  async #refund(payer: Payer, superseded: readonly RequestId[]): Promise<void> {
+    for (const requestId of superseded) await refundAttempt(this.#database, payer, requestId)
+  }
+
+  #open(requestId: RequestId, bodyHash: bigint | undefined, delivered: OwnAttempt['delivered']): OwnAttempt {
     return {
       running: this.#running.open(requestId),
       bodyHash,
+      delivered,
       settle: async (recording) => this.#running.settle(requestId, recording),
       release: async () => this.#running.settle(requestId, undefined),
     }
   }
 
-  #claimed(claim: ReplayClaim, requestId: RequestId): OwnAttempt {
-    const own = this.#open(requestId, undefined)
+  /** An attempt that has its key, perhaps from an earlier one: where it comes to less than that, the key goes back. */
+  #claimed(claim: ReplayClaim, requestId: RequestId, earlier: RequestId | undefined): OwnAttempt {
+    const superseded = earlier === undefined ? [] : [earlier]
+    const own = this.#open(requestId, undefined, () => this.#refund(claim.payer, superseded))
+    const handBack = async () => earlier !== undefined && handBackReplay(this.#database, claim, requestId, earlier)
     return {
       ...own,
       settle: async (recording) => {
         try {
-          await settleReplay(this.#database, claim, requestId, recording && writeRecording(recording))
+          if (recording !== undefined || !(await handBack()))
+            await settleReplay(this.#database, claim, requestId, recording && writeRecording(recording))
         } finally {
           await own.settle(recording)
         }
       },
       release: async () => {
-        await releaseReplay(this.#database, claim, requestId)
+        if (!(await handBack())) await releaseReplay(this.#database, claim, requestId)
         await own.release()
       },
     }
   }
 }
 
+async function nothing(): Promise<void> {}
+
 const unmarked: OwnAttempt = {
   running: undefined,
   bodyHash: undefined,
-  settle: async () => {},
-  release: async () => {},
+  delivered: nothing,
+  settle: nothing,
+  release: nothing,
+}
+
+/**
+ * The attempts that a retry stands for, of those before it, the newest first: at most as many as it says it is a retry of. Only
+ * the newest may have been answered: another node answered it, and that answer is lost. An older answer was another request's.
+ */
+function supersededBy(retryCount: number, attempts: readonly EarlierAttempt[]): readonly RequestId[] {
+  if (attempts.filter(({ superseded }) => superseded).length >= supersededMax) return []
+  const chain = attempts.slice(0, retryCount)
+  const answered = chain.findIndex(({ status }, index) => index > 0 && (status === 'succeeded' || status === 'held'))
+  return (answered === -1 ? chain : chain.slice(0, answered)).map(({ requestId }) => requestId)
 }
 
 function sha256(content: Buffer | string): Buffer {

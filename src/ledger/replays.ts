@@ -13,6 +13,8 @@ export type ReplayClaim = {
 export type EarlierAttempt = {
   readonly requestId: RequestId
   readonly status: 'held' | 'succeeded' | 'failed' | 'cancelled'
+  /** A later one was delivered in its place, and its charge was given back. */
+  readonly superseded: boolean
 }
 
 export type ClaimResult = { readonly claimed: true } | { readonly claimed: false; readonly earlier: EarlierClaim }
@@ -75,6 +77,27 @@ export async function takeOverReplay(
   return rows.length > 0
 }
 
+/**
+ * Gives the key back to the attempt it was taken from, when that one was charged more: it is what the next one stands for. False
+ * when it was not, or the key is somebody else's by now.
+ */
+export async function handBackReplay(
+  database: Database,
+  { payer, keyHash }: ReplayClaim,
+  from: RequestId,
+  to: RequestId,
+): Promise<boolean> {
+  const rows = await database.query(
+    `update replays p set request_id = $5, answer = ''
+      where p.partition = $1 and p.account_id = $2 and p.key_hash = $3 and p.request_id = $4
+        and (select charged from requests where partition = $1 and id = $5)
+          > coalesce((select charged from requests where partition = $1 and id = $4), 0)
+      returning true`,
+    [payer.partition, payer.accountId, keyHash, from, to],
+  )
+  return rows.length > 0
+}
+
 /** Keeps the answer; without one, keeps that there is none to be given again. */
 export async function settleReplay(
   database: Database,
@@ -100,25 +123,27 @@ export async function releaseReplay(
   )
 }
 
-/** The last attempt with this body by this key, within so many seconds, by the database's clock. */
-export async function findAttempt(
+const attemptsMax = 20
+
+/** The attempts with this body by this key, within so many seconds, by the database's clock; the newest first. */
+export async function findAttempts(
   database: Database,
   payer: Payer,
   bodyHash: bigint,
   seconds: number,
-): Promise<EarlierAttempt | undefined> {
-  const [row] = await database.query<{ id: RequestId; status: EarlierAttempt['status'] }>(
-    `select id, status from requests
+): Promise<readonly EarlierAttempt[]> {
+  const rows = await database.query<{ id: RequestId; status: EarlierAttempt['status']; superseded: boolean }>(
+    `select id, status, error_code is not distinct from 'superseded' as superseded from requests
       where partition = $1 and account_id = $2 and key_id = $3 and body_hash = $4
         and created_at > clock_timestamp() - $5 * interval '1 second'
       -- Not by id: that is by the clock of the node that made it.
-      order by created_at desc, id desc limit 1`,
+      order by created_at desc, id desc limit ${attemptsMax}`,
     [payer.partition, payer.accountId, payer.keyId, bodyHash, seconds],
   )
-  return row && { requestId: row.id, status: row.status }
+  return rows.map(({ id, status, superseded }) => ({ requestId: id, status, superseded }))
 }
 
-/** Gives back what an attempt was charged, because the same request is served again. */
+/** Gives back what an attempt was charged, because the same request was answered again. */
 export async function refundAttempt(database: Database, payer: Payer, requestId: RequestId): Promise<void> {
   await database.query('select refund_attempt($1, $2, $3)', [payer.partition, payer.accountId, requestId])
 }

@@ -32,6 +32,7 @@ after(async () => {
 
 const messages = [{ role: 'user', content: 'What is a penny?' }]
 const question = { messages }
+const streamed = { ...question, stream: true }
 
 test('the same Idempotency-Key and body get the stored answer and pay once, on any node, buffered and streamed', async () => {
   const account = await service.openAccount('25')
@@ -45,9 +46,9 @@ test('the same Idempotency-Key and body get the stored answer and pay once, on a
     assert.equal(again.answer.headers.get('x-router-request-id'), first.answer.headers.get('x-router-request-id'))
     assert.equal(again.answer.headers.get('x-router-charged-usdc'), first.answer.headers.get('x-router-charged-usdc'))
   }
-  const streamed = { ...question, stream: true, stream_options: { include_usage: true } }
-  const stream = await ask(service, account, streamed, { 'idempotency-key': 's' })
-  const replayed = await ask(other, account, streamed, { 'idempotency-key': 's' })
+  const withUsage = { ...streamed, stream_options: { include_usage: true } }
+  const stream = await ask(service, account, withUsage, { 'idempotency-key': 's' })
+  const replayed = await ask(other, account, withUsage, { 'idempotency-key': 's' })
   assert.match(replayed.body, /"content":"Two"/)
   assert.match(replayed.body, /\[DONE\]/)
   assert.equal(usageOf(replayed.body), usageOf(stream.body))
@@ -121,17 +122,73 @@ test('equal requests that are not marked as retries are two requests', async () 
   assert.deepEqual(await chargesOf(account), ['35', '35', '35'])
 })
 
-test('a retry of a cancelled attempt gives its charge back before it holds its own, on any node', async () => {
+test('a retry that delivers gives back what the cancelled attempt before it was charged, on any node', async () => {
   for (const node of [service, other]) {
     const account = await service.openAccount('25')
     const cancelled = await cancelMidway(account, { 'x-stainless-retry-count': '0' })
     assert.notEqual((await getRow(service, account.apiKey, cancelled)).charged_atomic, '0')
     upstream.answer = answering('Whole')
-    const retry = await ask(node, account, { ...question, stream: true }, { 'x-stainless-retry-count': '1' })
+    const retry = await ask(node, account, streamed, { 'x-stainless-retry-count': '1' })
     assert.match(retry.body, /Whole/)
     assert.equal((await getRow(service, account.apiKey, cancelled)).charged_atomic, '0')
     assert.deepEqual(await chargesOf(account), ['0', '35'])
   }
+})
+
+for (const marks of [
+  [{ 'x-stainless-retry-count': '0' }, { 'x-stainless-retry-count': '1' }],
+  [idempotent('f'), idempotent('f')],
+] as const) {
+  test(`nobody reads a stream for nothing by repeating it and hanging up, marked by ${Object.keys(marks[0])}`, async () => {
+    const account = await service.openAccount('25')
+    const read = await cancelMidway(account, marks[0])
+    const { charged_atomic: charged } = await getRow(service, account.apiKey, read)
+    const before = upstream.exchanges.length
+    upstream.answer = () => {}
+    const controller = new AbortController()
+    const retry = postChat(service, account.apiKey, streamed, { headers: marks[1], signal: controller.signal })
+    retry.catch(() => {})
+    await until(() => upstream.exchanges.length > before)
+    controller.abort()
+    await until(async () => (await chargesOf(account)).length === 2)
+    await until(async () => (await heldBy(account)) === 0)
+    assert.deepEqual(await chargesOf(account), [charged, '0'])
+    upstream.answer = answering('Whole')
+    const last = 'idempotency-key' in marks[1] ? marks[1] : { 'x-stainless-retry-count': '2' }
+    assert.match((await ask(service, account, streamed, last)).body, /Whole/)
+    assert.deepEqual(await chargesOf(account), ['0', '0', '35'])
+  })
+}
+
+test('a retry that is refused gives nothing back and leaves the key to the attempt it would have stood for', async () => {
+  const account = await service.openAccount('25')
+  const read = await cancelMidway(account, idempotent('g'))
+  const { charged_atomic: charged } = await getRow(service, account.apiKey, read)
+  await limitKey(account, '1')
+  assert.equal((await ask(service, account, streamed, idempotent('g'))).answer.status, 402)
+  assert.deepEqual(await chargesOf(account), [charged])
+  await limitKey(account, null)
+  upstream.answer = answering('Whole')
+  assert.match((await ask(service, account, streamed, idempotent('g'))).body, /Whole/)
+  assert.deepEqual(await chargesOf(account), ['0', '35'])
+})
+
+test('a retry gives back every attempt that it is a retry of, and no answered request before those', async () => {
+  const account = await service.openAccount('25')
+  upstream.answer = answering('One')
+  await ask(service, account, streamed, { 'x-stainless-retry-count': '0' })
+  for (const count of ['0', '1']) await cancelMidway(account, { 'x-stainless-retry-count': count })
+  upstream.answer = answering('Whole')
+  await ask(service, account, streamed, { 'x-stainless-retry-count': '9' })
+  assert.deepEqual(await chargesOf(account), ['35', '0', '0', '35'])
+})
+
+test('who repeats one request for ever pays for it again', async () => {
+  const account = await service.openAccount('25')
+  upstream.answer = answering('One')
+  for (let asked = 0; asked < 4; asked += 1)
+    for (const node of [service, other]) await ask(node, account, question, { 'x-stainless-retry-count': '1' })
+  assert.deepEqual(await chargesOf(account), ['0', '0', '0', '0', '0', '35', '35', '35'])
 })
 
 test('a retry on another node than the answered attempt never pays twice', async () => {
@@ -201,7 +258,6 @@ test('a retry that was kept alive for an attempt that came to nothing is told so
   const account = await service.openAccount('25')
   const begun = Promise.withResolvers<UpstreamExchange>()
   upstream.answer = (exchange) => begun.resolve(exchange)
-  const streamed = { ...question, stream: true }
   const headers = { 'idempotency-key': 'lost' }
   const first = ask(service, account, streamed, headers)
   const exchange = await begun.promise
@@ -225,12 +281,7 @@ async function ask(node: TestService, account: TestAccount, body: object, header
 async function cancelMidway(account: TestAccount, headers: Record<string, string>): Promise<string> {
   upstream.answer = (exchange) => exchange.send(created, text('one two three'))
   const controller = new AbortController()
-  const answer = await postChat(
-    service,
-    account.apiKey,
-    { ...question, stream: true },
-    { headers, signal: controller.signal },
-  )
+  const answer = await postChat(service, account.apiKey, streamed, { headers, signal: controller.signal })
   const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader()
   for (let seen = ''; !seen.includes('three'); ) seen += (await reader.read()).value
   controller.abort()
@@ -252,6 +303,19 @@ async function chargesOf(account: TestAccount): Promise<string[]> {
     [account.id],
   )
   return rows.map(({ charged }) => charged.toString())
+}
+
+async function heldBy(account: TestAccount): Promise<number> {
+  const [row] = await service.database.query<{ held: bigint }>('select held from accounts where id = $1', [account.id])
+  return Number(row!.held)
+}
+
+async function limitKey(account: TestAccount, limit: string | null): Promise<void> {
+  await service.database.query('update api_keys set limit_amount = $2 where account_id = $1', [account.id, limit])
+}
+
+function idempotent(key: string): Record<string, string> {
+  return { 'idempotency-key': key }
 }
 
 function usageOf(stream: string): string | undefined {

@@ -158,13 +158,14 @@ async function answerOrder(
   const answer = open(services, head, order.chat, outgoing)
   let recording: Recording | undefined
   // An answer that cannot be kept is an answer all the same.
-  const settle = (kept: Recording | undefined) =>
-    own.settle(kept).catch((error: unknown) => services.onError(error, formatRequestId(order.requestId)))
+  const report = (error: unknown) => services.onError(error, formatRequestId(order.requestId))
+  const settle = (kept: Recording | undefined) => own.settle(kept).catch(report)
   try {
     const completion = await completeChat(services.serving, order, audienceOf(answer, own, clientGone))
     if (completion.status === 'succeeded') {
       const events = own.running?.recorder.events
       recording = events && { ...head, ...completion.end, events }
+      await own.delivered().catch(report)
       await settle(recording)
       services.failpoint('before_last_frame')
       answer.succeed(completion.end, { 'server-timing': order.watch.serverTiming })
