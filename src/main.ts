@@ -2,7 +2,7 @@ import { parseArgs } from 'node:util'
 import { commands, loadCommands } from './commands/all.ts'
 import { type Command, CommandError, commonOptions, type Output } from './commands/command.ts'
 import { type Config, InvalidConfigError, readConfig } from './config.ts'
-import { StartRefusal } from './errors.ts'
+import { ServiceError, StartRefusal } from './errors.ts'
 
 /** Runs one command. Exit codes: 0 done, 1 it failed, 2 it was called wrongly. */
 async function main(argv: readonly string[]): Promise<number> {
@@ -19,6 +19,7 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stdout.write(`${command.summary}\n\n  ${command.usage}\n`)
     return 0
   }
+  refuseUnreadWords(name!, command, positionals)
   const json = values.json === true
   let config: Config
   try {
@@ -39,6 +40,12 @@ function readArguments(command: Command, args: readonly string[]) {
   }
 }
 
+function refuseUnreadWords(name: string, { wordsMax = 0, usage }: Command, words: readonly string[]): void {
+  const unread = words[wordsMax]
+  if (unread === undefined) return
+  throw new CommandError(`penny ${name} does not know what to do with "${unread}".\n\n  ${usage}`, 2)
+}
+
 function createOutput(json: boolean, noColor: boolean): Output {
   return {
     json,
@@ -57,7 +64,8 @@ async function describeCommands(): Promise<string> {
 try {
   process.exitCode = await main(process.argv.slice(2))
 } catch (error) {
-  if (error instanceof CommandError || error instanceof StartRefusal) process.stderr.write(`penny: ${error.message}\n`)
+  const isExpected = [CommandError, ServiceError, StartRefusal].some((kind) => error instanceof kind)
+  if (isExpected) process.stderr.write(`penny: ${(error as Error).message}\n`)
   else process.stderr.write(`penny: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`)
   process.exitCode = error instanceof CommandError ? error.exitCode : 1
 }

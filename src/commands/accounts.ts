@@ -17,6 +17,7 @@ import { readMoneyLine } from '../settlement/money-line.ts'
 import { createRail } from '../settlement/rail.ts'
 import { printAccountKey } from './account-key.ts'
 import { type Command, CommandError, type Invocation, printRows } from './command.ts'
+import { readUuid } from './read-options.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -42,6 +43,7 @@ export const accountsCommand: Command = {
     yes: { type: 'boolean' },
   },
   verbs: ['list', 'create', 'suspend', 'resume', 'adjust', 'adjustments', 'key'],
+  wordsMax: 2,
   async run(invocation) {
     const [verb = 'list'] = invocation.words
     // Works without a database: it is for when everything else is gone.
@@ -89,7 +91,7 @@ async function adjust(database: Database, invocation: Invocation): Promise<void>
   const account = await named(database, words[1])
   const amount = readAmount(options.amount)
   const reason = readReason(options.reason)
-  const id = typeof options.id === 'string' ? options.id : randomUUID()
+  const id = typeof options.id === 'string' ? readUuid('id', options.id) : randomUUID()
   const madeBy = `${userInfo().username}@${hostname()}`
   const { decision, room } = await giveBack(
     database,

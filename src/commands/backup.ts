@@ -14,6 +14,7 @@ export const backupCommand: Command = {
   usage: `penny backup FOLDER               a folder that does not exist yet; to restore, copy it to where DATA_DIR was
                                     (it holds the master key when that stands in DATA_DIR: keep it as safe as that)`,
   options: {},
+  wordsMax: 1,
   async run({ words: [wanted], config, output }) {
     if (wanted === undefined) throw new CommandError('Where to? penny backup FOLDER', 2)
     if (config.databaseUrl !== undefined)

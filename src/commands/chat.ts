@@ -9,6 +9,7 @@ export const chatCommand: Command = {
 ${questionUsage}
 ${connectionUsage}`,
   options: { ...questionOptions, ...connectionOptions },
+  wordsMax: Number.POSITIVE_INFINITY,
   async run(invocation) {
     const { output } = invocation
     const question = { ...(await readQuestion(invocation)), stream: true, stream_options: { include_usage: true } }

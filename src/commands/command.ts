@@ -18,6 +18,8 @@ export type Command = {
   readonly options: Readonly<Record<string, { readonly type: 'string' | 'boolean' }>>
   /** The first words it takes, for the completion of shells. */
   readonly verbs?: readonly string[]
+  /** How many words it takes; none unless said. A word that nobody reads may have been meant as an account's name. */
+  readonly wordsMax?: number
   run(invocation: Invocation): Promise<number>
   /** In place of `run` when the environment cannot be read; without it, the command fails with the error's one line. */
   withoutConfig?(error: Error, output: Output): Promise<number>

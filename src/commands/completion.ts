@@ -10,6 +10,7 @@ export const completionCommand: Command = {
   penny completion fish             penny completion fish > ~/.config/fish/completions/penny.fish`,
   options: {},
   verbs: Object.keys(shells),
+  wordsMax: 1,
   async run({ words: [shell = ''], output }) {
     if (!(shell in shells)) throw new CommandError('Which shell? penny completion bash, zsh or fish.', 2)
     const script = shells[shell as keyof typeof shells](await readWords())

@@ -2,9 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../db/database.ts'
 import { type Account, findAccount } from '../ledger/accounts.ts'
 import { findDepositAddress } from '../ledger/deposits.ts'
-import { format, parse } from '../money/usdc.ts'
+import { format } from '../money/usdc.ts'
 import { NoSandboxError, SandboxOrderError, sandboxOrders } from '../sandbox/orders.ts'
 import { type Command, CommandError } from './command.ts'
+import { readAmount } from './read-options.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -20,7 +21,7 @@ export const faucetCommand: Command = {
       --address 0x…                   a wallet instead of an account; nothing is credited then`,
   options: { amount: { type: 'string' }, account: { type: 'string' }, address: { type: 'string' } },
   async run({ options, config, output }) {
-    const amount = parse(typeof options.amount === 'string' ? options.amount : '25')
+    const amount = readAmount('amount', typeof options.amount === 'string' ? options.amount : '25')
     const give = async (address: string) => {
       try {
         return await sandboxOrders(config.dataDir).faucet(address, amount)

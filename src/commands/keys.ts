@@ -9,13 +9,14 @@ import {
   updateKey,
 } from '../identity/api-keys.ts'
 import { type Account, listAccounts } from '../ledger/accounts.ts'
-import { format, InvalidAmountError, parse, type Usdc } from '../money/usdc.ts'
+import { format, type Usdc } from '../money/usdc.ts'
 import { type Command, CommandError, type Invocation, printRows } from './command.ts'
+import { readAmount } from './read-options.ts'
 import { withDatabase } from './with-database.ts'
 
 export const keysCommand: Command = {
   summary: 'create, list, change and revoke API keys',
-  usage: `penny keys list                     all keys, masked
+  usage: `penny keys list                     all keys, masked; those of one account with --account
   penny keys create --name NAME       a new key, shown this once
       --account ID|NAME               whose it is (may be left out when there is only one account)
       --limit USDC                    the most it may spend
@@ -32,6 +33,7 @@ export const keysCommand: Command = {
     expires: { type: 'string' },
   },
   verbs: ['list', 'create', 'update', 'revoke'],
+  wordsMax: 2,
   async run(invocation) {
     const [verb = 'list'] = invocation.words
     const action = actions[verb]
@@ -49,9 +51,11 @@ const actions: Readonly<Record<string, (database: Database, invocation: Invocati
   revoke,
 }
 
-async function list(database: Database, { output }: Invocation): Promise<void> {
+async function list(database: Database, { options, output }: Invocation): Promise<void> {
+  const account = options.account === undefined ? undefined : await chooseAccount(database, options.account)
   const keys = await listKeys(database)
-  printRows(output, keys.map(describe))
+  const shown = keys.filter(({ accountId }) => account === undefined || accountId === account.id)
+  printRows(output, shown.map(describe))
 }
 
 async function create(database: Database, { options, output }: Invocation): Promise<void> {
@@ -132,14 +136,7 @@ function readId(id: string | undefined): string {
 }
 
 function readLimit(text: string | boolean | undefined): Usdc | undefined {
-  if (text === undefined) return undefined
-  try {
-    const limit = parse(String(text))
-    if (limit >= 0n) return limit
-  } catch (error) {
-    if (!(error instanceof InvalidAmountError)) throw error
-  }
-  throw new CommandError(`--limit must be an amount of USDC such as 2.50, got "${text}".`, 2)
+  return text === undefined ? undefined : readAmount('limit', String(text))
 }
 
 function readWindow(text: string | boolean | undefined): LimitWindow | undefined {

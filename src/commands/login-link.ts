@@ -12,6 +12,7 @@ export const loginLinkCommand: Command = {
   usage: `penny login-link ACCOUNT           by its id or name; for whoever has lost wallet and passkey
       --minutes N                     how long it is good for (${minutesDefault} unless given)`,
   options: { minutes: { type: 'string' } },
+  wordsMax: 1,
   async run({ words: [wanted], options, config, output }) {
     const minutes = Number(options.minutes ?? minutesDefault)
     if (!Number.isInteger(minutes) || minutes < 1 || minutes > minutesMax)

@@ -26,6 +26,7 @@ export const logsCommand: Command = {
     once: { type: 'boolean' },
   },
   verbs: ['tail'],
+  wordsMax: 1,
   async run({ words: [verb = 'tail'], options, config, output }) {
     if (verb !== 'tail') throw new CommandError(`penny logs does not know "${verb}": it tails.`, 2)
     const last = Number(options.last ?? lastDefault)

@@ -8,6 +8,7 @@ export const migrateCommand: Command = {
   penny migrate pending             only says what that is; exit code 1 when there is something`,
   options: {},
   verbs: ['apply', 'pending'],
+  wordsMax: 1,
   async run({ words: [verb = 'apply'], config, output }) {
     if (verb !== 'apply' && verb !== 'pending')
       throw new CommandError(`penny migrate does not know "${verb}": it applies, or shows what is pending.`, 2)

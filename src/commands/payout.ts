@@ -1,10 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { format, parse } from '../money/usdc.ts'
+import { format } from '../money/usdc.ts'
 import { readMoneyLine } from '../settlement/money-line.ts'
 import { findPayout, readPayable, requestPayout } from '../settlement/payout.ts'
 import { createRail } from '../settlement/rail.ts'
 import { parseAddress } from '../signer/address.ts'
 import { type Command, CommandError } from './command.ts'
+import { readAmountOrAll } from './read-options.ts'
 import { withDatabase } from './with-database.ts'
 
 const payoutMsMax = 120_000
@@ -16,12 +17,13 @@ export const payoutCommand: Command = {
   penny payout --amount USDC|all    pays it to PAYOUT_ADDRESS`,
   options: { amount: { type: 'string' } },
   async run({ options, config, output }) {
+    const amount = typeof options.amount === 'string' ? readAmountOrAll('amount', options.amount) : undefined
     const { gatewayUrl, terms } = readMoneyLine(config.dataDir)
     const rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
     try {
       return await withDatabase(config, async (database) => {
         const readBalance = () => rail.balance(terms.seller)
-        if (options.amount === undefined) {
+        if (amount === undefined) {
           const left = await readPayable(database, readBalance)
           const facts = { seller: terms.seller, balance: format(await readBalance()), payable: format(left) }
           output.write(
@@ -34,7 +36,6 @@ export const payoutCommand: Command = {
         const recipient = config.payoutAddress === undefined ? undefined : parseAddress(config.payoutAddress)
         if (recipient === undefined)
           throw new CommandError('Set PAYOUT_ADDRESS, for the service too: it is where revenue goes.')
-        const amount = options.amount === 'all' ? 'all' : parse(String(options.amount))
         const id = await requestPayout(database, amount, recipient, readBalance)
         const deadline = performance.now() + payoutMsMax
         for (;;) {

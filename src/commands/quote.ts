@@ -19,6 +19,7 @@ export const quoteCommand: Command = {
 ${questionUsage}
 ${connectionUsage}`,
   options: { ...questionOptions, ...connectionOptions },
+  wordsMax: Number.POSITIVE_INFINITY,
   async run(invocation) {
     const { output } = invocation
     const response = await post(findConnection(invocation), '/quote', await readQuestion(invocation))

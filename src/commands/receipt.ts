@@ -10,6 +10,7 @@ export const receiptCommand: Command = {
   summary: 'print the receipt of a request, for penny verify',
   usage: 'penny receipt req_… > receipt.json',
   options: {},
+  wordsMax: 1,
   async run({ words: [text = ''], config, output }) {
     const id = parseRequestId(text)
     if (id === undefined) throw new CommandError('Say which request: penny receipt req_…', 2)

@@ -11,6 +11,7 @@ export const requestsCommand: Command = {
       --explain                       the quote, the hold and the charge, line by line`,
   options: { explain: { type: 'boolean' } },
   verbs: ['get'],
+  wordsMax: 2,
   async run({ words: [verb, text = ''], options, config, output }) {
     if (verb !== 'get') throw new CommandError('penny requests gets one: penny requests get req_…', 2)
     const id = parseRequestId(text)

@@ -9,6 +9,7 @@ export const settleCommand: Command = {
   usage: 'penny settle status               payments by state, and the books against the chain',
   options: {},
   verbs: ['status'],
+  wordsMax: 1,
   async run({ words: [verb = 'status'], config, output }) {
     if (verb !== 'status') throw new CommandError(`penny settle does not know "${verb}": it shows its status.`, 2)
     return withDatabase(config, async (database) => {

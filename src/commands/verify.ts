@@ -11,6 +11,7 @@ export const verifyCommand: Command = {
       --rpc URL                       and whether that root stands on the chain
       --issuer 0x…                    and whether it was signed by the one you trust`,
   options: { rpc: { type: 'string' }, issuer: { type: 'string' } },
+  wordsMax: 1,
   async run({ words: [file], options, output }) {
     if (file === undefined) throw new CommandError('Say which receipt: penny verify receipt.json', 2)
     const document = readDocument(file)

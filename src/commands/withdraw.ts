@@ -3,10 +3,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../db/database.ts'
 import { findAccount } from '../ledger/accounts.ts'
 import { findWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
-import { format, parse } from '../money/usdc.ts'
-import { Funds } from '../settlement/funds.ts'
+import { format, type Usdc } from '../money/usdc.ts'
+import { Funds, NoOwnerAddressError } from '../settlement/funds.ts'
 import { openSigner } from '../signer/signer.ts'
 import { type Command, CommandError, type Output } from './command.ts'
+import { readAmountOrAll, readUuid } from './read-options.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -23,16 +24,19 @@ export const withdrawCommand: Command = {
   async run({ options, config, output }) {
     if (typeof options.amount !== 'string')
       throw new CommandError('Say how much with --amount USDC, or --amount all.', 2)
+    const asked = readAmountOrAll('amount', options.amount)
     using signer = openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 })
     return await withDatabase(config, async (database) => {
       const account = await whichAccount(database, options.account)
       const funds = new Funds({ database, signer })
       if (typeof options.to === 'string') await funds.registerOwner(account, options.to)
       const { spendable } = (await findAccount(database, account.partition, account.id))!
-      const amount = options.amount === 'all' ? spendable : parse(String(options.amount))
+      const amount: Usdc = asked === 'all' ? spendable : asked
       if (amount <= 0n) throw new CommandError('There is nothing to withdraw.')
-      const id = typeof options.id === 'string' ? options.id : randomUUID()
-      const order = await funds.withdraw(account, id, amount)
+      const id = typeof options.id === 'string' ? readUuid('id', options.id) : randomUUID()
+      const order = await funds.withdraw(account, id, amount).catch((error: unknown) => {
+        throw error instanceof NoOwnerAddressError ? new CommandError(`${error.message} Here: with --to 0x….`) : error
+      })
       const end = await follow(database, order, output)
       if (output.json) output.write(`${JSON.stringify(render(end))}\n`)
       return end.state === 'confirmed' ? 0 : 1

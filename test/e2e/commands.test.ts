@@ -69,6 +69,47 @@ test('a refusal is told in the service’s own words, and a service that is away
   )
 })
 
+// A word that nobody read was meant as an account: the money of another one moved.
+test('a word that means nothing to a command is refused, and nothing moves', async () => {
+  const { available_atomic: before } = await penny.json<Balance>(['balance'])
+  for (const words of [
+    ['balance'],
+    ['deposit'],
+    ['faucet'],
+    ['withdraw', '--amount', 'all'],
+    ['keys', 'list', 'more'],
+  ]) {
+    const { code, stderr } = await penny.run([...words, 'other'])
+    assert.equal(code, 2)
+    assert.match(stderr, /^penny: penny \w+ does not know what to do with "other"\.\n\n {2}penny /)
+  }
+  assert.equal((await penny.json<Balance>(['balance'])).available_atomic, before)
+})
+
+test('a wrong amount, order or address is told in one line that says what is right', async () => {
+  for (const [words, code, told] of [
+    [['faucet', '--amount', 'much'], 2, /^penny: --amount must be an amount of USDC such as 2\.50, got "much"\.\n$/],
+    [['withdraw', '--amount', 'much'], 2, /^penny: --amount must be an amount of USDC such as 2\.50, got "much"\.\n$/],
+    [['payout', '--amount', 'much'], 2, /^penny: --amount must be an amount of USDC such as 2\.50, got "much"\.\n$/],
+    [['withdraw', '--amount', '1'], 1, /^penny: No address is registered .* with --to 0x….\n$/],
+    [['withdraw', '--amount', '1', '--to', '0x12'], 1, /^penny: 0x12 cannot receive withdrawals: [^\n]*\n$/],
+    [['withdraw', '--amount', '1', '--id', 'x'], 2, /^penny: --id must be a UUID[^\n]*\n$/],
+  ] as const) {
+    const refused = await penny.run([...words])
+    assert.equal(refused.code, code, refused.stderr)
+    assert.match(refused.stderr, told)
+  }
+})
+
+test('penny keys list shows the keys of one account where one is named', async () => {
+  await penny.json(['accounts', 'create', '--name', 'keyless'])
+  assert.deepEqual(await penny.json(['keys', 'list', '--account', 'keyless']), [])
+  assert.match(
+    (await penny.run(['keys', 'list', '--account', 'nobody'])).stderr,
+    /^penny: There is no account nobody\.\n$/,
+  )
+})
+
 test('penny balance and penny usage tell the same sums as the ledger’s rows', async () => {
   const before = await penny.json<Balance>(['balance'])
   const { usage } = await chat('What is a penny?')

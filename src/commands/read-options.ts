@@ -1,0 +1,26 @@
+import { InvalidAmountError, parse, type Usdc } from '../money/usdc.ts'
+import { CommandError } from './command.ts'
+
+/** The amount of USDC that an option gives. */
+export function readAmount(option: string, text: string): Usdc {
+  try {
+    const amount = parse(text)
+    if (amount >= 0n) return amount
+  } catch (error) {
+    if (!(error instanceof InvalidAmountError)) throw error
+  }
+  throw new CommandError(`--${option} must be an amount of USDC such as 2.50, got "${text}".`, 2)
+}
+
+export function readAmountOrAll(option: string, text: string): Usdc | 'all' {
+  return text === 'all' ? 'all' : readAmount(option, text)
+}
+
+/** The id of an order that is repeated. */
+export function readUuid(option: string, text: string): string {
+  if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(text)) return text
+  throw new CommandError(
+    `--${option} must be a UUID, the one that was told when it was first ordered, got "${text}".`,
+    2,
+  )
+}
