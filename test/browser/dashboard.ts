@@ -8,6 +8,7 @@ import { after, before } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import type { Page } from 'playwright-core'
+import type { Database } from '../../src/db/database.ts'
 import { testDatabase } from '../support/postgres.ts'
 import { chromiumPath, openBrowser, type Window } from './chromium.ts'
 
@@ -24,6 +25,8 @@ export type Dashboard = {
   /** Of the sandbox's demo account. */
   readonly apiKey: string
   readonly signInLink: string
+  /** Its ledger, for what a test cannot wait for: time that passed, ten thousand requests. */
+  readonly database: Database
   /** A page in a browser of its own. What it complains about fails the test that opened it. */
   open(options?: { viewport?: Window; colorScheme?: 'light' | 'dark' }): Promise<Page>
 }
@@ -55,6 +58,9 @@ export function dashboardSuite(environment: Readonly<Record<string, string>> = {
     get signInLink() {
       return started!.signInLink
     },
+    get database() {
+      return started!.database
+    },
     async open(options = {}) {
       const browser = await openBrowser(options)
       browsers.push(browser)
@@ -79,6 +85,7 @@ type Started = {
   readonly baseUrl: string
   readonly apiKey: string
   readonly signInLink: string
+  readonly database: Database
   stop(): Promise<void>
 }
 
@@ -108,6 +115,7 @@ async function startCommand(environment: Readonly<Record<string, string>>): Prom
     baseUrl: facts.base_url,
     apiKey: facts.api_key,
     signInLink: facts.dashboard_url,
+    database: ledger.database,
     async stop() {
       if (command.exitCode === null) {
         command.kill('SIGTERM')

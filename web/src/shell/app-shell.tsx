@@ -6,6 +6,7 @@ import type { Session } from '../api/shapes.ts'
 import { ErrorPanel } from '../ui/loaded.tsx'
 import { BottomBar } from './bottom-bar.tsx'
 import { LiveUpdates } from './live.tsx'
+import { enteredKey } from './providers.tsx'
 import { Rail } from './rail.tsx'
 import { SandboxBar } from './sandbox-bar.tsx'
 import { ShortcutsDialog, useShortcuts } from './shortcuts.tsx'
@@ -20,9 +21,9 @@ export function AppShell() {
   const client = useQueryClient()
   const { href } = useLocation()
   // Once somebody has been in, a refused session is an expired one: asked for over the page, not by leaving it.
-  const entered = client.getQueryData(['session', 'entered']) === true
+  const entered = client.getQueryData(enteredKey) !== undefined
   useEffect(() => {
-    if (session.data?.signed_in) client.setQueryData(['session', 'entered'], true)
+    if (session.data?.account != null) client.setQueryData(enteredKey, session.data.account.id)
   }, [client, session.data])
 
   if (session.data === undefined && session.error !== null) {

@@ -1,6 +1,8 @@
 import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from '@tanstack/react-query'
 import { createContext, lazy, type ReactNode, Suspense, useContext, useState } from 'react'
 import { ApiError } from '../api/call.ts'
+import { sessionQuery } from '../api/queries.ts'
+import type { Session } from '../api/shapes.ts'
 import { Announcer } from '../ui/announce.tsx'
 
 const SignInAgain = lazy(() =>
@@ -8,6 +10,9 @@ const SignInAgain = lazy(() =>
 )
 
 type Prompt = { readonly reason: 'expired' | 'recent'; readonly onDone?: (() => void) | undefined }
+
+/** Under it the id of the account whose pages are open is kept, also while its session has ended. */
+export const enteredKey = ['entered']
 
 const SignInContext = createContext<(prompt: Prompt) => void>(() => {})
 
@@ -19,8 +24,11 @@ export function useAskSignIn(): (prompt: Prompt) => void {
 export function Providers({ children }: { children: ReactNode }) {
   const [prompt, setPrompt] = useState<Prompt>()
   const [client] = useState(() => createQueryClient(() => setPrompt((open) => open ?? { reason: 'expired' })))
-  const done = () => {
+  const done = (session: Session) => {
+    // Another account's pages, and its half-finished payment, are nothing to go on with.
+    if (session.account?.id !== client.getQueryData(enteredKey)) return window.location.assign('/')
     setPrompt(undefined)
+    client.setQueryData(sessionQuery.queryKey, session)
     void client.invalidateQueries()
     prompt?.onDone?.()
   }
@@ -44,8 +52,7 @@ const retriesMax = 2
 
 function createQueryClient(onExpired: () => void): QueryClient {
   const notice = (error: unknown) => {
-    if (error instanceof ApiError && error.status === 401 && client.getQueryData(['session', 'entered']) === true)
-      onExpired()
+    if (error instanceof ApiError && error.status === 401 && client.getQueryData(enteredKey) !== undefined) onExpired()
   }
   const client = new QueryClient({
     queryCache: new QueryCache({ onError: notice }),

@@ -29,12 +29,7 @@ export function FundsPage() {
             {session.data?.account && (
               <div className="grid items-start gap-6 lg:grid-cols-[3fr_2fr]">
                 <DepositPanel session={session.data} account={session.data.account} />
-                <WithdrawPanel
-                  key={session.data.account.owner_address}
-                  session={session.data}
-                  account={session.data.account}
-                  balance={data}
-                />
+                <WithdrawPanel session={session.data} account={session.data.account} balance={data} />
               </div>
             )}
           </>

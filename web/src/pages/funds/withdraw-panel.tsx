@@ -17,19 +17,24 @@ import { addressProblem } from './address.ts'
 
 type Props = { session: Session; account: Account; balance: Balance }
 type Form = { readonly amount: string; readonly address: string }
+/** What the person agreed to. It stays as it was read, also when the account changes underneath. */
+type Agreed = Form & { readonly isNewAddress: boolean }
 
 /** Money out, to the registered owner address. One form, one payment, however often it is sent. */
 export function WithdrawPanel({ session, account, balance }: Props) {
-  const [form, setForm] = useState<Form>({ amount: '', address: account.owner_address ?? '' })
+  const [amount, setAmount] = useState('')
+  const [typedAddress, setTypedAddress] = useState<string>()
   const [tried, setTried] = useState(false)
-  const [confirming, setConfirming] = useState(false)
+  const [confirming, setConfirming] = useState<Agreed>()
+  const form: Form = { amount, address: typedAddress ?? account.owner_address ?? '' }
   const available = atomic(balance.available_atomic)
   const feeMax = atomic(balance.withdrawal_fee_max_atomic)
   const problems = checkForm(form, { available, feeMax }, session, account)
   const submit = (event: FormEvent) => {
     event.preventDefault()
     setTried(true)
-    if (problems.amount === undefined && problems.address === undefined) setConfirming(true)
+    if (problems.amount === undefined && problems.address === undefined)
+      setConfirming({ ...form, isNewAddress: account.owner_address === null })
   }
   if (!session.features.withdrawals) {
     return (
@@ -48,13 +53,13 @@ export function WithdrawPanel({ session, account, balance }: Props) {
           value={form.amount}
           error={tried ? problems.amount : undefined}
           hint={`Available: ${formatExact(available)}. ${feeMax === 0n ? 'The fee is 0.' : `The gateway keeps up to ${formatExact(feeMax)} of it.`}`}
-          onChange={({ target }) => setForm({ ...form, amount: target.value.trim() })}
+          onChange={({ target }) => setAmount(target.value.trim())}
           suffix={
             <>
               <button
                 type="button"
                 className="rounded-sm px-1.5 font-medium text-link hover:bg-sunken"
-                onClick={() => setForm({ ...form, amount: balance.available })}
+                onClick={() => setAmount(balance.available)}
               >
                 Max
               </button>
@@ -68,23 +73,22 @@ export function WithdrawPanel({ session, account, balance }: Props) {
           value={form.address}
           error={tried ? problems.address : undefined}
           hint={<OwnerHint account={account} />}
-          onChange={({ target }) => setForm({ ...form, address: target.value.trim() })}
+          onChange={({ target }) => setTypedAddress(target.value.trim())}
         />
         <div>
           <Button type="submit">Review withdrawal</Button>
         </div>
       </form>
-      {confirming && (
+      {confirming !== undefined && (
         <ConfirmDialog
-          form={form}
+          agreed={confirming}
           feeMax={feeMax}
           session={session}
-          newAddress={account.owner_address === null}
-          onClose={() => setConfirming(false)}
+          onClose={() => setConfirming(undefined)}
           onDone={() => {
-            setConfirming(false)
+            setConfirming(undefined)
             setTried(false)
-            setForm({ ...form, amount: '' })
+            setAmount('')
           }}
         />
       )}
@@ -128,17 +132,15 @@ function checkForm(
 
 /** Repeats every value before money moves; an address used for the first time is typed once more. */
 function ConfirmDialog({
-  form,
+  agreed,
   feeMax,
   session,
-  newAddress,
   onClose,
   onDone,
 }: {
-  form: Form
+  agreed: Agreed
   feeMax: bigint
   session: Session
-  newAddress: boolean
   onClose: () => void
   onDone: () => void
 }) {
@@ -147,13 +149,13 @@ function ConfirmDialog({
   const askSignIn = useAskSignIn()
   const [idempotencyKey] = useState(() => crypto.randomUUID())
   const [typed, setTyped] = useState('')
-  const lastFour = form.address.slice(-4)
+  const lastFour = agreed.address.slice(-4)
   const withdraw = useMutation({
     mutationFn: async (): Promise<Withdrawal> => {
-      if (newAddress) await call('setOwner', { body: { address: form.address } })
+      if (agreed.isNewAddress) await call('setOwner', { body: { address: agreed.address } })
       return call(
         'createWithdrawal',
-        { body: { amount: form.amount, recipient: form.address } },
+        { body: { amount: agreed.amount, recipient: agreed.address } },
         { headers: { 'idempotency-key': idempotencyKey } },
       )
     },
@@ -176,11 +178,11 @@ function ConfirmDialog({
           <Button onClick={onClose}>Cancel</Button>
           <Button
             variant="primary"
-            disabled={newAddress && typed.toLowerCase() !== lastFour.toLowerCase()}
+            disabled={agreed.isNewAddress && typed.toLowerCase() !== lastFour.toLowerCase()}
             onClick={() => withdraw.mutate()}
             busy={withdraw.isPending}
           >
-            Withdraw {form.amount} USDC
+            Withdraw {agreed.amount} USDC
           </Button>
         </>
       }
@@ -191,7 +193,7 @@ function ConfirmDialog({
             [
               'Amount',
               <span key="amount" className="num">
-                {formatExact(parse(form.amount))}
+                {formatExact(parse(agreed.amount))}
               </span>,
             ],
             [
@@ -203,19 +205,19 @@ function ConfirmDialog({
             [
               'You receive',
               <span key="get" className="num">
-                {formatExact(parse(form.amount) - feeMax)}
+                {formatExact(parse(agreed.amount) - feeMax)}
               </span>,
             ],
             [
               'To',
               <span key="to" className="num break-all">
-                {form.address}
+                {agreed.address}
               </span>,
             ],
             ['Chain', session.chain?.name ?? 'the chain'],
           ]}
         />
-        {newAddress && (
+        {agreed.isNewAddress && (
           <>
             <Notice tone="held">
               This address is new here and becomes your owner address: from now on, money can go nowhere else without a

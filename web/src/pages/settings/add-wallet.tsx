@@ -1,10 +1,10 @@
-import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { Button } from '../../ui/button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { prepareMessage, sign, type Wallet, watchWallets } from '../sign-in/wallet.ts'
+import { useAccountChange } from './account-change.ts'
 
 /** Another wallet of this browser, added by the same signature that signs in. */
 export function AddWallet() {
@@ -20,22 +20,16 @@ export function AddWallet() {
 }
 
 function AddWalletDialog({ onClose }: { onClose: () => void }) {
-  const client = useQueryClient()
   const [wallets, setWallets] = useState<readonly Wallet[]>([])
   useEffect(
     () => watchWallets((wallet) => setWallets((known) => [...known.filter(({ id }) => id !== wallet.id), wallet])),
     [],
   )
-  const add = useMutation({
-    mutationFn: async (wallet: Wallet) => {
-      const message = await prepareMessage(wallet)
-      return call('addWallet', { body: { message: message.text, signature: await sign(wallet, message) } })
-    },
-    onSuccess: () => {
-      void client.invalidateQueries({ queryKey: ['session'] })
-      onClose()
-    },
-  })
+  const add = useAccountChange(async (wallet: Wallet) => {
+    const message = await prepareMessage(wallet)
+    await call('addWallet', { body: { message: message.text, signature: await sign(wallet, message) } })
+    onClose()
+  }, 'Wallet added.')
   return (
     <Dialog title="Add a wallet" onClose={onClose}>
       <div className="flex flex-col gap-3">

@@ -1,12 +1,10 @@
-import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import { type FormEvent, useState } from 'react'
-import { ApiError, call } from '../../api/call.ts'
+import { call } from '../../api/call.ts'
 import { sessionQuery, sessionsQuery } from '../../api/queries.ts'
 import type { Account, Session } from '../../api/shapes.ts'
 import { Page } from '../../shell/page.tsx'
 import { type Theme, useShortcutsEnabled, useTheme } from '../../shell/preferences.ts'
-import { useAskSignIn } from '../../shell/providers.tsx'
-import { useAnnounce } from '../../ui/announce.tsx'
 import { AnchorButton, Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
 import { Checkbox, Segmented, TextField } from '../../ui/field.tsx'
@@ -14,6 +12,7 @@ import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
 import { passkeysWork, registerPasskey } from '../sign-in/passkey.ts'
+import { useAccountChange } from './account-change.ts'
 import { AddWallet } from './add-wallet.tsx'
 
 export function SettingsPage() {
@@ -37,26 +36,6 @@ export function SettingsPage() {
       </Loaded>
     </Page>
   )
-}
-
-/** Changes something of the account; where a recent sign-in is needed, it is asked for and the change goes on. */
-function useAccountChange<Input>(change: (input: Input) => Promise<unknown>, said: string) {
-  const client = useQueryClient()
-  const announce = useAnnounce()
-  const askSignIn = useAskSignIn()
-  const mutation = useMutation({
-    mutationFn: change,
-    onSuccess: () => {
-      announce(said)
-      void client.invalidateQueries({ queryKey: ['session'] })
-      void client.invalidateQueries({ queryKey: ['sessions'] })
-    },
-    onError: (error, input) => {
-      if (error instanceof ApiError && /recent/.test(error.code))
-        askSignIn({ reason: 'recent', onDone: () => mutation.mutate(input) })
-    },
-  })
-  return mutation
 }
 
 function Profile({ account }: { account: Account }) {

@@ -1,5 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { sessionQuery } from '../../api/queries.ts'
+import type { Session } from '../../api/shapes.ts'
 import { Dialog } from '../../ui/dialog.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { WaysIn } from './ways-in.tsx'
@@ -19,7 +20,7 @@ export function SignInAgain({
   onClose,
 }: {
   reason: 'expired' | 'recent'
-  onDone: () => void
+  onDone: (session: Session) => void
   onClose: () => void
 }) {
   const session = useQuery(sessionQuery)

@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { Page } from 'playwright-core'
+import { dashboardSuite } from './dashboard.ts'
+import { atOverview, availableBalance, openAccountWithPasskey } from './person.ts'
+
+const dashboard = dashboardSuite()
+const recipient = '0x70997970C51812dc3A010C7d01b50e0d17dc79C8'
+
+test('a withdrawal long after the sign-in asks for a new one over the form, and goes on with what was typed', async () => {
+  const page = await dashboard.open()
+  const confirm = await aboutToWithdraw(page)
+  await confirm.getByRole('button', { name: 'Withdraw 10 USDC' }).click()
+
+  const again = page.getByRole('dialog', { name: 'Confirm that it is you' })
+  await again.waitFor()
+  assert.equal(await confirm.getByLabel('Type its last four characters').inputValue(), '79C8')
+  assert.equal(await availableBalance(page), 25_000_000n, 'nothing has moved')
+  await again.getByRole('button', { name: 'Sign in with a passkey' }).click()
+
+  const row = page.locator('[data-testid=withdrawal-row]')
+  await row.waitFor()
+  await confirm.waitFor({ state: 'detached' })
+  await page.locator('[data-testid=withdrawal-row][data-state=confirmed]').waitFor()
+  await page.locator('[data-testid=balance-pill][data-available="15000000"]').waitFor()
+  assert.equal(await row.count(), 1, 'one form is one payment')
+})
+
+test('whoever signs in as somebody else meanwhile withdraws nothing and sees none of it', async () => {
+  const page = await dashboard.open()
+  const confirm = await aboutToWithdraw(page)
+  const before = await withdrawalsEver()
+  await confirm.getByRole('button', { name: 'Withdraw 10 USDC' }).click()
+  const again = page.getByRole('dialog', { name: 'Confirm that it is you' })
+  await again.getByRole('button', { name: 'Continue as local developer' }).click()
+  await atOverview(page)
+  await page.getByTestId('balance-pill').waitFor()
+  assert.equal(await withdrawalsEver(), before)
+})
+
+/** Everything is typed, and only the last button is left; the sign-in is an hour ago. */
+async function aboutToWithdraw(page: Page) {
+  await openAccountWithPasskey(dashboard, page)
+  await page.goto(`${dashboard.origin}/funds`)
+  await page.getByRole('button', { name: 'Get 25 test USDC' }).click()
+  await page.locator('[data-testid=balance-pill][data-available="25000000"]').waitFor()
+  const form = page.getByTestId('withdraw')
+  await form.getByLabel('Amount').fill('10')
+  await form.getByLabel('To').fill(recipient)
+  await form.getByRole('button', { name: 'Review withdrawal' }).click()
+  const confirm = page.getByRole('dialog', { name: 'Confirm withdrawal' })
+  await confirm.getByLabel('Type its last four characters').fill(recipient.slice(-4))
+  await dashboard.database.query(`update sessions set created_at = created_at - interval '1 hour'`)
+  return confirm
+}
+
+async function withdrawalsEver(): Promise<number> {
+  const rows = await dashboard.database.query('select from withdrawals')
+  return rows.length
+}

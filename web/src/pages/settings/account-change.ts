@@ -1,0 +1,24 @@
+import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { ApiError } from '../../api/call.ts'
+import { useAskSignIn } from '../../shell/providers.tsx'
+import { useAnnounce } from '../../ui/announce.tsx'
+
+/** Changes something of the account; where a recent sign-in is needed, it is asked for and the change goes on. */
+export function useAccountChange<Input>(change: (input: Input) => Promise<unknown>, said: string) {
+  const client = useQueryClient()
+  const announce = useAnnounce()
+  const askSignIn = useAskSignIn()
+  const mutation = useMutation({
+    mutationFn: change,
+    onSuccess: () => {
+      announce(said)
+      void client.invalidateQueries({ queryKey: ['session'] })
+      void client.invalidateQueries({ queryKey: ['sessions'] })
+    },
+    onError: (error, input) => {
+      if (error instanceof ApiError && /recent/.test(error.code))
+        askSignIn({ reason: 'recent', onDone: () => mutation.mutate(input) })
+    },
+  })
+  return mutation
+}
