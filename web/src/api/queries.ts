@@ -1,4 +1,10 @@
-import { infiniteQueryOptions, keepPreviousData, queryOptions } from '@tanstack/react-query'
+import {
+  infiniteQueryOptions,
+  keepPreviousData,
+  type Query,
+  type QueryClient,
+  queryOptions,
+} from '@tanstack/react-query'
 import { call } from './call.ts'
 import type { Input } from './routes.ts'
 
@@ -54,11 +60,35 @@ export function requestsQuery(filter: RequestFilter) {
   return infiniteQueryOptions({
     queryKey: ['requests', 'list', filter],
     queryFn: ({ pageParam }) =>
-      call('listRequests', { query: { ...filter, limit: '50', ...(pageParam !== null && { cursor: pageParam }) } }),
+      // The first page is there at once; whoever reads on gets larger ones.
+      call('listRequests', {
+        query: { ...filter, ...(pageParam === null ? { limit: '50' } : { limit: '200', cursor: pageParam }) },
+      }),
     initialPageParam: null as string | null,
     getNextPageParam: (page) => (page.has_more ? page.next_cursor : null),
     placeholderData: keepPreviousData,
+    refetchOnWindowFocus: isShort,
+    refetchOnReconnect: isShort,
   })
+}
+
+const renewedPagesMax = 4
+
+/** A list is read again page by page: worth it for a few, not for ten thousand rows, whose changes come live anyhow. */
+export function isShort({ state }: Pick<Query, 'state'>): boolean {
+  const { pages } = (state.data ?? {}) as { readonly pages?: readonly unknown[] }
+  return pages === undefined || pages.length <= renewedPagesMax
+}
+
+/** Leaves the first page of a list that is no longer looked at. */
+export function forgetOlderPages(client: QueryClient, filter: RequestFilter): void {
+  const { queryKey } = requestsQuery(filter)
+  const updatedAt = client.getQueryState(queryKey)?.dataUpdatedAt ?? 0
+  client.setQueryData(
+    queryKey,
+    (list) => list && { pages: list.pages.slice(0, 1), pageParams: list.pageParams.slice(0, 1) },
+    { updatedAt },
+  )
 }
 
 export function requestTotalsQuery(filter: RequestFilter) {

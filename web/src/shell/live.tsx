@@ -1,5 +1,6 @@
 import { type QueryClient, useQueryClient } from '@tanstack/react-query'
 import { createContext, type ReactNode, useContext, useEffect, useMemo, useRef, useState } from 'react'
+import { isShort } from '../api/queries.ts'
 import { routes } from '../api/routes.ts'
 import type { Deposit, LedgerRequest, StreamEvent, Withdrawal } from '../api/shapes.ts'
 
@@ -40,10 +41,10 @@ export function LiveUpdates({ children }: { children: ReactNode }) {
 
   useEffect(() => {
     if (status !== 'lost') return
-    const timer = setInterval(
-      () => renew(client, ['balance'], ['overview'], ['deposits'], ['withdrawals'], ['requests']),
-      pollMs,
-    )
+    const timer = setInterval(() => {
+      renew(client, ['balance'], ['overview'], ['deposits'], ['withdrawals'])
+      void client.invalidateQueries({ queryKey: ['requests'], predicate: isShort })
+    }, pollMs)
     return () => clearInterval(timer)
   }, [client, status])
 

@@ -15,9 +15,16 @@ export function RequestList({ requests }: { requests: readonly LedgerRequest[] }
   )
 }
 
-export function RequestItem({ request }: { request: LedgerRequest }) {
+/** Where an item stands in a list of which only a part is in the page; of -1 is of nobody knows how many. */
+type Place = { readonly at: number; readonly of: number }
+
+export function RequestItem({ request, place }: { request: LedgerRequest; place?: Place }) {
   return (
-    <li className="relative grid grid-cols-[1fr_auto] gap-x-4 border-b border-rule px-4 py-2 last:border-b-0 hover:bg-sunken has-focus-visible:outline-2 has-focus-visible:-outline-offset-2 has-focus-visible:outline-link">
+    <li
+      data-id={request.id}
+      {...(place !== undefined && { 'aria-posinset': place.at, 'aria-setsize': place.of })}
+      className="relative grid h-[56px] grid-cols-[1fr_auto] content-center gap-x-4 border-b border-rule px-4 last:border-b-0 hover:bg-sunken has-focus-visible:outline-2 has-focus-visible:-outline-offset-2 has-focus-visible:outline-link"
+    >
       <Link
         to="/requests/$id"
         params={{ id: request.id }}

@@ -1,30 +1,43 @@
-import { useRef } from 'react'
+import { type ReactNode, useRef } from 'react'
 import type { LedgerRequest, RequestTotals } from '../../api/shapes.ts'
 import { atomic, formatCharge, formatCount } from '../../money/format.ts'
 import { classNames } from '../../ui/class-names.ts'
-import { useWindow } from '../../ui/windowed.ts'
+import { type Range, useWindowedRows } from '../../ui/windowed.ts'
 import type { RequestColumn } from './columns.tsx'
 import { RequestItem } from './request-list.tsx'
 
+// In pixels, as the classes of the rows say it: gaps are counted in them.
 const rowHeight = 40
-const itemHeight = 57
+const itemHeight = 56
 
 type Props = {
   readonly rows: readonly LedgerRequest[]
+  /** There are older ones, not read yet. */
+  readonly hasMore: boolean
   readonly totals: RequestTotals | undefined
   readonly openId: string | undefined
 }
 
 /** Only the rows near the screen are in the page: ten thousand scroll like fifty. */
-export function RequestTable({ rows, totals, openId, columns }: Props & { columns: readonly RequestColumn[] }) {
+export function RequestTable({
+  rows,
+  hasMore,
+  totals,
+  openId,
+  columns,
+}: Props & { columns: readonly RequestColumn[] }) {
   const body = useRef<HTMLTableSectionElement>(null)
-  const [first, last] = useWindow(body, rows.length, rowHeight)
+  const [ranges, focusProps] = useWindowedRows(body, rows, rowHeight)
+  const count = countOf(rows, hasMore, totals)
   return (
     <div className="overflow-x-auto">
-      <table className="w-full border-collapse text-left" aria-rowcount={rows.length}>
+      <table
+        className="w-full border-collapse text-left"
+        aria-rowcount={count === undefined ? -1 : count + (totals === undefined ? 1 : 2)}
+      >
         <caption className="sr-only">Requests, newest first</caption>
         <thead>
-          <tr className="border-b border-rule text-sm text-muted">
+          <tr className="border-b border-rule text-sm text-muted" aria-rowindex={1}>
             {columns.map(({ id, head, right }) => (
               <th
                 key={id}
@@ -36,15 +49,15 @@ export function RequestTable({ rows, totals, openId, columns }: Props & { column
             ))}
           </tr>
         </thead>
-        <tbody ref={body}>
-          {first > 0 && <Gap columns={columns.length} height={first * rowHeight} />}
-          {rows.slice(first, last).map((row, at) => (
+        <tbody ref={body} {...focusProps}>
+          {windowed(rows, ranges, rowHeight, tableGap, (row, at) => (
             <tr
               key={row.id}
-              aria-rowindex={first + at + 1}
+              data-id={row.id}
+              aria-rowindex={at + 2}
               data-testid="request-row"
               className={classNames(
-                'relative h-10 border-b border-rule hover:bg-sunken has-focus-visible:outline-2 has-focus-visible:-outline-offset-2 has-focus-visible:outline-link',
+                'relative h-[40px] border-b border-rule hover:bg-sunken has-focus-visible:outline-2 has-focus-visible:-outline-offset-2 has-focus-visible:outline-link',
                 row.id === openId && 'bg-sunken',
               )}
             >
@@ -55,11 +68,15 @@ export function RequestTable({ rows, totals, openId, columns }: Props & { column
               ))}
             </tr>
           ))}
-          {last < rows.length && <Gap columns={columns.length} height={(rows.length - last) * rowHeight} />}
         </tbody>
         {totals !== undefined && (
           <tfoot>
-            <tr className="border-t border-edge font-medium" data-testid="totals" data-charged={totals.charged_atomic}>
+            <tr
+              className="border-t border-edge font-medium"
+              data-testid="totals"
+              data-charged={totals.charged_atomic}
+              {...(count !== undefined && { 'aria-rowindex': count + 2 })}
+            >
               {columns.map(({ id, right }) => (
                 <td key={id} className={classNames('px-3 py-2 whitespace-nowrap', right && 'num text-right')}>
                   {totalOf(id, totals)}
@@ -74,17 +91,16 @@ export function RequestTable({ rows, totals, openId, columns }: Props & { column
 }
 
 /** The same for narrow screens: two lines a row. */
-export function RequestRows({ rows, totals }: Props) {
+export function RequestRows({ rows, hasMore, totals }: Props) {
   const list = useRef<HTMLUListElement>(null)
-  const [first, last] = useWindow(list, rows.length, itemHeight)
+  const [ranges, focusProps] = useWindowedRows(list, rows, itemHeight)
+  const count = countOf(rows, hasMore, totals)
   return (
     <>
-      <ul ref={list}>
-        {first > 0 && <li aria-hidden="true" style={{ height: first * itemHeight }} />}
-        {rows.slice(first, last).map((row) => (
-          <RequestItem key={row.id} request={row} />
+      <ul ref={list} {...focusProps}>
+        {windowed(rows, ranges, itemHeight, listGap, (row, at) => (
+          <RequestItem key={row.id} request={row} place={{ at: at + 1, of: count ?? -1 }} />
         ))}
-        {last < rows.length && <li aria-hidden="true" style={{ height: (rows.length - last) * itemHeight }} />}
       </ul>
       {totals !== undefined && (
         <p className="flex justify-between border-t border-edge px-4 py-2 font-medium">
@@ -96,12 +112,42 @@ export function RequestRows({ rows, totals }: Props) {
   )
 }
 
-function Gap({ columns, height }: { columns: number; height: number }) {
-  return (
-    <tr>
-      <td colSpan={columns} style={{ height }} />
-    </tr>
-  )
+/** How many there are, read or not; undefined while nobody knows. */
+function countOf(rows: readonly LedgerRequest[], hasMore: boolean, totals: RequestTotals | undefined) {
+  if (!hasMore) return rows.length
+  return totals?.complete ? Math.max(totals.requests, rows.length) : undefined
+}
+
+type Gap = (key: string, height: number) => ReactNode
+
+const tableGap: Gap = (key, height) => (
+  // biome-ignore lint/a11y/noAriaHiddenOnFocusable: nothing in a gap takes the focus.
+  <tr key={key} aria-hidden="true">
+    <td style={{ height }} />
+  </tr>
+)
+
+const listGap: Gap = (key, height) => <li key={key} aria-hidden="true" style={{ height }} />
+
+/** The rows of the ranges, and gaps as high as those left out. One flat list: a row that stays keeps its element and its focus. */
+function windowed(
+  rows: readonly LedgerRequest[],
+  ranges: readonly Range[],
+  height: number,
+  gap: Gap,
+  render: (row: LedgerRequest, at: number) => ReactNode,
+): readonly ReactNode[] {
+  const parts: ReactNode[] = []
+  let shown = 0
+  for (const [from, to] of [...ranges, [rows.length, rows.length] as const]) {
+    if (from > shown)
+      parts.push(
+        gap(`gap ${from === rows.length ? 'end' : parts.length === 0 ? 'top' : 'middle'}`, (from - shown) * height),
+      )
+    for (let at = from; at < to; at += 1) parts.push(render(rows[at]!, at))
+    shown = to
+  }
+  return parts
 }
 
 function totalOf(column: string, totals: RequestTotals): string {

@@ -1,8 +1,14 @@
-import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
+import { useInfiniteQuery, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, Outlet, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { useEffect, useMemo, useRef, useState } from 'react'
 import { addressOf } from '../../api/call.ts'
-import { requestsQuery, requestTotalsQuery, sessionQuery } from '../../api/queries.ts'
+import {
+  forgetOlderPages,
+  type RequestFilter,
+  requestsQuery,
+  requestTotalsQuery,
+  sessionQuery,
+} from '../../api/queries.ts'
 import type { LedgerRequest } from '../../api/shapes.ts'
 import { Page } from '../../shell/page.tsx'
 import { usePreference, useShortcutsEnabled } from '../../shell/preferences.ts'
@@ -43,6 +49,7 @@ export function RequestsPage() {
   const rows = useMemo(() => merge(tail.fresh, list.data?.pages ?? []), [tail.fresh, list.data])
   const [columns, chooser] = useColumns()
   useRowKeys()
+  useForgetting(filter)
 
   if (narrow && openId !== undefined) return <NarrowRequest />
   return (
@@ -79,9 +86,15 @@ export function RequestsPage() {
         <Panel flush>
           {rows.length > 0 &&
             (narrow ? (
-              <RequestRows rows={rows} totals={totals.data} openId={openId} />
+              <RequestRows rows={rows} hasMore={list.hasNextPage} totals={totals.data} openId={openId} />
             ) : (
-              <RequestTable rows={rows} totals={totals.data} openId={openId} columns={columns} />
+              <RequestTable
+                rows={rows}
+                hasMore={list.hasNextPage}
+                totals={totals.data}
+                openId={openId}
+                columns={columns}
+              />
             ))}
           {rows.length === 0 && list.isPending && (
             <div className="p-4" aria-busy="true">
@@ -142,6 +155,12 @@ function usePausedByReader() {
   return [hovered || focused || scrolled, props] as const
 }
 
+/** Whoever comes back reads from the top again, not ten thousand rows at once. */
+function useForgetting(filter: RequestFilter): void {
+  const client = useQueryClient()
+  useEffect(() => () => forgetOlderPages(client, filter), [client, filter])
+}
+
 /** `j` and `k` move over the rows; Enter follows the row's own link. */
 function useRowKeys(): void {
   const [enabled] = useShortcutsEnabled()
@@ -152,7 +171,7 @@ function useRowKeys(): void {
       if (step === undefined || event.metaKey || event.ctrlKey || event.altKey || isBusy(event.target)) return
       const links = [...document.querySelectorAll<HTMLAnchorElement>('[data-row]')]
       const at = links.indexOf(document.activeElement as HTMLAnchorElement)
-      const next = links[at === -1 ? (step === 1 ? 0 : links.length - 1) : at + step]
+      const next = at === -1 ? links.find(isBelowTopBar) : links[at + step]
       if (next === undefined) return
       event.preventDefault()
       next.focus({ focusVisible: true } as FocusOptions)
@@ -161,6 +180,10 @@ function useRowKeys(): void {
     window.addEventListener('keydown', listen)
     return () => window.removeEventListener('keydown', listen)
   }, [enabled])
+}
+
+function isBelowTopBar(link: HTMLElement): boolean {
+  return link.getBoundingClientRect().top > 100
 }
 
 function useColumns() {

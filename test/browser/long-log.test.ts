@@ -1,0 +1,96 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { Page } from 'playwright-core'
+import { createRequestId } from '../../src/ledger/request-id.ts'
+import { dashboardSuite } from './dashboard.ts'
+import { signInAsDeveloper } from './person.ts'
+
+const dashboard = dashboardSuite()
+const logged = 10_000
+/** A screen of rows, what is kept ready above and below it, and the row that has the focus. */
+const rowsInPageMax = 80
+
+test('ten thousand requests scroll to the end with a screenful of them in the page, and the focus is never lost', async () => {
+  await refuseRequests(logged)
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  await page.goto(`${dashboard.origin}/requests`)
+  const table = page.getByRole('table', { name: 'Requests, newest first' })
+  await page.locator(`table[aria-rowcount="${logged + 2}"]`).waitFor()
+
+  assert.equal(await heightOf(page, '[aria-rowindex="9"]'), 40, 'the height that gaps are counted in')
+
+  await page.keyboard.press('j')
+  const first = await focusedRow(page)
+  assert.equal(first, 2, 'the header is row 1')
+  await scrollDownTo(page, `[aria-rowindex="${logged + 1}"][data-testid=request-row]`)
+  assert.equal(await focusedRow(page), first, 'the row that has the focus stays, out of sight')
+  assert.equal(await table.locator(`[aria-rowindex="${logged + 2}"][data-testid=totals]`).count(), 1)
+
+  await page.keyboard.press('j')
+  assert.equal(await focusedRow(page), first + 1, 'and the next one follows it')
+  await page.waitForFunction(() => window.scrollY < 1_000)
+  await assertFewRows(page)
+})
+
+test('on a narrow screen too, and each item says its place', async () => {
+  const page = await dashboard.open({ viewport: { width: 390, height: 844 } })
+  await signInAsDeveloper(dashboard, page)
+  await page.goto(`${dashboard.origin}/requests`)
+  await page.locator(`[aria-posinset="1"][aria-setsize="${logged}"]`).waitFor()
+  assert.equal(await heightOf(page, '[aria-posinset="1"]'), 56, 'the height that gaps are counted in')
+  await scrollDownTo(page, '[aria-posinset="450"]')
+})
+
+/** To the bottom, again and again, as more is read, until the row is there. */
+async function scrollDownTo(page: Page, row: string): Promise<void> {
+  for (;;) {
+    const height = await page.evaluate(() => {
+      window.scrollTo(0, document.documentElement.scrollHeight)
+      return document.documentElement.scrollHeight
+    })
+    await page.waitForFunction(
+      ([last, before]) =>
+        document.querySelector(last) !== null || document.documentElement.scrollHeight > Number(before),
+      [row, String(height)] as const,
+    )
+    await assertFewRows(page)
+    if ((await page.locator(row).count()) > 0) return
+  }
+}
+
+async function assertFewRows(page: Page): Promise<void> {
+  const count = await page.locator('main [data-id]').count()
+  assert.ok(count > 0 && count <= rowsInPageMax, `${count} rows in the page`)
+}
+
+function heightOf(page: Page, row: string): Promise<number> {
+  return page.locator(row).evaluate((element) => element.getBoundingClientRect().height)
+}
+
+function focusedRow(page: Page): Promise<number> {
+  return page.evaluate(() => Number(document.activeElement?.closest('tr')?.ariaRowIndex))
+}
+
+/** As the ledger writes them: rows and hourly sums, no money. */
+async function refuseRequests(count: number): Promise<void> {
+  const { database } = dashboard
+  const [key] = await database.query<{ partition: number; account_id: string; id: string }>(
+    `select partition, account_id, id from api_keys order by created_at limit 1`,
+  )
+  const { partition, account_id, id } = key!
+  const now = Date.now()
+  const ids = Array.from({ length: count }, (_, at) => createRequestId(partition, now - at))
+  const all = <Value>(value: Value) => ids.map(() => value)
+  await database.query('select record_refusals($1, $2, $3, $4, $5, $6, $7, $8, $9)', [
+    partition,
+    account_id,
+    ids,
+    all(account_id),
+    all(id),
+    all('gpt-5.6-terra'),
+    all(false),
+    all(100),
+    all('insufficient_balance'),
+  ])
+}
