@@ -22,9 +22,13 @@ export type ProviderOptions = {
 
 // Arc's own numbers; what is neither is somebody's own chain, with real money as far as we know.
 const arcTestnets = [5_042_001, 5_042_002]
-const explorers: Readonly<Record<number, string>> = {
-  5042: 'https://explorer.arc.io',
-  5042002: 'https://explorer.testnet.arc.io',
+const arc: Readonly<Record<number, { readonly name: string; readonly explorer: string; readonly rpc: string }>> = {
+  5042: { name: 'Arc', explorer: 'https://explorer.arc.io', rpc: 'https://rpc.mainnet.arc.io' },
+  5042002: {
+    name: 'Arc Testnet',
+    explorer: 'https://explorer.testnet.arc.io',
+    rpc: 'https://rpc.testnet.arc.io',
+  },
 }
 
 /** What the dashboard shows and does beyond the ledger, by those who know the chain. */
@@ -52,15 +56,22 @@ export function openProviders(options: ProviderOptions): Providers {
   }
 }
 
-function fundsProvider(database: Database, signer: Signer, { terms }: MoneyLine, isSandbox: boolean): FundsProvider {
+function fundsProvider(
+  database: Database,
+  signer: Signer,
+  { terms, rpcUrl }: MoneyLine,
+  isSandbox: boolean,
+): FundsProvider {
   const funds = new Funds({ database, signer })
+  const known = arc[terms.chainId]
   return {
     chain: {
       id: terms.chainId,
-      name: isSandbox ? 'Sandbox chain' : terms.chainId === 5042 ? 'Arc' : `Chain ${terms.chainId}`,
+      name: isSandbox ? 'Sandbox chain' : (known?.name ?? `Chain ${terms.chainId}`),
       usdcAddress: terms.usdc.address,
       gatewayAddress: terms.gatewayWallet,
-      explorerUrl: explorers[terms.chainId],
+      explorerUrl: known?.explorer,
+      publicRpcUrl: isSandbox ? rpcUrl : known?.rpc,
     },
     depositAddress: ({ partition, accountId }) => funds.depositAddress({ partition, id: accountId }),
     async requestWithdrawal({ partition, accountId, id, amount }) {
@@ -89,8 +100,8 @@ function sandboxControls(options: ProviderOptions, money: MoneyLine, funds: Fund
   const chain = createPublicClient({ transport: http(money.rpcUrl) })
   return {
     ...localSignIn(options),
-    async faucet(account) {
-      const txHash = await orders.faucet(await funds.depositAddress(account), testMoney)
+    async faucet(account, wallet) {
+      const txHash = await orders.faucet(wallet ?? (await funds.depositAddress(account)), testMoney)
       return { amount: testMoney, txHash }
     },
     async mine(blocks) {

@@ -2,14 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import OpenAI from 'openai'
 import { dashboardSuite } from './dashboard.ts'
-import {
-  atOverview,
-  availableBalance,
-  createKey,
-  installWallet,
-  openAccountWithPasskey,
-  signInAsDeveloper,
-} from './person.ts'
+import { atOverview, availableBalance, createKey, openAccountWithPasskey, signInAsDeveloper } from './person.ts'
+import { installWallet } from './wallet.ts'
 
 const dashboard = dashboardSuite()
 
@@ -73,7 +67,7 @@ test('a wallet shows the text it is to sign, then signs in; one that declines se
   await atOverview(page)
 
   const declining = await dashboard.open()
-  await installWallet(declining, true)
+  await installWallet(declining, { refuses: true })
   await declining.goto(`${dashboard.origin}/login`)
   await declining.getByRole('button', { name: 'Test Wallet' }).click()
   await declining.getByRole('button', { name: 'Sign in with Test Wallet' }).click()

@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import type { Page } from 'playwright-core'
 import { dashboardSuite } from './dashboard.ts'
 import { atOverview, availableBalance, openAccountWithPasskey } from './person.ts'
+import { installWallet } from './wallet.ts'
 
 const dashboard = dashboardSuite()
 const recipient = '0x70997970C51812dc3A010C7d01b50e0d17dc79C8'
@@ -36,6 +37,43 @@ test('whoever signs in as somebody else meanwhile withdraws nothing and sees non
   await atOverview(page)
   await page.getByTestId('balance-pill').waitFor()
   assert.equal(await withdrawalsEver(), before)
+})
+
+test('a wallet is brought to the chain and sends a deposit itself, which is then followed to its credit', async () => {
+  const page = await dashboard.open()
+  const account = await installWallet(page)
+  await openAccountWithPasskey(dashboard, page)
+  await page.goto(`${dashboard.origin}/funds`)
+  const deposit = page.getByTestId('wallet-deposit')
+  await deposit.getByRole('button', { name: 'Test Wallet' }).click()
+  await deposit.getByText('The wallet has 0.000000 USDC.').waitFor()
+  await deposit.getByRole('button', { name: 'Get 25 test USDC into the wallet' }).click()
+  await deposit.getByText('The wallet has 25.000000 USDC.').waitFor()
+
+  await deposit.getByLabel('Amount to deposit').fill('26')
+  await deposit.getByRole('button', { name: 'Send 26 USDC' }).click()
+  await deposit.getByRole('alert').filter({ hasText: 'The wallet has 25.000000 USDC.' }).waitFor()
+  await deposit.getByLabel('Amount to deposit').fill('7.5')
+  await deposit.getByRole('button', { name: 'Send 7.5 USDC' }).click()
+
+  await page.locator('[data-testid=wallet-progress][data-state=credited]').waitFor()
+  await page.locator('[data-testid=balance-pill][data-available="7500000"]').waitFor()
+  await deposit.getByText('The wallet has 17.500000 USDC.').waitFor()
+  const { data } = await page.evaluate(async () => (await fetch('/api/deposits')).json())
+  assert.deepEqual(
+    data.map(({ sender, amount_atomic }: Record<string, string>) => [sender, amount_atomic]),
+    [[account.address.toLowerCase(), '7500000']],
+  )
+})
+
+test('a wallet whose owner declines sends nothing', async () => {
+  const page = await dashboard.open()
+  await installWallet(page, { refuses: true })
+  await openAccountWithPasskey(dashboard, page)
+  await page.goto(`${dashboard.origin}/funds`)
+  await page.getByTestId('wallet-deposit').getByRole('button', { name: 'Test Wallet' }).click()
+  await page.getByText('You declined the change of chain. Nothing was sent.').waitFor()
+  assert.equal(await availableBalance(page), 0n)
 })
 
 /** Everything is typed, and only the last button is left; the sign-in is an hour ago. */

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
 import type { Page } from 'playwright-core'
-import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import type { Dashboard } from './dashboard.ts'
 
 // What a person does before the dashboard, in their words.
@@ -33,33 +32,6 @@ export async function signInAsDeveloper(dashboard: Dashboard, page: Page): Promi
 
 export async function atOverview(page: Page): Promise<void> {
   await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor()
-}
-
-/** A wallet in the browser, as an extension announces itself by EIP-6963. */
-export async function installWallet(page: Page, refuses = false): Promise<PrivateKeyAccount> {
-  const account = privateKeyToAccount(generatePrivateKey())
-  await page.exposeFunction('testWalletSign', (message: `0x${string}`) =>
-    account.signMessage({ message: { raw: message } }),
-  )
-  await page.addInitScript(
-    ({ address, declines }) => {
-      const provider = {
-        async request({ method, params }: { method: string; params?: string[] }) {
-          if (method === 'eth_requestAccounts') return [address]
-          if (declines) throw Object.assign(new Error('User rejected the request.'), { code: 4001 })
-          const sign = (window as unknown as { testWalletSign(message: string): Promise<string> }).testWalletSign
-          return sign(params![0]!)
-        },
-      }
-      const icon = 'data:image/svg+xml,<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
-      const info = { uuid: '350670db-19fa-4704-a166-e52e178b59d2', name: 'Test Wallet', icon, rdns: 'test.wallet' }
-      const announce = () =>
-        window.dispatchEvent(new CustomEvent('eip6963:announceProvider', { detail: Object.freeze({ info, provider }) }))
-      window.addEventListener('eip6963:requestProvider', announce)
-    },
-    { address: account.address, declines: refuses },
-  )
-  return account
 }
 
 /** Makes a key in the dialog and returns its secret, as it is read off the page. */

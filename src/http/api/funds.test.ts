@@ -53,7 +53,7 @@ function createRoutes() {
   const site = siteOf(origin)
   const keys = new KeyFinder({ database, now })
   const funds: Funds = {
-    chain: { id: 5_042_002, name: 'Arc', usdcAddress, gatewayAddress, explorerUrl: undefined },
+    chain: { id: 5_042_002, name: 'Arc', usdcAddress, gatewayAddress, explorerUrl: undefined, publicRpcUrl: undefined },
     depositAddress: async () => depositAddress,
     async requestWithdrawal({ partition, accountId, id, amount }) {
       await requestWithdrawal(database, { partition, accountId, id, amount, recipient: ownerAddress })

@@ -80,9 +80,9 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
 
 /** What only the sandbox can do; a control that is not wired up is not there. */
 export function routeSandbox(router: ApiRouter, { providers: { sandbox } }: ApiServices): void {
-  router.at(fundsContracts.requestTestMoney).answer(async ({ owner }) => {
+  router.at(fundsContracts.requestTestMoney).answer(async ({ owner, body }) => {
     if (sandbox?.faucet === undefined) throw new NotInSandboxError()
-    const { amount, txHash } = await sandbox.faucet(ref(owner))
+    const { amount, txHash } = await sandbox.faucet(ref(owner), body.wallet)
     return { object: 'faucet', ...moneyFields({ amount }), tx_hash: txHash ?? null }
   })
   router.at(fundsContracts.mineBlocks).answer(async ({ body }) => {

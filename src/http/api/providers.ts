@@ -11,6 +11,8 @@ export type ChainFacts = {
   /** The gateway's contract. Never shown as a place to send money to, and refused as one to withdraw to. */
   readonly gatewayAddress: string
   readonly explorerUrl: string | undefined
+  /** A node that anybody's wallet may be told of; never the operator's own, whose address may hold a secret. */
+  readonly publicRpcUrl: string | undefined
 }
 
 /** The ways of money in and out. */
@@ -31,7 +33,8 @@ export type Funds = {
 export type SandboxControls = {
   /** The account of "Continue as local developer". */
   localAccount(): Promise<AccountRef>
-  faucet?(account: AccountRef): Promise<{ readonly amount: Usdc; readonly txHash: string | undefined }>
+  /** To the account's deposit address, or to a wallet from which somebody wants to try a deposit. */
+  faucet?(account: AccountRef, wallet?: string): Promise<{ readonly amount: Usdc; readonly txHash: string | undefined }>
   mine?(blocks: number): Promise<{ readonly block: bigint }>
   failNext?(): Promise<void>
   slow?(milliseconds: number): Promise<void>

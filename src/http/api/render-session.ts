@@ -47,6 +47,7 @@ export async function renderSession(
             name: chain.name,
             usdc_address: chain.usdcAddress,
             explorer_url: chain.explorerUrl ?? null,
+            rpc_url: chain.publicRpcUrl ?? null,
           },
     features: {
       faucet: providers.sandbox?.faucet !== undefined,

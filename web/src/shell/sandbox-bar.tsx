@@ -60,7 +60,7 @@ export function SandboxBar({ session }: { session: Session }) {
 export function useFaucet() {
   const client = useQueryClient()
   return useSandboxAction(async () => {
-    const { amount } = await call('requestTestMoney')
+    const { amount } = await call('requestTestMoney', { body: {} })
     for (const queryKey of [['balance'], ['deposits'], ['overview']]) void client.invalidateQueries({ queryKey })
     return `${formatPrice(amount)} of test USDC is on its way.`
   })

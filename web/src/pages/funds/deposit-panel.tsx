@@ -7,6 +7,7 @@ import { Notice, Panel } from '../../ui/panel.tsx'
 import { Tabs } from '../../ui/tabs.tsx'
 import { groupAddress } from './address.ts'
 import { QrCode } from './qr.tsx'
+import { WalletDeposit } from './wallet-deposit.tsx'
 
 type Form = 'plain' | 'request'
 
@@ -78,6 +79,9 @@ export function DepositPanel({ session, account }: { session: Session; account: 
             </div>
           </div>
           <Notice tone="held">Send only USDC on {chain}. Anything else may be lost.</Notice>
+          {session.chain !== null && session.chain.usdc_address !== null && (
+            <WalletDeposit chain={session.chain} to={address} hasFaucet={session.features.faucet} />
+          )}
         </div>
       )}
       <p role="status" className="mt-2 text-sm text-muted">

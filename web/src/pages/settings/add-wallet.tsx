@@ -1,9 +1,11 @@
-import { useEffect, useState } from 'react'
+import { useState } from 'react'
 import { call } from '../../api/call.ts'
 import { Button } from '../../ui/button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
-import { prepareMessage, sign, type Wallet, watchWallets } from '../sign-in/wallet.ts'
+import { useWallets, type Wallet } from '../../wallet/wallet.ts'
+import { WalletButton } from '../../wallet/wallet-button.tsx'
+import { prepareMessage, sign } from '../sign-in/wallet.ts'
 import { useAccountChange } from './account-change.ts'
 
 /** Another wallet of this browser, added by the same signature that signs in. */
@@ -20,11 +22,7 @@ export function AddWallet() {
 }
 
 function AddWalletDialog({ onClose }: { onClose: () => void }) {
-  const [wallets, setWallets] = useState<readonly Wallet[]>([])
-  useEffect(
-    () => watchWallets((wallet) => setWallets((known) => [...known.filter(({ id }) => id !== wallet.id), wallet])),
-    [],
-  )
+  const wallets = useWallets()
   const add = useAccountChange(async (wallet: Wallet) => {
     const message = await prepareMessage(wallet)
     await call('addWallet', { body: { message: message.text, signature: await sign(wallet, message) } })
@@ -35,15 +33,7 @@ function AddWalletDialog({ onClose }: { onClose: () => void }) {
       <div className="flex flex-col gap-3">
         {wallets.length === 0 && <p className="text-muted">No wallet was found in this browser.</p>}
         {wallets.map((wallet) => (
-          <Button
-            key={wallet.id}
-            className="h-10 justify-start"
-            onClick={() => add.mutate(wallet)}
-            busy={add.isPending}
-          >
-            <img src={wallet.icon} alt="" width={20} height={20} className="rounded-sm" />
-            {wallet.name}
-          </Button>
+          <WalletButton key={wallet.id} wallet={wallet} onClick={() => add.mutate(wallet)} busy={add.isPending} />
         ))}
         {add.error !== null && <ErrorPanel error={add.error} />}
       </div>

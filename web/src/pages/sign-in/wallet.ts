@@ -1,41 +1,12 @@
 import { ApiError, call } from '../../api/call.ts'
 import type { Session } from '../../api/shapes.ts'
-
-// Wallets of this browser, found by EIP-6963: each announces itself, none is preferred, no third party is asked.
-
-export type Wallet = {
-  readonly id: string
-  readonly name: string
-  /** A data: address of a picture. */
-  readonly icon: string
-  readonly provider: Provider
-}
-
-type Provider = { request(call: { method: string; params?: readonly unknown[] }): Promise<unknown> }
-
-type Announcement = CustomEvent<{
-  readonly info: { readonly uuid: string; readonly name: string; readonly icon: string }
-  readonly provider: Provider
-}>
-
-/** Reports every wallet that announces itself, for as long as the caller listens. */
-export function watchWallets(onWallet: (wallet: Wallet) => void): () => void {
-  const hear = (event: Event) => {
-    const { info, provider } = (event as Announcement).detail
-    onWallet({ id: info.uuid, name: info.name, icon: info.icon, provider })
-  }
-  window.addEventListener('eip6963:announceProvider', hear)
-  window.dispatchEvent(new Event('eip6963:requestProvider'))
-  return () => window.removeEventListener('eip6963:announceProvider', hear)
-}
+import { askWallet, connectWallet, type Wallet, WalletError } from '../../wallet/wallet.ts'
 
 export type SignInMessage = { readonly address: string; readonly text: string }
 
 /** Asks the wallet for its address and the service for the text to be signed by it. */
 export async function prepareMessage(wallet: Wallet): Promise<SignInMessage> {
-  const accounts = (await ask(wallet, 'eth_requestAccounts')) as readonly string[]
-  const address = accounts[0]
-  if (address === undefined) throw new WalletError('The wallet shared no address. Unlock it and try again.')
+  const address = await connectWallet(wallet)
   return { address, text: await messageFor(address) }
 }
 
@@ -50,7 +21,7 @@ async function messageFor(address: string): Promise<string> {
 export async function sign(wallet: Wallet, { address, text }: SignInMessage): Promise<string> {
   const bytes = new TextEncoder().encode(text)
   const hex = `0x${Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')}`
-  return (await ask(wallet, 'personal_sign', [hex, address])) as string
+  return (await askWallet(wallet, 'personal_sign', [hex, address])) as string
 }
 
 /** Signs in; a text that has expired meanwhile is renewed and signed once more. */
@@ -68,16 +39,3 @@ export async function signInWithWallet(wallet: Wallet, prepared: SignInMessage):
 function isExpired({ code, message }: ApiError): boolean {
   return /expired/.test(code) || /expired/i.test(message)
 }
-
-async function ask(wallet: Wallet, method: string, params?: readonly unknown[]): Promise<unknown> {
-  try {
-    return await wallet.provider.request({ method, ...(params !== undefined && { params }) })
-  } catch (error) {
-    const { code, message } = error as { code?: number; message?: string }
-    if (code === 4001) throw new WalletError('You declined the signature. Nothing was sent.')
-    throw new WalletError(`${wallet.name} answered: ${message ?? 'an error without a message'}`)
-  }
-}
-
-/** What the wallet or its owner refused: to be shown as it is. */
-export class WalletError extends Error {}

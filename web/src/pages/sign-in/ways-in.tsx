@@ -1,13 +1,15 @@
 import { useMutation } from '@tanstack/react-query'
-import { useEffect, useState } from 'react'
+import { useState } from 'react'
 import { call } from '../../api/call.ts'
 import type { Session } from '../../api/shapes.ts'
 import { Button } from '../../ui/button.tsx'
 import { Icon } from '../../ui/icon.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Notice } from '../../ui/panel.tsx'
+import { useWallets, type Wallet } from '../../wallet/wallet.ts'
+import { WalletButton } from '../../wallet/wallet-button.tsx'
 import { passkeysWork, registerPasskey, signInWithPasskey } from './passkey.ts'
-import { prepareMessage, type SignInMessage, signInWithWallet, type Wallet, watchWallets } from './wallet.ts'
+import { prepareMessage, type SignInMessage, signInWithWallet } from './wallet.ts'
 
 type Props = {
   readonly session: Session
@@ -61,15 +63,8 @@ export function WaysIn({ session, again = false, onSignedIn }: Props) {
 }
 
 function WalletList({ session, onSignedIn }: Props) {
-  const [wallets, setWallets] = useState<readonly Wallet[]>([])
+  const wallets = useWallets()
   const [prepared, setPrepared] = useState<{ wallet: Wallet; message: SignInMessage }>()
-  useEffect(
-    () =>
-      watchWallets((wallet) =>
-        setWallets((known) => (known.some(({ id }) => id === wallet.id) ? known : [...known, wallet])),
-      ),
-    [],
-  )
   const prepare = useMutation({
     mutationFn: async (wallet: Wallet) => ({ wallet, message: await prepareMessage(wallet) }),
     onSuccess: setPrepared,
@@ -85,15 +80,12 @@ function WalletList({ session, onSignedIn }: Props) {
       {wallets.length === 0 && <NoWallet passkeys={passkeysWork(session)} />}
       {prepared === undefined &&
         wallets.map((wallet) => (
-          <Button
+          <WalletButton
             key={wallet.id}
-            className="h-10 justify-start"
+            wallet={wallet}
             onClick={() => prepare.mutate(wallet)}
             busy={prepare.isPending}
-          >
-            <img src={wallet.icon} alt="" width={20} height={20} className="rounded-sm" />
-            {wallet.name}
-          </Button>
+          />
         ))}
       {prepared !== undefined && (
         <div className="flex flex-col gap-2">
