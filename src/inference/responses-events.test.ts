@@ -156,6 +156,36 @@ test('an answer reads the same however the network cuts it', () => {
   }
 })
 
+test('a piece of text is read the same in whatever form it is written', () => {
+  fc.assert(
+    fc.property(
+      fc.string({ unit: 'binary', minLength: 1 }),
+      fc.nat(9),
+      fc.nat(9),
+      (delta, outputIndex, contentIndex) => {
+        const place = { item_id: 'msg_1', output_index: outputIndex, content_index: contentIndex }
+        const type = 'response.output_text.delta'
+        const forms = [
+          { type, sequence_number: 7, ...place, delta, logprobs: [], obfuscation: 'Xy' },
+          { type, ...place, delta },
+          { delta, ...place, type, logprobs: [{ token: delta }] },
+        ]
+        for (const form of forms) {
+          const reader = createResponsesReader()
+          const cited = { type: 'response.output_text.annotation.added', ...place, annotation: citation }
+          const [, text, annotation] = reader.push(
+            `data: ${JSON.stringify(form)}\n\ndata: ${JSON.stringify(cited)}\n\n`,
+          )
+          assert.deepEqual(text, { type: 'text', text: delta })
+          assert.equal(annotation?.type === 'annotation' && annotation.annotation.startIndex, 1)
+        }
+      },
+    ),
+  )
+})
+
+const citation = { type: 'url_citation', url: 'https://example.org', title: '', start_index: 1, end_index: 2 }
+
 test('finished items come back exactly as received, with their position', () => {
   const items = readRecording('tool-call').filter((event) => event.type === 'item')
   assert.deepEqual(

@@ -167,12 +167,24 @@ const unusedTypes = new Set([
 
 function readMessage(answer: Answer, message: EventSourceMessage): void {
   if (answer.ended || unusedTypes.has(message.event ?? '') || message.data === '[DONE]') return
-  const event = parseData(message.data)
+  const event = readTextDelta(message.data) ?? parseData(message.data)
   if (event === undefined) {
     answer.skippedCount += 1
     return
   }
   handlers.get(event.type ?? message.event)?.(answer, event)
+}
+
+// Nearly all events of an answer are pieces of text written like this. Read so, they cost a third of what parsing them does.
+const plainTextDelta =
+  /^\{"type":"(response\.output_text\.delta)",(?:"sequence_number":\d+,)?"item_id":"([^"\\]*)","output_index":(\d+),"content_index":(\d+),"delta":"([^"\\]*)"(?:,"logprobs":\[\])?(?:,"obfuscation":"[^"\\]*")?\}$/
+
+/** Undefined for anything that is not exactly of that form, a piece with something escaped in it included. */
+function readTextDelta(data: string): JsonObject | undefined {
+  const found = plainTextDelta.exec(data)
+  if (found === null) return undefined
+  const [, type, itemId, outputIndex, contentIndex, delta] = found
+  return { type, item_id: itemId, output_index: Number(outputIndex), content_index: Number(contentIndex), delta }
 }
 
 function parseData(data: string): JsonObject | undefined {
