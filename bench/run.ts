@@ -3,6 +3,7 @@ import { bufferedBench } from './buffered.bench.ts'
 import { dashboardBench } from './dashboard.bench.ts'
 import { growthBench } from './growth.bench.ts'
 import { ledgerBench } from './ledger.bench.ts'
+import { nodesBench } from './nodes.bench.ts'
 import { overloadBench } from './overload.bench.ts'
 import { profileBench } from './profile.bench.ts'
 import { type Result, writeResult } from './result.ts'
@@ -23,6 +24,7 @@ export type BenchSettings = { readonly scale: number }
 const benches: Readonly<Record<string, Bench>> = {
   ledger: ledgerBench,
   buffered: bufferedBench,
+  nodes: nodesBench,
   overload: overloadBench,
   dashboard: dashboardBench,
   streams: streamsBench,

@@ -6,7 +6,8 @@ import { beChild } from './child.ts'
  * has the answer to the last. Written on bare sockets, so that it takes little of the machine that it measures.
  */
 export type LoadOrder = {
-  readonly url: string
+  /** Of several, each connection keeps to one. */
+  readonly url: string | readonly string[]
   /** Connections share these: one account each, or one for all. */
   readonly headers: readonly Readonly<Record<string, string>>[]
   readonly body: string
@@ -64,7 +65,8 @@ async function run(order: LoadOrder): Promise<LoadReport> {
 }
 
 async function work(order: LoadOrder, index: number, tally: Tally, goesOn: () => boolean): Promise<void> {
-  const url = new URL(order.url)
+  const urls = [order.url].flat()
+  const url = new URL(urls[index % urls.length]!)
   const request = render(url, order.headers[index % order.headers.length]!, order.body)
   while (goesOn()) {
     const socket = createConnection({ host: url.hostname, port: Number(url.port), noDelay: true })

@@ -17,8 +17,9 @@ import { childNamed, cpuMs, familyCpuMs, memoryKiB } from './process-usage.ts'
 
 /** The whole service as a customer's operator runs it, in processes of its own, with the bench's upstream behind it. */
 export type ServiceProcess = {
-  /** Ends in /v1. */
+  /** Ends in /v1. Of the first web process, where there are several. */
   readonly baseUrl: string
+  readonly baseUrls: readonly string[]
   readonly database: Database
   /** Of the web process. */
   readonly pid: number
@@ -39,6 +40,8 @@ export type ServiceOptions = {
   /** Whether signer, settlement, gateway and chain run too; else they are another machine's. */
   readonly settles: boolean
   readonly accounts: number
+  /** Web processes on the one database; one unless told. */
+  readonly nodes?: number
   readonly environment?: Readonly<Record<string, string>>
   /** For `node`, before the program: `--cpu-prof` and its like. */
   readonly nodeOptions?: readonly string[]
@@ -60,6 +63,8 @@ export async function startServiceProcess(options: ServiceOptions): Promise<Serv
     stack.defer(() => database.close())
     const { child, baseUrl } = await start(options, dataDir, postgres.url)
     stack.defer(() => end(child))
+    const others = await startOthers(options, postgres.url, stack)
+    const webPids = [child.pid!, ...others.map((other) => other.child.pid!)]
     const apiKeys = await openAccounts(database, options, dataDir)
     const postmaster = Number(readFileSync(join(dataDir, 'postgres', 'postmaster.pid'), 'utf8').split('\n', 1)[0])
     const helper = (title: string) => childNamed(child.pid!, title) ?? 0
@@ -71,18 +76,19 @@ export async function startServiceProcess(options: ServiceOptions): Promise<Serv
     }
     return {
       baseUrl,
+      baseUrls: [baseUrl, ...others.map((other) => other.baseUrl)],
       database,
       pid: child.pid!,
       apiKeys,
       cpu: () => ({
-        web: cpuMs(child.pid!),
+        web: webPids.reduce((sum, pid) => sum + cpuMs(pid), 0),
         postgres: familyCpuMs(postmaster),
         sign: cpuMs(helpers.sign),
         settle: cpuMs(helpers.settle),
         gateway: cpuMs(helpers.gateway),
         sandbox: cpuMs(helpers.sandbox),
       }),
-      memoryKiB: () => memoryKiB(child.pid!),
+      memoryKiB: () => webPids.reduce((sum, pid) => sum + memoryKiB(pid), 0),
       settled: () => (options.settles ? untilSettled(database) : Promise.resolve()),
       stop: () => stack.disposeAsync(),
     }
@@ -90,6 +96,19 @@ export async function startServiceProcess(options: ServiceOptions): Promise<Serv
     await stack.disposeAsync()
     throw error
   }
+}
+
+/** The second and further web processes: each with a folder of its own, as on a machine of its own. */
+async function startOthers(options: ServiceOptions, databaseUrl: string, stack: AsyncDisposableStack) {
+  const others: Awaited<ReturnType<typeof start>>[] = []
+  for (let node = 2; node <= (options.nodes ?? 1); node += 1) {
+    const dataDir = mkdtempSync(join(tmpdir(), 'penny-bench-'))
+    stack.defer(() => rmSync(dataDir, { recursive: true, force: true }))
+    const other = await start(options, dataDir, databaseUrl)
+    stack.defer(() => end(other.child))
+    others.push(other)
+  }
+  return others
 }
 
 async function start(options: ServiceOptions, dataDir: string, databaseUrl: string) {
