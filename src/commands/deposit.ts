@@ -1,5 +1,5 @@
-import { findDepositAddress } from '../ledger/deposits.ts'
-import { type DepositRow, listDeposits } from '../ledger/transfers.ts'
+import { findDepositAddress } from '../ledger/deposit-addresses.ts'
+import { type DepositRow, listDeposits } from '../ledger/deposits.ts'
 import { format } from '../money/usdc.ts'
 import { type Address, checksummed } from '../signer/address.ts'
 import { type Command, CommandError, printRows } from './command.ts'

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../db/database.ts'
 import { type Account, findAccount } from '../ledger/accounts.ts'
-import { findDepositAddress } from '../ledger/deposits.ts'
+import { findDepositAddress } from '../ledger/deposit-addresses.ts'
 import { format } from '../money/usdc.ts'
 import { NoSandboxError, SandboxOrderError, sandboxOrders } from '../sandbox/orders.ts'
 import { type Command, CommandError } from './command.ts'

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../db/database.ts'
 import { findFreeze, findViolations, freezeLedger, unfreezeLedger } from '../ledger/audit.ts'
-import { readCursor } from '../ledger/deposits.ts'
+import { readCursor } from '../ledger/chain-cursors.ts'
 import { summarizeSettlements } from '../ledger/settlements.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import { paymentTerms } from '../settlement/authorization.ts'

@@ -2,9 +2,9 @@ import type { Database } from '../db/database.ts'
 import { OverloadedError } from '../errors.ts'
 import type { AccountRef } from '../identity/sessions.ts'
 import { type Balance, readBalance } from '../ledger/balance.ts'
+import { type DepositRow, listDeposits } from '../ledger/deposits.ts'
 import { listRequests } from '../ledger/request-log.ts'
 import { findRequest, type RequestRow } from '../ledger/requests.ts'
-import { type DepositRow, listDeposits } from '../ledger/transfers.ts'
 import { listWithdrawals, type Withdrawal } from '../ledger/withdrawals.ts'
 
 export type FeedEvent =

@@ -28,6 +28,9 @@ export type Account = {
   readonly createdAt: Date
 }
 
+/** Whose something is, where that something has an id of its own. */
+export type Owner = { readonly partition: number; readonly accountId: string }
+
 /** Opens an account with nothing in it. Its partition is drawn by lot, which spreads accounts evenly without counting them. */
 export async function createAccount(
   database: Session,
@@ -80,6 +83,19 @@ export async function resumeAccount(database: Database, { partition, id }: Accou
 
 type AccountName = Pick<Account, 'partition' | 'id'>
 
+/** A copy for the pages of what the signer's own register says. */
+export async function registerOwnerAddress(
+  database: Database,
+  { partition, id }: AccountName,
+  owner: string,
+  usableFrom: Date,
+): Promise<void> {
+  await database.query(
+    'update accounts set owner_address = $3, owner_usable_from = $4 where partition = $1 and id = $2',
+    [partition, id, owner, usableFrom],
+  )
+}
+
 /** How much of one account may be charged and not yet settled, for all nodes. */
 export async function setUnsettledCap(database: Database, cap: Usdc): Promise<void> {
   await database.query('update ledger_state set unsettled_cap = $1 where unsettled_cap <> $1', [cap])
@@ -87,27 +103,6 @@ export async function setUnsettledCap(database: Database, cap: Usdc): Promise<vo
 
 export async function renameAccount(database: Database, partition: number, id: string, name: string): Promise<void> {
   await database.query('update accounts set name = $3 where partition = $1 and id = $2', [partition, id, name])
-}
-
-export type Deposit = {
-  readonly partition: number
-  /** Chosen by the caller: reporting the same deposit again credits nothing. */
-  readonly id: string
-  readonly accountId: string
-  readonly amount: Usdc
-  readonly source: string
-}
-
-/** Credits a deposit once. False when it was credited before. */
-export async function creditDeposit(database: Database, deposit: Deposit): Promise<boolean> {
-  const [row] = await database.query<{ credited: boolean }>('select credit_deposit($1, $2, $3, $4, $5) as credited', [
-    deposit.partition,
-    deposit.id,
-    deposit.accountId,
-    deposit.amount,
-    deposit.source,
-  ])
-  return row!.credited
 }
 
 const columns = `partition, id, name, gateway, credit, held, extended, deposited, adjusted, suspended_reason, address,

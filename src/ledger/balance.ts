@@ -1,5 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Owner } from './accounts.ts'
 
 /** Everything an account holder is told about the account's money, at one instant. */
 export type Balance = {
@@ -27,10 +28,7 @@ export type Balance = {
   readonly at: Date
 }
 
-export async function readBalance(
-  database: Database,
-  { partition, accountId }: { readonly partition: number; readonly accountId: string },
-): Promise<Balance> {
+export async function readBalance(database: Database, { partition, accountId }: Owner): Promise<Balance> {
   const [row] = await database.queryPrepared<BalanceRow>(
     'read_balance',
     `select a.gateway, a.credit, a.held, a.extended, a.unsettled, a.deposited, a.withdrawn, a.charged,

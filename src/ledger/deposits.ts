@@ -1,61 +1,89 @@
 import { createHash } from 'node:crypto'
-import type { Database } from '../db/database.ts'
+import type { Database, Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Owner } from './accounts.ts'
+import type { DepositAccount } from './deposit-addresses.ts'
+import type { TransferPage } from './transfer-page.ts'
 
-/** An account whose money comes over the chain. */
-export type DepositAccount = { readonly partition: number; readonly id: string; readonly address: string }
+export type Arrival = {
+  readonly account: DepositAccount
+  readonly block: bigint
+  readonly logIndex: number
+  readonly transactionHash: string
+  readonly sender: string
+  readonly amount: bigint
+}
 
-export async function listDepositAccounts(database: Database): Promise<readonly DepositAccount[]> {
-  return database.query<DepositAccount>(
-    'select partition, id, address from accounts where address is not null order by partition, id',
+/** Notes USDC that reached a deposit address. Seeing the same log again changes nothing. */
+export async function recordArrival(database: Database, arrival: Arrival): Promise<void> {
+  const { account, block, logIndex, transactionHash, sender, amount } = arrival
+  await database.query(
+    `insert into arrivals (partition, account_id, block, log_index, tx_hash, sender, amount)
+     values ($1, $2, $3, $4, decode($5, 'hex'), $6, $7) on conflict do nothing`,
+    [account.partition, account.id, block, logIndex, transactionHash.slice(2), sender, amount],
   )
 }
 
-/**
- * The most that the gateway's contract can have for each account by the books: its balance, and all that is on its way out
- * of it. More than that can only be a deposit of which the books do not know.
- */
-export async function listMostOnChain(
-  database: Database,
-): Promise<readonly (DepositAccount & { readonly most: bigint })[]> {
-  return database.query(
-    `select a.partition, a.id, a.address,
-            (a.gateway + a.unsettled
-             + (select coalesce(sum(r.authorized), 0) from requests r
-                 where r.partition = a.partition and r.account_id = a.id and r.status = 'held')
-             + (select coalesce(sum(w.amount), 0) from withdrawals w
-                 where w.partition = a.partition and w.account_id = a.id
-                   and w.state in ('requested', 'returning', 'returned', 'sent')))::bigint as most
-       from accounts a where a.address is not null order by a.partition, a.id`,
-  )
+export type Deposit = {
+  readonly partition: number
+  /** Chosen by the caller: reporting the same deposit again credits nothing. */
+  readonly id: string
+  readonly accountId: string
+  readonly amount: Usdc
+  readonly source: string
 }
 
-/** Accounts that have no deposit address yet. */
-export async function findAccountsWithoutAddress(
-  database: Database,
-  rowsMax: number,
-): Promise<readonly Omit<DepositAccount, 'address'>[]> {
-  return database.query('select partition, id from accounts where address is null limit $1', [rowsMax])
+/** Credits a deposit once. False when it was credited before. */
+export async function creditDeposit(session: Session, deposit: Deposit): Promise<boolean> {
+  const [row] = await session.query<{ credited: boolean }>('select credit_deposit($1, $2, $3, $4, $5) as credited', [
+    deposit.partition,
+    deposit.id,
+    deposit.accountId,
+    deposit.amount,
+    deposit.source,
+  ])
+  return row!.credited
 }
 
-/** An address is given once and never changed. Returns the one the account has now. */
-export async function assignAddress(database: Database, account: DepositAccount): Promise<string> {
-  const [row] = await database.query<{ address: string }>(
-    'update accounts set address = coalesce(address, $3) where partition = $1 and id = $2 returning address',
-    [account.partition, account.id, account.address],
-  )
-  return row!.address
+export type GatewayDeposit = {
+  readonly account: DepositAccount
+  readonly chainId: number
+  readonly block: bigint
+  readonly logIndex: number
+  readonly transactionHash: string
+  readonly amount: bigint
 }
 
-export async function findDepositAddress(
-  database: Database,
-  { partition, id }: Pick<DepositAccount, 'partition' | 'id'>,
-): Promise<string | undefined> {
-  const [row] = await database.query<{ address: string | null }>(
-    'select address from accounts where partition = $1 and id = $2',
-    [partition, id],
-  )
-  return row?.address ?? undefined
+/** Credits what the gateway's contract has booked for the account; each log once. Says whether it was news. */
+export async function creditGatewayDeposit(database: Database, deposit: GatewayDeposit): Promise<boolean> {
+  const { account, chainId, block, logIndex, transactionHash, amount } = deposit
+  const id = idOf(`${chainId}:${block}:${logIndex}`)
+  return database.transaction(async (session) => {
+    const { partition, id: accountId } = account
+    const isNews = await creditDeposit(session, {
+      partition,
+      id,
+      accountId,
+      amount: fromAtomic(amount),
+      source: 'chain',
+    })
+    await session.query(
+      `update deposits set tx_hash = decode($3, 'hex'), block = $4 where partition = $1 and id = $2`,
+      [partition, id, transactionHash.slice(2), block],
+    )
+    await session.query(
+      `update sweeps set state = 'credited', changed_at = clock_timestamp()
+        where partition = $1 and account_id = $2 and tx_hash = decode($3, 'hex')`,
+      [partition, accountId, transactionHash.slice(2)],
+    )
+    return isNews
+  })
+}
+
+/** A log's own id: however it is reported, it is one deposit. */
+function idOf(name: string): string {
+  const hex = createHash('sha256').update(`penny deposit ${name}`).digest('hex')
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`
 }
 
 /** Whether anything was ever sent to the account's address, credited or not. */
@@ -82,222 +110,105 @@ export async function hasDeposit(
   return rows.length > 0
 }
 
-export async function readCursor(database: Database, name: string): Promise<bigint | undefined> {
-  const [row] = await database.query<{ block: bigint }>('select block from chain_cursors where name = $1', [name])
-  return row?.block
-}
-
-/** Sets cursors that were never set to the last block that need not be read. */
-export async function beginCursors(
+/**
+ * The most that the gateway's contract can have for each account by the books: its balance, and all that is on its way out
+ * of it. More than that can only be a deposit of which the books do not know.
+ */
+export async function listMostOnChain(
   database: Database,
-  names: readonly string[],
-  block: bigint,
-  { onlyWithoutAddresses = false }: { readonly onlyWithoutAddresses?: boolean } = {},
-): Promise<void> {
-  await database.query(
-    `insert into chain_cursors (name, block)
-     select n, $2 from unnest($1::text[]) as n
-      where not $3 or not exists (select from accounts where address is not null)
-     on conflict (name) do nothing`,
-    [names, block, onlyWithoutAddresses],
+): Promise<readonly (DepositAccount & { readonly most: bigint })[]> {
+  return database.query(
+    `select a.partition, a.id, a.address,
+            (a.gateway + a.unsettled
+             + (select coalesce(sum(r.authorized), 0) from requests r
+                 where r.partition = a.partition and r.account_id = a.id and r.status = 'held')
+             + (select coalesce(sum(w.amount), 0) from withdrawals w
+                 where w.partition = a.partition and w.account_id = a.id
+                   and w.state in ('requested', 'returning', 'returned', 'sent')))::bigint as most
+       from accounts a where a.address is not null order by a.partition, a.id`,
   )
 }
 
-/** Never backwards: a node that lags cannot make a watcher read twice what it has read. */
-export async function moveCursor(database: Database, name: string, block: bigint): Promise<void> {
-  await database.query(
-    `insert into chain_cursors (name, block) values ($1, $2)
-     on conflict (name) do update set block = greatest(chain_cursors.block, excluded.block), changed_at = clock_timestamp()`,
-    [name, block],
-  )
-}
-
-export type Arrival = {
-  readonly account: DepositAccount
-  readonly block: bigint
-  readonly logIndex: number
-  readonly transactionHash: string
-  readonly sender: string
-  readonly amount: bigint
-}
-
-/** Notes USDC that reached a deposit address. Seeing the same log again changes nothing. */
-export async function recordArrival(database: Database, arrival: Arrival): Promise<void> {
-  const { account, block, logIndex, transactionHash, sender, amount } = arrival
-  await database.query(
-    `insert into arrivals (partition, account_id, block, log_index, tx_hash, sender, amount)
-     values ($1, $2, $3, $4, decode($5, 'hex'), $6, $7) on conflict do nothing`,
-    [account.partition, account.id, block, logIndex, transactionHash.slice(2), sender, amount],
-  )
-}
-
-/** Accounts with arrivals that no sweep has taken along. */
-export async function findAccountsToSweep(database: Database, rowsMax: number): Promise<readonly DepositAccount[]> {
-  return database.query<DepositAccount>(
-    `select a.partition, a.id, a.address from accounts a
-      where a.address is not null
-        and exists (select from arrivals x where x.partition = a.partition and x.account_id = a.id and x.sweep_id is null)
-        and not exists (select from sweeps s where s.partition = a.partition and s.account_id = a.id
-                                               and s.state in ('planned', 'sent'))
-      limit $1`,
-    [rowsMax],
-  )
-}
-
-export type Sweep = {
-  readonly partition: number
+/** Money on its way into an account, or arrived. */
+export type DepositRow = {
   readonly id: string
-  readonly accountId: string
-  readonly address: string
   readonly amount: Usdc
-  readonly nonce: bigint
-  readonly signedTransaction: Buffer | undefined
-  readonly transactionHash: string | undefined
-  readonly state: 'planned' | 'sent' | 'confirmed' | 'credited' | 'failed'
+  readonly source: string
+  readonly sender: string | undefined
+  readonly state: 'seen' | 'sweeping' | 'confirmed' | 'credited' | 'failed'
+  readonly reason: string | undefined
+  readonly seenAt: Date | undefined
+  readonly seenBlock: bigint | undefined
+  readonly seenTxHash: Buffer | undefined
+  readonly sweptAt: Date | undefined
+  readonly sweepTxHash: Buffer | undefined
+  readonly creditedAt: Date | undefined
+  readonly creditedBlock: bigint | undefined
   readonly createdAt: Date
 }
 
-/** Plans to bring an amount into the gateway. An account has one sweep under way at a time. */
-export async function planSweep(
+/**
+ * Arrivals on chain with what became of them, and credits that came another way, newest first. A sweep brings several
+ * arrivals in at once; its credit is known by its transaction.
+ */
+export async function listDeposits(
   database: Database,
-  account: DepositAccount,
-  id: string,
-  amount: bigint,
-): Promise<void> {
-  await database.transaction(async (session) => {
-    await session.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [
-      account.partition,
-      account.id,
-    ])
-    await session.query(
-      `insert into sweeps (partition, id, account_id, amount, nonce, state)
-       select $1, $2, $3, $4, coalesce(max(s.nonce) + 1, 0), 'planned' from sweeps s where s.partition = $1 and s.account_id = $3
-       having count(*) filter (where s.state in ('planned', 'sent')) = 0`,
-      [account.partition, id, account.id, amount],
-    )
-    await session.query(
-      `update arrivals set sweep_id = $2 where partition = $1 and account_id = $3 and sweep_id is null
-          and exists (select from sweeps s where s.partition = $1 and s.id = $2)`,
-      [account.partition, id, account.id],
-    )
-  })
-}
-
-export async function findOpenSweeps(database: Database): Promise<readonly Sweep[]> {
-  const rows = await database.query<SweepRow>(
-    `select s.partition, s.id, s.account_id, a.address, s.amount, s.nonce, s.signed_tx, encode(s.tx_hash, 'hex') as tx_hash,
-            s.state, s.created_at
-       from sweeps s join accounts a on a.partition = s.partition and a.id = s.account_id
-      where s.state in ('planned', 'sent') order by s.created_at limit 100`,
+  { partition, accountId }: Owner,
+  { below, limit }: TransferPage,
+): Promise<readonly DepositRow[]> {
+  const rows = await database.query<StoredDeposit>(
+    `select * from (
+       select v.block::text || '-' || v.log_index as id, v.amount, 'chain' as source, v.sender,
+              case when s.id is null then 'seen' when s.state in ('planned', 'sent') then 'sweeping' else s.state end as state,
+              s.reason, v.seen_at, v.block as seen_block, v.tx_hash as seen_tx_hash,
+              case when s.state in ('confirmed', 'credited') then s.changed_at end as swept_at, s.tx_hash as sweep_tx_hash,
+              d.created_at as credited_at, d.block as credited_block, v.seen_at as created_at
+         from arrivals v
+         left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
+         left join deposits d on d.partition = v.partition and d.account_id = v.account_id and (d.id = s.id or d.tx_hash = s.tx_hash)
+        where v.partition = $1 and v.account_id = $2
+       union all
+       select d.id::text, d.amount, d.source, null, 'credited', null, null, null, d.tx_hash, null, null,
+              d.created_at, d.block, d.created_at
+         from deposits d
+        where d.partition = $1 and d.account_id = $2
+          and not exists (select from sweeps s where s.partition = d.partition and s.account_id = d.account_id
+                           and (s.id = d.id or s.tx_hash = d.tx_hash))) t
+      where $3::timestamptz is null or (date_trunc('milliseconds', t.created_at), t.id) < ($3, $4)
+      order by date_trunc('milliseconds', t.created_at) desc, t.id desc limit $5`,
+    [partition, accountId, below?.at ?? null, below?.id ?? null, limit],
   )
   return rows.map((row) => ({
-    partition: row.partition,
     id: row.id,
-    accountId: row.account_id,
-    address: row.address,
     amount: fromAtomic(row.amount),
-    nonce: row.nonce,
-    signedTransaction: row.signed_tx ?? undefined,
-    transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,
+    source: row.source,
+    sender: row.sender ?? undefined,
     state: row.state,
+    reason: row.reason ?? undefined,
+    seenAt: row.seen_at ?? undefined,
+    seenBlock: row.seen_block ?? undefined,
+    seenTxHash: row.seen_tx_hash ?? undefined,
+    sweptAt: row.swept_at ?? undefined,
+    sweepTxHash: row.sweep_tx_hash ?? undefined,
+    creditedAt: row.credited_at ?? undefined,
+    creditedBlock: row.credited_block ?? undefined,
     createdAt: row.created_at,
   }))
 }
 
-export async function markSweepSent(
-  database: Database,
-  sweep: Sweep,
-  signedTransaction: string,
-  transactionHash: string,
-): Promise<void> {
-  await database.query(
-    `update sweeps set state = 'sent', signed_tx = decode($3, 'hex'), tx_hash = decode($4, 'hex'), changed_at = clock_timestamp()
-      where partition = $1 and id = $2 and state in ('planned', 'sent')`,
-    [sweep.partition, sweep.id, signedTransaction.slice(2), transactionHash.slice(2)],
-  )
-}
-
-/** A sweep that failed leaves its money where it arrived: the arrivals wait for the next one. */
-export async function endSweep(
-  database: Database,
-  { partition, id }: Sweep,
-  state: 'confirmed' | 'credited' | 'failed',
-  reason?: string,
-): Promise<void> {
-  await database.transaction(async (session) => {
-    await session.query(
-      `update sweeps set state = $3, reason = $4, changed_at = clock_timestamp()
-        where partition = $1 and id = $2 and state in ('planned', 'sent')`,
-      [partition, id, state, reason ?? null],
-    )
-    if (state === 'failed') {
-      await session.query('update arrivals set sweep_id = null where partition = $1 and sweep_id = $2', [partition, id])
-    }
-  })
-}
-
-export type GatewayDeposit = {
-  readonly account: DepositAccount
-  readonly chainId: number
-  readonly block: bigint
-  readonly logIndex: number
-  readonly transactionHash: string
-  readonly amount: bigint
-}
-
-/** Credits what the gateway's contract has booked for the account; each log once. Says whether it was news. */
-export async function creditGatewayDeposit(database: Database, deposit: GatewayDeposit): Promise<boolean> {
-  const { account, chainId, block, logIndex, transactionHash, amount } = deposit
-  const id = idOf(`${chainId}:${block}:${logIndex}`)
-  return database.transaction(async (session) => {
-    const [row] = await session.query<{ credited: boolean }>('select credit_deposit($1, $2, $3, $4, $5) as credited', [
-      account.partition,
-      id,
-      account.id,
-      amount,
-      'chain',
-    ])
-    await session.query(
-      `update deposits set tx_hash = decode($3, 'hex'), block = $4 where partition = $1 and id = $2`,
-      [account.partition, id, transactionHash.slice(2), block],
-    )
-    await session.query(
-      `update sweeps set state = 'credited', changed_at = clock_timestamp()
-        where partition = $1 and account_id = $2 and tx_hash = decode($3, 'hex')`,
-      [account.partition, account.id, transactionHash.slice(2)],
-    )
-    return row!.credited
-  })
-}
-
-/** A log's own id: however it is reported, it is one deposit. */
-function idOf(name: string): string {
-  const hex = createHash('sha256').update(`penny deposit ${name}`).digest('hex')
-  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`
-}
-
-type SweepRow = {
-  readonly partition: number
+type StoredDeposit = {
   readonly id: string
-  readonly account_id: string
-  readonly address: string
   readonly amount: bigint
-  readonly nonce: bigint
-  readonly signed_tx: Buffer | null
-  readonly tx_hash: string | null
-  readonly state: Sweep['state']
+  readonly source: string
+  readonly sender: string | null
+  readonly state: DepositRow['state']
+  readonly reason: string | null
+  readonly seen_at: Date | null
+  readonly seen_block: bigint | null
+  readonly seen_tx_hash: Buffer | null
+  readonly swept_at: Date | null
+  readonly sweep_tx_hash: Buffer | null
+  readonly credited_at: Date | null
+  readonly credited_block: bigint | null
   readonly created_at: Date
-}
-
-/** A copy for the pages of what the signer's own register says. */
-export async function registerOwnerAddress(
-  database: Database,
-  { partition, id }: Pick<DepositAccount, 'partition' | 'id'>,
-  owner: string,
-  usableFrom: Date,
-): Promise<void> {
-  await database.query(
-    'update accounts set owner_address = $3, owner_usable_from = $4 where partition = $1 and id = $2',
-    [partition, id, owner, usableFrom],
-  )
 }

@@ -16,7 +16,8 @@ import {
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { revokeKey } from '../identity/api-keys.ts'
 import { parse } from '../money/usdc.ts'
-import { createAccount, creditDeposit, findAccount } from './accounts.ts'
+import { createAccount, findAccount } from './accounts.ts'
+import { creditDeposit } from './deposits.ts'
 import type { HoldDecision } from './holds.ts'
 import { createRequestId } from './request-id.ts'
 

@@ -1,9 +1,8 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Owner } from './accounts.ts'
 import { earliestRequestId, type RequestId } from './request-id.ts'
 import { type RequestRow, readRequest, requestColumns, requestJoins, type StoredRow } from './requests.ts'
-
-type Owner = { readonly partition: number; readonly accountId: string }
 
 /** AND between the members, OR within one. What is undefined filters nothing. */
 export type RequestFilter = {

@@ -1,8 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
+import type { Owner } from './accounts.ts'
 import { earliestRequestId } from './request-id.ts'
-
-type Owner = { readonly partition: number; readonly accountId: string }
 
 export type Granularity = 'minute' | 'hour' | 'day'
 export type UsageGroup = 'none' | 'model' | 'key' | 'component' | 'status'

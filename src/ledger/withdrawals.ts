@@ -1,8 +1,9 @@
 import type { Database, Session } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { Owner } from './accounts.ts'
 import { LedgerFrozenError } from './refusals.ts'
-import type { Owner, TransferPage } from './transfers.ts'
+import type { TransferPage } from './transfer-page.ts'
 
 export type WithdrawalState = 'requested' | 'returning' | 'returned' | 'sent' | 'confirmed' | 'failed'
 

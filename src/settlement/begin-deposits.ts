@@ -1,5 +1,5 @@
 import type { Database } from '../db/database.ts'
-import { beginCursors } from '../ledger/deposits.ts'
+import { beginCursors } from '../ledger/chain-cursors.ts'
 import type { Chain } from './chain.ts'
 import { depositCursors } from './deposits.ts'
 

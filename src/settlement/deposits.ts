@@ -2,23 +2,22 @@ import { randomUUID } from 'node:crypto'
 import { type Hex, keccak256, parseTransaction } from 'viem'
 import type { Database } from '../db/database.ts'
 import type { SettlementFailpoint } from '../failpoints.ts'
+import { moveCursor, readCursor } from '../ledger/chain-cursors.ts'
 import {
   assignAddress,
-  creditGatewayDeposit,
   type DepositAccount,
+  findAccountsWithoutAddress,
+  listDepositAccounts,
+} from '../ledger/deposit-addresses.ts'
+import { creditGatewayDeposit, listMostOnChain, recordArrival } from '../ledger/deposits.ts'
+import {
   endSweep,
   findAccountsToSweep,
-  findAccountsWithoutAddress,
   findOpenSweeps,
-  listDepositAccounts,
-  listMostOnChain,
   markSweepSent,
-  moveCursor,
   planSweep,
-  readCursor,
-  recordArrival,
   type Sweep,
-} from '../ledger/deposits.ts'
+} from '../ledger/sweeps.ts'
 import type { Address } from '../signer/address.ts'
 import { nonceOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'

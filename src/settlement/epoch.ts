@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { StartRefusal } from '../errors.ts'
-import { moveCursor, readCursor } from '../ledger/deposits.ts'
+import { moveCursor, readCursor } from '../ledger/chain-cursors.ts'
 
 const cursor = 'settlement epoch'
 

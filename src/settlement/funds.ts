@@ -1,6 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
-import { assignAddress, type DepositAccount, findDepositAddress, registerOwnerAddress } from '../ledger/deposits.ts'
+import { registerOwnerAddress } from '../ledger/accounts.ts'
+import { assignAddress, type DepositAccount, findDepositAddress } from '../ledger/deposit-addresses.ts'
 import { findWithdrawal, requestWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
 import type { Usdc } from '../money/usdc.ts'
 import { type Address, parseAddress } from '../signer/address.ts'

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import type { Database } from '../../src/db/database.ts'
 import { createKey, type NewApiKey } from '../../src/identity/api-keys.ts'
-import { createAccount, creditDeposit } from '../../src/ledger/accounts.ts'
+import { createAccount } from '../../src/ledger/accounts.ts'
+import { creditDeposit } from '../../src/ledger/deposits.ts'
 import {
   type EndCall,
   type Hold,

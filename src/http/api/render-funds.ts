@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import type { Balance } from '../../ledger/balance.ts'
-import type { DepositRow } from '../../ledger/transfers.ts'
+import type { DepositRow } from '../../ledger/deposits.ts'
 import type { Withdrawal } from '../../ledger/withdrawals.ts'
 import { fromAtomic, type Usdc } from '../../money/usdc.ts'
 import { moneyFields } from '../money-fields.ts'

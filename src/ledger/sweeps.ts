@@ -1,0 +1,121 @@
+import type { Database } from '../db/database.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { DepositAccount } from './deposit-addresses.ts'
+
+/** Accounts with arrivals that no sweep has taken along. */
+export async function findAccountsToSweep(database: Database, rowsMax: number): Promise<readonly DepositAccount[]> {
+  return database.query<DepositAccount>(
+    `select a.partition, a.id, a.address from accounts a
+      where a.address is not null
+        and exists (select from arrivals x where x.partition = a.partition and x.account_id = a.id and x.sweep_id is null)
+        and not exists (select from sweeps s where s.partition = a.partition and s.account_id = a.id
+                                               and s.state in ('planned', 'sent'))
+      limit $1`,
+    [rowsMax],
+  )
+}
+
+export type Sweep = {
+  readonly partition: number
+  readonly id: string
+  readonly accountId: string
+  readonly address: string
+  readonly amount: Usdc
+  readonly nonce: bigint
+  readonly signedTransaction: Buffer | undefined
+  readonly transactionHash: string | undefined
+  readonly state: 'planned' | 'sent' | 'confirmed' | 'credited' | 'failed'
+  readonly createdAt: Date
+}
+
+/** Plans to bring an amount into the gateway. An account has one sweep under way at a time. */
+export async function planSweep(
+  database: Database,
+  account: DepositAccount,
+  id: string,
+  amount: bigint,
+): Promise<void> {
+  await database.transaction(async (session) => {
+    await session.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [
+      account.partition,
+      account.id,
+    ])
+    await session.query(
+      `insert into sweeps (partition, id, account_id, amount, nonce, state)
+       select $1, $2, $3, $4, coalesce(max(s.nonce) + 1, 0), 'planned' from sweeps s where s.partition = $1 and s.account_id = $3
+       having count(*) filter (where s.state in ('planned', 'sent')) = 0`,
+      [account.partition, id, account.id, amount],
+    )
+    await session.query(
+      `update arrivals set sweep_id = $2 where partition = $1 and account_id = $3 and sweep_id is null
+          and exists (select from sweeps s where s.partition = $1 and s.id = $2)`,
+      [account.partition, id, account.id],
+    )
+  })
+}
+
+export async function findOpenSweeps(database: Database): Promise<readonly Sweep[]> {
+  const rows = await database.query<SweepRow>(
+    `select s.partition, s.id, s.account_id, a.address, s.amount, s.nonce, s.signed_tx, encode(s.tx_hash, 'hex') as tx_hash,
+            s.state, s.created_at
+       from sweeps s join accounts a on a.partition = s.partition and a.id = s.account_id
+      where s.state in ('planned', 'sent') order by s.created_at limit 100`,
+  )
+  return rows.map((row) => ({
+    partition: row.partition,
+    id: row.id,
+    accountId: row.account_id,
+    address: row.address,
+    amount: fromAtomic(row.amount),
+    nonce: row.nonce,
+    signedTransaction: row.signed_tx ?? undefined,
+    transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,
+    state: row.state,
+    createdAt: row.created_at,
+  }))
+}
+
+export async function markSweepSent(
+  database: Database,
+  sweep: Sweep,
+  signedTransaction: string,
+  transactionHash: string,
+): Promise<void> {
+  await database.query(
+    `update sweeps set state = 'sent', signed_tx = decode($3, 'hex'), tx_hash = decode($4, 'hex'), changed_at = clock_timestamp()
+      where partition = $1 and id = $2 and state in ('planned', 'sent')`,
+    [sweep.partition, sweep.id, signedTransaction.slice(2), transactionHash.slice(2)],
+  )
+}
+
+/** A sweep that failed leaves its money where it arrived: the arrivals wait for the next one. */
+export async function endSweep(
+  database: Database,
+  { partition, id }: Sweep,
+  state: 'confirmed' | 'credited' | 'failed',
+  reason?: string,
+): Promise<void> {
+  await database.transaction(async (session) => {
+    await session.query(
+      `update sweeps set state = $3, reason = $4, changed_at = clock_timestamp()
+        where partition = $1 and id = $2 and state in ('planned', 'sent')`,
+      [partition, id, state, reason ?? null],
+    )
+    if (state === 'failed') {
+      await session.query('update arrivals set sweep_id = null where partition = $1 and sweep_id = $2', [partition, id])
+    }
+  })
+}
+
+type SweepRow = {
+  readonly partition: number
+  readonly id: string
+  readonly account_id: string
+  readonly address: string
+  readonly amount: bigint
+  readonly nonce: bigint
+  readonly signed_tx: Buffer | null
+  readonly tx_hash: string | null
+  readonly state: Sweep['state']
+  readonly created_at: Date
+}
