@@ -3,11 +3,13 @@ import { type Database, openDatabase } from '../db/database.ts'
 import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'
 import { pendingMigrations } from '../db/migrate.ts'
 import { findFreeze } from '../ledger/audit.ts'
+import { countUnansweredWithdrawals } from '../ledger/withdrawals.ts'
 import { type Finding, failed, ok, reasonOf, skipped, warning } from './finding.ts'
 
 const versionMin = 150_000
 const versionMax = 190_000
 const skewSecondsMax = 5
+const unansweredSecondsMax = 600
 
 /** Everything about the database, as far as it can be reached. Nothing is changed. */
 export async function checkDatabase(
@@ -77,5 +79,17 @@ async function checkLedger(database: Database, migrationsFolder: string): Promis
           `It is frozen: ${freeze}`,
           'Find the cause with penny audit; when the books are right, penny audit --unfreeze.',
         ),
+    await checkWithdrawals(database),
   ]
+}
+
+/** Handed in, perhaps, and never answered: the one case in which neither we nor the account holder know where the money is. */
+async function checkWithdrawals(database: Database): Promise<Finding> {
+  const count = await countUnansweredWithdrawals(database, unansweredSecondsMax)
+  if (count === 0) return ok('withdrawals', 'The gateway has answered all orders.')
+  return failed(
+    'withdrawals',
+    `Of ${count} the gateway has not said whether it has them.`,
+    'See docs/runbooks/settlement-stuck.md, A withdrawal without an answer.',
+  )
 }

@@ -26,6 +26,8 @@ export type Withdrawal = {
   readonly reason: string | undefined
   readonly returnId: string | undefined
   readonly railId: string | undefined
+  /** Of the order to the gateway, from when it may have been handed in. */
+  readonly signature: string | undefined
   readonly transactionHash: string | undefined
   readonly createdAt: Date
   readonly changedAt: Date
@@ -125,6 +127,29 @@ export type WithdrawalStep = {
   readonly fee?: bigint | undefined
 }
 
+/** Before the order is handed in: what is sent again later is the same, also when the signer would not sign it any more. */
+export async function keepOrderSignature(
+  database: Database,
+  { partition, id }: Pick<Withdrawal, 'partition' | 'id'>,
+  signature: string,
+): Promise<void> {
+  await database.query(`update withdrawals set signature = decode($3, 'hex') where partition = $1 and id = $2`, [
+    partition,
+    id,
+    signature.slice(2),
+  ])
+}
+
+/** Withdrawals that may have been handed in and of which the gateway has said nothing for so long. */
+export async function countUnansweredWithdrawals(database: Database, seconds: number): Promise<number> {
+  const [row] = await database.query<{ count: number }>(
+    `select count(*)::int as count from withdrawals
+      where state = 'sent' and rail_id is null and created_at < clock_timestamp() - $1 * interval '1 second'`,
+    [seconds],
+  )
+  return row!.count
+}
+
 /** Moves a withdrawal on; when it fails its money comes back, and when it is paid what is left of the fee. False when it had ended before. */
 export async function advanceWithdrawal(
   database: Database,
@@ -150,7 +175,7 @@ export async function advanceWithdrawal(
 }
 
 const columns = `partition, id, account_id, amount, fee_max, fee, credit_back, nonce, recipient, state, reason, return_id, rail_id,
-  encode(tx_hash, 'hex') as tx_hash, created_at, changed_at`
+  encode(signature, 'hex') as signature, encode(tx_hash, 'hex') as tx_hash, created_at, changed_at`
 
 type WithdrawalRow = {
   readonly partition: number
@@ -166,6 +191,7 @@ type WithdrawalRow = {
   readonly reason: string | null
   readonly return_id: string | null
   readonly rail_id: string | null
+  readonly signature: string | null
   readonly tx_hash: string | null
   readonly created_at: Date
   readonly changed_at: Date
@@ -186,6 +212,7 @@ function readWithdrawal(row: WithdrawalRow): Withdrawal {
     reason: row.reason ?? undefined,
     returnId: row.return_id ?? undefined,
     railId: row.rail_id ?? undefined,
+    signature: row.signature === null ? undefined : `0x${row.signature}`,
     transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,
     createdAt: row.created_at,
     changedAt: row.changed_at,

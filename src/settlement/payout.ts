@@ -4,7 +4,7 @@ import { StartRefusal } from '../errors.ts'
 import type { SettlementFailpoint } from '../failpoints.ts'
 import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Address } from '../signer/address.ts'
+import type { Address, Hex } from '../signer/address.ts'
 import { saltOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'
@@ -75,7 +75,7 @@ export async function readPayable(session: Session, readBalance: ReadBalance): P
 export async function advancePayouts(tools: PayoutTools): Promise<number> {
   const { database, onAlarm } = tools
   const open = await database.query<PayoutRow>(
-    `select id, amount, fee_max, recipient, state, rail_id from payouts where state in ('requested', 'sent')
+    `select id, amount, fee_max, recipient, state, rail_id, encode(signature, 'hex') as signature from payouts where state in ('requested', 'sent')
         and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
       order by changed_at limit $1`,
     [payoutsMax],
@@ -95,7 +95,8 @@ export async function advancePayouts(tools: PayoutTools): Promise<number> {
   return open.length
 }
 
-async function order(tools: PayoutTools, { id, amount, fee_max, recipient, state }: PayoutRow): Promise<void> {
+async function order(tools: PayoutTools, payout: PayoutRow): Promise<void> {
+  const { id, amount, fee_max, recipient, state } = payout
   const { database, signer, rail, signingTerms, failpoint, onAlarm } = tools
   const intent = burnIntent(signingTerms, {
     depositor: signingTerms.seller,
@@ -104,9 +105,13 @@ async function order(tools: PayoutTools, { id, amount, fee_max, recipient, state
     maxFee: fee_max,
     salt: saltOf('payout', id),
   })
-  const signature = await signer.signPayout({ operation: 'payout', payout: id, intent })
+  // What may have been handed in is handed in again as it was, wherever payouts go by now.
+  const signature: Hex =
+    state === 'sent' && payout.signature !== null
+      ? `0x${payout.signature}`
+      : await signer.signPayout({ operation: 'payout', payout: id, intent })
   // From here on it may be on its way, whatever we hear of it. Asked again with the same salt it is the same order.
-  await move(database, id, 'sent')
+  await move(database, id, 'sent', { signature })
   failpoint('before_payout')
   const answer = await rail.withdraw(intent, signature)
   if (answer.state === 'received') return move(database, id, 'sent', { railId: answer.id })
@@ -150,13 +155,22 @@ type PayoutNews = {
   readonly transactionHash?: string | undefined
   readonly reason?: string | undefined
   readonly fee?: bigint | undefined
+  readonly signature?: Hex | undefined
 }
 
 async function move(database: Database, id: string, state: string, news: PayoutNews = {}): Promise<void> {
   await database.query(
     `update payouts set state = $2, rail_id = coalesce($3, rail_id), tx_hash = coalesce(decode($4, 'hex'), tx_hash), reason = $5,
-            fee = $6, changed_at = clock_timestamp() where id = $1 and state not in ('confirmed', 'failed')`,
-    [id, state, news.railId ?? null, news.transactionHash?.slice(2) ?? null, news.reason ?? null, news.fee ?? null],
+            fee = $6, signature = coalesce(decode($7, 'hex'), signature), changed_at = clock_timestamp() where id = $1 and state not in ('confirmed', 'failed')`,
+    [
+      id,
+      state,
+      news.railId ?? null,
+      news.transactionHash?.slice(2) ?? null,
+      news.reason ?? null,
+      news.fee ?? null,
+      news.signature?.slice(2) ?? null,
+    ],
   )
 }
 
@@ -171,6 +185,7 @@ type PayoutRow = {
   readonly recipient: string
   readonly state: string
   readonly rail_id: string | null
+  readonly signature: string | null
 }
 
 export class PayoutTooLargeError extends StartRefusal {

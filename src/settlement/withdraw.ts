@@ -1,7 +1,13 @@
 import type { Database } from '../db/database.ts'
 import type { SettlementFailpoint } from '../failpoints.ts'
-import { advanceWithdrawal, findOpenWithdrawals, touchWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
-import type { Address } from '../signer/address.ts'
+import {
+  advanceWithdrawal,
+  findOpenWithdrawals,
+  keepOrderSignature,
+  touchWithdrawal,
+  type Withdrawal,
+} from '../ledger/withdrawals.ts'
+import type { Address, Hex } from '../signer/address.ts'
 import { nonceOf, saltOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError, type TransferRequest } from '../signer/signing-request.ts'
@@ -133,7 +139,11 @@ async function order(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void
     salt: saltOf('withdrawal', withdrawal.id),
   })
   const { accountId: account, id } = withdrawal
-  const signature = await signer.signWithdrawal({ operation: 'withdrawal', account, withdrawal: id, intent })
+  // What may have been handed in is handed in again as it was, whoever is the owner by now. What was not is asked for anew.
+  const handedIn = withdrawal.state === 'sent' ? (withdrawal.signature as Hex | undefined) : undefined
+  const signature =
+    handedIn ?? (await signer.signWithdrawal({ operation: 'withdrawal', account, withdrawal: id, intent }))
+  await keepOrderSignature(database, withdrawal, signature)
   // From here on it may be on its way, whatever we hear of it. Asked again with the same salt it is the same order.
   await advanceWithdrawal(database, withdrawal, { state: 'sent' })
   tools.failpoint('before_withdraw')

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -7,6 +8,7 @@ import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { freezeLedger } from '../../src/ledger/audit.ts'
 import { fingerprintOf } from '../../src/signer/master-key.ts'
+import { openPayer } from '../support/ledger.ts'
 import { preparePenny } from '../support/penny-command.ts'
 import { testDatabase } from '../support/postgres.ts'
 
@@ -162,6 +164,19 @@ test('a frozen ledger is named with its reason', async () => {
   assertFound(findings, 'ledger', /It is frozen: I1 is broken at somebody/, /penny audit --unfreeze/)
   const told = await penny.run(['doctor'], { DATABASE_URL: ledger.url })
   assert.match(told.stdout, /^✗ ledger +It is frozen: .*\n +→ Find the cause with penny audit/m)
+})
+
+test('a withdrawal that the gateway never answered is named, with where to read on', async () => {
+  const ledger = await testDatabase()
+  closing.push(() => ledger.drop())
+  const { partition, accountId } = await openPayer(ledger.database, 1_000n)
+  await ledger.database.query(
+    `insert into withdrawals (partition, id, account_id, amount, recipient, state, created_at)
+     values ($1, $2, $3, 500, $4, 'sent', clock_timestamp() - interval '1 hour')`,
+    [partition, randomUUID(), accountId, address('5')],
+  )
+  const { findings } = await examine({ DATABASE_URL: ledger.url })
+  assertFound(findings, 'withdrawals', /Of 1 the gateway has not said/, /settlement-stuck\.md/)
 })
 
 test('a data folder that cannot be, or that has lost its master key, is named', async () => {

@@ -97,6 +97,43 @@ test('a changed owner waits, a withdrawal under way is not redirected, and its o
   assert.equal(bench.gateway.paid.get(other), 500n)
 })
 
+test('an order whose reply was lost is paid to its owner, once, though the owner changes before it is asked again', async () => {
+  const account = await openOwned(10_000n)
+  const before = bench.gateway.paid.get(ownerAddress) ?? 0n
+  for (const fault of ['hung up', 'refused connection'] as const) {
+    const id = randomUUID()
+    await bench.funds.withdraw(account, id, fromAtomic(1_000n))
+    bench.gateway.faults = (call) => (call === 'POST /v1/transfer' ? fault : undefined)
+    await settleOnce(bench)
+    assert.deepEqual([(await stateOf(account, id)).state, (await stateOf(account, id)).railId], ['sent', undefined])
+    await bench.funds.registerOwner(account, address('0x15d34aaf54267db7d7c367839aaf71a00a2c6a65'))
+    laterMs = waitMs + 1
+    await settleAll(bench)
+    laterMs = 0
+    assert.equal((await stateOf(account, id)).state, 'confirmed', fault)
+    await bench.funds.registerOwner(account, ownerAddress)
+    await bench.database.query('update accounts set owner_usable_from = clock_timestamp() where id = $1', [account.id])
+  }
+  assert.equal((bench.gateway.paid.get(ownerAddress) ?? 0n) - before, 2_000n)
+  await assertSettled(bench, [account])
+})
+
+test('an order that was never handed in is not signed for an owner of before', async () => {
+  const account = await openOwned(10_000n)
+  const id = randomUUID()
+  await bench.funds.withdraw(account, id, fromAtomic(1_000n))
+  // As when the process died between the signature and its first word to the gateway.
+  await bench.database.query('update withdrawals set signature = $2 where id = $1', [id, Buffer.alloc(65, 1)])
+  await bench.funds.registerOwner(account, address('0x15d34aaf54267db7d7c367839aaf71a00a2c6a65'))
+  laterMs = waitMs + 1
+  await settleAll(bench)
+  laterMs = 0
+  assert.deepEqual(
+    [(await stateOf(account, id)).state, (await accountOf(bench, account)).spendable],
+    ['failed', 10_000n],
+  )
+})
+
 test('who has the database alone cannot redirect a withdrawal: the signer refuses, and the money is back', async () => {
   const account = await openOwned(10_000n)
   await bench.database.query('update accounts set owner_address = $2 where id = $1', [account.id, payoutAddress])
