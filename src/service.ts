@@ -11,7 +11,7 @@ import { Retries } from './chat/retries.ts'
 import type { WebTools } from './chat/web-tools.ts'
 import type { Config } from './config.ts'
 import { type Database, openDatabase } from './db/database.ts'
-import { startEmbeddedPostgres } from './db/embedded-postgres.ts'
+import { locateEmbeddedPostgres, startEmbeddedPostgres } from './db/embedded-postgres.ts'
 import { migrate, pendingMigrations } from './db/migrate.ts'
 import { StartRefusal } from './errors.ts'
 import { armFailpoint, type Failpoint } from './failpoints.ts'
@@ -87,9 +87,13 @@ export async function startService(
     const prices = loadPriceList(config.modelsFile)
     const log = createLog(config.logLevel, config.dataDir)
     stack.defer(() => log.flush())
+    const isServed = config.databaseUrl === undefined && (await locateEmbeddedPostgres(config.dataDir)) !== undefined
+    const ledger = openLedger(config, prices, stack, failure.resolve, onProgress)
+    const openSandbox = () => startSandbox({ config, log, stack, onProgress })
+    // Where a server runs already, another service may own the folder: its sandbox must not be touched before that is known.
     const [{ database, url: databaseUrl }, sandbox] = await both(
-      openLedger(config, prices, stack, failure.resolve, onProgress),
-      startSandbox({ config, log, stack, onProgress }),
+      ledger,
+      isServed ? ledger.then(openSandbox) : openSandbox(),
     )
     const upstream = openUpstream(config, sandbox, stack)
     const failpoint = armFailpoint(config.failpoint)

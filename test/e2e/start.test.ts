@@ -75,10 +75,14 @@ test('Ctrl-C stops everything that was started', async () => {
 
 test('a second copy on the same data folder is refused with one clear line, and the first goes on', async () => {
   const { child } = await start()
+  const admin = readFileSync(join(dataDir, 'sandbox-admin.json'), 'utf8')
   const second = await run(['start'])
   assert.equal(second.code, 1)
   assert.match(second.stderr, /^penny: Another penny \(process \d+\) is running on .*$/m)
   assert.equal((await fetch(new URL('/readyz', readSandbox().base_url))).status, 200)
+  // The first one's sandbox as well: a second chain on its journal would take it away.
+  assert.equal(readFileSync(join(dataDir, 'sandbox-admin.json'), 'utf8'), admin)
+  assert.equal((await run(['faucet', '--amount', '1'])).code, 0)
   await stop(child, 'SIGTERM')
 })
 
