@@ -11,6 +11,7 @@ import {
   type ResponsesRequest,
   toResponsesRequest,
 } from '../inference/responses-request.ts'
+import { ContextLengthExceededError } from '../inference/upstream.ts'
 import type { Hold, HoldRefusal, Holds, Payer } from '../ledger/holds.ts'
 import {
   AccountSuspendedError,
@@ -100,8 +101,14 @@ export async function quoteOrder(
   const mapping = mappingOf(model, cacheKey, chat, offer)
   const upstreamRequest = toResponsesRequest(chat, mapping)
   const input = { texts: inputTexts(upstreamRequest), itemCount: inputItemCount(upstreamRequest) }
-  const bound = await boundInput(input, countTokens)
+  const bound = await boundInput(input, async (texts) => refuseUnreadable(await countTokens(texts), model))
   return { model, offer, mapping, upstreamRequest, input, quote: quote(model, bound, chat.maxTokens) }
+}
+
+/** What the model cannot read by our own count, the upstream would refuse too: after it was held for, and sent. */
+function refuseUnreadable(tokens: number, { id, contextLength }: Model): number {
+  if (tokens <= contextLength) return tokens
+  throw new ContextLengthExceededError(`it has ${tokens} tokens, and ${id} reads at most ${contextLength}. Shorten it.`)
 }
 
 function mappingOf(model: Model, cacheKey: string, chat: ChatRequest, offer: Offer): MappingOptions {

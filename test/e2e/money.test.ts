@@ -43,6 +43,24 @@ test('an answer says what was held and charged, and its ledger row adds up to th
   assert.equal(body.usage.cost, Number(row.charged_atomic) / 1e6)
 })
 
+test('a conversation longer than the model reads is refused by our own count, and nothing is held', async () => {
+  const { apiKey } = await service.openAccount('25')
+  // Each costs less than what may be in flight: nothing but the model's limit stands against them.
+  const body = (words: number) => ({ messages: [{ role: 'user', content: 'penny '.repeat(words) }], max_tokens: 16 })
+  const answer = await postChat(service, apiKey, body(401_000))
+  const { error } = (await answer.json()) as { error: { code: string; param: string; message: string } }
+  assert.deepEqual([answer.status, error.code, error.param], [400, 'context_length_exceeded', 'messages'])
+  assert.match(error.message, /401\d{3} tokens, and gpt-5\.6-terra reads at most 400000/)
+  assert.equal(answer.headers.get('x-router-held-usdc'), null)
+  const quote = await fetch(`${service.baseUrl}/quote`, {
+    method: 'POST',
+    body: JSON.stringify(body(401_000)),
+    headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
+  })
+  assert.equal(quote.status, 400)
+  assert.equal((await postChat(service, apiKey, body(399_000))).status, 200)
+})
+
 test('the OpenAI SDK works with only its base address and key changed, buffered and streamed', async () => {
   const { apiKey } = await service.openAccount('25')
   const client = new OpenAI({ baseURL: service.baseUrl, apiKey })
