@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import type { Page } from 'playwright-core'
 import { dashboardSuite } from './dashboard.ts'
-import { atOverview, availableBalance, openAccountWithPasskey } from './person.ts'
+import { atOverview, availableBalance, openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 import { installWallet } from './wallet.ts'
 
 const dashboard = dashboardSuite()
@@ -75,6 +76,52 @@ test('a wallet whose owner declines sends nothing', async () => {
   await page.getByText('You declined the change of chain. Nothing was sent.').waitFor()
   assert.equal(await availableBalance(page), 0n)
 })
+
+test('a monthly statement adds up on the page, on paper and in a spreadsheet', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  await chat()
+  await page.goto(`${dashboard.origin}/funds`)
+  await page.getByRole('link', { name: 'Monthly statement' }).click()
+  await page.getByTestId('statement').getByText('sum to the closing balance.').waitFor()
+  const opening = await amountOf(page, 'opening')
+  const closing = await amountOf(page, 'closing')
+  const lines = await page
+    .getByTestId('statement-line')
+    .evaluateAll((rows) => rows.map((row) => row.getAttribute('data-amount')!))
+  assert.ok(lines.length >= 2, 'a deposit and a charge')
+  assert.equal(
+    lines.reduce((sum, line) => sum + BigInt(line), opening),
+    closing,
+  )
+  assert.equal(await availableBalance(page), closing, 'nothing is held')
+
+  const [download] = await Promise.all([page.waitForEvent('download'), page.getByTestId('statement-csv').click()])
+  const rows = (await readFile(await download.path(), 'utf8')).trim().split('\r\n')
+  const amounts = rows.slice(1).map((row) => BigInt(row.split(',')[4]!))
+  assert.equal(
+    amounts.slice(0, -1).reduce((sum, amount) => sum + amount),
+    amounts.at(-1),
+  )
+
+  await page.emulateMedia({ media: 'print', colorScheme: 'dark' })
+  assert.ok(await page.getByTestId('statement').isVisible())
+  assert.ok(await page.getByTestId('balance-pill').isHidden())
+  assert.ok(await page.getByRole('navigation', { name: 'Pages' }).first().isHidden())
+})
+
+async function amountOf(page: Page, name: string): Promise<bigint> {
+  return BigInt((await page.getByTestId(name).getAttribute('data-amount'))!)
+}
+
+async function chat(): Promise<void> {
+  const answer = await fetch(`${dashboard.baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${dashboard.apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ max_tokens: 50, web_search: false, messages: [{ role: 'user', content: 'Hi' }] }),
+  })
+  assert.equal(answer.status, 200, await answer.text())
+}
 
 /** Everything is typed, and only the last button is left; the sign-in is an hour ago. */
 async function aboutToWithdraw(page: Page) {

@@ -89,6 +89,7 @@ function pagesOf({
     ['key', `/keys/${keyId}`, '[data-testid=refusals]'],
     ['create-key', '/keys?create=1', 'dialog'],
     ['funds', '/funds', '[data-testid=deposit-row]'],
+    ['statement', '/funds/statement', '[data-testid=statement]'],
     ['playground', '/playground', 'textarea'],
     ['settings', '/settings', 'text=Local developer'],
     ['receipt', `/r/${id}`, '[data-testid=checks]'],

@@ -78,6 +78,7 @@ test('every answer has the shape that openapi.json promises', async () => {
     [fundsContracts.getBalance, '/api/balance'],
     [fundsContracts.listDeposits, '/api/deposits'],
     [fundsContracts.listWithdrawals, '/api/withdrawals'],
+    [fundsContracts.getStatement, '/api/statement'],
     [fundsContracts.getSolvency, '/api/solvency'],
     [chatContracts.exportAccount, '/api/export'],
     ...(['none', 'model', 'key', 'component', 'status'] as const).map((group): [Contract, string] => [
@@ -224,6 +225,20 @@ test('the balance is the ledger’s, to the atomic unit', async () => {
   assert.equal(BigInt(balance.available_atomic), 10_000_000n - (await ledgerSum()).charged)
   assert.equal(balance.deposited, '10')
   assert.equal(balance.open_requests, 0)
+})
+
+test('a statement closes on the balance, and a month that has not begun or is none is refused', async () => {
+  const { closing_atomic, adds_up } = await client.get('/api/statement')
+  const balance = await client.get('/api/balance')
+  assert.equal(adds_up, true)
+  assert.equal(
+    BigInt(closing_atomic),
+    BigInt(balance.gateway_atomic) + BigInt(balance.credit_atomic) + BigInt(balance.held_atomic),
+  )
+  assert.deepEqual(await client.refusal('GET', '/api/statement?month=2099-01'), [400, 'invalid_value'])
+  assert.deepEqual(await client.refusal('GET', '/api/statement?month=2026-13'), [400, 'invalid_value'])
+  const before = await client.get('/api/statement?month=2020-01')
+  assert.deepEqual([before.opening_atomic, before.lines, before.closing_atomic, before.adds_up], ['0', [], '0', true])
 })
 
 test('a key’s secret is in the answer that made it and in no other', async () => {

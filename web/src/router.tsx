@@ -54,6 +54,11 @@ const routeTree = root.addChildren([
     }),
     createRoute({
       getParentRoute: () => app,
+      path: '/funds/statement',
+      component: lazyRouteComponent(() => import('./pages/funds/statement-page.tsx'), 'StatementPage'),
+    }),
+    createRoute({
+      getParentRoute: () => app,
       path: '/playground',
       component: lazyRouteComponent(() => import('./pages/playground/playground-page.tsx'), 'PlaygroundPage'),
     }),

@@ -13,7 +13,7 @@ export function streamed(lines: AsyncIterable<string>, type: string, fileName: s
   })
 }
 
-const columns: Readonly<Record<string, (request: RenderedRequest) => string | number | boolean | null>> = {
+const columns: Readonly<Record<string, (request: RenderedRequest) => Cell>> = {
   id: ({ id }) => id,
   created_at: (request) => request.created_at,
   ended_at: (request) => request.ended_at,
@@ -45,14 +45,19 @@ const columns: Readonly<Record<string, (request: RenderedRequest) => string | nu
 export const csvHeader = `${Object.keys(columns).join(',')}\r\n`
 
 export function csvLine(request: RenderedRequest): string {
-  return `${Object.values(columns)
-    .map((read) => csvCell(read(request)))
-    .join(',')}\r\n`
+  return csvRow(Object.values(columns).map((read) => read(request)))
+}
+
+type Cell = string | number | boolean | null
+
+export function csvRow(cells: readonly Cell[]): string {
+  return `${cells.map(csvCell).join(',')}\r\n`
 }
 
 /** A spreadsheet takes text that begins like a formula for one: an apostrophe before it says that it is text. */
-function csvCell(value: string | number | boolean | null): string {
+function csvCell(value: Cell): string {
   if (typeof value !== 'string') return value === null ? '' : String(value)
-  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value
+  const isAmount = /^-?\d+(\.\d+)?$/.test(value)
+  const text = !isAmount && /^[=+\-@\t\r]/.test(value) ? `'${value}` : value
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
 }

@@ -10,6 +10,7 @@ import { routeRequests } from './requests.ts'
 import { type ApiBindings, ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
 import { routeSignIn } from './sign-in.ts'
+import { routeStatement } from './statement.ts'
 import { routeStream } from './stream.ts'
 import { routeUsage } from './usage.ts'
 
@@ -24,6 +25,7 @@ export function routeApi(app: Hono<ApiBindings>, gate: Gate, services: ApiServic
   routeOverview(router, services)
   routeKeys(router, services)
   routeFunds(router, services)
+  routeStatement(router, services)
   routeSandbox(router, services)
   routeQuote(router, services)
   routeStream(router, services)

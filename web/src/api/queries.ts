@@ -130,6 +130,14 @@ export const withdrawalsQuery = queryOptions({
   queryFn: () => call('listWithdrawals', { query: { limit: '100' } }),
 })
 
+export function statementQuery(month: string | undefined) {
+  return queryOptions({
+    queryKey: ['statement', month],
+    queryFn: () => call('getStatement', { query: { ...(month !== undefined && { month }) } }),
+    placeholderData: keepPreviousData,
+  })
+}
+
 export const solvencyQuery = queryOptions({
   queryKey: ['solvency'],
   queryFn: () => call('getSolvency'),

@@ -42,6 +42,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   listWithdrawals: ['GET', '/api/withdrawals'],
   createWithdrawal: ['POST', '/api/withdrawals'],
   setOwner: ['PUT', '/api/owner'],
+  getStatement: ['GET', '/api/statement'],
   requestTestMoney: ['POST', '/api/faucet'],
   mineBlocks: ['POST', '/api/sandbox/mine'],
   failNextCall: ['POST', '/api/sandbox/fail-next'],

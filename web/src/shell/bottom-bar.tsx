@@ -19,7 +19,7 @@ export function BottomBar({ session }: { session: Session }) {
     <>
       <nav
         aria-label="Pages"
-        className="fixed inset-x-0 bottom-0 z-30 flex h-14 border-t border-rule bg-paper pb-[env(safe-area-inset-bottom)] md:hidden"
+        className="fixed inset-x-0 bottom-0 z-30 flex h-14 border-t border-rule bg-paper pb-[env(safe-area-inset-bottom)] md:hidden print:hidden"
       >
         {shown.map(({ to, label, icon }) => (
           <Link

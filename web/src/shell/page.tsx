@@ -20,7 +20,7 @@ export function Page({
           <h1 className="text-2xl tracking-tight">{title}</h1>
           {lead !== undefined && <p className="mt-0.5 text-muted">{lead}</p>}
         </div>
-        {actions !== undefined && <div className="flex flex-wrap items-center gap-2">{actions}</div>}
+        {actions !== undefined && <div className="flex flex-wrap items-center gap-2 print:hidden">{actions}</div>}
       </header>
       {children}
     </div>

@@ -26,7 +26,7 @@ export function SandboxBar({ session }: { session: Session }) {
     <section
       aria-label="Sandbox"
       data-testid="sandbox-bar"
-      className="flex items-center gap-x-3 overflow-x-auto border-b border-rule bg-held-wash px-4 py-1 whitespace-nowrap md:px-6"
+      className="flex items-center gap-x-3 overflow-x-auto border-b border-rule bg-held-wash px-4 py-1 whitespace-nowrap md:px-6 print:hidden"
     >
       <p className="text-sm font-medium text-held">
         Sandbox<span className="max-md:sr-only">: test money, no model is paid.</span>

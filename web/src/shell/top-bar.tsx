@@ -9,7 +9,7 @@ import { Wordmark } from './rail.tsx'
 
 export function TopBar({ onPalette }: { onPalette: () => void }) {
   return (
-    <header className="sticky top-0 z-20 flex h-14 items-center gap-3 border-b border-rule bg-paper px-4 md:px-6">
+    <header className="sticky top-0 z-20 flex h-14 items-center gap-3 border-b border-rule bg-paper px-4 md:px-6 print:hidden">
       <Link to="/" className="flex items-center gap-2 md:hidden" aria-label="Penny Router, overview">
         <Wordmark />
       </Link>

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { statementKinds } from '../../../ledger/statement.ts'
 import { contract } from '../contract.ts'
 import { address, amount, count, hash, instant, list, money, page, requestId, uuid } from '../shapes.ts'
 import { account } from './sign-in.ts'
@@ -53,6 +54,32 @@ export const withdrawal = z
   })
   .meta({ id: 'Withdrawal' })
 
+const month = z
+  .string()
+  .regex(/^20\d\d-(0[1-9]|1[0-2])$/, 'must be a month such as 2026-11')
+  .meta({ description: 'A month in UTC', examples: ['2026-11'] })
+
+export const statement = z
+  .object({
+    object: z.literal('statement'),
+    month,
+    from: instant,
+    to: instant,
+    is_over: z.boolean().meta({ description: 'False while the month goes on: then it closes on what there is now' }),
+    first_month: month.meta({ description: 'The one in which the account was opened' }),
+    ...money('opening', 'closing'),
+    lines: z.array(
+      z.object({
+        kind: z.enum(statementKinds),
+        model: z.string().nullable().meta({ description: 'Of inference' }),
+        count,
+        ...money('amount'),
+      }),
+    ),
+    adds_up: z.boolean().meta({ description: 'Whether opening and lines sum to closing, which are read apart' }),
+  })
+  .meta({ id: 'Statement', description: 'Balances are all the account’s money, what open requests hold included' })
+
 /** What the receipt's signer signed, and where its batch stands. The provider decides the members beyond these. */
 const receipt = z.looseObject({ object: z.literal('receipt'), id: requestId }).meta({ id: 'Receipt' })
 
@@ -105,6 +132,16 @@ export const fundsContracts = {
     access: 'session',
     body: z.strictObject({ address }),
     answer: account,
+  }),
+  getStatement: contract({
+    operation: 'getStatement',
+    method: 'GET',
+    path: '/api/statement',
+    summary: 'A month’s opening balance, everything that moved it, and its closing balance',
+    access: 'session',
+    query: z.object({ month: month.optional(), format: z.enum(['json', 'csv']).optional() }),
+    answer: statement,
+    alsoAs: ['text/csv'],
   }),
   requestTestMoney: contract({
     operation: 'requestTestMoney',

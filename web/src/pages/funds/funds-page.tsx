@@ -1,4 +1,5 @@
 import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import { balanceQuery, depositsQuery, sessionQuery, solvencyQuery, withdrawalsQuery } from '../../api/queries.ts'
 import type { Balance as BalanceShape, Deposit, Withdrawal } from '../../api/shapes.ts'
@@ -150,6 +151,9 @@ function History({ explorer }: { explorer: string | null }) {
             ]}
             onChange={setKind}
           />
+          <Link to="/funds/statement" className="link px-1">
+            Monthly statement
+          </Link>
           <Button small icon="download" onClick={() => downloadCsv('funds.csv', historyRows(entries))}>
             CSV
           </Button>

@@ -1,0 +1,71 @@
+import { readStatement, type Statement } from '../../ledger/statement.ts'
+import { moneyFields } from '../money-fields.ts'
+import type { AnswerOf } from './contract.ts'
+import { fundsContracts } from './contracts/funds.ts'
+import { csvRow } from './downloads.ts'
+import { type ApiRouter, InvalidParameterError } from './router.ts'
+import type { ApiServices } from './services.ts'
+
+type RenderedStatement = AnswerOf<typeof fundsContracts.getStatement>
+
+/** `GET /api/statement`: a month of the account's money, as data or for a spreadsheet. */
+export function routeStatement(router: ApiRouter, { database }: ApiServices): void {
+  router.at(fundsContracts.getStatement).answer(async ({ owner, query, accept }) => {
+    const nowMs = Date.now()
+    const month = query.month ?? monthOf(new Date(nowMs))
+    const span = spanOf(month)
+    if (span.from.getTime() > nowMs) throw new InvalidParameterError('month', 'it has not begun yet')
+    const rendered = render(month, span, nowMs, await readStatement(database, owner, span.from, span.to))
+    const format = query.format ?? (accept.includes('text/csv') ? 'csv' : 'json')
+    return format === 'csv' ? csvFile(rendered) : rendered
+  })
+}
+
+type Span = { readonly from: Date; readonly to: Date }
+
+/** Months are UTC's, like every day and hour of the ledger. */
+function spanOf(month: string): Span {
+  const [year, number] = month.split('-').map(Number)
+  return { from: new Date(Date.UTC(year!, number! - 1)), to: new Date(Date.UTC(year!, number!)) }
+}
+
+function monthOf(at: Date): string {
+  return at.toISOString().slice(0, 7)
+}
+
+function render(month: string, { from, to }: Span, nowMs: number, statement: Statement): RenderedStatement {
+  const { opening, closing, lines, addsUp, openedAt } = statement
+  return {
+    object: 'statement',
+    month,
+    from: from.toISOString(),
+    to: to.toISOString(),
+    is_over: to.getTime() <= nowMs,
+    first_month: monthOf(openedAt),
+    ...moneyFields({ opening, closing }),
+    lines: lines.map(({ kind, model, count, amount }) => ({
+      kind,
+      model: model ?? null,
+      count,
+      ...moneyFields({ amount }),
+    })),
+    adds_up: addsUp,
+  }
+}
+
+function csvFile(statement: RenderedStatement): Response {
+  const { month, lines } = statement
+  const rows = [
+    ['month', 'kind', 'model', 'count', 'amount_atomic', 'amount'],
+    [month, 'opening_balance', null, null, statement.opening_atomic, statement.opening],
+    ...lines.map(({ kind, model, count, amount_atomic, amount }) => [month, kind, model, count, amount_atomic, amount]),
+    [month, 'closing_balance', null, null, statement.closing_atomic, statement.closing],
+  ]
+  return new Response(rows.map(csvRow).join(''), {
+    headers: {
+      'content-type': 'text/csv; charset=utf-8',
+      'content-disposition': `attachment; filename="penny-statement-${month}.csv"`,
+      'cache-control': 'no-store',
+    },
+  })
+}

@@ -1,0 +1,175 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { addressOf } from '../../api/call.ts'
+import { sessionQuery, statementQuery } from '../../api/queries.ts'
+import type { Statement } from '../../api/shapes.ts'
+import { atomic, formatCharge, formatCount } from '../../money/format.ts'
+import { Page } from '../../shell/page.tsx'
+import { AnchorButton, Button } from '../../ui/button.tsx'
+import { Select } from '../../ui/field.tsx'
+import { Icon } from '../../ui/icon.tsx'
+import { Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { StateMark } from '../../ui/state-mark.tsx'
+import { utc } from '../../ui/time.tsx'
+import { monthName, monthsFrom } from './months.ts'
+
+/** A month of the account's money on one sheet: for the books, for a printer. */
+export function StatementPage() {
+  const { month } = useSearch({ strict: false }) as { month?: string }
+  const navigate = useNavigate()
+  const statement = useQuery(statementQuery(month))
+  const choose = (next: string) => void navigate({ to: '.', search: { month: next } as never, replace: true })
+  return (
+    <Page
+      title="Statement"
+      lead={
+        <Link to="/funds" className="inline-flex items-center gap-1 text-link print:hidden">
+          <Icon name="left" size={14} /> Funds
+        </Link>
+      }
+      actions={
+        statement.data !== undefined && (
+          <>
+            <Select
+              aria-label="Month"
+              className="w-44!"
+              value={statement.data.month}
+              onChange={({ target }) => choose(target.value)}
+            >
+              {monthsFrom(statement.data.first_month, new Date()).map((one) => (
+                <option key={one} value={one}>
+                  {monthName(one)}
+                </option>
+              ))}
+            </Select>
+            <AnchorButton
+              icon="download"
+              href={addressOf('getStatement', { query: { month: statement.data.month, format: 'csv' } })}
+              download={`penny-statement-${statement.data.month}.csv`}
+              data-testid="statement-csv"
+            >
+              CSV
+            </AnchorButton>
+            <Button onClick={() => window.print()}>Print</Button>
+          </>
+        )
+      }
+    >
+      <Loaded query={statement} skeleton={<Skeleton lines={8} height={24} />}>
+        {(data) => <Sheet statement={data} />}
+      </Loaded>
+    </Page>
+  )
+}
+
+function Sheet({ statement }: { statement: Statement }) {
+  const { data: session } = useQuery(sessionQuery)
+  const { month, is_over, from, to, adds_up } = statement
+  return (
+    <section
+      aria-label={`Statement of ${monthName(month)}`}
+      data-testid="statement"
+      data-month={month}
+      className="max-w-3xl rounded-md border border-rule bg-surface print:max-w-none print:border-0"
+    >
+      <header className="flex flex-wrap justify-between gap-x-8 gap-y-1 border-b border-rule px-6 py-4">
+        <div>
+          <h2 className="text-xl">{monthName(month)}</h2>
+          <p className="text-sm text-muted">
+            {utc(new Date(from))} to {is_over ? utc(new Date(to)) : 'now, the month is not over'}
+          </p>
+        </div>
+        {session?.account && (
+          <p className="text-sm text-muted md:text-right print:text-right">
+            {session.account.name}
+            <span className="num block">{session.account.id}</span>
+          </p>
+        )}
+      </header>
+      <Lines statement={statement} />
+      <footer className="flex flex-col gap-1 border-t border-rule px-6 py-4 text-sm text-muted">
+        <StateMark
+          mark={adds_up ? 'settled' : 'failed'}
+          word={
+            adds_up
+              ? 'The opening balance and all movements sum to the closing balance.'
+              : 'The movements do not sum to the closing balance. Please tell the operator.'
+          }
+        />
+        <p>
+          Amounts are USDC. Balances are all of the account’s money, with what open requests hold. A request counts in
+          the month in which it began.
+        </p>
+      </footer>
+    </section>
+  )
+}
+
+function Lines({ statement: { opening_atomic, closing_atomic, lines, is_over } }: { statement: Statement }) {
+  return (
+    <table className="w-full border-collapse text-left">
+      <caption className="sr-only">Opening balance, movements and closing balance</caption>
+      <thead className="sr-only">
+        <tr>
+          <th scope="col">What</th>
+          <th scope="col">How many</th>
+          <th scope="col">Amount</th>
+        </tr>
+      </thead>
+      <tbody>
+        <BalanceRow name="Opening balance" amount={opening_atomic} testId="opening" />
+        {lines.map((line) => (
+          <tr
+            key={`${line.kind} ${line.model}`}
+            data-testid="statement-line"
+            data-amount={line.amount_atomic}
+            className="border-b border-rule"
+          >
+            <td className="py-2 pl-6">
+              {kinds[line.kind].name}
+              {line.model !== null && <span className="text-muted"> {line.model}</span>}
+            </td>
+            <td className="py-2 pl-4 text-right text-sm text-muted max-sm:sr-only">
+              {formatCount(line.count)} {kinds[line.kind].counted[line.count === 1 ? 0 : 1]}
+            </td>
+            <td className="num py-2 pr-6 pl-4 text-right whitespace-nowrap">{signed(atomic(line.amount_atomic))}</td>
+          </tr>
+        ))}
+        {lines.length === 0 && (
+          <tr className="border-b border-rule">
+            <td colSpan={3} className="px-6 py-2 text-muted">
+              Nothing moved.
+            </td>
+          </tr>
+        )}
+        <BalanceRow name={is_over ? 'Closing balance' : 'Balance now'} amount={closing_atomic} testId="closing" />
+      </tbody>
+    </table>
+  )
+}
+
+function BalanceRow({ name, amount, testId }: { name: string; amount: string; testId: string }) {
+  return (
+    <tr className="border-b border-rule font-medium last:border-b-0" data-testid={testId} data-amount={amount}>
+      <th scope="row" colSpan={2} className="py-2.5 pl-6 text-left font-medium">
+        {name}
+      </th>
+      <td className="num py-2.5 pr-6 text-right whitespace-nowrap">{formatCharge(atomic(amount))}</td>
+    </tr>
+  )
+}
+
+const kinds: Readonly<
+  Record<Statement['lines'][number]['kind'], { readonly name: string; readonly counted: readonly [string, string] }>
+> = {
+  deposit: { name: 'Deposits', counted: ['deposit', 'deposits'] },
+  inference: { name: 'Inference', counted: ['request', 'requests'] },
+  search: { name: 'Web search', counted: ['search', 'searches'] },
+  adjustment: { name: 'Given back or adjusted', counted: ['adjustment', 'adjustments'] },
+  withdrawal: { name: 'Withdrawals', counted: ['withdrawal', 'withdrawals'] },
+  withdrawal_returned: { name: 'Withdrawals that failed and came back', counted: ['withdrawal', 'withdrawals'] },
+}
+
+function signed(amount: bigint): string {
+  return amount > 0n ? `+${formatCharge(amount)}` : formatCharge(amount)
+}
