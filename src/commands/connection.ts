@@ -1,6 +1,5 @@
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { CommandError, type Invocation } from './command.ts'
+import { readSandboxFile } from './sandbox-file.ts'
 
 /** Where a command sends requests as a customer would, and with which key. */
 export type Connection = { readonly baseUrl: string; readonly apiKey: string }
@@ -11,7 +10,7 @@ export const connectionUsage = `      --key penny_…                   another 
 
 /** What the options say, or what a service in the sandbox has left in the data folder. */
 export function findConnection({ options, config }: Pick<Invocation, 'options' | 'config'>): Connection {
-  const sandbox = readSandbox(config.dataDir)
+  const sandbox = readSandboxFile(config.dataDir)
   const baseUrl =
     typeof options.url === 'string'
       ? options.url.replace(/\/+$/, '')
@@ -43,14 +42,6 @@ export async function post({ baseUrl, apiKey }: Connection, path: string, body: 
 function messageIn(text: string): string | undefined {
   try {
     return (JSON.parse(text) as { error?: { message?: string } }).error?.message
-  } catch {
-    return undefined
-  }
-}
-
-function readSandbox(dataDir: string): { readonly base_url: string; readonly api_key: string } | undefined {
-  try {
-    return JSON.parse(readFileSync(join(dataDir, 'sandbox.json'), 'utf8')) as { base_url: string; api_key: string }
   } catch {
     return undefined
   }

@@ -2,6 +2,7 @@ import { mkdirSync } from 'node:fs'
 import { startGateway } from '../gateway/server.ts'
 import { createLog } from '../log.ts'
 import type { Command } from './command.ts'
+import { stopSignal } from './stop-signal.ts'
 
 const weiPerGwei = 1_000_000_000n
 
@@ -14,7 +15,7 @@ export const gatewayCommand: Command = {
   async run({ config, output }) {
     process.title = 'penny-gateway'
     mkdirSync(config.dataDir, { recursive: true })
-    const stop = waitForStop()
+    const stop = stopSignal()
     const log = createLog(config.logLevel, config.dataDir)
     const { rpcUrl, gasPriceMaxGwei, ...options } = config.gateway!
     const gateway = await startGateway({
@@ -31,10 +32,4 @@ export const gatewayCommand: Command = {
     log.flush()
     return 0
   },
-}
-
-function waitForStop(): Promise<NodeJS.Signals> {
-  return new Promise((resolve) => {
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => resolve(signal))
-  })
 }

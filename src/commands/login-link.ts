@@ -1,7 +1,7 @@
 import { createLoginToken, loginLink } from '../identity/login-links.ts'
 import { listAccounts } from '../ledger/accounts.ts'
-import { readSandboxUrl } from './announce.ts'
 import { type Command, CommandError } from './command.ts'
+import { readSandboxFile } from './sandbox-file.ts'
 import { withDatabase } from './with-database.ts'
 
 const minutesDefault = 15
@@ -25,7 +25,8 @@ export const loginLinkCommand: Command = {
       if (another !== undefined) throw new CommandError(`${fitting.length} accounts have this name: give the id.`, 2)
       return createLoginToken(database, { partition: account.partition, accountId: account.id }, minutes * 60)
     })
-    const publicUrl = config.publicUrl ?? readSandboxUrl(config.dataDir) ?? `http://localhost:${config.port}`
+    const sandboxUrl = readSandboxFile(config.dataDir)?.base_url.replace(/\/v1$/, '')
+    const publicUrl = config.publicUrl ?? sandboxUrl ?? `http://localhost:${config.port}`
     const url = loginLink(publicUrl, token)
     output.write(
       output.json ? `${JSON.stringify({ url, minutes })}\n` : `${url}\n\nIt works once, for ${minutes} minutes.\n`,

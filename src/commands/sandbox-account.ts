@@ -1,5 +1,3 @@
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config } from '../config.ts'
 import type { Database } from '../db/database.ts'
@@ -13,6 +11,7 @@ import type { Usdc } from '../money/usdc.ts'
 import { sandboxOrders } from '../sandbox/orders.ts'
 import type { Service } from '../service.ts'
 import { CommandError } from './command.ts'
+import { readSandboxFile } from './sandbox-file.ts'
 
 export type SandboxAccount = {
   readonly apiKey: string
@@ -61,10 +60,9 @@ async function waitFor<Result>(look: () => Promise<Result | undefined>): Promise
 
 /** The key of the last start, when it is still good for this account. The database itself cannot give a key back. */
 async function knownKey(database: Database, config: Config, account: Account): Promise<string | undefined> {
+  const apiKey = readSandboxFile(config.dataDir)?.api_key
+  if (apiKey === undefined) return undefined
   try {
-    const { api_key: apiKey } = JSON.parse(readFileSync(join(config.dataDir, 'sandbox.json'), 'utf8')) as {
-      api_key: string
-    }
     const bearer = await new KeyFinder({ database, now: Date.now }).find(apiKey)
     return bearer.accountId === account.id ? apiKey : undefined
   } catch {

@@ -2,9 +2,11 @@ import { chmodSync, mkdirSync } from 'node:fs'
 import { type Config, refuseEmbeddedInProduction } from '../config.ts'
 import { loginLink } from '../identity/login-links.ts'
 import { type Service, startService } from '../service.ts'
-import { announce, writeSandboxFile } from './announce.ts'
+import { announce } from './announce.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { openSandboxAccount } from './sandbox-account.ts'
+import { writeSandboxFile } from './sandbox-file.ts'
+import { stopSignal } from './stop-signal.ts'
 
 export const startCommand: Command = {
   summary: 'start the service and everything it needs',
@@ -17,7 +19,7 @@ export const startCommand: Command = {
     mkdirSync(config.dataDir, { recursive: true })
     chmodSync(config.dataDir, 0o711)
 
-    const stop = waitForStop()
+    const stop = stopSignal()
     const service = await startService(config, (line) => process.stderr.write(`  ${line}\n`))
     try {
       await announceService(service, config, output)
@@ -43,17 +45,12 @@ async function announceService(service: Service, config: Config, output: Output)
     return
   }
   const demo = await openSandboxAccount(service, config)
-  const facts = {
-    ...demo,
-    baseUrl: `${service.publicUrl}/v1`,
-    dashboardUrl: loginLink(service.publicUrl, demo.loginToken),
+  const file = {
+    base_url: `${service.publicUrl}/v1`,
+    api_key: demo.apiKey,
+    dashboard_url: loginLink(service.publicUrl, demo.loginToken),
+    pid: process.pid,
   }
-  writeSandboxFile(config.dataDir, facts)
-  output.write(announce(facts, output))
-}
-
-function waitForStop(): Promise<NodeJS.Signals> {
-  return new Promise((resolve) => {
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => resolve(signal))
-  })
+  writeSandboxFile(config.dataDir, file)
+  output.write(output.json ? `${JSON.stringify(file)}\n` : announce(file, demo.spendable, output))
 }

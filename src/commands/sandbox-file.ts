@@ -1,0 +1,29 @@
+import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+/** What a service in the sandbox leaves in its data folder for programs: where it is, and a key to spend with. */
+export type SandboxFile = {
+  /** Ends in /v1. */
+  readonly base_url: string
+  readonly api_key: string
+  readonly dashboard_url: string
+  readonly pid: number
+}
+
+const file = 'sandbox.json'
+
+/** Written whole or not at all, and readable by its owner alone: it holds a key. */
+export function writeSandboxFile(dataDir: string, content: SandboxFile): void {
+  const path = join(dataDir, file)
+  writeFileSync(`${path}.new`, `${JSON.stringify(content, null, 2)}\n`, { mode: 0o600 })
+  renameSync(`${path}.new`, path)
+}
+
+/** Of the last start on this data folder; undefined when there was none. */
+export function readSandboxFile(dataDir: string): SandboxFile | undefined {
+  try {
+    return JSON.parse(readFileSync(join(dataDir, file), 'utf8')) as SandboxFile
+  } catch {
+    return undefined
+  }
+}
