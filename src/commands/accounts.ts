@@ -118,12 +118,8 @@ async function adjust(database: Database, invocation: Invocation): Promise<void>
 /** What the seller has at the gateway; only asked for where something is given. */
 async function sellerBalance(dataDir: string): Promise<bigint> {
   const { gatewayUrl, terms } = readMoneyLine(dataDir)
-  const rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
-  try {
-    return await rail.balance(terms.seller)
-  } finally {
-    await rail.close()
-  }
+  await using rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
+  return await rail.balance(terms.seller)
 }
 
 async function adjustments(database: Database, { words: [, id], output }: Invocation): Promise<void> {

@@ -1,10 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Database } from '../db/database.ts'
 import { format } from '../money/usdc.ts'
 import { readMoneyLine } from '../settlement/money-line.ts'
-import { findPayout, readPayable, requestPayout } from '../settlement/payout.ts'
+import { findPayout, type ReadBalance, readPayable, requestPayout } from '../settlement/payout.ts'
 import { createRail } from '../settlement/rail.ts'
-import { parseAddress } from '../signer/address.ts'
-import { type Command, CommandError } from './command.ts'
+import { type Address, parseAddress } from '../signer/address.ts'
+import { type Command, CommandError, type Output } from './command.ts'
 import { readAmountOrAll } from './read-options.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -19,40 +20,41 @@ export const payoutCommand: Command = {
   async run({ options, config, output }) {
     const amount = typeof options.amount === 'string' ? readAmountOrAll('amount', options.amount) : undefined
     const { gatewayUrl, terms } = readMoneyLine(config.dataDir)
-    const rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
-    try {
-      return await withDatabase(config, async (database) => {
-        const readBalance = () => rail.balance(terms.seller)
-        if (amount === undefined) {
-          const left = await readPayable(database, readBalance)
-          const facts = { seller: terms.seller, balance: format(await readBalance()), payable: format(left) }
-          output.write(
-            output.json
-              ? `${JSON.stringify(facts)}\n`
-              : `${facts.balance} USDC at the gateway, of which ${facts.payable} can be paid out; the rest is owed to accounts as credit.\n`,
-          )
-          return 0
-        }
-        const recipient = config.payoutAddress === undefined ? undefined : parseAddress(config.payoutAddress)
-        if (recipient === undefined)
-          throw new CommandError('Set PAYOUT_ADDRESS, for the service too: it is where revenue goes.')
-        const id = await requestPayout(database, amount, recipient, readBalance)
-        const deadline = performance.now() + payoutMsMax
-        for (;;) {
-          const payout = (await findPayout(database, id))!
-          if (payout.state === 'confirmed' || payout.state === 'failed') {
-            const line =
-              payout.state === 'confirmed' ? `Paid in transaction ${payout.txHash}.` : `Failed: ${payout.reason}.`
-            output.write(output.json ? `${JSON.stringify({ id, ...payout })}\n` : `${line}\n`)
-            return payout.state === 'confirmed' ? 0 : 1
-          }
-          if (performance.now() > deadline)
-            throw new CommandError(`Payout ${id} is still under way: see the service's log.`)
-          await sleep(pollMs)
-        }
-      })
-    } finally {
-      await rail.close()
-    }
+    await using rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
+    const readBalance = () => rail.balance(terms.seller)
+    return await withDatabase(config, async (database) => {
+      if (amount === undefined) return show(database, terms.seller, readBalance, output)
+      const recipient = config.payoutAddress === undefined ? undefined : parseAddress(config.payoutAddress)
+      if (recipient === undefined)
+        throw new CommandError('Set PAYOUT_ADDRESS, for the service too: it is where revenue goes.')
+      return follow(database, await requestPayout(database, amount, recipient, readBalance), output)
+    })
   },
+}
+
+async function show(database: Database, seller: Address, readBalance: ReadBalance, output: Output): Promise<number> {
+  const left = await readPayable(database, readBalance)
+  const facts = { seller, balance: format(await readBalance()), payable: format(left) }
+  output.write(
+    output.json
+      ? `${JSON.stringify(facts)}\n`
+      : `${facts.balance} USDC at the gateway, of which ${facts.payable} can be paid out; the rest is owed to accounts as credit.\n`,
+  )
+  return 0
+}
+
+/** Until it has ended: the running service carries it out. */
+async function follow(database: Database, id: string, output: Output): Promise<number> {
+  const deadline = performance.now() + payoutMsMax
+  for (;;) {
+    const payout = (await findPayout(database, id))!
+    const { state, txHash, reason } = payout
+    if (state === 'confirmed' || state === 'failed') {
+      const line = state === 'confirmed' ? `Paid in transaction ${txHash}.` : `Failed: ${reason}.`
+      output.write(output.json ? `${JSON.stringify({ id, ...payout })}\n` : `${line}\n`)
+      return state === 'confirmed' ? 0 : 1
+    }
+    if (performance.now() > deadline) throw new CommandError(`Payout ${id} is still under way: see the service's log.`)
+    await sleep(pollMs)
+  }
 }

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Config } from '../config.ts'
 import type { Database } from '../db/database.ts'
 import { findFreeze, findViolations, freezeLedger, unfreezeLedger } from '../ledger/audit.ts'
 import { readCursor } from '../ledger/chain-cursors.ts'
@@ -8,8 +9,8 @@ import { paymentTerms } from '../settlement/authorization.ts'
 import { openChain } from '../settlement/chain.ts'
 import { type MoneyLine, readMoneyLine } from '../settlement/money-line.ts'
 import { createRail } from '../settlement/rail.ts'
-import { recoverPayments } from '../settlement/recover.ts'
-import { type Command, CommandError } from './command.ts'
+import { type Recovery, recoverPayments } from '../settlement/recover.ts'
+import { type Command, CommandError, type Output } from './command.ts'
 import { withDatabase } from './with-database.ts'
 
 const replayMsMax = 10 * 60_000
@@ -32,35 +33,42 @@ export const recoverCommand: Command = {
         throw new CommandError(
           'The ledger is not frozen: requests may have used nonces that are taken. Run penny recover --freeze before the start.',
         )
-      const line = readMoneyLine(config.dataDir)
-      await replayed(database, line)
-      const rail = createRail({ url: line.gatewayUrl, domain: line.terms.gatewayDomain })
-      try {
-        const terms = paymentTerms(line.terms, config.settlementEpoch)
-        const onProgress = (done: number, all: number) => {
-          if (!output.json && process.stderr.isTTY) process.stderr.write(`\r  ${done} of ${all} accounts`)
-        }
-        const { payments, value, unexplained } = await recoverPayments({ database, rail, terms, onProgress })
-        const violations = await findViolations(database)
-        const isWhole = unexplained.length === 0 && violations.length === 0
-        if (isWhole) await unfreezeLedger(database)
-        if (output.json) {
-          const missing = unexplained.map((row) => ({ ...row, missing: row.missing.toString() }))
-          output.write(
-            `${JSON.stringify({ payments, value_atomic: value.toString(), unexplained: missing, violations, frozen: !isWhole }, null, 2)}\n`,
-          )
-          return isWhole ? 0 : 1
-        }
-        output.write(`${payments} forgotten payments booked as credit: ${format(fromAtomic(value))} USDC.\n`)
-        for (const { account, missing } of unexplained)
-          output.write(`${account}: ${format(fromAtomic(missing))} USDC more have left than payments explain.\n`)
-        output.write(isWhole ? 'The books are right; requests are taken again.\n' : 'The ledger stays frozen.\n')
-        return isWhole ? 0 : 1
-      } finally {
-        await rail.close()
-      }
+      return recover(database, config, output)
     })
   },
+}
+
+async function recover(database: Database, config: Config, output: Output): Promise<number> {
+  const line = readMoneyLine(config.dataDir)
+  await replayed(database, line)
+  await using rail = createRail({ url: line.gatewayUrl, domain: line.terms.gatewayDomain })
+  const onProgress = (done: number, all: number) => {
+    if (!output.json && process.stderr.isTTY) process.stderr.write(`\r  ${done} of ${all} accounts`)
+  }
+  const terms = paymentTerms(line.terms, config.settlementEpoch)
+  const recovery = await recoverPayments({ database, rail, terms, onProgress })
+  const violations = await findViolations(database)
+  const isWhole = recovery.unexplained.length === 0 && violations.length === 0
+  if (isWhole) await unfreezeLedger(database)
+  output.write(output.json ? toJson(recovery, violations, isWhole) : toText(recovery, isWhole))
+  return isWhole ? 0 : 1
+}
+
+function toJson({ payments, value, unexplained }: Recovery, violations: readonly object[], isWhole: boolean): string {
+  const missing = unexplained.map((row) => ({ ...row, missing: row.missing.toString() }))
+  const result = { payments, value_atomic: value.toString(), unexplained: missing, violations, frozen: !isWhole }
+  return `${JSON.stringify(result, null, 2)}\n`
+}
+
+function toText({ payments, value, unexplained }: Recovery, isWhole: boolean): string {
+  const lines = [
+    `${payments} forgotten payments booked as credit: ${format(fromAtomic(value))} USDC.`,
+    ...unexplained.map(
+      ({ account, missing }) => `${account}: ${format(fromAtomic(missing))} USDC more have left than payments explain.`,
+    ),
+    isWhole ? 'The books are right; requests are taken again.' : 'The ledger stays frozen.',
+  ]
+  return `${lines.join('\n')}\n`
 }
 
 /** Until the running service has read the chain to its end, and knows of every payment of the copy how it stands. */

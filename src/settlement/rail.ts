@@ -7,7 +7,7 @@ import type { PaymentPayload, PaymentRequirements } from './authorization.ts'
  * The service's side of Circle Gateway's HTTP interface, which our own gateway speaks too. Every answer is one of three:
  * yes, no with a reason, or unknown. After an unknown one the gateway is asked what it has before anything else is done.
  */
-export type Rail = {
+export type Rail = AsyncDisposable & {
   /** Hands a payment in. Handing the same one in again cannot pay twice: the nonce is the same. */
   settle(payload: PaymentPayload, requirements: PaymentRequirements): Promise<Submission>
   /** The payment of that payer under that nonce; undefined when the gateway has none. */
@@ -138,6 +138,7 @@ export function createRail({ url, domain, timeoutMs = 10_000, connectionsMax = 1
       return whole((first?.burnIntent as { maxFee?: unknown } | undefined)?.maxFee)
     },
     close: () => pool.close(),
+    [Symbol.asyncDispose]: () => pool.close(),
   }
 }
 
