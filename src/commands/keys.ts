@@ -8,17 +8,17 @@ import {
   revokeKey,
   updateKey,
 } from '../identity/api-keys.ts'
-import { type Account, listAccounts } from '../ledger/accounts.ts'
 import { format, type Usdc } from '../money/usdc.ts'
 import { type Command, CommandError, type Invocation, printRows } from './command.ts'
 import { readAmount } from './read-options.ts'
+import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 export const keysCommand: Command = {
   summary: 'create, list, change and revoke API keys',
   usage: `penny keys list                     all keys, masked; those of one account with --account
   penny keys create --name NAME       a new key, shown this once
-      --account ID|NAME               whose it is (may be left out when there is only one account)
+      --account ID|NAME               whose it is (the only account's, or the sandbox's, unless given)
       --limit USDC                    the most it may spend
       --window lifetime|day|week|month  per which time (UTC; lifetime unless given)
       --expires TIME                  an ISO 8601 instant, such as 2027-01-31T00:00:00Z
@@ -52,7 +52,7 @@ const actions: Readonly<Record<string, (database: Database, invocation: Invocati
 }
 
 async function list(database: Database, { options, output }: Invocation): Promise<void> {
-  const account = options.account === undefined ? undefined : await chooseAccount(database, options.account)
+  const account = options.account === undefined ? undefined : await whichAccount(database, options.account)
   const keys = await listKeys(database)
   const shown = keys.filter(({ accountId }) => account === undefined || accountId === account.id)
   printRows(output, shown.map(describe))
@@ -62,7 +62,7 @@ async function create(database: Database, { options, output }: Invocation): Prom
   const limit = readLimit(options.limit)
   const limitWindow = readWindow(options.window)
   const expiresAt = readInstant(options.expires)
-  const account = await chooseAccount(database, options.account)
+  const account = await whichAccount(database, options.account)
   const name = typeof options.name === 'string' && options.name !== '' ? options.name : 'unnamed'
   const created = await createKey(database, {
     partition: account.partition,
@@ -112,22 +112,6 @@ function describe(key: ApiKey): Record<string, string | null> {
     revoked_at: key.revokedAt?.toISOString() ?? null,
     created_at: key.createdAt.toISOString(),
   }
-}
-
-async function chooseAccount(database: Database, wanted: string | boolean | undefined): Promise<Account> {
-  const accounts = await listAccounts(database)
-  const fitting =
-    wanted === undefined ? accounts : accounts.filter((account) => account.id === wanted || account.name === wanted)
-  const [only, another] = fitting
-  if (only === undefined)
-    throw new CommandError(
-      wanted === undefined
-        ? 'There is no account yet: penny accounts create --name NAME.'
-        : `There is no account ${wanted}.`,
-    )
-  if (another !== undefined)
-    throw new CommandError(`${fitting.length} accounts fit: name one with --account ID. penny accounts lists them.`, 2)
-  return only
 }
 
 function readId(id: string | undefined): string {

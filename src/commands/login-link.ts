@@ -1,7 +1,7 @@
 import { createLoginToken, loginLink } from '../identity/login-links.ts'
-import { listAccounts } from '../ledger/accounts.ts'
 import { type Command, CommandError } from './command.ts'
 import { readSandboxFile } from './sandbox-file.ts'
+import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 const minutesDefault = 15
@@ -19,11 +19,8 @@ export const loginLinkCommand: Command = {
       throw new CommandError(`--minutes must be a whole number from 1 to ${minutesMax}, got "${options.minutes}".`, 2)
     if (wanted === undefined) throw new CommandError('Whose? Name the account; penny accounts lists them.', 2)
     const token = await withDatabase(config, async (database) => {
-      const fitting = (await listAccounts(database)).filter(({ id, name }) => id === wanted || name === wanted)
-      const [account, another] = fitting
-      if (account === undefined) throw new CommandError(`There is no account ${wanted}.`)
-      if (another !== undefined) throw new CommandError(`${fitting.length} accounts have this name: give the id.`, 2)
-      return createLoginToken(database, { partition: account.partition, accountId: account.id }, minutes * 60)
+      const { partition, id: accountId } = await whichAccount(database, wanted)
+      return createLoginToken(database, { partition, accountId }, minutes * 60)
     })
     const sandboxUrl = readSandboxFile(config.dataDir)?.base_url.replace(/\/v1$/, '')
     const publicUrl = config.publicUrl ?? sandboxUrl ?? `http://localhost:${config.port}`

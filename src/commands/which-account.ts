@@ -1,21 +1,24 @@
 import type { Database } from '../db/database.ts'
-import { type Account, listAccounts } from '../ledger/accounts.ts'
+import { type Account, findAccountsNamed, listAccounts } from '../ledger/accounts.ts'
+import { demoAccountId } from '../ledger/demo-account.ts'
 import { CommandError } from './command.ts'
 
 /** The account that was named by id or name; the only one, or the sandbox's, when none was. */
 export async function whichAccount(database: Database, named: string | boolean | undefined): Promise<Account> {
-  const accounts = await listAccounts(database)
-  const found =
-    typeof named === 'string'
-      ? accounts.filter(({ id, name }) => id === named || name === named)
-      : accounts.length === 1
-        ? accounts
-        : accounts.filter(({ name }) => name === 'Sandbox demo')
-  if (found.length === 1) return found[0]!
+  const isNamed = typeof named === 'string'
+  const [only, another] = isNamed ? await findAccountsNamed(database, named) : await findUnnamed(database)
+  if (only !== undefined && another === undefined) return only
+  if (isNamed && only === undefined)
+    throw new CommandError(`There is no account "${named}": penny accounts lists them.`)
+  if (isNamed)
+    throw new CommandError(`More than one account is "${named}": name one by its id; penny accounts lists them.`, 2)
   throw new CommandError(
-    typeof named === 'string'
-      ? `${found.length === 0 ? 'No' : 'More than one'} account is "${named}": penny accounts lists them; name one by its id.`
-      : 'Say which account with --account ID: penny accounts lists them.',
+    'Say which account with --account ID: penny accounts lists them, penny accounts create makes one.',
     2,
   )
+}
+
+async function findUnnamed(database: Database): Promise<readonly Account[]> {
+  const accounts = await listAccounts(database)
+  return accounts.length === 1 ? accounts : findAccountsNamed(database, demoAccountId)
 }

@@ -53,6 +53,15 @@ export async function listAccounts(database: Database): Promise<readonly Account
   return rows.map(readAccount)
 }
 
+/** By id or name. Names need not be unique: two are enough to know. */
+export async function findAccountsNamed(database: Database, idOrName: string): Promise<readonly Account[]> {
+  const rows = await database.query<AccountRow>(
+    `select ${columns} from accounts where id::text = $1 or name = $1 order by created_at, id limit 2`,
+    [idOrName],
+  )
+  return rows.map(readAccount)
+}
+
 export async function findAccount(database: Database, partition: number, id: string): Promise<Account | undefined> {
   const [row] = await database.query<AccountRow>(`select ${columns} from accounts where partition = $1 and id = $2`, [
     partition,
