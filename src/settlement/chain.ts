@@ -24,6 +24,9 @@ export type Chain = {
   usdcBalance(address: Address): Promise<bigint>
   /** All that the depositor has in the gateway's contract, whatever is promised to others. */
   gatewayBalance(depositor: Address): Promise<bigint>
+  /** The same for many at once, in their order: a hundred take one call. */
+  usdcBalances(addresses: readonly Address[]): Promise<readonly bigint[]>
+  gatewayBalances(depositors: readonly Address[]): Promise<readonly bigint[]>
   /** Whether the token has carried out what was signed under that nonce, in whichever transaction. */
   isAuthorizationUsed(authorizer: Address, nonce: Hex): Promise<boolean>
   /** Wei of the native coin, which is USDC with 18 decimals. */
@@ -75,16 +78,28 @@ const abi = parseAbi([
 
 /** A node takes so many addresses in one filter. */
 const addressesMax = 500
+/** Balances in one call. They travel as the code of a contract that is never made, and such code may have 48 KiB. */
+const balancesMax = 100
+/** Needs no contract on the chain: what gathers the answers is sent along. */
+const atOnce = { allowFailure: false, deployless: true, batchSize: 0 } as const
 const amountMax = 2n ** 63n - 1n
 
 export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_000 }: ChainOptions): Promise<Chain> {
   const client = createPublicClient({ transport: http(rpcUrl, { timeout: timeoutMs, retryCount: 2 }) })
   const chainId = await client.getChainId()
+
+  const usdcBalanceOf = (account: Address) =>
+    ({ address: usdc, abi, functionName: 'balanceOf', args: [account] }) as const
+  const gatewayBalanceOf = (depositor: Address) =>
+    ({ address: gatewayWallet, abi, functionName: 'totalBalance', args: [usdc, depositor] }) as const
+  const usdcBalance = (address: Address) => client.readContract(usdcBalanceOf(address))
+  const gatewayBalance = (depositor: Address) => client.readContract(gatewayBalanceOf(depositor))
+
   return {
     chainId,
     finalBlock: () => client.getBlockNumber({ cacheTime: 0 }),
     async arrivals(addresses, first, last) {
-      const logs = await inGroups(addresses, (to) =>
+      const logs = await inGroups(addresses, addressesMax, (to) =>
         client.getLogs({
           address: usdc,
           event: transferEvent,
@@ -104,7 +119,7 @@ export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_00
       }))
     },
     async deposits(depositors, first, last) {
-      const logs = await inGroups(depositors, (depositor) =>
+      const logs = await inGroups(depositors, addressesMax, (depositor) =>
         client.getLogs({
           address: gatewayWallet,
           event: depositedEvent,
@@ -123,9 +138,14 @@ export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_00
         transactionHash,
       }))
     },
-    usdcBalance: (address) => client.readContract({ address: usdc, abi, functionName: 'balanceOf', args: [address] }),
-    gatewayBalance: (depositor) =>
-      client.readContract({ address: gatewayWallet, abi, functionName: 'totalBalance', args: [usdc, depositor] }),
+    usdcBalance,
+    gatewayBalance,
+    usdcBalances: (addresses) =>
+      readMany(addresses, usdcBalance, (group) => client.multicall({ ...atOnce, contracts: group.map(usdcBalanceOf) })),
+    gatewayBalances: (depositors) =>
+      readMany(depositors, gatewayBalance, (group) =>
+        client.multicall({ ...atOnce, contracts: group.map(gatewayBalanceOf) }),
+      ),
     isAuthorizationUsed: (authorizer, nonce) =>
       client.readContract({ address: usdc, abi, functionName: 'authorizationState', args: [authorizer, nonce] }),
     gasBalance: (address) => client.getBalance({ address }),
@@ -186,13 +206,30 @@ export async function signDepositTransaction(call: DepositCall): Promise<Hex> {
 
 async function inGroups<Result>(
   addresses: readonly Address[],
+  groupMax: number,
   read: (group: Address[]) => Promise<readonly Result[]>,
 ): Promise<Result[]> {
   const results: Result[] = []
-  for (let start = 0; start < addresses.length; start += addressesMax) {
-    results.push(...(await read(addresses.slice(start, start + addressesMax))))
+  for (let start = 0; start < addresses.length; start += groupMax) {
+    results.push(...(await read(addresses.slice(start, start + groupMax))))
   }
   return results
+}
+
+/** A hundred at once, or one by one where a node will not have that; one that is away fails at the first. */
+function readMany(
+  addresses: readonly Address[],
+  readOne: (address: Address) => Promise<bigint>,
+  // Both views answer a uint256, says the ABI above.
+  readGroup: (group: Address[]) => Promise<readonly unknown[]>,
+): Promise<readonly bigint[]> {
+  return inGroups(addresses, balancesMax, (group) =>
+    (readGroup(group) as Promise<readonly bigint[]>).catch(async () => {
+      const balances: bigint[] = []
+      for (const address of group) balances.push(await readOne(address))
+      return balances
+    }),
+  )
 }
 
 type Log = { readonly address: string; readonly blockNumber: bigint; readonly args: { readonly value: bigint } }

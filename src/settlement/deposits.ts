@@ -147,10 +147,11 @@ export async function sweepDeposits(tools: DepositTools): Promise<number> {
 /** What no log has told is found by its balance: a node that dropped logs, coins sent in another way. */
 export async function reconcileArrivals(tools: DepositTools): Promise<void> {
   const open = new Set((await findOpenSweeps(tools.database)).map(({ accountId }) => accountId))
-  for (const account of await listDepositAccounts(tools.database)) {
-    if (open.has(account.id)) continue
-    const balance = await tools.chain.usdcBalance(account.address as Address)
-    if (balance >= tools.sweepMin) await planSweep(tools.database, account, randomUUID(), balance)
+  const accounts = (await listDepositAccounts(tools.database)).filter(({ id }) => !open.has(id))
+  const balances = await tools.chain.usdcBalances(accounts.map(({ address }) => address as Address))
+  for (const [index, account] of accounts.entries()) {
+    if (balances[index]! < tools.sweepMin) continue
+    await planSweep(tools.database, account, randomUUID(), balances[index]!)
   }
 }
 
@@ -161,9 +162,11 @@ export async function reconcileArrivals(tools: DepositTools): Promise<void> {
 export async function reconcileDeposits(tools: DepositTools): Promise<number> {
   const { database, chain, rail } = tools
   let missed = 0
-  for (const { most, ...account } of await listMostOnChain(database)) {
+  const accounts = await listMostOnChain(database)
+  const balances = await chain.gatewayBalances(accounts.map(({ address }) => address as Address))
+  for (const [index, { most, ...account }] of accounts.entries()) {
+    if (balances[index]! <= most) continue
     const address = account.address as Address
-    if ((await chain.gatewayBalance(address)) <= most) continue
     const [head, counted] = [await chain.finalBlock(), await rail.processedHeight()]
     const last = head < counted ? head : counted
     for (let first = last > lookBackMax ? last - lookBackMax : 0n; first <= last; first += blocksMax) {

@@ -2,7 +2,6 @@ import type { Database } from '../db/database.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Address } from '../signer/address.ts'
 import type { Chain } from './chain.ts'
-import { eachOf } from './each-of.ts'
 
 export type SolvencyReport = {
   /** The last block that was looked at. */
@@ -23,7 +22,6 @@ export type ShortAccount = { readonly address: string; readonly owed_atomic: str
 
 export type SolvencyTools = { readonly database: Database; readonly chain: Chain; readonly seller: Address }
 
-const atOnceMax = 16
 const shortMax = 20
 
 /**
@@ -40,8 +38,9 @@ export async function checkSolvency({ database, chain, seller }: SolvencyTools):
   const block = await chain.finalBlock()
   const short: ShortAccount[] = []
   let [owed, onChain] = [0n, 0n]
-  await eachOf(accounts, atOnceMax, async (account) => {
-    const balance = await chain.gatewayBalance(account.address as Address)
+  const balances = await chain.gatewayBalances(accounts.map(({ address }) => address as Address))
+  for (const [index, account] of accounts.entries()) {
+    const balance = balances[index]!
     const again = balance < account.owed ? await database.query<OwedAccount>(owedByAccount, [account.id]) : [account]
     const least = again.reduce((lowest, row) => (row.owed < lowest ? row.owed : lowest), account.owed)
     owed += least
@@ -49,7 +48,7 @@ export async function checkSolvency({ database, chain, seller }: SolvencyTools):
     if (balance < least && short.length < shortMax) {
       short.push({ address: account.address, owed_atomic: `${least}`, on_chain_atomic: `${balance}` })
     }
-  })
+  }
   return {
     block: block.toString(),
     accounts: accounts.length,

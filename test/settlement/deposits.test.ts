@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { after, before, beforeEach, type TestContext, test } from 'node:test'
 import fc from 'fast-check'
 import { encodeFunctionData, type Hex, keccak256, pad, parseTransaction, toEventSelector, toHex } from 'viem'
@@ -8,8 +9,9 @@ import { createAccount, findAccount } from '../../src/ledger/accounts.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { readCursor } from '../../src/ledger/chain-cursors.ts'
 import { assignAddress, type DepositAccount } from '../../src/ledger/deposit-addresses.ts'
-import { type DepositRow, listDeposits } from '../../src/ledger/deposits.ts'
+import { creditDeposit, type DepositRow, listDeposits } from '../../src/ledger/deposits.ts'
 import { findOpenSweeps } from '../../src/ledger/sweeps.ts'
+import { fromAtomic } from '../../src/money/usdc.ts'
 import { paymentTerms } from '../../src/settlement/authorization.ts'
 import { beginDeposits } from '../../src/settlement/begin-deposits.ts'
 import { openChain } from '../../src/settlement/chain.ts'
@@ -21,6 +23,7 @@ import {
   watchDeposits,
 } from '../../src/settlement/deposits.ts'
 import { createRail } from '../../src/settlement/rail.ts'
+import { checkSolvency } from '../../src/settlement/solvency.ts'
 import type { Address } from '../../src/signer/address.ts'
 import { askCustodian, createSigner } from '../../src/signer/signer.ts'
 import { type SigningTerms, usdcDomain } from '../../src/signer/signing-terms.ts'
@@ -182,6 +185,49 @@ test('addresses that nobody watched yet are watched from the first block on, or 
   await beginDeposits({ database, chain: tools.chain, fromBlock: 3 })
   await beginDeposits({ database, chain: tools.chain, fromBlock: 1_000 })
   assert.deepEqual([await readCursor(database, 'arrivals'), await readCursor(database, 'deposits')], [2n, 2n])
+})
+
+test('books of many accounts are compared with the chain in few calls, and one by one where a node takes no more', async () => {
+  const fresh = await testDatabase()
+  cleanUps.push(() => fresh.drop())
+  const { database } = fresh
+  const paying = await openAccount()
+  await send(paying.address, 150_000n)
+  await untilCredited(paying, 150_000n)
+  const accounts: DepositAccount[] = []
+  for (let count = 0; count < 250; count += 1) {
+    const { partition, id } = await createAccount(database, 'test', partitions)
+    // All but the last have nothing, neither here nor there.
+    const address = count === 249 ? paying.address : keys.ofAccount(id).address
+    await assignAddress(database, { partition, id, address })
+    await creditDeposit(database, {
+      partition,
+      accountId: id,
+      id: randomUUID(),
+      amount: fromAtomic(1n),
+      source: 'test',
+    })
+    accounts.push({ partition, id, address })
+  }
+  const counted = async (work: () => Promise<unknown>) => {
+    proxy.calls.length = 0
+    await work()
+    return proxy.calls.filter(({ method }) => method === 'eth_call').length
+  }
+  const seller = tools.terms.seller
+  const look = () => checkSolvency({ database, chain: tools.chain, seller })
+  assert.equal(await counted(look), 4, 'three for the accounts and one for the seller')
+  assert.equal(await counted(() => reconcileArrivals({ ...tools, database })), 3)
+  assert.equal(await counted(() => reconcileDeposits({ ...tools, database })), 3)
+  const report = await look()
+  // One of them had a deposit that its books did not know.
+  assert.deepEqual([report.accounts, report.on_chain_atomic, report.owed_atomic], [250, '150000', '150250'])
+  // A node that knows only calls to contracts.
+  proxy.fault = async ({ method, params }, forward) => {
+    const isPlain = method !== 'eth_call' || (params[0] as { to?: string }).to !== undefined
+    return isPlain ? forward() : { error: { code: -32_602, message: 'to is missing' } }
+  }
+  assert.deepEqual({ ...(await look()), block: '' }, { ...report, block: '' })
 })
 
 test('two processes that see the same deposit credit it once', async () => {
