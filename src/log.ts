@@ -1,17 +1,17 @@
 import { join } from 'node:path'
-import pino from 'pino'
+import pino, { type DestinationStream } from 'pino'
 import type { LogLevel } from './config.ts'
 import { ServiceError } from './errors.ts'
+import { openLogFile } from './log-file.ts'
 
 /** What the service may write down. Prompts, answers and keys are not among it. */
 export type Log = Pick<pino.Logger, 'debug' | 'info' | 'warn' | 'error'> & { flush(): void }
 
+const fileLimits = { bytesMax: 20 * 1024 * 1024, filesMax: 5 }
+
 /** JSON lines: to standard error, or, where a person sits before a terminal, to a file in the data folder. */
 export function createLog(level: LogLevel, dataDir: string): Log {
-  const destination = process.stderr.isTTY ? join(dataDir, 'penny.log') : 2
-  const sink = pino.destination({ dest: destination, sync: false, mode: 0o600 })
-  // A full disk or a reader that has gone: what cannot be written is lost, and nothing else. Unheard, it would end the process.
-  sink.on('error', () => {})
+  const sink = process.stderr.isTTY ? openLogFile(join(dataDir, 'penny.log'), fileLimits) : standardError()
   const logger = pino(
     {
       level,
@@ -22,6 +22,13 @@ export function createLog(level: LogLevel, dataDir: string): Log {
     sink,
   )
   return logger
+}
+
+function standardError(): DestinationStream {
+  const sink = pino.destination({ dest: 2, sync: false })
+  // A reader that has gone: what cannot be written is lost, and nothing else. Unheard, it would end the process.
+  sink.on('error', () => {})
+  return sink
 }
 
 /** An error of a tool: what the tool was asked for is the customer's word, and its message may repeat it. */

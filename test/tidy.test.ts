@@ -23,7 +23,7 @@ const ranks: readonly (readonly string[])[] = [
   ['db'],
   ['observe'],
   ['supervisor.ts', 'log.ts', 'failpoints.ts'],
-  ['config.ts', 'child.ts'],
+  ['config.ts', 'child.ts', 'log-file.ts'],
   ['money', 'errors.ts'],
 ]
 
