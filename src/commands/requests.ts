@@ -41,6 +41,7 @@ export function explain(request: RenderedRequest): string {
     ...cost.lines.map(costLine),
     ...(cost.lines.length === 0 ? ['Nothing was charged.'] : ['', roundingLine(request)]),
     amountLine('Charged', request.charged),
+    ...(request.excess_atomic === '0' ? [] : [amountLine('Beyond the quote, for searches', request.excess)]),
     amountLine('Given back', request.refunded),
   ]
   if (usage !== null)
@@ -61,11 +62,18 @@ function costLine(line: Line): string {
 }
 
 /** Only the sum is rounded, up to the next atomic unit, and never above what was held. */
-function roundingLine({ cost, charged_atomic: charged, held_atomic: held }: RenderedRequest): string {
+function roundingLine({
+  cost,
+  charged_atomic: charged,
+  held_atomic: quote,
+  extended_atomic: extended,
+}: RenderedRequest): string {
   const sum = cost.lines.reduce((total, line) => total + costInMillionths(line), 0n)
   const exact = `${'Sum, exactly'.padEnd(52)} ${millionths(sum).padStart(16)}`
   const roundedUp = (sum + 999_999n) / 1_000_000n
-  return roundedUp > BigInt(charged) && charged === held ? `${exact}\nNever above what was held.` : exact
+  return roundedUp > BigInt(charged) && BigInt(charged) === BigInt(quote) + BigInt(extended)
+    ? `${exact}\nNever above what was held.`
+    : exact
 }
 
 function costInMillionths({ units, per_million: perMillion, per_call: perCall }: Line): bigint {

@@ -122,13 +122,13 @@ export class Observer {
     }
   }
 
-  #countMoney({ model, charged, searchCost, held, quote, voided }: EndFacts): void {
+  #countMoney({ model, charged, searchCost, quote, voided }: EndFacts): void {
     const { metrics } = this
     if (charged > 0n) {
       metrics.charged.add(Number(charged - searchCost), model, 'inference')
       if (searchCost > 0n) metrics.charged.add(Number(searchCost), model, 'search')
       metrics.quoteRatio.observe(Number(charged) / Number(quote), model)
     }
-    if (held > charged) metrics.refunded.add(Number(held - charged), voided ? 'void' : 'unused')
+    if (quote > charged) metrics.refunded.add(Number(quote - charged), voided ? 'void' : 'unused')
   }
 }

@@ -421,10 +421,13 @@ test('the hold grows before a search, and the row shows by how much', async () =
     [created, ...functionCall('web_search', { query: 'penny' })],
     [created, text('A coin.')],
   ])
-  const { row } = await ask({ max_tokens: 100 })
+  const { row, held } = await ask({ max_tokens: 100 })
   assert.ok(Number(row.charged_atomic) > Number(row.quote_atomic))
   assert.ok(Number(row.extended_atomic) >= searchPrice)
-  assert.equal(Number(row.held_atomic), Number(row.quote_atomic) + Number(row.extended_atomic))
+  // Held is what the header said, and what comes back is what the credit gains: nothing, here, and it pays for the rest.
+  assert.equal(row.held_atomic, held)
+  assert.equal(row.held_atomic, row.quote_atomic)
+  assert.equal(row.refunded_atomic, '0')
   assert.equal(Number(row.excess_atomic), Number(row.charged_atomic) - Number(row.quote_atomic))
   assert.equal(Number(row.charged_atomic), 2 * 35 + searchPrice)
 })
@@ -612,10 +615,11 @@ function assertAddsUp(row: RequestBody): void {
   assert.equal(BigInt(row.charged_atomic), BigInt(row.cost.inference_atomic) + BigInt(row.cost.search_atomic))
 }
 
-async function ask(body: object = {}): Promise<{ row: RequestBody; body: Completion }> {
+async function ask(body: object = {}): Promise<{ row: RequestBody; body: Completion; held: string | null }> {
   const answer = await postChat(service, account.apiKey, { messages, ...body })
   assert.equal(answer.status, 200)
-  return { body: (await answer.json()) as Completion, row: await getRow(service, account.apiKey, answer) }
+  const held = answer.headers.get('x-router-held-usdc')
+  return { body: (await answer.json()) as Completion, row: await getRow(service, account.apiKey, answer), held }
 }
 
 function answers(...events: readonly object[]): ScriptedUpstream['answer'] {

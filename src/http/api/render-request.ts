@@ -9,7 +9,6 @@ export type RenderedRequest = z.output<typeof request>
 
 /** A ledger row as customers see it. */
 export function renderRequest(row: RequestRow): RenderedRequest {
-  const held = fromAtomic(row.quote + row.extended)
   return {
     id: formatRequestId(row.id),
     object: 'request',
@@ -22,10 +21,12 @@ export function renderRequest(row: RequestRow): RenderedRequest {
     key: row.key,
     ...moneyFields({
       quote: row.quote,
-      held,
+      // What was taken up front, as the header said. An extension takes nothing: it only keeps others from it, so that none of
+      // it comes back either.
+      held: row.quote,
       extended: row.extended,
       charged: row.charged,
-      refunded: row.status === 'held' ? zero : max(zero, fromAtomic(held - row.charged)),
+      refunded: row.status === 'held' ? zero : max(zero, fromAtomic(row.quote - row.charged)),
       excess: max(zero, fromAtomic(row.charged - row.quote)),
       from_credit: row.fromCredit,
       authorized: row.authorized,

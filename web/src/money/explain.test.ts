@@ -99,5 +99,6 @@ function charged(used: Used): Chargeable {
     price: { input_per_million: used.inputPrice, output_per_million: used.outputPrice, search_per_call: '0.00875' },
     charged_atomic: all.toString(),
     held_atomic: (all * 2n).toString(),
+    extended_atomic: '0',
   }
 }

@@ -20,6 +20,7 @@ export type Chargeable = {
   } | null
   readonly charged_atomic: string
   readonly held_atomic: string
+  readonly extended_atomic: string
 }
 
 export type ExplainedLine = {
@@ -47,7 +48,7 @@ export function explainCharge(request: Chargeable): Explanation {
   const priced = charged === 0n ? [] : pricedLines(request)
   const recomputed = cost(priced.map(({ line }) => line))
   const exact = priced.reduce((sum, { explained }) => sum + explained.amount, 0n)
-  const held = BigInt(request.held_atomic)
+  const held = BigInt(request.held_atomic) + BigInt(request.extended_atomic)
   const borneByUs = fromAtomic(recomputed > held ? recomputed - held : 0n)
   return {
     lines: priced.map(({ explained }) => explained),

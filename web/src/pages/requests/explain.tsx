@@ -1,4 +1,5 @@
 import { type ReactNode, useState } from 'react'
+import { fromAtomic, type Usdc } from '../../../../src/money/usdc.ts'
 import type { LedgerRequest } from '../../api/shapes.ts'
 import { type ExplainedLine, type Explanation, explainCharge } from '../../money/explain.ts'
 import { atomic, formatCharge, formatCount, formatMillionths, formatPrice } from '../../money/format.ts'
@@ -20,10 +21,9 @@ const names: Readonly<Record<ExplainedLine['item'], readonly [one: string, unit:
 /** How the quote became a charge: every line, and the proof that they add up. */
 export function Explain({ request }: { request: LedgerRequest }) {
   const explanation = explainCharge(request)
-  const held = atomic(request.held_atomic)
-  const charged = atomic(request.charged_atomic)
-  const refunded = atomic(request.refunded_atomic)
   const extended = atomic(request.extended_atomic)
+  const held = mostHeld(request)
+  const charged = atomic(request.charged_atomic)
   const running = request.status === 'held'
   return (
     <div data-testid="explain" className="flex flex-col gap-3">
@@ -62,7 +62,7 @@ export function Explain({ request }: { request: LedgerRequest }) {
           {!running && (
             <>
               <Line strong label={<StateMark mark="charged" />} amount={formatCharge(charged)} testId="charged" />
-              <Line label={<StateMark mark="refunded" />} amount={formatCharge(refunded)} />
+              <Line label={<StateMark mark="refunded" />} amount={formatCharge(fromAtomic(held - charged))} />
             </>
           )}
         </tbody>
@@ -112,10 +112,15 @@ function Line({
   )
 }
 
+/** The quote, and what was kept for searches beyond it. */
+function mostHeld(request: LedgerRequest): Usdc {
+  return fromAtomic(atomic(request.held_atomic) + atomic(request.extended_atomic))
+}
+
 function sentence(request: LedgerRequest): string {
-  const held = formatCharge(atomic(request.held_atomic))
   const charged = atomic(request.charged_atomic)
-  const refunded = formatCharge(atomic(request.refunded_atomic))
+  const held = formatCharge(mostHeld(request))
+  const refunded = formatCharge(fromAtomic(mostHeld(request) - charged))
   if (request.status === 'held') return `We hold ${held} while this request runs.`
   if (request.status === 'refused') return 'Refused before it started. Nothing was held, nothing was charged.'
   if (charged === 0n) {
