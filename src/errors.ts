@@ -73,8 +73,8 @@ export abstract class ServiceError extends Error {
 /** Shed before anything was held: the service serves all that it can. */
 export class OverloadedError extends ServiceError {
   readonly code = 'overloaded'
-  constructor() {
-    super('The service is at its limit. Nothing was held; try again in a moment.', { retryAfterMs: 1000 })
+  constructor(reason = 'The service is at its limit.') {
+    super(`${reason} Nothing was held; try again in a moment.`, { retryAfterMs: 1000 })
   }
 }
 

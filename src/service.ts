@@ -23,6 +23,7 @@ import { MetricsPage } from './http/metrics-page.ts'
 import { Dashboard } from './http/pages/dashboard.ts'
 import { errorsMarkdown } from './http/pages/errors.ts'
 import { siteOf } from './http/site.ts'
+import { answerMalformed, answerStarting } from './http/unrouted.ts'
 import { KeyFinder } from './identity/api-keys.ts'
 import { forgetSignIns } from './identity/sessions.ts'
 import { createTokenCounter } from './inference/tokens.ts'
@@ -100,7 +101,16 @@ export async function startService(
     const observer = startObserver(config, log, stack)
     const holds = await openHolds({ config, prices, log, database, failpoint, observer }, stack)
     const server = createServer(serverOptions)
-    server.on('request', answerStarting)
+    const tellStarting = (_incoming: IncomingMessage, outgoing: ServerResponse) =>
+      answerStarting(addressOf(server, config), outgoing)
+    server.on('request', tellStarting)
+    server.on('clientError', (error, socket) =>
+      answerMalformed(
+        { publicUrl: addressOf(server, config), requestMsMax: serverOptions.requestTimeout },
+        error,
+        socket,
+      ),
+    )
     const publicUrl = await listen(server, config)
     // A start that fails from here on must not leave a port open behind which nobody is.
     stack.defer(() => void server.close())
@@ -109,7 +119,7 @@ export async function startService(
     const providers = openProviders({ config, database, money, stack })
     const parts = { config, prices, log, database, failpoint, observer, holds, upstream, web, providers, publicUrl }
     const load = serve(server, parts, stack)
-    server.off('request', answerStarting)
+    server.off('request', tellStarting)
     stack.defer(() => drain(server, load, config.drainMs))
     audit({ config, log, database, observer }, stack)
     cleanUp({ config, log, database }, stack)
@@ -118,13 +128,6 @@ export async function startService(
     await stack.disposeAsync()
     throw error
   }
-}
-
-/** The port is bound before everything behind it runs: who comes meanwhile is told to come back. */
-function answerStarting(_request: IncomingMessage, response: ServerResponse): void {
-  const error = { message: 'The service is starting. Try again in a second.', type: 'server_error', code: 'overloaded' }
-  response.writeHead(503, { 'content-type': 'application/json', 'retry-after': '1', connection: 'close' })
-  response.end(JSON.stringify({ error: { ...error, param: null } }))
 }
 
 /** Waits for both even when one fails: what the other has started by then must be stopped too. */
@@ -448,9 +451,16 @@ async function listen(server: Server, config: Config): Promise<string> {
   try {
     await once(server, 'listening')
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EADDRINUSE') throw new PortInUseError(config.host, config.port)
+    const { code } = error as NodeJS.ErrnoException
+    if (code === 'EADDRINUSE') throw new PortInUseError(config.host, config.port)
+    if (code === 'ENOTFOUND' || code === 'EADDRNOTAVAIL') throw new NotOurAddressError(config.host)
     throw error
   }
+  return addressOf(server, config)
+}
+
+/** The address people use. */
+function addressOf(server: Server, config: Config): string {
   return config.publicUrl ?? `http://localhost:${(server.address() as AddressInfo).port}`
 }
 
@@ -461,6 +471,12 @@ async function drain(server: Server, load: Load, drainMs: number): Promise<void>
   await Promise.race([load.idle(), sleep(drainMs, undefined, { ref: false })])
   server.closeAllConnections()
   await load.idle()
+}
+
+class NotOurAddressError extends StartRefusal {
+  constructor(host: string) {
+    super(`HOST is ${host}, which is no address of this machine. Use one that is, or 0.0.0.0 for all of them.`)
+  }
 }
 
 export class PortInUseError extends StartRefusal {

@@ -19,6 +19,7 @@ import { routePages } from './pages/route-pages.ts'
 import { createChatCompletion } from './routes/create-chat-completion.ts'
 import { getModel, listModels } from './routes/list-models.ts'
 import { idHeaders, v1Headers } from './send.ts'
+import { unroutedResponse } from './unrouted.ts'
 
 export type AppServices = ApiServices & {
   readonly dashboard: Dashboard | undefined
@@ -32,9 +33,14 @@ export type AppServices = ApiServices & {
 
 /** Everything the service answers. Chat completions are served straight from Node's own objects; the rest goes through Hono. */
 export function createApp(services: AppServices): RequestListener {
-  const { database, keys, site, providers, now } = services
+  const { database, keys, site, providers, publicUrl, now } = services
   const gate = new Gate({ database, keys, site, isSandbox: providers.sandbox !== undefined, now })
-  const other = getRequestListener(createRoutes(services, gate).fetch, { overrideGlobalObjects: false })
+  const other = getRequestListener(createRoutes(services, gate).fetch, {
+    overrideGlobalObjects: false,
+    // Health checks of load balancers still speak HTTP/1.0, which knows no host.
+    hostname: new URL(publicUrl).host,
+    errorHandler: (error) => unroutedResponse(error, publicUrl),
+  })
   return (incoming, outgoing) => {
     if (isPostTo(chatPath, incoming)) void createChatCompletion(services, incoming, outgoing)
     else if (isPostTo(playgroundPath, incoming)) void createPlaygroundCompletion(services, gate, incoming, outgoing)

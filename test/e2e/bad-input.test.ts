@@ -156,6 +156,33 @@ for (const [how, framing] of [
   })
 }
 
+// Each row: what is wrong, and the bytes.
+for (const [what, bytes] of [
+  ['no HTTP at all', 'hello\r\n\r\n'],
+  ['two lengths', 'POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}'],
+  ['headers without end', `GET /v1/models HTTP/1.1\r\nhost: a\r\nx: ${'a'.repeat(20_000)}\r\n\r\n`],
+  ['a host that is none', 'GET /v1/models HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n'],
+] as const) {
+  test(`${what} is answered with an id and the envelope of every error`, async () => {
+    const answer = await exchange(bytes)
+    assert.match(answer, /^HTTP\/1\.1 400 Bad Request\r\n/)
+    const [, id] = /\r\nx-router-request-id: (req_[0-9a-f]{32})\r\n/i.exec(answer)!
+    const { error } = JSON.parse(answer.slice(answer.indexOf('\r\n\r\n'))) as { error: Record<string, string> }
+    assert.deepEqual([error.type, error.code, error.request_id], ['invalid_request_error', 'invalid_value', id])
+  })
+}
+
+test('a health check in HTTP/1.0, which names no host, is answered', async () => {
+  assert.match(await exchange('GET /healthz HTTP/1.0\r\n\r\n'), /^HTTP\/1\.1 200 OK\r\n/)
+})
+
+/** What comes back for these bytes, until the connection is closed. */
+async function exchange(bytes: string): Promise<string> {
+  const socket = connect(Number(new URL(service.origin).port), '127.0.0.1')
+  socket.write(bytes)
+  return Buffer.concat((await socket.toArray()) as Buffer[]).toString('utf8')
+}
+
 test('an absent model is the default one', async () => {
   const answer = await postChat(service, account.apiKey, { messages: hello })
   assert.equal(((await answer.json()) as { model: string }).model, 'gpt-5.6-terra')

@@ -154,6 +154,7 @@ test('a wrong call is exit code 2, a failure is 1, and both say why in one line'
     [['login-link'], {}, 2, /Whose/],
     [['start', '--frob'], {}, 2, /--frob/],
     [['start'], { PORT: 'x' }, 1, /PORT must be/],
+    [['start'], { HOST: '203.0.113.7' }, 1, /^penny: HOST is 203\.0\.113\.7, which is no address of this machine\./m],
     [['start'], { NODE_ENV: 'production' }, 1, /--allow-embedded/],
     [['start'], { MODELS_FILE: join(folder, 'absent.json') }, 1, /MODELS_FILE/],
   ] as const

@@ -1,0 +1,64 @@
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http'
+import type { Duplex } from 'node:stream'
+import { RequestError } from '@hono/node-server'
+import { OverloadedError, ServiceError } from '../errors.ts'
+import { createRequestId, formatRequestId } from '../ledger/request-id.ts'
+import { errorResponse } from './error-response.ts'
+import { RequestTimeoutError } from './read-body.ts'
+import { sendJson, v1Headers } from './send.ts'
+
+// What no route answers still has an id and the envelope: a customer who sees it can be helped.
+
+/** The port is bound before everything behind it runs: who comes meanwhile is told to come back. */
+export function answerStarting(publicUrl: string, outgoing: ServerResponse<IncomingMessage>): void {
+  const { status, headers, body } = answerTo(new OverloadedError('The service is starting.'), publicUrl)
+  sendJson(outgoing, status, body, { ...headers, connection: 'close' })
+}
+
+/** What is not HTTP, or was not sent to its end, never becomes a request. */
+export function answerMalformed(
+  { publicUrl, requestMsMax }: { readonly publicUrl: string; readonly requestMsMax: number },
+  error: NodeJS.ErrnoException,
+  socket: Duplex,
+): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy()
+    return
+  }
+  const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
+  const refusal = isLate ? new RequestTimeoutError(requestMsMax) : new MalformedRequestError(error.code)
+  const { status, headers, body } = answerTo(refusal, publicUrl)
+  const text = JSON.stringify(body)
+  const fields = {
+    ...headers,
+    'content-type': 'application/json',
+    'content-length': String(Buffer.byteLength(text)),
+    connection: 'close',
+  }
+  const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}`)
+  socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('\r\n')}\r\n\r\n${text}`)
+}
+
+/** A request whose address cannot be read; everything else that ends here is a bug. */
+export function unroutedResponse(error: unknown, publicUrl: string): Response {
+  const refusal = error instanceof RequestError ? new MalformedRequestError(error.message) : error
+  const { status, headers, body } = answerTo(refusal, publicUrl)
+  return Response.json(body, { status, headers })
+}
+
+function answerTo(refusal: unknown, publicUrl: string) {
+  const requestId = formatRequestId(createRequestId(0, Date.now()))
+  const { status, headers, body } = errorResponse(refusal, { requestId, publicUrl })
+  return { status, headers: { ...v1Headers(requestId), ...headers }, body }
+}
+
+export class MalformedRequestError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor(reason: string | undefined) {
+    super(
+      reason === 'HPE_HEADER_OVERFLOW'
+        ? 'The headers of the request are larger than the 16384 bytes that are read. Send fewer or shorter ones.'
+        : 'This cannot be read as an HTTP request. Look at its first line, its host and its content-length.',
+    )
+  }
+}
