@@ -2,7 +2,10 @@ import { createPublicClient, http } from 'viem'
 import type { Config } from './config.ts'
 import type { Database } from './db/database.ts'
 import type { Funds as FundsProvider, Providers, SandboxControls } from './http/api/providers.ts'
-import { openDemoAccount, testMoney } from './ledger/demo-account.ts'
+import { moveSignIns } from './identity/move-sign-ins.ts'
+import type { AccountRef } from './identity/sessions.ts'
+import { findAccount } from './ledger/accounts.ts'
+import { beginAgain, openDemoAccount, testMoney } from './ledger/demo-account.ts'
 import { parseRequestId } from './ledger/request-id.ts'
 import { sandboxOrders } from './sandbox/orders.ts'
 import { paymentTerms } from './settlement/authorization.ts'
@@ -98,11 +101,17 @@ function localSignIn({ config, database }: ProviderOptions): SandboxControls {
 function sandboxControls(options: ProviderOptions, money: MoneyLine, funds: FundsProvider): SandboxControls {
   const orders = sandboxOrders(options.config.dataDir)
   const chain = createPublicClient({ transport: http(money.rpcUrl) })
+  const faucet = async (account: AccountRef, wallet?: string) => {
+    const txHash = await orders.faucet(wallet ?? (await funds.depositAddress(account)), testMoney)
+    return { amount: testMoney, txHash }
+  }
   return {
     ...localSignIn(options),
-    async faucet(account, wallet) {
-      const txHash = await orders.faucet(wallet ?? (await funds.depositAddress(account)), testMoney)
-      return { amount: testMoney, txHash }
+    faucet,
+    async beginAgain(account) {
+      const begun = await replaceAccount(options, account)
+      await faucet(begun)
+      return begun
     },
     async mine(blocks) {
       await orders.mine(blocks)
@@ -111,4 +120,14 @@ function sandboxControls(options: ProviderOptions, money: MoneyLine, funds: Fund
     failNext: () => orders.failNext(),
     slow: (milliseconds) => orders.slow(milliseconds),
   }
+}
+
+async function replaceAccount({ config, database }: ProviderOptions, account: AccountRef): Promise<AccountRef> {
+  const left = (await findAccount(database, account.partition, account.accountId))!
+  return database.transaction(async (connection) => {
+    const { partition, id } = await beginAgain(connection, left, config.ledgerPartitions)
+    const begun = { partition, accountId: id }
+    await moveSignIns(connection, account, begun)
+    return begun
+  })
 }

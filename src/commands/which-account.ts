@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { type Account, findAccountsNamed, listAccounts } from '../ledger/accounts.ts'
-import { demoAccountId } from '../ledger/demo-account.ts'
+import { findDemoAccount } from '../ledger/demo-account.ts'
 import { CommandError } from './command.ts'
 
 /** The account that was named by id or name; the only one, or the sandbox's, when none was. */
@@ -20,5 +20,7 @@ export async function whichAccount(database: Database, named: string | boolean |
 
 async function findUnnamed(database: Database): Promise<readonly Account[]> {
   const accounts = await listAccounts(database)
-  return accounts.length === 1 ? accounts : findAccountsNamed(database, demoAccountId)
+  if (accounts.length === 1) return accounts
+  const demo = await findDemoAccount(database)
+  return demo === undefined ? [] : [demo]
 }

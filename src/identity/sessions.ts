@@ -7,6 +7,11 @@ export type SignInMethod = 'wallet' | 'passkey' | 'link' | 'local'
 /** An account, wherever it lies. */
 export type AccountRef = { readonly partition: number; readonly accountId: string }
 
+/** Exactly who it is, and no more of a session than that. */
+export function accountRef({ partition, accountId }: AccountRef): AccountRef {
+  return { partition, accountId }
+}
+
 /** Somebody who is signed in. */
 export type Session = AccountRef & {
   readonly id: string

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import type { Page } from 'playwright-core'
 import { dashboardSuite } from './dashboard.ts'
-import { atOverview, availableBalance, openAccountWithPasskey, signInAsDeveloper } from './person.ts'
+import { atOverview, availableBalance, createKey, openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 import { installWallet } from './wallet.ts'
 
 const dashboard = dashboardSuite()
@@ -109,6 +109,36 @@ test('a monthly statement adds up on the page, on paper and in a spreadsheet', a
   assert.ok(await page.getByTestId('balance-pill').isHidden())
   assert.ok(await page.getByRole('navigation', { name: 'Pages' }).first().isHidden())
 })
+
+test('a reset begins again with an empty account and fresh test money, and leaves the one before as it was', async () => {
+  const page = await dashboard.open()
+  await openAccountWithPasskey(dashboard, page)
+  await createKey(page, 'Before the reset')
+  const before = await accountOf(page)
+  await page.getByTestId('sandbox-bar').getByRole('button', { name: 'Reset data' }).click()
+  await page.getByRole('dialog', { name: 'Reset data' }).getByRole('button', { name: 'Begin again' }).click()
+  await page.locator('[data-testid=balance-pill][data-available="25000000"]').waitFor()
+  const begun = await accountOf(page)
+  assert.notEqual(begun.id, before.id)
+  assert.equal(begun.name, before.name)
+  await page.goto(`${dashboard.origin}/keys`)
+  await page.getByRole('heading', { name: 'Keys', level: 1 }).waitFor()
+  assert.equal(await page.getByText('Before the reset').count(), 0)
+  const keys = await dashboard.database.query('select from api_keys where account_id = $1 and revoked_at is null', [
+    before.id,
+  ])
+  assert.equal(keys.length, 1)
+
+  await page.context().clearCookies()
+  await page.goto(`${dashboard.origin}/login`)
+  await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
+  await atOverview(page)
+  assert.equal((await accountOf(page)).id, begun.id, 'the same passkey opens the new one')
+})
+
+function accountOf(page: Page): Promise<{ id: string; name: string }> {
+  return page.evaluate(async () => (await (await fetch('/api/session')).json()).account)
+}
 
 async function amountOf(page: Page, name: string): Promise<bigint> {
   return BigInt((await page.getByTestId(name).getAttribute('data-amount'))!)

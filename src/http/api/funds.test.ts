@@ -21,6 +21,7 @@ import { routeFunds } from './funds.ts'
 import { Gate } from './gate.ts'
 import type { Funds } from './providers.ts'
 import { type ApiBindings, ApiRouter } from './router.ts'
+import { routeSandbox } from './sandbox.ts'
 import type { ApiServices } from './services.ts'
 import { routeSignIn } from './sign-in.ts'
 
@@ -79,6 +80,7 @@ function createRoutes() {
   const router = new ApiRouter({ app, gate, trustProxy: true, chatBodyLimits: { bytesMax: 10_000, readMsMax: 1_000 } })
   routeSignIn(router, services)
   routeFunds(router, services)
+  routeSandbox(router, services)
   app.onError((error, context) => {
     const { status, body } = errorResponse(error, { requestId: 'req_test', publicUrl: origin })
     return context.json(body, status)
@@ -202,4 +204,12 @@ test('a deposit is shown step by step, from the first sight of it to the balance
 test('what belongs to the sandbox is not there where money is real', async () => {
   const client = await signIn('1')
   assert.equal((await client.send('POST', '/api/auth/local')).status, 404)
+  for (const path of [
+    '/api/faucet',
+    '/api/sandbox/mine',
+    '/api/sandbox/fail-next',
+    '/api/sandbox/slow',
+    '/api/sandbox/reset',
+  ])
+    assert.deepEqual(await client.refusal('POST', path, {}), [404, 'unknown_url'], path)
 })

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { ServiceError } from '../../errors.ts'
-import type { AccountRef } from '../../identity/sessions.ts'
+import { type AccountRef, accountRef } from '../../identity/sessions.ts'
 import { findAccount } from '../../ledger/accounts.ts'
 import { readBalance } from '../../ledger/balance.ts'
 import { listDeposits } from '../../ledger/deposits.ts'
@@ -8,9 +8,8 @@ import type { TransferCursor, TransferPage } from '../../ledger/transfer-page.ts
 import { findWithdrawal, listWithdrawals } from '../../ledger/withdrawals.ts'
 import { parse, type Usdc } from '../../money/usdc.ts'
 import { parseAddress, zeroAddress } from '../../signer/address.ts'
-import { moneyFields } from '../money-fields.ts'
 import { fundsContracts } from './contracts/funds.ts'
-import { NotInSandboxError, requireRecentSignIn } from './gate.ts'
+import { requireRecentSignIn } from './gate.ts'
 import type { Funds } from './providers.ts'
 import { renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
 import { renderAccount } from './render-session.ts'
@@ -53,7 +52,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
     const amount = readAmount(body.amount)
     const id = withdrawalId(owner, headers['idempotency-key'])
     await checkRecipient(services, funds, owner, body.recipient)
-    await funds.requestWithdrawal({ ...ref(owner), id, amount })
+    await funds.requestWithdrawal({ ...accountRef(owner), id, amount })
     return renderWithdrawal((await findWithdrawal(database, owner.partition, owner.accountId, id))!)
   })
 
@@ -61,7 +60,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
     requireRecentSignIn(session)
     const funds = wired(providers.funds)
     const address = await checkDestination(funds, owner, body.address, 'address')
-    await funds.registerOwner({ ...ref(owner), address })
+    await funds.registerOwner({ ...accountRef(owner), address })
     return renderAccount(services, owner)
   })
 
@@ -77,29 +76,6 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
     block: null,
     ...(await providers.solvency?.()),
   }))
-}
-
-/** What only the sandbox can do; a control that is not wired up is not there. */
-export function routeSandbox(router: ApiRouter, { providers: { sandbox } }: ApiServices): void {
-  router.at(fundsContracts.requestTestMoney).answer(async ({ owner, body }) => {
-    if (sandbox?.faucet === undefined) throw new NotInSandboxError()
-    const { amount, txHash } = await sandbox.faucet(ref(owner), body.wallet)
-    return { object: 'faucet', ...moneyFields({ amount }), tx_hash: txHash ?? null }
-  })
-  router.at(fundsContracts.mineBlocks).answer(async ({ body }) => {
-    if (sandbox?.mine === undefined) throw new NotInSandboxError()
-    return { object: 'sandbox', block: (await sandbox.mine(body.blocks)).block.toString() }
-  })
-  router.at(fundsContracts.failNextCall).answer(async () => {
-    if (sandbox?.failNext === undefined) throw new NotInSandboxError()
-    await sandbox.failNext()
-    return { object: 'sandbox' }
-  })
-  router.at(fundsContracts.slowModel).answer(async ({ body }) => {
-    if (sandbox?.slow === undefined) throw new NotInSandboxError()
-    await sandbox.slow(body.milliseconds)
-    return { object: 'sandbox' }
-  })
 }
 
 type PageQuery = { readonly cursor?: string | undefined; readonly limit: number }
@@ -122,11 +98,6 @@ function readCursor(cursor: string): TransferCursor {
     throw new InvalidParameterError('cursor', 'it must be the next_cursor of a page before')
   }
   return { at, id }
-}
-
-/** Exactly who it is, and no more of a session than that. */
-function ref({ partition, accountId }: AccountRef): AccountRef {
-  return { partition, accountId }
 }
 
 function wired(funds: Funds | undefined): Funds {

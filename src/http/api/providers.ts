@@ -35,6 +35,8 @@ export type SandboxControls = {
   localAccount(): Promise<AccountRef>
   /** To the account's deposit address, or to a wallet from which somebody wants to try a deposit. */
   faucet?(account: AccountRef, wallet?: string): Promise<{ readonly amount: Usdc; readonly txHash: string | undefined }>
+  /** A new account in the place of this one, signed in to by the same wallets and passkeys, with test money on its way. */
+  beginAgain?(account: AccountRef): Promise<AccountRef>
   mine?(blocks: number): Promise<{ readonly block: bigint }>
   failNext?(): Promise<void>
   slow?(milliseconds: number): Promise<void>

@@ -113,7 +113,7 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
 }
 
 /** A new session in place of the one before: a token that somebody planted or saw earlier is worth nothing afterwards. */
-async function signIn(
+export async function signIn(
   services: ApiServices,
   call: SignInCall,
   account: AccountRef,

@@ -47,6 +47,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   mineBlocks: ['POST', '/api/sandbox/mine'],
   failNextCall: ['POST', '/api/sandbox/fail-next'],
   slowModel: ['POST', '/api/sandbox/slow'],
+  resetSandbox: ['POST', '/api/sandbox/reset'],
   getReceipt: ['GET', '/api/receipts/{id}'],
   getSolvency: ['GET', '/api/solvency'],
   listKeys: ['GET', '/api/keys'],

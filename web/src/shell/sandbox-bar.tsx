@@ -1,9 +1,12 @@
 import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { useState } from 'react'
 import { call } from '../api/call.ts'
 import type { Session } from '../api/shapes.ts'
 import { formatPrice } from '../money/format.ts'
 import { useAnnounce } from '../ui/announce.tsx'
 import { Button } from '../ui/button.tsx'
+import { Dialog } from '../ui/dialog.tsx'
+import { ErrorPanel } from '../ui/loaded.tsx'
 
 /** Only where money is not real: what a developer wants to happen now. */
 export function SandboxBar({ session }: { session: Session }) {
@@ -20,6 +23,7 @@ export function SandboxBar({ session }: { session: Session }) {
     await call('slowModel', { body: { milliseconds: 3_000 } })
     return 'The next call to the model will wait 3 s.'
   })
+  const [resetting, setResetting] = useState(false)
   if (session.environment !== 'sandbox') return null
   const said = [faucet, mine, fail, slow].map(({ data, error }) => error?.message ?? data).find(Boolean)
   return (
@@ -48,11 +52,51 @@ export function SandboxBar({ session }: { session: Session }) {
             <Button small variant="quiet" onClick={() => slow.mutate()} busy={slow.isPending}>
               Slow next call 3 s
             </Button>
+            <Button small variant="quiet" onClick={() => setResetting(true)}>
+              Reset data
+            </Button>
           </>
         )}
       </span>
       {said !== undefined && <p className="text-sm text-muted">{said}</p>}
+      {resetting && <ResetDialog onClose={() => setResetting(false)} />}
     </section>
+  )
+}
+
+/** Says what a reset is here: nobody can make the chain forget, so the account is left and another begun. */
+function ResetDialog({ onClose }: { onClose: () => void }) {
+  const reset = useMutation({
+    mutationFn: () => call('resetSandbox'),
+    // The whole page anew: nothing of the account before may be left on it.
+    onSuccess: () => window.location.assign('/'),
+  })
+  return (
+    <Dialog
+      title="Reset data"
+      onClose={onClose}
+      footer={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button variant="primary" onClick={() => reset.mutate()} busy={reset.isPending || reset.isSuccess}>
+            Begin again
+          </Button>
+        </>
+      }
+    >
+      <div className="flex flex-col gap-3 whitespace-normal">
+        <p>
+          You begin again with an empty account: no keys, no requests, and 25 test USDC on their way. You sign in to it
+          as before; other browsers have to sign in again.
+        </p>
+        <p>
+          The account of now is left, not deleted: its keys keep spending its own money and its receipts stay valid, for
+          the chain forgets nothing. When it is the demo account, the key in <code className="num">sandbox.json</code>{' '}
+          is one of them until the service starts again.
+        </p>
+        {reset.error !== null && <ErrorPanel error={reset.error} />}
+      </div>
+    </Dialog>
   )
 }
 

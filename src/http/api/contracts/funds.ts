@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { statementKinds } from '../../../ledger/statement.ts'
 import { contract } from '../contract.ts'
 import { address, amount, count, hash, instant, list, money, page, requestId, uuid } from '../shapes.ts'
-import { account } from './sign-in.ts'
+import { account, session } from './sign-in.ts'
 
 export const balance = z
   .object({
@@ -178,6 +178,14 @@ export const fundsContracts = {
     access: 'sandbox',
     body: z.strictObject({ milliseconds: z.int().min(0).max(60_000).default(3_000) }),
     answer: z.object({ object: z.literal('sandbox') }),
+  }),
+  resetSandbox: contract({
+    operation: 'resetSandbox',
+    method: 'POST',
+    path: '/api/sandbox/reset',
+    summary: 'Begins again with an empty account and fresh test USDC; the one before stays in the books, left',
+    access: 'sandbox',
+    answer: session,
   }),
   getReceipt: contract({
     operation: 'getReceipt',
