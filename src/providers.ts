@@ -9,9 +9,9 @@ import { beginAgain, openDemoAccount, testMoney } from './ledger/demo-account.ts
 import { parseRequestId } from './ledger/request-id.ts'
 import { sandboxOrders } from './sandbox/orders.ts'
 import { paymentTerms } from './settlement/authorization.ts'
+import { findReceipt } from './settlement/find-receipt.ts'
 import { Funds } from './settlement/funds.ts'
 import type { MoneyLine } from './settlement/money-line.ts'
-import { findReceipt } from './settlement/receipts.ts'
 import { readSolvency } from './settlement/solvency.ts'
 import { openSigner, type Signer } from './signer/signer.ts'
 

@@ -1,7 +1,7 @@
 import { parseRequestId } from '../ledger/request-id.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
+import { findReceipt } from '../settlement/find-receipt.ts'
 import { readMoneyLine } from '../settlement/money-line.ts'
-import { findReceipt } from '../settlement/receipts.ts'
 import { openSigner } from '../signer/signer.ts'
 import { type Command, CommandError } from './command.ts'
 import { withDatabase } from './with-database.ts'

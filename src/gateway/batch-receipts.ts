@@ -1,6 +1,6 @@
 import type { Hex } from 'viem'
 import type { Database } from '../db/database.ts'
-import { type ReceiptProof, ReceiptTree } from './receipts.ts'
+import { type ReceiptProof, ReceiptTree } from './receipt-tree.ts'
 import { lowerCase } from './terms.ts'
 
 type BatchTree = { readonly places: ReadonlyMap<string, number>; readonly tree: ReceiptTree }

@@ -5,7 +5,7 @@ import type { Database, Session } from '../db/database.ts'
 import { type ChainNode, ChainNodeError } from './chain-node.ts'
 import { readChainState } from './chain-state.ts'
 import { viewLastBatchId } from './contract-views.ts'
-import { receiptRoot } from './receipts.ts'
+import { receiptRoot } from './receipt-tree.ts'
 import type { Relayer } from './relayer.ts'
 import type { GatewayTerms } from './terms.ts'
 

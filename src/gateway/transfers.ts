@@ -1,7 +1,7 @@
 import { getAddress, type Hash, type Hex } from 'viem'
 import type { Database } from '../db/database.ts'
 import type { BatchReceipts } from './batch-receipts.ts'
-import type { ReceiptProof } from './receipts.ts'
+import type { ReceiptProof } from './receipt-tree.ts'
 import type { GatewayTerms } from './terms.ts'
 
 export const transferStatuses = ['received', 'batched', 'confirmed', 'completed', 'failed'] as const

@@ -19,13 +19,13 @@ import {
   sweepDeposits,
   watchDeposits,
 } from '../settlement/deposits.ts'
+import { issueReceipts } from '../settlement/issue-receipts.ts'
 import { advancePayouts, hasOpenPayout, PayoutTooLargeError, requestPayout } from '../settlement/payout.ts'
 import { createRail } from '../settlement/rail.ts'
 import { checkSolvency, isSolvent, recordSolvency } from '../settlement/solvency.ts'
 import { submitPayments } from '../settlement/submit.ts'
 import { advanceWithdrawals } from '../settlement/withdraw.ts'
 import { watchWithdrawalFee } from '../settlement/withdrawal-fee.ts'
-import { issueReceipts } from '../settlement/write-receipts.ts'
 import type { Address, Hex } from '../signer/address.ts'
 import { openSigner } from '../signer/signer.ts'
 import { type SigningTerms, usdcDomain } from '../signer/signing-terms.ts'

@@ -5,8 +5,8 @@ import { findSettledRow, type SettledRow } from '../ledger/settlements.ts'
 import type { Address } from '../signer/address.ts'
 import type { Signer } from '../signer/signer.ts'
 import type { PaymentTerms } from './authorization.ts'
+import { receiptOf } from './issue-receipts.ts'
 import { noHash, type Receipt, type ReceiptDocument, receiptHash, receiptTypes, writeReceipt } from './receipt.ts'
-import { receiptOf } from './write-receipts.ts'
 
 export type ReceiptTools = {
   readonly database: Database

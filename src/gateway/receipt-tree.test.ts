@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { concat, type Hex, keccak256, toHex } from 'viem'
-import { noReceipts, proveReceipt, receiptRoot } from './receipts.ts'
+import { noReceipts, proveReceipt, receiptRoot } from './receipt-tree.ts'
 
 const hash = fc.uint8Array({ minLength: 32, maxLength: 32 }).map((bytes) => toHex(bytes))
 const hashes = fc.array(hash, { minLength: 1, maxLength: 40 })
