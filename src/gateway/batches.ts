@@ -2,11 +2,11 @@ import { type Address, encodeFunctionData, type Hex, parseSignature } from 'viem
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import { plainArray, textArray } from '../db/array-literal.ts'
 import type { Database, Session } from '../db/database.ts'
-import { type ChainNode, ChainNodeError } from './chain-node.ts'
-import { readChainState } from './chain-state.ts'
-import { viewLastBatchId } from './contract-views.ts'
+import { viewLastBatchId } from './chain/contract-views.ts'
+import { type ChainNode, ChainNodeError } from './chain/node.ts'
+import type { Relayer } from './chain/relayer.ts'
+import { readChainState } from './chain/state.ts'
 import { receiptRoot } from './receipt-tree.ts'
-import type { Relayer } from './relayer.ts'
 import type { GatewayTerms } from './terms.ts'
 
 export type BatchesOptions = {

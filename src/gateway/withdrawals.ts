@@ -3,8 +3,8 @@ import { type Address, decodeErrorResult, encodeFunctionData, type Hash, type He
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import type { Database, Session } from '../db/database.ts'
 import { IntentRefusedError, type SignedBurnIntent } from './burn-intent.ts'
-import { CallRevertsError } from './chain-node.ts'
-import type { Relayer } from './relayer.ts'
+import { CallRevertsError } from './chain/node.ts'
+import type { Relayer } from './chain/relayer.ts'
 
 export type WithdrawalsOptions = {
   readonly database: Database

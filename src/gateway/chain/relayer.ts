@@ -1,10 +1,10 @@
 import type { Address, Hash, Hex, PrivateKeyAccount } from 'viem'
 import { keccak256 } from 'viem'
-import type { Database, Session } from '../db/database.ts'
-import type { OnAlarm } from './alarm.ts'
-import { type ChainNode, ChainNodeError, type TransactionReceipt } from './chain-node.ts'
-import type { Failpoint } from './failpoints.ts'
-import type { GatewayTerms } from './terms.ts'
+import type { Database, Session } from '../../db/database.ts'
+import type { OnAlarm } from '../alarm.ts'
+import type { Failpoint } from '../failpoints.ts'
+import type { GatewayTerms } from '../terms.ts'
+import { type ChainNode, ChainNodeError, type TransactionReceipt } from './node.ts'
 
 export type RelayerOptions = {
   readonly database: Database

@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
-import { plainArray, textArray } from '../db/array-literal.ts'
-import type { Session } from '../db/database.ts'
-import type { Alarm } from './alarm.ts'
+import { plainArray, textArray } from '../../db/array-literal.ts'
+import type { Session } from '../../db/database.ts'
+import type { Alarm } from '../alarm.ts'
 import {
   type AuthorizationName,
   type BalanceEvent,
@@ -10,7 +10,7 @@ import {
   type SettledBatch,
   type SkippedAuthorization,
   type SkipReason,
-} from './chain-events.ts'
+} from './events.ts'
 
 type Balance = {
   available: bigint

@@ -1,6 +1,6 @@
-import type { Database, Session } from '../db/database.ts'
-import { StartRefusal } from '../errors.ts'
-import type { GatewayTerms } from './terms.ts'
+import type { Database, Session } from '../../db/database.ts'
+import { StartRefusal } from '../../errors.ts'
+import type { GatewayTerms } from '../terms.ts'
 
 export type ChainState = {
   readonly firstBlock: bigint

@@ -1,7 +1,7 @@
 import { type Address, decodeFunctionResult, encodeFunctionData, erc20Abi, type Hex } from 'viem'
-import { settlementGatewayAbi as abi } from '../../contracts/generated/SettlementGateway.abi.ts'
-import { type ChainNode, ChainNodeError } from './chain-node.ts'
-import type { GatewayTerms } from './terms.ts'
+import { settlementGatewayAbi as abi } from '../../../contracts/generated/SettlementGateway.abi.ts'
+import type { GatewayTerms } from '../terms.ts'
+import { type ChainNode, ChainNodeError } from './node.ts'
 
 /** The number of the contract's last batch. */
 export async function viewLastBatchId(node: ChainNode, { wallet }: GatewayTerms): Promise<bigint> {

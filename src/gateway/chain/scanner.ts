@@ -1,11 +1,11 @@
-import type { Database } from '../db/database.ts'
-import type { OnAlarm } from './alarm.ts'
+import type { Database } from '../../db/database.ts'
+import type { OnAlarm } from '../alarm.ts'
+import type { Failpoint } from '../failpoints.ts'
+import type { GatewayTerms } from '../terms.ts'
 import { applyEvents } from './apply-events.ts'
-import { type GatewayEvent, LogsMissingError, readEvents } from './chain-events.ts'
-import { type ChainNode, ChainNodeError } from './chain-node.ts'
-import { type ChainState, readChainState, rewind } from './chain-state.ts'
-import type { Failpoint } from './failpoints.ts'
-import type { GatewayTerms } from './terms.ts'
+import { type GatewayEvent, LogsMissingError, readEvents } from './events.ts'
+import { type ChainNode, ChainNodeError } from './node.ts'
+import { type ChainState, readChainState, rewind } from './state.ts'
 
 export type ScannerOptions = {
   readonly database: Database

@@ -1,10 +1,10 @@
 import type { Address } from 'viem'
-import type { Database } from '../db/database.ts'
-import type { OnAlarm } from './alarm.ts'
-import type { ChainNode } from './chain-node.ts'
-import { readChainState, rewind } from './chain-state.ts'
+import type { Database } from '../../db/database.ts'
+import type { OnAlarm } from '../alarm.ts'
+import type { GatewayTerms } from '../terms.ts'
 import { viewBalance, viewHoldings } from './contract-views.ts'
-import type { GatewayTerms } from './terms.ts'
+import type { ChainNode } from './node.ts'
+import { readChainState, rewind } from './state.ts'
 
 export type ReconcilerOptions = {
   readonly database: Database

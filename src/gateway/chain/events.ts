@@ -1,7 +1,7 @@
 import { type Address, decodeEventLog, type Hash, type Hex } from 'viem'
-import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
-import { ChainNodeError, type RawLog } from './chain-node.ts'
-import { lowerCase } from './terms.ts'
+import { settlementGatewayAbi } from '../../../contracts/generated/SettlementGateway.abi.ts'
+import { lowerCase } from '../terms.ts'
+import { ChainNodeError, type RawLog } from './node.ts'
 
 /** Where in the chain an event stands. */
 export type EventPlace = {
