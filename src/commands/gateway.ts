@@ -1,5 +1,5 @@
 import { mkdirSync } from 'node:fs'
-import { startGateway } from '../gateway/server.ts'
+import { logTo, startGateway } from '../gateway/server.ts'
 import { createLog } from '../log.ts'
 import type { Command } from './command.ts'
 import { stopSignal } from './stop-signal.ts'
@@ -23,8 +23,7 @@ export const gatewayCommand: Command = {
       host: config.host,
       chainRpcUrl: rpcUrl,
       gasPriceMax: BigInt(gasPriceMaxGwei) * weiPerGwei,
-      onAlarm: ({ code, message }) => log.error({ code }, message),
-      onError: (error) => log.error({ err: error }, 'the gateway failed at a request'),
+      ...logTo(log),
     })
     output.write(output.json ? `${JSON.stringify({ url: gateway.url })}\n` : `The gateway is ready at ${gateway.url}\n`)
     await stop

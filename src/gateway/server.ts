@@ -3,6 +3,7 @@ import type { Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { migrate } from '../db/migrate.ts'
+import type { Log } from '../log.ts'
 import { type OnAlarm, withoutRepeats } from './alarm.ts'
 import { BatchReceipts } from './batch-receipts.ts'
 import { Batches, batchRowsMax } from './batches.ts'
@@ -136,6 +137,14 @@ async function compose(
     url: `http://${options.host}:${server.port}`,
     port: server.port,
     stop: () => stop({ server, settler, worker, lock, database }),
+  }
+}
+
+/** The ears of a gateway whose words go into a log. */
+export function logTo(log: Log): Pick<GatewayOptions, 'onAlarm' | 'onError'> {
+  return {
+    onAlarm: ({ code, message }) => log.error({ code }, message),
+    onError: (error) => log.error({ err: error }, 'the gateway failed at a request'),
   }
 }
 

@@ -1,7 +1,7 @@
 import { runAsChild } from '../child.ts'
-import { createLog, type Log } from '../log.ts'
+import { createLog } from '../log.ts'
 import { armFailpoint, type FailpointName } from './failpoints.ts'
-import { type GatewayOptions, startGateway } from './server.ts'
+import { type GatewayOptions, logTo, startGateway } from './server.ts'
 
 /** What the service asks of its gateway process; it comes over a channel of JSON. */
 export type GatewaySettings = Omit<GatewayOptions, 'clock' | 'onAlarm' | 'onError' | 'failpoint' | 'gasPriceMax'> & {
@@ -22,11 +22,4 @@ async function start({ dataDir, logLevel, failpoint, ...options }: GatewaySettin
     failpoint: armFailpoint(failpoint),
   })
   return { url, port }
-}
-
-function logTo(log: Log): Pick<GatewayOptions, 'onAlarm' | 'onError'> {
-  return {
-    onAlarm: ({ code, message }) => log.error({ code }, message),
-    onError: (error) => log.error({ err: error }, 'the gateway failed at a request'),
-  }
 }
