@@ -82,7 +82,7 @@ export async function startMoneyLine(
   await requireEpoch(options.database, config.settlementEpoch)
   await beginDeposits({
     database: options.database,
-    chain: await openChain({ ...chain, usdc: chain.terms.usdc.address, gatewayWallet: chain.terms.gatewayWallet }),
+    readHead: async () => (await openChain(endsOf(chain))).finalBlock(),
     fromBlock: config.depositsFromBlock,
   })
   onProgress('Starting the signer.')
@@ -99,6 +99,10 @@ export async function startMoneyLine(
 }
 
 type ChainTerms = { readonly rpcUrl: string; readonly terms: Omit<SigningTerms, 'seller'> }
+
+function endsOf({ rpcUrl, terms: { usdc, gatewayWallet } }: ChainTerms) {
+  return { rpcUrl, usdc: usdc.address, gatewayWallet }
+}
 
 function sandboxTerms({ url, chainId, usdc, gateway }: NonNullable<SandboxReady['chain']>): ChainTerms {
   const gatewayWallet = lower(gateway)

@@ -55,7 +55,7 @@ async function answer(request: IncomingMessage, token: string, { chain, model }:
     case '/gas': {
       const { address, atomic } = order
       if (typeof address !== 'string' || !isAddress(address)) throw new AdminRefusal(400, 'address is no address')
-      await chain.fundGas(address, BigInt(String(atomic)))
+      await chain.keepGas(address, BigInt(String(atomic)))
       return {}
     }
     case '/mine':

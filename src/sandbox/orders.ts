@@ -9,6 +9,7 @@ export const adminFile = 'sandbox-admin.json'
 /** Asks the running sandbox for something that no real chain would do. */
 export type SandboxOrders = {
   faucet(address: string, atomic: bigint): Promise<string>
+  /** So much gas, if there is less than half of it. */
   gas(address: string, atomic: bigint): Promise<void>
   mine(blocks: number): Promise<void>
   advance(seconds: number): Promise<void>

@@ -156,12 +156,12 @@ test('at the first start the chain is read from its head on, and what is sent to
   cleanUps.push(() => fresh.drop())
   const { database } = fresh
   const head = await tools.chain.finalBlock()
-  await beginDeposits({ database, chain: tools.chain, fromBlock: undefined })
+  await beginDeposits({ database, readHead: tools.chain.finalBlock, fromBlock: undefined })
   const { partition, id } = await createAccount(database, 'test', partitions)
   const account = { partition, id, address: keys.ofAccount(id).address }
   await assignAddress(database, account)
   await send(account.address, 400_000n)
-  await beginDeposits({ database, chain: tools.chain, fromBlock: undefined })
+  await beginDeposits({ database, readHead: tools.chain.finalBlock, fromBlock: undefined })
   proxy.calls.length = 0
   await until(async () => {
     await watchDeposits({ ...tools, database })
@@ -180,10 +180,10 @@ test('addresses that nobody watched yet are watched from the first block on, or 
   const { database } = fresh
   const { partition, id } = await createAccount(database, 'test', partitions)
   await assignAddress(database, { partition, id, address: keys.ofAccount(id).address })
-  await beginDeposits({ database, chain: tools.chain, fromBlock: undefined })
+  await beginDeposits({ database, readHead: tools.chain.finalBlock, fromBlock: undefined })
   assert.equal(await readCursor(database, 'arrivals'), undefined)
-  await beginDeposits({ database, chain: tools.chain, fromBlock: 3 })
-  await beginDeposits({ database, chain: tools.chain, fromBlock: 1_000 })
+  await beginDeposits({ database, readHead: tools.chain.finalBlock, fromBlock: 3 })
+  await beginDeposits({ database, readHead: tools.chain.finalBlock, fromBlock: 1_000 })
   assert.deepEqual([await readCursor(database, 'arrivals'), await readCursor(database, 'deposits')], [2n, 2n])
 })
 

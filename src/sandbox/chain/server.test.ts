@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
+import { statSync } from 'node:fs'
 import { connect } from 'node:net'
+import { join } from 'node:path'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { BaseError, decodeErrorResult, encodeFunctionData, type Hex, parseEventLogs, toHex } from 'viem'
@@ -112,6 +114,19 @@ test('gas costs 20 gwei: in every block, and by every answer to who asks the pri
   const fees = await client.getFeeHistory({ blockCount: 4, rewardPercentiles: [] })
   assert.deepEqual([...new Set(fees.baseFeePerGas)], [20n * gwei])
   assert.ok((await client.getGasPrice()) >= 20n * gwei, 'a wallet that pays the price it is told is not refused')
+})
+
+test('gas is given again only when half of it is used: a start that needs none writes nothing down', async (t) => {
+  const dataDir = await temporaryFolder(t)
+  const { url, admin } = await startChain(t, { dataDir })
+  const journal = () => statSync(join(dataDir, 'chain.journal')).size
+  await admin.keepGas(alice.address, 1_000_000n)
+  const before = journal()
+  for (let start = 0; start < 3; start += 1) await admin.keepGas(alice.address, 1_000_000n)
+  assert.equal(journal(), before)
+  await walletClient(url, alice).sendTransaction({ to: bob.address, value: 6n * 10n ** 17n })
+  await admin.keepGas(alice.address, 1_000_000n)
+  assert.ok((await publicClient(url).getBalance({ address: alice.address })) >= 10n ** 18n)
 })
 
 test('gas is paid in native USDC of 18 decimals', async (t) => {

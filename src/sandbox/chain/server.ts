@@ -1,8 +1,8 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type { Address } from 'viem'
-import { Chain, type ChainOptions, type ChainProgress } from './chain.ts'
+import type { Address, Hex } from 'viem'
+import { Chain, type ChainOptions, type ChainProgress, weiPerAtomic } from './chain.ts'
 import { Faucet, type Gift } from './faucet.ts'
 import type { ChainContracts } from './founding.ts'
 import type { ChainAddresses } from './journal.ts'
@@ -47,6 +47,8 @@ export type ChainAdmin = {
   /** Sends test USDC by a real transaction, and gas to an address that has none. */
   giveUsdc(address: Address, atomic: bigint): Promise<Gift>
   fundGas(address: Address, atomic: bigint): Promise<void>
+  /** Gives so much gas to an address that has less than half of it; to others nothing, and nothing is written down. */
+  keepGas(address: Address, atomic: bigint): Promise<void>
   mine(blocks: number): Promise<void>
   advanceTime(seconds: number): Promise<void>
 }
@@ -111,6 +113,11 @@ function adminOf(chain: Chain): ChainAdmin {
   return {
     giveUsdc: (address, atomic) => chain.ready.then(() => faucet.give(address, atomic)),
     fundGas: (address, atomic) => chain.ready.then(() => chain.fundGas(address, atomic)),
+    async keepGas(address, atomic) {
+      await chain.ready
+      const wei = BigInt((await chain.read('eth_getBalance', address, 'latest')) as Hex)
+      if (2n * wei < atomic * weiPerAtomic) await chain.fundGas(address, atomic)
+    },
     mine: (blocks) => chain.ready.then(() => chain.mine(blocks)),
     advanceTime: (seconds) => chain.ready.then(() => chain.advanceTime(seconds)),
   }
