@@ -106,7 +106,7 @@ test('penny keys list shows the keys of one account where one is named', async (
   assert.deepEqual(await penny.json(['keys', 'list', '--account', 'keyless']), [])
   assert.match(
     (await penny.run(['keys', 'list', '--account', 'nobody'])).stderr,
-    /^penny: There is no account nobody\.\n$/,
+    /^penny: There is no account "nobody": penny accounts lists them\.\n$/,
   )
 })
 
