@@ -1,13 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config } from '../config.ts'
 import type { Database } from '../db/database.ts'
-import { findFreeze, findViolations, freezeLedger, unfreezeLedger } from '../ledger/audit.ts'
-import { readCursor } from '../ledger/chain-cursors.ts'
+import { findFreeze, findViolations, freezeLedger, unfreezeLedger, type Violation } from '../ledger/audit.ts'
+import { beginCursors, forgetCursor, readCursor } from '../ledger/chain-cursors.ts'
 import { summarizeSettlements } from '../ledger/settlements.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
-import { openChain } from '../settlement/chain.ts'
-import { type MoneyLine, readMoneyLine } from '../settlement/money-line.ts'
+import { type Chain, openChain } from '../settlement/chain.ts'
+import { readMoneyLine } from '../settlement/money-line.ts'
 import { createRail } from '../settlement/rail.ts'
 import { type Recovery, recoverPayments } from '../settlement/recover.ts'
 import { type Command, CommandError, type Output } from './command.ts'
@@ -15,16 +15,19 @@ import { withDatabase } from './with-database.ts'
 
 const replayMsMax = 10 * 60_000
 const pollMs = 200
+const copiedAtCursor = 'recover from'
 const reason = 'restored from a copy: penny recover brings it up to the chain'
 
 export const recoverCommand: Command = {
   summary: 'after restoring a copy of the database: bring the books up to the chain',
   usage: `penny recover --freeze            on the copy, before the service is started: no request is taken
-  penny recover                     beside the running service: books payments that the copy has forgotten, then takes requests again`,
+  penny recover                     beside the running service: books payments and withdrawals that the copy has forgotten, then takes requests again`,
   options: { freeze: { type: 'boolean' } },
   async run({ options, config, output }) {
     return withDatabase(config, async (database) => {
       if (options.freeze === true) {
+        // Before the service reads on: what left the gateway after this block, these books may not know.
+        await beginCursors(database, [copiedAtCursor], (await readCursor(database, 'deposits')) ?? -1n)
         await freezeLedger(database, reason)
         output.write(output.json ? '{"frozen":true}\n' : 'Frozen. Start the service, then run penny recover.\n')
         return 0
@@ -39,41 +42,63 @@ export const recoverCommand: Command = {
 }
 
 async function recover(database: Database, config: Config, output: Output): Promise<number> {
-  const line = readMoneyLine(config.dataDir)
-  await replayed(database, line)
-  await using rail = createRail({ url: line.gatewayUrl, domain: line.terms.gatewayDomain })
-  const onProgress = (done: number, all: number) => {
-    if (!output.json && process.stderr.isTTY) process.stderr.write(`\r  ${done} of ${all} accounts`)
-  }
-  const terms = paymentTerms(line.terms, config.settlementEpoch)
-  const recovery = await recoverPayments({ database, rail, terms, onProgress })
+  const { rpcUrl, gatewayUrl, terms } = readMoneyLine(config.dataDir)
+  const chain = await openChain({ rpcUrl, usdc: terms.usdc.address, gatewayWallet: terms.gatewayWallet })
+  await replayed(database, chain)
+  await using rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
+  const recovery = await recoverPayments({
+    database,
+    chain,
+    rail,
+    terms: paymentTerms(terms, config.settlementEpoch),
+    signingTerms: terms,
+    copiedAt: await readCursor(database, copiedAtCursor),
+    onProgress(done, all) {
+      if (!output.json && process.stderr.isTTY) process.stderr.write(`\r  ${done} of ${all} accounts`)
+    },
+  })
   const violations = await findViolations(database)
   const isWhole = recovery.unexplained.length === 0 && violations.length === 0
-  if (isWhole) await unfreezeLedger(database)
-  output.write(output.json ? toJson(recovery, violations, isWhole) : toText(recovery, isWhole))
+  if (isWhole) {
+    await unfreezeLedger(database)
+    await forgetCursor(database, copiedAtCursor)
+  }
+  tell(output, recovery, violations, isWhole)
   return isWhole ? 0 : 1
 }
 
-function toJson({ payments, value, unexplained }: Recovery, violations: readonly object[], isWhole: boolean): string {
-  const missing = unexplained.map((row) => ({ ...row, missing: row.missing.toString() }))
-  const result = { payments, value_atomic: value.toString(), unexplained: missing, violations, frozen: !isWhole }
-  return `${JSON.stringify(result, null, 2)}\n`
-}
-
-function toText({ payments, value, unexplained }: Recovery, isWhole: boolean): string {
-  const lines = [
-    `${payments} forgotten payments booked as credit: ${format(fromAtomic(value))} USDC.`,
-    ...unexplained.map(
-      ({ account, missing }) => `${account}: ${format(fromAtomic(missing))} USDC more have left than payments explain.`,
-    ),
-    isWhole ? 'The books are right; requests are taken again.' : 'The ledger stays frozen.',
-  ]
-  return `${lines.join('\n')}\n`
+function tell(output: Output, recovery: Recovery, violations: readonly Violation[], isWhole: boolean): void {
+  const { payments, value, unexplained } = recovery
+  const withdrawals = recovery.withdrawals.map((row) => ({
+    account: row.account,
+    amount_atomic: `${row.value + row.fee}`,
+    recipient: row.recipient,
+    tx_hash: row.transactionHash,
+  }))
+  if (output.json) {
+    const missing = unexplained.map((row) => ({ ...row, missing: row.missing.toString() }))
+    const facts = {
+      payments,
+      value_atomic: `${value}`,
+      withdrawals,
+      unexplained: missing,
+      violations,
+      frozen: !isWhole,
+    }
+    output.write(`${JSON.stringify(facts, null, 2)}\n`)
+    return
+  }
+  const usdc = (atomic: bigint) => `${format(fromAtomic(atomic))} USDC`
+  output.write(`${payments} forgotten payments booked as credit: ${usdc(value)}.\n`)
+  for (const { account, amount_atomic, recipient, tx_hash } of withdrawals)
+    output.write(`${account}: booked a withdrawal of ${usdc(BigInt(amount_atomic))} to ${recipient} (${tx_hash}).\n`)
+  for (const { account, missing } of unexplained)
+    output.write(`${account}: ${usdc(missing)} more have left than payments and withdrawals explain.\n`)
+  output.write(isWhole ? 'The books are right; requests are taken again.\n' : 'The ledger stays frozen.\n')
 }
 
 /** Until the running service has read the chain to its end, and knows of every payment of the copy how it stands. */
-async function replayed(database: Database, { rpcUrl, terms }: MoneyLine): Promise<void> {
-  const chain = await openChain({ rpcUrl, usdc: terms.usdc.address, gatewayWallet: terms.gatewayWallet })
+async function replayed(database: Database, chain: Chain): Promise<void> {
   const head = await chain.finalBlock()
   const deadline = performance.now() + replayMsMax
   for (;;) {

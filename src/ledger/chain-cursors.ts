@@ -30,3 +30,7 @@ export async function moveCursor(database: Database, name: string, block: bigint
     [name, block],
   )
 }
+
+export async function forgetCursor(database: Database, name: string): Promise<void> {
+  await database.query('delete from chain_cursors where name = $1', [name])
+}

@@ -21,6 +21,8 @@ export type Chain = {
   arrivals(addresses: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainArrival[]>
   /** What was credited in the gateway to one of these depositors. */
   deposits(depositors: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainDeposit[]>
+  /** What was paid out of the gateway by order of one of these depositors. */
+  withdrawals(depositors: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainWithdrawal[]>
   usdcBalance(address: Address): Promise<bigint>
   /** All that the depositor has in the gateway's contract, whatever is promised to others. */
   gatewayBalance(depositor: Address): Promise<bigint>
@@ -56,6 +58,19 @@ export type ChainDeposit = {
   readonly transactionHash: Hash
 }
 
+export type ChainWithdrawal = {
+  readonly depositor: Address
+  /** Of the signed order. */
+  readonly specHash: Hex
+  readonly recipient: Address
+  readonly value: bigint
+  /** What left the depositor's balance beyond it. */
+  readonly fee: bigint
+  readonly block: bigint
+  readonly logIndex: number
+  readonly transactionHash: Hash
+}
+
 export type TransactionOutcome = { readonly ok: boolean; readonly block: bigint; readonly gasWei: bigint }
 
 export type ChainOptions = {
@@ -68,6 +83,13 @@ export type ChainOptions = {
 const transferEvent = parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)')
 const depositedEvent = parseAbiItem(
   'event Deposited(address indexed token, address indexed depositor, address indexed sender, uint256 value)',
+)
+/** Circle's gateway says it in one way, ours in the other. */
+const burnedEvent = parseAbiItem(
+  'event GatewayBurned(address indexed token, address indexed depositor, bytes32 indexed transferSpecHash, uint32 destinationDomain, bytes32 destinationRecipient, address signer, uint256 value, uint256 fee, uint256 fromAvailable, uint256 fromWithdrawing)',
+)
+const instantWithdrawalEvent = parseAbiItem(
+  'event InstantWithdrawal(address indexed token, address indexed depositor, bytes32 indexed transferSpecHash, address recipient, uint256 value, uint256 fromAvailable, uint256 fromWithdrawing)',
 )
 const abi = parseAbi([
   'function balanceOf(address account) view returns (uint256)',
@@ -133,6 +155,29 @@ export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_00
       return asked.map(({ args, blockNumber, logIndex, transactionHash }) => ({
         depositor: lower(args.depositor),
         amount: args.value,
+        block: blockNumber,
+        logIndex,
+        transactionHash,
+      }))
+    },
+    async withdrawals(depositors, first, last) {
+      const range = { address: gatewayWallet, fromBlock: first, toBlock: last, strict: true } as const
+      const logs = await inGroups(depositors, addressesMax, async (depositor) => {
+        const args = { token: usdc, depositor }
+        const burned = await client.getLogs({ ...range, event: burnedEvent, args })
+        const instant = await client.getLogs({ ...range, event: instantWithdrawalEvent, args })
+        return [
+          ...burned.map((log) => ({ ...log, recipient: `0x${log.args.destinationRecipient.slice(26)}` })),
+          ...instant.map((log) => ({ ...log, recipient: log.args.recipient })),
+        ]
+      })
+      const asked = logs.filter(isAsked(gatewayWallet, first, last)).filter(({ args }) => lower(args.token) === usdc)
+      return asked.map(({ args, recipient, blockNumber, logIndex, transactionHash }) => ({
+        depositor: lower(args.depositor),
+        specHash: args.transferSpecHash,
+        recipient: lower(recipient),
+        value: args.value,
+        fee: args.fromAvailable + args.fromWithdrawing - args.value,
         block: blockNumber,
         logIndex,
         transactionHash,

@@ -15,6 +15,8 @@ export type Rail = AsyncDisposable & {
   transfer(id: string): Promise<Transfer | undefined>
   /** What the depositor has in the gateway and can spend, in atomic USDC. */
   balance(depositor: Address): Promise<bigint>
+  /** Of many at once. */
+  balances(depositors: readonly Address[]): Promise<ReadonlyMap<Address, bigint>>
   /** The last block whose deposits the gateway has counted. */
   processedHeight(): Promise<bigint>
   /** Orders money out of the gateway. The same order again is the same withdrawal. */
@@ -97,6 +99,13 @@ export function createRail({ url, domain, timeoutMs = 10_000, connectionsMax = 1
     return body
   }
 
+  async function readBalances(depositors: readonly Address[]): Promise<ReadonlyMap<Address, bigint>> {
+    const sources = depositors.map((depositor) => ({ depositor, domain }))
+    const rows = list(await read('/v1/balances', { token: 'USDC', sources }), 'balances')
+    const balances = new Map(rows.map((row) => [lower(row.depositor), parseDecimal(row.balance)]))
+    return new Map(depositors.map((depositor) => [depositor, balances.get(lower(depositor)) ?? 0n]))
+  }
+
   return {
     async settle(paymentPayload, paymentRequirements) {
       return submit(() => ask('POST', '/v1/x402/settle', { paymentPayload, paymentRequirements }), readSettlement)
@@ -112,10 +121,9 @@ export function createRail({ url, domain, timeoutMs = 10_000, connectionsMax = 1
       return body === undefined ? undefined : readTransfer(body)
     },
     async balance(depositor) {
-      const body = await read('/v1/balances', { token: 'USDC', sources: [{ depositor, domain }] })
-      const row = list(body, 'balances').find((candidate) => isEqualHex(candidate.depositor, depositor))
-      return row === undefined ? 0n : parseDecimal(row.balance)
+      return (await readBalances([depositor])).get(depositor)!
     },
+    balances: readBalances,
     async processedHeight() {
       const body = await read('/v1/info')
       const row = list(body, 'domains').find((candidate) => Number(candidate.domain) === domain)

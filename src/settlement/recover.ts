@@ -1,16 +1,25 @@
+import { createHash } from 'node:crypto'
 import type { Database } from '../db/database.ts'
 import { bookLostPayment, findVoidedSinceFreeze, type LostPayment, readNonceNext } from '../ledger/lost-payments.ts'
+import { bookLostWithdrawals, type LostReturns, type LostWithdrawal, listOrders } from '../ledger/lost-withdrawals.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import type { Address } from '../signer/address.ts'
-import { nonceOf } from '../signer/nonce.ts'
+import { type NonceUse, nonceOf, saltOf } from '../signer/nonce.ts'
+import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
+import { transferSpecHash } from '../signer/typed-data.ts'
 import type { PaymentTerms } from './authorization.ts'
+import type { Chain, ChainWithdrawal } from './chain.ts'
 import type { Rail } from './rail.ts'
 import { findOwed, type OwedAccount } from './solvency.ts'
 
 export type RecoverTools = {
   readonly database: Database
+  readonly chain: Chain
   readonly rail: Rail
   readonly terms: PaymentTerms
+  readonly signingTerms: SigningTerms
+  /** The last block that the copy had read; undefined when nobody has noted it. */
+  readonly copiedAt: bigint | undefined
   /** Told after each account that was looked at. */
   readonly onProgress: (done: number, all: number) => void
 }
@@ -18,71 +27,146 @@ export type RecoverTools = {
 export type Recovery = {
   readonly payments: number
   readonly value: bigint
-  /** Accounts of which more has left the gateway than payments explain: withdrawals that the copy does not know. */
+  /** To be looked at: an owner whom nobody knows is one who has the account's key. */
+  readonly withdrawals: readonly BookedWithdrawal[]
+  /** Accounts of which more or less has left the gateway than payments and withdrawals explain. */
   readonly unexplained: readonly { readonly account: string; readonly address: string; readonly missing: bigint }[]
 }
+
+export type BookedWithdrawal = LostWithdrawal & { readonly account: string }
 
 /** Requests that were voided have nonces that were never handed in: a gap of so many ends the search. */
 const gapMax = 1_024
 const atOnceMax = 16
+const blocksMax = 1_000n
+const balancesMax = 100
 
 /**
- * Brings a ledger that was restored from an older copy up to what the gateway has. Only accounts that have less there than the
- * books say are looked at, nonce by nonce, until what is missing is explained to the unit. Running it again changes nothing.
+ * Brings a ledger that was restored from an older copy up to what the chain and the gateway have. Withdrawals are in the chain's
+ * log. Payments, and credit that was paid back, are asked for nonce by nonce, of accounts that have not there what the books say.
+ * Running it again changes nothing.
  */
 export async function recoverPayments(tools: RecoverTools): Promise<Recovery> {
   const owed = await findOwed(tools.database)
+  const paidOut = await findPaidOut(tools, owed)
+  const balances = await readBalances(tools.rail, owed)
   const unexplained: { account: string; address: string; missing: bigint }[] = []
+  const withdrawals: BookedWithdrawal[] = []
   let [payments, value] = [0, 0n]
   for (const [index, account] of owed.entries()) {
     const address = account.address as Address
-    let missing = account.owed - (await tools.rail.balance(address))
-    if (missing > 0n) {
-      for (const payment of await findLost(tools, account, missing)) {
+    const lost = paidOut.get(account.address) ?? []
+    let missing = account.owed - (balances.get(address) ?? 0n)
+    if (missing !== 0n || lost.length > 0) {
+      const { found, returns } = await findLost(tools, account, lost.length === 0 ? missing : undefined)
+      for (const payment of found) {
         if (!(await bookLostPayment(tools.database, payment, Date.now()))) continue
         payments += 1
         value += payment.value
         missing -= payment.value
       }
+      await bookLostWithdrawals(tools.database, account, lost, returns)
+      const gone = lost.reduce((sum, withdrawal) => sum + withdrawal.value + withdrawal.fee, 0n)
+      withdrawals.push(...lost.map((withdrawal) => ({ ...withdrawal, account: account.id })))
+      missing += returns.value - gone
     }
     if (missing > 0n) unexplained.push({ account: account.id, address, missing })
     tools.onProgress(index + 1, owed.length)
   }
-  return { payments, value, unexplained }
+  return { payments, value, withdrawals, unexplained }
 }
 
-async function findLost(tools: RecoverTools, account: OwedAccount, missing: bigint): Promise<readonly LostPayment[]> {
+async function readBalances(rail: Rail, accounts: readonly OwedAccount[]): Promise<ReadonlyMap<Address, bigint>> {
+  const balances = new Map<Address, bigint>()
+  for (let start = 0; start < accounts.length; start += balancesMax) {
+    const addresses = accounts.slice(start, start + balancesMax).map(({ address }) => address as Address)
+    for (const [address, balance] of await rail.balances(addresses)) balances.set(address, balance)
+  }
+  return balances
+}
+
+/** What the chain says was paid out since the copy, by depositor, without what the books know of. */
+async function findPaidOut(
+  { database, chain, signingTerms, copiedAt }: RecoverTools,
+  accounts: readonly OwedAccount[],
+): Promise<ReadonlyMap<string, readonly LostWithdrawal[]>> {
+  if (copiedAt === undefined) return new Map()
+  const depositors = accounts.map(({ address }) => address as Address)
+  const head = await chain.finalBlock()
+  const logs: ChainWithdrawal[] = []
+  for (let first = copiedAt + 1n; first <= head; first += blocksMax) {
+    const last = first + blocksMax - 1n < head ? first + blocksMax - 1n : head
+    logs.push(...(await chain.withdrawals(depositors, first, last)))
+  }
+  const lost = new Map<string, readonly LostWithdrawal[]>()
+  for (const [depositor, group] of Map.groupBy(logs, (log) => log.depositor)) {
+    const account = accounts.find(({ address }) => address === depositor)!
+    const orders = await listOrders(database, account)
+    const ids = new Set(orders.map(({ id }) => id))
+    const hashes = new Set(orders.map((order) => specHashOf(signingTerms, depositor, order)))
+    const unknown = group
+      .filter(({ specHash }) => !hashes.has(specHash))
+      .map((log) => ({ ...log, id: idOf(chain.chainId, log) }))
+    lost.set(
+      depositor,
+      unknown.filter(({ id }) => !ids.has(id)),
+    )
+  }
+  return lost
+}
+
+function specHashOf(
+  terms: SigningTerms,
+  depositor: Address,
+  { id, value, recipient }: { readonly id: string; readonly value: bigint; readonly recipient: string },
+): string {
+  const paying = { depositor, recipient: recipient as Address, value, maxFee: 0n, maxBlockHeight: 0n }
+  const { spec } = burnIntent(terms, { ...paying, salt: saltOf('withdrawal', id) })
+  return `0x${transferSpecHash(spec).toString('hex')}`
+}
+
+function idOf(chainId: number, { block, logIndex }: ChainWithdrawal): string {
+  const hex = createHash('sha256').update(`penny withdrawal ${chainId}:${block}:${logIndex}`).digest('hex')
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`
+}
+
+type Lost = { readonly found: readonly LostPayment[]; readonly returns: LostReturns }
+
+/** With `missing`, the search ends when payments explain it to the unit; without, or when more is there, only at a gap. */
+async function findLost(tools: RecoverTools, account: OwedAccount, missing: bigint | undefined): Promise<Lost> {
   const { database } = tools
   const voided = await findVoidedSinceFreeze(database, account.partition, account.id)
-  const found = await ask(
+  const found = await findPayments(
     tools,
     account,
     voided.map(({ nonce }) => nonce),
   )
   const sum = () => found.reduce((total, payment) => total + payment.value, 0n)
+  const isExplained = () => missing !== undefined && missing > 0n && sum() >= missing
   let next = await readNonceNext(database, account.partition, account.id)
-  for (let gap = 0; sum() < missing && gap < gapMax; ) {
+  const returns = { value: 0n, nonceNext: next }
+  for (let gap = 0; !isExplained() && gap < gapMax; ) {
     const nonces = Array.from({ length: atOnceMax }, (_, offset) => next + BigInt(offset))
-    const more = await ask(tools, account, nonces)
+    const [more, back] = [await findPayments(tools, account, nonces), await findReturns(tools, account, nonces)]
     found.push(...more)
-    gap = more.length > 0 ? 0 : gap + atOnceMax
+    for (const { nonce, value } of back) {
+      returns.value += value
+      returns.nonceNext = nonce + 1n
+    }
+    gap = more.length + back.length > 0 ? 0 : gap + atOnceMax
     next += BigInt(atOnceMax)
   }
-  return found
+  return { found, returns }
 }
 
-async function ask(
-  { rail, terms }: RecoverTools,
+async function findPayments(
+  tools: RecoverTools,
   account: OwedAccount,
   nonces: readonly bigint[],
 ): Promise<LostPayment[]> {
-  const transfers = await Promise.all(
-    nonces.map((nonce) =>
-      rail.findTransfer(account.address as Address, nonceOf('authorization', account.id, terms.epoch, nonce)),
-    ),
-  )
+  const transfers = await ask(tools, account, 'authorization', nonces)
   return transfers.flatMap((transfer, index) => {
-    if (transfer === undefined || transfer.state === 'failed' || transfer.to !== terms.seller) return []
+    if (transfer === undefined || transfer.state === 'failed' || transfer.to !== tools.terms.seller) return []
     return [
       {
         partition: account.partition,
@@ -96,4 +180,17 @@ async function ask(
       },
     ]
   })
+}
+
+async function findReturns(tools: RecoverTools, account: OwedAccount, nonces: readonly bigint[]) {
+  const transfers = await ask(tools, account, 'return', nonces)
+  return transfers.flatMap((transfer, index) => {
+    if (transfer === undefined || transfer.state === 'failed' || transfer.to !== account.address) return []
+    return [{ nonce: nonces[index]!, value: transfer.amount }]
+  })
+}
+
+function ask({ rail, terms }: RecoverTools, account: OwedAccount, use: NonceUse, nonces: readonly bigint[]) {
+  const from = use === 'return' ? terms.seller : (account.address as Address)
+  return Promise.all(nonces.map((nonce) => rail.findTransfer(from, nonceOf(use, account.id, terms.epoch, nonce))))
 }

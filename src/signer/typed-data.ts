@@ -83,8 +83,9 @@ export function transferDigest(domain: Hex, type: TransferType, message: Transfe
   return digest(domain, hashWords([transferTypeHashes[type], from, to, value, validAfter, validBefore, nonce]))
 }
 
-export function burnIntentDigest({ maxBlockHeight, maxFee, spec }: BurnIntent): Buffer {
-  const specHash = hashWords([
+/** What the gateway's contract knows an order by. */
+export function transferSpecHash(spec: BurnIntent['spec']): Buffer {
+  return hashWords([
     specTypeHash,
     spec.version,
     spec.sourceDomain,
@@ -101,7 +102,10 @@ export function burnIntentDigest({ maxBlockHeight, maxFee, spec }: BurnIntent): 
     spec.salt,
     keccak256(Buffer.from(spec.hookData.slice(2), 'hex')),
   ])
-  return digest(intentDomain, hashWords([intentTypeHash, maxBlockHeight, maxFee, specHash]))
+}
+
+export function burnIntentDigest({ maxBlockHeight, maxFee, spec }: BurnIntent): Buffer {
+  return digest(intentDomain, hashWords([intentTypeHash, maxBlockHeight, maxFee, transferSpecHash(spec)]))
 }
 
 export function digest(domain: Hex, structHash: Buffer): Buffer {

@@ -23,6 +23,7 @@ import { usdc } from '../support/sandbox-chain.ts'
 
 const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const masterKey = 'a1'.repeat(32)
+const owner = '0x70997970c51812dc3a010c7d01b50e0d17dc79c8'
 
 test('books restored from an older copy are brought up to the chain: no payment is made twice, no unit is lost', async (t) => {
   const house = await openHouse(t)
@@ -67,6 +68,61 @@ test('books restored from an older copy are brought up to the chain: no payment 
   await penny(house, copyUrl, 'audit')
 })
 
+test('withdrawals after the copy are booked from the chain: what the owner was paid is not owed again, credit included', async (t) => {
+  const house = await openHouse(t)
+  const first = await house.start(house.databaseUrl)
+  const { account, apiKey } = await openAccount(first)
+  await deposit(house, first, account, 5_000_000n)
+  await ask(first, apiKey)
+  await settled(first)
+  await first.stop()
+  const copyUrl = await house.copyDatabase()
+
+  const second = await house.start(house.databaseUrl)
+  await ask(second, apiKey)
+  await settled(second)
+  const withdraw = (amount: string) =>
+    penny(house, house.databaseUrl, 'withdraw', '--account', account.id, '--amount', amount, '--to', owner)
+  await withdraw('1.5')
+  assert.ok((await accountOf(second, account)).credit > 0n)
+  await withdraw('all')
+  await deposit(house, second, account, 2_000_000n)
+  await ask(second, apiKey)
+  await settled(second)
+  const [lost, lostTotals] = [await accountOf(second, account), await totalsOf(second, account)]
+  await second.stop()
+
+  await penny(house, copyUrl, 'recover', '--freeze')
+  const third = await house.start(copyUrl)
+  const { stdout } = await penny(house, copyUrl, 'recover', '--json')
+  const { withdrawals, unexplained, violations, frozen } = JSON.parse(stdout)
+  assert.deepEqual([unexplained, violations, frozen], [[], [], false])
+  assert.deepEqual(
+    withdrawals.map(({ recipient }: { recipient: string }) => recipient),
+    [owner, owner],
+  )
+  const found = await accountOf(third, account)
+  assert.equal(found.gateway, lost.gateway, 'what is at the gateway is the same to the unit')
+  assert.deepEqual(await totalsOf(third, account), lostTotals)
+  assert.ok(found.spendable >= lost.spendable, 'nobody has less than before')
+  assert.equal((await send(third, apiKey)).status, 200)
+  await settled(third)
+  await penny(house, copyUrl, 'audit')
+  // Once more from the same copy: what is booked is not booked again.
+  await third.database.query("insert into chain_cursors (name, block) values ('recover from', 0)")
+  await penny(house, copyUrl, 'recover', '--freeze')
+  const again = JSON.parse((await penny(house, copyUrl, 'recover', '--json')).stdout)
+  assert.deepEqual([again.payments, again.withdrawals, again.frozen], [0, [], false])
+})
+
+async function totalsOf({ database }: Service, { partition, id }: Account) {
+  const [row] = await database.query(
+    'select deposited, withdrawn, returned from accounts where partition = $1 and id = $2',
+    [partition, id],
+  )
+  return row
+}
+
 type House = {
   readonly databaseUrl: string
   readonly dataDir: string
@@ -75,6 +131,8 @@ type House = {
   start(databaseUrl: string): Promise<Service>
   copyDatabase(): Promise<string>
 }
+
+let houses = 0
 
 async function openHouse(t: TestContext): Promise<House> {
   const bench = await openBench(t)
@@ -95,7 +153,7 @@ async function openHouse(t: TestContext): Promise<House> {
     GATEWAY_WALLET_ADDRESS: bench.wallet,
     MASTER_KEY: masterKey,
   }
-  const copyName = `copy_${process.pid}`
+  const copyName = `copy_${process.pid}_${(houses += 1)}`
   t.after(async () => {
     await onServer(ledger.url, `drop database if exists ${copyName} with (force)`)
     await ledger.drop()
