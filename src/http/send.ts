@@ -19,8 +19,17 @@ export function v1Headers(requestId: string): Record<string, string> {
   }
 }
 
-const exposed =
-  'x-router-request-id, x-router-held-usdc, x-router-charged-usdc, x-request-id, retry-after, retry-after-ms'
+// An SDK in a page retries by what it can read: without `x-should-retry` it would repeat what cannot be cured.
+const exposed = [
+  'x-router-request-id',
+  'x-router-held-usdc',
+  'x-router-charged-usdc',
+  'x-request-id',
+  'x-should-retry',
+  'retry-after',
+  'retry-after-ms',
+  'idempotent-replayed',
+].join(', ')
 
 /**
  * Sends the last of an answer. A client that takes nothing of it for so long is cut off: Node waits for ever for its answer

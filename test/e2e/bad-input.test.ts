@@ -183,6 +183,18 @@ async function exchange(bytes: string): Promise<string> {
   return Buffer.concat((await socket.toArray()) as Buffer[]).toString('utf8')
 }
 
+test('a page of any origin can read what a refusal says of itself: an SDK in it does not repeat what cannot be cured', async () => {
+  const answer = await postChat(service, account.apiKey, { messages: hello, n: 2 })
+  assert.equal(answer.headers.get('access-control-allow-origin'), '*')
+  const readable = answer.headers.get('access-control-expose-headers')!.split(', ')
+  const told = [...answer.headers.keys()].filter((name) => /^(x-(router|request|should)-|retry-after)/.test(name))
+  assert.ok(told.includes('x-should-retry'))
+  assert.deepEqual(
+    told.filter((name) => !readable.includes(name)),
+    [],
+  )
+})
+
 test('an absent model is the default one', async () => {
   const answer = await postChat(service, account.apiKey, { messages: hello })
   assert.equal(((await answer.json()) as { model: string }).model, 'gpt-5.6-terra')
