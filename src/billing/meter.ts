@@ -99,7 +99,7 @@ export class Meter {
         this.#keep(this.#answer, event.name)
         break
       case 'reasoning':
-        this.#keep(this.#reasoning, event.text)
+        this.#keep(this.#reasoning, withoutJoint(event.text))
         break
       default:
         return
@@ -110,6 +110,11 @@ export class Meter {
   #keep(kept: KeptText, piece: string): void {
     if (kept.add(piece)) this.#fresh.push(piece)
   }
+}
+
+/** Paragraphs of reasoning are parted by us, where the upstream only says that another one begins: not written, not billed. */
+function withoutJoint(text: string): string {
+  return text.startsWith('\n\n') ? text.slice(2) : text
 }
 
 /** The beginning of a text. An upstream that writes without end must not fill our memory. */

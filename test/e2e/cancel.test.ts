@@ -65,6 +65,24 @@ const countedInput = 11
 const tokensMax = 200
 const atOnce = 10
 
+test('the blank lines that we put between paragraphs of reasoning are not billed', async () => {
+  const account = await service.openAccount('25')
+  const reasoning = [' one two', ' three four', ' five six'].map((delta, index) => ({
+    type: 'response.reasoning_summary_text.delta',
+    item_id: 'rs_1',
+    output_index: 0,
+    summary_index: index,
+    delta,
+  }))
+  upstream.answer = (exchange) => exchange.send(created, ...reasoning)
+  const call = callChat(service, account, question)
+  for await (const frame of framesOf(await call.answer)) if (frame.includes('six')) break
+  call.leave()
+  const row = await endedRow(service, account)
+  assert.deepEqual([row.status, row.usage?.reasoning_tokens], ['cancelled', 6])
+  assert.equal(Number(row.charged_atomic), countedInput + 5 * 6)
+})
+
 test('cancelled at any of two hundred tokens, a stream costs its input and exactly the tokens generated until then', async () => {
   const accounts = await Promise.all(Array.from({ length: atOnce }, () => sandboxed.openAccount('25')))
   const tokens = Array.from({ length: tokensMax }, (_, index) => index + 1)
