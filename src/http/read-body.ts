@@ -70,9 +70,8 @@ export async function readAway(incoming: IncomingMessage): Promise<void> {
 }
 
 function checkMediaType(incoming: IncomingMessage): void {
-  const type = incoming.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase()
-  if (type !== undefined && type !== 'application/json' && !type.endsWith('+json'))
-    throw new UnsupportedMediaTypeError(type)
+  const type = incoming.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase() ?? ''
+  if (type !== '' && type !== 'application/json' && !type.endsWith('+json')) throw new UnsupportedMediaTypeError(type)
   const encoding = incoming.headers['content-encoding']
   if (encoding !== undefined && encoding !== 'identity')
     throw new UnsupportedMediaTypeError(`${encoding}-encoded content`)

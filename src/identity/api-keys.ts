@@ -364,7 +364,7 @@ export class InvalidApiKeyError extends ServiceError {
 
 export class RevokedApiKeyError extends ServiceError {
   readonly code = 'api_key_revoked'
-  constructor(message = 'This API key was revoked. Make another one in the dashboard.') {
+  constructor(message = 'This API key was revoked or is disabled. Enable it, or make another one, in the dashboard.') {
     super(message)
   }
 }

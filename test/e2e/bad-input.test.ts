@@ -195,6 +195,18 @@ test('a page of any origin can read what a refusal says of itself: an SDK in it 
   )
 })
 
+test('who sends no key for a ledger row is told to send one', async () => {
+  const answer = await fetch(`${service.origin}/api/requests`)
+  const { error } = (await answer.json()) as { error: { message: string } }
+  assert.equal(answer.status, 401)
+  assert.match(error.message, /Send "Authorization: Bearer penny_…", or sign in/)
+})
+
+test('an empty content type is none, and JSON is read without one', async () => {
+  const headers = { 'content-type': '' }
+  assert.equal((await postChat(service, account.apiKey, { messages: hello }, { headers })).status, 200)
+})
+
 test('an absent model is the default one', async () => {
   const answer = await postChat(service, account.apiKey, { messages: hello })
   assert.equal(((await answer.json()) as { model: string }).model, 'gpt-5.6-terra')

@@ -53,7 +53,7 @@ export class Gate {
     const session = await this.#findSession(visitor)
     if (session === undefined && access !== 'public') {
       this.#ofNetwork.take(visitor.network)
-      throw new SessionRequiredError(authorization !== undefined)
+      throw new SessionRequiredError(authorization !== undefined, access === 'key or session')
     }
     if (path.startsWith('/api/auth/')) this.#signIns.take(visitor.network)
     else if (session === undefined) this.#ofNetwork.take(visitor.network)
@@ -75,11 +75,13 @@ export function requireRecentSignIn({ isRecent }: Session): void {
 
 export class SessionRequiredError extends ServiceError {
   readonly code = 'session_required'
-  constructor(withKey: boolean) {
+  constructor(withKey: boolean, keyWouldDo: boolean) {
     super(
       withKey
         ? 'This is part of the dashboard: an API key does not open it. Sign in instead.'
-        : 'You are not signed in, or your session has ended. Sign in and try again.',
+        : keyWouldDo
+          ? 'No API key was sent, and nobody is signed in. Send "Authorization: Bearer penny_…", or sign in.'
+          : 'You are not signed in, or your session has ended. Sign in and try again.',
     )
   }
 }

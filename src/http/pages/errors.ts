@@ -15,7 +15,7 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
   web_search_unavailable: ['`web_search` was asked for, but this service has no search provider.', 'Leave it out.'],
   invalid_api_key: ['There is no key, or it is not one of this service’s.', 'Send `Authorization: Bearer penny_…`.'],
   api_key_expired: ['The key’s time is over.', 'Make another one.'],
-  api_key_revoked: ['The key was revoked.', 'Make another one.'],
+  api_key_revoked: ['The key was revoked, or is disabled.', 'Enable it, or make another one.'],
   account_suspended: [
     'The operator has suspended the account. Nothing was held.',
     'Ask the operator; the balance can be withdrawn.',
