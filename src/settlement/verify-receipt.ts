@@ -47,7 +47,7 @@ export async function verifyReceipt(document: ReceiptDocument): Promise<readonly
         : `Signed by ${signer ?? 'nobody'}, not by ${document.issuer}.`,
     },
     checkAmounts(receipt),
-    checkInclusion(hash, document.batch),
+    checkInclusion(hash, document.batch, receipt.authorized),
   ]
 }
 
@@ -59,8 +59,11 @@ function checkAmounts({ authorized, nonce, status, charged }: ReturnType<typeof 
   return { name: 'amounts', ok, detail }
 }
 
-function checkInclusion(hash: Hex, batch: ReceiptDocument['batch']): ReceiptCheck {
-  if (batch === undefined) return { name: 'inclusion', ok: true, detail: 'Not in a batch of its own yet.' }
+function checkInclusion(hash: Hex, batch: ReceiptDocument['batch'], authorized: bigint): ReceiptCheck {
+  if (batch === undefined) {
+    const detail = authorized > 0n ? 'Not in a batch yet.' : 'Nothing was authorized, so no batch has to carry it.'
+    return { name: 'inclusion', ok: true, detail }
+  }
   if (!Array.isArray(batch.proof) || ![batch.root, ...batch.proof].every((item) => isHex(item, 64))) {
     return { name: 'inclusion', ok: false, detail: 'The way up to the root is no list of hashes.' }
   }

@@ -83,7 +83,7 @@ test('a monthly statement adds up on the page, on paper and in a spreadsheet', a
   await chat()
   await page.goto(`${dashboard.origin}/funds`)
   await page.getByRole('link', { name: 'Monthly statement' }).click()
-  await page.getByTestId('statement').getByText('sum to the closing balance.').waitFor()
+  await page.getByTestId('statement').getByText('sum to the balance now.').waitFor()
   const opening = await amountOf(page, 'opening')
   const closing = await amountOf(page, 'closing')
   const lines = await page

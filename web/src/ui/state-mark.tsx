@@ -18,8 +18,8 @@ const marks: Readonly<Record<Mark, readonly [icon: IconName, word: string, colou
 export function StateMark({ mark, word }: { mark: Mark; word?: string }) {
   const [icon, usual, colour] = marks[mark]
   return (
-    <span className={classNames('inline-flex items-center gap-1.5 whitespace-nowrap', colour)}>
-      <Icon name={icon} size={14} />
+    <span className={classNames('inline-flex items-start gap-1.5', colour)}>
+      <Icon name={icon} size={14} className="mt-[3px] shrink-0" />
       {word ?? usual}
     </span>
   )
@@ -28,7 +28,11 @@ export function StateMark({ mark, word }: { mark: Mark; word?: string }) {
 /** The mark of a request's status in the ledger. */
 export function RequestMark({ status }: { status: RequestStatus }) {
   const [mark, word] = requestMarks[status]
-  return <StateMark mark={mark} word={word} />
+  return (
+    <span className="inline-flex whitespace-nowrap">
+      <StateMark mark={mark} word={word} />
+    </span>
+  )
 }
 
 export type RequestStatus = 'held' | 'succeeded' | 'failed' | 'cancelled' | 'refused'

@@ -44,8 +44,15 @@ export function Table<Row>({
         <tbody>
           {rows.map((row) => (
             <tr key={rowKey(row)} className="border-b border-rule last:border-b-0">
-              {columns.map(({ id, cell, right }) => (
-                <td key={id} className={classNames('px-4 py-2', right && 'num text-right whitespace-nowrap')}>
+              {columns.map(({ id, cell, right }, at) => (
+                <td
+                  key={id}
+                  className={classNames(
+                    'px-4 py-2',
+                    at === 0 && 'whitespace-nowrap',
+                    right && 'num text-right whitespace-nowrap',
+                  )}
+                >
                   {cell(row)}
                 </td>
               ))}

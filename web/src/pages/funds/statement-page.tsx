@@ -65,12 +65,13 @@ export function StatementPage() {
 function Sheet({ statement }: { statement: Statement }) {
   const { data: session } = useQuery(sessionQuery)
   const { month, is_over, from, to, adds_up } = statement
+  const end = is_over ? 'closing balance' : 'balance now'
   return (
     <section
       aria-label={`Statement of ${monthName(month)}`}
       data-testid="statement"
       data-month={month}
-      className="max-w-3xl rounded-md border border-rule bg-surface print:max-w-none print:border-0"
+      className="max-w-4xl rounded-md border border-rule bg-surface print:max-w-none print:border-0"
     >
       <header className="flex flex-wrap justify-between gap-x-8 gap-y-1 border-b border-rule px-6 py-4">
         <div>
@@ -80,7 +81,7 @@ function Sheet({ statement }: { statement: Statement }) {
           </p>
         </div>
         {session?.account && (
-          <p className="text-sm text-muted md:text-right print:text-right">
+          <p className="text-sm text-muted">
             {session.account.name}
             <span className="num block">{session.account.id}</span>
           </p>
@@ -92,8 +93,8 @@ function Sheet({ statement }: { statement: Statement }) {
           mark={adds_up ? 'settled' : 'failed'}
           word={
             adds_up
-              ? 'The opening balance and all movements sum to the closing balance.'
-              : 'The movements do not sum to the closing balance. Please tell the operator.'
+              ? `The opening balance and all movements sum to the ${end}.`
+              : `The opening balance and all movements do not sum to the ${end}. Please tell the operator.`
           }
         />
         <p>

@@ -63,7 +63,7 @@ function Verified({ document }: { document: ReceiptDocument }) {
         </Button>
       </div>
       <p className="text-muted">
-        Check it without this page: <code className="num">npx penny verify receipt.json</code>
+        Check it without this page: <code className="num">penny verify receipt.json</code>
       </p>
     </>
   )

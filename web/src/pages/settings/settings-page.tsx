@@ -14,6 +14,7 @@ import { Time } from '../../ui/time.tsx'
 import { passkeysWork, registerPasskey } from '../sign-in/passkey.ts'
 import { useAccountChange } from './account-change.ts'
 import { AddWallet } from './add-wallet.tsx'
+import { browserName } from './browser-name.ts'
 
 export function SettingsPage() {
   const session = useQuery(sessionQuery)
@@ -241,7 +242,7 @@ function Sessions() {
                     {current && <span className="text-accent"> · this one</span>}
                   </span>
                   <span className="block truncate text-sm text-muted" title={browser ?? undefined}>
-                    {browser ?? 'Unknown browser'}
+                    {browserName(browser)}
                   </span>
                   <span className="block text-sm text-muted">
                     Used <Time at={last_used_at} show="age" />, ends <Time at={expires_at} show="day" />
