@@ -1,7 +1,8 @@
-import type { Session } from '../db/database.ts'
+import type { Database, Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Account } from './accounts.ts'
+import type { Account, Owner } from './accounts.ts'
 import type { RequestId } from './request-id.ts'
+import type { TransferPage } from './transfer-page.ts'
 
 /** A charge given back by the operator, or, below 0, such a gift taken back. */
 export type Adjustment = {
@@ -50,4 +51,31 @@ export async function listAdjustments(
       where $1::uuid is null or account_id = $1 order by created_at desc, id limit $2`,
     [accountId ?? null, rowsMax],
   )
+}
+
+/** What its holder is told of an adjustment. */
+export type GivenBackRow = {
+  readonly id: string
+  readonly amount: Usdc
+  readonly reason: string
+  readonly createdAt: Date
+}
+
+export async function listGivenBack(
+  database: Database,
+  { partition, accountId }: Owner,
+  { below, limit }: TransferPage,
+): Promise<readonly GivenBackRow[]> {
+  const rows = await database.query<{ id: string; amount: bigint; reason: string; created_at: Date }>(
+    `select id, amount, reason, created_at from adjustments
+      where partition = $1 and account_id = $2 and ($3::timestamptz is null or (date_trunc('milliseconds', created_at), id) < ($3, $4::uuid))
+      order by date_trunc('milliseconds', created_at) desc, id desc limit $5`,
+    [partition, accountId, below?.at ?? null, below?.id ?? null, limit],
+  )
+  return rows.map(({ id, amount, reason, created_at }) => ({
+    id,
+    amount: fromAtomic(amount),
+    reason,
+    createdAt: created_at,
+  }))
 }

@@ -110,6 +110,25 @@ test('a monthly statement adds up on the page, on paper and in a spreadsheet', a
   assert.ok(await page.getByRole('navigation', { name: 'Pages' }).first().isHidden())
 })
 
+test('a charge that was given back stands in the history, with the reason', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  await chat()
+  const { id } = await accountOf(page)
+  const [decision] = await dashboard.database.query<{ decision: string }>(
+    `select (adjust_account(partition, id, gen_random_uuid(), 1, 'The model was down', 'test')).decision from accounts where id = $1`,
+    [id],
+  )
+  assert.equal(decision!.decision, 'made')
+  await page.goto(`${dashboard.origin}/funds`)
+  const row = page.getByTestId('adjustment-row')
+  await row.getByText('The model was down').waitFor()
+  await row.getByText('+0.000001 USDC').waitFor()
+  await page.getByText('Adjustments', { exact: true }).click()
+  await page.getByTestId('deposit-row').first().waitFor({ state: 'detached' })
+  assert.equal(await row.count(), 1)
+})
+
 test('a reset begins again with an empty account and fresh test money, and leaves the one before as it was', async () => {
   const page = await dashboard.open()
   await openAccountWithPasskey(dashboard, page)

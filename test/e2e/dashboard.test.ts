@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import type { Contract } from '../../src/http/api/contract.ts'
 import { chatContracts } from '../../src/http/api/contracts/chat.ts'
@@ -7,6 +8,7 @@ import { keyContracts } from '../../src/http/api/contracts/keys.ts'
 import { requestContracts } from '../../src/http/api/contracts/requests.ts'
 import { signInContracts } from '../../src/http/api/contracts/sign-in.ts'
 import { usageContracts } from '../../src/http/api/contracts/usage.ts'
+import { adjustAccount } from '../../src/ledger/adjustments.ts'
 import { type DashboardClient, type Json, signInNew } from '../support/dashboard-client.ts'
 import { completed, created, text } from '../support/scripted-upstream.ts'
 import { postChat } from '../support/service.ts'
@@ -78,6 +80,7 @@ test('every answer has the shape that openapi.json promises', async () => {
     [fundsContracts.getBalance, '/api/balance'],
     [fundsContracts.listDeposits, '/api/deposits'],
     [fundsContracts.listWithdrawals, '/api/withdrawals'],
+    [fundsContracts.listAdjustments, '/api/adjustments'],
     [fundsContracts.getStatement, '/api/statement'],
     [fundsContracts.getSolvency, '/api/solvency'],
     [chatContracts.exportAccount, '/api/export'],
@@ -420,6 +423,30 @@ test('the export has everything of the account and its sum is the ledger’s', a
   assert.deepEqual([BigInt(exported.requests.length), sum], [count, charged])
   assert.equal(exported.account.id, client.accountId)
   assert.ok(exported.keys.length >= 2 && exported.deposits.length >= 1)
+})
+
+test('what the operator gave back is told with its reason, in pages and in the export, and to nobody else', async () => {
+  const other = await signInNew(suite.service)
+  const { database } = suite.service
+  const [account] = await database.query<{ partition: number }>('select partition from accounts where id = $1', [
+    client.accountId,
+  ])
+  for (const amount of [2n, -1n]) {
+    const adjustment = { id: randomUUID(), amount, reason: `the model was down ${amount}`, madeBy: 'operator' }
+    await adjustAccount(database, { partition: account!.partition, id: client.accountId }, adjustment)
+  }
+  const page = await client.get('/api/adjustments?limit=1')
+  const next = await client.get(`/api/adjustments?limit=1&cursor=${page.next_cursor}`)
+  const told = [...page.data, ...next.data].map(({ amount_atomic, reason }: Json) => [amount_atomic, reason])
+  assert.deepEqual(told, [
+    ['-1', 'the model was down -1'],
+    ['2', 'the model was down 2'],
+  ])
+  assert.deepEqual([page.has_more, next.has_more], [true, false])
+  const { adjustments } = await client.get('/api/export')
+  assert.deepEqual(adjustments, [...page.data, ...next.data])
+  assert.ok(!JSON.stringify(adjustments).includes('operator'), 'who did it is the operator’s own affair')
+  assert.deepEqual((await other.get('/api/adjustments')).data, [])
 })
 
 test('what is not wired up says so, and moves nothing', async () => {

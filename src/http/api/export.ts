@@ -1,6 +1,7 @@
 import { OverloadedError } from '../../errors.ts'
 import { listKeys } from '../../identity/api-keys.ts'
 import { listSessions, type Session } from '../../identity/sessions.ts'
+import { listGivenBack } from '../../ledger/adjustments.ts'
 import { readBalance } from '../../ledger/balance.ts'
 import { listDeposits } from '../../ledger/deposits.ts'
 import { readAllRequests } from '../../ledger/request-log.ts'
@@ -9,7 +10,7 @@ import { listWithdrawals } from '../../ledger/withdrawals.ts'
 import { chatContracts } from './contracts/chat.ts'
 import { streamed } from './downloads.ts'
 import { renderKey } from './keys.ts'
-import { renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
+import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
 import { renderRequest } from './render-request.ts'
 import { renderAccount, renderSessionEntry } from './render-session.ts'
 import type { ApiRouter } from './router.ts'
@@ -48,6 +49,11 @@ export function routeExport(router: ApiRouter, services: ApiServices): void {
         'withdrawals',
         transfers((page) => listWithdrawals(database, session, page)),
         renderWithdrawal,
+      )
+      yield* list(
+        'adjustments',
+        transfers((page) => listGivenBack(database, session, page)),
+        renderAdjustment,
       )
       yield* list('requests', readAllRequests(database, session, {}), renderRequest)
       yield '}\n'

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { ServiceError } from '../../errors.ts'
 import { type AccountRef, accountRef } from '../../identity/sessions.ts'
 import { findAccount } from '../../ledger/accounts.ts'
+import { listGivenBack } from '../../ledger/adjustments.ts'
 import { readBalance } from '../../ledger/balance.ts'
 import { listDeposits } from '../../ledger/deposits.ts'
 import type { TransferCursor, TransferPage } from '../../ledger/transfer-page.ts'
@@ -11,7 +12,7 @@ import { parseAddress, zeroAddress } from '../../signer/address.ts'
 import { fundsContracts } from './contracts/funds.ts'
 import { requireRecentSignIn } from './gate.ts'
 import type { Funds } from './providers.ts'
-import { renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
+import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
 import { renderAccount } from './render-session.ts'
 import { type ApiRouter, InvalidParameterError, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
@@ -41,6 +42,16 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
     return {
       object: 'list',
       data: page.rows.map(renderWithdrawal),
+      has_more: page.next !== null,
+      next_cursor: page.next,
+    }
+  })
+
+  router.at(fundsContracts.listAdjustments).answer(async ({ owner, query }) => {
+    const page = await pageOf(query, (below) => listGivenBack(database, owner, below))
+    return {
+      object: 'list',
+      data: page.rows.map(renderAdjustment),
       has_more: page.next !== null,
       next_cursor: page.next,
     }

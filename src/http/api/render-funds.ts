@@ -1,10 +1,12 @@
 import type { z } from 'zod'
+import type { GivenBackRow } from '../../ledger/adjustments.ts'
 import type { Balance } from '../../ledger/balance.ts'
 import type { DepositRow } from '../../ledger/deposits.ts'
 import type { Withdrawal } from '../../ledger/withdrawals.ts'
 import { fromAtomic, type Usdc } from '../../money/usdc.ts'
 import { moneyFields } from '../money-fields.ts'
 import type {
+  adjustment as adjustmentShape,
   balance as balanceShape,
   deposit as depositShape,
   withdrawal as withdrawalShape,
@@ -14,6 +16,7 @@ import { hexOf } from './render-request.ts'
 export type RenderedBalance = z.output<typeof balanceShape>
 export type RenderedDeposit = z.output<typeof depositShape>
 export type RenderedWithdrawal = z.output<typeof withdrawalShape>
+export type RenderedAdjustment = z.output<typeof adjustmentShape>
 
 export function renderBalance(balance: Balance, inFlightCap: Usdc): RenderedBalance {
   return {
@@ -117,6 +120,10 @@ export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
       step('confirmed'),
     ],
   }
+}
+
+export function renderAdjustment({ id, amount, reason, createdAt }: GivenBackRow): RenderedAdjustment {
+  return { object: 'adjustment', id, ...moneyFields({ amount }), reason, created_at: createdAt.toISOString() }
 }
 
 function isoOf(instant: Date | undefined): string | null {

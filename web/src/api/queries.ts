@@ -130,6 +130,11 @@ export const withdrawalsQuery = queryOptions({
   queryFn: () => call('listWithdrawals', { query: { limit: '100' } }),
 })
 
+export const adjustmentsQuery = queryOptions({
+  queryKey: ['adjustments'],
+  queryFn: () => call('listAdjustments', { query: { limit: '100' } }),
+})
+
 export function statementQuery(month: string | undefined) {
   return queryOptions({
     queryKey: ['statement', month],

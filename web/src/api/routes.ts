@@ -40,6 +40,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   getBalance: ['GET', '/api/balance'],
   listDeposits: ['GET', '/api/deposits'],
   listWithdrawals: ['GET', '/api/withdrawals'],
+  listAdjustments: ['GET', '/api/adjustments'],
   createWithdrawal: ['POST', '/api/withdrawals'],
   setOwner: ['PUT', '/api/owner'],
   getStatement: ['GET', '/api/statement'],

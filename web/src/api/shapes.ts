@@ -12,6 +12,7 @@ export type Key = Answer<'listKeys'>['data'][number]
 export type KeyWithSecret = Answer<'createKey'>
 export type Deposit = Answer<'listDeposits'>['data'][number]
 export type Withdrawal = Answer<'listWithdrawals'>['data'][number]
+export type Adjustment = Answer<'listAdjustments'>['data'][number]
 export type Statement = Answer<'getStatement'>
 export type Usage = Answer<'getUsage'>
 export type Measures = Usage['total']

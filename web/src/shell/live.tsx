@@ -33,7 +33,7 @@ export function LiveUpdates({ children }: { children: ReactNode }) {
       apply(client, event, renewSums)
       // From here on every change is told. What happened before, and while the line was down, is not: it is read again.
       if (event.type === 'ready')
-        renew(client, ['balance'], ['deposits'], ['withdrawals'], ['overview'], ['requests', 'one'])
+        renew(client, ['balance'], ['deposits'], ['withdrawals'], ['adjustments'], ['overview'], ['requests', 'one'])
       for (const listener of listeners.current) listener(event)
     }
     return connect(follow, setStatus)

@@ -80,6 +80,16 @@ export const statement = z
   })
   .meta({ id: 'Statement', description: 'Balances are all the account’s money, what open requests hold included' })
 
+export const adjustment = z
+  .object({
+    object: z.literal('adjustment'),
+    id: uuid,
+    ...money('amount'),
+    reason: z.string(),
+    created_at: instant,
+  })
+  .meta({ id: 'Adjustment', description: 'A charge that was given back; below 0, such a gift taken back' })
+
 /** What the receipt's signer signed, and where its batch stands. The provider decides the members beyond these. */
 const receipt = z.looseObject({ object: z.literal('receipt'), id: requestId }).meta({ id: 'Receipt' })
 
@@ -109,6 +119,15 @@ export const fundsContracts = {
     access: 'session',
     query: z.object(page),
     answer: list(withdrawal),
+  }),
+  listAdjustments: contract({
+    operation: 'listAdjustments',
+    method: 'GET',
+    path: '/api/adjustments',
+    summary: 'Charges that the operator gave back, with the reason, newest first',
+    access: 'session',
+    query: z.object(page),
+    answer: list(adjustment),
   }),
   createWithdrawal: contract({
     operation: 'createWithdrawal',

@@ -1,21 +1,15 @@
 import { useQuery } from '@tanstack/react-query'
-import { Link } from '@tanstack/react-router'
-import { useState } from 'react'
-import { balanceQuery, depositsQuery, sessionQuery, solvencyQuery, withdrawalsQuery } from '../../api/queries.ts'
-import type { Balance as BalanceShape, Deposit, Withdrawal } from '../../api/shapes.ts'
-import { atomic, formatExact } from '../../money/format.ts'
+import { balanceQuery, sessionQuery, solvencyQuery } from '../../api/queries.ts'
+import type { Balance as BalanceShape } from '../../api/shapes.ts'
+import { atomic } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { Balance, Sum } from '../../ui/amount.tsx'
-import { Button } from '../../ui/button.tsx'
 import { classNames } from '../../ui/class-names.ts'
-import { downloadCsv } from '../../ui/csv.ts'
-import { Segmented } from '../../ui/field.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
-import { Panel } from '../../ui/panel.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
 import { DepositPanel } from './deposit-panel.tsx'
-import { Steps } from './steps.tsx'
+import { History } from './history.tsx'
 import { WithdrawPanel } from './withdraw-panel.tsx'
 
 export function FundsPage() {
@@ -36,7 +30,7 @@ export function FundsPage() {
           </>
         )}
       </Loaded>
-      <History explorer={session.data?.chain?.explorer_url ?? null} />
+      <History chain={session.data?.chain ?? null} />
     </Page>
   )
 }
@@ -122,108 +116,4 @@ function SolvencyLine() {
       )}
     </p>
   )
-}
-
-type Kind = 'all' | 'deposits' | 'withdrawals'
-type Entry = { kind: 'deposit'; item: Deposit } | { kind: 'withdrawal'; item: Withdrawal }
-
-function History({ explorer }: { explorer: string | null }) {
-  const deposits = useQuery(depositsQuery)
-  const withdrawals = useQuery(withdrawalsQuery)
-  const [kind, setKind] = useState<Kind>('all')
-  const entries = [
-    ...(kind === 'withdrawals' ? [] : (deposits.data?.data ?? []).map((item): Entry => ({ kind: 'deposit', item }))),
-    ...(kind === 'deposits' ? [] : (withdrawals.data?.data ?? []).map((item): Entry => ({ kind: 'withdrawal', item }))),
-  ].sort((left, right) => (left.item.created_at < right.item.created_at ? 1 : -1))
-  return (
-    <Panel
-      flush
-      title="History"
-      actions={
-        <>
-          <Segmented
-            label="Show"
-            value={kind}
-            options={[
-              ['all', 'All'],
-              ['deposits', 'Deposits'],
-              ['withdrawals', 'Withdrawals'],
-            ]}
-            onChange={setKind}
-          />
-          <Link to="/funds/statement" className="link px-1">
-            Monthly statement
-          </Link>
-          <Button small icon="download" onClick={() => downloadCsv('funds.csv', historyRows(entries))}>
-            CSV
-          </Button>
-        </>
-      }
-    >
-      <Loaded
-        query={deposits}
-        skeleton={
-          <div className="p-4">
-            <Skeleton />
-          </div>
-        }
-      >
-        {() =>
-          entries.length === 0 ? (
-            <p className="p-4 text-muted">Nothing yet. A deposit appears here as soon as it is seen on chain.</p>
-          ) : (
-            <ul>
-              {entries.map((entry) => (
-                <HistoryRow key={entry.item.id} entry={entry} explorer={explorer} />
-              ))}
-            </ul>
-          )
-        }
-      </Loaded>
-    </Panel>
-  )
-}
-
-function HistoryRow({ entry: { kind, item }, explorer }: { entry: Entry; explorer: string | null }) {
-  const failed = item.state === 'failed'
-  const done = item.state === 'credited' || (kind === 'withdrawal' && item.state === 'confirmed')
-  const words = kind === 'deposit' ? ['Deposit', 'Credited', 'On its way'] : ['Withdrawal', 'Confirmed', 'On its way']
-  return (
-    <li
-      data-testid={kind === 'deposit' ? 'deposit-row' : 'withdrawal-row'}
-      data-state={item.state}
-      className="grid gap-x-6 gap-y-2 border-b border-rule p-4 last:border-b-0 md:grid-cols-[200px_1fr_auto]"
-    >
-      <div>
-        <p className="font-medium">{words[0]}</p>
-        <p className="text-sm text-muted">
-          <Time at={item.created_at} />
-        </p>
-        <StateMark
-          mark={failed ? 'failed' : done ? 'settled' : 'pending'}
-          word={failed ? 'Failed' : done ? words[1]! : words[2]!}
-        />
-      </div>
-      <Steps steps={item.steps} failed={failed} reason={item.reason} explorer={explorer} />
-      <p className="num text-right">
-        {kind === 'deposit' ? '+' : '−'}
-        {formatExact(atomic(item.amount_atomic))}
-      </p>
-    </li>
-  )
-}
-
-function historyRows(entries: readonly Entry[]): string[][] {
-  return [
-    ['time', 'kind', 'state', 'amount_atomic', 'amount', 'tx_hash', 'id'],
-    ...entries.map(({ kind, item }) => [
-      item.created_at,
-      kind,
-      item.state,
-      item.amount_atomic,
-      item.amount,
-      item.tx_hash ?? '',
-      item.id,
-    ]),
-  ]
 }

@@ -1,0 +1,164 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { useState } from 'react'
+import { adjustmentsQuery, depositsQuery, withdrawalsQuery } from '../../api/queries.ts'
+import type { Adjustment, Deposit, Withdrawal } from '../../api/shapes.ts'
+import { atomic, formatExact } from '../../money/format.ts'
+import { Button } from '../../ui/button.tsx'
+import { downloadCsv } from '../../ui/csv.ts'
+import { Segmented } from '../../ui/field.tsx'
+import { Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { Panel } from '../../ui/panel.tsx'
+import { StateMark } from '../../ui/state-mark.tsx'
+import { Time } from '../../ui/time.tsx'
+import { Steps } from './steps.tsx'
+import type { Chain } from './wallet-transfer.ts'
+
+type Kind = Entry['kind']
+type Entry =
+  | { readonly kind: 'deposit'; readonly item: Deposit }
+  | { readonly kind: 'withdrawal'; readonly item: Withdrawal }
+  | { readonly kind: 'adjustment'; readonly item: Adjustment }
+
+const choices = [
+  ['all', 'All'],
+  ['deposit', 'Deposits'],
+  ['withdrawal', 'Withdrawals'],
+  ['adjustment', 'Adjustments'],
+] as const
+
+/** Money in and out, other than by requests, newest first. */
+export function History({ chain }: { chain: Chain | null }) {
+  const deposits = useQuery(depositsQuery)
+  const withdrawals = useQuery(withdrawalsQuery)
+  const adjustments = useQuery(adjustmentsQuery)
+  const [shown, setShown] = useState<Kind | 'all'>('all')
+  const entries = [
+    ...(deposits.data?.data ?? []).map((item): Entry => ({ kind: 'deposit', item })),
+    ...(withdrawals.data?.data ?? []).map((item): Entry => ({ kind: 'withdrawal', item })),
+    ...(adjustments.data?.data ?? []).map((item): Entry => ({ kind: 'adjustment', item })),
+  ]
+    .filter(({ kind }) => shown === 'all' || shown === kind)
+    .sort((left, right) => (left.item.created_at < right.item.created_at ? 1 : -1))
+  const isCut = [deposits, withdrawals, adjustments].some(({ data }) => data?.has_more)
+  return (
+    <Panel
+      flush
+      title="History"
+      actions={
+        <>
+          <Segmented label="Show" value={shown} options={choices} onChange={setShown} />
+          <Link to="/funds/statement" className="link px-1">
+            Monthly statement
+          </Link>
+          <Button small icon="download" onClick={() => downloadCsv('funds.csv', historyRows(entries))}>
+            CSV
+          </Button>
+        </>
+      }
+    >
+      <Loaded
+        query={deposits}
+        skeleton={
+          <div className="p-4">
+            <Skeleton />
+          </div>
+        }
+      >
+        {() =>
+          entries.length === 0 ? (
+            <p className="p-4 text-muted">Nothing yet. A deposit appears here as soon as it is seen on chain.</p>
+          ) : (
+            <ul>
+              {entries.map((entry) =>
+                entry.kind === 'adjustment' ? (
+                  <AdjustmentRow key={entry.item.id} adjustment={entry.item} />
+                ) : (
+                  <TransferRow key={entry.item.id} entry={entry} explorer={chain?.explorer_url ?? null} />
+                ),
+              )}
+            </ul>
+          )
+        }
+      </Loaded>
+      {isCut && (
+        <p className="border-t border-rule px-4 py-2 text-sm text-muted">
+          The newest 100 of each kind are shown here and in the CSV. All there ever were are in the export, under
+          Settings.
+        </p>
+      )}
+    </Panel>
+  )
+}
+
+const rowClass = 'grid gap-x-6 gap-y-2 border-b border-rule p-4 last:border-b-0 md:grid-cols-[200px_1fr_auto]'
+
+function TransferRow({
+  entry: { kind, item },
+  explorer,
+}: {
+  entry: Exclude<Entry, { kind: 'adjustment' }>
+  explorer: string | null
+}) {
+  const failed = item.state === 'failed'
+  const done = item.state === 'credited' || (kind === 'withdrawal' && item.state === 'confirmed')
+  const words = kind === 'deposit' ? ['Deposit', 'Credited', 'On its way'] : ['Withdrawal', 'Confirmed', 'On its way']
+  return (
+    <li
+      data-testid={kind === 'deposit' ? 'deposit-row' : 'withdrawal-row'}
+      data-state={item.state}
+      className={rowClass}
+    >
+      <div>
+        <p className="font-medium">{words[0]}</p>
+        <p className="text-sm text-muted">
+          <Time at={item.created_at} />
+        </p>
+        <StateMark
+          mark={failed ? 'failed' : done ? 'settled' : 'pending'}
+          word={failed ? 'Failed' : done ? words[1]! : words[2]!}
+        />
+      </div>
+      <Steps steps={item.steps} failed={failed} reason={item.reason} explorer={explorer} />
+      <p className="num text-right">
+        {kind === 'deposit' ? '+' : '−'}
+        {formatExact(atomic(item.amount_atomic))}
+      </p>
+    </li>
+  )
+}
+
+function AdjustmentRow({ adjustment: { amount_atomic, reason, created_at } }: { adjustment: Adjustment }) {
+  const amount = atomic(amount_atomic)
+  return (
+    <li data-testid="adjustment-row" className={rowClass}>
+      <div>
+        <p className="font-medium">{amount > 0n ? 'Given back' : 'Taken back'}</p>
+        <p className="text-sm text-muted">
+          <Time at={created_at} />
+        </p>
+      </div>
+      <p>{reason}</p>
+      <p className="num text-right">
+        {amount > 0n && '+'}
+        {formatExact(amount)}
+      </p>
+    </li>
+  )
+}
+
+function historyRows(entries: readonly Entry[]): string[][] {
+  return [
+    ['time', 'kind', 'state', 'amount_atomic', 'amount', 'tx_hash', 'reason', 'id'],
+    ...entries.map(({ kind, item }) => [
+      item.created_at,
+      kind,
+      kind === 'adjustment' ? 'made' : item.state,
+      item.amount_atomic,
+      item.amount,
+      kind === 'adjustment' ? '' : (item.tx_hash ?? ''),
+      item.reason ?? '',
+      item.id,
+    ]),
+  ]
+}
