@@ -43,7 +43,7 @@ export function openProviders(options: ProviderOptions): Providers {
   }
   const signer = stack.use(openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 }))
   const terms = paymentTerms(money.terms, config.settlementEpoch)
-  const funds = fundsProvider(database, signer, money, isSandbox)
+  const funds = fundsProvider(options, signer, money)
   return {
     environment: isSandbox ? 'sandbox' : arcTestnets.includes(money.terms.chainId) ? 'testnet' : 'live',
     sandbox: isSandbox ? sandboxControls(options, money, funds) : undefined,
@@ -60,11 +60,11 @@ export function openProviders(options: ProviderOptions): Providers {
 }
 
 function fundsProvider(
-  database: Database,
+  { config, database }: ProviderOptions,
   signer: Signer,
   { terms, rpcUrl }: MoneyLine,
-  isSandbox: boolean,
 ): FundsProvider {
+  const isSandbox = config.chain === undefined
   const funds = new Funds({ database, signer })
   const known = arc[terms.chainId]
   return {
@@ -76,6 +76,7 @@ function fundsProvider(
       explorerUrl: known?.explorer,
       publicRpcUrl: isSandbox ? rpcUrl : known?.rpc,
     },
+    depositMin: config.sweepMin,
     depositAddress: ({ partition, accountId }) => funds.depositAddress({ partition, id: accountId }),
     async requestWithdrawal({ partition, accountId, id, amount }) {
       await funds.withdraw({ partition, id: accountId }, id, amount)

@@ -65,6 +65,13 @@ test('a wallet is brought to the chain and sends a deposit itself, which is then
     data.map(({ sender, amount_atomic }: Record<string, string>) => [sender, amount_atomic]),
     [[account.address.toLowerCase(), '7500000']],
   )
+
+  await deposit.getByLabel('Amount to deposit').fill('0.05')
+  await deposit.getByRole('button', { name: 'Send 0.05 USDC' }).click()
+  await page
+    .locator('[data-testid=deposit-row][data-state=seen]')
+    .getByText('Less than 0.1 USDC: it is credited when what has arrived adds up to that.')
+    .waitFor()
 })
 
 test('a wallet whose owner declines sends nothing', async () => {

@@ -56,6 +56,7 @@ function createRoutes() {
   const keys = new KeyFinder({ database, now })
   const funds: Funds = {
     chain: { id: 5_042_002, name: 'Arc', usdcAddress, gatewayAddress, explorerUrl: undefined, publicRpcUrl: undefined },
+    depositMin: parse('0.1'),
     depositAddress: async () => depositAddress,
     async requestWithdrawal({ partition, accountId, id, amount }) {
       await requestWithdrawal(database, { partition, accountId, id, amount, recipient: ownerAddress })

@@ -48,6 +48,7 @@ export async function renderSession(
             usdc_address: chain.usdcAddress,
             explorer_url: chain.explorerUrl ?? null,
             rpc_url: chain.publicRpcUrl ?? null,
+            ...moneyFields({ deposit_min: providers.funds!.depositMin }),
           },
     features: {
       faucet: providers.sandbox?.faucet !== undefined,

@@ -37,7 +37,11 @@ export function DepositPanel({ session, account }: { session: Session; account: 
       ) : (
         <div className="flex flex-col gap-4">
           <p>
-            Send USDC on {chain} from any wallet or exchange to your deposit address. It is credited once it is final.
+            Send USDC on {chain} from any wallet or exchange to your deposit address. It is credited once it is final
+            {session.chain === null
+              ? ''
+              : `; less than ${session.chain.deposit_min} USDC waits until it adds up to that`}
+            .
           </p>
           <div className="flex flex-wrap gap-6">
             <Tabs

@@ -10,9 +10,10 @@ import { Segmented } from '../../ui/field.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
-import { Time } from '../../ui/time.tsx'
+import { Time, useNow } from '../../ui/time.tsx'
 import { Steps } from './steps.tsx'
 import type { Chain } from './wallet-transfer.ts'
+import { whyNotYet } from './why-not-yet.ts'
 
 type Kind = Entry['kind']
 type Entry =
@@ -74,7 +75,7 @@ export function History({ chain }: { chain: Chain | null }) {
                 entry.kind === 'adjustment' ? (
                   <AdjustmentRow key={entry.item.id} adjustment={entry.item} />
                 ) : (
-                  <TransferRow key={entry.item.id} entry={entry} explorer={chain?.explorer_url ?? null} />
+                  <TransferRow key={entry.item.id} entry={entry} chain={chain} />
                 ),
               )}
             </ul>
@@ -93,13 +94,9 @@ export function History({ chain }: { chain: Chain | null }) {
 
 const rowClass = 'grid gap-x-6 gap-y-2 border-b border-rule p-4 last:border-b-0 md:grid-cols-[200px_1fr_auto]'
 
-function TransferRow({
-  entry: { kind, item },
-  explorer,
-}: {
-  entry: Exclude<Entry, { kind: 'adjustment' }>
-  explorer: string | null
-}) {
+function TransferRow({ entry, chain }: { entry: Exclude<Entry, { kind: 'adjustment' }>; chain: Chain | null }) {
+  const { kind, item } = entry
+  const now = useNow(10_000)
   const failed = item.state === 'failed'
   const done = item.state === 'credited' || (kind === 'withdrawal' && item.state === 'confirmed')
   const words = kind === 'deposit' ? ['Deposit', 'Credited', 'On its way'] : ['Withdrawal', 'Confirmed', 'On its way']
@@ -119,13 +116,22 @@ function TransferRow({
           word={failed ? 'Failed' : done ? words[1]! : words[2]!}
         />
       </div>
-      <Steps steps={item.steps} failed={failed} reason={item.reason} explorer={explorer} />
+      <div className="flex flex-col gap-2">
+        <Steps steps={item.steps} failed={failed} reason={item.reason} explorer={chain?.explorer_url ?? null} />
+        {kind === 'deposit' && <WhyNotYet deposit={item} chain={chain} nowMs={now} />}
+      </div>
       <p className="num text-right">
         {kind === 'deposit' ? '+' : '−'}
         {formatExact(atomic(item.amount_atomic))}
       </p>
     </li>
   )
+}
+
+/** A deposit that takes long explains itself: it is small, or something is slow. */
+function WhyNotYet({ deposit, chain, nowMs }: { deposit: Deposit; chain: Chain | null; nowMs: number }) {
+  const why = whyNotYet(deposit, chain, nowMs)
+  return why === undefined ? null : <p className="text-sm text-held">{why}</p>
 }
 
 function AdjustmentRow({ adjustment: { amount_atomic, reason, created_at } }: { adjustment: Adjustment }) {

@@ -79,9 +79,8 @@ const names: Readonly<Record<ReceiptCheck['name'], readonly [good: string, bad: 
 /** Where the payment stands. What credit paid for has no payment of its own. */
 function settlementOf({ receipt, batch }: ReceiptDocument): readonly ['settled' | 'pending' | 'charged', string] {
   if (batch !== undefined) return ['settled', names.inclusion[0]]
-  return receipt.authorized === '0'
-    ? ['charged', 'Paid from credit: nothing to settle']
-    : ['pending', 'Not settled on chain yet']
+  if (receipt.authorized !== '0') return ['pending', 'Not settled on chain yet']
+  return ['charged', `${receipt.charged === '0' ? 'Nothing was charged' : 'Paid from credit'}: nothing to settle`]
 }
 
 function Checks({

@@ -3,6 +3,7 @@ import { Link, useNavigate, useParams } from '@tanstack/react-router'
 import { useEffect, useId, useRef } from 'react'
 import { requestQuery, sessionQuery } from '../../api/queries.ts'
 import type { LedgerRequest, Session } from '../../api/shapes.ts'
+import { atomic } from '../../money/format.ts'
 import { usePageTitle } from '../../shell/page.tsx'
 import { isBusy } from '../../shell/shortcuts.tsx'
 import { codeFor } from '../../snippets/code.ts'
@@ -206,8 +207,17 @@ const settlementWords: Readonly<
   unknown: ['pending', 'Being asked for: the gateway’s answer was lost'],
 }
 
-function Settlement({ request: { settlement }, session }: { request: LedgerRequest; session: Session | undefined }) {
-  const [mark, words] = settlementWords[settlement.state]
+function settlementMark({ status, settlement: { state }, charged_atomic }: LedgerRequest) {
+  if (state !== 'none') return settlementWords[state]
+  if (status === 'held') return ['pending', 'When the request has ended'] as const
+  return atomic(charged_atomic) > 0n
+    ? settlementWords.none
+    : (['charged', 'Nothing to settle: nothing was charged'] as const)
+}
+
+function Settlement({ request, session }: { request: LedgerRequest; session: Session | undefined }) {
+  const { settlement } = request
+  const [mark, words] = settlementMark(request)
   const explorer = session?.chain?.explorer_url ?? null
   return (
     <section className="flex flex-col gap-3" data-testid="settlement">

@@ -1,0 +1,19 @@
+import type { Deposit } from '../../api/shapes.ts'
+import { atomic } from '../../money/format.ts'
+import type { Chain } from './wallet-transfer.ts'
+
+const usualMsMax = 60_000
+
+/** Why a deposit is not credited yet, where that needs a word. */
+export function whyNotYet(
+  { state, amount_atomic, created_at }: Pick<Deposit, 'state' | 'amount_atomic' | 'created_at'>,
+  chain: Pick<Chain, 'deposit_min' | 'deposit_min_atomic'> | null,
+  nowMs: number,
+): string | undefined {
+  if (state === 'credited' || state === 'failed') return undefined
+  if (state === 'seen' && chain !== null && atomic(amount_atomic) < atomic(chain.deposit_min_atomic))
+    return `Less than ${chain.deposit_min} USDC: it is credited when what has arrived adds up to that.`
+  if (nowMs - Date.parse(created_at) > usualMsMax)
+    return 'This takes longer than usual. It is credited by itself as soon as it is in the gateway.'
+  return undefined
+}
