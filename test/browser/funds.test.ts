@@ -139,11 +139,13 @@ test('a charge that was given back stands in the history, with the reason', asyn
 test('a reset begins again with an empty account and fresh test money, and leaves the one before as it was', async () => {
   const page = await dashboard.open()
   await openAccountWithPasskey(dashboard, page)
+  await page.getByTestId('checklist').getByRole('button', { name: 'Dismiss' }).click()
   await createKey(page, 'Before the reset')
   const before = await accountOf(page)
   await page.getByTestId('sandbox-bar').getByRole('button', { name: 'Reset data' }).click()
   await page.getByRole('dialog', { name: 'Reset data' }).getByRole('button', { name: 'Begin again' }).click()
   await page.locator('[data-testid=balance-pill][data-available="25000000"]').waitFor()
+  await page.getByTestId('checklist').waitFor()
   const begun = await accountOf(page)
   assert.notEqual(begun.id, before.id)
   assert.equal(begun.name, before.name)

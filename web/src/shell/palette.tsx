@@ -9,7 +9,7 @@ import { useTheme } from './preferences.ts'
 
 type Choice = { readonly id: string; readonly label: string; readonly icon: IconName; readonly run: () => void }
 
-const choicesMax = 12
+const choicesMax = 16
 
 /** Pages, keys, a pasted id, and what can be done: by name. */
 export function Palette({ onClose }: { onClose: () => void }) {
@@ -111,6 +111,7 @@ function useChoices(text: string): readonly Choice[] {
       { id: 'docs', label: 'Docs', icon: 'docs', run: () => window.location.assign('/docs') },
       { id: 'create-key', label: 'Create a key', icon: 'plus', run: () => go('/keys', { create: '1' }) },
       { id: 'deposit', label: 'Deposit', icon: 'download', run: () => go('/funds') },
+      { id: 'statement', label: 'Monthly statement', icon: 'funds', run: () => go('/funds/statement') },
       {
         id: 'theme',
         label: theme === 'dark' ? 'Use the light theme' : 'Use the dark theme',

@@ -38,7 +38,8 @@ export function OverviewPage() {
 
 function OverviewBody({ overview, range }: { overview: Overview; range: Range }) {
   const { data: session } = useQuery(sessionQuery)
-  const [dismissed, setDismissed] = usePreference('checklist', 'open')
+  // Each account has its own first steps, also after the sandbox began again.
+  const [dismissed, setDismissed] = usePreference(`checklist.${session?.account?.id}`, 'open')
   const done = Object.values(overview.checklist).every(Boolean)
   // Whoever finishes the steps sees them finished; whoever comes back later has no use for them.
   const [wasDone] = useState(done)
@@ -82,7 +83,10 @@ function Burn({ overview: { burn }, range }: { overview: Overview; range: Range 
     <p className="-mt-3 text-muted" data-testid="burn">
       {days > 999 ? 'More than 999 days' : `≈ ${days} ${days === 1 ? 'day' : 'days'}`} left at this rate:{' '}
       {formatSum(perDay)} a day, averaged over{' '}
-      {range === '24h' ? 'the last 24 hours' : `the last ${range.replace('d', ' days')}`}.
+      {range === '24h'
+        ? 'the last 24 hours'
+        : `the time since the first request of the last ${range.replace('d', ' days')}`}
+      .
     </p>
   )
 }
