@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { setWithdrawalFeeMax } from '../ledger/withdrawals.ts'
-import { type Hex, zeroAddress } from '../signer/address.ts'
+import { saltOf } from '../signer/nonce.ts'
 import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
 import type { Rail, RailWithdrawal } from './rail.ts'
 
@@ -15,18 +15,17 @@ export type FeeTools = {
 
 // An order may be signed a while after it was made. What is too much comes back, so a quarter more costs nobody anything.
 const headroom = 4n
-const salt: Hex = `0x${'0'.repeat(64)}`
 
 /** Asks the gateway what it keeps of a withdrawal and writes it down for those that are ordered from now on. */
 export async function watchWithdrawalFee(tools: FeeTools): Promise<bigint> {
   const { database, rail, signingTerms, feeMax, onAlarm } = tools
-  // On one chain the fee is the same for everybody and for every amount.
+  // On one chain the fee is the same for everybody and for every amount. Nobody signs this one.
   const example = burnIntent(signingTerms, {
     depositor: signingTerms.seller,
-    recipient: zeroAddress,
+    recipient: signingTerms.seller,
     value: 1_000_000n,
     maxFee: feeMax,
-    salt,
+    salt: saltOf('payout', 'estimate'),
   })
   const asked = feeMax === 0n ? 0n : await rail.estimateFee(example)
   if (asked > feeMax) onAlarm('the gateway asks for too high a fee', { asked: `${asked}`, most: `${feeMax}` })
