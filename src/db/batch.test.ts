@@ -93,3 +93,39 @@ test('drained waits for what is queued and under way', async () => {
   assert.equal(done, 2)
   await queue.drained()
 })
+
+test('when there is plenty, batches of two lanes are under way at once, and those of one lane never', async () => {
+  const underWay: number[] = []
+  const together = new Set<string>()
+  const queue = queueOf(
+    async (calls) => {
+      const lanes = [...new Set(calls.map((call) => call % 2))].sort()
+      assert.deepEqual(
+        lanes.filter((lane) => underWay.includes(lane)),
+        [],
+      )
+      underWay.push(...lanes)
+      together.add([...underWay].sort().join())
+      await new Promise((resolve) => setImmediate(() => setImmediate(resolve)))
+      for (const lane of lanes) underWay.splice(underWay.indexOf(lane), 1)
+      return calls
+    },
+    { laneOf: (call) => call % 2, sizeMax: 100 },
+  )
+  const calls = Array.from({ length: 1_000 }, (_, index) => index)
+  assert.deepEqual(await Promise.all(calls.map((call) => queue.add(call))), calls)
+  assert.ok(together.has('0,1'))
+})
+
+test('a few calls share one batch, whatever their lanes', async () => {
+  const sizes: number[] = []
+  const queue = queueOf(
+    async (calls) => {
+      sizes.push(calls.length)
+      return calls
+    },
+    { laneOf: (call) => call % 2 },
+  )
+  await Promise.all(Array.from({ length: 10 }, (_, index) => queue.add(index)))
+  assert.deepEqual(sizes, [10])
+})

@@ -7,45 +7,52 @@ export type BatchOptions<Call, Result> = {
   /** True when a failed run may have been committed all the same. Then the same calls are run again. */
   readonly isOutcomeUnknown: (error: unknown) => boolean
   readonly sizeMax?: number
-  readonly inFlightMax?: number
   readonly queuedMax?: number
+  /** 0 or 1. Calls of different lanes touch different rows, so batches of both may be committed at the same time. */
+  readonly laneOf?: (call: Call) => number
 }
+
+// A commit costs the database a fixed part however few calls share it. Only what is plenty is worth two of them at once.
+const plenty = 128
 
 const pauseMsMin = 20
 const pauseMsMax = 500
 
 /**
  * Group commit. Calls that arrive while a batch is being committed form the next one, so a durable commit is shared by
- * hundreds of requests under load, and an idle service commits at once: batching adds no wait.
+ * hundreds of requests under load, and an idle service commits at once: batching adds no wait. When there is plenty, two
+ * batches are under way at once where calls have lanes.
  */
 export class BatchQueue<Call, Result> {
   readonly #options: Required<BatchOptions<Call, Result>>
-  #queued: Entry<Call, Result>[] = []
-  #inFlight = 0
+  readonly #lanes: readonly Lane<Call, Result>[] = [
+    { queued: [], busy: false },
+    { queued: [], busy: false },
+  ]
   #scheduled = false
   #idle: PromiseWithResolvers<void> | undefined
   #stopped = false
 
   constructor(options: BatchOptions<Call, Result>) {
-    this.#options = { sizeMax: 512, inFlightMax: 1, queuedMax: 16_384, ...options }
+    this.#options = { sizeMax: 512, queuedMax: 16_384, laneOf: () => 0, ...options }
   }
 
   add(call: Call): Promise<Result> {
-    if (this.#queued.length >= this.#options.queuedMax) return Promise.reject(new OverloadedError())
+    if (this.queued >= this.#options.queuedMax) return Promise.reject(new OverloadedError())
     const { promise, resolve, reject } = Promise.withResolvers<Result>()
-    this.#queued.push({ call, resolve, reject })
+    this.#lanes[this.#options.laneOf(call)]!.queued.push({ call, resolve, reject })
     this.#schedule()
     return promise
   }
 
   /** Calls that wait for a batch. */
   get queued(): number {
-    return this.#queued.length
+    return this.#lanes.reduce((sum, { queued }) => sum + queued.length, 0)
   }
 
   /** Resolves when nothing is queued or in flight. */
   drained(): Promise<void> {
-    if (this.#queued.length === 0 && this.#inFlight === 0) return Promise.resolve()
+    if (this.#isIdle()) return Promise.resolve()
     this.#idle ??= Promise.withResolvers<void>()
     return this.#idle.promise
   }
@@ -55,23 +62,42 @@ export class BatchQueue<Call, Result> {
     this.#stopped = true
   }
 
+  #isIdle(): boolean {
+    return this.#lanes.every(({ queued, busy }) => queued.length === 0 && !busy)
+  }
+
   // One turn of the event loop gathers the requests that were read from their sockets together.
   #schedule(): void {
-    if (this.#scheduled || this.#inFlight >= this.#options.inFlightMax || this.#queued.length === 0) return
+    if (this.#scheduled || this.#lanesToTake().length === 0) return
     this.#scheduled = true
     setImmediate(() => {
       this.#scheduled = false
-      const entries = this.#queued.splice(0, this.#options.sizeMax)
-      this.#inFlight += 1
-      this.#commit(entries).finally(() => {
-        this.#inFlight -= 1
-        this.#schedule()
-        if (this.#queued.length === 0 && this.#inFlight === 0) {
-          this.#idle?.resolve()
-          this.#idle = undefined
-        }
-      })
+      this.#begin(this.#lanesToTake())
       this.#schedule()
+    })
+  }
+
+  /** The lanes of which the next batch takes its calls: all of them, or one when there is plenty. None: it is not time yet. */
+  #lanesToTake(): readonly Lane<Call, Result>[] {
+    const isBusy = this.#lanes.some(({ busy }) => busy)
+    if (!isBusy && this.queued < plenty) return this.#lanes.filter(({ queued }) => queued.length > 0)
+    const least = isBusy ? plenty / 2 : 1
+    return this.#lanes.filter(({ queued, busy }) => !busy && queued.length >= least).slice(0, 1)
+  }
+
+  #begin(lanes: readonly Lane<Call, Result>[]): void {
+    const entries: Entry<Call, Result>[] = []
+    for (const lane of lanes) {
+      entries.push(...lane.queued.splice(0, this.#options.sizeMax - entries.length))
+      lane.busy = true
+    }
+    this.#commit(entries).finally(() => {
+      for (const lane of lanes) lane.busy = false
+      this.#schedule()
+      if (this.#isIdle()) {
+        this.#idle?.resolve()
+        this.#idle = undefined
+      }
     })
   }
 
@@ -106,4 +132,10 @@ type Entry<Call, Result> = {
   readonly call: Call
   readonly resolve: (result: Result) => void
   readonly reject: (error: unknown) => void
+}
+
+type Lane<Call, Result> = {
+  readonly queued: Entry<Call, Result>[]
+  /** A batch with calls of this lane is being committed. */
+  busy: boolean
 }

@@ -160,31 +160,34 @@ export type LedgerOperation = (typeof ledgerOperations)[number]
  */
 export class Holds {
   readonly #options: Required<HoldsOptions>
-  readonly #places = new PartitionQueues<HoldCall, HoldDecision | 'ended'>(
-    (partition, calls) => this.#place(partition, calls),
-    (size, ms) => this.#options.onBatch('hold', size, ms),
-    isHoldRepeated,
-  )
-  readonly #ends = new PartitionQueues<EndCall, End>(
-    (partition, calls) => this.#end(partition, calls),
-    (size, ms) => this.#options.onBatch('end', size, ms),
-  )
-  readonly #checkpoints = new PartitionQueues<CheckpointCall, void>(
-    (partition, calls) => this.#checkpoint(partition, calls),
-    (size, ms) => this.#options.onBatch('checkpoint', size, ms),
-  )
-  readonly #refusals = new PartitionQueues<RefusalCall, void>(
-    (partition, calls) => this.#refuse(partition, calls),
-    (size, ms) => this.#options.onBatch('refuse', size, ms),
-  )
-  readonly #extensions = new PartitionQueues<ExtensionCall, ExtensionDecision>(
-    (partition, calls) => this.#extend(partition, calls),
-    (size, ms) => this.#options.onBatch('extend', size, ms),
-  )
-  readonly #toolCalls = new PartitionQueues<ToolCallRecord, void>(
-    (partition, calls) => this.#recordToolCalls(partition, calls),
-    (size, ms) => this.#options.onBatch('tool_call', size, ms),
-  )
+  readonly #places = new PartitionQueues<HoldCall, HoldDecision | 'ended'>({
+    run: (partition, calls) => this.#place(partition, calls),
+    onBatch: (size, ms) => this.#options.onBatch('hold', size, ms),
+    isRepeated: isHoldRepeated,
+    laneOf,
+  })
+  readonly #ends = new PartitionQueues<EndCall, End>({
+    run: (partition, calls) => this.#end(partition, calls),
+    onBatch: (size, ms) => this.#options.onBatch('end', size, ms),
+    laneOf,
+  })
+  readonly #checkpoints = new PartitionQueues<CheckpointCall, void>({
+    run: (partition, calls) => this.#checkpoint(partition, calls),
+    onBatch: (size, ms) => this.#options.onBatch('checkpoint', size, ms),
+  })
+  readonly #refusals = new PartitionQueues<RefusalCall, void>({
+    run: (partition, calls) => this.#refuse(partition, calls),
+    onBatch: (size, ms) => this.#options.onBatch('refuse', size, ms),
+  })
+  readonly #extensions = new PartitionQueues<ExtensionCall, ExtensionDecision>({
+    run: (partition, calls) => this.#extend(partition, calls),
+    onBatch: (size, ms) => this.#options.onBatch('extend', size, ms),
+    laneOf,
+  })
+  readonly #toolCalls = new PartitionQueues<ToolCallRecord, void>({
+    run: (partition, calls) => this.#recordToolCalls(partition, calls),
+    onBatch: (size, ms) => this.#options.onBatch('tool_call', size, ms),
+  })
   /** Tool calls that are being written, by their request: it ends after them. */
   readonly #recording = new Map<RequestId, Promise<void>>()
 
@@ -510,6 +513,11 @@ function readDecision(call: HoldCall, row: PlacedRow): HoldDecision | 'ended' {
       limitLeft: row.limit_left === null ? undefined : fromAtomic(row.limit_left),
     },
   }
+}
+
+/** Every row that a batch locks belongs to an account. An account keeps to its lane, so batches of different lanes never meet. */
+function laneOf({ payer: { accountId } }: { readonly payer: Payer }): number {
+  return accountId.charCodeAt(accountId.length - 1) & 1
 }
 
 /** Distinct values and, for each use, its position among them (from 1, as PostgreSQL counts). */

@@ -1,32 +1,31 @@
 import { BatchQueue } from '../db/batch.ts'
 import { isPassing } from '../db/database.ts'
 
+export type PartitionQueuesOptions<Call, Result> = {
+  readonly run: (partition: number, calls: readonly Call[]) => Promise<readonly Result[]>
+  /** Is told the size of every batch that was committed, and how long that took. */
+  readonly onBatch: (size: number, ms: number) => void
+  /** A batch that fails with an error for which this holds is run again, until the database answers. */
+  readonly isRepeated?: (error: unknown) => boolean
+  /** See `BatchQueue`. Without it no two batches of a partition are under way at once. */
+  readonly laneOf?: (call: Call) => number
+}
+
 /** One queue per partition: a batch is one function call, and a function touches one partition. */
 export class PartitionQueues<Call, Result> {
-  readonly #run: (partition: number, calls: readonly Call[]) => Promise<readonly Result[]>
-  readonly #onBatch: (size: number, ms: number) => void
+  readonly #options: PartitionQueuesOptions<Call, Result>
   readonly #queues = new Map<number, BatchQueue<Call, Result>>()
 
-  readonly #isRepeated: (error: unknown) => boolean
-
-  /**
-   * `onBatch` is told the size of every batch that was committed, and how long that took. A batch that fails with an error for
-   * which `isRepeated` holds is run again, until the database answers.
-   */
-  constructor(
-    run: (partition: number, calls: readonly Call[]) => Promise<readonly Result[]>,
-    onBatch: (size: number, ms: number) => void = () => {},
-    isRepeated: (error: unknown) => boolean = isPassing,
-  ) {
-    this.#run = run
-    this.#onBatch = onBatch
-    this.#isRepeated = isRepeated
+  constructor(options: PartitionQueuesOptions<Call, Result>) {
+    this.#options = options
   }
 
   add(partition: number, call: Call): Promise<Result> {
     let queue = this.#queues.get(partition)
     if (queue === undefined) {
-      queue = new BatchQueue({ run: (calls) => this.#timed(partition, calls), isOutcomeUnknown: this.#isRepeated })
+      const { isRepeated = isPassing, laneOf } = this.#options
+      const run = (calls: readonly Call[]) => this.#timed(partition, calls)
+      queue = new BatchQueue({ run, isOutcomeUnknown: isRepeated, ...(laneOf && { laneOf }) })
       this.#queues.set(partition, queue)
     }
     return queue.add(call)
@@ -49,8 +48,8 @@ export class PartitionQueues<Call, Result> {
 
   async #timed(partition: number, calls: readonly Call[]): Promise<readonly Result[]> {
     const startedMs = performance.now()
-    const results = await this.#run(partition, calls)
-    this.#onBatch(calls.length, performance.now() - startedMs)
+    const results = await this.#options.run(partition, calls)
+    this.#options.onBatch(calls.length, performance.now() - startedMs)
     return results
   }
 }
