@@ -24,17 +24,13 @@ create table accounts (
   adjusted bigint default 0 not null,
   constraint accounts_pkey PRIMARY KEY (partition, id),
   constraint accounts_address_check CHECK (address ~ '^0x[0-9a-f]{40}$'::text),
-  constraint accounts_adjusted_check CHECK (adjusted >= 0),
-  constraint accounts_extended_check CHECK (extended >= 0),
-  constraint accounts_gateway_check CHECK (gateway >= 0),
   constraint accounts_given_back_within_charged CHECK (adjusted <= charged),
-  constraint accounts_held_check CHECK (held >= 0),
   constraint accounts_name_check CHECK (length(name) >= 1 AND length(name) <= 200),
+  constraint accounts_not_negative CHECK (LEAST(gateway, held, extended, unsettled, adjusted) >= 0) NOT VALID,
   constraint accounts_not_overspent CHECK ((gateway + credit - extended) >= 0),
   constraint accounts_owner_address_check CHECK (owner_address ~ '^0x[0-9a-f]{40}$'::text),
   constraint accounts_suspended_for_a_reason CHECK ((suspended_at IS NULL) = (suspended_reason IS NULL)),
-  constraint accounts_suspended_reason_check CHECK (length(suspended_reason) >= 1 AND length(suspended_reason) <= 500),
-  constraint accounts_unsettled_check CHECK (unsettled >= 0)
+  constraint accounts_suspended_reason_check CHECK (length(suspended_reason) >= 1 AND length(suspended_reason) <= 500)
 ) with (fillfactor=50);
 CREATE UNIQUE INDEX accounts_by_address ON public.accounts USING btree (address, partition);
 
@@ -86,11 +82,9 @@ create table api_keys (
   constraint api_keys_pkey PRIMARY KEY (partition, id),
   constraint api_keys_partition_account_id_fkey FOREIGN KEY (partition, account_id) REFERENCES accounts(partition, id),
   constraint api_keys_disabled_is_revoked CHECK (NOT disabled OR revoked_at IS NOT NULL),
-  constraint api_keys_held_check CHECK (held >= 0),
-  constraint api_keys_limit_amount_check CHECK (limit_amount >= 0),
-  constraint api_keys_limit_window_check CHECK (limit_window = ANY (ARRAY['lifetime'::text, 'day'::text, 'week'::text, 'month'::text])),
+  constraint api_keys_limit_window_check CHECK (limit_window = ANY ('{lifetime,day,week,month}'::text[])) NOT VALID,
   constraint api_keys_name_check CHECK (length(name) >= 1 AND length(name) <= 200),
-  constraint api_keys_spent_check CHECK (spent >= 0)
+  constraint api_keys_not_negative CHECK (LEAST(limit_amount, spent, held) >= 0) NOT VALID
 ) with (fillfactor=50);
 CREATE INDEX api_keys_of_account ON public.api_keys USING btree (account_id);
 
@@ -284,22 +278,12 @@ create table requests (
   total_ms integer,
   constraint requests_pkey PRIMARY KEY (partition, id),
   constraint requests_authorization_has_nonce CHECK ((authorized > 0) = (nonce IS NOT NULL)),
-  constraint requests_authorized_check CHECK (authorized >= 0),
-  constraint requests_cached_tokens_check CHECK (cached_tokens >= 0),
-  constraint requests_charge_within_hold CHECK (charged <= (quote + extended)),
-  constraint requests_charged_check CHECK (charged >= 0),
-  constraint requests_check CHECK (search_cost >= 0 AND search_cost <= charged),
-  constraint requests_completion_tokens_check CHECK (completion_tokens >= 0),
+  constraint requests_charge_within_hold CHECK (search_cost <= charged AND charged <= (quote + extended)) NOT VALID,
   constraint requests_ended CHECK ((status = 'held'::text) = (ended_at IS NULL)),
-  constraint requests_extended_check CHECK (extended >= 0),
-  constraint requests_fetch_calls_check CHECK (fetch_calls >= 0),
   constraint requests_hold_is_whole CHECK (quote = (from_credit + authorized)),
-  constraint requests_prompt_tokens_check CHECK (prompt_tokens >= 0),
-  constraint requests_quote_check CHECK (quote >= 0),
-  constraint requests_reasoning_tokens_check CHECK (reasoning_tokens >= 0),
-  constraint requests_search_calls_check CHECK (search_calls >= 0),
-  constraint requests_status_check CHECK (status = ANY (ARRAY['held'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'refused'::text])),
-  constraint requests_usage_source_check CHECK (usage_source = ANY (ARRAY['upstream'::text, 'counted'::text])),
+  constraint requests_not_negative CHECK (LEAST(quote, authorized, extended, charged, search_cost) >= 0 AND LEAST(prompt_tokens, completion_tokens, reasoning_tokens, cached_tokens) >= 0 AND LEAST(search_calls, fetch_calls) >= 0) NOT VALID,
+  constraint requests_status_check CHECK (status = ANY ('{held,succeeded,failed,cancelled,refused}'::text[])) NOT VALID,
+  constraint requests_usage_source_check CHECK (usage_source = ANY ('{upstream,counted}'::text[])) NOT VALID,
   constraint requests_void_is_free CHECK (NOT voided OR charged = 0)
 ) with (fillfactor=80);
 CREATE INDEX requests_held ON public.requests USING btree (account_id) WHERE (status = 'held'::text);
@@ -353,13 +337,12 @@ create table settlements (
   epoch bigint,
   constraint settlements_pkey PRIMARY KEY (partition, id, revision),
   constraint settlements_epoch_check CHECK (epoch >= 0),
-  constraint settlements_nothing_to_pay CHECK ((value = 0) = (state = ANY (ARRAY['none'::text, 'voided'::text]))),
-  constraint settlements_payment_has_nonce CHECK ((value > 0) = (nonce IS NOT NULL)),
+  constraint settlements_nothing_to_pay CHECK ((value = 0) = (state = ANY ('{none,voided}'::text[]))) NOT VALID,
+  constraint settlements_payment_has_nonce CHECK (value >= 0 AND (value > 0) = (nonce IS NOT NULL)) NOT VALID,
   constraint settlements_receipt_hash_check CHECK (length(receipt_hash) = 32),
   constraint settlements_receipt_root_check CHECK (length(receipt_root) = 32),
-  constraint settlements_state_check CHECK (state = ANY (ARRAY['none'::text, 'voided'::text, 'allocated'::text, 'signed'::text, 'submitted'::text, 'received'::text, 'batched'::text, 'confirmed'::text, 'completed'::text, 'failed'::text, 'unknown'::text])),
-  constraint settlements_tx_hash_check CHECK (length(tx_hash) = 32),
-  constraint settlements_value_check CHECK (value >= 0)
+  constraint settlements_state_check CHECK (state = ANY ('{none,voided,allocated,signed,submitted,received,batched,confirmed,completed,failed,unknown}'::text[])) NOT VALID,
+  constraint settlements_tx_hash_check CHECK (length(tx_hash) = 32)
 ) with (fillfactor=70);
 CREATE INDEX settlements_failed ON public.settlements USING btree (changed_at) WHERE (state = 'failed'::text);
 CREATE INDEX settlements_of_transaction ON public.settlements USING btree (tx_hash) WHERE (tx_hash IS NOT NULL);

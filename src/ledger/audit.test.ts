@@ -9,8 +9,7 @@ before(async () => {
   ledger = await testDatabase()
   // The constraints would refuse the corruptions below: it is the auditor that is on trial here.
   await ledger.database.execute(`
-    alter table accounts drop constraint accounts_not_overspent, drop constraint accounts_gateway_check,
-      drop constraint accounts_held_check, drop constraint accounts_extended_check;
+    alter table accounts drop constraint accounts_not_overspent, drop constraint accounts_not_negative;
     alter table requests drop constraint requests_hold_is_whole, drop constraint requests_charge_within_hold,
       drop constraint requests_void_is_free, drop constraint requests_ended;`)
 })
