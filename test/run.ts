@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { openDatabase } from '../src/db/database.ts'
 import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
 import { check } from './check.ts'
 import { postgres15 } from './postgres-versions.ts'
@@ -46,6 +47,7 @@ async function run(title: string, files: readonly string[], options: RunOptions 
   console.log(`\n— Tests on ${title}\n`)
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-test-run-'))
   const postgres = await startEmbeddedPostgres({ dataDir, packageRoot: options.packageRoot })
+  await forgoDurability(postgres.url)
   const server = new URL(postgres.url)
   server.pathname = '/postgres'
   try {
@@ -54,6 +56,13 @@ async function run(title: string, files: readonly string[], options: RunOptions 
     await postgres.stop()
     rmSync(dataDir, { recursive: true, force: true })
   }
+}
+
+/** What these tests write is thrown away with the server. Those that kill a PostgreSQL, or fill its disk, start their own. */
+async function forgoDurability(url: string): Promise<void> {
+  const database = openDatabase({ url, poolMax: 1, applicationName: 'tests' })
+  await database.execute('alter role current_user set synchronous_commit = off')
+  await database.close()
 }
 
 /** A long form takes the time that it takes. */

@@ -167,6 +167,8 @@ const unusedTypes = new Set([
 
 function readMessage(answer: Answer, message: EventSourceMessage): void {
   if (answer.ended || unusedTypes.has(message.event ?? '') || message.data === '[DONE]') return
+  // Says only that the request was taken, in many words.
+  if (message.event === 'response.created') return accept(answer)
   const event = readTextDelta(message.data) ?? parseData(message.data)
   if (event === undefined) {
     answer.skippedCount += 1

@@ -6,11 +6,12 @@ import { dashboardSuite } from './dashboard.ts'
 import { signInAsDeveloper } from './person.ts'
 
 const dashboard = dashboardSuite()
-const logged = 10_000
+// Ten thousand do as well, and take three times as long: LOGGED_REQUESTS=10000.
+const logged = Number(process.env.LOGGED_REQUESTS ?? 3_000)
 /** A screen of rows, what is kept ready above and below it, and the row that has the focus. */
 const rowsInPageMax = 80
 
-test('ten thousand requests scroll to the end with a screenful of them in the page, and the focus is never lost', async () => {
+test('thousands of requests scroll to the end with a screenful of them in the page, and the focus is never lost', async () => {
   await refuseRequests(logged)
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page)
@@ -45,13 +46,13 @@ test('on a narrow screen too, and each item says its place', async () => {
 /** To the bottom, again and again, as more is read, until the row is there. */
 async function scrollDownTo(page: Page, row: string): Promise<void> {
   for (;;) {
-    const height = await page.evaluate(() => {
-      window.scrollTo(0, document.documentElement.scrollHeight)
-      return document.documentElement.scrollHeight
-    })
+    const height = await page.evaluate(() => document.documentElement.scrollHeight)
     await page.waitForFunction(
-      ([last, before]) =>
-        document.querySelector(last) !== null || document.documentElement.scrollHeight > Number(before),
+      ([last, before]) => {
+        const { scrollHeight } = document.documentElement
+        window.scrollTo(0, scrollHeight)
+        return document.querySelector(last) !== null || scrollHeight > Number(before)
+      },
       [row, String(height)] as const,
     )
     await assertFewRows(page)

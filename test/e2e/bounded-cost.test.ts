@@ -16,7 +16,7 @@ import {
 // Random questions to a model that is fond of tools, counts honestly and writes as much as it may. BOUNDED_RUNS=10000 for the
 // long form; fast-check prints the seed of a failure.
 
-const runs = Number(process.env.BOUNDED_RUNS ?? 500)
+const runs = Number(process.env.BOUNDED_RUNS ?? 200)
 const atOnce = 10
 
 /** How many rounds each request took, by the key of its prompts. */

@@ -244,6 +244,11 @@ test('a statement closes on the balance, and a month that has not begun or is no
   assert.deepEqual([before.opening_atomic, before.lines, before.closing_atomic, before.adds_up], ['0', [], '0', true])
 })
 
+test('a key that would have expired before it was made is not made', async () => {
+  const stale = { name: 'stale', expires_at: '2020-01-01T00:00:00Z' }
+  assert.deepEqual(await client.refusal('POST', '/api/keys', stale), [400, 'invalid_value'])
+})
+
 test('a key’s secret is in the answer that made it and in no other', async () => {
   const made = await client.post('/api/keys', { name: 'once', limit: '1.50', expires_at: '2030-01-01T00:00:00Z' })
   client.bodies.length = 0

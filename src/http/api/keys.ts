@@ -41,7 +41,7 @@ export function routeKeys(router: ApiRouter, { database }: ApiServices): void {
       name: body.name,
       limit: readLimit(body.limit) ?? undefined,
       limitWindow: body.limit_window,
-      expiresAt: readExpiry(body.expires_at) ?? undefined,
+      expiresAt: readFutureExpiry(body.expires_at),
     })
     return { ...renderKey(await ownKey(owner, id)), secret }
   })
@@ -139,6 +139,13 @@ function readExpiry(instant: string | null | undefined): Date | null | undefined
   const expiry = new Date(instant)
   if (expiry.getTime() < expiryMsMax) return expiry
   throw new InvalidParameterError('expires_at', 'it must be an instant before the year 9999')
+}
+
+/** An old key may be given an end in the past, which ends it now; a new one would never have worked. */
+function readFutureExpiry(instant: string | null | undefined): Date | undefined {
+  const expiry = readExpiry(instant) ?? undefined
+  if (expiry === undefined || expiry.getTime() > Date.now()) return expiry
+  throw new InvalidParameterError('expires_at', 'it is in the past, so the key would never work')
 }
 
 function lastDays(): { readonly from: Date; readonly to: Date } {

@@ -91,7 +91,6 @@ const supportedParameters = [
   'response_format',
   'structured_outputs',
   'reasoning_effort',
-  'include_reasoning',
 ]
 
 /** A price per million as a price for one, exactly: twelve decimals hold any. */
