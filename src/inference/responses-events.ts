@@ -133,10 +133,13 @@ function takeEvents(answer: Answer): ChatEvent[] {
   return events
 }
 
+// Says only that the request was taken, in many words.
+const announcement = 'response.created'
+
 type Handler = (answer: Answer, event: JsonObject) => void
 
 const handlers: ReadonlyMap<unknown, Handler> = new Map<string, Handler>([
-  ['response.created', accept],
+  [announcement, accept],
   ['response.output_item.added', beginItem],
   ['response.output_item.done', finishItem],
   ['response.output_text.delta', (answer, event) => addText(answer, event, event.delta)],
@@ -167,8 +170,10 @@ const unusedTypes = new Set([
 
 function readMessage(answer: Answer, message: EventSourceMessage): void {
   if (answer.ended || unusedTypes.has(message.event ?? '') || message.data === '[DONE]') return
-  // Says only that the request was taken, in many words.
-  if (message.event === 'response.created') return accept(answer)
+  if (message.event === announcement) {
+    accept(answer)
+    return
+  }
   const event = readTextDelta(message.data) ?? parseData(message.data)
   if (event === undefined) {
     answer.skippedCount += 1
