@@ -20,6 +20,8 @@ const relayRequests = 1_500
 /** A word a second for half a minute, on as many connections as shall be open at once. */
 const openWords = 30
 const openStreams = 5_000
+// All of them are open for two thirds of their time.
+const rampMs = 10_000
 const stalledMs = 5_000
 const rounds = 5
 
@@ -116,7 +118,7 @@ async function measureOpen(load: Load, origin: string, count: number, progress: 
   const watch = setInterval(() => {
     memoryMax = Math.max(memoryMax, service.memoryKiB())
   }, 500)
-  const report = await ask(load, service, count, count)
+  const report = await ask(load, service, count, count, rampMs)
   clearInterval(watch)
   return {
     measure: 'open streams, a word a second',
@@ -129,12 +131,19 @@ async function measureOpen(load: Load, origin: string, count: number, progress: 
   }
 }
 
-async function ask(load: Load, subject: Subject, connections: number, requestsMax: number): Promise<LoadReport> {
+async function ask(
+  load: Load,
+  subject: Subject,
+  connections: number,
+  requestsMax: number,
+  rampMs?: number,
+): Promise<LoadReport> {
   const report = await load.ask({
     url: `${subject.baseUrl}/chat/completions`,
     headers: subject.headers,
     body: chatBody({ stream: true }),
     connections,
+    rampMs,
     durationMs: 600_000,
     requestsMax,
   })

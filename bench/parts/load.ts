@@ -1,4 +1,5 @@
 import { createConnection, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { beChild } from './child.ts'
 
 /**
@@ -12,6 +13,8 @@ export type LoadOrder = {
   readonly headers: readonly Readonly<Record<string, string>>[]
   readonly body: string
   readonly connections: number
+  /** The connections are opened one after the other over so long; all at once unless told. */
+  readonly rampMs?: number | undefined
   /** The load ends after so long, or after so many requests. */
   readonly durationMs: number
   readonly requestsMax?: number | undefined
@@ -68,6 +71,7 @@ async function work(order: LoadOrder, index: number, tally: Tally, goesOn: () =>
   const urls = [order.url].flat()
   const url = new URL(urls[index % urls.length]!)
   const request = render(url, order.headers[index % order.headers.length]!, order.body)
+  if (order.rampMs !== undefined) await sleep((order.rampMs * index) / order.connections)
   while (goesOn()) {
     const socket = createConnection({ host: url.hostname, port: Number(url.port), noDelay: true })
     await exchange(socket, request, tally, goesOn)
