@@ -63,10 +63,10 @@ export async function answerChat(
   const watch = services.serving.observer.watch(incoming.headers.traceparent)
   const attempt: Attempt = { requestId: createRequestId(0, Date.now()), payer: undefined, body: undefined, watch }
   try {
-    const { payer, body } = await open()
-    attempt.payer = payer
-    attempt.requestId = createRequestId(payer.partition, Date.now())
-    await services.load.during(() => serve(services, attempt, { payer, body }, incoming, outgoing))
+    const opening = await open()
+    attempt.payer = opening.payer
+    attempt.requestId = createRequestId(opening.payer.partition, Date.now())
+    await services.load.during(() => serve(services, attempt, opening, incoming, outgoing))
   } catch (error) {
     refuse(services, attempt, error, outgoing)
   }
@@ -83,11 +83,27 @@ type Attempt = {
 async function serve(
   services: ChatRouteServices,
   attempt: Attempt,
-  { payer, body }: { readonly payer: Payer; readonly body: Buffer | undefined },
+  opening: ChatOpening,
   incoming: IncomingMessage,
   outgoing: ServerResponse,
 ): Promise<void> {
   const gone = goneSignal(outgoing)
+  const admitted = await prepare(services, attempt, opening, gone, incoming, outgoing)
+  if (admitted !== undefined) await answerOrder(services, admitted.order, admitted.own, gone, outgoing)
+}
+
+/**
+ * From the bytes to the hold; undefined when an earlier attempt's answer was given. What was sent may be megabytes, and is let go
+ * with this: an answer is written for minutes.
+ */
+async function prepare(
+  services: ChatRouteServices,
+  attempt: Attempt,
+  { payer, body }: ChatOpening,
+  gone: AbortSignal,
+  incoming: IncomingMessage,
+  outgoing: ServerResponse,
+): Promise<{ readonly order: Order; readonly own: OwnAttempt } | undefined> {
   const bytes = body ?? (await readJsonBytes(incoming, services.bodyLimits))
   attempt.body = parseJsonBody(bytes)
   const chat = parseChatRequest(attempt.body, services.models)
@@ -95,14 +111,15 @@ async function serve(
   services.failpoint('after_parse')
   const marks = { payer, body: bytes, ...readRetryHeaders(incoming) }
   const own = await joinOrOwn(services, marks, attempt, chat, gone, outgoing)
-  if (own === undefined) return
+  if (own === undefined) return undefined
   const order = await admit(services.admission, attempt.requestId, payer, chat, own.bodyHash, attempt.watch).catch(
     async (error) => {
       await own.release()
       throw error
     },
   )
-  await answerOrder(services, order, own, gone, outgoing)
+  attempt.body = undefined
+  return { order, own }
 }
 
 /** Gives the answer of an earlier attempt, or the leave to make one's own. */
