@@ -1,4 +1,6 @@
-import { spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 
 // `npm run check`: types, lint and format, unused code, import direction and other house rules, generated files fresh.
@@ -16,16 +18,23 @@ const steps: readonly { readonly title: string; readonly command: readonly strin
   },
 ]
 
-/** Runs every step and returns how many failed: all complaints at once save a round. */
+/** Runs every step, all at once, and returns how many failed: all complaints together save a round. */
 export async function check(): Promise<number> {
+  const runs = steps.map(({ command }) => run(command))
   let failed = 0
-  for (const { title, command } of steps) {
+  for (const [index, { title }] of steps.entries()) {
+    const { code, said } = await runs[index]!
     console.log(`— ${title}`)
-    const [program, ...args] = command
-    const { status } = spawnSync(program!, args, { cwd: root, stdio: 'inherit' })
-    if (status !== 0) failed += 1
+    process.stdout.write(said)
+    if (code !== 0) failed += 1
   }
   return failed
+}
+
+async function run([program, ...args]: readonly string[]): Promise<{ code: number | null; said: string }> {
+  const child = spawn(program!, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] })
+  const [output, complaints, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'exit')])
+  return { code, said: output + complaints }
 }
 
 if (import.meta.main) process.exitCode = (await check()) === 0 ? 0 : 1

@@ -367,7 +367,7 @@ test('nonsense of every kind from every method only makes everybody wait', async
 })
 
 // Every fault of this file at once, in an order that follows from a seed. A failure says which.
-for (const seed of [1, 2, 3]) {
+for (const seed of [1, 2]) {
   test(`under all faults together payments and withdrawals come out to the unit (seed ${seed})`, async (t) => {
     const line = await openLine(t, { recheckMs: 200, reconcileMs: 100, replaceMs: 300 })
     const { bench, proxy, url } = line

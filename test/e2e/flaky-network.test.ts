@@ -43,6 +43,7 @@ test(`of ${calls} SDK calls over a line that cuts, delays and lies, none is char
   }
   await Promise.all(Array.from({ length: atOnce }, worker))
   await untilNothingIsHeld()
+  assert.ok(costs.size > calls / 2, `only ${costs.size} of ${calls} calls were answered`)
 
   const rows = await service.database.query<{ body_hash: bigint; charges: bigint; charged: bigint }>(
     `select body_hash, count(*) filter (where charged > 0) as charges, sum(charged)::bigint as charged

@@ -72,11 +72,8 @@ async function pass(
   const whole = Buffer.concat((await answer.toArray()) as Buffer[])
   if (mishap === 'lost-reply-500') return refuse(outgoing, 500)
   if (mishap === 'lost-reply-cut') return void outgoing.destroy()
-  outgoing.writeHead(answer.statusCode!, {
-    ...answer.headers,
-    'content-length': String(whole.length),
-    'transfer-encoding': undefined,
-  })
+  const { 'transfer-encoding': _encoding, connection: _connection, ...answered } = answer.headers
+  outgoing.writeHead(answer.statusCode!, { ...answered, 'content-length': String(whole.length) })
   if (mishap !== 'cut-midway') return void outgoing.end(whole)
   outgoing.write(whole.subarray(0, Math.floor(whole.length / 2)), () => outgoing.destroy())
 }
