@@ -292,6 +292,7 @@ CREATE INDEX requests_of_account ON public.requests USING btree (account_id, id)
 CREATE INDEX requests_of_body ON public.requests USING btree (account_id, body_hash) WHERE (body_hash IS NOT NULL);
 CREATE INDEX requests_of_key ON public.requests USING btree (key_id, id);
 CREATE INDEX requests_refused ON public.requests USING btree (created_at) WHERE (status = 'refused'::text);
+CREATE INDEX requests_refused_of_key ON public.requests USING btree (key_id, id) INCLUDE (account_id, error_code, created_at) WHERE (status = 'refused'::text);
 CREATE INDEX requests_with_search ON public.requests USING btree (account_id, id) WHERE (search_calls > 0);
 
 create table sessions (

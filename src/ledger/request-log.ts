@@ -46,7 +46,7 @@ export type RequestTotals = {
 }
 
 const lookedAtMaxDefault = 10_000
-const summedMax = 50_000
+const summedMax = 25_000
 
 /** The newest requests that fit, below the cursor. */
 export async function listRequests(

@@ -175,10 +175,9 @@ export async function readRefusals(
   const rows = await database.query<{ code: string; count: number; last_at: Date }>(
     `select coalesce(error_code, 'unknown') as code, count(*)::int as count, max(created_at) as last_at
        from (select error_code, created_at from requests
-              where account_id = $1 and key_id = $2 and status not in ('held', 'succeeded') and status = 'refused'
-              order by id desc limit ${refusalsMax}) r
+              where key_id = $1 and account_id = $2 and status = 'refused' order by id desc limit ${refusalsMax}) r
       group by 1 order by last_at desc`,
-    [owner.accountId, keyId],
+    [keyId, owner.accountId],
   )
   return rows.map((row) => ({ code: row.code, count: row.count, lastAt: row.last_at }))
 }
