@@ -32,7 +32,7 @@ create table accounts (
   constraint accounts_suspended_for_a_reason CHECK ((suspended_at IS NULL) = (suspended_reason IS NULL)),
   constraint accounts_suspended_reason_check CHECK (length(suspended_reason) >= 1 AND length(suspended_reason) <= 500)
 ) with (fillfactor=50);
-CREATE UNIQUE INDEX accounts_by_address ON public.accounts USING btree (address, partition);
+CREATE UNIQUE INDEX accounts_by_address ON public.accounts USING btree (address, partition) WHERE (address IS NOT NULL);
 
 create table adjustments (
   partition smallint not null,

@@ -1,7 +1,7 @@
 -- An account is looked up by its id. With the partition first, this index would do for that too in the planner's eyes, which
--- then reads every account of the partition: a thousand for a batch of one.
+-- then reads every account of the partition: a thousand for a batch of one. A partial index is for those alone who ask by address.
 drop index accounts_by_address;
-create unique index accounts_by_address on accounts (address, partition);
+create unique index accounts_by_address on accounts (address, partition) where address is not null;
 
 -- As in 0002, but the requests are looked up by their ids alone. While tables are young the planner takes them for empty, and
 -- the index of open requests for the shortest way: it read whatever the accounts had open, and compared each with every id. A

@@ -13,7 +13,9 @@ import {
   sum,
   voided,
 } from '../../test/support/ledger.ts'
+import { testDatabase } from '../../test/support/postgres.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
+import type { Database } from '../db/database.ts'
 import { revokeKey } from '../identity/api-keys.ts'
 import { parse } from '../money/usdc.ts'
 import { createAccount, findAccount } from './accounts.ts'
@@ -308,25 +310,28 @@ test('a thousand requests on a hundred accounts, held, charged and voided at onc
 
 // The planner takes young tables for empty, and any index for a way to the few rows there may be: by another one than the
 // primary key it would read every account of the partition, or whatever an account has open, for each batch.
-test('however young its tables are, the ledger looks accounts and requests up by their ids', async () => {
-  const holds = await openLedger(ledger.database)
-  const payers = await Promise.all(Array.from({ length: 20 }, () => openPayer(ledger.database, 1_000_000n)))
-  const before = await indexScans()
+test('however young its tables are, the ledger looks accounts and requests up by their ids', async (t) => {
+  const { database, drop } = await testDatabase()
+  t.after(drop)
+  const holds = await openLedger(database)
+  const payers = await Promise.all(Array.from({ length: 20 }, () => openPayer(database, 1_000_000n)))
   for (let turn = 0; turn < 12; turn += 1) {
     const placed = await Promise.all(payers.map((payer) => hold(holds, payer, 1_000n)))
     await Promise.all(placed.map((one) => holds.end(charge(one, 200n))))
   }
-  let after = before
+  let read = await indexReads(database)
   // The database tells its statistics with a delay.
-  while (after.accounts_pkey! - before.accounts_pkey! < 12) after = await indexScans()
-  assert.equal(after.accounts_by_address, before.accounts_by_address)
-  assert.equal(after.requests_held, before.requests_held)
+  while (read.accounts_pkey! < 12 * payers.length) read = await indexReads(database)
+  for (const index of ['accounts_by_address', 'requests_held']) {
+    // The planner itself looks at the ends of an index now and then.
+    assert.ok(read[index]! < payers.length, `${read[index]} entries of ${index} were read`)
+  }
 })
 
-async function indexScans(): Promise<Readonly<Record<string, number>>> {
-  const rows = await ledger.database.query<{ name: string; scans: number }>(
-    `select indexrelname as name, idx_scan::int as scans from pg_stat_user_indexes
+async function indexReads(database: Database): Promise<Readonly<Record<string, number>>> {
+  const rows = await database.query<{ name: string; read: number }>(
+    `select indexrelname as name, idx_tup_read::int as read from pg_stat_user_indexes
       where relname in ('accounts', 'requests')`,
   )
-  return Object.fromEntries(rows.map(({ name, scans }) => [name, scans]))
+  return Object.fromEntries(rows.map(({ name, read }) => [name, read]))
 }
