@@ -93,13 +93,15 @@ export async function readUnsuccessfulCharges(
 ): Promise<readonly { readonly start: Date; readonly status: string; readonly charged: Usdc; readonly quote: Usdc }[]> {
   const { from, to, granularity, models, keyIds } = question
   const rows = await database.query<{ start: Date; status: string; charged: bigint; quote: bigint }>(
-    `select date_trunc($2, r.created_at, 'UTC') as start, r.status, sum(r.charged)::bigint as charged, sum(r.quote)::bigint as quote
+    `select date_bin($2, r.created_at, '2000-01-01T00:00:00Z') as start, r.status,
+            sum(r.charged)::bigint as charged, sum(r.quote)::bigint as quote
        from requests r
       where r.account_id = $1 and r.status not in ('held', 'succeeded') and r.status <> 'refused'
         and r.id >= $7 and r.id < $8 and r.created_at >= $3 and r.created_at < $4
         and ($5::text[] is null or r.model = any ($5)) and ($6::uuid[] is null or r.key_id = any ($6))
       group by 1, 2`,
-    [owner.accountId, granularity, from, to, models ?? null, keyIds ?? null, ...idBounds(question)],
+    // Steps of equal length need no calendar, which would be looked into for each of a quarter of a million rows.
+    [owner.accountId, `1 ${granularity}`, from, to, models ?? null, keyIds ?? null, ...idBounds(question)],
   )
   return rows.map((row) => ({ ...row, charged: fromAtomic(row.charged), quote: fromAtomic(row.quote) }))
 }
