@@ -2,7 +2,7 @@ import type { Database, Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Account, Owner } from './accounts.ts'
 import type { RequestId } from './request-id.ts'
-import type { TransferPage } from './transfer-page.ts'
+import { pageOfAccount, pageValues, type TransferPage } from './transfer-page.ts'
 
 /** A charge given back by the operator, or, below 0, such a gift taken back. */
 export type Adjustment = {
@@ -64,13 +64,11 @@ export type GivenBackRow = {
 export async function listGivenBack(
   database: Database,
   { partition, accountId }: Owner,
-  { below, limit }: TransferPage,
+  page: TransferPage,
 ): Promise<readonly GivenBackRow[]> {
   const rows = await database.query<{ id: string; amount: bigint; reason: string; created_at: Date }>(
-    `select id, amount, reason, created_at from adjustments
-      where partition = $1 and account_id = $2 and ($3::timestamptz is null or (date_trunc('milliseconds', created_at), id) < ($3, $4::uuid))
-      order by date_trunc('milliseconds', created_at) desc, id desc limit $5`,
-    [partition, accountId, below?.at ?? null, below?.id ?? null, limit],
+    `select id, amount, reason, created_at from adjustments ${pageOfAccount}`,
+    [partition, accountId, ...pageValues(page)],
   )
   return rows.map(({ id, amount, reason, created_at }) => ({
     id,

@@ -3,7 +3,7 @@ import type { Database, Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Owner } from './accounts.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
-import type { TransferPage } from './transfer-page.ts'
+import { pageValues, type TransferPage } from './transfer-page.ts'
 
 export type Arrival = {
   readonly account: DepositAccount
@@ -154,7 +154,7 @@ export type DepositRow = {
 export async function listDeposits(
   database: Database,
   { partition, accountId }: Owner,
-  { below, limit }: TransferPage,
+  page: TransferPage,
 ): Promise<readonly DepositRow[]> {
   const rows = await database.query<StoredDeposit>(
     `select * from (
@@ -176,7 +176,7 @@ export async function listDeposits(
                            and (s.id = d.id or s.tx_hash = d.tx_hash))) t
       where $3::timestamptz is null or (date_trunc('milliseconds', t.created_at), t.id) < ($3, $4)
       order by date_trunc('milliseconds', t.created_at) desc, t.id desc limit $5`,
-    [partition, accountId, below?.at ?? null, below?.id ?? null, limit],
+    [partition, accountId, ...pageValues(page)],
   )
   return rows.map((row) => ({
     id: row.id,

@@ -11,7 +11,7 @@ import { adjustAccount } from './adjustments.ts'
 import { creditDeposit } from './deposits.ts'
 import type { Hold, Payer } from './holds.ts'
 import { readStatement, type Statement } from './statement.ts'
-import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
+import { advanceWithdrawal, requestWithdrawal, setWithdrawalFeeMax } from './withdrawals.ts'
 
 const ledger = ledgerSuite()
 const september = new Date('2026-09-01T00:00:00Z')
@@ -50,6 +50,18 @@ test('a month’s opening balance and movements sum to its closing balance, whic
   assert.equal(rest.closing, await moneyOf(payer))
   assert.ok([first, second, rest].every(({ addsUp }) => addsUp))
   await assertBooksBalance(ledger.database)
+})
+
+test('what a gateway did not take of its fee is in the statement, and it adds up', async (t) => {
+  t.after(() => setWithdrawalFeeMax(ledger.database, 0n))
+  await setWithdrawalFeeMax(ledger.database, 700n)
+  const payer = await openPayer(ledger.database, 1_000_000n)
+  await withdraw(payer, 2_000n, 'confirmed', 200n)
+  await withdraw(payer, 3_000n, 'confirmed', 700n)
+  const statement = await readStatement(ledger.database, payer, september, farAhead)
+  assert.deepEqual(linesOf(statement), ['deposit 1 1000000', 'withdrawal 2 -5000', 'withdrawal_fee_returned 1 500'])
+  assert.equal(statement.closing, await moneyOf(payer))
+  assert.ok(statement.addsUp)
 })
 
 test('whatever happens and whenever, every month adds up to the atomic unit, and the last closes on what the account has', async () => {
@@ -131,8 +143,13 @@ async function adjust({ partition, accountId }: Payer, amount: bigint): Promise<
   await adjustAccount(ledger.database, { partition, id: accountId }, adjustment)
 }
 
-async function withdraw({ partition, accountId }: Payer, amount: bigint, state: 'confirmed' | 'failed'): Promise<void> {
+async function withdraw(
+  { partition, accountId }: Payer,
+  amount: bigint,
+  state: 'confirmed' | 'failed',
+  fee?: bigint,
+): Promise<void> {
   const id = randomUUID()
   await requestWithdrawal(ledger.database, { partition, accountId, id, amount: fromAtomic(amount), recipient })
-  await advanceWithdrawal(ledger.database, { partition, accountId, id }, { state })
+  await advanceWithdrawal(ledger.database, { partition, accountId, id }, { state, fee })
 }

@@ -1,7 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-
-type Owner = { readonly partition: number; readonly accountId: string }
+import type { Owner } from './accounts.ts'
 
 export const statementKinds = [
   'deposit',
@@ -10,6 +9,7 @@ export const statementKinds = [
   'adjustment',
   'withdrawal',
   'withdrawal_returned',
+  'withdrawal_fee_returned',
 ] as const
 export type StatementKind = (typeof statementKinds)[number]
 
@@ -33,7 +33,7 @@ export type Statement = {
 }
 
 // Each movement once, at the instant at which it stands in the books. A withdrawal that failed went out and came back, so
-// that a month that is over does not change afterwards. Charges are in the hour in which their request began, as in all
+// that a month that is over does not change afterwards; so did what the gateway did not take of its fee. Charges are in the hour in which their request began, as in all
 // other sums over time.
 const movements = `
   select 'deposit' as kind, '' as model, created_at as at, amount, 1 as times
@@ -43,6 +43,9 @@ const movements = `
   union all
   select 'withdrawal_returned', '', changed_at, amount, 1
     from withdrawals where partition = $1 and account_id = $2 and state = 'failed'
+  union all
+  select 'withdrawal_fee_returned', '', changed_at, fee_max - fee, 1
+    from withdrawals where partition = $1 and account_id = $2 and state = 'confirmed' and fee < fee_max
   union all
   select 'adjustment', '', created_at, amount, 1 from adjustments where partition = $1 and account_id = $2
   union all

@@ -3,7 +3,7 @@ import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Owner } from './accounts.ts'
 import { LedgerFrozenError } from './refusals.ts'
-import type { TransferPage } from './transfer-page.ts'
+import { pageOfAccount, pageValues, type TransferPage } from './transfer-page.ts'
 
 export type WithdrawalState = 'requested' | 'returning' | 'returned' | 'sent' | 'confirmed' | 'failed'
 
@@ -84,14 +84,13 @@ export async function findWithdrawal(
 export async function listWithdrawals(
   database: Database,
   { partition, accountId }: Owner,
-  { below, limit }: TransferPage,
+  page: TransferPage,
 ): Promise<readonly Withdrawal[]> {
-  const rows = await database.query<WithdrawalRow>(
-    `select ${columns} from withdrawals
-      where partition = $1 and account_id = $2 and ($3::timestamptz is null or (date_trunc('milliseconds', created_at), id) < ($3, $4::uuid))
-      order by date_trunc('milliseconds', created_at) desc, id desc limit $5`,
-    [partition, accountId, below?.at ?? null, below?.id ?? null, limit],
-  )
+  const rows = await database.query<WithdrawalRow>(`select ${columns} from withdrawals ${pageOfAccount}`, [
+    partition,
+    accountId,
+    ...pageValues(page),
+  ])
   return rows.map(readWithdrawal)
 }
 

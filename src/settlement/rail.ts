@@ -67,6 +67,8 @@ export type RailOptions = {
 type Answer = { readonly status: number; readonly body: Record<string, unknown> | undefined }
 
 const bodyBytesMax = 4 * 1024 * 1024
+/** Balances in one call. */
+const balancesMax = 100
 
 export function createRail({ url, domain, timeoutMs = 10_000, connectionsMax = 16 }: RailOptions): Rail {
   const { origin, pathname } = new URL(url)
@@ -100,9 +102,12 @@ export function createRail({ url, domain, timeoutMs = 10_000, connectionsMax = 1
   }
 
   async function readBalances(depositors: readonly Address[]): Promise<ReadonlyMap<Address, bigint>> {
-    const sources = depositors.map((depositor) => ({ depositor, domain }))
-    const rows = list(await read('/v1/balances', { token: 'USDC', sources }), 'balances')
-    const balances = new Map(rows.map((row) => [lower(row.depositor), parseDecimal(row.balance)]))
+    const balances = new Map<string, bigint>()
+    for (let start = 0; start < depositors.length; start += balancesMax) {
+      const sources = depositors.slice(start, start + balancesMax).map((depositor) => ({ depositor, domain }))
+      const rows = list(await read('/v1/balances', { token: 'USDC', sources }), 'balances')
+      for (const row of rows) balances.set(lower(row.depositor), parseDecimal(row.balance))
+    }
     return new Map(depositors.map((depositor) => [depositor, balances.get(lower(depositor)) ?? 0n]))
   }
 

@@ -39,7 +39,6 @@ export type BookedWithdrawal = LostWithdrawal & { readonly account: string }
 const gapMax = 1_024
 const atOnceMax = 16
 const blocksMax = 1_000n
-const balancesMax = 100
 
 /**
  * Brings a ledger that was restored from an older copy up to what the chain and the gateway have. Withdrawals are in the chain's
@@ -49,14 +48,14 @@ const balancesMax = 100
 export async function recoverPayments(tools: RecoverTools): Promise<Recovery> {
   const owed = await findOwed(tools.database)
   const paidOut = await findPaidOut(tools, owed)
-  const balances = await readBalances(tools.rail, owed)
+  const balances = await tools.rail.balances(owed.map(({ address }) => address as Address))
   const unexplained: { account: string; address: string; missing: bigint }[] = []
   const withdrawals: BookedWithdrawal[] = []
   let [payments, value] = [0, 0n]
   for (const [index, account] of owed.entries()) {
     const address = account.address as Address
     const lost = paidOut.get(account.address) ?? []
-    let missing = account.owed - (balances.get(address) ?? 0n)
+    let missing = account.owed - balances.get(address)!
     if (missing !== 0n || lost.length > 0) {
       const { found, returns } = await findLost(tools, account, lost.length === 0 ? missing : undefined)
       for (const payment of found) {
@@ -74,15 +73,6 @@ export async function recoverPayments(tools: RecoverTools): Promise<Recovery> {
     tools.onProgress(index + 1, owed.length)
   }
   return { payments, value, withdrawals, unexplained }
-}
-
-async function readBalances(rail: Rail, accounts: readonly OwedAccount[]): Promise<ReadonlyMap<Address, bigint>> {
-  const balances = new Map<Address, bigint>()
-  for (let start = 0; start < accounts.length; start += balancesMax) {
-    const addresses = accounts.slice(start, start + balancesMax).map(({ address }) => address as Address)
-    for (const [address, balance] of await rail.balances(addresses)) balances.set(address, balance)
-  }
-  return balances
 }
 
 /** What the chain says was paid out since the copy, by depositor, without what the books know of. */
@@ -120,8 +110,8 @@ function specHashOf(
   depositor: Address,
   { id, value, recipient }: { readonly id: string; readonly value: bigint; readonly recipient: string },
 ): string {
-  const paying = { depositor, recipient: recipient as Address, value, maxFee: 0n, maxBlockHeight: 0n }
-  const { spec } = burnIntent(terms, { ...paying, salt: saltOf('withdrawal', id) })
+  const paying = { depositor, recipient: recipient as Address, value, maxFee: 0n, salt: saltOf('withdrawal', id) }
+  const { spec } = burnIntent(terms, paying)
   return `0x${transferSpecHash(spec).toString('hex')}`
 }
 

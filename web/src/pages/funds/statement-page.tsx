@@ -169,6 +169,7 @@ const kinds: Readonly<
   adjustment: { name: 'Given back or adjusted', counted: ['adjustment', 'adjustments'] },
   withdrawal: { name: 'Withdrawals', counted: ['withdrawal', 'withdrawals'] },
   withdrawal_returned: { name: 'Withdrawals that failed and came back', counted: ['withdrawal', 'withdrawals'] },
+  withdrawal_fee_returned: { name: 'Fees that were not taken', counted: ['withdrawal', 'withdrawals'] },
 }
 
 function signed(amount: bigint): string {
