@@ -1,8 +1,7 @@
 import { chatBody } from './parts/chat-body.ts'
-import { startChild } from './parts/child.ts'
 import { direct, type Subject, startNginx, startPassThrough, startPortkey } from './parts/comparators.ts'
 import type { LoadOrder, LoadReport } from './parts/load.ts'
-import type { MockReady } from './parts/mock-upstream.ts'
+import { openLine } from './parts/open-line.ts'
 import { median, round } from './parts/rounds.ts'
 import { serviceSubject } from './parts/service-subject.ts'
 import type { Bench } from './run.ts'
@@ -28,14 +27,8 @@ export const bufferedBench: Bench = {
   async run(progress, { scale }) {
     const stack = new AsyncDisposableStack()
     try {
-      const upstream = await startChild<object, MockReady>(new URL('./parts/mock-upstream.ts', import.meta.url), {})
-      stack.defer(() => upstream.stop())
-      const load = await startChild<object, object, LoadOrder, LoadReport>(
-        new URL('./parts/load.ts', import.meta.url),
-        {},
-      )
-      stack.defer(() => load.stop())
-      const subjects = await startSubjects(upstream.ready.origin, stack, progress)
+      const { origin, load } = await openLine(stack)
+      const subjects = await startSubjects(origin, stack, progress)
       for (const subject of subjects) {
         progress(`warming up: ${subject.name}`)
         await measure(load.ask, subject, warmUpMsMax, warmUpRequests)

@@ -1,7 +1,6 @@
 import { chatBody } from './parts/chat-body.ts'
-import { startChild } from './parts/child.ts'
 import type { LoadOrder, LoadReport } from './parts/load.ts'
-import type { MockReady } from './parts/mock-upstream.ts'
+import { openLine } from './parts/open-line.ts'
 import { median, round } from './parts/rounds.ts'
 import { type ServiceProcess, startServiceProcess } from './parts/service-process.ts'
 import type { Bench } from './run.ts'
@@ -25,17 +24,11 @@ export const nodesBench: Bench = {
   async run(progress, { scale }) {
     const stack = new AsyncDisposableStack()
     try {
-      const upstream = await startChild<object, MockReady>(new URL('./parts/mock-upstream.ts', import.meta.url), {})
-      stack.defer(() => upstream.stop())
-      const load = await startChild<object, object, LoadOrder, LoadReport>(
-        new URL('./parts/load.ts', import.meta.url),
-        {},
-      )
-      stack.defer(() => load.stop())
+      const { origin, load } = await openLine(stack)
       const samples = new Map<ServiceProcess, Sample[]>()
       for (const nodes of counts) {
         progress(`starting ${nodes}`)
-        const upstreamUrl = `${upstream.ready.origin}/v1`
+        const upstreamUrl = `${origin}/v1`
         const service = await startServiceProcess({ upstreamUrl, settles: false, accounts, nodes })
         stack.defer(() => service.stop())
         await measure(load.ask, service, warmUpMsMax, warmUpRequests * nodes)

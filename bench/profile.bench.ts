@@ -2,9 +2,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { chatBody } from './parts/chat-body.ts'
-import { startChild } from './parts/child.ts'
-import type { LoadOrder, LoadReport } from './parts/load.ts'
-import type { MockReady } from './parts/mock-upstream.ts'
+import { openLine } from './parts/open-line.ts'
 import { round } from './parts/rounds.ts'
 import { startServiceProcess } from './parts/service-process.ts'
 import type { Bench } from './run.ts'
@@ -31,14 +29,7 @@ async function profile(kind: 'buffered' | 'streamed', scale: number) {
   const folder = mkdtempSync(join(tmpdir(), 'penny-profile-'))
   stack.defer(() => rmSync(folder, { recursive: true, force: true }))
   try {
-    const upstream = await startChild<object, MockReady>(new URL('./parts/mock-upstream.ts', import.meta.url), {})
-    stack.defer(() => upstream.stop())
-    const load = await startChild<object, object, LoadOrder, LoadReport>(
-      new URL('./parts/load.ts', import.meta.url),
-      {},
-    )
-    stack.defer(() => load.stop())
-    const { origin } = upstream.ready
+    const { origin, load } = await openLine(stack)
     const service = await startServiceProcess({
       upstreamUrl: kind === 'buffered' ? `${origin}/v1` : `${origin}/paced/20/5/v1`,
       settles: false,

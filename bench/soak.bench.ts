@@ -1,7 +1,5 @@
 import { chatBody } from './parts/chat-body.ts'
-import { startChild } from './parts/child.ts'
-import type { LoadOrder, LoadReport } from './parts/load.ts'
-import type { MockReady } from './parts/mock-upstream.ts'
+import { openLine } from './parts/open-line.ts'
 import { round } from './parts/rounds.ts'
 import { startServiceProcess } from './parts/service-process.ts'
 import type { Bench } from './run.ts'
@@ -15,15 +13,9 @@ export const soakBench: Bench = {
   title: 'a million requests, and what becomes of the memory of the web process',
   async run(progress, { scale }) {
     await using stack = new AsyncDisposableStack()
-    const upstream = await startChild<object, MockReady>(new URL('./parts/mock-upstream.ts', import.meta.url), {})
-    stack.defer(() => upstream.stop())
-    const load = await startChild<object, object, LoadOrder, LoadReport>(
-      new URL('./parts/load.ts', import.meta.url),
-      {},
-    )
-    stack.defer(() => load.stop())
+    const { origin, load } = await openLine(stack)
     const service = await startServiceProcess({
-      upstreamUrl: `${upstream.ready.origin}/v1`,
+      upstreamUrl: `${origin}/v1`,
       settles: false,
       accounts: 16,
     })

@@ -1,13 +1,11 @@
 import { chatBody } from './parts/chat-body.ts'
-import { type Child, startChild } from './parts/child.ts'
 import { direct, type Subject, startPassThrough } from './parts/comparators.ts'
-import type { LoadOrder, LoadReport } from './parts/load.ts'
-import type { MockReady } from './parts/mock-upstream.ts'
+import type { LoadReport } from './parts/load.ts'
+import { type Load, openLine } from './parts/open-line.ts'
 import { median, round } from './parts/rounds.ts'
 import { serviceSubject } from './parts/service-subject.ts'
 import type { Bench } from './run.ts'
 
-type Load = Child<object, LoadOrder, LoadReport>
 type Row = Readonly<Record<string, string | number>>
 
 /** A word every 5 ms, eight of them: what one client at a time sees. */
@@ -31,11 +29,7 @@ export const streamsBench: Bench = {
   async run(progress, { scale }) {
     const stack = new AsyncDisposableStack()
     try {
-      const upstream = await startChild<object, MockReady>(new URL('./parts/mock-upstream.ts', import.meta.url), {})
-      stack.defer(() => upstream.stop())
-      const load: Load = await startChild(new URL('./parts/load.ts', import.meta.url), {})
-      stack.defer(() => load.stop())
-      const { origin } = upstream.ready
+      const { origin, load } = await openLine(stack)
       const rows: Row[] = []
       rows.push(...(await measureAlone(load, origin, scale, progress)))
       rows.push(...(await measureRelay(load, origin, scale, progress)))
