@@ -101,17 +101,11 @@ export async function startService(
     const observer = startObserver(config, log, stack)
     const holds = await openHolds({ config, prices, log, database, failpoint, observer }, stack)
     const server = createServer(serverOptions)
-    const tellStarting = (_incoming: IncomingMessage, outgoing: ServerResponse) =>
-      answerStarting(addressOf(server, config), outgoing)
-    server.on('request', tellStarting)
-    server.on('clientError', (error, socket) =>
-      answerMalformed(
-        { publicUrl: addressOf(server, config), requestMsMax: serverOptions.requestTimeout },
-        error,
-        socket,
-      ),
-    )
     const publicUrl = await listen(server, config)
+    const tellStarting = (_incoming: IncomingMessage, outgoing: ServerResponse) => answerStarting(publicUrl, outgoing)
+    server.on('request', tellStarting)
+    const requestMsMax = serverOptions.requestTimeout
+    server.on('clientError', (error, socket) => answerMalformed({ publicUrl, requestMsMax }, error, socket))
     // A start that fails from here on must not leave a port open behind which nobody is.
     stack.defer(() => void server.close())
     const web = given.web ?? openWeb({ config, log, publicUrl }, sandbox, stack)
@@ -446,6 +440,7 @@ const serverOptions = {
   maxHeaderSize: 16_384,
 }
 
+/** The address people use. */
 async function listen(server: Server, config: Config): Promise<string> {
   server.listen(config.port, config.host)
   try {
@@ -456,11 +451,6 @@ async function listen(server: Server, config: Config): Promise<string> {
     if (code === 'ENOTFOUND' || code === 'EADDRNOTAVAIL') throw new NotOurAddressError(config.host)
     throw error
   }
-  return addressOf(server, config)
-}
-
-/** The address people use. */
-function addressOf(server: Server, config: Config): string {
   return config.publicUrl ?? `http://localhost:${(server.address() as AddressInfo).port}`
 }
 

@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { assertBooksClosed } from '../support/audit.ts'
@@ -45,6 +48,24 @@ test('SIGTERM: what is under way is finished, nothing new is taken, and the proc
   await assert.rejects(fetch(`http://127.0.0.1:${node!.port}/healthz`))
   const { held } = await stage.end()
   assert.ok(held.length >= clients)
+  assert.deepEqual(held.filter(isLost), [])
+})
+
+test('SIGTERM: what arrives broken after the door was shut is answered, and harms nobody', async () => {
+  const stage = await openStage(1)
+  const [node] = stage.nodes
+  await stage.underWay()
+  stage.close(node!)
+  const broken = connect(node!.port, '127.0.0.1')
+  const answer = text(broken)
+  await once(broken, 'connect')
+  broken.write('GET /healthz HT')
+  node!.signal('SIGTERM')
+  while (await answers(node!.port)) await pause(pollMs)
+  broken.write('broken\r\n\r\n')
+  assert.match(await answer, /^HTTP\/1.1 400 /)
+  assert.equal((await node!.exited).code, 0)
+  const { held } = await stage.end()
   assert.deepEqual(held.filter(isLost), [])
 })
 
@@ -108,6 +129,13 @@ type Stage = {
   start(index: number): Promise<NodeProcess>
   /** Clients go home, nodes end in good order, and the ledger must say what the clients saw. */
   end(): Promise<{ readonly held: readonly Held[] }>
+}
+
+function answers(port: number): Promise<boolean> {
+  return fetch(`http://127.0.0.1:${port}/healthz`).then(
+    () => true,
+    () => false,
+  )
 }
 
 async function openStage(nodeCount: number, { drainMs = 10_000 } = {}): Promise<Stage> {
