@@ -25,7 +25,10 @@ export default defineConfig({
   test: {
     solidity: {
       // The seed is pinned: a failure seen once is seen again. A long run at night takes another seed and more runs.
-      fuzz: { seed: process.env.CONTRACTS_FUZZ_SEED ?? '0x50656e6e79', runs: Number(process.env.CONTRACTS_FUZZ_RUNS ?? 64) },
+      fuzz: {
+        seed: process.env.CONTRACTS_FUZZ_SEED ?? '0x50656e6e79',
+        runs: Number(process.env.CONTRACTS_FUZZ_RUNS ?? 64),
+      },
       invariant: { runs: Number(process.env.CONTRACTS_INVARIANT_RUNS ?? 8), depth: 128, failOnRevert: true },
     },
   },
