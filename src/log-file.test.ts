@@ -4,11 +4,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { setImmediate as turnOfEvents } from 'node:timers/promises'
+import { atEnd } from '../test/support/at-end.ts'
 import { type LogFile, openLogFile } from './log-file.ts'
 
 function temporaryLog(t: TestContext): { readonly folder: string; readonly path: string } {
   const folder = mkdtempSync(join(tmpdir(), 'penny-log-'))
-  t.after(() => rmSync(folder, { recursive: true, force: true }))
+  atEnd(t, () => rmSync(folder, { recursive: true, force: true }))
   return { folder, path: join(folder, 'penny.log') }
 }
 

@@ -26,6 +26,11 @@ const onDatabase = [
 
 const onLedger = ['src/ledger/*.test.ts', 'src/jobs/*.test.ts', 'test/e2e/money.test.ts', 'test/e2e/retries.test.ts']
 
+const testMsMax = 600_000
+const dayMs = 24 * 60 * 60_000
+/** A long form takes the time that it takes. */
+const isLong = ['MODEL_STEPS', 'HAMMER_ATTEMPTS', 'FLAKY_CALLS'].some((name) => process.env[name] !== undefined)
+
 const only = process.argv.slice(2)
 const failures = only.length === 0 ? await check() : 0
 const results = [failures, await run('PostgreSQL 18', only.length === 0 ? everything : only)]
@@ -65,16 +70,12 @@ async function forgoDurability(url: string): Promise<void> {
   await database.close()
 }
 
-/** A long form takes the time that it takes. */
-function testMsMax(): number {
-  const isLong = ['MODEL_STEPS', 'HAMMER_ATTEMPTS', 'FLAKY_CALLS'].some((name) => process.env[name] !== undefined)
-  return isLong ? 24 * 60 * 60_000 : 600_000
-}
-
 /** The exit code of the test runner. When this process is told to stop it stops the runner, and then its PostgreSQL. */
 async function runTests(files: readonly string[], environment: NodeJS.ProcessEnv): Promise<number> {
-  const settings = ['--test', '--test-reporter=spec', '--test-concurrency=2', `--test-timeout=${testMsMax()}`]
-  const runner = spawn(process.execPath, [...settings, ...files], { cwd: root, stdio: 'inherit', env: environment })
+  const limits = [`--test-timeout=${isLong ? dayMs : testMsMax}`, '--import=./test/support/watchdog.ts']
+  const settings = ['--test', '--test-reporter=spec', '--test-concurrency=2', ...limits]
+  const env = { ...environment, TEST_IS_LONG: isLong ? '1' : '0' }
+  const runner = spawn(process.execPath, [...settings, ...files], { cwd: root, stdio: 'inherit', env })
   const stop = (signal: NodeJS.Signals) => void runner.kill(signal)
   for (const signal of stopSignals) process.on(signal, stop)
   const [code] = (await once(runner, 'exit')) as [number | null]

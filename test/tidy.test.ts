@@ -91,6 +91,13 @@ test('no test is skipped or left alone, and nothing is left to do', () => {
   assert.deepEqual(wrong, [])
 })
 
+test('what a test opened is closed by `atEnd`: hooks of the runner go in the wrong order and stop at a failure', () => {
+  const wrong = files.filter(
+    (file) => /\.ts$/.test(file) && file !== 'test/support/at-end.ts' && /\b\w+\.after\(/.test(read(file)),
+  )
+  assert.deepEqual(wrong, [])
+})
+
 test('no machine’s path and no registry’s address is committed', () => {
   const marks = new RegExp(['registry\\.npm' + 'js', 'deb\\.' + 'debian', '/(root|wo' + 'rk)/'].join('|'))
   const wrong = files.filter((file) => file !== 'test/tidy.test.ts' && !file.endsWith('.png') && marks.test(read(file)))

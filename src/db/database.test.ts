@@ -4,6 +4,7 @@ import { createServer } from 'node:net'
 import { after, before, type TestContext, test } from 'node:test'
 import fc from 'fast-check'
 import pg from 'pg'
+import { atEnd } from '../../test/support/at-end.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { type Database, type DatabaseOptions, isConnectionLost, openDatabase } from './database.ts'
 
@@ -149,7 +150,7 @@ test('a connection that breaks between two statements of a transaction fails it'
 
 test('a server that stopped answering is not waited for', async (t) => {
   const silent = createServer(() => {}).listen(0, '127.0.0.1')
-  t.after(() => silent.close())
+  atEnd(t, () => silent.close())
   await once(silent, 'listening')
   const { port } = silent.address() as { port: number }
   const database = open(t, { url: `postgres://penny@127.0.0.1:${port}/penny`, connectMaxMs: 50 })
@@ -160,7 +161,7 @@ test('a server that falls silent in the middle of a statement leaves its outcome
   const database = open(t, { poolMax: 1, statementMaxMs: 20 })
   const backend = await backendOf(database)
   process.kill(backend, 'SIGSTOP')
-  t.after(() => process.kill(backend, 'SIGCONT'))
+  atEnd(t, () => process.kill(backend, 'SIGCONT'))
   assert.equal(isConnectionLost(await rejection(database.query('select 1'))), true)
   assert.notEqual(await backendOf(database), backend)
 })
@@ -201,7 +202,7 @@ test('closing does not wait for ever for work that hangs', async () => {
 
 function open(t: TestContext, options: Partial<DatabaseOptions>): Database {
   const database = openDatabase({ url: shared.url, poolMax: 2, applicationName: 'test', ...options })
-  t.after(() => database.close())
+  atEnd(t, () => database.close())
   return database
 }
 

@@ -9,6 +9,7 @@ import { after, type TestContext, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { postgres15 } from '../../test/postgres-versions.ts'
+import { atEnd } from '../../test/support/at-end.ts'
 import { type Database, isConnectionLost, openDatabase } from './database.ts'
 import { readPostmasterPid } from './embedded/postmaster.ts'
 import { removeSocketLink } from './embedded/socket-link.ts'
@@ -235,7 +236,7 @@ function later(t: TestContext, cleanUp: () => unknown): void {
   const stack = known ?? new AsyncDisposableStack()
   if (known === undefined) {
     cleanUps.set(t, stack)
-    t.after(() => stack.disposeAsync())
+    atEnd(t, () => stack.disposeAsync())
   }
   stack.defer(async () => void (await cleanUp()))
 }

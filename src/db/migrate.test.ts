@@ -3,6 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
+import { atEnd } from '../../test/support/at-end.ts'
 import { testDatabase } from '../../test/support/postgres.ts'
 import { type Database, openDatabase } from './database.ts'
 import { migrate, pendingMigrations } from './migrate.ts'
@@ -28,7 +29,7 @@ test('migrations are applied in their order, once', async (t) => {
 test('two nodes that migrate at once apply each migration once', async (t) => {
   const { database, folder, url } = await fixture(t, two)
   const other = openDatabase({ url, poolMax: 2, applicationName: 'other node' })
-  t.after(() => other.close())
+  atEnd(t, () => other.close())
   const results = await Promise.all([database, other, database, other].map((node) => migrate(node, folder)))
   assert.deepEqual(results.flatMap(({ applied }) => applied).sort(), ['0001_notes', '0002_body'])
 })
@@ -85,7 +86,7 @@ test('a migration that cannot have its lock lets the traffic pass and tries agai
   await migrate(database, folder)
   await writeFile(join(folder, '0002_body.sql'), two['0002_body.sql'])
   const traffic = openDatabase({ url, poolMax: 1, applicationName: 'traffic' })
-  t.after(() => traffic.close())
+  atEnd(t, () => traffic.close())
   const migrating = await traffic.transaction(async (transaction) => {
     await transaction.query('lock table notes in access exclusive mode')
     const running = migrate(database, folder)
@@ -107,9 +108,9 @@ async function untilWaitedTwice(database: Database): Promise<void> {
 
 async function fixture(t: TestContext, files: Readonly<Record<string, string>>) {
   const folder = await mkdtemp(join(tmpdir(), 'penny-migrations-'))
-  t.after(() => rm(folder, { recursive: true, force: true }))
+  atEnd(t, () => rm(folder, { recursive: true, force: true }))
   const { database, url, drop } = await testDatabase({ migrations: folder })
-  t.after(drop)
+  atEnd(t, drop)
   for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text)
   return { database, url, folder }
 }

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { postgres15 } from '../../test/postgres-versions.ts'
+import { atEnd } from '../../test/support/at-end.ts'
 import { testDatabase } from '../../test/support/postgres.ts'
 import { openDatabase } from './database.ts'
 import { startEmbeddedPostgres } from './embedded-postgres.ts'
@@ -50,7 +51,7 @@ const everything = `
 
 test('the schema dump is the same twice', async (t) => {
   const { database, drop } = await testDatabase()
-  t.after(drop)
+  atEnd(t, drop)
   assert.equal(await dumpSchema(database), await dumpSchema(database))
 })
 
@@ -61,7 +62,7 @@ test('the schema dump is the same on the oldest and on the newest PostgreSQL', a
 
 test('the schema dump shows every kind of thing that a migration can make', async (t) => {
   const { database, drop } = await testDatabase()
-  t.after(drop)
+  atEnd(t, drop)
   await database.execute(everything)
   const dump = await dumpSchema(database)
   for (const line of [
@@ -94,7 +95,7 @@ test('the schema dump shows every kind of thing that a migration can make', asyn
 async function dumpOf(t: TestContext, packageRoot: string | undefined): Promise<string> {
   const dataDir = await mkdtemp(join(tmpdir(), 'penny-dump-'))
   const postgres = await startEmbeddedPostgres({ dataDir, packageRoot })
-  t.after(async () => {
+  atEnd(t, async () => {
     await postgres.stop()
     await rm(dataDir, { recursive: true, force: true })
   })

@@ -9,6 +9,7 @@ import { x402Client } from '@x402/core/client'
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader, encodePaymentSignatureHeader } from '@x402/core/http'
 import { x402ResourceServer } from '@x402/core/server'
 import type { PrivateKeyAccount } from 'viem/accounts'
+import { atEnd } from '../../test/support/at-end.ts'
 import {
   account,
   deposit,
@@ -60,7 +61,7 @@ test('Circle’s buyer pays Circle’s seller through our gateway', async (t) =>
   })
   shop.listen(0, '127.0.0.1')
   await once(shop, 'listening')
-  t.after(() => shop.close())
+  atEnd(t, () => shop.close())
   const address = `http://127.0.0.1:${(shop.address() as AddressInfo).port}/`
 
   const unpaid = await fetch(address)

@@ -3,6 +3,7 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { type TestContext, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
+import { atEnd } from '../../test/support/at-end.ts'
 import {
   account,
   ask,
@@ -104,7 +105,7 @@ async function startArmed(t: TestContext, bench: GatewayBench, armed: { name: Fa
       previous === undefined ? { ...settings, failpoint: armed } : { ...settings, port: previous.port },
     onRestart: (exit) => exits.push(exit),
   })
-  t.after(() => child.stop())
+  atEnd(t, () => child.stop())
   return { url: child.ready.url, exits }
 }
 
@@ -113,7 +114,7 @@ async function start(
   settings: GatewaySettings,
 ): Promise<GatewayReady & { readonly child: ChildProcess }> {
   const child = fork(module)
-  t.after(() => child.kill('SIGKILL'))
+  atEnd(t, () => child.kill('SIGKILL'))
   child.send(settings)
   const [ready] = (await once(child, 'message')) as [GatewayReady]
   return { ...ready, child }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { type TestContext, test } from 'node:test'
+import { atEnd } from '../../test/support/at-end.ts'
 import { ask } from '../../test/support/gateway.ts'
 import { type Route, startJsonServer } from './json-server.ts'
 
@@ -16,7 +17,7 @@ async function start(t: TestContext): Promise<{ readonly url: string; readonly p
     ]),
     answerError: (error) => ({ status: 500, body: { message: String(error) } }),
   })
-  t.after(() => server.close())
+  atEnd(t, () => server.close())
   return { url: `http://127.0.0.1:${server.port}`, port: server.port }
 }
 

@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { type TestContext, test } from 'node:test'
+import { atEnd } from '../../test/support/at-end.ts'
 import { ServiceError } from '../errors.ts'
 import type { ChatEvent } from './responses-events.ts'
 import type { ResponsesRequest } from './responses-request.ts'
@@ -59,7 +60,7 @@ async function stage(context: TestContext, script: Script, options: Partial<Upst
     connectionsMax: 10,
     ...options,
   })
-  context.after(async () => {
+  atEnd(context, async () => {
     await upstream.close()
     server.closeAllConnections()
     server.close()

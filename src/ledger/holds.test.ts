@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { atEnd } from '../../test/support/at-end.ts'
 import {
   charge,
   codeOf,
@@ -312,7 +313,7 @@ test('a thousand requests on a hundred accounts, held, charged and voided at onc
 // primary key it would read every account of the partition, or whatever an account has open, for each batch.
 test('however young its tables are, the ledger looks accounts and requests up by their ids', async (t) => {
   const { database, drop } = await testDatabase()
-  t.after(drop)
+  atEnd(t, drop)
   const holds = await openLedger(database)
   const payers = await Promise.all(Array.from({ length: 20 }, () => openPayer(database, 1_000_000n)))
   for (let turn = 0; turn < 12; turn += 1) {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { atEnd } from '../../test/support/at-end.ts'
 import { assertBooksBalance } from '../../test/support/audit.ts'
 import { charge, hold, openLedger, openPayer, search, voided } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
@@ -53,7 +54,7 @@ test('a month’s opening balance and movements sum to its closing balance, whic
 })
 
 test('what a gateway did not take of its fee is in the statement, and it adds up', async (t) => {
-  t.after(() => setWithdrawalFeeMax(ledger.database, 0n))
+  atEnd(t, () => setWithdrawalFeeMax(ledger.database, 0n))
   await setWithdrawalFeeMax(ledger.database, 700n)
   const payer = await openPayer(ledger.database, 1_000_000n)
   await withdraw(payer, 2_000n, 'confirmed', 200n)

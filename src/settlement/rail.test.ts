@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { type TestContext, test } from 'node:test'
+import { atEnd } from '../../test/support/at-end.ts'
 import {
   afterFaults,
   beforeFaults,
@@ -22,7 +23,7 @@ async function openRail(t: TestContext, fault?: CallFault): Promise<{ rail: Rail
   const gateway = await startCircleGateway(t, terms)
   const timeoutMs = fault === 'silence' ? 150 : 10_000
   const rail = createRail({ url: gateway.url, domain: terms.gatewayDomain, timeoutMs })
-  t.after(() => rail.close())
+  atEnd(t, () => rail.close())
   return { rail, gateway }
 }
 
@@ -98,7 +99,7 @@ for (const fault of [...beforeFaults, ...afterFaults]) {
     assert.equal((await order(rail)).state, 'unknown')
     gateway.faults = () => undefined
     const patient = createRail({ url: gateway.url, domain: terms.gatewayDomain })
-    t.after(() => patient.close())
+    atEnd(t, () => patient.close())
     assert.equal((await order(patient)).state, 'received')
     assert.equal(gateway.withdrawals.size, 1)
   })

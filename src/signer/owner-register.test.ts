@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { appendFileSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { atEnd, type Ending } from '../../test/support/at-end.ts'
 import { address, temporaryFolder } from '../../test/support/signing.ts'
 import { OwnerRegister } from './owner-register.ts'
 
@@ -85,12 +86,8 @@ function journal(folder: string): string {
   return join(folder, 'owners.journal')
 }
 
-function open(
-  t: { after(cleanUp: () => void): void },
-  folder: string,
-  sealingKey = Buffer.alloc(32, 7),
-): OwnerRegister {
+function open(t: Ending, folder: string, sealingKey = Buffer.alloc(32, 7)): OwnerRegister {
   const owners = new OwnerRegister({ file: journal(folder), sealingKey, waitMs })
-  t.after(() => owners.close())
+  atEnd(t, () => owners.close())
   return owners
 }

@@ -5,6 +5,7 @@ import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { isDeepStrictEqual } from 'node:util'
+import { atEnd } from '../../test/support/at-end.ts'
 import { createCustodian, keys, temporaryFolder } from '../../test/support/signing.ts'
 import { removeSocketLink } from '../db/embedded/socket-link.ts'
 import { SignerFaultError, SignerLine, SignerUnavailableError } from './signer-line.ts'
@@ -20,7 +21,7 @@ test('requests wait for a signer that is not there yet', async (t) => {
   const line = openLine(t, { dataDir })
   const asked = line.ask(request)
   const server = await serveSigner(dataDir, () => createCustodian(t))
-  t.after(() => server.close())
+  atEnd(t, () => server.close())
   assert.deepEqual(await asked, answer)
 })
 
@@ -28,7 +29,7 @@ test('a data folder of any length will do', async (t) => {
   const dataDir = join(temporaryFolder(t), 'x'.repeat(120), 'y'.repeat(120))
   mkdirSync(dataDir, { recursive: true })
   const server = await serveSigner(dataDir, () => createCustodian(t))
-  t.after(async () => {
+  atEnd(t, async () => {
     await server.close()
     await removeSocketLink(signerFolder(dataDir))
   })
@@ -123,7 +124,7 @@ async function scriptSigner(
   })
   server.listen(await signerSocketPath(dataDir))
   await once(server, 'listening')
-  t.after(() => {
+  atEnd(t, () => {
     for (const socket of sockets) socket.destroy()
     server.close()
   })
@@ -132,6 +133,6 @@ async function scriptSigner(
 
 function openLine(t: TestContext, options: ConstructorParameters<typeof SignerLine>[0]): SignerLine {
   const line = new SignerLine(options)
-  t.after(() => line.close())
+  atEnd(t, () => line.close())
   return line
 }

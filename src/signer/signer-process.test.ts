@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { type TestContext, test } from 'node:test'
 import fc from 'fast-check'
+import { atEnd } from '../../test/support/at-end.ts'
 import { accountsOfRequests, offPolicyRequest } from '../../test/support/off-policy-requests.ts'
 import {
   createCustodian,
@@ -130,7 +131,7 @@ test('of all keys only the relayer’s can be had, and only where it is asked fo
   const dataDir = temporaryFolder(t)
   const settings = () => ({ ...signerSettings(dataDir), handOutRelayerKey: true })
   const child = await supervise<SignerSettings, SignerReady>({ module, settings })
-  t.after(() => child.stop())
+  atEnd(t, () => child.stop())
   assert.equal(addressOfKey(Buffer.from(child.ready.relayerKey!.slice(2), 'hex')), child.ready.relayer)
 })
 
@@ -169,7 +170,7 @@ async function startSigner(
     line.close()
     await child.stop()
   }
-  t.after(stop)
+  atEnd(t, stop)
   const signer = createSigner({ ask: (request) => line.ask(request), onFault: assert.ifError })
   return { dataDir, signer, ready: child.ready, stop }
 }
@@ -212,7 +213,7 @@ async function untilAnswered<Result>(ask: () => Promise<Result>): Promise<Result
 
 async function openSocket(t: TestContext, dataDir: string): Promise<Socket> {
   const socket = connect(await signerSocketPath(dataDir))
-  t.after(() => socket.destroy())
+  atEnd(t, () => socket.destroy())
   socket.on('error', () => {})
   await once(socket, 'connect')
   return socket

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import { deflateSync } from 'node:zlib'
+import { atEnd } from '../../test/support/at-end.ts'
 import { decodeText } from './charset.ts'
 import { pageKind } from './page-kind.ts'
 import { createPageReader, pageReaderLimits } from './page-reader.ts'
@@ -54,7 +55,7 @@ test('a PDF that unpacks without end is stopped, and the next page is read', asy
 
 test('a page of a million nested elements is read or given up, and the next is read', async (t) => {
   const hasty = createPageReader({ ...pageReaderLimits, threadsMax: 1, readMsMax: 1_000 })
-  t.after(() => hasty.close())
+  atEnd(t, () => hasty.close())
   for (const nested of ['<div>', '<a><b><p><table>']) {
     const reading = hasty.read(question('html', Buffer.from(`${nested.repeat(1_000_000)}deep`)), never)
     await reading.catch((error: unknown) => assert.ok(error instanceof FetchFailedError))

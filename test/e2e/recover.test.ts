@@ -14,6 +14,7 @@ import { findDepositAddress } from '../../src/ledger/deposit-addresses.ts'
 import { summarizeSettlements } from '../../src/ledger/settlements.ts'
 import { startModelServer } from '../../src/sandbox/model/server.ts'
 import { type Service, startService } from '../../src/service.ts'
+import { atEnd } from '../support/at-end.ts'
 import { openBench } from '../support/gateway.ts'
 import { until } from '../support/money-service.ts'
 import { testDatabase } from '../support/postgres.ts'
@@ -154,7 +155,7 @@ async function openHouse(t: TestContext): Promise<House> {
     MASTER_KEY: masterKey,
   }
   const copyName = `copy_${process.pid}_${(houses += 1)}`
-  t.after(async () => {
+  atEnd(t, async () => {
     await onServer(ledger.url, `drop database if exists ${copyName} with (force)`)
     await ledger.drop()
     await model.close()
@@ -169,7 +170,7 @@ async function openHouse(t: TestContext): Promise<House> {
       const service = await startService(readConfig({ ...environment, DATABASE_URL: databaseUrl }), () => {})
       let stopped: Promise<void> | undefined
       const stop = () => (stopped ??= service.stop())
-      t.after(stop)
+      atEnd(t, stop)
       await bench.chain.admin.fundGas(service.money!.relayer, 10_000_000n)
       return { ...service, stop }
     },

@@ -8,6 +8,7 @@ import { createAccount } from '../../src/ledger/accounts.ts'
 import { creditDeposit } from '../../src/ledger/deposits.ts'
 import { renewLease } from '../../src/ledger/nodes.ts'
 import { fromAtomic, parse } from '../../src/money/usdc.ts'
+import { atEnd } from '../support/at-end.ts'
 import { assertBooksClosed } from '../support/audit.ts'
 import { charge, codeOf, hold, openLedger, openPayer, place, voided } from '../support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../support/postgres.ts'
@@ -148,7 +149,7 @@ test('the database’s clock goes ahead: who was alive takes up its lease again,
 
 async function openTestDatabase(t: TestContext): Promise<TestDatabase> {
   const ledger = await testDatabase()
-  t.after(() => ledger.drop())
+  atEnd(t, () => ledger.drop())
   return ledger
 }
 
@@ -163,7 +164,7 @@ async function openLedgerWithClock(t: TestContext) {
       'select pg_catalog.clock_timestamp() + ahead from clock.setting';
     do $$ begin execute format('alter database %I set search_path = clock, pg_catalog, public', current_database()); end $$`)
   const database = openDatabase({ url: ledger.url, poolMax: 4, applicationName: 'test' })
-  t.after(() => database.close())
+  atEnd(t, () => database.close())
   const setClock = async (ahead: string) => void (await database.query('update clock.setting set ahead = $1', [ahead]))
   return { database, setClock }
 }

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { isConnectionLost } from '../../src/db/database.ts'
 import { startEmbeddedPostgres } from '../../src/db/embedded-postgres.ts'
+import { atEnd } from '../support/at-end.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { moveFolder, SmallDisk } from './small-disk.ts'
 import { openStage } from './stage.ts'
@@ -26,10 +27,10 @@ for (const [what, place] of [
       t.diagnostic(`not shown on a real disk: ${disk.refusal}`)
       return
     }
-    t.after(() => disk.unmount())
+    atEnd(t, () => disk.unmount())
     const postgres = await startOn(t, disk, place)
     const database = await postgres.createDatabase('stage')
-    t.after(() => database.close())
+    atEnd(t, () => database.close())
     const stage = await openStage(t, { database, databaseUrl: postgres.urlOf('stage'), nodes: [{}, {}], clients })
 
     await stage.untilAnswered(2 * clients)
@@ -46,13 +47,13 @@ for (const [what, place] of [
 async function startOn(t: TestContext, disk: SmallDisk, place: 'data' | 'log'): Promise<PostgresServer> {
   const large = await mkdtemp(join(tmpdir(), 'penny-faults-'))
   await chmod(large, 0o711)
-  t.after(() => rm(large, { recursive: true, force: true }))
+  atEnd(t, () => rm(large, { recursive: true, force: true }))
   const [dataDir, logDir] = place === 'data' ? [join(disk.folder, 'data'), large] : [join(large, 'data'), disk.folder]
   const prepared = await startEmbeddedPostgres({ dataDir })
   await prepared.stop()
   await moveFolder(join(dataDir, 'postgres', 'pg_wal'), join(logDir, 'pg_wal'))
   const postgres = await PostgresServer.start(dataDir)
-  t.after(() => postgres.stop())
+  atEnd(t, () => postgres.stop())
   return postgres
 }
 

@@ -10,6 +10,7 @@ import { type Database, openDatabase } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { setGuard, shutLedger } from '../../src/db/migration-guard.ts'
 import type { Holds, Payer } from '../../src/ledger/holds.ts'
+import { atEnd } from '../support/at-end.ts'
 import { assertBooksBalance, assertBooksClosed } from '../support/audit.ts'
 import { charge, hold, openLedger, voided } from '../support/ledger.ts'
 import { testDatabase } from '../support/postgres.ts'
@@ -40,7 +41,7 @@ for (const [index, file] of files.entries()) {
     const { holds, payer } = await openNode(t, database, url)
     const placed = await hold(holds, payer, 1_000n)
     const session = openDatabase({ url, poolMax: 1, applicationName: 'a reader that takes its time' })
-    t.after(() => session.close())
+    atEnd(t, () => session.close())
     // The migration waits for a reader, and the calls wait for the migration: they began before it landed and end after it.
     const [migrated, calls] = await session.transaction(async (reader) => {
       await reader.query('select from accounts')
@@ -74,16 +75,16 @@ test('a guard that a node left behind, dead over its migration, is lifted by the
 /** A database as it was before the file of that place in the row. */
 async function databaseBefore(t: TestContext, count: number): Promise<{ database: Database; url: string }> {
   const folder = await mkdtemp(join(tmpdir(), 'penny-migrations-'))
-  t.after(() => rm(folder, { recursive: true, force: true }))
+  atEnd(t, () => rm(folder, { recursive: true, force: true }))
   for (const file of files.slice(0, count)) await copyFile(join(migrations, file), join(folder, file))
   const { database, url, drop } = await testDatabase({ migrations: folder, poolMax: 8 })
-  t.after(drop)
+  atEnd(t, drop)
   return { database, url }
 }
 
 async function openNode(t: TestContext, database: Database, url: string): Promise<{ holds: Holds; payer: Payer }> {
   const pool = openDatabase({ url, poolMax: 4, applicationName: 'node' })
-  t.after(() => pool.close())
+  atEnd(t, () => pool.close())
   return { holds: await openLedger(pool), payer: await openOldPayer(database) }
 }
 

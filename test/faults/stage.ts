@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import type { Database } from '../../src/db/database.ts'
+import { atEnd } from '../support/at-end.ts'
 import { findContradictions, findViolations, readRows, type Seen } from './history.ts'
 import { Load, openPurses } from './load.ts'
 import { type ModelUpstream, startModelUpstream } from './model-upstream.ts'
@@ -45,7 +46,7 @@ export type Stage = {
 export async function openStage(t: TestContext, options: StageOptions): Promise<Stage> {
   const { database } = options
   const upstream = await startModelUpstream(1, pace)
-  t.after(() => upstream.close())
+  atEnd(t, () => upstream.close())
   const { accountIds, apiKeys } = await openPurses(database, options.clients)
   const nodes = await startNodes(t, options, upstream.url)
   const open = new Set(nodes)
@@ -84,14 +85,14 @@ export async function openStage(t: TestContext, options: StageOptions): Promise<
 
 async function startNodes(t: TestContext, options: StageOptions, upstreamUrl: string): Promise<readonly NodeProcess[]> {
   const folder = await mkdtemp(join(tmpdir(), 'penny-stage-'))
-  t.after(() => rm(folder, { recursive: true, force: true }))
+  atEnd(t, () => rm(folder, { recursive: true, force: true }))
   const { databaseUrl } = options
   const compileCache = join(folder, 'compile-cache')
   const common = { databaseUrl, upstreamUrl, leaseMs, checkpointMs, drainMs: 10_000, compileCache }
   const starting = options.nodes.map(async (settings, index) => {
     const node = await startNode({ ...common, dataDir: join(folder, String(index)), ...settings })
     if (!isRunning(node)) throw new Error(`a node does not start: ${node.complaint}`)
-    t.after(() => node.signal('SIGKILL'))
+    atEnd(t, () => node.signal('SIGKILL'))
     return node
   })
   return Promise.all(starting)

@@ -13,6 +13,7 @@ import { findPayout, requestPayout } from '../../src/settlement/payout.ts'
 import { createRail } from '../../src/settlement/rail.ts'
 import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
 import { openSigner } from '../../src/signer/signer.ts'
+import { atEnd } from '../support/at-end.ts'
 import {
   accountNow,
   ask,
@@ -34,7 +35,7 @@ import { address } from '../support/signing.ts'
 const operator = address('0x90f79bf6eb2c4f870365e785982e1f101e93b906')
 function openFunds(t: TestContext, money: MoneyService): Funds {
   const signer = openSigner({ dataDir: money.dataDir, onFault: assert.ifError })
-  t.after(() => signer[Symbol.dispose]())
+  atEnd(t, () => signer[Symbol.dispose]())
   return new Funds({ database: money.service.database, signer })
 }
 
@@ -66,7 +67,7 @@ async function payOut(t: TestContext, money: MoneyService): Promise<void> {
   const { gatewayUrl, terms } = money.money
   const { database } = money.service
   const rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
-  t.after(() => rail.close())
+  atEnd(t, () => rail.close())
   const before = await usdcOf(money, operator)
   const earned = await gatewayOf(money, terms.seller)
   const read = () => rail.balance(terms.seller)
@@ -123,7 +124,7 @@ test('settlement killed between any two of its steps: the deposit, the payments,
     const pid = settlementPid()
     if (pid !== undefined) pids.add(pid)
   }, 20)
-  t.after(() => clearInterval(watch))
+  atEnd(t, () => clearInterval(watch))
   await passThrough(t, money)
   assert.equal(pids.size, settlementFailpointNames.length + 1, 'it was killed at every place')
 })
@@ -155,9 +156,9 @@ test('signer, gateway, chain and settlement killed in the middle of everything: 
 
 test('the whole service killed in the middle and started on what it left: nothing is lost and nothing doubled', async (t) => {
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-crash-'))
-  t.after(() => rmSync(dataDir, { recursive: true, force: true }))
+  atEnd(t, () => rmSync(dataDir, { recursive: true, force: true }))
   const ledger = await testDatabase()
-  t.after(() => ledger.drop())
+  atEnd(t, () => ledger.drop())
   const continues = { dataDir, databaseUrl: ledger.url }
   const first = await startMoneyService(t, { continues })
   const account = await first.openAccount()

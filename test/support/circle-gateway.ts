@@ -6,6 +6,7 @@ import { getAddress, type Hex, hashStruct, recoverTypedDataAddress } from 'viem'
 import { format } from '../../src/money/usdc.ts'
 import type { Address } from '../../src/signer/address.ts'
 import type { SigningTerms } from '../../src/signer/signing-terms.ts'
+import { atEnd, type Ending } from './at-end.ts'
 import { burnIntentTypes, transferFields } from './circle-types.ts'
 
 /** Every reason that Circle's documents name for refusing a payment. */
@@ -299,15 +300,12 @@ export class CircleGateway {
   }
 }
 
-export async function startCircleGateway(
-  test: { after(cleanUp: () => unknown): void },
-  terms: SigningTerms,
-): Promise<CircleGateway> {
+export async function startCircleGateway(test: Ending, terms: SigningTerms): Promise<CircleGateway> {
   const gateway = new CircleGateway(terms)
   const server = createServer((request, response) => void serve(gateway, request, response))
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
-  test.after(() => {
+  atEnd(test, () => {
     server.close()
     server.closeAllConnections()
   })

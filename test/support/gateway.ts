@@ -10,6 +10,7 @@ import { settlementGatewayAbi } from '../../contracts/generated/SettlementGatewa
 import type { Alarm } from '../../src/gateway/alarm.ts'
 import { type Gateway, type GatewayOptions, startGateway } from '../../src/gateway/server.ts'
 import type { ChainServer } from '../../src/sandbox/chain/server.ts'
+import { atEnd } from './at-end.ts'
 import { burnIntentTypes, transferFields } from './circle-types.ts'
 import { type TestDatabase, testDatabase } from './postgres.ts'
 import { account, chainId, publicClient, signCall, startChain, usdc } from './sandbox-chain.ts'
@@ -33,7 +34,7 @@ const waitMsMax = 60_000
 export async function openBench(test: TestContext): Promise<GatewayBench> {
   // Ends before the chain, whose own end is asked for later, and the gateways before their database.
   const stack = new AsyncDisposableStack()
-  test.after(() => stack.disposeAsync())
+  atEnd(test, () => stack.disposeAsync())
   const [database, chain] = await Promise.all([testDatabase(), startChain(test)])
   stack.defer(() => database.drop())
   await chain.ready

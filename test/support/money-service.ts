@@ -14,6 +14,7 @@ import { startModelServer } from '../../src/sandbox/model/server.ts'
 import { type SandboxOrders, sandboxOrders } from '../../src/sandbox/orders.ts'
 import { type Service, startService } from '../../src/service.ts'
 import type { MoneyLine } from '../../src/settlement/money-line.ts'
+import { atEnd } from './at-end.ts'
 import { partitions } from './ledger.ts'
 import { testDatabase } from './postgres.ts'
 
@@ -68,7 +69,7 @@ export async function startMoneyService(t: TestContext, options: MoneyServiceOpt
     (stopped ??= service.stop().then(async () => {
       await model.close()
     }))
-  t.after(async () => {
+  atEnd(t, async () => {
     await stop()
     await ledger.drop()
     if (options.continues === undefined) rmSync(dataDir, { recursive: true, force: true })

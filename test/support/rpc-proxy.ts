@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { TestContext } from 'node:test'
+import { atEnd } from './at-end.ts'
 import { post } from './sandbox-chain.ts'
 
 export type RpcCall = { readonly method: string; readonly params: readonly unknown[] }
@@ -43,7 +44,7 @@ export async function startRpcProxy(test: TestContext, target: string): Promise<
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
-  test.after(() => {
+  atEnd(test, () => {
     server.close()
     server.closeAllConnections()
   })

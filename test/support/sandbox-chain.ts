@@ -22,6 +22,7 @@ import { devUsdcAbi, devUsdcBytecode } from '../../contracts/generated/DevUsdc.a
 import { settlementGatewayAbi, settlementGatewayBytecode } from '../../contracts/generated/SettlementGateway.abi.ts'
 import type { ChainContracts } from '../../src/sandbox/chain/founding.ts'
 import { type ChainServer, type ChainServerOptions, startChainServer } from '../../src/sandbox/chain/server.ts'
+import { atEnd } from './at-end.ts'
 
 export const chainId = 5_042_002
 export const usdc = '0x3600000000000000000000000000000000000000'
@@ -59,7 +60,7 @@ export function contracts(): ChainContracts {
 
 export async function temporaryFolder(test: TestContext): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'penny-chain-'))
-  test.after(() => rm(folder, { recursive: true, force: true }))
+  atEnd(test, () => rm(folder, { recursive: true, force: true }))
   return folder
 }
 
@@ -79,7 +80,7 @@ export async function startChain(test: TestContext, options: Partial<ChainServer
   })
   let closed: Promise<void> | undefined
   const close = () => (closed ??= server.close())
-  test.after(close)
+  atEnd(test, close)
   return { ...server, close }
 }
 

@@ -16,6 +16,7 @@ import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
 import { watchWithdrawalFee } from '../../src/settlement/withdrawal-fee.ts'
 import type { Address } from '../../src/signer/address.ts'
 import { askCustodian, createSigner } from '../../src/signer/signer.ts'
+import { atEnd, type Ending } from './at-end.ts'
 import { type CircleGateway, startCircleGateway } from './circle-gateway.ts'
 import { charge, hold, openLedger, openPayer } from './ledger.ts'
 import { testDatabase } from './postgres.ts'
@@ -42,14 +43,11 @@ export type BenchAccount = Payer & { readonly id: string; readonly address: Addr
 const timeoutMs = 2_000
 const roundsMax = 60
 
-type CleanUps = { after(cleanUp: () => unknown): void }
-
 /** A bench for the tests of one file. Each begins with an honest gateway. */
 export function settlementSuite(changes: CustodianChanges = {}): SettlementBench {
   let bench: SettlementBench | undefined
-  const cleanUps: (() => unknown)[] = []
   before(async () => {
-    bench = await openSettlementBench({ after: (cleanUp) => cleanUps.push(cleanUp) }, changes)
+    bench = await openSettlementBench({ after }, changes)
   })
   beforeEach(async () => {
     bench!.gateway.faults = () => undefined
@@ -57,19 +55,16 @@ export function settlementSuite(changes: CustodianChanges = {}): SettlementBench
     await setFee(bench!, 0n)
     bench!.alarms.length = 0
   })
-  after(async () => {
-    for (const cleanUp of cleanUps.reverse()) await cleanUp()
-  })
   return new Proxy({} as SettlementBench, { get: (_, name) => bench![name as keyof SettlementBench] })
 }
 
-async function openSettlementBench(t: CleanUps, changes: CustodianChanges): Promise<SettlementBench> {
+async function openSettlementBench(t: Ending, changes: CustodianChanges): Promise<SettlementBench> {
   const [ledger, gateway] = await Promise.all([testDatabase(), startCircleGateway(t, terms)])
-  t.after(() => ledger.drop())
+  atEnd(t, () => ledger.drop())
   const { database } = ledger
   const alarms: string[] = []
   const rail = createRail({ url: gateway.url, domain: terms.gatewayDomain, timeoutMs })
-  t.after(() => rail.close())
+  atEnd(t, () => rail.close())
   const signer = createSigner({ ask: askCustodian(createCustodian(t, changes)), onFault: assert.ifError })
   const tools = {
     database,

@@ -11,8 +11,7 @@ import type { SignerSettings } from '../../src/signer/signer-process.ts'
 import { SigningPolicy } from '../../src/signer/signing-policy.ts'
 import type { TransferOperation, TransferRequest, WithdrawalRequest } from '../../src/signer/signing-request.ts'
 import { burnIntent, gatewayDomain, type SigningTerms, usdcDomain, windowOf } from '../../src/signer/signing-terms.ts'
-
-type TestContext = { after(cleanUp: () => void): void }
+import { atEnd, type Ending } from './at-end.ts'
 
 export const masterKey = Buffer.from('5e'.repeat(32), 'hex')
 export const keys = new AccountKeys(masterKey)
@@ -36,9 +35,9 @@ export function address(text: string): Address {
   return parseAddress(text)!
 }
 
-export function temporaryFolder(t: TestContext): string {
+export function temporaryFolder(t: Ending): string {
   const folder = mkdtempSync(join(tmpdir(), 'penny-signer-'))
-  t.after(() => rmSync(folder, { recursive: true, force: true }))
+  atEnd(t, () => rmSync(folder, { recursive: true, force: true }))
   return folder
 }
 
@@ -52,7 +51,7 @@ export type CustodianChanges = {
 }
 
 /** Keys and policy in this process. Errors that are no refusals are thrown out of the test. */
-export function createCustodian(t: TestContext, changes: CustodianChanges = {}): Custodian {
+export function createCustodian(t: Ending, changes: CustodianChanges = {}): Custodian {
   const hourly = () =>
     new HourlyValues({ accountMax: changes.accountHourMax ?? hourlyMax, totalMax: changes.totalHourMax ?? hourlyMax })
   const owners = new OwnerRegister({
@@ -60,7 +59,7 @@ export function createCustodian(t: TestContext, changes: CustodianChanges = {}):
     sealingKey: keys.sealingKey('owner register'),
     waitMs: changes.ownerWaitMs ?? 0,
   })
-  t.after(() => owners.close())
+  atEnd(t, () => owners.close())
   return new Custodian({
     keys,
     policy: new SigningPolicy({

@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, readdir, readlink, rm, symlink, writeFile } from 'node:
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
+import { atEnd } from '../../../test/support/at-end.ts'
 import { prepareBinaries } from './binaries.ts'
 
 test('the library links that the install script would have made are made, also by two processes at once', async (t) => {
@@ -28,7 +29,7 @@ test('a link that cannot be made is named', async (t) => {
 
 async function temporaryPackage(t: TestContext): Promise<string> {
   const packageRoot = await mkdtemp(join(tmpdir(), 'penny-package-'))
-  t.after(() => rm(packageRoot, { recursive: true, force: true }))
+  atEnd(t, () => rm(packageRoot, { recursive: true, force: true }))
   await mkdir(join(packageRoot, 'native/lib'), { recursive: true })
   const source = 'native/lib/libpq.so.5.18'
   const links = ['native/lib/libpq.so', 'native/lib/libpq.so.5'].map((target) => ({ source, target }))

@@ -3,6 +3,7 @@ import { mkdtemp, readlink, rm, symlink, unlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { atEnd, type Ending } from '../../../test/support/at-end.ts'
 import { ensureSocketLink, refreshSocketLink, removeSocketLink } from './socket-link.ts'
 
 test('every process finds the same short link, also after a cleaner of the temp folder took it', async (t) => {
@@ -24,7 +25,7 @@ test('a link that leads elsewhere is neither followed nor removed', async (t) =>
   const taken = await ensureSocketLink(folder)
   await unlink(taken)
   await symlink('/elsewhere', taken)
-  t.after(() => unlink(taken))
+  atEnd(t, () => unlink(taken))
   const link = await ensureSocketLink(folder)
   assert.notEqual(link, taken)
   assert.equal(await readlink(link), folder)
@@ -33,8 +34,8 @@ test('a link that leads elsewhere is neither followed nor removed', async (t) =>
   await assert.rejects(readlink(link), { code: 'ENOENT' })
 })
 
-async function temporaryFolder(t: { after(cleanUp: () => Promise<void>): void }): Promise<string> {
+async function temporaryFolder(t: Ending): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'penny-link-'))
-  t.after(() => rm(folder, { recursive: true, force: true }))
+  atEnd(t, () => rm(folder, { recursive: true, force: true }))
   return folder
 }

@@ -3,6 +3,7 @@ import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { atEnd } from '../../../test/support/at-end.ts'
 import { temporaryFolder } from '../../../test/support/sandbox-chain.ts'
 import { type Change, DamagedJournalError, Journal, JournalBrokenError, type JournalEntry } from './journal.ts'
 
@@ -81,7 +82,7 @@ test('a journal that is damaged before its end is refused', async (t) => {
 test('two writers of one journal are one too many', async (t) => {
   const path = join(await temporaryFolder(t), 'chain.journal')
   const [first, second] = [await Journal.open(path), await Journal.open(path)]
-  t.after(() => Promise.all([first.close(), second.close()]))
+  atEnd(t, () => Promise.all([first.close(), second.close()]))
   await first.append({ kind: 'clock', aheadSeconds: 1, parent })
   await assert.rejects(second.append({ kind: 'clock', aheadSeconds: 2, parent }), JournalBrokenError)
   await assert.rejects(second.append({ kind: 'clock', aheadSeconds: 2, parent }), JournalBrokenError)
