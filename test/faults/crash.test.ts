@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { atEnd } from '../support/at-end.ts'
 import { Coverage } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { runRound } from './runner.ts'
@@ -12,15 +13,12 @@ test('kills of the service and of the database, wherever they hit, neither lose 
   const seed = Number(process.env.FAULT_SEED ?? Date.now() % 1_000_000_000)
   const coverage = new Coverage()
   const postgres = await PostgresServer.start()
-  try {
-    const result = await runRound({ seed, size, nodes: 4, clients: 16, postgres, coverage })
-    t.diagnostic(`seed ${seed}: ${result.requests} requests, slowest end of an orphaned hold ${result.slowestEndMs} ms`)
-    for (const line of coverage.table().split('\n')) t.diagnostic(line)
-    const repeat = `npm run faults -- --seed ${seed} --rounds 1 --kills ${size.kills} --postgres-kills ${size.postgresKills}`
-    assert.deepEqual(result.problems, [], repeat)
-    assert.deepEqual(coverage.missing(), [], `never hit; ${repeat}`)
-    assert.ok(result.kills >= size.kills && result.postgresKills >= size.postgresKills)
-  } finally {
-    await postgres.stop()
-  }
+  atEnd(t, () => postgres.stop())
+  const result = await runRound({ seed, size, nodes: 4, clients: 16, postgres, coverage })
+  t.diagnostic(`seed ${seed}: ${result.requests} requests, slowest end of an orphaned hold ${result.slowestEndMs} ms`)
+  for (const line of coverage.table().split('\n')) t.diagnostic(line)
+  const repeat = `npm run faults -- --seed ${seed} --rounds 1 --kills ${size.kills} --postgres-kills ${size.postgresKills}`
+  assert.deepEqual(result.problems, [], repeat)
+  assert.deepEqual(coverage.missing(), [], `never hit; ${repeat}`)
+  assert.ok(result.kills >= size.kills && result.postgresKills >= size.postgresKills)
 })

@@ -87,7 +87,7 @@ export class PostgresServer {
   async stop(): Promise<void> {
     process.off('exit', this.#abandon)
     await this.#postgres.stop()
-    await rm(this.#folder, { recursive: true, force: true })
+    await rm(this.#folder, { recursive: true, force: true, maxRetries: 10 })
   }
 
   readonly #abandon = (): void => {

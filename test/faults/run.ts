@@ -45,13 +45,11 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(sign
 
 const startedMs = performance.now()
 const firstRound = earlier?.done ?? 0
+await using stack = new AsyncDisposableStack()
 const postgres = await PostgresServer.start()
+stack.defer(() => postgres.stop())
 let problems = 0
-try {
-  for (let round = firstRound; round < rounds && problems === 0; round += 1) problems = await run(round)
-} finally {
-  await postgres.stop()
-}
+for (let round = firstRound; round < rounds && problems === 0; round += 1) problems = await run(round)
 console.log(`\n${coverage.table()}\n`)
 const missing = coverage.missing()
 for (const pair of missing) console.log(`never hit: ${pair}`)

@@ -52,15 +52,17 @@ const checkpointTokensMax = Math.ceil(checkpointMs / pace.tokenMs) + 3
 export async function runRound(options: RoundOptions): Promise<RoundResult> {
   const { seed, postgres } = options
   const name = `round_${seed}`
+  await using stack = new AsyncDisposableStack()
   const database = await postgres.createDatabase(name)
-  const upstream = await startModelUpstream(seed, pace)
-  try {
-    return await new Round(options, database, name, upstream).run()
-  } finally {
-    await upstream.close()
+  stack.defer(async () => {
     await database.close()
     await postgres.dropDatabase(name)
-  }
+  })
+  const upstream = await startModelUpstream(seed, pace)
+  stack.defer(() => upstream.close())
+  const round = new Round(options, database, name, upstream)
+  stack.defer(() => round.abandon())
+  return await round.run()
 }
 
 class Round {
@@ -107,6 +109,14 @@ class Round {
     await Promise.all([...this.#slots.map((slot) => this.#work(slot)), this.#workOnPostgres()])
     await this.#calmDown()
     return this.#judge(accountIds)
+  }
+
+  /** What a round that broke off left running. */
+  async abandon(): Promise<void> {
+    for (const { node } of this.#slots) {
+      node?.signal('SIGKILL')
+      await node?.exited
+    }
   }
 
   #openSlot(index: number): Promise<Slot> {
