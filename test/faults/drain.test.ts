@@ -4,7 +4,6 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { text } from 'node:stream/consumers'
 import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { assertBooksClosed } from '../support/audit.ts'
@@ -57,13 +56,16 @@ test('SIGTERM: what arrives broken after the door was shut is answered, and harm
   await stage.underWay()
   stage.close(node!)
   const broken = connect(node!.port, '127.0.0.1')
-  const answer = text(broken)
-  await once(broken, 'connect')
-  broken.write('GET /healthz HT')
+  let answer = ''
+  broken.on('data', (bytes) => (answer += bytes))
+  broken.write(unfinished(stage.apiKeys[0]!))
+  // It was asked to go on: what it has begun is under way.
+  await once(broken, 'data')
   node!.signal('SIGTERM')
   while (await answers(node!.port)) await pause(pollMs)
-  broken.write('broken\r\n\r\n')
-  assert.match(await answer, /^HTTP\/1.1 400 /)
+  broken.write('no length\r\n')
+  await once(broken, 'close')
+  assert.match(answer, /^HTTP\/1.1 400 /m)
   assert.equal((await node!.exited).code, 0)
   const { held } = await stage.end()
   assert.deepEqual(held.filter(isLost), [])
@@ -118,6 +120,7 @@ function isLost({ seen }: Held): boolean {
 
 type Stage = {
   readonly nodes: readonly NodeProcess[]
+  readonly apiKeys: readonly string[]
   readonly load: Load
   readonly upstream: ModelUpstream
   /** Clients are sent there, and no longer. */
@@ -129,6 +132,13 @@ type Stage = {
   start(index: number): Promise<NodeProcess>
   /** Clients go home, nodes end in good order, and the ledger must say what the clients saw. */
   end(): Promise<{ readonly held: readonly Held[] }>
+}
+
+/** The beginning of a request that is read from then on. */
+function unfinished(apiKey: string): string {
+  const headers = { host: 'penny', authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' }
+  const lines = Object.entries({ ...headers, 'transfer-encoding': 'chunked', expect: '100-continue' })
+  return `POST /v1/chat/completions HTTP/1.1\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`
 }
 
 function answers(port: number): Promise<boolean> {
@@ -154,6 +164,7 @@ async function openStage(nodeCount: number, { drainMs = 10_000 } = {}): Promise<
   const load = new Load({ random: new Random(1), apiKeys, address, tokenMs: pace.tokenMs })
   return {
     nodes,
+    apiKeys,
     load,
     upstream,
     start,

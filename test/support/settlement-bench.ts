@@ -46,9 +46,11 @@ const roundsMax = 60
 /** A bench for the tests of one file. Each begins with an honest gateway. */
 export function settlementSuite(changes: CustodianChanges = {}): SettlementBench {
   let bench: SettlementBench | undefined
+  let close: (() => unknown) | undefined
   before(async () => {
-    bench = await openSettlementBench({ after }, changes)
+    bench = await openSettlementBench({ after: (undo) => void (close = undo) }, changes)
   })
+  after(() => close?.())
   beforeEach(async () => {
     bench!.gateway.faults = () => undefined
     bench!.gateway.tellsFees = true
