@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { privateKeyToAddress } from 'viem/accounts'
 import type { Config } from './config.ts'
 import type { Database } from './db/database.ts'
 import { settlementFailpointOf } from './failpoints.ts'
@@ -10,8 +9,6 @@ import type { SettleReady, SettleSettings } from './jobs/settle.ts'
 import type { Log } from './log.ts'
 import { sandboxOrders } from './sandbox/orders.ts'
 import type { SandboxReady, SandboxSettings } from './sandbox/start.ts'
-import { beginDeposits } from './settlement/begin-deposits.ts'
-import { openChain } from './settlement/chain.ts'
 import { requireEpoch } from './settlement/epoch.ts'
 import { type MoneyLine, writeMoneyLine } from './settlement/money-line.ts'
 import type { Address, Hex } from './signer/address.ts'
@@ -29,6 +26,9 @@ export type ProcessOptions = {
   readonly stack: AsyncDisposableStack
   readonly onProgress: (line: string) => void
 }
+
+// What knows the chain is hundreds of files, which a machine that only serves requests never needs.
+const chainTools = () => import('./settlement/chain.ts')
 
 const gatewayOperatorFile = 'gateway-operator.key'
 const withdrawalFeeMax = 2_010_000n
@@ -52,6 +52,7 @@ export async function startSandbox({
   const names = Object.entries(needs).flatMap(([name, isNeeded]) => (isNeeded ? [name] : []))
   if (names.length === 0) return undefined
   onProgress(`Starting the sandbox: ${names.join(', ')}.`)
+  const gatewayOperator = needs.chain ? await addressOf(operatorKey(config.dataDir)) : undefined
   const sandbox = await supervise<SandboxSettings, SandboxReady>({
     module: new URL('./sandbox/start.ts', import.meta.url),
     settings: (previous) => ({
@@ -61,9 +62,7 @@ export async function startSandbox({
         ? { port: previous?.model?.port ?? 0, tokensPerSecond: config.sandboxTokensPerSecond }
         : undefined,
       search: needs.search ? { port: previous?.search?.port ?? 0 } : undefined,
-      chain: needs.chain
-        ? { port: previous?.chain?.port ?? 0, gatewayOperator: privateKeyToAddress(operatorKey(config.dataDir)) }
-        : undefined,
+      chain: gatewayOperator && { port: previous?.chain?.port ?? 0, gatewayOperator },
     }),
     onRestart: (exit) => log.warn({ exit }, 'the sandbox process ended and is started again'),
   })
@@ -80,6 +79,8 @@ export async function startMoneyLine(
   if (!config.roles.includes('jobs')) return undefined
   const chain = config.chain === undefined ? sandboxTerms(sandbox!.chain!) : await realTerms(config.chain)
   await requireEpoch(options.database, config.settlementEpoch)
+  const { beginDeposits } = await import('./settlement/begin-deposits.ts')
+  const { openChain } = await chainTools()
   await beginDeposits({
     database: options.database,
     readHead: async () => (await openChain(endsOf(chain))).finalBlock(),
@@ -121,6 +122,7 @@ function sandboxTerms({ url, chainId, usdc, gateway }: NonNullable<SandboxReady[
 async function realTerms(chain: NonNullable<Config['chain']>): Promise<ChainTerms> {
   const usdc = lower(chain.usdcAddress)
   const gatewayWallet = lower(chain.gatewayWalletAddress)
+  const { openChain } = await chainTools()
   const { chainId } = await openChain({ rpcUrl: chain.rpcUrl, usdc, gatewayWallet })
   return {
     rpcUrl: chain.rpcUrl,
@@ -215,6 +217,11 @@ async function startSettlement(
     onRestart: (exit) => log.warn({ exit }, 'settlement ended and is started again'),
   })
   stack.defer(() => settlement.stop())
+}
+
+async function addressOf(key: Hex): Promise<Address> {
+  const { privateKeyToAddress } = await import('viem/accounts')
+  return lower(privateKeyToAddress(key))
 }
 
 /** The key that owns the sandbox's gateway and pays its gas: made once, for the owner's eyes. */

@@ -1,4 +1,3 @@
-import { createPublicClient, http } from 'viem'
 import type { Config } from './config.ts'
 import type { Database } from './db/database.ts'
 import type { Funds as FundsProvider, Providers, SandboxControls } from './http/api/providers.ts'
@@ -9,7 +8,6 @@ import { beginAgain, openDemoAccount, testMoney } from './ledger/demo-account.ts
 import { parseRequestId } from './ledger/request-id.ts'
 import { sandboxOrders } from './sandbox/orders.ts'
 import { paymentTerms } from './settlement/authorization.ts'
-import { findReceipt } from './settlement/find-receipt.ts'
 import { Funds } from './settlement/funds.ts'
 import type { MoneyLine } from './settlement/money-line.ts'
 import { readSolvency } from './settlement/solvency.ts'
@@ -22,6 +20,9 @@ export type ProviderOptions = {
   readonly money: MoneyLine | undefined
   readonly stack: AsyncDisposableStack
 }
+
+// What knows receipts brings hundreds of files with it, which a start should not have to read.
+const receipts = () => import('./settlement/find-receipt.ts')
 
 // Arc's own numbers; what is neither is somebody's own chain, with real money as far as we know.
 const arcTestnets = [5_042_001, 5_042_002]
@@ -50,7 +51,9 @@ export function openProviders(options: ProviderOptions): Providers {
     funds,
     async findReceipt(text) {
       const id = parseRequestId(text)
-      return id === undefined ? undefined : findReceipt({ database, signer, terms, issuer: money.issuer }, id)
+      if (id === undefined) return undefined
+      const { findReceipt } = await receipts()
+      return findReceipt({ database, signer, terms, issuer: money.issuer }, id)
     },
     async solvency() {
       const report = await readSolvency(database)
@@ -101,7 +104,6 @@ function localSignIn({ config, database }: ProviderOptions): SandboxControls {
 /** What only a sandbox can do. */
 function sandboxControls(options: ProviderOptions, money: MoneyLine, funds: FundsProvider): SandboxControls {
   const orders = sandboxOrders(options.config.dataDir)
-  const chain = createPublicClient({ transport: http(money.rpcUrl) })
   const faucet = async (account: AccountRef, wallet?: string) => {
     const txHash = await orders.faucet(wallet ?? (await funds.depositAddress(account)), testMoney)
     return { amount: testMoney, txHash }
@@ -116,6 +118,8 @@ function sandboxControls(options: ProviderOptions, money: MoneyLine, funds: Fund
     },
     async mine(blocks) {
       await orders.mine(blocks)
+      const { createPublicClient, http } = await import('viem')
+      const chain = createPublicClient({ transport: http(money.rpcUrl) })
       return { block: await chain.getBlockNumber({ cacheTime: 0 }) }
     },
     failNext: () => orders.failNext(),

@@ -1,5 +1,3 @@
-import { createSiweMessage } from 'viem/siwe'
-import { recoverMessageAddress } from 'viem/utils'
 import type { Session as Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
@@ -15,6 +13,10 @@ export type SignInMessageOptions = {
   readonly address: string
 }
 
+// What knows wallets is hundreds of files. They are read when the first wallet comes, not when the service starts.
+const siwe = () => import('viem/siwe')
+const signatures = () => import('viem/utils')
+
 const walletsPerAccountMax = 20
 const statement =
   'Sign in to Penny Router. This proves that the address is yours; it cannot move money and costs no gas.'
@@ -25,6 +27,7 @@ export async function createSignInMessage(
   { publicUrl, chainId, address }: SignInMessageOptions,
 ): Promise<{ readonly nonce: string; readonly message: string; readonly expiresAt: Date }> {
   const nonce = createNonce()
+  const { createSiweMessage } = await siwe()
   const message = createSiweMessage({
     address: address.toLowerCase() as `0x${string}`,
     chainId,
@@ -56,6 +59,7 @@ export async function proveWallet(database: Database, message: string, signature
 }
 
 async function signerOf(message: string, signature: string): Promise<string | undefined> {
+  const { recoverMessageAddress } = await signatures()
   try {
     return (await recoverMessageAddress({ message, signature: signature as `0x${string}` })).toLowerCase()
   } catch {

@@ -2,16 +2,6 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Heading, plainText, renderMarkdown } from './markdown.ts'
 
-export type DocPage = {
-  /** `/docs/guides/billing`; the front page is `/docs`. */
-  readonly path: string
-  readonly title: string
-  readonly markdown: string
-  readonly html: string
-  readonly headings: readonly Heading[]
-  readonly sections: readonly Section[]
-}
-
 type Section = { readonly heading: string; readonly id: string; readonly text: string }
 
 /** The front page's own lists are the way through the documentation. */
@@ -28,7 +18,7 @@ const wordsMax = 8
 const excerptMax = 220
 const emptyFront = '# Penny Router\n\nThis installation has no documentation on board.\n'
 
-/** Everything that is written about the service, rendered once. Pages that the service makes itself come in as Markdown too. */
+/** Everything that is written about the service. Pages that the service makes itself come in as Markdown too. */
 export class Documentation {
   readonly navigation: readonly NavigationGroup[]
   readonly #pages: ReadonlyMap<string, DocPage>
@@ -41,11 +31,12 @@ export class Documentation {
   /** From the folder `docs/` of the installation, which may have been left out, and pages made elsewhere, by file name. */
   static load(folder: string, made: Readonly<Record<string, string>> = {}): Documentation {
     const files = new Map(Object.entries(made))
-    const names = existsSync(folder) ? readdirSync(folder, { recursive: true, encoding: 'utf8' }) : []
-    for (const name of names.filter((file) => file.endsWith('.md')).sort())
+    const found = existsSync(folder) ? readdirSync(folder, { recursive: true, encoding: 'utf8' }) : []
+    for (const name of found.filter((file) => file.endsWith('.md')).sort())
       files.set(name.replaceAll('\\', '/'), readFileSync(join(folder, name), 'utf8'))
     if (!files.has(frontFile)) files.set(frontFile, emptyFront)
-    const pages = [...files].map(([file, markdown]) => toPage(file, markdown, new Set(files.keys())))
+    const names = new Set(files.keys())
+    const pages = [...files].map(([file, markdown]) => new DocPage(file, markdown, names))
     return new Documentation(pages, withTheRest(readNavigation(files.get(frontFile)!), pages))
   }
 
@@ -84,15 +75,44 @@ export class Documentation {
   }
 }
 
-function toPage(file: string, markdown: string, files: ReadonlySet<string>): DocPage {
-  const { html, headings } = renderMarkdown(markdown, (target) => resolveLink(file, target, files))
-  return {
-    path: pathOf(file),
-    title: headings[0]?.text ?? file,
-    markdown,
-    html,
-    headings,
-    sections: sectionsOf(markdown, headings),
+/** One page, rendered when it is first asked for: a start does not wait for a hundred of them. */
+export class DocPage {
+  /** `/docs/guides/billing`; the front page is `/docs`. */
+  readonly path: string
+  readonly markdown: string
+  readonly #file: string
+  readonly #files: ReadonlySet<string>
+  #rendered: ReturnType<typeof renderMarkdown> | undefined
+  #sections: readonly Section[] | undefined
+
+  /** `files` are those that it may link to. */
+  constructor(file: string, markdown: string, files: ReadonlySet<string>) {
+    this.path = pathOf(file)
+    this.markdown = markdown
+    this.#file = file
+    this.#files = files
+  }
+
+  get title(): string {
+    return this.headings[0]?.text ?? this.#file
+  }
+
+  get html(): string {
+    return this.#render().html
+  }
+
+  get headings(): readonly Heading[] {
+    return this.#render().headings
+  }
+
+  get sections(): readonly Section[] {
+    this.#sections ??= sectionsOf(this.markdown, this.headings)
+    return this.#sections
+  }
+
+  #render(): ReturnType<typeof renderMarkdown> {
+    this.#rendered ??= renderMarkdown(this.markdown, (target) => resolveLink(this.#file, target, this.#files))
+    return this.#rendered
   }
 }
 
