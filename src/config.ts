@@ -320,7 +320,6 @@ function readGateway(read: Reader): GatewayConfig {
 }
 
 function readSearch(read: Reader): Config['search'] {
-  if (read.text('SEARCH_PROVIDER') === 'none') return []
   return read.listOf('SEARCH_PROVIDER', Object.keys(searchCredentials) as SearchProvider[])?.map((provider) => {
     const name = searchCredentials[provider]
     const credential = provider === 'searxng' ? read.url(name) : read.secret(name)
@@ -468,13 +467,14 @@ class Reader {
     throw new InvalidConfigError(`${name} must be some of ${choices.join(', ')}, separated by commas, got "${value}".`)
   }
 
-  /** One or several, separated by commas, in order of preference. */
+  /** One or several, separated by commas, in order of preference; or the word `none`. */
   listOf<Choice extends string>(name: string, choices: readonly Choice[]): readonly Choice[] | undefined {
     const value = this.text(name)
     if (value === undefined) return undefined
+    if (value === 'none') return []
     const items = value.split(',').map((item) => item.trim() as Choice)
     if (items.every((item, index) => choices.includes(item) && items.indexOf(item) === index)) return items
-    throw new InvalidConfigError(`${name} must be one or several of ${choices.join(', ')}, each once, got "${value}".`)
+    throw new InvalidConfigError(`${name} must be one or several of ${choices.join(', ')}, each once, or none, got "${value}".`)
   }
 
   /** An http(s) address, without the trailing slash. */
