@@ -27,6 +27,8 @@ const onDatabase = [
 const onLedger = ['src/ledger/*.test.ts', 'src/jobs/*.test.ts', 'test/e2e/money.test.ts', 'test/e2e/retries.test.ts']
 
 const testMsMax = 600_000
+/** More than twice what all of them take on two slow cores. Then the runner names what it is still waiting for. */
+const runMsMax = 45 * 60_000
 const dayMs = 24 * 60 * 60_000
 /** A long form takes the time that it takes. */
 const isLong = ['MODEL_STEPS', 'HAMMER_ATTEMPTS', 'FLAKY_CALLS'].some((name) => process.env[name] !== undefined)
@@ -75,7 +77,8 @@ async function runTests(files: readonly string[], environment: NodeJS.ProcessEnv
   const limits = [`--test-timeout=${isLong ? dayMs : testMsMax}`, '--import=./test/support/watchdog.ts']
   const settings = ['--test', '--test-reporter=spec', '--test-concurrency=2', ...limits]
   const env = { ...environment, TEST_IS_LONG: isLong ? '1' : '0' }
-  const runner = spawn(process.execPath, [...settings, ...files], { cwd: root, stdio: 'inherit', env })
+  const timeout = isLong ? dayMs : runMsMax
+  const runner = spawn(process.execPath, [...settings, ...files], { cwd: root, stdio: 'inherit', env, timeout })
   const stop = (signal: NodeJS.Signals) => void runner.kill(signal)
   for (const signal of stopSignals) process.on(signal, stop)
   const [code] = (await once(runner, 'exit')) as [number | null]
