@@ -49,7 +49,13 @@ await using stack = new AsyncDisposableStack()
 const postgres = await PostgresServer.start()
 stack.defer(() => postgres.stop())
 let problems = 0
-for (let round = firstRound; round < rounds && problems === 0; round += 1) problems = await run(round)
+try {
+  for (let round = firstRound; round < rounds && problems === 0; round += 1) problems = await run(round)
+} catch (error) {
+  // Whole: what broke the round off, and what went wrong in ending it.
+  console.error(error)
+  problems = 1
+}
 console.log(`\n${coverage.table()}\n`)
 const missing = coverage.missing()
 for (const pair of missing) console.log(`never hit: ${pair}`)
