@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readdir, readFile, readlink, realpath, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, readlink, realpath, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -118,6 +118,23 @@ test('of two services that start at once on a new folder one wins and the other 
   assert.deepEqual((await readdir(dataDir)).sort(), ['postgres', 'postgres.log'])
 })
 
+test('a server that leaves again just as its owner comes back is waited for, not given up', async (t) => {
+  const dataDir = await preparedFolder(t)
+  const { promise: isBack, resolve } = Promise.withResolvers<void>()
+  const told = (line: string) => line === 'PostgreSQL is back.' && resolve()
+  const postgres = await startEmbeddedPostgres({ dataDir, onProgress: told, onLost: assert.ifError })
+  atEnd(t, () => postgres.stop())
+  const pidFile = join(dataDir, 'postgres', 'postmaster.pid')
+  await rename(pidFile, `${pidFile}.away`)
+  await open(t, postgres).query(
+    "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'penny owner %'",
+  )
+  await pause(200)
+  await rename(`${pidFile}.away`, pidFile)
+  await isBack
+  await writeRow(postgres, 1)
+})
+
 test('a folder can be taken over as soon as its service has stopped', async (t) => {
   const dataDir = await preparedFolder(t)
   const first = await start(t, dataDir)
@@ -188,7 +205,7 @@ test('a server that cannot start says why in one line', async (t) => {
 
 test('PostgreSQL is given none of our secrets', { skip: process.platform !== 'linux' }, async (t) => {
   process.env.MASTER_KEY = 'a secret'
-  later(t, () => delete process.env.MASTER_KEY)
+  atEnd(t, () => delete process.env.MASTER_KEY)
   const postgres = await start(t, await preparedFolder(t))
   const environment = await readFile(`/proc/${postgres.pid}/environ`, 'utf8')
   assert.doesNotMatch(environment, /MASTER_KEY|a secret/)
@@ -228,23 +245,10 @@ after(async () => {
   for (const dataDir of prepared.values()) await rm(await dataDir, { recursive: true, force: true })
 })
 
-/** Undone in reverse order when the test ends: servers stop before their folders go. */
-const cleanUps = new WeakMap<TestContext, AsyncDisposableStack>()
-
-function later(t: TestContext, cleanUp: () => unknown): void {
-  const known = cleanUps.get(t)
-  const stack = known ?? new AsyncDisposableStack()
-  if (known === undefined) {
-    cleanUps.set(t, stack)
-    atEnd(t, () => stack.disposeAsync())
-  }
-  stack.defer(async () => void (await cleanUp()))
-}
-
 async function temporaryFolder(t: TestContext): Promise<string> {
   const folder = await realpath(await mkdtemp(join(tmpdir(), 'penny-embedded-')))
-  later(t, () => rm(folder, { recursive: true, force: true }))
-  later(t, () => removeSocketLink(join(folder, 'postgres')))
+  atEnd(t, () => rm(folder, { recursive: true, force: true }))
+  atEnd(t, () => removeSocketLink(join(folder, 'postgres')))
   return folder
 }
 
@@ -266,13 +270,13 @@ async function prepare(packageRoot?: string): Promise<string> {
 
 async function start(t: TestContext, dataDir: string, packageRoot?: string): Promise<EmbeddedPostgres> {
   const postgres = await startEmbeddedPostgres({ dataDir, packageRoot })
-  later(t, () => postgres.stop())
+  atEnd(t, () => postgres.stop())
   return postgres
 }
 
 function open(t: TestContext, { url }: EmbeddedPostgres): Database {
   const database = openDatabase({ url, poolMax: 2, applicationName: 'test' })
-  later(t, () => database.close())
+  atEnd(t, () => database.close())
   return database
 }
 
@@ -288,7 +292,7 @@ async function startInChild(t: TestContext, dataDir: string, packageRoot?: strin
     console.log(postgres.pid)`
   const args = ['--input-type=module', '--eval', script]
   const child = spawn(process.execPath, args, { detached: true, stdio: ['ignore', 'pipe', 'inherit'] })
-  later(t, () => child.kill('SIGKILL'))
+  atEnd(t, () => child.kill('SIGKILL'))
   for await (const line of createInterface({ input: child.stdout })) return { child, pid: Number(line) }
   throw new Error('the child said nothing')
 }
@@ -297,7 +301,7 @@ async function startInChild(t: TestContext, dataDir: string, packageRoot?: strin
 async function spawnStranger(t: TestContext, folder: string): Promise<ChildProcess> {
   const { uid, gid } = await stat(folder)
   const stranger = spawn('sleep', ['600'], { stdio: 'ignore', cwd: '/', ...(isRoot ? { uid, gid } : {}) })
-  later(t, () => stranger.kill())
+  atEnd(t, () => stranger.kill())
   await once(stranger, 'spawn')
   return stranger
 }

@@ -171,7 +171,7 @@ async function takeOwnership(
   let server: ServerProcess | undefined
   for (const wait of backOff()) {
     const attempt = await connectOwner(cluster)
-    if (attempt.state === 'connected') return own(attempt, cluster.folder, server === undefined)
+    if (attempt.state === 'connected') return own(attempt, server === undefined)
     const ending = await server?.ending()
     if (ending?.mayPass === false) throw new PostgresStartError(ending.reason, cluster.logFile)
     const waitedMs = performance.now() - start
@@ -195,12 +195,14 @@ async function isServed(folder: string): Promise<boolean> {
 }
 
 /** A connection that holds the lock. One that breaks on the way to it is as good as none. */
-async function connectOwner({ folder, dataDir }: Cluster): Promise<Attempt> {
+async function connectOwner({ folder, dataDir }: Cluster): Promise<OwnerConnected | Failed> {
   const attempt = await connect(folder, 'postgres', `penny owner ${process.pid}`)
   if (attempt.state !== 'connected') return attempt
   try {
     await lock(attempt.client, dataDir)
-    return attempt
+    const pid = await readPostmasterPid(folder)
+    if (pid === undefined) throw new NotRunningError(folder)
+    return { ...attempt, pid }
   } catch (error) {
     void attempt.client.end()
     if (error instanceof AlreadyRunningError) throw error
@@ -208,9 +210,7 @@ async function connectOwner({ folder, dataDir }: Cluster): Promise<Attempt> {
   }
 }
 
-async function own({ client, ended }: Connected, folder: string, adopted: boolean): Promise<Ownership> {
-  const pid = await readPostmasterPid(folder)
-  if (pid === undefined) throw new NotRunningError(folder)
+function own({ client, ended, pid }: OwnerConnected, adopted: boolean): Ownership {
   // It only holds a lock: it must not keep a process alive that has nothing else to do.
   const { unref } = client as pg.Client & { unref(): void } // Not in its types.
   unref.call(client)
@@ -281,12 +281,16 @@ async function isGone(pid: number, folder: string, waitMaxMs: number): Promise<b
 
 type Connected = { readonly state: 'connected'; readonly client: pg.Client; readonly ended: Promise<unknown> }
 
-type Attempt =
-  | Connected
-  /** `absent`: nobody listens. `starting`: a server that says so. `unready`: one that does not answer, or hung up. */
-  | { readonly state: 'absent' | 'starting' | 'unready'; readonly reason: string; readonly error: unknown }
+type OwnerConnected = Connected & { readonly pid: number }
 
-async function connect(folder: string, database: string, applicationName: string): Promise<Attempt> {
+type Failed = {
+  /** `absent`: nobody listens. `starting`: a server that says so. `unready`: one that does not answer, or hung up. */
+  readonly state: 'absent' | 'starting' | 'unready'
+  readonly reason: string
+  readonly error: unknown
+}
+
+async function connect(folder: string, database: string, applicationName: string): Promise<Connected | Failed> {
   const client = new pg.Client({
     // The link is made anew at each attempt: a predecessor that is just leaving may have taken it away.
     connectionString: await urlOf(folder, database),

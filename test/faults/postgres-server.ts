@@ -11,7 +11,8 @@ import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/db/embed
 import { migrate } from '../../src/db/migrate.ts'
 
 const migrations = fileURLToPath(new URL('../../migrations', import.meta.url))
-const awayMsMax = 60_000
+/** Crash recovery on a disk that others use too. */
+const awayMsMax = 180_000
 const pollMs = 10
 
 /** A PostgreSQL to be ill-treated. Whatever is done to it, it comes back. */
@@ -22,7 +23,8 @@ export class PostgresServer {
   /** On a folder of its own, or on the one given, which it takes with it when it ends. */
   static async start(given?: string): Promise<PostgresServer> {
     const folder = given ?? (await mkdtemp(join(tmpdir(), 'penny-faults-')))
-    return new PostgresServer(await startEmbeddedPostgres({ dataDir: folder }), folder)
+    const onLost = (error: unknown) => console.error('PostgreSQL was not brought back:', error)
+    return new PostgresServer(await startEmbeddedPostgres({ dataDir: folder, onLost }), folder)
   }
 
   private constructor(postgres: EmbeddedPostgres, folder: string) {

@@ -15,7 +15,7 @@ export type SlotOptions = {
   readonly settings: Omit<NodeSettings, 'dataDir' | 'databaseUrl' | 'failpoint'>
 }
 
-const startMsMax = 60_000
+const startMsMax = 180_000
 
 /** A place for one process of the service after another, between a proxy for its clients and one for its database. */
 export class Slot {
