@@ -9,7 +9,7 @@ import type { Bench } from './run.ts'
 const connections = 64
 const accounts = 16
 const roundMs = 3_000
-// A service lives for weeks, and what a request costs falls until the compiler has seen some fifty thousand of them (soak).
+// A service lives for weeks, and what a request costs falls while the compiler sees its first tens of thousands.
 const warmUpRequests = 60_000
 const warmUpMsMax = 30_000
 const rounds = 5
