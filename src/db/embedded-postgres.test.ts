@@ -18,6 +18,7 @@ import { type EmbeddedPostgres, locateEmbeddedPostgres, startEmbeddedPostgres } 
 const execute = promisify(execFile)
 const isRoot = process.getuid?.() === 0
 const linuxRootOnly = isRoot && process.platform === 'linux' ? {} : { skip: 'needs root on Linux' }
+const linuxOnly = { skip: process.platform !== 'linux' }
 
 for (const packageRoot of [undefined, await postgres15()]) {
   const version = packageRoot === undefined ? '18' : '15'
@@ -135,6 +136,19 @@ test('a server that leaves again just as its owner comes back is waited for, not
   await writeRow(postgres, 1)
 })
 
+test('a process that a killed server left hanging does not keep the next from starting', linuxOnly, async (t) => {
+  const dataDir = await preparedFolder(t)
+  const { promise: isBack, resolve } = Promise.withResolvers<void>()
+  const told = (line: string) => line === 'PostgreSQL is back.' && resolve()
+  const postgres = await startEmbeddedPostgres({ dataDir, onProgress: told, onLost: assert.ifError })
+  atEnd(t, () => postgres.stop())
+  const [backend] = await open(t, postgres).query<{ pid: number }>('select pg_backend_pid() as pid')
+  process.kill(backend!.pid, 'SIGSTOP')
+  process.kill(postgres.pid, 'SIGKILL')
+  await isBack
+  await writeRow(postgres, 1)
+})
+
 test('a folder can be taken over as soon as its service has stopped', async (t) => {
   const dataDir = await preparedFolder(t)
   const first = await start(t, dataDir)
@@ -203,7 +217,7 @@ test('a server that cannot start says why in one line', async (t) => {
   })
 })
 
-test('PostgreSQL is given none of our secrets', { skip: process.platform !== 'linux' }, async (t) => {
+test('PostgreSQL is given none of our secrets', linuxOnly, async (t) => {
   process.env.MASTER_KEY = 'a secret'
   atEnd(t, () => delete process.env.MASTER_KEY)
   const postgres = await start(t, await preparedFolder(t))

@@ -1,10 +1,11 @@
+import { realpath } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import pg from 'pg'
 import { StartRefusal } from '../errors.ts'
 import { prepareBinaries } from './embedded/binaries.ts'
 import { type Cluster, findCluster, prepareCluster } from './embedded/cluster.ts'
-import { isPostmasterOf, readPostmasterPid } from './embedded/postmaster.ts'
+import { endOrphans, isPostmasterOf, readPostmasterPid } from './embedded/postmaster.ts'
 import { type ServerProcess, startServerProcess } from './embedded/server-process.ts'
 import { ensureSocketLink, refreshSocketLink, removeSocketLink } from './embedded/socket-link.ts'
 
@@ -35,6 +36,8 @@ const startMaxMs = 60_000
 const recoveryMaxMs = 600_000
 // The lock of a service killed a moment ago is freed once its connection is noticed to be gone.
 const ownershipMaxMs = 2_000
+// What a killed server leaves behind notices that within a moment.
+const orphanPatienceMs = 5_000
 const fastStopMaxMs = 30_000
 const immediateStopMaxMs = 10_000
 const locateMaxMs = 10_000
@@ -178,6 +181,7 @@ async function takeOwnership(
     const isRecovering = attempt.state === 'starting' && waitedMs <= recoveryMaxMs
     if (!isRecovering && !isPatient(waitedMs))
       throw new PostgresStartError(ending?.reason ?? attempt.reason, cluster.logFile)
+    if (ending?.isBlocked && waitedMs > orphanPatienceMs) await endOrphans(await realpath(cluster.folder))
     const runs = server !== undefined && ending === undefined
     if (attempt.state === 'absent' && !runs && !(await isServed(cluster.folder))) {
       if (server === undefined) onProgress('Starting PostgreSQL.')

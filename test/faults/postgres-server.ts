@@ -68,6 +68,8 @@ export class PostgresServer {
   /** `kill -9` of the server and of every process of it. */
   async kill(): Promise<void> {
     const { pid } = this.#postgres
+    // Stopped, it has no more children. One that was missed would wait for ever for what the others have taken along.
+    send(pid, 'SIGSTOP')
     const children = await childrenOf(pid)
     for (const victim of [pid, ...children]) send(victim, 'SIGKILL')
   }

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { readFile } from 'node:fs/promises'
+import { readdir, readFile, readlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 
@@ -35,6 +35,25 @@ async function readPid(file: string): Promise<number | undefined> {
 export async function isPostmasterOf(pid: number, folder: string): Promise<boolean> {
   const commandLine = process.platform === 'linux' ? await fromProc(pid) : await fromProcessList(pid)
   return commandLine.includes(`/postgres -D ${folder} `)
+}
+
+/**
+ * Ends what a killed server has left behind. Such a process leaves by itself, unless it waits for another that was killed
+ * with the server: then it waits for ever, and PostgreSQL starts no server beside it. Only on Linux can they be found.
+ */
+export async function endOrphans(folder: string): Promise<void> {
+  if (process.platform !== 'linux') return
+  for (const pid of (await readdir('/proc')).map(Number)) {
+    if (pid > 0 && (await isOrphanOf(pid, folder))) process.kill(pid, 'SIGKILL')
+  }
+}
+
+/** Each process of a server is at home in its folder, and a child of its first one while that lives. */
+async function isOrphanOf(pid: number, folder: string): Promise<boolean> {
+  const home = await readlink(`/proc/${pid}/cwd`).catch(() => undefined)
+  if (home !== folder || !/^postgres: |\/postgres -D /.test(await fromProc(pid))) return false
+  const [, parent] = /\nPPid:\s+(\d+)/.exec(await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '')) ?? []
+  return !(await isPostmasterOf(pid, folder)) && !(await isPostmasterOf(Number(parent), folder))
 }
 
 /** Empty when there is no such process, or when it is dead and only not collected yet. */

@@ -14,6 +14,8 @@ export type Ending = {
   readonly reason: string
   /** Whether another start may succeed. */
   readonly mayPass: boolean
+  /** Processes of a killed server are still there. */
+  readonly isBlocked?: boolean
 }
 
 const logBytesMax = 16 * 1024 * 1024
@@ -92,13 +94,16 @@ function follow(child: ChildProcess, logFile: string, logStart: number): ServerP
       if (child.exitCode === null) return undefined
       const reason = (await lastWords(logFile, logStart)) ?? `it left with ${child.exitCode}`
       // On a full disk its last words may not have found room either.
-      return { reason, mayPass: notYet.test(reason) || (await isFull(logFile)) }
+      const isBlocked = blocked.test(reason)
+      return { reason, isBlocked, mayPass: isBlocked || notYet.test(reason) || (await isFull(logFile)) }
     },
   }
 }
 
-/** What a server says that cannot start yet: the one before it, or a backend of that, is not quite gone; or there is no room. */
-const notYet = /lock file .* (already exists|is empty)|pre-existing shared memory block|No space left on device/
+/** What a server says that cannot start yet: the one before it is not quite gone, or there is no room. */
+const notYet = /lock file .* (already exists|is empty)|No space left on device/
+/** A backend of the one before it is not gone. */
+const blocked = /pre-existing shared memory block/
 
 // A segment of the write-ahead log: with less than that free nothing can be promised to anybody.
 const freeBytesMin = 16 * 1024 * 1024
