@@ -87,7 +87,11 @@ test('search providers are a list in order of preference, each with what it need
     { provider: 'searxng', credential: 'http://search:8080' },
   ])
   for (const wrong of ['brave,brave', 'brave,', 'brave,exa', 'brave,altavista']) {
-    assert.throws(() => readConfig({ ...environment, SEARCH_PROVIDER: wrong }), /SEARCH_PROVIDER must be .*, or none, got|EXA_API_KEY/, wrong)
+    assert.throws(
+      () => readConfig({ ...environment, SEARCH_PROVIDER: wrong }),
+      /SEARCH_PROVIDER must be .*, or none, got|EXA_API_KEY/,
+      wrong,
+    )
   }
 })
 

@@ -474,7 +474,9 @@ class Reader {
     if (value === 'none') return []
     const items = value.split(',').map((item) => item.trim() as Choice)
     if (items.every((item, index) => choices.includes(item) && items.indexOf(item) === index)) return items
-    throw new InvalidConfigError(`${name} must be one or several of ${choices.join(', ')}, each once, or none, got "${value}".`)
+    throw new InvalidConfigError(
+      `${name} must be one or several of ${choices.join(', ')}, each once, or none, got "${value}".`,
+    )
   }
 
   /** An http(s) address, without the trailing slash. */
