@@ -113,9 +113,11 @@ class Round {
 
   /** What a round that broke off left running. */
   async abandon(): Promise<void> {
-    for (const { node } of this.#slots) {
-      node?.signal('SIGKILL')
-      await node?.exited
+    this.#left.length = 0
+    for (const slot of this.#slots) {
+      await slot.close()
+      slot.node?.signal('SIGKILL')
+      await slot.node?.exited
     }
   }
 

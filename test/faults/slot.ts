@@ -28,6 +28,7 @@ export class Slot {
   takesRequests = false
   readonly #options: SlotOptions
   #folders = 0
+  #closed: Promise<unknown> | undefined
 
   static async open(options: SlotOptions): Promise<Slot> {
     const back = await TcpProxy.open(() => ({ path: options.postgresSocket }))
@@ -58,6 +59,10 @@ export class Slot {
         this.node = node
         this.takesRequests = true
       }
+      if (this.#closed !== undefined) {
+        if (isRunning(node)) node.signal('SIGKILL')
+        throw new Error('the round is over')
+      }
       if (isRunning(node) || node.signal === 'SIGKILL' || Date.now() > deadline) return node
     }
   }
@@ -83,8 +88,10 @@ export class Slot {
     return { port: proxied ? this.front.port : port, node: id, proxied }
   }
 
+  /** For good: no process is started here any more. */
   async close(): Promise<void> {
-    await Promise.all([this.front.close(), this.back.close()])
+    this.#closed ??= Promise.all([this.front.close(), this.back.close()])
+    await this.#closed
   }
 
   async #settings(failpoint: NodeSettings['failpoint']): Promise<NodeSettings> {
