@@ -1,11 +1,10 @@
-import { realpath } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import pg from 'pg'
 import { StartRefusal } from '../errors.ts'
 import { prepareBinaries } from './embedded/binaries.ts'
 import { type Cluster, findCluster, prepareCluster } from './embedded/cluster.ts'
-import { endOrphans, isPostmasterOf, readPostmasterPid } from './embedded/postmaster.ts'
+import { endOrphans, isPostmasterOf, readPostmasterPid, send } from './embedded/postmaster.ts'
 import { type ServerProcess, startServerProcess } from './embedded/server-process.ts'
 import { ensureSocketLink, refreshSocketLink, removeSocketLink } from './embedded/socket-link.ts'
 
@@ -181,7 +180,7 @@ async function takeOwnership(
     const isRecovering = attempt.state === 'starting' && waitedMs <= recoveryMaxMs
     if (!isRecovering && !isPatient(waitedMs))
       throw new PostgresStartError(ending?.reason ?? attempt.reason, cluster.logFile)
-    if (ending?.isBlocked && waitedMs > orphanPatienceMs) await endOrphans(await realpath(cluster.folder))
+    if (ending?.isBlocked && waitedMs > orphanPatienceMs) await endOrphans(cluster.folder)
     const runs = server !== undefined && ending === undefined
     if (attempt.state === 'absent' && !runs && !(await isServed(cluster.folder))) {
       if (server === undefined) onProgress('Starting PostgreSQL.')
@@ -262,15 +261,6 @@ async function endServer(pid: number, folder: string): Promise<void> {
     if (await isGone(pid, folder, waitMaxMs)) return
   }
   throw new PostgresStopError(pid)
-}
-
-function send(pid: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(pid, signal)
-  } catch (error) {
-    // It left between the look and the signal.
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
-  }
 }
 
 async function isGone(pid: number, folder: string, waitMaxMs: number): Promise<boolean> {

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { readdir, readFile, readlink } from 'node:fs/promises'
+import { readdir, readFile, readlink, realpath } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 
@@ -43,17 +43,32 @@ export async function isPostmasterOf(pid: number, folder: string): Promise<boole
  */
 export async function endOrphans(folder: string): Promise<void> {
   if (process.platform !== 'linux') return
+  const home = await realpath(folder)
   for (const pid of (await readdir('/proc')).map(Number)) {
-    if (pid > 0 && (await isOrphanOf(pid, folder))) process.kill(pid, 'SIGKILL')
+    if (pid > 0 && (await isAtHome(pid, home)) && !(await isOfLivingServer(pid, folder))) send(pid, 'SIGKILL')
   }
 }
 
-/** Each process of a server is at home in its folder, and a child of its first one while that lives. */
-async function isOrphanOf(pid: number, folder: string): Promise<boolean> {
-  const home = await readlink(`/proc/${pid}/cwd`).catch(() => undefined)
-  if (home !== folder || !/^postgres: |\/postgres -D /.test(await fromProc(pid))) return false
-  const [, parent] = /\nPPid:\s+(\d+)/.exec(await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '')) ?? []
-  return !(await isPostmasterOf(pid, folder)) && !(await isPostmasterOf(Number(parent), folder))
+export function send(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal)
+  } catch (error) {
+    // It left between the look and the signal.
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
+  }
+}
+
+/** Whether it is a process of a server whose folder that is: each of them has it for its working directory. */
+async function isAtHome(pid: number, home: string): Promise<boolean> {
+  const folder = await readlink(`/proc/${pid}/cwd`).catch(() => undefined)
+  return folder === home && /^postgres: |\/postgres -D /.test(await fromProc(pid))
+}
+
+/** Whether it is a server that lives, or the child of one. */
+async function isOfLivingServer(pid: number, folder: string): Promise<boolean> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '')
+  const parent = Number(/\nPPid:\s+(\d+)/.exec(status)?.[1])
+  return (await isPostmasterOf(pid, folder)) || (await isPostmasterOf(parent, folder))
 }
 
 /** Empty when there is no such process, or when it is dead and only not collected yet. */
