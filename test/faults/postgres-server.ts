@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { type Database, isConnectionLost, openDatabase } from '../../src/db/database.ts'
+import { send } from '../../src/db/embedded/postmaster.ts'
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/db/embedded-postgres.ts'
 import { migrate } from '../../src/db/migrate.ts'
 
@@ -125,13 +126,4 @@ export async function persistently<Result>(work: () => Promise<Result>): Promise
 async function childrenOf(pid: number): Promise<readonly number[]> {
   const { stdout } = await promisify(execFile)('pgrep', ['-P', String(pid)]).catch(() => ({ stdout: '' }))
   return stdout.split('\n').filter(Boolean).map(Number)
-}
-
-function send(pid: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(pid, signal)
-  } catch (error) {
-    // It left of its own accord.
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
-  }
 }
