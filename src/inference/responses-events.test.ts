@@ -170,21 +170,54 @@ test('a piece of text is read the same in whatever form it is written', () => {
           { type, ...place, delta },
           { delta, ...place, type, logprobs: [{ token: delta }] },
         ]
+        const cited = { type: 'response.output_text.annotation.added', ...place, annotation: citation }
         for (const form of forms) {
-          const reader = createResponsesReader()
-          const cited = { type: 'response.output_text.annotation.added', ...place, annotation: citation }
-          const [, text, annotation] = reader.push(
-            `data: ${JSON.stringify(form)}\n\ndata: ${JSON.stringify(cited)}\n\n`,
-          )
-          assert.deepEqual(text, { type: 'text', text: delta })
-          assert.equal(annotation?.type === 'annotation' && annotation.annotation.startIndex, 1)
+          for (const write of waysToWrite) {
+            const [, text, annotation] = createResponsesReader().push(write(form) + write(cited))
+            assert.deepEqual(text, { type: 'text', text: delta })
+            assert.equal(annotation?.type === 'annotation' && annotation.annotation.startIndex, 1)
+          }
         }
       },
     ),
   )
 })
 
+const waysToWrite: readonly ((event: { readonly type: string }) => string)[] = [
+  (event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`,
+  (event) => `data: ${JSON.stringify(event)}\n\n`,
+  (event) => `event: ${event.type}\r\ndata: ${JSON.stringify(event)}\r\n\r\n`,
+  (event) => `: a comment\nid: 7\ndata:${JSON.stringify(event)}\nevent: ${event.type}\n\n`,
+]
+
 const citation = { type: 'url_citation', url: 'https://example.org', title: '', start_index: 1, end_index: 2 }
+
+test('an answer reads the same whatever ends its lines', () => {
+  for (const [name, bytes] of recordings) {
+    const lines = bytes.toString().replaceAll('\r\n', '\n')
+    for (const ending of ['\n', '\r\n', '\r']) {
+      assert.deepEqual(read([Buffer.from(lines.replaceAll('\n', ending))]), readRecording(name), name)
+    }
+  }
+})
+
+test('a piece of text with a line broken in it is not JSON', () => {
+  for (const broken of ['one\ntwo', 'one\rtwo', 'one\r\ntwo']) {
+    const reader = createResponsesReader()
+    const delta = '{"type":"response.output_text.delta","item_id":"m","output_index":0,"content_index":0,"delta":"'
+    assert.deepEqual(reader.push(`event: response.output_text.delta\ndata: ${delta}${broken}"}\n\n`), [])
+    assert.equal(reader.skippedCount, 1)
+  }
+})
+
+test('what follows the end of an answer is ignored, in the same piece and in a later one', () => {
+  const reader = createResponsesReader()
+  const [asTyped] = waysToWrite
+  const delta = { type: 'response.output_text.delta', item_id: 'm', output_index: 0, content_index: 0, delta: 'more' }
+  const events = reader.push(asTyped!({ type: 'response.completed' }) + asTyped!(delta))
+  assert.deepEqual(told(events), ['accepted', 'finish stop'])
+  assert.deepEqual(reader.push(asTyped!(delta)), [])
+})
 
 test('finished items come back exactly as received, with their position', () => {
   const items = readRecording('tool-call').filter((event) => event.type === 'item')
