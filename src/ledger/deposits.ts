@@ -3,6 +3,7 @@ import type { Database, Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Owner } from './accounts.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
+import { tieSweeps } from './sweeps.ts'
 import { pageValues, type TransferPage } from './transfer-page.ts'
 
 export type Arrival = {
@@ -76,6 +77,7 @@ export async function creditGatewayDeposit(database: Database, deposit: GatewayD
         where partition = $1 and account_id = $2 and tx_hash = decode($3, 'hex')`,
       [partition, accountId, transactionHash.slice(2)],
     )
+    await tieSweeps(session, partition, accountId)
     return isNews
   })
 }

@@ -1,4 +1,4 @@
-import type { Database } from '../db/database.ts'
+import type { Database, Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
 
@@ -88,10 +88,27 @@ export async function markSweepSent(
   )
 }
 
+/**
+ * Ties sweeps whose authorization somebody else has sent to the deposit that came of it, whichever is known first: it has another
+ * transaction than the one we made, and would be taken for money that came by itself. Nothing but what is shown depends on it.
+ */
+export async function tieSweeps(session: Session, partition: number, accountId: string): Promise<void> {
+  await session.query(
+    `update sweeps s set tx_hash = d.tx_hash
+       from deposits d
+      where s.partition = $1 and s.account_id = $2 and s.state = 'credited'
+        and not exists (select from deposits x where x.partition = $1 and x.account_id = $2 and (x.tx_hash = s.tx_hash or x.id = s.id))
+        and d.partition = $1 and d.account_id = $2 and d.amount = s.amount and d.created_at >= s.created_at
+        and d.tx_hash is not null
+        and not exists (select from sweeps o where o.partition = $1 and o.account_id = $2 and o.tx_hash = d.tx_hash)`,
+    [partition, accountId],
+  )
+}
+
 /** A sweep that failed leaves its money where it arrived: the arrivals wait for the next one. */
 export async function endSweep(
   database: Database,
-  { partition, id }: Sweep,
+  { partition, id, accountId }: Sweep,
   state: 'confirmed' | 'credited' | 'failed',
   reason?: string,
 ): Promise<void> {
@@ -101,6 +118,7 @@ export async function endSweep(
         where partition = $1 and id = $2 and state in ('planned', 'sent')`,
       [partition, id, state, reason ?? null],
     )
+    if (state === 'credited') await tieSweeps(session, partition, accountId)
     if (state === 'failed') {
       await session.query('update arrivals set sweep_id = null where partition = $1 and sweep_id = $2', [partition, id])
     }

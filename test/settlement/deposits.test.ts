@@ -381,8 +381,10 @@ test('when another transaction took its place, or anybody was faster, the deposi
     await untilCredited(account, 200_000n)
     await round()
     assert.deepEqual(await findOpenSweeps(bench.database), [])
-    const [incoming] = await shown(account)
+    const [incoming, ...others] = await shown(account)
     assert.equal(incoming?.state, 'credited')
+    assert.ok(incoming.creditedAt)
+    assert.deepEqual(others, [])
     assert.equal(await onChain(account), 200_000n)
   }
 })
