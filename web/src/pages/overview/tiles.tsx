@@ -11,7 +11,7 @@ export function Tiles({ overview, range }: { overview: Overview; range: Overview
   const spent = atomic(spend.value_atomic)
   const search = { range }
   return (
-    <dl className="grid grid-cols-2 gap-px overflow-hidden rounded-md border border-rule bg-rule md:grid-cols-3 xl:grid-cols-5">
+    <dl className="grid grid-cols-2 gap-px overflow-hidden rounded-md border border-rule bg-rule md:grid-cols-6 xl:grid-cols-5">
       <Tile
         label="Spend"
         to="/usage"
@@ -77,7 +77,7 @@ type TileProps = {
 
 function Tile({ label, to, search, hash, value, change: changed, course }: TileProps) {
   return (
-    <div className="relative flex flex-col gap-1 bg-surface p-4 hover:bg-sunken last:max-md:col-span-2 has-focus-visible:outline-2 has-focus-visible:-outline-offset-2 has-focus-visible:outline-link">
+    <div className="relative flex flex-col gap-1 bg-surface p-4 hover:bg-sunken last:max-md:col-span-2 md:max-xl:col-span-2 md:max-xl:nth-[n+4]:col-span-3 has-focus-visible:outline-2 has-focus-visible:-outline-offset-2 has-focus-visible:outline-link">
       <dt className="text-sm text-muted">
         {/* The whole tile is the link; its name is the label. */}
         <Link
