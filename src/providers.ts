@@ -40,7 +40,11 @@ export function openProviders(options: ProviderOptions): Providers {
   const { config, database, money, stack } = options
   const isSandbox = config.chain === undefined
   if (money === undefined) {
-    return { environment: isSandbox ? 'sandbox' : 'live', sandbox: isSandbox ? localSignIn(options) : undefined }
+    return {
+      environment: isSandbox ? 'sandbox' : 'live',
+      sandbox: isSandbox ? localSignIn(options) : undefined,
+      solvency: async () => ({ ok: false, ...(await readSolvency(database)) }),
+    }
   }
   const signer = stack.use(openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 }))
   const terms = paymentTerms(money.terms, config.settlementEpoch)

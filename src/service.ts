@@ -53,6 +53,8 @@ import { createWebTools } from './tools/web-tools.ts'
 
 export type Service = {
   readonly publicUrl: string
+  /** What is answered with where a request names no model. */
+  readonly defaultModel: string
   readonly database: Database
   /** Undefined where nothing is settled: another machine does it. */
   readonly money: MoneyLine | undefined
@@ -117,7 +119,8 @@ export async function startService(
     stack.defer(() => drain(server, load, config.drainMs))
     audit({ config, log, database, observer }, stack)
     cleanUp({ config, log, database }, stack)
-    return { publicUrl, database, money, failed: failure.promise, stop: () => stack.disposeAsync() }
+    const { defaultModel } = prices
+    return { publicUrl, defaultModel, database, money, failed: failure.promise, stop: () => stack.disposeAsync() }
   } catch (error) {
     await stack.disposeAsync()
     throw error

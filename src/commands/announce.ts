@@ -3,7 +3,12 @@ import type { Output } from './command.ts'
 import type { SandboxFile } from './sandbox-file.ts'
 
 /** What somebody needs to send the first request. */
-export function announce({ base_url, api_key, dashboard_url }: SandboxFile, spendable: Usdc, output: Output): string {
+export function announce(
+  { base_url, api_key, dashboard_url }: SandboxFile,
+  spendable: Usdc,
+  model: string,
+  output: Output,
+): string {
   const strong = (text: string) => (output.color ? `\x1b[1m${text}\x1b[0m` : text)
   return `
 ${strong('Penny Router is ready.')}
@@ -18,20 +23,20 @@ ${strong('curl')}
 curl -i ${base_url}/chat/completions \\
   -H "Authorization: Bearer ${api_key}" \\
   -H "Content-Type: application/json" \\
-  -d '{"model": "gpt-5.6-terra", "messages": [{"role": "user", "content": "What is a penny?"}]}'
+  -d '{"model": "${model}", "messages": [{"role": "user", "content": "What is a penny?"}]}'
 
 ${strong('Python')}  (pip install openai)
 
 from openai import OpenAI
 client = OpenAI(base_url="${base_url}", api_key="${api_key}")
-answer = client.chat.completions.create(model="gpt-5.6-terra", messages=[{"role": "user", "content": "What is a penny?"}])
+answer = client.chat.completions.create(model="${model}", messages=[{"role": "user", "content": "What is a penny?"}])
 print(answer.choices[0].message.content)
 
 ${strong('Node')}  (npm install openai)
 
 import OpenAI from 'openai'
 const client = new OpenAI({ baseURL: '${base_url}', apiKey: '${api_key}' })
-const answer = await client.chat.completions.create({ model: 'gpt-5.6-terra', messages: [{ role: 'user', content: 'What is a penny?' }] })
+const answer = await client.chat.completions.create({ model: '${model}', messages: [{ role: 'user', content: 'What is a penny?' }] })
 console.log(answer.choices[0].message.content)
 
 Ctrl-C stops everything.

@@ -52,5 +52,5 @@ async function announceService(service: Service, config: Config, output: Output)
     pid: process.pid,
   }
   writeSandboxFile(config.dataDir, file)
-  output.write(output.json ? `${JSON.stringify(file)}\n` : announce(file, demo.spendable, output))
+  output.write(output.json ? `${JSON.stringify(file)}\n` : announce(file, demo.spendable, service.defaultModel, output))
 }

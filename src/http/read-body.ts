@@ -8,8 +8,8 @@ export type BodyLimits = {
 
 /** The whole body, or a refusal as soon as it is known to be too large, too slow or of another kind than JSON. */
 export async function readJsonBytes(incoming: IncomingMessage, limits: BodyLimits): Promise<Buffer> {
-  checkMediaType(incoming)
   if (Number(incoming.headers['content-length'] ?? 0) > limits.bytesMax) throw new BodyTooLargeError(limits.bytesMax)
+  checkMediaType(incoming)
   const late = Promise.withResolvers<never>()
   const timer = setTimeout(() => late.reject(new RequestTimeoutError(limits.readMsMax)), limits.readMsMax)
   try {

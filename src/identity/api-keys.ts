@@ -247,8 +247,9 @@ export type KeyFinderOptions = {
 }
 
 /**
- * Finds the bearer of a key, from a cache of one second where it can. A stale answer admits nobody: the ledger looks
- * at the key again, under lock, when it places the hold.
+ * Finds the bearer of a key, from a cache of one second where it can. A stale answer admits no key that was revoked: the ledger looks
+ * at it again, under lock, when it places the hold. A secret that was replaced is forgotten here at once, and by other nodes
+ * within that second. Only strangers are refused from the cache: a key that is enabled again works at once.
  */
 export class KeyFinder {
   readonly #options: Required<KeyFinderOptions>
@@ -264,9 +265,17 @@ export class KeyFinder {
     const cached = this.#cache.get(key)
     if (cached !== undefined && cached.untilMs > this.#options.now()) return admit(cached.found)
     const found = await this.#lookUp(key)
+    if (typeof found === 'string' && found !== 'unknown') return admit(found)
     if (this.#cache.size >= this.#options.cachedMax) this.#cache.clear()
     this.#cache.set(key, { found, untilMs: this.#options.now() + this.#options.cacheMs })
     return admit(found)
+  }
+
+  /** Its secrets have changed. */
+  forget(keyId: string): void {
+    for (const [key, { found }] of this.#cache) {
+      if (typeof found !== 'string' && found.keyId === keyId) this.#cache.delete(key)
+    }
   }
 
   async #lookUp(key: string): Promise<Found> {

@@ -125,7 +125,10 @@ export async function releaseReplay(
 
 const attemptsMax = 20
 
-/** The attempts with this body by this key, within so many seconds, by the database's clock; the newest first. */
+/**
+ * The attempts with this body by this key that are under way or ended within so many seconds, by the database's clock; the newest
+ * first. A client that waited for minutes and gave up repeats at once: it is the end that counts, not the beginning.
+ */
 export async function findAttempts(
   database: Database,
   payer: Payer,
@@ -135,7 +138,7 @@ export async function findAttempts(
   const rows = await database.query<{ id: RequestId; status: EarlierAttempt['status']; superseded: boolean }>(
     `select id, status, error_code is not distinct from 'superseded' as superseded from requests
       where partition = $1 and account_id = $2 and key_id = $3 and body_hash = $4
-        and created_at > clock_timestamp() - $5 * interval '1 second'
+        and (ended_at is null or ended_at > clock_timestamp() - $5 * interval '1 second')
       -- Not by id: that is by the clock of the node that made it.
       order by created_at desc, id desc limit ${attemptsMax}`,
     [payer.partition, payer.accountId, payer.keyId, bodyHash, seconds],

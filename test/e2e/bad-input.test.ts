@@ -219,6 +219,13 @@ test('a body that is not JSON is 415', async () => {
   assert.equal(answer.status, 415)
 })
 
+test('a body that is too large and not JSON either is too large first', async () => {
+  const answer = await postChat(service, account.apiKey, 'x'.repeat(200_000), {
+    headers: { 'content-type': 'application/x-www-form-urlencoded' },
+  })
+  assert.equal(answer.status, 413)
+})
+
 test('what is not offered is 404 and says so; what is called wrongly is 405', async () => {
   for (const path of ['embeddings', 'completions', 'responses']) {
     const answer = await fetch(`${service.baseUrl}/${path}`, { method: 'POST', body: '{}' })

@@ -5,6 +5,8 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { readConfig } from '../../src/config.ts'
+import { addWallet } from '../../src/identity/wallets.ts'
+import { createAccount } from '../../src/ledger/accounts.ts'
 import { type Service, startService } from '../../src/service.ts'
 import { createWallet, DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
 
@@ -110,4 +112,24 @@ test('the sandbox’s controls do what they say', async () => {
   const body = { key_id: key.id, messages: [{ role: 'user', content: 'hi' }] }
   assert.equal((await client.send('POST', '/api/playground', body)).status, 502)
   assert.equal((await client.send('POST', '/api/playground', body)).status, 200)
+})
+
+test('who cannot pay in the playground is told where to send money, as by the API', async () => {
+  const client = new DashboardClient({ origin: service.publicUrl })
+  const { account } = await client.post('/api/auth/wallet', await signedMessage(client, createWallet()))
+  const key = await client.post('/api/keys', { name: 'poor' })
+  const body = { key_id: key.id, messages: [{ role: 'user', content: 'hi' }] }
+  const answer = await client.send('POST', '/api/playground', body)
+  const { error } = (await answer.json()) as Json
+  assert.deepEqual([answer.status, error.code], [402, 'insufficient_balance'])
+  assert.equal(error.deposit_address, account.deposit_address)
+})
+
+test('a wallet whose first sign-in was cut off is registered as owner by the next', async () => {
+  const client = new DashboardClient({ origin: service.publicUrl })
+  const wallet = createWallet()
+  const { partition, id } = await createAccount(service.database, 'cut off', 1)
+  await addWallet(service.database, { partition, accountId: id }, wallet.address.toLowerCase())
+  const { account } = await client.post('/api/auth/wallet', await signedMessage(client, wallet))
+  assert.deepEqual([account.id, account.owner_address], [id, wallet.address.toLowerCase()])
 })

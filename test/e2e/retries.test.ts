@@ -135,6 +135,20 @@ test('a retry that delivers gives back what the cancelled attempt before it was 
   }
 })
 
+test('a retry of an attempt that ran for minutes before it was given up pays once', async () => {
+  const account = await service.openAccount('25')
+  await cancelMidway(account, { 'x-stainless-retry-count': '0' })
+  // Within its hour, by which its use is counted.
+  await service.database.query(
+    `update requests set created_at = greatest(date_trunc('hour', created_at), created_at - interval '5 minutes')
+      where account_id = $1`,
+    [account.id],
+  )
+  upstream.answer = answering('Whole')
+  await ask(service, account, streamed, { 'x-stainless-retry-count': '1' })
+  assert.deepEqual(await chargesOf(account), ['0', '35'])
+})
+
 for (const marks of [
   [{ 'x-stainless-retry-count': '0' }, { 'x-stainless-retry-count': '1' }],
   [idempotent('f'), idempotent('f')],

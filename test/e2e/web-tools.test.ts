@@ -210,6 +210,12 @@ test('without a search provider a search that was asked for is a 400, and one th
     const refused = await postChat(unconfigured, apiKey, { messages, web_search: true })
     const { error } = (await refused.json()) as { error: { code: string; param: string } }
     assert.deepEqual([refused.status, error.code, error.param], [400, 'web_search_unavailable', 'web_search'])
+    const quoted = await fetch(`${unconfigured.baseUrl}/quote`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ messages, web_search: true }),
+    })
+    assert.equal(quoted.status, 400)
     upstream.answer = answers(created, text('Hi'), completed())
     assert.equal((await postChat(unconfigured, apiKey, { messages })).status, 200)
     const { tools } = upstream.exchanges.at(-1)!.body as { tools: { name: string }[] }

@@ -28,7 +28,7 @@ const spendDaysMax = 30
 const dayMs = 86_400_000
 
 /** API keys. The secret of one is in the answer that makes it, and in no other. */
-export function routeKeys(router: ApiRouter, { database }: ApiServices): void {
+export function routeKeys(router: ApiRouter, { database, keys: finder }: ApiServices): void {
   router.at(keyContracts.listKeys).answer(async ({ owner }) => {
     const keys = await listKeys(database, owner.accountId)
     return { object: 'list', data: keys.map(renderKey), has_more: false, next_cursor: null }
@@ -83,6 +83,7 @@ export function routeKeys(router: ApiRouter, { database }: ApiServices): void {
     const key = await ownKey(owner, parameters.id)
     if (statusOf(key) === 'revoked') throw new KeyRevokedForGoodError()
     const { secret } = (await rollKey(database, key.id, body.overlap_seconds))!
+    finder.forget(key.id)
     return { ...renderKey(await ownKey(owner, key.id)), secret }
   })
 

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
 import { findKey } from '../../identity/api-keys.ts'
 import { parseJsonBody } from '../../inference/json-body.ts'
+import { findAccount } from '../../ledger/accounts.ts'
 import { readJsonBytes } from '../read-body.ts'
 import { answerChat, type ChatOpening } from '../routes/create-chat-completion.ts'
 import { visitorOf } from '../visitor.ts'
@@ -23,7 +24,8 @@ export async function createPlaygroundCompletion(
     const { keyId, chat } = readKeyId(parseJsonBody(await readJsonBytes(incoming, bodyLimits)))
     const key = await findKey(database, owner!, keyId)
     if (key === undefined) throw new NotFoundError()
-    const payer = { partition: key.partition, accountId: key.accountId, keyId: key.id }
+    const depositAddress = (await findAccount(database, key.partition, key.accountId))?.address
+    const payer = { partition: key.partition, accountId: key.accountId, keyId: key.id, depositAddress }
     return { payer, body: Buffer.from(JSON.stringify(chat)) }
   })
 }

@@ -1,5 +1,6 @@
 import { inputLine, outputLine } from '../../billing/quote.ts'
 import { type QuotedChat, quoteChat } from '../../chat/quote-chat.ts'
+import { refuseUnavailable } from '../../chat/web-tools.ts'
 import { findKey } from '../../identity/api-keys.ts'
 import type { AccountRef } from '../../identity/sessions.ts'
 import { parseChatRequest } from '../../inference/chat-request.ts'
@@ -33,6 +34,7 @@ export function routeQuote(router: ApiRouter, services: ApiServices): void {
 
   async function answer(owner: AccountRef, keyId: string, body: unknown): Promise<RenderedQuote> {
     const chat = parseChatRequest(body, models)
+    refuseUnavailable(chat, admission.web)
     const [balance, key] = await Promise.all([readBalance(database, owner), findKey(database, owner, keyId)])
     if (key === undefined) throw new NotFoundError()
     const quoted = await quoteChat(admission, chat, balance, key)

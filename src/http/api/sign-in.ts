@@ -11,8 +11,8 @@ import {
   sessionSecondsMax,
 } from '../../identity/sessions.ts'
 import { SignInFailedError } from '../../identity/sign-in-error.ts'
-import { addWallet, createSignInMessage, findWalletAccount, proveWallet } from '../../identity/wallets.ts'
-import { createAccount } from '../../ledger/accounts.ts'
+import { addWallet, createSignInMessage, findWalletAccount, listWallets, proveWallet } from '../../identity/wallets.ts'
+import { createAccount, findAccount } from '../../ledger/accounts.ts'
 import { checkSignInIsSafe, clearedCookie, sessionCookie } from '../site.ts'
 import type { Visitor } from '../visitor.ts'
 import { signInContracts } from './contracts/sign-in.ts'
@@ -130,9 +130,12 @@ export async function signIn(
 
 /** The wallet's account; its first sign-in opens one, whose withdrawals go to this wallet. */
 async function accountOfWallet(services: ApiServices, address: string): Promise<AccountRef> {
-  const { database, providers } = services
+  const { database } = services
   const known = await findWalletAccount(database, address)
-  if (known !== undefined) return known
+  if (known !== undefined) {
+    await registerFirstOwner(services, known, address)
+    return known
+  }
   const opened = await database
     .transaction(async (connection) => {
       const { partition, id } = await createAccount(connection, shortened(address), services.ledgerPartitions)
@@ -146,8 +149,20 @@ async function accountOfWallet(services: ApiServices, address: string): Promise<
       throw error
     })
   if (opened === undefined) return (await findWalletAccount(database, address))!
-  await providers.funds?.registerOwner({ ...opened, address })
+  await registerFirstOwner(services, opened, address)
   return opened
+}
+
+/**
+ * Where the first sign-in was cut off before it came to this, or its node could not sign, the next one makes up for it. A wallet that
+ * is not the account's only way in was added to it later: whoever did that says himself where money goes.
+ */
+async function registerFirstOwner({ database, providers }: ApiServices, account: AccountRef, address: string) {
+  if (providers.funds === undefined) return
+  const { ownerAddress } = (await findAccount(database, account.partition, account.accountId))!
+  if (ownerAddress !== undefined) return
+  const [wallets, passkeys] = await Promise.all([listWallets(database, account), listCredentialIds(database, account)])
+  if (wallets.length + passkeys.length === 1) await providers.funds.registerOwner({ ...account, address })
 }
 
 class OtherAccountStands extends Error {}
