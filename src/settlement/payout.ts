@@ -10,6 +10,7 @@ import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'
 import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
 import type { Rail } from './rail.ts'
+import { creditOwed } from './solvency.ts'
 import { feeTaken } from './withdrawal-fee.ts'
 
 export type PayoutTools = {
@@ -58,12 +59,12 @@ export async function lockRevenue(session: Session): Promise<void> {
 }
 
 /**
- * What may be paid out: the seller's balance at the gateway, less all credit, less payouts under way. The books are read
- * before the balance: what leaves it in between makes less of it, never more.
+ * What may be paid out: the seller's balance at the gateway, less all credit, also what open requests hold of it and may give back,
+ * less payouts under way. The books are read before the balance: what leaves it in between makes less of it, never more.
  */
 export async function readPayable(session: Session, readBalance: ReadBalance): Promise<Usdc> {
   const [row] = await session.query<{ owed: bigint; open: bigint }>(
-    `select (select coalesce(sum(greatest(credit, 0)), 0) from accounts)::bigint
+    `select (${creditOwed})::bigint
             + (select coalesce(sum(credit_back), 0) from withdrawals where state in ('requested', 'returning'))::bigint as owed,
             (select coalesce(sum(amount), 0) from payouts where state in ('requested', 'sent'))::bigint as open`,
   )

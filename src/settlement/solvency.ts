@@ -10,7 +10,7 @@ export type SolvencyReport = {
   /** What the books say that the gateway's contract must have for all accounts, and what it has. */
   readonly owed_atomic: string
   readonly on_chain_atomic: string
-  /** What the seller has at the gateway, and how much of it is credit that belongs to accounts. */
+  /** What the seller has at the gateway, and how much of it is credit that belongs to accounts, held by open requests or not. */
   readonly seller_atomic: string
   readonly credit_atomic: string
   /** Payments that are charged and not yet on chain. */
@@ -33,7 +33,7 @@ const shortMax = 20
 export async function checkSolvency({ database, chain, seller }: SolvencyTools): Promise<SolvencyReport> {
   const accounts = await findOwed(database)
   const [totals] = await database.query<{ credit: bigint; unsettled: bigint }>(
-    `select coalesce(sum(greatest(credit, 0)), 0)::bigint as credit, coalesce(sum(unsettled), 0)::bigint as unsettled from accounts`,
+    `select (${creditOwed})::bigint as credit, coalesce(sum(unsettled), 0)::bigint as unsettled from accounts`,
   )
   const block = await chain.finalBlock()
   const short: ShortAccount[] = []
@@ -100,6 +100,13 @@ export async function readSolvency(database: Database): Promise<object | undefin
 function amount(value: unknown): Usdc {
   return fromAtomic(BigInt(String(value)))
 }
+
+/** What the seller owes to accounts: their credit, with what open requests hold of it and may give back. */
+export const creditOwed = `
+  select coalesce(sum(greatest(a.credit + coalesce(h.from_credit, 0), 0)), 0)
+    from accounts a
+    left join (select partition, account_id, sum(from_credit) as from_credit from requests where status = 'held' group by 1, 2) h
+           on h.partition = a.partition and h.account_id = a.id`
 
 const owedByAccount = `
   select a.partition, a.id, a.address,
