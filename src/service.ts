@@ -71,7 +71,9 @@ const openApiFile = fileURLToPath(new URL('../openapi.json', import.meta.url))
 const packageFile = new URL('../package.json', import.meta.url)
 const packageVersion = (JSON.parse(readFileSync(packageFile, 'utf8')) as { version: string }).version
 const bodyReadMsMax = 30_000
-const connectionsMax = 16
+// Money has connections of its own: whoever asks for pages, keys or health must not stand in its way.
+const ledgerConnectionsMax = 8
+const connectionsMax = 8
 const settleMsMax = 10_000
 const cleanUpMs = 10 * 60_000
 
@@ -101,7 +103,13 @@ export async function startService(
     const upstream = openUpstream(config, sandbox, stack)
     const failpoint = armFailpoint(config.failpoint)
     const observer = startObserver(config, log, stack)
-    const holds = await openHolds({ config, prices, log, database, failpoint, observer }, stack)
+    const ledgerDatabase = openDatabase({
+      url: databaseUrl,
+      poolMax: ledgerConnectionsMax,
+      applicationName: 'penny ledger',
+    })
+    stack.defer(() => ledgerDatabase.close())
+    const holds = await openHolds({ config, prices, log, database: ledgerDatabase, failpoint, observer }, stack)
     const server = createServer(serverOptions)
     const publicUrl = await listen(server, config)
     const tellStarting = (_incoming: IncomingMessage, outgoing: ServerResponse) => answerStarting(publicUrl, outgoing)

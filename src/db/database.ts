@@ -258,7 +258,7 @@ const passingStates = /^(40|53|55|57|58)/
  * for every error for which `isConnectionLost` does.
  */
 export function isPassing(error: unknown): boolean {
-  if (isConnectionLost(error)) return true
+  if (isConnectionLost(error) || error instanceof DatabaseOverloadedError) return true
   return error instanceof pg.DatabaseError && passingStates.test(error.code ?? '')
 }
 

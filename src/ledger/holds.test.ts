@@ -11,14 +11,16 @@ import {
   partitions,
   place,
   search,
+  searched,
+  searchPrice,
   sum,
   voided,
 } from '../../test/support/ledger.ts'
 import { testDatabase } from '../../test/support/postgres.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
-import type { Database } from '../db/database.ts'
+import { type Database, openDatabase } from '../db/database.ts'
 import { revokeKey } from '../identity/api-keys.ts'
-import { parse } from '../money/usdc.ts'
+import { fromAtomic, parse } from '../money/usdc.ts'
 import { createAccount, findAccount } from './accounts.ts'
 import { creditDeposit } from './deposits.ts'
 import type { HoldDecision } from './holds.ts'
@@ -42,6 +44,34 @@ test('from the second request on the payer authorizes about the true cost', asyn
   const account = await findAccount(ledger.database, payer.partition, payer.accountId)
   assert.deepEqual([account?.gateway, account?.credit, account?.spendable], [8_400n, 800n, 9_200n])
 })
+
+test('a database that is too busy for one more call refuses holds, and makes ends and tool calls wait', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 10_000n)
+  const open = await hold(holds, payer, 1_000n)
+  await holds.extend({ requestId: open.requestId, payer, total: fromAtomic(searchPrice) })
+  const { database, busyForNext } = crowdable(ledger.database)
+  const crowded = await openLedger(database)
+  busyForNext(4)
+  await assert.rejects(place(crowded, payer, 100n), { code: 'overloaded' })
+  crowded.recordToolCall(searched(open, 1))
+  const call = charge(open, searchPrice, { searchCost: fromAtomic(searchPrice), searchCalls: 1 })
+  assert.equal((await crowded.end(call)).endedNow, true)
+})
+
+/** A database that can be told to answer the next prepared calls as one with a full waiting line does. */
+function crowdable(database: Database) {
+  const full = openDatabase({ url: '', poolMax: 1, waitingMax: 0, applicationName: 'full' })
+  let left = 0
+  const crowded: Database = {
+    query: (...call) => database.query(...call),
+    queryPrepared: (...call) => (left-- > 0 ? full.query('select 1') : database.queryPrepared(...call)),
+    execute: (script) => database.execute(script),
+    transaction: (...call) => database.transaction(...call),
+    close: () => database.close(),
+  }
+  return { database: crowded, busyForNext: (calls: number) => void (left = calls) }
+}
 
 // Five hundred requests race for money that covers ten. Whatever the interleaving, ten win: this is what lets us serve
 // before being paid.
