@@ -329,7 +329,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
   const counter = createTokenCounter()
   stack.defer(() => counter.close())
   const load = new Load(config.requestsMax)
-  const countTokens = (texts: readonly string[]) => counter.count(texts)
+  const countTokens = (texts: readonly string[]) => counter.countPaid(texts)
   counter.warm()
   const checkpoints = new Checkpoints({
     holds,
@@ -364,7 +364,14 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         ids: [...prices.models.keys()],
         maxOutputTokens: (id) => prices.models.get(id)?.maxOutputTokens,
       },
-      admission: { web, holds, prices, inFlightCap: config.inFlightCap, countTokens, failpoint },
+      admission: {
+        web,
+        holds,
+        prices,
+        inFlightCap: config.inFlightCap,
+        countTokens: (texts) => counter.count(texts),
+        failpoint,
+      },
       retries: new Retries(database),
       serving: {
         upstream,

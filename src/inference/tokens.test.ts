@@ -49,13 +49,24 @@ test('texts made to stall a tokenizer are counted all the same', async () => {
 
 test('the queue is bounded, and room comes back', async () => {
   await assert.rejects(counter.count(['x'.repeat(64 * 1024 * 1024 + 1)]), TokenQueueFullError)
-  const counting = Array.from({ length: 1_000 }, () => counter.count(['one']))
+  // One is being counted, and a thousand wait.
+  const counting = Array.from({ length: 1_001 }, () => counter.count(['one']))
   await assert.rejects(counter.count(['one']), TokenQueueFullError)
   assert.deepEqual(
     await Promise.all(counting),
-    Array.from({ length: 1_000 }, () => 1),
+    Array.from({ length: 1_001 }, () => 1),
   )
   assert.equal(await counter.count(['room again']), 2)
+})
+
+test('what is paid for is counted before all that is not, and never refused', async () => {
+  const order: string[] = []
+  const strangers = Array.from({ length: 1_001 }, () => counter.count(['one']).then(() => order.push('unpaid')))
+  await assert.rejects(counter.count(['one']), TokenQueueFullError)
+  const paid = Array.from({ length: 2_000 }, () => counter.countPaid(['one']).then(() => order.push('paid')))
+  await Promise.all([...strangers, ...paid])
+  // The one that was under way, and then whoever pays.
+  assert.deepEqual(new Set(order.slice(1, 2_001)), new Set(['paid']))
 })
 
 test('a count survives the death of the thread once, and fails alone the second time', async () => {

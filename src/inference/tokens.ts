@@ -6,14 +6,16 @@ import type { CountAnswer, CountQuestion } from './token-worker.ts'
 export type TokenCounter = {
   /** The tokens of all texts together. Exact but for runs without a break, whose pieces are counted apart. */
   count(texts: readonly string[]): Promise<number>
+  /** The same for what is paid for: before all that is not, and however much waits. Strangers cannot keep a charge from being made. */
+  countPaid(texts: readonly string[]): Promise<number>
   /** Loads the vocabulary in the background, so that the first count need not wait for it. */
   warm(): void
   close(): Promise<void>
 }
 
 type Job = {
+  readonly id: number
   readonly texts: readonly string[]
-  readonly characters: number
   readonly resolve: (tokens: number) => void
   readonly reject: (error: Error) => void
   attempts: number
@@ -40,15 +42,17 @@ export function createTokenCounter(file: URL = workerFile): TokenCounter {
 }
 
 /**
- * One worker thread: the tokenizer is fast, but a long text takes long enough to hold up every stream of the process.
- * The thread keeps the process alive only while somebody waits for a count.
+ * One worker thread: the tokenizer is fast, but a long text takes long enough to hold up every stream of the process. It is given
+ * one job at a time, so that the order is ours. The thread keeps the process alive only while somebody waits for a count.
  */
 class CountingThread implements TokenCounter {
   readonly #file: URL
-  readonly #jobs = new Map<number, Job>()
+  readonly #paid: Job[] = []
+  readonly #unpaid: Job[] = []
+  #current: Job | undefined
   #worker: Worker | undefined
   #nextId = 0
-  #waitingCharacters = 0
+  #unpaidCharacters = 0
   #closed = false
 
   constructor(file: URL) {
@@ -56,20 +60,21 @@ class CountingThread implements TokenCounter {
   }
 
   async count(texts: readonly string[]): Promise<number> {
-    const characters = texts.reduce((sum, text) => sum + text.length, 0)
+    const characters = lengthOf(texts)
     if (characters === 0) return 0
-    if (this.#closed) throw new TokenizerError('the counter is closed')
-    if (this.#jobs.size >= jobsMax || this.#waitingCharacters + characters > waitingCharactersMax) {
+    if (this.#unpaid.length >= jobsMax || this.#unpaidCharacters + characters > waitingCharactersMax) {
       throw new TokenQueueFullError()
     }
-    const { promise, resolve, reject } = Promise.withResolvers<number>()
-    const job = { texts, characters, resolve, reject, attempts: 0 }
-    const id = this.#nextId
-    this.#nextId += 1
-    this.#jobs.set(id, job)
-    this.#waitingCharacters += characters
-    this.#ask(id, job)
-    return promise
+    this.#unpaidCharacters += characters
+    try {
+      return await this.#add(this.#unpaid, texts)
+    } finally {
+      this.#unpaidCharacters -= characters
+    }
+  }
+
+  async countPaid(texts: readonly string[]): Promise<number> {
+    return lengthOf(texts) === 0 ? 0 : this.#add(this.#paid, texts)
   }
 
   warm(): void {
@@ -79,6 +84,15 @@ class CountingThread implements TokenCounter {
   async close(): Promise<void> {
     this.#closed = true
     await this.#worker?.terminate()
+  }
+
+  async #add(queue: Job[], texts: readonly string[]): Promise<number> {
+    if (this.#closed) throw new TokenizerError('the counter is closed')
+    const { promise, resolve, reject } = Promise.withResolvers<number>()
+    queue.push({ id: this.#nextId, texts, resolve, reject, attempts: 0 })
+    this.#nextId += 1
+    this.#next()
+    return promise
   }
 
   #start(): Worker {
@@ -96,36 +110,51 @@ class CountingThread implements TokenCounter {
     return worker
   }
 
-  #ask(id: number, job: Job): void {
+  #next(): void {
+    if (this.#current !== undefined) return
+    this.#current = this.#paid.shift() ?? this.#unpaid.shift()
+    if (this.#current === undefined) this.#worker?.unref()
+    else this.#ask(this.#current)
+  }
+
+  #ask(job: Job): void {
     job.attempts += 1
     this.#worker ??= this.#start()
     this.#worker.ref()
-    this.#worker.postMessage({ id, texts: job.texts } satisfies CountQuestion)
+    this.#worker.postMessage({ id: job.id, texts: job.texts } satisfies CountQuestion)
   }
 
   #settle(answer: CountAnswer): void {
-    const job = this.#take(answer.id)
-    if (answer.tokens === undefined) job?.reject(new TokenizerError(answer.problem))
-    else job?.resolve(answer.tokens)
+    const job = this.#current
+    if (job?.id !== answer.id) return
+    this.#current = undefined
+    if (answer.tokens === undefined) job.reject(new TokenizerError(answer.problem))
+    else job.resolve(answer.tokens)
+    this.#next()
   }
 
-  #take(id: number): Job | undefined {
-    const job = this.#jobs.get(id)
-    if (job === undefined) return undefined
-    this.#jobs.delete(id)
-    this.#waitingCharacters -= job.characters
-    if (this.#jobs.size === 0) this.#worker?.unref()
-    return job
-  }
-
-  /** The thread died, perhaps of one of these jobs: each gets one more chance, so a job that kills is not tried for ever. */
+  /** The thread died, most likely of its job: that gets one more chance, so a job that kills is not tried for ever. */
   #handOn(problem: string): void {
     this.#worker = undefined
-    for (const [id, job] of [...this.#jobs]) {
-      if (this.#closed || job.attempts >= attemptsMax) this.#take(id)?.reject(new TokenizerError(problem))
-      else this.#ask(id, job)
+    if (this.#closed) {
+      const waiting = [this.#current, ...this.#paid.splice(0), ...this.#unpaid.splice(0)]
+      for (const job of waiting) job?.reject(new TokenizerError(problem))
+      return
     }
+    const job = this.#current
+    if (job === undefined) return
+    if (job.attempts < attemptsMax) {
+      this.#ask(job)
+      return
+    }
+    this.#current = undefined
+    job.reject(new TokenizerError(problem))
+    this.#next()
   }
+}
+
+function lengthOf(texts: readonly string[]): number {
+  return texts.reduce((sum, text) => sum + text.length, 0)
 }
 
 /** More text waits to be counted than the worker can get through soon. */
