@@ -88,3 +88,37 @@ export abstract class StartRefusal extends Error {
     this.name = new.target.name
   }
 }
+
+/** A setting has the right form, and what it leads to does not serve. */
+export class UnusableSettingError extends StartRefusal {
+  constructor(name: string, reason: string, remedy: string, cause?: unknown) {
+    super(`${name} cannot be used: ${reason.replace(/\.$/, '')}. ${remedy}`, cause)
+  }
+}
+
+/**
+ * The reason of a failure in one line, without what it may repeat of addresses and keys. A server that was given an address
+ * with a key in it may say that key: where it is known, nothing of what stands beside its host is told.
+ */
+export function reasonOf(error: unknown, address?: string): string {
+  const { message, code, cause, status } = error as NodeJS.ErrnoException & { readonly status?: unknown }
+  if (cause !== undefined) return reasonOf(cause, address)
+  // Beside its status a server sends a page, made for somebody else.
+  if (typeof status === 'number') return `it answers ${status}`
+  const told = code !== undefined && !message?.includes(code) ? `${code} ${message ?? ''}` : (message ?? String(error))
+  const line = withoutKeys(told.split('\n')[0]!.trim())
+  return secretsIn(address).reduce((text, secret) => text.replaceAll(secret, '…'), line)
+}
+
+/** Providers put keys into addresses: of each in this text only its host is left. */
+export function withoutKeys(text: string): string {
+  return text.replace(/(\w+:\/\/)(?:[^\s/@]*@)?([^\s/?#"'<]+)[/?#][^\s"'<]+/g, '$1$2/…')
+}
+
+const secretLengthMin = 6
+
+function secretsIn(address: string | undefined): readonly string[] {
+  const url = address === undefined ? null : URL.parse(address)
+  if (url === null) return []
+  return [url.username, url.password, ...url.pathname.split('/')].filter(({ length }) => length >= secretLengthMin)
+}

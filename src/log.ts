@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import pino, { type DestinationStream } from 'pino'
 import type { LogLevel } from './config.ts'
-import { ServiceError } from './errors.ts'
+import { ServiceError, withoutKeys } from './errors.ts'
 import { openLogFile } from './log-file.ts'
 
 /** What the service may write down. Prompts, answers and keys are not among it. */
@@ -42,7 +42,7 @@ const causesMax = 3
 /**
  * What of an error is written down: its kind, its code, where it came from. Its message only where it is of our own making or
  * the system's. A refusal's message is for its customer and may repeat what the customer sent; the message of a failed parse
- * quotes what it could not read; details of a database error hold whole rows.
+ * quotes what it could not read; details of a database error hold whole rows; a node's error repeats its address, with the key.
  */
 function describeError(error: unknown, depth = 0): object {
   if (!(error instanceof Error)) return { type: typeof error }
@@ -53,7 +53,7 @@ function describeError(error: unknown, depth = 0): object {
     type: error.name,
     ...(typeof code === 'string' && { code }),
     ...(typeof upstreamStatus === 'number' && { upstream_status: upstreamStatus }),
-    ...(!quotes && { message: error.message }),
+    ...(!quotes && { message: withoutKeys(error.message) }),
     stack: frames.map((line) => line.trim()).join('\n'),
     ...(cause !== undefined && depth < causesMax && { cause: describeError(cause, depth + 1) }),
   }

@@ -80,10 +80,10 @@ export async function startMoneyLine(
   const chain = config.chain === undefined ? sandboxTerms(sandbox!.chain!) : await realTerms(config.chain)
   await requireEpoch(options.database, config.settlementEpoch)
   const { beginDeposits } = await import('./settlement/begin-deposits.ts')
-  const { openChain } = await chainTools()
+  const { openChain, refuseUnusableNode } = await chainTools()
   await beginDeposits({
     database: options.database,
-    readHead: async () => (await openChain(endsOf(chain))).finalBlock(),
+    readHead: () => refuseUnusableNode(chain.rpcUrl, async () => (await openChain(endsOf(chain))).finalBlock()),
     fromBlock: config.depositsFromBlock,
   })
   onProgress('Starting the signer.')
@@ -122,8 +122,9 @@ function sandboxTerms({ url, chainId, usdc, gateway }: NonNullable<SandboxReady[
 async function realTerms(chain: NonNullable<Config['chain']>): Promise<ChainTerms> {
   const usdc = lower(chain.usdcAddress)
   const gatewayWallet = lower(chain.gatewayWalletAddress)
-  const { openChain } = await chainTools()
-  const { chainId } = await openChain({ rpcUrl: chain.rpcUrl, usdc, gatewayWallet })
+  const { openChain, refuseUnusableNode } = await chainTools()
+  const ends = { rpcUrl: chain.rpcUrl, usdc, gatewayWallet }
+  const { chainId } = await refuseUnusableNode(chain.rpcUrl, () => openChain(ends))
   return {
     rpcUrl: chain.rpcUrl,
     terms: {

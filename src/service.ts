@@ -10,9 +10,10 @@ import { Checkpoints } from './chat/checkpoints.ts'
 import { Retries } from './chat/retries.ts'
 import type { WebTools } from './chat/web-tools.ts'
 import type { Config } from './config.ts'
-import { type Database, openDatabase } from './db/database.ts'
+import type { Database } from './db/database.ts'
 import { locateEmbeddedPostgres, startEmbeddedPostgres } from './db/embedded-postgres.ts'
 import { migrate, pendingMigrations } from './db/migrate.ts'
+import { embeddedIn, openUsable, outside } from './db/open-usable.ts'
 import { StartRefusal } from './errors.ts'
 import { armFailpoint, type Failpoint } from './failpoints.ts'
 import type { Providers } from './http/api/providers.ts'
@@ -188,11 +189,14 @@ async function openLedger(
     stack.defer(() => postgres.stop())
     url = postgres.url
   }
-  const database = openDatabase({ url, poolMax: connectionsMax, applicationName: 'penny' })
+  const options = { url, poolMax: connectionsMax, applicationName: 'penny' }
+  const origin = config.databaseUrl === undefined ? embeddedIn(config.dataDir) : outside
+  const database = await openUsable(options, origin, async (opened) => {
+    await migrate(opened, migrationsFolder, onProgress)
+    await recordPrices(opened, prices.version, [...prices.models.values()], prices.searchPerCall)
+    await setUnsettledCap(opened, config.unsettledCap)
+  })
   stack.defer(() => database.close())
-  await migrate(database, migrationsFolder, onProgress)
-  await recordPrices(database, prices.version, [...prices.models.values()], prices.searchPerCall)
-  await setUnsettledCap(database, config.unsettledCap)
   return { database, url }
 }
 

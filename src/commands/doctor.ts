@@ -1,9 +1,10 @@
 import { loadPriceList } from '../billing/price-list.ts'
 import type { Config } from '../config.ts'
-import { type Finding, failed, ok, reasonOf } from '../doctor/finding.ts'
+import { type Finding, failed, ok } from '../doctor/finding.ts'
 import { checkDatabase } from '../doctor/ledger.ts'
 import { checkDataFolder, checkDisk, checkPort, checkRuntime } from '../doctor/machine.ts'
 import { checkChain, checkMasterKey, checkSearch, checkSettings, checkUpstream } from '../doctor/outside.ts'
+import { reasonOf } from '../errors.ts'
 import type { Command, Output } from './command.ts'
 import { migrationsFolder } from './with-database.ts'
 

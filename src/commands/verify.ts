@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { createPublicClient, http, parseAbiItem, TransactionReceiptNotFoundError } from 'viem'
+import { reasonOf } from '../errors.ts'
 import type { ReceiptDocument } from '../settlement/receipt.ts'
 import { InvalidReceiptError } from '../settlement/receipt.ts'
 import { type ReceiptCheck, verifyReceipt } from '../settlement/verify-receipt.ts'
@@ -67,29 +68,31 @@ const batchSettled = parseAbiItem(
 async function checkChain({ batch, domain }: ReceiptDocument, rpcUrl: string) {
   if (batch === undefined) return { name: 'chain', ok: false, detail: 'It is in no batch yet.' }
   const client = createPublicClient({ transport: http(rpcUrl) })
-  const chainId = await client.getChainId()
+  const chainId = await client.getChainId().catch((error: unknown) => refuse(error, rpcUrl))
   if (chainId !== domain.chain_id) {
     return { name: 'chain', ok: false, detail: `It is of chain ${domain.chain_id}; this node is of ${chainId}.` }
   }
   const mined = await client.getTransactionReceipt({ hash: batch.tx_hash }).catch((error: unknown) => {
     if (error instanceof TransactionReceiptNotFoundError) return undefined
-    throw new CommandError(`The chain cannot be asked: ${(error as Error).message}`)
+    return refuse(error, rpcUrl)
   })
   if (mined === undefined || !/^\d{1,19}$/.test(batch.id)) {
     return { name: 'chain', ok: false, detail: `The chain has no transaction ${batch.tx_hash} of batch ${batch.id}.` }
   }
   const { blockNumber } = mined
-  const logs = await client.getLogs({
-    address: domain.gateway_wallet,
-    event: batchSettled,
-    args: { batchId: BigInt(batch.id), receiptRoot: batch.root },
-    fromBlock: blockNumber,
-    toBlock: blockNumber,
-  })
+  const range = { fromBlock: blockNumber, toBlock: blockNumber }
+  const args = { batchId: BigInt(batch.id), receiptRoot: batch.root }
+  const logs = await client
+    .getLogs({ ...range, address: domain.gateway_wallet, event: batchSettled, args })
+    .catch((error: unknown) => refuse(error, rpcUrl))
   const ok = logs.some(({ transactionHash }) => transactionHash === batch.tx_hash)
   return {
     name: 'chain',
     ok,
     detail: ok ? `The root stands in block ${blockNumber}.` : `No such root stands in transaction ${batch.tx_hash}.`,
   }
+}
+
+function refuse(error: unknown, rpcUrl: string): never {
+  throw new CommandError(`The chain cannot be asked: ${reasonOf(error, rpcUrl)}.`)
 }

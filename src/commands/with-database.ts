@@ -1,8 +1,9 @@
 import { fileURLToPath } from 'node:url'
 import type { Config } from '../config.ts'
-import { type Database, openDatabase } from '../db/database.ts'
+import type { Database } from '../db/database.ts'
 import { locateEmbeddedPostgres, startEmbeddedPostgres } from '../db/embedded-postgres.ts'
 import { migrate } from '../db/migrate.ts'
+import { embeddedIn, type Origin, openUsable, outside } from '../db/open-usable.ts'
 
 export const migrationsFolder = fileURLToPath(new URL('../../migrations/', import.meta.url))
 
@@ -15,11 +16,13 @@ export async function withDatabase<Result>(
   work: (database: Database) => Promise<Result>,
   { migrates = true }: { readonly migrates?: boolean } = {},
 ): Promise<Result> {
-  const url = config.databaseUrl ?? (await locateEmbeddedPostgres(config.dataDir))
-  if (url !== undefined) return withOpened(url, work, migrates)
-  const postgres = await startEmbeddedPostgres({ dataDir: config.dataDir })
+  const { dataDir, databaseUrl } = config
+  if (databaseUrl !== undefined) return withOpened(databaseUrl, outside, work, migrates)
+  const served = await locateEmbeddedPostgres(dataDir)
+  if (served !== undefined) return withOpened(served, embeddedIn(dataDir), work, migrates)
+  const postgres = await startEmbeddedPostgres({ dataDir })
   try {
-    return await withOpened(postgres.url, work, migrates)
+    return await withOpened(postgres.url, embeddedIn(dataDir), work, migrates)
   } finally {
     await postgres.stop()
   }
@@ -27,12 +30,15 @@ export async function withDatabase<Result>(
 
 async function withOpened<Result>(
   url: string,
+  origin: Origin,
   work: (database: Database) => Promise<Result>,
   migrates: boolean,
 ): Promise<Result> {
-  const database = openDatabase({ url, poolMax: 2, applicationName: 'penny command' })
+  const options = { url, poolMax: 2, applicationName: 'penny command' }
+  const database = await openUsable(options, origin, async (opened) => {
+    if (migrates) await migrate(opened, migrationsFolder)
+  })
   try {
-    if (migrates) await migrate(database, migrationsFolder)
     return await work(database)
   } finally {
     await database.close()

@@ -22,12 +22,3 @@ export function warning(check: string, detail: string, remedy: string): Finding 
 export function failed(check: string, detail: string, remedy: string): Finding {
   return { check, state: 'failed', detail, remedy }
 }
-
-/** The reason of a failure in one line, without what it may repeat of addresses and keys. */
-export function reasonOf(error: unknown): string {
-  const { message, code, cause } = error as NodeJS.ErrnoException
-  if (cause !== undefined) return reasonOf(cause)
-  return (code !== undefined && !message?.includes(code) ? `${code} ${message ?? ''}` : (message ?? String(error)))
-    .split('\n')[0]!
-    .trim()
-}

@@ -2,9 +2,10 @@ import type { Config } from '../config.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'
 import { pendingMigrations } from '../db/migrate.ts'
+import { reasonOf } from '../errors.ts'
 import { findFreeze } from '../ledger/audit.ts'
 import { countUnansweredWithdrawals } from '../ledger/withdrawals.ts'
-import { type Finding, failed, ok, reasonOf, skipped, warning } from './finding.ts'
+import { type Finding, failed, ok, skipped, warning } from './finding.ts'
 
 const versionMin = 150_000
 const versionMax = 190_000

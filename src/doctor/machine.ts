@@ -3,7 +3,8 @@ import { createServer } from 'node:net'
 import { dirname, join } from 'node:path'
 import type { Config } from '../config.ts'
 import { prepareBinaries } from '../db/embedded/binaries.ts'
-import { type Finding, failed, ok, reasonOf, skipped, warning } from './finding.ts'
+import { reasonOf } from '../errors.ts'
+import { type Finding, failed, ok, skipped, warning } from './finding.ts'
 
 const nodeMajorMin = 26
 const freeBytesMin = 256 * 1024 * 1024

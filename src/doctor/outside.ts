@@ -2,11 +2,12 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createPublicClient, http } from 'viem'
 import { type Config, embeddedDefaults } from '../config.ts'
+import { reasonOf } from '../errors.ts'
 import { type MoneyLine, readMoneyLine } from '../settlement/money-line.ts'
 import type { Address } from '../signer/address.ts'
 import { fingerprintOf } from '../signer/master-key.ts'
 import { createWebTools } from '../tools/web-tools.ts'
-import { type Finding, failed, ok, reasonOf, skipped, warning } from './finding.ts'
+import { type Finding, failed, ok, skipped, warning } from './finding.ts'
 
 const askMsMax = 8_000
 const gasMinWei = 10n ** 18n
@@ -119,7 +120,7 @@ export async function checkChain(config: Config): Promise<readonly Finding[]> {
     return [
       failed(
         'chain',
-        `No node answers at CHAIN_RPC_URL (${host}): ${firstWords(error)}`,
+        `No node answers at CHAIN_RPC_URL (${host}): ${reasonOf(error, chain.rpcUrl)}.`,
         'Check the address and its key; use a second provider.',
       ),
     ]
@@ -199,10 +200,4 @@ function readText(file: string): string | undefined {
   } catch {
     return undefined
   }
-}
-
-/** A node's errors repeat the whole request, its address and its key included. */
-function firstWords(error: unknown): string {
-  const { shortMessage, details } = error as { shortMessage?: string; details?: string }
-  return (details ?? shortMessage ?? 'it cannot be reached').split('\n')[0]!.replace(/https?:\/\/\S+/g, '…')
 }

@@ -1,8 +1,10 @@
 import { fileURLToPath } from 'node:url'
 import type { Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { type Database, openDatabase } from '../db/database.ts'
+import type { Database } from '../db/database.ts'
 import { migrate } from '../db/migrate.ts'
+import { openUsable, outside, refuseUnusable } from '../db/open-usable.ts'
+import { reasonOf, UnusableSettingError } from '../errors.ts'
 import type { Log } from '../log.ts'
 import { type OnAlarm, withoutRepeats } from './alarm.ts'
 import { BatchReceipts } from './batch-receipts.ts'
@@ -68,10 +70,10 @@ const lockRetryMs = 1_000
 
 /** Starts the gateway: Circle Gateway's HTTP interface over our own contract. */
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
-  const url = await schemaUrl(options.databaseUrl)
-  const database = openDatabase({ url, poolMax, applicationName: 'penny-gateway' })
+  const url = await refuseUnusable(outside, () => schemaUrl(options.databaseUrl))
+  const pool = { url, poolMax, applicationName: 'penny-gateway' }
+  const database = await openUsable(pool, outside, (opened) => migrate(opened, migrationsFolder))
   try {
-    await migrate(database, migrationsFolder)
     const node = new ChainNode(options.chainRpcUrl)
     const terms = await bindTerms(options, database, node)
     return await compose(options, terms, node, database, url)
@@ -82,10 +84,22 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
 }
 
 async function bindTerms(options: GatewayOptions, database: Database, node: ChainNode): Promise<GatewayTerms> {
-  const chainId = options.chainId ?? (await readIdentity(database))?.chainId ?? (await node.chainId())
+  const chainId = options.chainId ?? (await readIdentity(database))?.chainId ?? (await askChainId(options, node))
   const terms = gatewayTerms(chainId, options.usdcAddress, options.gatewayWalletAddress)
   await bindChain(database, terms, BigInt(options.firstBlock ?? 0))
   return terms
+}
+
+/** Only at the very first start: afterwards the database knows. */
+function askChainId({ chainRpcUrl }: GatewayOptions, node: ChainNode): Promise<number> {
+  return node.chainId().catch((error: unknown) => {
+    throw new UnusableSettingError(
+      'CHAIN_RPC_URL',
+      reasonOf(error, chainRpcUrl),
+      'Check the address and its key.',
+      error,
+    )
+  })
 }
 
 async function compose(

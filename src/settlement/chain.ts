@@ -9,6 +9,7 @@ import {
   TransactionReceiptNotFoundError,
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
+import { reasonOf, UnusableSettingError } from '../errors.ts'
 import type { Address } from '../signer/address.ts'
 import type { TransferMessage } from '../signer/typed-data.ts'
 
@@ -213,6 +214,16 @@ export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_00
         throw error
       }
     },
+  }
+}
+
+/** The first words with a node: what it or the way to it has against them is one line, in which nothing is left of its key. */
+export async function refuseUnusableNode<Result>(rpcUrl: string, ask: () => Promise<Result>): Promise<Result> {
+  try {
+    return await ask()
+  } catch (error) {
+    const place = `${reasonOf(error, rpcUrl)} (${new URL(rpcUrl).host})`
+    throw new UnusableSettingError('CHAIN_RPC_URL', place, 'Check the address and its key.', error)
   }
 }
 

@@ -1,0 +1,124 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer as createHttpServer } from 'node:http'
+import { type AddressInfo, createServer, type Server } from 'node:net'
+import { after, type TestContext, test } from 'node:test'
+import { atEnd } from '../support/at-end.ts'
+import { preparePenny } from '../support/penny-command.ts'
+import { testDatabase } from '../support/postgres.ts'
+
+// A start that cannot succeed goes into a journal that many people read: one line, and no key in it.
+
+const penny = preparePenny()
+after(() => penny.remove())
+
+const providerKey = 'hunter2hunter2hunter2hunter2'
+const address = (digit: string) => `0x${digit.repeat(40)}`
+const nothingEmbedded = {
+  UPSTREAM_BASE_URL: 'http://127.0.0.1:1/v1',
+  SEARCH_PROVIDER: 'none',
+  CHAIN_RPC_URL: `http://127.0.0.1:1/v2/${providerKey}`,
+  GATEWAY_URL: 'http://127.0.0.1:1',
+  USDC_ADDRESS: address('1'),
+  GATEWAY_WALLET_ADDRESS: address('2'),
+  MASTER_KEY: 'ab'.repeat(32),
+}
+const gateway = { ...nothingEmbedded, GATEWAY_RELAYER_KEY: 'cd'.repeat(32), GATEWAY_PORT: '0' }
+
+/** It failed, and what it said on standard error is this line and nothing else. */
+async function assertOneLine(
+  args: readonly string[],
+  environment: Readonly<Record<string, string>>,
+  line: RegExp,
+): Promise<void> {
+  const { code, stderr } = await penny.run(args, environment)
+  assert.equal(code, 1, stderr)
+  assert.deepEqual(stderr.trimEnd().split('\n').length, 1, stderr)
+  assert.match(stderr, line)
+  assert.doesNotMatch(stderr, /hunter/)
+}
+
+async function listen(t: TestContext, server: Server): Promise<number> {
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  atEnd(t, () => server.close())
+  return (server.address() as AddressInfo).port
+}
+
+async function closedPort(t: TestContext): Promise<number> {
+  const server = createServer()
+  const port = await listen(t, server)
+  server.close()
+  return port
+}
+
+/** A server with passwords says so in the words of PostgreSQL; the embedded one that the tests have asks for none. */
+async function refusingPasswords(t: TestContext): Promise<number> {
+  const fields = ['SFATAL', 'VFATAL', 'C28P01', 'Mpassword authentication failed for user "penny"', '']
+  const body = Buffer.from(`${fields.join('\0')}\0`)
+  const head = Buffer.from([0x45, 0, 0, 0, 0])
+  head.writeUInt32BE(body.length + 4, 1)
+  return listen(
+    t,
+    createServer((socket) => socket.on('error', () => {}).once('data', () => socket.end(Buffer.concat([head, body])))),
+  )
+}
+
+const checkIt = 'Check host, port, name, user and password, and that this machine may connect\\.$'
+
+for (const [command, args] of [
+  ['a start', ['start']],
+  ['a command', ['accounts']],
+  ['penny migrate', ['migrate', 'pending']],
+  ['our gateway', ['gateway']],
+] as const) {
+  const settings = command === 'our gateway' ? gateway : nothingEmbedded
+
+  test(`${command} with a wrong password, a closed port or an unknown host in DATABASE_URL is refused in one line`, async (t) => {
+    const to = (place: string) => ({ ...settings, DATABASE_URL: `postgresql://penny:hunter3@${place}/penny` })
+    const said = (reason: string) => new RegExp(`^penny: DATABASE_URL cannot be used: ${reason}.*\\. ${checkIt}`, 'm')
+    const refusing = `127.0.0.1:${await refusingPasswords(t)}`
+    await assertOneLine(args, to(refusing), said('28P01 password authentication failed for user "penny"'))
+    await assertOneLine(args, to(`127.0.0.1:${await closedPort(t)}`), said('connect ECONNREFUSED'))
+    await assertOneLine(args, to('db.invalid'), said('getaddrinfo \\w+ db\\.invalid'))
+  })
+}
+
+test('a database that does not exist, or may not be written, is refused in one line', async (t) => {
+  const { url, database, drop } = await testDatabase()
+  atEnd(t, drop)
+  const missing = new URL(url)
+  missing.pathname = '/absent'
+  const start = (databaseUrl: string, line: RegExp) =>
+    assertOneLine(['start'], { ...nothingEmbedded, DATABASE_URL: databaseUrl }, line)
+  await start(missing.href, /^penny: DATABASE_URL cannot be used: 3D000 database "absent" does not exist\. Check host/)
+  const [row] = await database.query<{ name: string }>('select current_database() as name')
+  const role = `reader_${row!.name}`
+  await database.execute(`create role ${role} login; grant select on all tables in schema public to ${role}`)
+  atEnd(t, () => database.execute(`drop owned by ${role}; drop role ${role}`))
+  const reader = new URL(url)
+  reader.username = role
+  await start(reader.href, /^penny: DATABASE_URL cannot be used: 42501 permission denied for .*\. Check host/)
+})
+
+test('a node that is away, or answers something else, is refused in one line without its key', async (t) => {
+  const { url, drop } = await testDatabase()
+  atEnd(t, drop)
+  const start = (rpcUrl: string, line: RegExp) =>
+    assertOneLine(['start'], { ...nothingEmbedded, DATABASE_URL: url, CHAIN_RPC_URL: rpcUrl }, line)
+  const said = (reason: string) =>
+    new RegExp(`^penny: CHAIN_RPC_URL cannot be used: ${reason} \\(\\S+\\)\\. Check the address and its key\\.$`, 'm')
+
+  const wrongPath = createHttpServer((incoming, outgoing) => outgoing.writeHead(404).end(`No ${incoming.url}`))
+  await start(`http://127.0.0.1:${await listen(t, wrongPath)}/v3/${providerKey}`, said('it answers 404'))
+  const telling = createHttpServer((incoming, outgoing) => {
+    const error = { code: -32_600, message: `no project ${incoming.url} at https://provider.example${incoming.url}` }
+    outgoing
+      .writeHead(200, { 'content-type': 'application/json' })
+      .end(JSON.stringify({ jsonrpc: '2.0', id: 1, error }))
+  })
+  const keyInPath = `http://127.0.0.1:${await listen(t, telling)}/v3/${providerKey}`
+  await start(keyInPath, said('-32600 no project /v3/… at https://provider\\.example/…'))
+  await start(`http://127.0.0.1:${await closedPort(t)}/v2/${providerKey}`, said('connect ECONNREFUSED [\\d.:]+'))
+  await start(`https://rpc.invalid/v2/${providerKey}`, said('getaddrinfo \\w+ rpc\\.invalid'))
+})
