@@ -3,7 +3,14 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { embeddedDefaults, InvalidConfigError, readConfig, refuseEmbeddedInProduction } from './config.ts'
+import { atEnd } from '../test/support/at-end.ts'
+import {
+  describeConfig,
+  embeddedDefaults,
+  InvalidConfigError,
+  readConfig,
+  refuseEmbeddedInProduction,
+} from './config.ts'
 
 const chain = {
   CHAIN_RPC_URL: 'http://127.0.0.1:8545',
@@ -78,6 +85,36 @@ test('a secret can stand in a file, but not in both places', () => {
   assert.throws(() => readConfig(upstream), /empty/)
   rmSync(folder, { recursive: true })
   assert.throws(() => readConfig(upstream), /cannot be read/)
+})
+
+test('only a machine that settles is asked for the master key, and only such a one reads it', () => {
+  const web = { ...chain, ROLES: 'web' }
+  const config = readConfig(web)
+  assert.deepEqual([config.masterKey, config.isMasterKeyIgnored], [undefined, false])
+  assert.ok(!embeddedDefaults(config).includes('MASTER_KEY'))
+  for (const given of [{ MASTER_KEY: 'ab'.repeat(32) }, { MASTER_KEY: 'nonsense' }, { MASTER_KEY_FILE: '/absent' }]) {
+    const { masterKey, isMasterKeyIgnored } = readConfig({ ...web, ...given })
+    assert.deepEqual([masterKey, isMasterKeyIgnored], [undefined, true])
+  }
+  assert.throws(() => readConfig({ ...chain, ROLES: 'web,jobs' }), /MASTER_KEY must be set/)
+  assert.deepEqual(readConfig({ ...chain, MASTER_KEY: 'ab'.repeat(32) }).masterKey, { value: 'ab'.repeat(32) })
+})
+
+// What the configuration has, the process that talks to strangers has for as long as it lives.
+test('a master key that stands in a file stays there: the configuration has its path alone', (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'penny-config-'))
+  atEnd(t, () => rmSync(folder, { recursive: true, force: true }))
+  const file = join(folder, 'master-key')
+  const environment = { ...chain, MASTER_KEY_FILE: file }
+  writeFileSync(file, 'ab'.repeat(32))
+  const { inFlightCap: _, unsettledCap: __, sweepMin: ___, ...config } = readConfig(environment)
+  assert.deepEqual(config.masterKey, { file })
+  assert.doesNotMatch(JSON.stringify([config, describeConfig(environment)]), /abab/)
+  assert.throws(() => readConfig({ ...environment, MASTER_KEY: 'ab'.repeat(32) }), /both set/)
+  writeFileSync(file, '')
+  assert.throws(() => readConfig(environment), /MASTER_KEY_FILE names an empty file/)
+  rmSync(file)
+  assert.throws(() => readConfig(environment), /MASTER_KEY_FILE cannot be read/)
 })
 
 test('search providers are a list in order of preference, each with what it needs', () => {

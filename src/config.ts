@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { accessSync, constants, readFileSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { StartRefusal } from './errors.ts'
 import { InvalidAmountError, parse, type Usdc } from './money/usdc.ts'
@@ -25,7 +25,10 @@ export type Config = {
   readonly gateway: GatewayConfig | undefined
   /** In order of preference; empty: no search. Undefined: the sandbox search. */
   readonly search: readonly SearchConfig[] | undefined
-  readonly masterKey: string | undefined
+  /** Only where `roles` has `jobs`: no other machine signs, and none may be able to. Undefined: made in `dataDir`. */
+  readonly masterKey: MasterKeySource | undefined
+  /** It was given to a machine that has no use for it. */
+  readonly isMasterKeyIgnored: boolean
   readonly roles: readonly Role[]
   /** Where the revenue is earned; undefined: at an address whose key follows from the master key. */
   readonly sellerAddress: string | undefined
@@ -78,6 +81,9 @@ export type SearchConfig = { readonly provider: SearchProvider; readonly credent
 
 /** What this machine does; all of it unless told otherwise. `jobs` settles: payments, deposits, withdrawals. */
 export type Role = (typeof roles)[number]
+
+/** A file is read by the signer alone, at each of its starts: no other process ever has what stands in it. */
+export type MasterKeySource = { readonly value: string } | { readonly file: string }
 
 export type ChainConfig = {
   readonly rpcUrl: string
@@ -172,6 +178,8 @@ export function describeConfig(
 }
 
 function buildConfig(read: Reader, reader: ConfigReader): Config {
+  const rolesHere = read.list('ROLES', roles)
+  const signs = reader === 'service' && rolesHere.includes('jobs')
   return {
     production: read.text('NODE_ENV') === 'production',
     port: read.integer('PORT', 8402, 0, 65_535),
@@ -187,8 +195,9 @@ function buildConfig(read: Reader, reader: ConfigReader): Config {
     chain: reader === 'service' ? readChain(read) : undefined,
     gateway: reader === 'gateway' ? readGateway(read) : undefined,
     search: readSearch(read),
-    masterKey: reader === 'service' ? readMasterKey(read) : undefined,
-    roles: read.list('ROLES', roles),
+    masterKey: signs ? readMasterKey(read) : undefined,
+    isMasterKeyIgnored: reader === 'service' && !signs && read.isGiven('MASTER_KEY'),
+    roles: rolesHere,
     sellerAddress: read.address('SELLER_ADDRESS'),
     payoutAddress: read.address('PAYOUT_ADDRESS'),
     sweepMin: read.amount('SWEEP_MIN_USDC', '0.10'),
@@ -231,7 +240,7 @@ export function embeddedDefaults(config: Config): readonly string[] {
   if (config.upstream === undefined) unset.push('UPSTREAM_BASE_URL')
   if (config.chain === undefined) unset.push('CHAIN_RPC_URL')
   if (config.search === undefined) unset.push('SEARCH_PROVIDER')
-  if (config.masterKey === undefined) unset.push('MASTER_KEY')
+  if (config.masterKey === undefined && config.roles.includes('jobs')) unset.push('MASTER_KEY')
   return unset
 }
 
@@ -340,15 +349,17 @@ function readTraces(read: Reader): TracesConfig | undefined {
   return { endpoint, serviceName, headers: Object.fromEntries(parsed.map((match) => [match![1]!, match![2]!])) }
 }
 
-function readMasterKey(read: Reader): string | undefined {
-  const key = read.secret('MASTER_KEY')
-  if (key !== undefined && !/^[0-9a-f]{64}$/i.test(key)) {
+function readMasterKey(read: Reader): MasterKeySource | undefined {
+  const file = read.secretFile('MASTER_KEY')
+  if (file !== undefined) return { file: resolve(file) }
+  const value = read.secret('MASTER_KEY')
+  if (value !== undefined && !/^[0-9a-f]{64}$/i.test(value)) {
     throw new InvalidConfigError('MASTER_KEY must be 64 hex digits (32 random bytes): openssl rand -hex 32')
   }
-  if (key === undefined && read.text('CHAIN_RPC_URL') !== undefined) {
+  if (value === undefined && read.text('CHAIN_RPC_URL') !== undefined) {
     throw new InvalidConfigError('MASTER_KEY must be set when CHAIN_RPC_URL is: it seals the keys of real money.')
   }
-  return key
+  return value === undefined ? undefined : { value }
 }
 
 function readFailpoint(read: Reader): Config['failpoint'] {
@@ -412,6 +423,28 @@ class Reader {
       throw new InvalidConfigError(`${name}_FILE cannot be read: ${(error as Error).message}.`)
     }
     throw new InvalidConfigError(`${name}_FILE names an empty file.`)
+  }
+
+  /** The file of a secret that another process is to read: it is there, and not empty. Undefined when none is named. */
+  secretFile(name: string): string | undefined {
+    const file = this.#raw(`${name}_FILE`)
+    if (file === undefined) return undefined
+    if (this.#raw(name) !== undefined) throw new InvalidConfigError(`${name} and ${name}_FILE are both set: keep one.`)
+    this.#note(name, '(hidden)', 'file')
+    let size: number
+    try {
+      accessSync(file, constants.R_OK)
+      size = statSync(file).size
+    } catch (error) {
+      throw new InvalidConfigError(`${name}_FILE cannot be read: ${(error as Error).message}.`)
+    }
+    if (size === 0) throw new InvalidConfigError(`${name}_FILE names an empty file.`)
+    return file
+  }
+
+  /** Whether there is a secret of that name, without looking at it. */
+  isGiven(name: string): boolean {
+    return this.#raw(name) !== undefined || this.#raw(`${name}_FILE`) !== undefined
   }
 
   integer(name: string, fallback: number, min: number, max: number): number {

@@ -99,6 +99,13 @@ test('the chart renders to what a cluster understands: no privileges, secrets by
     )
     assert.deepEqual(container.envFrom, [{ configMapRef: { name: 'rel' } }, { secretRef: { name: 'penny' } }])
     if (kind !== 'Job') assert.ok(spec.template.spec.terminationGracePeriodSeconds > 30 + 5)
+    // Whoever breaks into a Pod that strangers talk to must not find the key to everybody's money there.
+    const signs = container.env.some(({ name, value }: Any) => name === 'ROLES' && value.split(',').includes('jobs'))
+    assert.equal(signs, kind === 'StatefulSet')
+    assert.equal(JSON.stringify(spec).includes(values.masterKeySecretName), signs, `${kind} has the master key`)
+    const file = container.env.find(({ name }: Any) => name === 'MASTER_KEY_FILE')?.value
+    const mount = container.volumeMounts.find(({ name }: Any) => name === 'master-key')
+    assert.equal(file, signs ? `${mount.mountPath}/master-key` : undefined)
   }
   const settings = objects.find(({ kind }) => kind === 'ConfigMap').data
   assert.ok(!Object.keys(settings).some((name) => /KEY|TOKEN|DATABASE/.test(name)), 'nothing secret in a ConfigMap')

@@ -29,7 +29,9 @@ export async function printAccountKey({ words: [, id = ''], options, config, out
 /** One that is there already: a key made now would be nobody's. */
 async function masterKeyOf({ dataDir, masterKey }: Config): Promise<Buffer> {
   if (masterKey === undefined && !existsSync(join(dataDir, 'master.key'))) {
-    throw new CommandError(`There is no master key: set MASTER_KEY, or DATA_DIR to the folder that has master.key.`)
+    throw new CommandError(
+      `There is no master key: set MASTER_KEY (and no ROLES without jobs), or DATA_DIR to the folder that has master.key.`,
+    )
   }
   return loadMasterKey(dataDir, masterKey)
 }

@@ -8,6 +8,9 @@ import { openSandboxAccount } from './sandbox-account.ts'
 import { writeSandboxFile } from './sandbox-file.ts'
 import { stopSignal } from './stop-signal.ts'
 
+const masterKeyIgnored =
+  'MASTER_KEY is ignored: ROLES has no jobs, and only such a machine signs. Take it away from this one.'
+
 export const startCommand: Command = {
   summary: 'start the service and everything it needs',
   usage: `penny start                       runs until Ctrl-C or SIGTERM, then finishes what is under way
@@ -19,6 +22,7 @@ export const startCommand: Command = {
     mkdirSync(config.dataDir, { recursive: true })
     chmodSync(config.dataDir, 0o711)
 
+    if (config.isMasterKeyIgnored) process.stderr.write(`  ${masterKeyIgnored}\n`)
     const stop = stopSignal()
     const service = await startService(config, (line) => process.stderr.write(`  ${line}\n`))
     try {

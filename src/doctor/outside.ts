@@ -5,7 +5,7 @@ import { type Config, embeddedDefaults } from '../config.ts'
 import { reasonOf } from '../errors.ts'
 import { type MoneyLine, readMoneyLine } from '../settlement/money-line.ts'
 import type { Address } from '../signer/address.ts'
-import { fingerprintOf } from '../signer/master-key.ts'
+import { fingerprintOf, readConfiguredKey } from '../signer/master-key.ts'
 import { createWebTools } from '../tools/web-tools.ts'
 import { type Finding, failed, ok, skipped, warning } from './finding.ts'
 
@@ -166,7 +166,14 @@ async function checkGas(
 }
 
 /** The data folder remembers the key it was made with: another one would give every account another address. */
-export function checkMasterKey({ dataDir, masterKey }: Config): Finding {
+export async function checkMasterKey({ dataDir, masterKey, roles, isMasterKeyIgnored }: Config): Promise<Finding> {
+  if (isMasterKeyIgnored)
+    return warning(
+      'master key',
+      'MASTER_KEY is set, but ROLES has no jobs: this machine does not sign.',
+      'Take it away: whoever breaks in here must not find it.',
+    )
+  if (!roles.includes('jobs')) return skipped('master key', 'ROLES has no jobs: this machine does not sign.')
   const known = readText(join(dataDir, 'master.fingerprint'))
   if (masterKey === undefined) {
     if (known !== undefined && readText(join(dataDir, 'master.key')) === undefined)
@@ -177,7 +184,12 @@ export function checkMasterKey({ dataDir, masterKey }: Config): Finding {
       )
     return ok('master key', 'Kept in the data folder: back it up.')
   }
-  const fingerprint = fingerprintOf(Buffer.from(masterKey, 'hex'))
+  let fingerprint: string
+  try {
+    fingerprint = fingerprintOf(await readConfiguredKey(masterKey))
+  } catch (error) {
+    return failed('master key', (error as Error).message, 'Correct MASTER_KEY_FILE.')
+  }
   if (known === undefined || known === fingerprint) return ok('master key', `Fingerprint ${fingerprint}.`)
   return failed(
     'master key',

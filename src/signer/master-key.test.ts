@@ -8,6 +8,7 @@ import { fingerprintOf, loadMasterKey } from './master-key.ts'
 
 const one = '11'.repeat(32)
 const other = '22'.repeat(32)
+const given = (value: string) => ({ value })
 
 test('without a configured key one is made once, for its user alone, and kept', async (t) => {
   const folder = temporaryFolder(t)
@@ -22,28 +23,28 @@ test('without a configured key one is made once, for its user alone, and kept', 
 
 test('a configured key is never written down', async (t) => {
   const folder = temporaryFolder(t)
-  assert.equal((await loadMasterKey(folder, one)).toString('hex'), one)
+  assert.equal((await loadMasterKey(folder, given(one))).toString('hex'), one)
   assert.deepEqual(readdirSync(folder), ['master.fingerprint'])
   assert.ok(!readFileSync(join(folder, 'master.fingerprint'), 'utf8').includes(one))
 })
 
 test('another key than before is refused: every account would get another address', async (t) => {
   const folder = temporaryFolder(t)
-  await loadMasterKey(folder, one)
+  await loadMasterKey(folder, given(one))
   const refusal = (error: unknown) => error instanceof StartRefusal && /Set the former key\.$/.test(error.message)
-  await assert.rejects(loadMasterKey(folder, other), refusal)
+  await assert.rejects(loadMasterKey(folder, given(other)), refusal)
   await assert.rejects(loadMasterKey(folder), /MASTER_KEY is not set, but it was before/)
   assert.equal(existsSync(join(folder, 'master.key')), false)
-  assert.equal((await loadMasterKey(folder, one.toUpperCase())).toString('hex'), one)
+  assert.equal((await loadMasterKey(folder, given(one.toUpperCase()))).toString('hex'), one)
 })
 
 test('a key in the folder is neither overwritten nor overruled by a configured one', async (t) => {
   const folder = temporaryFolder(t)
   const made = await loadMasterKey(folder)
-  await assert.rejects(loadMasterKey(folder, one), StartRefusal)
+  await assert.rejects(loadMasterKey(folder, given(one)), StartRefusal)
   rmSync(join(folder, 'master.fingerprint'))
-  await assert.rejects(loadMasterKey(folder, one), StartRefusal)
-  assert.deepEqual(await loadMasterKey(folder, made.toString('hex')), made)
+  await assert.rejects(loadMasterKey(folder, given(one)), StartRefusal)
+  assert.deepEqual(await loadMasterKey(folder, given(made.toString('hex'))), made)
   assert.deepEqual(await loadMasterKey(folder), made)
 })
 
@@ -64,7 +65,10 @@ test('a damaged key is refused, not replaced', async (t) => {
     await assert.rejects(loadMasterKey(folder), /64 hex digits/)
     assert.equal(readFileSync(file, 'utf8'), content)
   }
-  await assert.rejects(loadMasterKey(temporaryFolder(t), 'secret'), (error: Error) => !error.message.includes('secret'))
+  await assert.rejects(
+    loadMasterKey(temporaryFolder(t), given('secret')),
+    (error: Error) => !error.message.includes('secret'),
+  )
 })
 
 test('a link in place of the key is not followed', async (t) => {
@@ -73,4 +77,16 @@ test('a link in place of the key is not followed', async (t) => {
   writeFileSync(elsewhere, one, { mode: 0o600 })
   symlinkSync(elsewhere, join(folder, 'master.key'))
   await assert.rejects(loadMasterKey(folder), /cannot be read/)
+})
+
+test('a key in a file of the operator is read there, through a link too, and a malformed one is not repeated', async (t) => {
+  const folder = temporaryFolder(t)
+  const [file, mounted] = [join(folder, 'secret'), join(folder, 'mounted')]
+  writeFileSync(file, `${one}\n`)
+  symlinkSync(file, mounted)
+  assert.equal((await loadMasterKey(temporaryFolder(t), { file: mounted })).toString('hex'), one)
+  writeFileSync(file, 'secret')
+  const malformed = (error: Error) => /^MASTER_KEY_FILE \(.+\) must hold 64 hex/.test(error.message)
+  await assert.rejects(loadMasterKey(temporaryFolder(t), { file }), malformed)
+  await assert.rejects(loadMasterKey(temporaryFolder(t), { file: join(folder, 'absent') }), /absent cannot be read/)
 })

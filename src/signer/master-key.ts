@@ -1,7 +1,8 @@
 import { hkdfSync, randomBytes, randomUUID } from 'node:crypto'
 import { constants } from 'node:fs'
-import { type FileHandle, link, mkdir, open, unlink } from 'node:fs/promises'
+import { type FileHandle, link, mkdir, open, readFile, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
+import type { MasterKeySource } from '../config.ts'
 import { StartRefusal } from '../errors.ts'
 
 const keyBytes = 32
@@ -13,20 +14,29 @@ const fileBytesMax = 1024
  * key would give every account another address, and leave the money at the old ones out of reach, so the folder remembers
  * the fingerprint of the key it was first used with, and any other is refused.
  */
-export async function loadMasterKey(dataDir: string, configured?: string | undefined): Promise<Buffer> {
+export async function loadMasterKey(dataDir: string, configured?: MasterKeySource | undefined): Promise<Buffer> {
   await mkdir(dataDir, { recursive: true, mode: 0o711 })
   const keyFile = join(dataDir, 'master.key')
   const fingerprintFile = join(dataDir, 'master.fingerprint')
   const known = await readLine(fingerprintFile)
   const stored = await readKeyFile(keyFile)
   if (configured === undefined && stored === undefined && known !== undefined) throw new MasterKeyUnsetError(known)
-  const key = configured === undefined ? (stored ?? (await makeKey(keyFile))) : parseKey(configured, 'MASTER_KEY')
+  const key = configured === undefined ? (stored ?? (await makeKey(keyFile))) : await readConfiguredKey(configured)
   const fingerprint = fingerprintOf(key)
   const expected = known ?? (stored === undefined ? undefined : fingerprintOf(stored))
   if (expected !== undefined && expected !== fingerprint)
     throw new MasterKeyChangedError(dataDir, fingerprint, expected)
   if (known === undefined) await createOnce(fingerprintFile, fingerprint)
   return key
+}
+
+/** The key that the operator gave. Its file may be a link, as the secrets of container platforms are. */
+export async function readConfiguredKey(source: MasterKeySource): Promise<Buffer> {
+  if ('value' in source) return parseKey(source.value, 'MASTER_KEY')
+  const text = await readFile(source.file, 'utf8').catch((error: unknown) => {
+    throw new MasterKeyUnreadableError(source.file, error)
+  })
+  return parseKey(text.trim(), `MASTER_KEY_FILE (${source.file})`)
 }
 
 /** Tells two master keys apart and says nothing else about them: fit for logs and for the database. */

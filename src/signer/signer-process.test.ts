@@ -138,7 +138,7 @@ test('of all keys only the relayer’s can be had, and only where it is asked fo
 test('a signer with another master key than before does not start, and says why in one line', async (t) => {
   const { dataDir, stop } = await startSigner(t)
   await stop()
-  const { code, said } = await failToStart({ ...signerSettings(dataDir), masterKey: '33'.repeat(32) })
+  const { code, said } = await failToStart({ ...signerSettings(dataDir), masterKey: { value: '33'.repeat(32) } })
   assert.equal(code, 1)
   assert.match(said, /^MASTER_KEY \(fingerprint [0-9a-f]{32}\) is not the key .+ Set the former key\.$/)
 })

@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { runAsChild } from '../child.ts'
-import type { LogLevel } from '../config.ts'
+import type { LogLevel, MasterKeySource } from '../config.ts'
 import { createLog, type Log } from '../log.ts'
 import { AccountKeys } from './account-keys.ts'
 import type { Address, Hex } from './address.ts'
@@ -18,7 +18,7 @@ export type SignerSettings = {
   readonly dataDir: string
   readonly logLevel: LogLevel
   /** Undefined: the one in the data folder, made on first use. */
-  readonly masterKey?: string | undefined
+  readonly masterKey?: MasterKeySource | undefined
   /** No seller: the one whose key follows from the master key. */
   readonly terms: Omit<SigningTerms, 'seller'> & { readonly seller?: Address | undefined }
   readonly payoutAddress?: Address | undefined

@@ -18,7 +18,7 @@ export type PennyCommand = {
   json<Result>(args: readonly string[]): Promise<Result>
   /** Starts the service; resolves when it is ready. */
   start(environment?: Readonly<Record<string, string>>): Promise<ChildProcess>
-  spawn(args: readonly string[]): ChildProcess
+  spawn(args: readonly string[], environment?: Readonly<Record<string, string>>): ChildProcess
   sandbox(): { readonly base_url: string; readonly api_key: string }
   remove(): void
 }
@@ -62,7 +62,7 @@ export function preparePenny(): PennyCommand {
       })
       return child
     },
-    spawn: (args) => launch(args),
+    spawn: launch,
     sandbox: () => JSON.parse(readFileSync(join(dataDir, 'sandbox.json'), 'utf8')),
     remove: () => rmSync(folder, { recursive: true, force: true }),
   }

@@ -83,7 +83,7 @@ export function signerSettings(dataDir: string): SignerSettings {
   return {
     dataDir,
     logLevel: 'silent',
-    masterKey: masterKey.toString('hex'),
+    masterKey: { value: masterKey.toString('hex') },
     terms,
     payoutAddress,
     ownerWaitMs: 0,
