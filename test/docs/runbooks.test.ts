@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict'
+import { readdirSync, readFileSync } from 'node:fs'
+import { test } from 'node:test'
+
+// Runbooks are read at night: what the service says must be what they say it says.
+
+const root = new URL('../../', import.meta.url)
+const read = (file: string) => readFileSync(new URL(file, root), 'utf8')
+const settle = read('src/jobs/settle.ts')
+
+test('the runbooks know the freeze of a chain that has too little by the number it is told with', () => {
+  const [, invariant] = /`(I\d+) is broken: the chain has less than the books say/.exec(settle)!
+  assert.match(read('ARCHITECTURE.md'), new RegExp(`^\\| ${invariant} \\| the chain has what the books say`, 'm'))
+  assert.match(read('docs/runbooks/ledger-frozen.md'), new RegExp(`^\\| \`${invariant}\` \\| the chain has less`, 'm'))
+  assert.match(read('docs/runbooks/reconcile-mismatch.md'), new RegExp(`the ledger is frozen with \`${invariant}\``))
+})
+
+test('the runbook of the relayer has every outcome that the service tells of a refill', () => {
+  const runbook = read('docs/runbooks/lost-relayer-gas.md')
+  const [, alarm, outcome] = /onAlarm\('(the relayer is short of gas)'.*refill \?\? '(.+?)'/.exec(settle)!
+  assert.ok(runbook.includes(`\`${alarm}\``))
+  assert.ok(runbook.includes(`\`${outcome}\``))
+})
+
+test('the tests that the page of faults names are there', () => {
+  const files = ['src', 'test', 'contracts'].flatMap((folder) =>
+    readdirSync(new URL(folder, root), { recursive: true, encoding: 'utf8' })
+      .filter((file) => file.endsWith('.test.ts') && !file.includes('node_modules'))
+      .map((file) => `${folder}/${file}`),
+  )
+  const wrong: string[] = []
+  for (const line of read('docs/faults.md').match(/^\| F.*/gm)!) {
+    let sources: readonly string[] = []
+    for (const [, name, title] of line.matchAll(/`([\w./-]+\.test\.ts)`|"([^"]+)"/g)) {
+      if (name !== undefined) sources = files.filter((file) => file === name || file.endsWith(`/${name}`)).map(read)
+      if (name !== undefined && sources.length === 0) wrong.push(name)
+      const parts = title?.split(/ ?… ?|…: ?/).filter((part) => part !== '') ?? []
+      if (!sources.some((source) => parts.every((part) => source.includes(part)))) wrong.push(`${title}`)
+    }
+  }
+  assert.deepEqual(wrong, [])
+})
