@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
+import { findOutsideDatabase } from '../db/database-file.ts'
 import { backUpCluster } from '../db/embedded/backup.ts'
 import { findCluster } from '../db/embedded/cluster.ts'
 import { copyFolder } from '../db/embedded/copy-folder.ts'
@@ -17,8 +18,8 @@ export const backupCommand: Command = {
   wordsMax: 1,
   async run({ words: [wanted], config, output }) {
     if (wanted === undefined) throw new CommandError('Where to? penny backup FOLDER', 2)
-    if (config.databaseUrl !== undefined)
-      throw new CommandError('DATABASE_URL names a database of your own: back it up with its own tools.')
+    if (findOutsideDatabase(config) !== undefined)
+      throw new CommandError('The service has a database of your own (DATABASE_URL): back it up with its own tools.')
     const target = resolve(wanted)
     if (existsSync(target)) throw new CommandError(`${target} exists already: name a folder that does not.`)
     if (target.startsWith(`${config.dataDir}/`)) throw new CommandError('The copy must not lie in DATA_DIR itself.')

@@ -1,5 +1,6 @@
 import { chmodSync, mkdirSync } from 'node:fs'
 import { type Config, refuseEmbeddedInProduction } from '../config.ts'
+import { removeDatabaseFile, writeDatabaseFile } from '../db/database-file.ts'
 import { loginLink } from '../identity/login-links.ts'
 import { type Service, startService } from '../service.ts'
 import { announce } from './announce.ts'
@@ -26,6 +27,8 @@ export const startCommand: Command = {
     const stop = stopSignal()
     const service = await startService(config, (line) => process.stderr.write(`  ${line}\n`))
     try {
+      if (config.databaseUrl === undefined) removeDatabaseFile(config.dataDir)
+      else writeDatabaseFile(config.dataDir, config.databaseUrl)
       await announceService(service, config, output)
     } catch (error) {
       // Left running, a service that nobody was told of would keep a command alive that has failed.

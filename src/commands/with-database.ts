@@ -1,23 +1,25 @@
 import { fileURLToPath } from 'node:url'
 import type { Config } from '../config.ts'
 import type { Database } from '../db/database.ts'
+import { findOutsideDatabase } from '../db/database-file.ts'
 import { locateEmbeddedPostgres, startEmbeddedPostgres } from '../db/embedded-postgres.ts'
 import { migrate } from '../db/migrate.ts'
-import { embeddedIn, type Origin, openUsable, outside } from '../db/open-usable.ts'
+import { embeddedIn, type Origin, openUsable } from '../db/open-usable.ts'
 
 export const migrationsFolder = fileURLToPath(new URL('../../migrations/', import.meta.url))
 
 /**
- * The service's database for one command: an outside one, the embedded one of a running service, or, when no service
- * runs, the embedded one started for as long as the command takes.
+ * The service's database for one command: an outside one, configured or left in the data folder by the last start, the embedded
+ * one of a running service, or, when no service runs, the embedded one started for as long as the command takes.
  */
 export async function withDatabase<Result>(
   config: Config,
   work: (database: Database) => Promise<Result>,
   { migrates = true }: { readonly migrates?: boolean } = {},
 ): Promise<Result> {
-  const { dataDir, databaseUrl } = config
-  if (databaseUrl !== undefined) return withOpened(databaseUrl, outside, work, migrates)
+  const { dataDir } = config
+  const outside = findOutsideDatabase(config)
+  if (outside !== undefined) return withOpened(outside.url, outside.origin, work, migrates)
   const served = await locateEmbeddedPostgres(dataDir)
   if (served !== undefined) return withOpened(served, embeddedIn(dataDir), work, migrates)
   const postgres = await startEmbeddedPostgres({ dataDir })

@@ -1,7 +1,9 @@
 import type { Config } from '../config.ts'
 import { type Database, openDatabase } from '../db/database.ts'
+import { findOutsideDatabase } from '../db/database-file.ts'
 import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'
 import { pendingMigrations } from '../db/migrate.ts'
+import { embeddedIn } from '../db/open-usable.ts'
 import { reasonOf } from '../errors.ts'
 import { findFreeze } from '../ledger/audit.ts'
 import { countUnansweredWithdrawals } from '../ledger/withdrawals.ts'
@@ -13,13 +15,12 @@ const skewSecondsMax = 5
 const unansweredSecondsMax = 600
 
 /** Everything about the database, as far as it can be reached. Nothing is changed. */
-export async function checkDatabase(
-  { databaseUrl, dataDir }: Config,
-  migrationsFolder: string,
-): Promise<readonly Finding[]> {
-  const url = databaseUrl ?? (await locateEmbeddedPostgres(dataDir).catch(() => undefined))
+export async function checkDatabase(config: Config, migrationsFolder: string): Promise<readonly Finding[]> {
+  const outside = findOutsideDatabase(config)
+  const url = outside?.url ?? (await locateEmbeddedPostgres(config.dataDir).catch(() => undefined))
   if (url === undefined)
     return [skipped('database', 'The embedded PostgreSQL does not run: it starts with the service.')]
+  const origin = outside?.origin ?? embeddedIn(config.dataDir)
   const database = openDatabase({ url, poolMax: 1, applicationName: 'penny doctor', connectMaxMs: 3_000 })
   try {
     const findings = [await checkServer(database)]
@@ -28,13 +29,7 @@ export async function checkDatabase(
     findings.push(...(await checkLedger(database, migrationsFolder)))
     return findings
   } catch (error) {
-    return [
-      failed(
-        'database',
-        `DATABASE_URL does not lead to a database: ${reasonOf(error)}.`,
-        'Check host, port, name, user and password, and that this machine may connect.',
-      ),
-    ]
+    return [failed('database', `${origin.name} does not lead to a database: ${reasonOf(error)}.`, origin.remedy)]
   } finally {
     await database.close()
   }

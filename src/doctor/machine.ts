@@ -2,6 +2,7 @@ import { accessSync, constants, existsSync, statfsSync, statSync } from 'node:fs
 import { createServer } from 'node:net'
 import { dirname, join } from 'node:path'
 import type { Config } from '../config.ts'
+import { findOutsideDatabase } from '../db/database-file.ts'
 import { prepareBinaries } from '../db/embedded/binaries.ts'
 import { reasonOf } from '../errors.ts'
 import { type Finding, failed, ok, skipped, warning } from './finding.ts'
@@ -9,7 +10,7 @@ import { type Finding, failed, ok, skipped, warning } from './finding.ts'
 const nodeMajorMin = 26
 const freeBytesMin = 256 * 1024 * 1024
 const freeBytesWanted = 2 * 1024 * 1024 * 1024
-const privateFiles = ['master.key', 'sandbox.json', 'gateway-operator.key']
+const privateFiles = ['master.key', 'sandbox.json', 'gateway-operator.key', 'database-url']
 
 export async function checkRuntime(config: Config): Promise<Finding> {
   const [major = 0] = process.versions.node.split('.').map(Number)
@@ -20,7 +21,7 @@ export async function checkRuntime(config: Config): Promise<Finding> {
       `Node ${process.versions.node} runs this; ${nodeMajorMin} is needed.`,
       'Start by bin/penny.mjs, which brings its own.',
     )
-  if (config.databaseUrl !== undefined) return ok('runtime', `Node ${process.versions.node} on ${platform}.`)
+  if (findOutsideDatabase(config) !== undefined) return ok('runtime', `Node ${process.versions.node} on ${platform}.`)
   try {
     const { major: postgres } = await prepareBinaries()
     return ok('runtime', `Node ${process.versions.node} and PostgreSQL ${postgres} on ${platform}.`)

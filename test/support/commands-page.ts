@@ -13,7 +13,8 @@ export async function renderCommandsPage(): Promise<string> {
 
 Generated from the command table by \`npm run generate\`; do not edit.
 
-Commands work beside a running service, given only its \`DATA_DIR\` (and \`DATABASE_URL\`, where the database is an outside one).
+Commands work beside a running service, given only its \`DATA_DIR\`: where the database is an outside one, the start leaves its address
+there, in \`database-url\`, mode 0600. \`DATABASE_URL\` goes before it.
 Every command takes \`--json\`, for programs, and \`--help\`. Exit codes: 0 done, 1 failed, 2 called wrongly. Completion for shells:
 [\`penny completion\`](#penny-completion).
 

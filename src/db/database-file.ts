@@ -1,0 +1,56 @@
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { StartRefusal } from '../errors.ts'
+import { type Origin, outside } from './open-usable.ts'
+
+const file = 'database-url'
+
+/** Where a database outside the data folder is, and whose word that is. */
+export type OutsideDatabase = { readonly url: string; readonly origin: Origin }
+
+/**
+ * Leaves in the data folder where the service's database is, for the commands beside it. Written whole or not at all, and
+ * readable by its owner alone: it may hold a password.
+ */
+export function writeDatabaseFile(dataDir: string, url: string): void {
+  const path = join(dataDir, file)
+  // One that was left half-way keeps the mode it has.
+  rmSync(`${path}.new`, { force: true })
+  writeFileSync(`${path}.new`, `${url}\n`, { mode: 0o600, flag: 'wx' })
+  renameSync(`${path}.new`, path)
+}
+
+/** The service has its database in the data folder: what an earlier start has left would lead elsewhere. */
+export function removeDatabaseFile(dataDir: string): void {
+  rmSync(join(dataDir, file), { force: true })
+}
+
+/** The database that is configured, or that the last start on this folder used. Undefined when that is the embedded one. */
+export function findOutsideDatabase(config: {
+  readonly databaseUrl: string | undefined
+  readonly dataDir: string
+}): OutsideDatabase | undefined {
+  if (config.databaseUrl !== undefined) return { url: config.databaseUrl, origin: outside }
+  const path = join(config.dataDir, file)
+  const url = readLine(path)
+  if (url === undefined) return undefined
+  const remedy = 'Set DATABASE_URL, or start the service, which writes it anew.'
+  return { url, origin: { name: `The database of the last start (${path})`, remedy } }
+}
+
+function readLine(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8').trim()
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    if (code === 'ENOENT' || code === 'ENOTDIR') return undefined
+    throw new UnreadableFileError(path, error)
+  }
+}
+
+/** To go on without it would be to answer about another database. */
+class UnreadableFileError extends StartRefusal {
+  constructor(path: string, cause: unknown) {
+    super(`${path} cannot be read: ${(cause as Error).message}. Set DATABASE_URL, or be the service's user.`, cause)
+  }
+}
