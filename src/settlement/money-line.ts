@@ -1,11 +1,12 @@
-import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { StartRefusal } from '../errors.ts'
 import type { Address } from '../signer/address.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
 
-/** Where the money is: the chain, the gateway in front of it, and the addresses of the service itself. Nothing secret. */
+/** Where the money is: the chain, the gateway in front of it, and the addresses of the service itself. */
 export type MoneyLine = {
+  /** May hold a provider's key. */
   readonly rpcUrl: string
   readonly gatewayUrl: string
   readonly terms: SigningTerms
@@ -17,10 +18,11 @@ export type MoneyLine = {
 
 const file = 'money-line.json'
 
-/** For the commands that run beside the service. Written whole or not at all. */
+/** For the commands that run beside the service. Written whole or not at all, and readable by its owner alone. */
 export function writeMoneyLine(dataDir: string, line: MoneyLine): void {
   const path = join(dataDir, file)
-  writeFileSync(`${path}.new`, `${JSON.stringify(line, null, 2)}\n`)
+  rmSync(`${path}.new`, { force: true })
+  writeFileSync(`${path}.new`, `${JSON.stringify(line, null, 2)}\n`, { mode: 0o600, flag: 'wx' })
   renameSync(`${path}.new`, path)
 }
 
