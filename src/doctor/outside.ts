@@ -14,7 +14,7 @@ const gasMinWei = 10n ** 18n
 
 export function checkSettings(config: Config): readonly Finding[] {
   const findings: Finding[] = []
-  const { publicUrl, production } = config
+  const { publicUrl, production, trustProxy } = config
   const isLocal = publicUrl === undefined || ['localhost', '127.0.0.1', '[::1]'].includes(new URL(publicUrl).hostname)
   if (!isLocal && !publicUrl!.startsWith('https:'))
     findings.push(
@@ -33,6 +33,15 @@ export function checkSettings(config: Config): readonly Finding[] {
       ),
     )
   else findings.push(ok('address', publicUrl ?? `http://localhost:${config.port}`))
+  // We speak http alone: where people use https, a proxy is between.
+  if (publicUrl?.startsWith('https:') === true && !trustProxy)
+    findings.push(
+      failed(
+        'proxy',
+        'PUBLIC_URL is https, so a proxy is in front, but TRUST_PROXY is not set: all clients count as one, and share its rate of signing in.',
+        'Set TRUST_PROXY=1, and let the proxy write x-forwarded-for itself.',
+      ),
+    )
   const embedded = embeddedDefaults(config)
   if (production && embedded.length > 0)
     findings.push(

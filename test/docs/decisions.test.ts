@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
+import { errorCodes } from '../../src/errors.ts'
+import { answerOf } from '../../src/http/error-response.ts'
 
 const root = new URL('../../', import.meta.url)
 const read = (file: string) => readFileSync(new URL(file, root), 'utf8')
@@ -41,4 +43,26 @@ test('the dashboard’s dependencies have theirs on its own page', () => {
     Object.keys(dependencies!).filter((name) => !names.includes(name)),
     [],
   )
+})
+
+// What the specification's table of errors has; whoever adds a code explains it on the page.
+const specified = `invalid_json invalid_value missing_required_parameter unsupported_parameter unsupported_content
+  context_length_exceeded web_search_unavailable invalid_api_key api_key_expired api_key_revoked key_limit_exceeded
+  insufficient_balance model_not_found request_not_found unknown_url method_not_allowed request_timeout body_too_large
+  unsupported_media_type idempotency_mismatch in_flight_cap quote_exceeds_cap upstream_error overloaded settlement_delayed
+  ledger_frozen upstream_timeout internal_error`.split(/\s+/)
+
+test('every error code beyond the specification’s is explained, with the status that it has', () => {
+  const rates = read('docs/decisions/0013-rates-where-nobody-pays.md')
+  const explained = [...rates.matchAll(/^\| `(\w+)` \| (\d+) \|/gm)].map(([, code, status]) => [code, Number(status)])
+  const extra = errorCodes.filter((code) => !specified.includes(code)).map((code) => [code, answerOf(code).status])
+  assert.deepEqual(explained.sort(), extra.sort())
+})
+
+test('the rates of the dashboard’s API are those that the page names', () => {
+  const gate = read('src/http/api/gate.ts')
+  const kept = [...gate.matchAll(/burstMax: (\d+), perSecond: (\d+)/g)].map(([, burst, rate]) => [rate, burst])
+  const rates = read('docs/decisions/0013-rates-where-nobody-pays.md')
+  const named = [...rates.matchAll(/\| (\d+) a second \| (\d+) \|/g)].map(([, rate, burst]) => [rate, burst])
+  assert.deepEqual(named, kept)
 })

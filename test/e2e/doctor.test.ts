@@ -155,6 +155,18 @@ test('a missing key, pending migrations, a wrong chain, missing contracts and an
   )
 })
 
+test('https without a trusted proxy is named: everybody would count as one client', async () => {
+  const https = { PUBLIC_URL: 'https://router.example.com' }
+  const { code, findings } = await examine(https)
+  assert.equal(code, 1)
+  assertFound(findings, 'proxy', /TRUST_PROXY is not set: all clients count as one/, /TRUST_PROXY=1/)
+  const trusting = await examine({ ...https, TRUST_PROXY: '1' })
+  assert.equal(
+    trusting.findings.some(({ check }) => check === 'proxy'),
+    false,
+  )
+})
+
 test('a frozen ledger is named with its reason', async () => {
   const ledger = await testDatabase()
   closing.push(() => ledger.drop())
