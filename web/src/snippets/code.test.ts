@@ -33,3 +33,14 @@ test('Python gets its own literals, and parameters that are ours by the side doo
   assert.match(code, /stream=True/)
   assert.match(code, /extra_body=\{"web_search": False\}/)
 })
+
+test('a key that is named and not known is read from the environment, in every language', () => {
+  const named = { ...call, apiKey: '$OPENAI_API_KEY' }
+  assert.match(codeFor('curl', named), /Bearer \$OPENAI_API_KEY"/)
+  assert.match(codeFor('python', named), /^import os\n/)
+  assert.match(codeFor('python', named), /api_key=os\.environ\["OPENAI_API_KEY"\]\)/)
+  for (const language of ['node', 'ai-sdk'] as const)
+    assert.match(codeFor(language, named), /apiKey: process\.env\.OPENAI_API_KEY \}/)
+  for (const language of ['python', 'node', 'ai-sdk'] as const)
+    assert.ok(!codeFor(language, named).includes('$OPENAI'), language)
+})

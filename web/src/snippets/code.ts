@@ -52,9 +52,11 @@ function python({ baseUrl, apiKey, body }: Call): string {
     body.stream === true
       ? 'for chunk in answer:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="")'
       : 'print(answer.choices[0].message.content)'
-  return `from openai import OpenAI
+  const variable = variableOf(apiKey)
+  const key = variable === undefined ? JSON.stringify(apiKey) : `os.environ[${JSON.stringify(variable)}]`
+  return `${variable === undefined ? '' : 'import os\n'}from openai import OpenAI
 
-client = OpenAI(base_url=${JSON.stringify(baseUrl)}, api_key=${JSON.stringify(apiKey)})
+client = OpenAI(base_url=${JSON.stringify(baseUrl)}, api_key=${key})
 answer = client.chat.completions.create(
 ${lines.join('\n')}
 )
@@ -68,7 +70,7 @@ function node({ baseUrl, apiKey, body }: Call): string {
       : 'console.log(answer.choices[0].message.content)'
   return `import OpenAI from 'openai'
 
-const client = new OpenAI({ baseURL: '${baseUrl}', apiKey: '${apiKey}' })
+const client = new OpenAI({ baseURL: '${baseUrl}', apiKey: ${nodeKey(apiKey)} })
 const answer = await client.chat.completions.create(${JSON.stringify(body, null, 2)})
 ${read}`
 }
@@ -77,7 +79,7 @@ function aiSdk({ baseUrl, apiKey, body }: Call): string {
   return `import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { generateText } from 'ai'
 
-const penny = createOpenAICompatible({ name: 'penny', baseURL: '${baseUrl}', apiKey: '${apiKey}' })
+const penny = createOpenAICompatible({ name: 'penny', baseURL: '${baseUrl}', apiKey: ${nodeKey(apiKey)} })
 const { text } = await generateText({
   model: penny('${body.model}'),
   prompt: ${JSON.stringify(body.messages.at(-1)?.content ?? '')},
@@ -90,6 +92,16 @@ function cli({ baseUrl, apiKey, body }: Call): string {
 export OPENAI_API_KEY="${apiKey}"
 # Tools that read these two need nothing else, such as:
 openai api chat.completions.create -m ${body.model} -g user ${JSON.stringify(body.messages.at(-1)?.content ?? '')}`
+}
+
+/** The name in `$OPENAI_API_KEY`. A shell puts the value there by itself; other languages must be told to read it. */
+function variableOf(apiKey: string): string | undefined {
+  return apiKey.startsWith('$') ? apiKey.slice(1) : undefined
+}
+
+function nodeKey(apiKey: string): string {
+  const variable = variableOf(apiKey)
+  return variable === undefined ? `'${apiKey}'` : `process.env.${variable}`
 }
 
 function pythonValue(value: unknown, indent: number): string {
