@@ -16,6 +16,17 @@ test('an axis begins at zero, ends at or above the highest bar, and has few roun
   assert.deepEqual(ticks(29), [0, 10, 20, 30])
 })
 
+test('a count has whole marks, each of them once', () => {
+  assert.deepEqual(ticks(1, 1), [0, 1])
+  assert.deepEqual(ticks(2, 1), [0, 1, 2])
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 1_000_000 }), (highest) => {
+      const marks = ticks(highest, 1)
+      assert.ok(marks.every(Number.isInteger) && marks.at(-1)! >= highest && marks.length <= 6, marks.join())
+    }),
+  )
+})
+
 test('names under an axis never touch', () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 500 }), fc.integer({ min: 100, max: 1500 }), (count, width) => {

@@ -1,9 +1,14 @@
 // Where things stand in a chart. Numbers here are for drawing alone; what is written beside them comes from the ledger.
 
-/** Round steps from zero to at least the highest value: 1, 2 or 5 times a power of ten. */
-export function ticks(highest: number, countMax = 4): readonly number[] {
+const stepsMax = 4
+
+/**
+ * Round steps from zero to at least the highest value: 1, 2 or 5 times a power of ten. What is counted has a least step
+ * of 1: a mark at half a request would be written as a whole one, and stand there twice.
+ */
+export function ticks(highest: number, stepMin = 0): readonly number[] {
   if (!(highest > 0)) return [0, 1]
-  const rough = highest / countMax
+  const rough = Math.max(highest / stepsMax, stepMin)
   const power = 10 ** Math.floor(Math.log10(rough))
   const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10)
   const count = Math.ceil(highest / step - 1e-9)

@@ -103,7 +103,8 @@ function Plot({
 }: Props & { plot: { width: number; height: number }; step: number; at: number | undefined }) {
   const patternId = useId()
   const highest = highestOf(kind, buckets.length, series)
-  const marks = ticks(highest)
+  // Bars are sums of whole things: requests, tokens, atomic units. Lines are measured.
+  const marks = ticks(highest, kind === 'bars' ? 1 : 0)
   const top = marks.at(-1)!
   const y = (value: number) => plot.height - (value / top) * plot.height
   return (

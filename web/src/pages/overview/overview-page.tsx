@@ -49,7 +49,7 @@ function OverviewBody({ overview, range }: { overview: Overview; range: Range })
         <Checklist session={session} overview={overview} done={done} onDismiss={() => setDismissed('dismissed')} />
       )}
       <Tiles overview={overview} range={range} />
-      <Burn overview={overview} range={range} />
+      <Burn overview={overview} />
       <div className="grid items-start gap-6 lg:grid-cols-[1fr_288px]">
         <Panel
           flush
@@ -75,18 +75,15 @@ function OverviewBody({ overview, range }: { overview: Overview; range: Range })
   )
 }
 
-function Burn({ overview: { burn }, range }: { overview: Overview; range: Range }) {
+/** The service reckons the rate over a week, whatever range the tiles show. */
+function Burn({ overview: { burn } }: { overview: Overview }) {
   const perDay = atomic(burn.per_day_atomic)
   if (burn.days_left === null || perDay === 0n) return null
   const days = Math.floor(burn.days_left)
   return (
     <p className="-mt-3 text-muted" data-testid="burn">
       {days > 999 ? 'More than 999 days' : `≈ ${days} ${days === 1 ? 'day' : 'days'}`} left at this rate:{' '}
-      {formatSum(perDay)} a day, averaged over{' '}
-      {range === '24h'
-        ? 'the last 24 hours'
-        : `the time since the first request of the last ${range.replace('d', ' days')}`}
-      .
+      {formatSum(perDay)} a day, averaged over the last 7 days or since the first request in them.
     </p>
   )
 }
