@@ -6,7 +6,7 @@ import { Hono } from 'hono'
 import { parse } from 'parse5'
 import { errorCodes } from '../../errors.ts'
 import type { ApiBindings } from '../api/router.ts'
-import { errorsMarkdown } from '../pages/errors.ts'
+import { errorsMarkdown, rowCodes } from '../pages/errors.ts'
 import { siteOf } from '../site.ts'
 import { Documentation } from './documentation.ts'
 import { routeDocs } from './route-docs.ts'
@@ -97,10 +97,10 @@ test('every link on the site leads to a page, and every fragment to a place on i
   assert.deepEqual(broken, [])
 })
 
-test('the doc_url of every error leads to its own place', async () => {
+test('the doc_url of every error leads to its own place, and so does every code of the request log', async () => {
   const ids = new Set(elements(await (await get('/docs/errors')).text()).map((node) => attribute(node, 'id')))
   assert.deepEqual(
-    errorCodes.filter((code) => !ids.has(code)),
+    [...errorCodes, ...rowCodes].filter((code) => !ids.has(code)),
     [],
   )
 })

@@ -74,6 +74,16 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
   internal_error: ['A mistake of ours.', 'Write to us with the request’s id.'],
 }
 
+/** Codes of requests that no answer carries: they stand in the request log, which links here. */
+export const rowCodes = ['interrupted', 'superseded'] as const
+
+const rowExplanations: Readonly<Record<(typeof rowCodes)[number], string>> = {
+  interrupted:
+    'The service stopped while the request ran. What had provably been produced was charged; the rest of the hold went back.',
+  superseded:
+    'The attempt was repeated, by the SDK or under its `Idempotency-Key`, and the retry was answered. What the attempt had cost was given back: its charge is 0, its status is what it was.',
+}
+
 /** The page that the `doc_url` of every error points at, as Markdown: a page of the documentation like the others. */
 export function errorsMarkdown(): string {
   const sections = errorCodes.map((code) => {
@@ -92,5 +102,6 @@ Every error has OpenAI’s envelope: \`{"error": {"message", "type", "param", "c
 \`code\` is permanent. A refusal before a hold charges nothing; what became of a request that was held is at
 \`/api/requests/{id}\`.
 
-${sections.join('\n')}`
+${sections.join('\n')}
+${rowCodes.map((code) => `## \`${code}\` · in the request log {#${code}}\n\n${rowExplanations[code]}\n`).join('\n')}`
 }

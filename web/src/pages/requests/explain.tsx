@@ -1,5 +1,5 @@
 import { type ReactNode, useState } from 'react'
-import { fromAtomic, type Usdc } from '../../../../src/money/usdc.ts'
+import { fromAtomic } from '../../../../src/money/usdc.ts'
 import type { LedgerRequest } from '../../api/shapes.ts'
 import { type ExplainedLine, type Explanation, explainCharge } from '../../money/explain.ts'
 import { atomic, formatCharge, formatCount, formatMillionths, formatPrice } from '../../money/format.ts'
@@ -8,6 +8,7 @@ import { Button } from '../../ui/button.tsx'
 import { classNames } from '../../ui/class-names.ts'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { utc } from '../../ui/time.tsx'
+import { chargeSentence, mostHeld } from './charge-sentence.ts'
 
 const names: Readonly<Record<ExplainedLine['item'], readonly [one: string, unit: string]>> = {
   input: ['Input', 'tokens'],
@@ -27,7 +28,7 @@ export function Explain({ request }: { request: LedgerRequest }) {
   const running = request.status === 'held'
   return (
     <div data-testid="explain" className="flex flex-col gap-3">
-      <p>{sentence(request)}</p>
+      <p>{chargeSentence(request)}</p>
       <table className="w-full border-collapse">
         <caption className="sr-only">The charge, line by line</caption>
         <tbody>
@@ -110,24 +111,6 @@ function Line({
       </td>
     </tr>
   )
-}
-
-/** The quote, and what was kept for searches beyond it. */
-function mostHeld(request: LedgerRequest): Usdc {
-  return fromAtomic(atomic(request.held_atomic) + atomic(request.extended_atomic))
-}
-
-function sentence(request: LedgerRequest): string {
-  const charged = atomic(request.charged_atomic)
-  const held = formatCharge(mostHeld(request))
-  const refunded = formatCharge(fromAtomic(mostHeld(request) - charged))
-  if (request.status === 'held') return `We hold ${held} while this request runs.`
-  if (request.status === 'refused') return 'Refused before it started. Nothing was held, nothing was charged.'
-  if (charged === 0n) {
-    const when = request.ended_at === null ? '' : ` at ${new Date(request.ended_at).toLocaleTimeString('en-GB')}`
-    return `You were charged $0.000000. The hold of ${held} was released${when}.`
-  }
-  return `We held ${held}, used ${formatCharge(charged)}, returned ${refunded}.`
 }
 
 function Proof({ request, explanation }: { request: LedgerRequest; explanation: Explanation }) {

@@ -56,6 +56,15 @@ const explanations: Readonly<Record<string, Explanation>> = {
     cause: 'The service stopped while this request ran.',
     remedy: 'You were charged for what had provably been produced, or nothing.',
   },
+  superseded: {
+    cause: 'This attempt was repeated, and the retry was answered.',
+    remedy: 'What it had cost was given back: you pay for the retry alone. There is nothing to do.',
+  },
+  account_suspended: {
+    cause: 'The operator had suspended the account.',
+    remedy: 'Ask the operator; the balance can be withdrawn.',
+    to: '/funds',
+  },
   api_key_expired: { cause: 'The key’s time was over.', remedy: 'Make another key, or move its expiry.', to: '/keys' },
   api_key_revoked: { cause: 'The key was revoked.', remedy: 'Make another key.', to: '/keys' },
   internal_error: { cause: 'A mistake of ours.', remedy: 'Write to us with the request’s id.' },

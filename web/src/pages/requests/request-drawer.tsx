@@ -14,6 +14,7 @@ import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Facts, Notice } from '../../ui/panel.tsx'
 import { RequestMark, StateMark } from '../../ui/state-mark.tsx'
 import { formatMs, Time } from '../../ui/time.tsx'
+import { isSuperseded } from './charge-sentence.ts'
 import { Explain } from './explain.tsx'
 import { explainCode } from './refusals.ts'
 import { detail } from './request-list.tsx'
@@ -67,7 +68,11 @@ function Details({ request }: { request: LedgerRequest }) {
     <>
       <Head request={request} session={session} />
       {request.error !== null && <Failure request={request} code={request.error.code} />}
-      {request.status === 'cancelled' && <Notice>{detail(request)}. Charged for what had been produced.</Notice>}
+      {request.status === 'cancelled' && (
+        <Notice>
+          {detail(request)}. {atomic(request.charged_atomic) > 0n && 'Charged for what had been produced.'}
+        </Notice>
+      )}
       <section className="flex flex-col gap-3">
         <h3 className="border-b border-rule pb-1 text-sm text-muted">Charge</h3>
         <Explain request={request} />
@@ -150,12 +155,12 @@ function curlOf(request: LedgerRequest, session: Session | undefined): string {
 function Failure({ request, code }: { request: LedgerRequest; code: string }) {
   const { cause, remedy, to } = explainCode(code)
   return (
-    <Notice tone="error">
+    <Notice {...(!isSuperseded(request) && { tone: 'error' })}>
       <p>
         <a href={`/docs/errors#${code}`} className="num underline">
           {code}
         </a>
-        {request.status === 'refused' ? ' · refused' : ' · failed'}
+        {` · ${request.status}`}
       </p>
       <p className="mt-1">
         {cause} {remedy}{' '}

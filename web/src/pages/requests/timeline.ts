@@ -1,4 +1,5 @@
 import type { LedgerRequest } from '../../api/shapes.ts'
+import { isSuperseded } from './charge-sentence.ts'
 
 export type Moment = {
   readonly name: string
@@ -23,7 +24,8 @@ export function timelineOf(request: LedgerRequest): readonly Moment[] {
   ]
   if (status === 'held') return [...moments, { name: stream ? 'Last token' : 'Answer', afterMs: null }]
   moments.push({ name: endings[status], afterMs: ended })
-  if (BigInt(request.charged_atomic) > 0n) moments.push({ name: 'Charged, rest returned', afterMs: ended })
+  if (isSuperseded(request)) moments.push({ name: 'Charged; given back when its retry was answered', afterMs: ended })
+  else if (BigInt(request.charged_atomic) > 0n) moments.push({ name: 'Charged, rest returned', afterMs: ended })
   else moments.push({ name: 'Hold released whole', afterMs: ended })
   if (settledStates.has(settlement.state))
     moments.push({ name: 'Settled on chain', afterMs: since(settlement.changed_at) })

@@ -1,0 +1,26 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { chargeSentence } from './charge-sentence.ts'
+
+const succeeded = {
+  status: 'succeeded',
+  error: null,
+  held_atomic: '4210',
+  extended_atomic: '0',
+  charged_atomic: '1873',
+  ended_at: '2026-11-15T12:00:00Z',
+} as const
+
+test('what was held, used and returned is said to the atomic unit', () => {
+  assert.equal(chargeSentence(succeeded), 'We held $0.004210, used $0.001873, returned $0.002337.')
+  assert.match(
+    chargeSentence({ ...succeeded, status: 'failed', charged_atomic: '0' }),
+    /hold of \$0\.004210 was released/,
+  )
+})
+
+test('an attempt whose retry was answered says that its charge was given back, and nothing of a released hold', () => {
+  const superseded = { ...succeeded, charged_atomic: '0', error: { code: 'superseded' } }
+  for (const status of ['succeeded', 'cancelled'] as const)
+    assert.match(chargeSentence({ ...superseded, status }), /\$0\.000000\. What this attempt had cost was given back/)
+})

@@ -1,0 +1,9 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { rowCodes } from '../../../../src/http/pages/errors.ts'
+import { explainCode } from './refusals.ts'
+
+test('what only the log says, and why an account is refused, has words of its own', () => {
+  const unknown = explainCode('x').remedy
+  for (const code of [...rowCodes, 'account_suspended']) assert.notEqual(explainCode(code).remedy, unknown, code)
+})
