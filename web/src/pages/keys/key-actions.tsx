@@ -113,7 +113,7 @@ function EditDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
       }
     >
       <form id="edit-key" onSubmit={submit} noValidate className="flex flex-col gap-4">
-        <TermsFields form={form} errors={errors} onChange={setForm} />
+        <TermsFields form={form} errors={errors} onChange={setForm} expiresAt={apiKey.expires_at} />
         <p className="text-sm text-muted">Changes act on the next request.</p>
         {save.error !== null && <ErrorPanel error={save.error} />}
       </form>

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { checkTerms, emptyTerms, isAmount, termsBody } from './key-terms.ts'
+import { checkTerms, emptyTerms, isAmount, termsBody, termsOf } from './key-terms.ts'
 
 const now = Date.parse('2026-11-15T12:00:00Z')
 
@@ -39,4 +39,11 @@ test('a key without a limit has no window, and one with an expiry works through 
 test('a day that is over cannot be the last one', () => {
   for (const date of ['2026-11-14', '', '2026-13-40'])
     assert.ok('date' in checkTerms({ ...emptyTerms, name: 'a', expiry: 'date', date }, now), date)
+})
+
+test('editing a key leaves its expiry alone unless the person chooses another: a new name revives no key', () => {
+  const form = { ...termsOf({ name: 'app', limit: '2.5', limit_window: 'day' }), name: 'renamed' }
+  assert.deepEqual(checkTerms(form, now), {})
+  assert.deepEqual(termsBody(form, now), { name: 'renamed', limit: '2.5', limit_window: 'day' })
+  assert.equal(termsBody({ ...form, expiry: 'none' }, now).expires_at, null)
 })

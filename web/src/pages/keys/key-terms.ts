@@ -3,7 +3,8 @@ import type { Key } from '../../api/shapes.ts'
 // A key's limit, window and expiry: between what a form holds and what the service takes.
 
 export type Window = Key['limit_window']
-export type ExpiryChoice = 'none' | '7' | '30' | '90' | 'date'
+/** `keep` is for a key that there is: its expiry stays as it is, to the second, and is not sent. */
+export type ExpiryChoice = 'keep' | 'none' | '7' | '30' | '90' | 'date'
 
 export type TermsForm = {
   readonly name: string
@@ -41,18 +42,18 @@ export function termsBody(form: TermsForm, nowMs: number) {
     name: form.name.trim(),
     limit: form.limit === '' ? null : form.limit,
     limit_window: form.limit === '' ? ('lifetime' as const) : form.window,
-    expires_at: expiryOf(form, nowMs),
+    ...(form.expiry !== 'keep' && { expires_at: expiryOf(form, nowMs) }),
   }
 }
 
 /** The form of a key as it is now. */
-export function termsOf(key: Key): TermsForm {
+export function termsOf(key: Pick<Key, 'name' | 'limit' | 'limit_window'>): TermsForm {
   return {
     name: key.name,
     limit: key.limit ?? '',
     window: key.limit_window,
-    expiry: key.expires_at === null ? 'none' : 'date',
-    date: key.expires_at === null ? '' : key.expires_at.slice(0, 10),
+    expiry: 'keep',
+    date: '',
   }
 }
 

@@ -1,22 +1,25 @@
 import { SelectField, TextField } from '../../ui/field.tsx'
+import { utc } from '../../ui/time.tsx'
 import { type ExpiryChoice, type TermsErrors, type TermsForm, type Window, windowWords } from './key-terms.ts'
 
 const expiries: readonly (readonly [ExpiryChoice, string])[] = [
-  ['none', 'Never'],
   ['7', 'In 7 days'],
   ['30', 'In 30 days'],
   ['90', 'In 90 days'],
   ['date', 'On a day'],
 ]
 
+/** `expiresAt` is what a key that there is has now, null when it has no end; a new key has none to keep. */
 export function TermsFields({
   form,
   errors,
   onChange,
+  expiresAt,
 }: {
   form: TermsForm
   errors: TermsErrors
   onChange: (form: TermsForm) => void
+  expiresAt?: string | null
 }) {
   const set = (changed: Partial<TermsForm>) => onChange({ ...form, ...changed })
   return (
@@ -60,9 +63,10 @@ export function TermsFields({
         <SelectField
           label="Expires"
           value={form.expiry}
+          {...(form.expiry === 'keep' && expiresAt && { hint: endingOf(expiresAt) })}
           onChange={({ target }) => set({ expiry: target.value as ExpiryChoice })}
         >
-          {expiries.map(([value, words]) => (
+          {[...endless(expiresAt), ...expiries].map(([value, words]) => (
             <option key={value} value={value}>
               {words}
             </option>
@@ -80,4 +84,17 @@ export function TermsFields({
       </div>
     </div>
   )
+}
+
+function endless(expiresAt: string | null | undefined): readonly (readonly [ExpiryChoice, string])[] {
+  if (expiresAt === undefined) return [['none', 'Never']]
+  if (expiresAt === null) return [['keep', 'Never']]
+  return [
+    ['keep', 'As it is now'],
+    ['none', 'Never'],
+  ]
+}
+
+function endingOf(expiresAt: string): string {
+  return `${Date.parse(expiresAt) > Date.now() ? 'Works until' : 'Expired at'} ${utc(new Date(expiresAt))}.`
 }
