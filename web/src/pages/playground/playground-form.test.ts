@@ -23,6 +23,13 @@ test('what is quoted, sent and copied is one body, without what was left empty',
   assert.equal(messages.temperature, 0.2)
 })
 
+test('an answered conversation is not sent again without a new message', () => {
+  const answered = [...form.messages, { role: 'assistant', content: 'Hello.' } as const]
+  for (const messages of [answered, [...answered, { role: 'user', content: ' ' } as const]])
+    assert.equal(formProblem({ ...form, messages }), 'Write a message.')
+  assert.equal(formProblem({ ...form, messages: [...answered, { role: 'user', content: 'More' }] }), undefined)
+})
+
 test('nothing is sent that would be refused for its form', () => {
   assert.equal(formProblem(form), undefined)
   for (const changed of [

@@ -9,7 +9,7 @@ import { Button, buttonClass } from '../../ui/button.tsx'
 import { Checkbox, SelectField, TextArea, TextField } from '../../ui/field.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { EmptyState, Panel } from '../../ui/panel.tsx'
-import { bodyOf, emptyForm, formProblem, type PlaygroundForm } from './playground-form.ts'
+import { bodyOf, emptyForm, formProblem, type PlaygroundBody, type PlaygroundForm } from './playground-form.ts'
 import { QuoteLine } from './quote-line.tsx'
 import { RunPanel } from './run-panel.tsx'
 import { type Run, useCompletion } from './use-completion.ts'
@@ -67,8 +67,8 @@ function Workbench({ keys, models, session }: { keys: readonly Key[]; models: re
   const { run, send, stop } = useCompletion(onEnded)
   const running = run?.state === 'running' || run?.state === 'stopping'
   const problem = formProblem(form)
-  const model = models.find(({ id }) => id === form.model)!
   const body = bodyOf(form)
+  const sentModel = models.find(({ id }) => id === run?.body.model)
   return (
     <div className="grid items-start gap-6 lg:grid-cols-[280px_1fr]">
       <Panel title="Call">
@@ -99,17 +99,25 @@ function Workbench({ keys, models, session }: { keys: readonly Key[]; models: re
             </div>
           </form>
         </Panel>
-        {run !== undefined && <RunPanel run={run} body={body} model={model} />}
-        {problem === undefined && (
-          <Panel title="This call as code">
-            <SnippetTabs
-              only={['curl', 'python', 'node']}
-              call={{ baseUrl: session.base_url, apiKey: '$OPENAI_API_KEY', body }}
-            />
-          </Panel>
+        {run !== undefined && sentModel !== undefined && <RunPanel run={run} model={sentModel} />}
+        {problem === undefined ? (
+          <CallAsCode title="This call as code" session={session} body={body} />
+        ) : (
+          run !== undefined && <CallAsCode title="The call that was sent, as code" session={session} body={run.body} />
         )}
       </div>
     </div>
+  )
+}
+
+function CallAsCode({ title, session, body }: { title: string; session: Session; body: PlaygroundBody }) {
+  return (
+    <Panel title={title} testId="call-as-code">
+      <SnippetTabs
+        only={['curl', 'python', 'node']}
+        call={{ baseUrl: session.base_url, apiKey: '$OPENAI_API_KEY', body }}
+      />
+    </Panel>
   )
 }
 

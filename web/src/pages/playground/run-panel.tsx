@@ -8,22 +8,18 @@ import { buttonClass } from '../../ui/button.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Notice, Panel } from '../../ui/panel.tsx'
 import { RequestMark } from '../../ui/state-mark.tsx'
-import type { PlaygroundBody } from './playground-form.ts'
 import { runningCost } from './running-cost.ts'
 import type { Run } from './use-completion.ts'
 
 /** The answer as it comes, what it costs so far, and what it cost in the end. */
-export function RunPanel({ run, body, model }: { run: Run; body: PlaygroundBody; model: Model }) {
+export function RunPanel({ run, model }: { run: Run; model: Model }) {
   const row = useQuery({
     ...requestQuery(run.requestId ?? ''),
     enabled: run.requestId !== undefined && run.state !== 'running',
   })
   const ended = row.data !== undefined && row.data.status !== 'held' ? row.data : undefined
   return (
-    <Panel
-      title="Answer"
-      actions={ended === undefined ? <Meter run={run} body={body} model={model} /> : <Final request={ended} />}
-    >
+    <Panel title="Answer" actions={ended === undefined ? <Meter run={run} model={model} /> : <Final request={ended} />}>
       <div className="flex flex-col gap-3" aria-busy={run.state === 'running'}>
         {run.activity.map((line) => (
           <p key={line} className="text-sm text-muted">
@@ -48,8 +44,8 @@ export function RunPanel({ run, body, model }: { run: Run; body: PlaygroundBody;
   )
 }
 
-function Meter({ run, body, model }: { run: Run; body: PlaygroundBody; model: Model }) {
-  const promptCharacters = body.messages.reduce((sum, { content }) => sum + content.length, 0)
+function Meter({ run, model }: { run: Run; model: Model }) {
+  const promptCharacters = run.body.messages.reduce((sum, { content }) => sum + content.length, 0)
   const { prompt, completion } = model.pricing
   const soFar = runningCost({ prompt, completion }, promptCharacters, run.text.length + run.reasoning.length)
   if (run.state === 'failed') return null

@@ -4,6 +4,8 @@ import { readChunks } from './chat-stream.ts'
 import type { PlaygroundBody } from './playground-form.ts'
 
 export type Run = {
+  /** What was sent. The form goes on to the next call; its code, its price and its answer belong to this one. */
+  readonly body: PlaygroundBody
   readonly state: 'running' | 'stopping' | 'ended' | 'failed'
   readonly requestId: string | undefined
   readonly text: string
@@ -21,6 +23,15 @@ type Completion = {
 /** The meter and the text are drawn at most four times a second: enough to be seen moving. */
 const drawMs = 250
 
+const notYet = {
+  state: 'running',
+  requestId: undefined,
+  text: '',
+  reasoning: '',
+  activity: [],
+  error: undefined,
+} as const
+
 /** One call at a time: its text as it comes, and a way to stop it. */
 export function useCompletion(onEnded: (run: Run) => void): Completion {
   const [run, setRun] = useState<Run>()
@@ -31,7 +42,7 @@ export function useCompletion(onEnded: (run: Run) => void): Completion {
       controller.current?.abort()
       const abort = new AbortController()
       controller.current = abort
-      let now: Run = { state: 'running', requestId: undefined, text: '', reasoning: '', activity: [], error: undefined }
+      let now: Run = { body, ...notYet }
       let timer: ReturnType<typeof setTimeout> | undefined
       const draw = (change: Partial<Run>, at: 'once' | 'soon') => {
         now = { ...now, ...change }
