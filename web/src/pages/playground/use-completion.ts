@@ -1,6 +1,6 @@
 import { useCallback, useRef, useState } from 'react'
 import { request } from '../../api/call.ts'
-import { readChunks } from './chat-stream.ts'
+import { readChunk, readChunks, readWhole, type WholeAnswer } from './chat-stream.ts'
 import type { PlaygroundBody } from './playground-form.ts'
 
 export type Run = {
@@ -80,20 +80,16 @@ async function receive(
   const requestId = response.headers.get('x-router-request-id') ?? undefined
   onChange(() => ({ requestId }))
   if (body.stream !== true) {
-    const answer = (await response.json()) as {
-      choices: { message: { content: string; reasoning_content?: string } }[]
-    }
-    const { content, reasoning_content = '' } = answer.choices[0]!.message
-    onChange(() => ({ text: content, reasoning: reasoning_content }))
+    const said = readWhole((await response.json()) as WholeAnswer)
+    onChange(() => said)
     return
   }
   for await (const chunk of readChunks(response.body!)) {
-    if (chunk.error !== undefined) throw new Error(chunk.error.message)
-    const delta = chunk.choices?.[0]?.delta
+    const { text, reasoning } = readChunk(chunk)
     const activity = chunk.tool_activity
     onChange((now) => ({
-      text: now.text + (delta?.content ?? ''),
-      reasoning: now.reasoning + (delta?.reasoning_content ?? ''),
+      text: now.text + text,
+      reasoning: now.reasoning + reasoning,
       ...(activity !== undefined && { activity: [...now.activity, describe(activity)] }),
     }))
   }
