@@ -45,6 +45,38 @@ test('from nothing to the first paid answer: money, key, request and explanation
   )
 })
 
+test('the first request appears on the empty log by itself; refused, it has neither a quote nor a charge to explain', async () => {
+  const page = await dashboard.open()
+  await openAccountWithPasskey(dashboard, page)
+  const secret = await createKey(page, 'Unfunded')
+  await page.getByRole('link', { name: 'Requests', exact: true }).first().click()
+  await page.getByText('No requests yet').hover()
+  const client = new OpenAI({ baseURL: dashboard.baseUrl, apiKey: secret, maxRetries: 0 })
+  await assert.rejects(
+    client.chat.completions.create({ model: 'gpt-5.6-terra', messages: [{ role: 'user', content: 'Hi' }] }),
+  )
+  const row = page.getByTestId('request-row')
+  const quote = (await page.getByRole('columnheader').allTextContents()).indexOf('Quote')
+  assert.equal(await row.getByRole('cell').nth(quote).textContent(), '–')
+  await row.getByRole('link').click()
+  await page.getByTestId('explain').getByText('Nothing was held, nothing was charged').waitFor()
+  assert.equal(await page.getByTestId('explain').getByRole('table').count(), 0)
+})
+
+test('the sandbox bar says what the latest action did, a failed one too', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  const bar = page.getByTestId('sandbox-bar')
+  await bar.getByRole('button', { name: 'Fail next call' }).click()
+  await bar.getByText('The next call to the model will fail.').waitFor()
+  await page.route('**/api/sandbox/mine', (route) => route.abort())
+  await bar.getByRole('button', { name: 'Advance chain 10 blocks' }).click()
+  await bar.getByText('The service did not answer').waitFor()
+  await bar.getByRole('button', { name: 'Slow next call 3 s' }).click()
+  await bar.getByText('The next call to the model will wait 3 s.').waitFor()
+  assert.equal(await bar.getByText(/will fail|did not answer/).count(), 0)
+})
+
 test('the printed link signs in once, by opening it', async () => {
   const page = await dashboard.open()
   await page.goto(dashboard.signInLink)

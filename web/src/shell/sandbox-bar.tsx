@@ -10,22 +10,22 @@ import { ErrorPanel } from '../ui/loaded.tsx'
 
 /** Only where money is not real: what a developer wants to happen now. */
 export function SandboxBar({ session }: { session: Session }) {
-  const faucet = useFaucet()
+  const [said, setSaid] = useState<string>()
+  const faucet = useFaucet(setSaid)
   const mine = useSandboxAction(async () => {
     const { block } = await call('mineBlocks', { body: { blocks: 10 } })
     return block === null ? 'The chain advanced by 10 blocks.' : `The chain advanced to block ${block}.`
-  })
+  }, setSaid)
   const fail = useSandboxAction(async () => {
     await call('failNextCall')
     return 'The next call to the model will fail.'
-  })
+  }, setSaid)
   const slow = useSandboxAction(async () => {
     await call('slowModel', { body: { milliseconds: 3_000 } })
     return 'The next call to the model will wait 3 s.'
-  })
+  }, setSaid)
   const [resetting, setResetting] = useState(false)
   if (session.environment !== 'sandbox') return null
-  const said = [faucet, mine, fail, slow].map(({ data, error }) => error?.message ?? data).find(Boolean)
   return (
     <section
       aria-label="Sandbox"
@@ -101,16 +101,24 @@ function ResetDialog({ onClose }: { onClose: () => void }) {
 }
 
 /** Test money, as often as one likes. The balance and the deposit's steps come live. */
-export function useFaucet() {
+export function useFaucet(onSaid?: (text: string) => void) {
   const client = useQueryClient()
   return useSandboxAction(async () => {
     const { amount } = await call('requestTestMoney', { body: {} })
     for (const queryKey of [['balance'], ['deposits'], ['overview']]) void client.invalidateQueries({ queryKey })
     return `${formatPrice(amount)} of test USDC is on its way.`
-  })
+  }, onSaid)
 }
 
-function useSandboxAction(action: () => Promise<string>) {
+/** Says what came of it, for better or worse; the page shows what was said last. */
+function useSandboxAction(action: () => Promise<string>, onSaid?: (text: string) => void) {
   const announce = useAnnounce()
-  return useMutation({ mutationFn: action, onSuccess: (text) => announce(text) })
+  return useMutation({
+    mutationFn: action,
+    onSettled: (text, error) => {
+      const said = error?.message ?? text!
+      announce(said)
+      onSaid?.(said)
+    },
+  })
 }

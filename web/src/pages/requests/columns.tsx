@@ -14,6 +14,11 @@ export type RequestColumn = {
   readonly cell: (request: LedgerRequest) => ReactNode
 }
 
+/** What is refused before it starts may never have been quoted: a zero would be a price. */
+function quoteOf({ status, quote_atomic }: LedgerRequest): string {
+  return status === 'refused' ? '–' : formatCharge(atomic(quote_atomic))
+}
+
 /** All columns there are. The first cannot be hidden: it is the row's link. */
 export const requestColumns: readonly RequestColumn[] = [
   {
@@ -64,7 +69,7 @@ export const requestColumns: readonly RequestColumn[] = [
     right: true,
     cell: ({ cost }) => (cost.search_calls === 0 ? '–' : cost.search_calls),
   },
-  { id: 'quote', head: 'Quote', right: true, cell: (request) => formatCharge(atomic(request.quote_atomic)) },
+  { id: 'quote', head: 'Quote', right: true, cell: quoteOf },
   { id: 'charged', head: 'Charged', right: true, cell: (request) => formatCharge(atomic(request.charged_atomic)) },
   { id: 'latency', head: 'Latency', right: true, cell: ({ latency }) => formatMs(latency.total_ms) },
 ]

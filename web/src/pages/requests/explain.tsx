@@ -19,16 +19,25 @@ const names: Readonly<Record<ExplainedLine['item'], readonly [one: string, unit:
   fetch: ['Web fetch', 'calls'],
 }
 
-/** How the quote became a charge: every line, and the proof that they add up. */
+/** How the quote became a charge: in one sentence, and line by line where there was anything to charge. */
 export function Explain({ request }: { request: LedgerRequest }) {
+  return (
+    <div data-testid="explain" className="flex flex-col gap-3">
+      <p>{chargeSentence(request)}</p>
+      {request.status !== 'refused' && <Waterfall request={request} />}
+    </div>
+  )
+}
+
+/** Every line, and the proof that they add up. */
+function Waterfall({ request }: { request: LedgerRequest }) {
   const explanation = explainCharge(request)
   const extended = atomic(request.extended_atomic)
   const held = mostHeld(request)
   const charged = atomic(request.charged_atomic)
   const running = request.status === 'held'
   return (
-    <div data-testid="explain" className="flex flex-col gap-3">
-      <p>{chargeSentence(request)}</p>
+    <>
       <table className="w-full border-collapse">
         <caption className="sr-only">The charge, line by line</caption>
         <tbody>
@@ -69,7 +78,7 @@ export function Explain({ request }: { request: LedgerRequest }) {
         </tbody>
       </table>
       {!running && <Proof request={request} explanation={explanation} />}
-    </div>
+    </>
   )
 }
 

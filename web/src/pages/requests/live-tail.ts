@@ -3,8 +3,7 @@ import type { RequestFilter } from '../../api/queries.ts'
 import type { LedgerRequest } from '../../api/shapes.ts'
 import { useLiveEvents } from '../../shell/live.tsx'
 import { matches } from './filters.ts'
-
-const freshMax = 500
+import { hear, showWaiting, type Tail, tailOf } from './tail.ts'
 
 export type LiveTail = {
   /** Newest first, on top of what was read. */
@@ -16,24 +15,14 @@ export type LiveTail = {
 
 /** New requests that match the filter, held back while the reader must not lose the line. */
 export function useLiveTail(filter: RequestFilter, live: boolean, paused: boolean): LiveTail {
-  const [fresh, setFresh] = useState<readonly LedgerRequest[]>([])
-  const [waiting, setWaiting] = useState<readonly LedgerRequest[]>([])
+  const asked = JSON.stringify(filter)
+  const [kept, setKept] = useState<Tail>()
+  const { fresh, waiting } = tailOf(kept, asked)
   useLiveEvents((event) => {
     if (event.type !== 'request') return
-    const { request } = event
-    const replace = (list: readonly LedgerRequest[]) => list.map((row) => (row.id === request.id ? request : row))
-    const known = [...fresh, ...waiting].some(({ id }) => id === request.id)
-    if (known) {
-      setFresh(replace)
-      setWaiting(replace)
-    } else if (live && matches(request, filter)) {
-      const add = paused ? setWaiting : setFresh
-      add((list) => [request, ...list].slice(0, freshMax))
-    }
+    const into = !live || !matches(event.request, filter) ? undefined : paused ? 'waiting' : 'fresh'
+    setKept((tail) => hear(tailOf(tail, asked), event.request, into))
   })
-  const show = () => {
-    setFresh((list) => [...waiting, ...list].slice(0, freshMax))
-    setWaiting([])
-  }
+  const show = () => setKept((tail) => showWaiting(tailOf(tail, asked)))
   return { fresh, waiting: waiting.length, show }
 }

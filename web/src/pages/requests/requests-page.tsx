@@ -45,7 +45,9 @@ export function RequestsPage() {
   const [paused, pauseProps] = usePausedByReader()
   const list = useInfiniteQuery(requestsQuery(filter))
   const totals = useQuery(requestTotalsQuery(filter))
-  const tail = useLiveTail(filter, live, paused)
+  // An account without requests is told that its first one appears by itself, and has no row that the reader could lose.
+  const isFirst = !isFiltered(filters) && !list.isPlaceholderData && isEmpty(list.data?.pages)
+  const tail = useLiveTail(filter, live || isFirst, paused && !isFirst)
   const rows = useMemo(() => merge(tail.fresh, list.data?.pages ?? []), [tail.fresh, list.data])
   const [columns, chooser] = useColumns()
   useRowKeys()
@@ -128,6 +130,10 @@ function NarrowRequest() {
 }
 
 type Pages = readonly { readonly data: readonly LedgerRequest[] }[]
+
+function isEmpty(pages: Pages | undefined): boolean {
+  return pages?.every(({ data }) => data.length === 0) ?? false
+}
 
 /** A row that came live and was read again since stands once, in its latest form. */
 function merge(fresh: readonly LedgerRequest[], pages: Pages): readonly LedgerRequest[] {

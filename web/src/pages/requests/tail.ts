@@ -1,0 +1,33 @@
+import type { LedgerRequest } from '../../api/shapes.ts'
+
+// What came live on top of a list that was read.
+
+const freshMax = 500
+
+export type Tail = {
+  /** The filter that its rows matched, as text. */
+  readonly asked: string
+  /** Newest first, on top of what was read. */
+  readonly fresh: readonly LedgerRequest[]
+  /** Held back because the reader is looking at a row. */
+  readonly waiting: readonly LedgerRequest[]
+}
+
+/** The tail of this filter: rows that came under another one do not belong on its page. */
+export function tailOf(tail: Tail | undefined, asked: string): Tail {
+  return tail?.asked === asked ? tail : { asked, fresh: [], waiting: [] }
+}
+
+/** A row that is there changes where it stands; a new one is put on top of the part that was named, if any. */
+export function hear(tail: Tail, request: LedgerRequest, into: 'fresh' | 'waiting' | undefined): Tail {
+  const known = [...tail.fresh, ...tail.waiting].some(({ id }) => id === request.id)
+  if (known) {
+    const replace = (list: readonly LedgerRequest[]) => list.map((row) => (row.id === request.id ? request : row))
+    return { ...tail, fresh: replace(tail.fresh), waiting: replace(tail.waiting) }
+  }
+  return into === undefined ? tail : { ...tail, [into]: [request, ...tail[into]].slice(0, freshMax) }
+}
+
+export function showWaiting(tail: Tail): Tail {
+  return { ...tail, fresh: [...tail.waiting, ...tail.fresh].slice(0, freshMax), waiting: [] }
+}
