@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
 import type { Contract } from '../../src/http/api/contract.ts'
 import { chatContracts } from '../../src/http/api/contracts/chat.ts'
@@ -11,7 +14,7 @@ import { usageContracts } from '../../src/http/api/contracts/usage.ts'
 import { adjustAccount } from '../../src/ledger/adjustments.ts'
 import { type DashboardClient, type Json, signInNew } from '../support/dashboard-client.ts'
 import { completed, created, text } from '../support/scripted-upstream.ts'
-import { postChat } from '../support/service.ts'
+import { postChat, startTestService } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 
 // An account with some history, looked at from every side: what the dashboard shows is what the ledger has.
@@ -96,6 +99,29 @@ test('every answer has the shape that openapi.json promises', async () => {
   for (const [{ answer }, path] of looked) answer!.parse(await client.get(path))
   const body = { key_id: key.id, messages: question }
   chatContracts.createPlaygroundQuote.answer.parse(await client.post('/api/quote', body))
+})
+
+test('the model that the first snippets name is one that can be called, whatever list the operator has', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'penny-models-'))
+  const file = join(folder, 'models.json')
+  const prices = { input_per_million: '1', output_per_million: '5', max_output_tokens: 1000 }
+  writeFileSync(
+    file,
+    JSON.stringify([
+      { id: 'large', ...prices },
+      { id: 'small', ...prices, default: true },
+    ]),
+  )
+  const beside = await startTestService({ besideOf: suite.service, environment: { MODELS_FILE: file } })
+  try {
+    const { default_model } = (await (await fetch(`${beside.origin}/api/session`)).json()) as Json
+    assert.equal(default_model, 'small')
+    const { data } = (await (await fetch(`${beside.baseUrl}/models`)).json()) as Json
+    assert.ok(data.some(({ id }: Json) => id === default_model))
+  } finally {
+    await beside.stop()
+    rmSync(folder, { recursive: true })
+  }
 })
 
 test('pages of the log, read to the end, have every request once, newest first', async () => {

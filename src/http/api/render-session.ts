@@ -18,7 +18,7 @@ export async function renderSession(
   visitor: Visitor,
   session: Session | undefined,
 ): Promise<RenderedSession> {
-  const { site, providers, inFlightCap, unsettledCap } = services
+  const { site, providers, prices, inFlightCap, unsettledCap } = services
   const problem = signInProblem(site, visitor)
   const chain = providers.funds?.chain
   return {
@@ -32,6 +32,7 @@ export async function renderSession(
     environment: providers.environment,
     public_url: site.publicUrl,
     base_url: `${site.publicUrl}/v1`,
+    default_model: prices.defaultModel,
     sign_in: {
       allowed: problem === undefined,
       reason: problem ?? null,

@@ -14,10 +14,12 @@ const call = {
   },
 }
 
+const session = { base_url: 'http://localhost:8402/v1', default_model: 'a-model-of-the-operator' }
+
 test('every snippet names the base address, the key and the model', () => {
   for (const [language] of languages) {
-    const code = codeFor(language, firstCall('http://localhost:8402/v1', 'penny_x'))
-    for (const part of ['http://localhost:8402/v1', 'penny_x', 'gpt-5.6-terra', 'What is a penny?'])
+    const code = codeFor(language, firstCall(session, 'penny_x'))
+    for (const part of [session.base_url, 'penny_x', session.default_model, 'What is a penny?'])
       assert.ok(code.includes(part), `${language}: ${part}`)
   }
 })

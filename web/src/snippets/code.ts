@@ -1,3 +1,5 @@
+import type { Session } from '../api/shapes.ts'
+
 // Ready-made code for one call, in the languages people start with. What is shown must run as it is.
 
 export type Language = 'curl' | 'python' | 'node' | 'ai-sdk' | 'cli'
@@ -27,8 +29,10 @@ export type ChatBody = {
 /** Parameters that are ours alone: the Python library takes them by another door. */
 const ownParameters = new Set(['web_search', 'web_fetch'])
 
-export function firstCall(baseUrl: string, apiKey: string, model = 'gpt-5.6-terra'): Call {
-  return { baseUrl, apiKey, body: { model, messages: [{ role: 'user', content: 'What is a penny?' }] } }
+/** The call to begin with, to the model that this installation names first. */
+export function firstCall(session: Pick<Session, 'base_url' | 'default_model'>, apiKey: string): Call {
+  const messages = [{ role: 'user', content: 'What is a penny?' }]
+  return { baseUrl: session.base_url, apiKey, body: { model: session.default_model, messages } }
 }
 
 export function codeFor(language: Language, call: Call): string {

@@ -56,6 +56,7 @@ export const session = z
     environment: z.enum(['sandbox', 'testnet', 'live']),
     public_url: z.string(),
     base_url: z.string().meta({ description: 'For clients of the chat API; ends in /v1' }),
+    default_model: z.string().meta({ description: 'The model of a request that names none; the one to try first' }),
     sign_in: z.object({
       allowed: z.boolean(),
       reason: z.string().nullable().meta({ description: 'Why signing in is refused here, for people' }),

@@ -60,7 +60,7 @@ export function SecretDialog({
             another secret.
           </Notice>
         )}
-        <SnippetTabs call={firstCall(baseUrl, apiKey.secret)} />
+        {session !== undefined && <SnippetTabs call={firstCall(session, apiKey.secret)} />}
       </div>
     </Dialog>
   )

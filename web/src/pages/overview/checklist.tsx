@@ -154,7 +154,7 @@ function SendRequest({ session, created }: { session: Session; created: KeyWithS
   const shown = created?.secret ?? active?.hint ?? 'penny_…'
   return (
     <>
-      <SnippetTabs call={firstCall(session.base_url, shown)} />
+      <SnippetTabs call={firstCall(session, shown)} />
       {created === undefined && active !== undefined && (
         <p className="text-sm text-muted">
           {active.hint} is {active.name}; put its secret there. It was shown when the key was made.

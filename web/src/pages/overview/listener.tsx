@@ -23,7 +23,7 @@ export function Listener({ session, keyId }: { session: Session; keyId: string |
   })
   const run = useMutation({
     mutationFn: (id: string) => {
-      const { body } = firstCall(session.base_url, '')
+      const { body } = firstCall(session, '')
       return call('createPlaygroundCompletion', {
         body: { key_id: id, ...body, messages: [...body.messages] as never },
       })

@@ -53,7 +53,7 @@ function Workbench({ keys, models, session }: { keys: readonly Key[]; models: re
     ...emptyForm,
     model:
       models.find(({ id }) => id === search.model)?.id ??
-      models.find(({ id }) => id === 'gpt-5.6-terra')?.id ??
+      models.find(({ id }) => id === session.default_model)?.id ??
       models[0]!.id,
     keyId: keys.find(({ id }) => id === search.key)?.id ?? keys[0]!.id,
   }))

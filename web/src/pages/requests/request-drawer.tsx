@@ -107,9 +107,11 @@ function Head({ request, session }: { request: LedgerRequest; session: Session |
         ]}
       />
       <div className="flex flex-wrap gap-2">
-        <CopyButton small text={curlOf(request, session)}>
-          Copy as curl
-        </CopyButton>
+        {session !== undefined && (
+          <CopyButton small text={curlOf(request, session)}>
+            Copy as curl
+          </CopyButton>
+        )}
         <Link
           to="/playground"
           search={{ ...(request.model !== null && { model: request.model }), key: request.key.id } as never}
@@ -139,12 +141,12 @@ function KeyLink({ request: { key } }: { request: LedgerRequest }) {
 }
 
 /** The prompt is not stored, so its place is marked; the key is never known here. */
-function curlOf(request: LedgerRequest, session: Session | undefined): string {
+function curlOf(request: LedgerRequest, session: Session): string {
   return codeFor('curl', {
-    baseUrl: session?.base_url ?? `${window.location.origin}/v1`,
+    baseUrl: session.base_url,
     apiKey: '$OPENAI_API_KEY',
     body: {
-      model: request.model ?? 'gpt-5.6-terra',
+      model: request.model ?? session.default_model,
       messages: [{ role: 'user', content: '(the prompt is not stored: write it here)' }],
       ...(request.stream && { stream: true }),
       ...(request.max_tokens !== null && { max_tokens: request.max_tokens }),

@@ -250,7 +250,7 @@ function NoRows({ filtered, onClear }: { filtered: boolean; onClear: () => void 
     <div className="p-4">
       <p className="mb-3 text-lg font-medium">No requests yet</p>
       <p className="mb-4 text-muted">Send one with a key of yours; it appears here by itself.</p>
-      {session !== undefined && <SnippetTabs call={firstCall(session.base_url, '$OPENAI_API_KEY')} />}
+      {session !== undefined && <SnippetTabs call={firstCall(session, '$OPENAI_API_KEY')} />}
     </div>
   )
 }
