@@ -332,6 +332,21 @@ test('a key’s page says why its requests were refused', async () => {
   assert.equal(page.spent_atomic, '0')
 })
 
+test('a key’s page has each of the last thirty days, also those on which it was idle', async () => {
+  const today = Math.floor(Date.now() / 86_400_000) * 86_400_000
+  const { spend_by_day } = await client.get(`/api/keys/${keys[0].id}`)
+  const days = Array.from({ length: 30 }, (_, index) => new Date(today - (29 - index) * 86_400_000))
+  assert.deepEqual(
+    spend_by_day.map(({ day }: Json) => day),
+    days.map((day) => day.toISOString().slice(0, 10)),
+  )
+  const { charged } = await ledgerSum(`key_id = '${keys[0].id}'`)
+  assert.equal(BigInt(spend_by_day.at(-1).spend_atomic) + BigInt(spend_by_day.at(-2).spend_atomic), charged)
+  assert.ok(
+    spend_by_day.slice(0, 28).every(({ spend_atomic, requests }: Json) => spend_atomic === '0' && requests === 0),
+  )
+})
+
 test('to another account nothing of this one exists', async () => {
   const [key] = keys
   const [row] = (await client.get('/api/requests')).data

@@ -12,7 +12,7 @@ import {
 } from '../../identity/api-keys.ts'
 import type { AccountRef } from '../../identity/sessions.ts'
 import { listRequests } from '../../ledger/request-log.ts'
-import { readRefusals, readUsage } from '../../ledger/usage.ts'
+import { noMeasures, readRefusals, readUsage, type UsageStep } from '../../ledger/usage.ts'
 import { format, fromAtomic, max, parse, type Usdc, zero } from '../../money/usdc.ts'
 import { moneyFields } from '../money-fields.ts'
 import type { AnswerOf } from './contract.ts'
@@ -20,6 +20,7 @@ import { keyContracts } from './contracts/keys.ts'
 import { renderRequest } from './render-request.ts'
 import { type ApiRouter, InvalidParameterError, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
+import { requestsOf } from './usage.ts'
 
 type RenderedKey = AnswerOf<typeof keyContracts.updateKey>
 
@@ -48,18 +49,19 @@ export function routeKeys(router: ApiRouter, { database, keys: finder }: ApiServ
 
   router.at(keyContracts.getKey).answer(async ({ owner, parameters }) => {
     const key = await ownKey(owner, parameters.id)
-    const [refusals, days, recent] = await Promise.all([
+    const span = lastDays()
+    const [refusals, steps, recent] = await Promise.all([
       readRefusals(database, owner, key.id),
-      readUsage(database, owner, { ...lastDays(), granularity: 'day', keyIds: [key.id] }, 'none'),
+      readUsage(database, owner, { ...span, granularity: 'day', keyIds: [key.id] }, 'none'),
       listRequests(database, owner, { keyIds: [key.id] }, { limit: recentMax }),
     ])
     return {
       ...renderKey(key),
       refusals: refusals.map(({ code, count, lastAt }) => ({ code, count, last_at: lastAt.toISOString() })),
-      spend_by_day: days.map(({ start, measures }) => ({
+      spend_by_day: everyDay(span, steps).map(({ start, measures }) => ({
         day: start.toISOString().slice(0, 10),
         ...moneyFields({ spend: measures.charged }),
-        requests: measures.succeeded + measures.failed + measures.cancelled + measures.refused,
+        requests: requestsOf(measures),
       })),
       recent: recent.rows.map(renderRequest),
     }
@@ -149,7 +151,18 @@ function readFutureExpiry(instant: string | null | undefined): Date | undefined 
   throw new InvalidParameterError('expires_at', 'it is in the past, so the key would never work')
 }
 
-function lastDays(): { readonly from: Date; readonly to: Date } {
+type Span = { readonly from: Date; readonly to: Date }
+
+/** The ledger tells of days on which something happened; the idle ones between them are days too. */
+function everyDay({ from, to }: Span, steps: readonly UsageStep[]): readonly Pick<UsageStep, 'start' | 'measures'>[] {
+  const known = new Map(steps.map(({ start, measures }) => [start.getTime(), measures]))
+  return Array.from({ length: (to.getTime() - from.getTime()) / dayMs }, (_, index) => {
+    const start = new Date(from.getTime() + index * dayMs)
+    return { start, measures: known.get(start.getTime()) ?? noMeasures }
+  })
+}
+
+function lastDays(): Span {
   const today = Math.floor(Date.now() / dayMs) * dayMs
   return { from: new Date(today - (spendDaysMax - 1) * dayMs), to: new Date(today + dayMs) }
 }
