@@ -1,4 +1,5 @@
 import { type KeyboardEvent, type PointerEvent, useEffect, useId, useRef, useState } from 'react'
+import { type ChartKind, isBlank, isReadable } from './reading.ts'
 import { bucketLabel, bucketName, type Granularity, labelledBuckets, ticks } from './scale.ts'
 
 export type Bucket = { readonly start: string; readonly partial: boolean }
@@ -12,7 +13,7 @@ export type Series = {
 
 type Props = {
   readonly label: string
-  readonly kind: 'bars' | 'lines'
+  readonly kind: ChartKind
   readonly buckets: readonly Bucket[]
   readonly granularity: Granularity
   readonly series: readonly Series[]
@@ -29,7 +30,7 @@ const margin = { top: 8, right: 16, bottom: 24, left: 72 }
  * assistive software the chart is a slider over time whose value is what the tooltip says.
  */
 export function TimeChart(props: Props) {
-  const { label, buckets, granularity, series, format, height = 220, onPick } = props
+  const { label, kind, buckets, granularity, series, format, height = 220, onPick } = props
   const [frame, width] = useWidth()
   const [at, setAt] = useState<number>()
   const plot = { width: Math.max(width - margin.left - margin.right, 10), height: height - margin.top - margin.bottom }
@@ -82,7 +83,7 @@ export function TimeChart(props: Props) {
           width={width}
         />
       )}
-      {series.length === 0 && (
+      {isBlank(kind, series) && (
         <p className="absolute inset-0 grid place-items-center text-muted">Nothing in this range.</p>
       )}
       <span className="sr-only">{format(0)} is the base line.</span>
@@ -232,7 +233,7 @@ type Row = { readonly label: string; readonly value: string; readonly colour?: s
 
 function readBucket({ kind, buckets, granularity, series, format }: Props, at: number): { rows: Row[]; text: string } {
   const rows: Row[] = series
-    .filter(({ values }) => (values[at] ?? 0) !== 0)
+    .filter(({ values }) => isReadable(kind, values[at]))
     .map(({ label, values, colour }) => ({ label, value: format(values[at]!), colour }))
   if (kind === 'bars' && series.length > 1)
     rows.push({ label: 'Total', value: format(series.reduce((sum, { values }) => sum + (values[at] ?? 0), 0)) })
@@ -243,7 +244,7 @@ function readBucket({ kind, buckets, granularity, series, format }: Props, at: n
 }
 
 function summary({ buckets, series, format, kind }: Props): string {
-  if (series.length === 0) return 'Nothing in this range'
+  if (isBlank(kind, series)) return 'Nothing in this range'
   if (kind === 'lines') return `${buckets.length} points in time. Use the arrow keys to read them`
   const parts = series.map(
     ({ label, values }) => `${label} ${format(values.reduce<number>((sum, value) => sum + (value ?? 0), 0))}`,

@@ -1,6 +1,7 @@
 import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import type { Usage } from '../../api/shapes.ts'
+import { type ChartKind, hasReading } from '../../charts/reading.ts'
 import { bucketName } from '../../charts/scale.ts'
 import { type Series, TimeChart } from '../../charts/time-chart.tsx'
 import { Button } from '../../ui/button.tsx'
@@ -12,7 +13,7 @@ import { Table } from '../../ui/table.tsx'
 type Props = {
   id: string
   title: string
-  kind: 'bars' | 'lines'
+  kind: ChartKind
   usage: Usage
   series: readonly Series[]
   format: (value: number) => string
@@ -56,7 +57,7 @@ export function ChartPanel({ id, title, kind, usage, series, format, formatAxis,
         }
       >
         {asTable ? (
-          <ChartTable title={title} usage={usage} series={shown} format={format} />
+          <ChartTable title={title} kind={kind} usage={usage} series={shown} format={format} />
         ) : (
           <TimeChart
             label={title}
@@ -94,10 +95,15 @@ export function ChartPanel({ id, title, kind, usage, series, format, formatAxis,
   )
 }
 
-function ChartTable({ title, usage, series, format }: Pick<Props, 'title' | 'usage' | 'series' | 'format'>) {
-  const rows = usage.buckets
-    .map(({ start }, at) => ({ start, at }))
-    .filter(({ at }) => series.some(({ values }) => (values[at] ?? 0) !== 0))
+function ChartTable({
+  title,
+  kind,
+  usage,
+  series,
+  format,
+}: Pick<Props, 'title' | 'kind' | 'usage' | 'series' | 'format'>) {
+  const rows = usage.buckets.map(({ start }, at) => ({ start, at })).filter(({ at }) => hasReading(kind, series, at))
+  if (rows.length === 0) return <p className="py-12 text-center text-muted">Nothing in this range.</p>
   return (
     <div className="max-h-96 overflow-y-auto">
       <Table

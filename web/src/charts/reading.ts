@@ -1,0 +1,19 @@
+import type { Series } from './time-chart.tsx'
+
+// What of a chart is worth reading. A bar of nothing is no bar; a line at zero is a value like any other.
+
+export type ChartKind = 'bars' | 'lines'
+
+export function isReadable(kind: ChartKind, value: number | null | undefined): boolean {
+  return kind === 'lines' ? value !== null && value !== undefined : (value ?? 0) !== 0
+}
+
+/** Whether any series has something at this place. */
+export function hasReading(kind: ChartKind, series: readonly Pick<Series, 'values'>[], at: number): boolean {
+  return series.some(({ values }) => isReadable(kind, values[at]))
+}
+
+/** Whether there is nothing in the whole chart. */
+export function isBlank(kind: ChartKind, series: readonly Pick<Series, 'values'>[]): boolean {
+  return !series.some(({ values }) => values.some((value) => isReadable(kind, value)))
+}
