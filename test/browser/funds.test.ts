@@ -117,6 +117,25 @@ test('a monthly statement adds up on the page, on paper and in a spreadsheet', a
   assert.ok(await page.getByRole('navigation', { name: 'Pages' }).first().isHidden())
 })
 
+test('a page that lacks a part of what it shows says so, and gets it with Retry', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  const refusal = { error: { message: 'Not today.', code: 'not_found', request_id: '' } }
+  for (const [lacking, path, whole] of [
+    ['**/api/withdrawals*', 'funds', page.getByTestId('deposit-row').first()],
+    ['**/v1/models', 'playground', page.getByLabel('Key that pays')],
+  ] as const) {
+    await page.route(lacking, (route) => route.fulfill({ status: 404, json: refusal }))
+    await page.goto(`${dashboard.origin}/${path}`)
+    const alert = page.getByRole('alert').filter({ hasText: 'Not today.' })
+    await alert.waitFor()
+    assert.equal(await whole.count(), 0)
+    await page.unroute(lacking)
+    await alert.getByRole('button', { name: 'Retry' }).click()
+    await whole.waitFor()
+  }
+})
+
 test('a charge that was given back stands in the history, with the reason', async () => {
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page)

@@ -1,4 +1,4 @@
-import { useQuery } from '@tanstack/react-query'
+import { type UseQueryResult, useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import { adjustmentsQuery, depositsQuery, withdrawalsQuery } from '../../api/queries.ts'
@@ -11,6 +11,7 @@ import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { Time, useNow } from '../../ui/time.tsx'
+import { worstOf } from '../../ui/worst-of.ts'
 import { Steps } from './steps.tsx'
 import type { Chain } from './wallet-transfer.ts'
 import { whyNotYet } from './why-not-yet.ts'
@@ -41,7 +42,8 @@ export function History({ chain }: { chain: Chain | null }) {
   ]
     .filter(({ kind }) => shown === 'all' || shown === kind)
     .sort((left, right) => (left.item.created_at < right.item.created_at ? 1 : -1))
-  const isCut = [deposits, withdrawals, adjustments].some(({ data }) => data?.has_more)
+  const queries = [deposits, withdrawals, adjustments] as const
+  const isCut = queries.some(({ data }) => data?.has_more)
   return (
     <Panel
       flush
@@ -52,14 +54,19 @@ export function History({ chain }: { chain: Chain | null }) {
           <Link to="/funds/statement" className="link px-1">
             Monthly statement
           </Link>
-          <Button small icon="download" onClick={() => downloadCsv('funds.csv', historyRows(entries))}>
+          <Button
+            small
+            icon="download"
+            disabled={queries.some(({ data }) => data === undefined)}
+            onClick={() => downloadCsv('funds.csv', historyRows(entries))}
+          >
             CSV
           </Button>
         </>
       }
     >
       <Loaded
-        query={deposits}
+        query={worstOf<UseQueryResult<unknown>>(...queries)}
         skeleton={
           <div className="p-4">
             <Skeleton />

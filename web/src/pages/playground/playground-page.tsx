@@ -1,4 +1,4 @@
-import { useQuery } from '@tanstack/react-query'
+import { type UseQueryResult, useQuery } from '@tanstack/react-query'
 import { Link, useSearch } from '@tanstack/react-router'
 import { useCallback, useState } from 'react'
 import { keysQuery, modelsQuery, sessionQuery } from '../../api/queries.ts'
@@ -9,6 +9,7 @@ import { Button, buttonClass } from '../../ui/button.tsx'
 import { Checkbox, SelectField, TextArea, TextField } from '../../ui/field.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { EmptyState, Panel } from '../../ui/panel.tsx'
+import { worstOf } from '../../ui/worst-of.ts'
 import { bodyOf, emptyForm, formProblem, type PlaygroundBody, type PlaygroundForm } from './playground-form.ts'
 import { QuoteLine } from './quote-line.tsx'
 import { RunPanel } from './run-panel.tsx'
@@ -17,12 +18,15 @@ import { type Run, useCompletion } from './use-completion.ts'
 export function PlaygroundPage() {
   const keys = useQuery(keysQuery)
   const models = useQuery(modelsQuery)
-  const { data: session } = useQuery(sessionQuery)
+  const session = useQuery(sessionQuery)
   return (
     <Page title="Playground" lead="Every call is quoted before it is sent, and paid for by the key you choose.">
-      <Loaded query={keys} skeleton={<Skeleton lines={6} height={24} />}>
-        {({ data }) => {
-          const active = data.filter(({ status }) => status === 'active')
+      <Loaded
+        query={worstOf<UseQueryResult<unknown>>(keys, models, session)}
+        skeleton={<Skeleton lines={6} height={24} />}
+      >
+        {() => {
+          const active = keys.data!.data.filter(({ status }) => status === 'active')
           if (active.length === 0) {
             return (
               <Panel>
@@ -39,8 +43,7 @@ export function PlaygroundPage() {
               </Panel>
             )
           }
-          if (models.data === undefined || session === undefined) return <Skeleton lines={6} height={24} />
-          return <Workbench keys={active} models={models.data.data} session={session} />
+          return <Workbench keys={active} models={models.data!.data} session={session.data!} />
         }}
       </Loaded>
     </Page>
