@@ -141,7 +141,11 @@ function burnOf(hours: readonly UsageStep[], available: Usdc): Burning {
   return { perDay, daysLeft: perDay === 0n ? null : Number((available * 10n) / perDay) / 10 }
 }
 
-function alertsOf(balance: Balance, { perDay, daysLeft }: Burning): RenderedOverview['alerts'] {
+/** What the owner should know of now: nothing left, or not much. */
+export function alertsOf(
+  balance: Pick<Balance, 'deposited' | 'available'>,
+  { perDay, daysLeft }: Burning,
+): RenderedOverview['alerts'] {
   const alerts: RenderedOverview['alerts'] = []
   if (balance.deposited > 0n && balance.available === 0n) {
     alerts.push({
@@ -154,7 +158,7 @@ function alertsOf(balance: Balance, { perDay, daysLeft }: Burning): RenderedOver
     alerts.push({
       level: 'warning',
       code: 'balance_low',
-      message: `${format(balance.available)} USDC is left; at ${format(perDay)} USDC a day that is ${daysLeft} days.`,
+      message: `${format(balance.available)} USDC is left; at ${format(perDay)} USDC a day that is ${daysLeft} ${daysLeft === 1 ? 'day' : 'days'}.`,
       href: '/funds',
     })
   }

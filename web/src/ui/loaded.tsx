@@ -3,8 +3,9 @@ import type { ReactNode } from 'react'
 import { ApiError } from '../api/call.ts'
 import { Button } from './button.tsx'
 import { CopyableId } from './copy.tsx'
+import { formatAge } from './format-time.ts'
 import { Notice } from './panel.tsx'
-import { formatAge, useNow } from './time.tsx'
+import { useNow } from './time.tsx'
 
 type Query<Data> = Pick<UseQueryResult<Data>, 'data' | 'error' | 'refetch' | 'dataUpdatedAt' | 'isFetching'>
 

@@ -7,10 +7,10 @@ import { atomic, formatCharge, formatCount } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { AnchorButton, Button } from '../../ui/button.tsx'
 import { Select } from '../../ui/field.tsx'
+import { utc } from '../../ui/format-time.ts'
 import { Icon } from '../../ui/icon.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
-import { utc } from '../../ui/time.tsx'
 import { monthName, monthsFrom } from './months.ts'
 
 /** A month of the account's money on one sheet: for the books, for a printer. */

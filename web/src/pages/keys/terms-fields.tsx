@@ -1,5 +1,5 @@
 import { SelectField, TextField } from '../../ui/field.tsx'
-import { utc } from '../../ui/time.tsx'
+import { utc } from '../../ui/format-time.ts'
 import { type ExpiryChoice, type TermsErrors, type TermsForm, type Window, windowWords } from './key-terms.ts'
 
 const expiries: readonly (readonly [ExpiryChoice, string])[] = [

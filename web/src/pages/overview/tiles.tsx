@@ -3,7 +3,7 @@ import type { ReactNode } from 'react'
 import type { Overview } from '../../api/shapes.ts'
 import { Sparkline } from '../../charts/sparkline.tsx'
 import { atomic, formatCount, formatExact, formatSum } from '../../money/format.ts'
-import { formatMs } from '../../ui/time.tsx'
+import { formatMs } from '../../ui/format-time.ts'
 
 /** The five numbers of the first page, each with its course, its change and the page that explains it. */
 export function Tiles({ overview, range }: { overview: Overview; range: Overview['range'] }) {

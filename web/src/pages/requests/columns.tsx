@@ -2,10 +2,11 @@ import { Link } from '@tanstack/react-router'
 import type { ReactNode } from 'react'
 import type { LedgerRequest } from '../../api/shapes.ts'
 import { atomic, formatCharge, formatCount } from '../../money/format.ts'
+import { formatMs } from '../../ui/format-time.ts'
 import { Icon } from '../../ui/icon.tsx'
 import { RequestMark } from '../../ui/state-mark.tsx'
-import { formatMs, Time } from '../../ui/time.tsx'
-import { detail } from './request-list.tsx'
+import { Time } from '../../ui/time.tsx'
+import { detail } from './detail.ts'
 
 export type RequestColumn = {
   readonly id: string

@@ -6,8 +6,8 @@ import { atomic, formatCharge, formatCount, formatMillionths, formatPrice } from
 import { useAnnounce } from '../../ui/announce.tsx'
 import { Button } from '../../ui/button.tsx'
 import { classNames } from '../../ui/class-names.ts'
+import { utc } from '../../ui/format-time.ts'
 import { StateMark } from '../../ui/state-mark.tsx'
-import { utc } from '../../ui/time.tsx'
 import { chargeSentence, mostHeld } from './charge-sentence.ts'
 
 const names: Readonly<Record<ExplainedLine['item'], readonly [one: string, unit: string]>> = {

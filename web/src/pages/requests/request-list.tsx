@@ -1,8 +1,9 @@
 import { Link } from '@tanstack/react-router'
 import type { LedgerRequest } from '../../api/shapes.ts'
-import { atomic, formatCharge, formatCount } from '../../money/format.ts'
+import { atomic, formatCharge } from '../../money/format.ts'
 import { RequestMark } from '../../ui/state-mark.tsx'
-import { formatMs, Time } from '../../ui/time.tsx'
+import { Time } from '../../ui/time.tsx'
+import { detail } from './detail.ts'
 
 /** Requests in two lines each: for narrow screens, and for the few newest on other pages. */
 export function RequestList({ requests }: { requests: readonly LedgerRequest[] }) {
@@ -44,16 +45,4 @@ export function RequestItem({ request, place }: { request: LedgerRequest; place?
       </span>
     </li>
   )
-}
-
-/** What is worth knowing beside the status. */
-export function detail(request: LedgerRequest): string {
-  const { status, usage, error, stream, latency } = request
-  if (status === 'cancelled') {
-    const tokens = usage?.completion_tokens ?? 0
-    return `Client disconnected ${tokens === 0 ? 'before any output' : `after ${formatCount(tokens)} tokens`}`
-  }
-  if (error !== null) return error.code
-  if (usage === null) return stream ? 'streaming' : 'running'
-  return `${formatCount(usage.prompt_tokens)} in, ${formatCount(usage.completion_tokens)} out, ${formatMs(latency.total_ms)}`
 }
