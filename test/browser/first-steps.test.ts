@@ -152,6 +152,23 @@ test('a session that ends is asked for over the page, and what was typed stays',
   assert.equal(await page.getByRole('dialog', { name: 'Create a key' }).getByLabel('Name').inputValue(), 'Half typed')
 })
 
+test('the palette keeps what is chosen in sight, and its theme is the one that is not there', async () => {
+  const page = await dashboard.open({ colorScheme: 'dark', viewport: { width: 1280, height: 900 } })
+  await signInAsDeveloper(dashboard, page)
+  assert.equal(await page.locator('html').getAttribute('data-theme'), 'dark')
+  await page.keyboard.press('Control+k')
+  const palette = page.getByTestId('palette')
+  await palette.getByRole('option', { name: /^Key:/ }).first().waitFor({ state: 'attached' })
+  await page.keyboard.press('ArrowUp')
+  const option = (await palette.locator('[role=option]:last-child[aria-selected=true]').boundingBox())!
+  const frame = (await palette.getByRole('listbox').boundingBox())!
+  const below = option.y + option.height - (frame.y + frame.height)
+  assert.ok(below < 1, `the last option is in sight but for a rounding: ${below} px`)
+  await page.keyboard.type('theme')
+  await page.keyboard.press('Enter')
+  await page.locator('html[data-theme=light]').waitFor()
+})
+
 test('everything can be reached by the keyboard alone', async () => {
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page)

@@ -4,6 +4,7 @@ import { type KeyboardEvent, useEffect, useId, useMemo, useRef, useState } from 
 import { keysQuery } from '../api/queries.ts'
 import { classNames } from '../ui/class-names.ts'
 import { Icon, type IconName } from '../ui/icon.tsx'
+import { useSystemIsDark } from '../ui/media.ts'
 import { places } from './navigation.ts'
 import { useTheme } from './preferences.ts'
 
@@ -35,7 +36,9 @@ export function Palette({ onClose }: { onClose: () => void }) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
     if (step !== undefined && choices.length > 0) {
       event.preventDefault()
-      setAt((now) => (Math.min(now, choices.length - 1) + step + choices.length) % choices.length)
+      const next = (Math.min(at, choices.length - 1) + step + choices.length) % choices.length
+      setAt(next)
+      document.getElementById(`${listId}-${choices[next]!.id}`)?.scrollIntoView({ block: 'nearest' })
     }
     if (event.key === 'Enter') {
       event.preventDefault()
@@ -102,6 +105,8 @@ export function Palette({ onClose }: { onClose: () => void }) {
 function useChoices(text: string): readonly Choice[] {
   const navigate = useNavigate()
   const [theme, setTheme] = useTheme()
+  const systemIsDark = useSystemIsDark()
+  const isDark = theme === 'auto' ? systemIsDark : theme === 'dark'
   const { data: keys } = useQuery(keysQuery)
   return useMemo(() => {
     const go = (to: string, search: Record<string, string> = {}) => void navigate({ to, search } as never)
@@ -114,9 +119,9 @@ function useChoices(text: string): readonly Choice[] {
       { id: 'statement', label: 'Monthly statement', icon: 'funds', run: () => go('/funds/statement') },
       {
         id: 'theme',
-        label: theme === 'dark' ? 'Use the light theme' : 'Use the dark theme',
-        icon: theme === 'dark' ? 'sun' : 'moon',
-        run: () => setTheme(theme === 'dark' ? 'light' : 'dark'),
+        label: isDark ? 'Use the light theme' : 'Use the dark theme',
+        icon: isDark ? 'sun' : 'moon',
+        run: () => setTheme(isDark ? 'light' : 'dark'),
       },
       ...(keys?.data ?? []).map(
         (key): Choice => ({ id: key.id, label: `Key: ${key.name}`, icon: 'keys', run: () => go(`/keys/${key.id}`) }),
@@ -127,5 +132,5 @@ function useChoices(text: string): readonly Choice[] {
     const pasted: Choice[] =
       id === undefined ? [] : [{ id, label: `Request ${id}`, icon: 'requests', run: () => go(`/requests/${id}`) }]
     return [...pasted, ...matching].slice(0, choicesMax)
-  }, [keys, navigate, setTheme, text, theme])
+  }, [isDark, keys, navigate, setTheme, text])
 }

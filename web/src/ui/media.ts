@@ -1,15 +1,22 @@
-import { useSyncExternalStore } from 'react'
-
-const narrow = '(width < 900px)'
+import { useCallback, useSyncExternalStore } from 'react'
 
 /** Where tables become lists and drawers become pages. */
 export function useNarrow(): boolean {
-  return useSyncExternalStore(
-    (notify) => {
-      const media = matchMedia(narrow)
+  return useMedia('(width < 900px)')
+}
+
+export function useSystemIsDark(): boolean {
+  return useMedia('(prefers-color-scheme: dark)')
+}
+
+function useMedia(query: string): boolean {
+  const subscribe = useCallback(
+    (notify: () => void) => {
+      const media = matchMedia(query)
       media.addEventListener('change', notify)
       return () => media.removeEventListener('change', notify)
     },
-    () => matchMedia(narrow).matches,
+    [query],
   )
+  return useSyncExternalStore(subscribe, () => matchMedia(query).matches)
 }
