@@ -10,7 +10,12 @@ import { Wordmark } from './rail.tsx'
 export function TopBar({ onPalette }: { onPalette: () => void }) {
   return (
     <header className="sticky top-0 z-20 flex h-14 items-center gap-3 border-b border-rule bg-paper px-4 md:px-6 print:hidden">
-      <Link to="/" className="flex items-center gap-2 md:hidden" aria-label="Penny Router, overview">
+      {/* The narrowest screens have room for the sign alone: the balance, available and held, goes first. */}
+      <Link
+        to="/"
+        className="flex items-center gap-2 whitespace-nowrap md:hidden max-sm:[&>span]:hidden"
+        aria-label="Penny Router, overview"
+      >
         <Wordmark />
       </Link>
       <button
@@ -53,14 +58,16 @@ function BalancePill() {
       data-available={data.available_atomic}
       data-held={data.held_atomic}
       title={`Available ${formatExact(available)} · held ${formatExact(held)}`}
-      className="flex h-8 items-center gap-2 rounded-md border border-rule bg-surface px-2.5 hover:border-edge"
+      className="flex min-h-8 items-center gap-x-2 rounded-md border border-rule bg-surface px-2.5 whitespace-nowrap hover:border-edge max-sm:flex-col max-sm:items-end max-sm:justify-center"
     >
-      {status === 'lost' && <span className="text-held">Reconnecting…</span>}
-      <span className="num font-medium">{formatBalance(available)}</span>
-      <span className="sr-only">available,</span>
-      <span className="hidden items-center gap-1 text-muted sm:flex">
-        <span aria-hidden="true">·</span>
-        <span className="num">{formatBalance(held)}</span> held
+      {status === 'lost' && <span className="text-held max-sm:text-xs">Reconnecting…</span>}
+      <span className="flex items-center gap-2">
+        <span className="num font-medium">{formatBalance(available)}</span>
+        <span className="sr-only">available,</span>
+        <span className="flex items-center gap-1 text-muted">
+          <span aria-hidden="true">·</span>
+          <span className="num">{formatBalance(held)}</span> held
+        </span>
       </span>
     </Link>
   )

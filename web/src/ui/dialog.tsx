@@ -44,7 +44,8 @@ export function Dialog({
         if (event.target === dialog.current) onClose()
       }}
       className={classNames(
-        'fade-in m-auto max-h-[calc(100dvh-32px)] w-[calc(100vw-32px)] overflow-hidden rounded-md border border-rule bg-surface p-0',
+        // A dialog inherits from where it stands, such as a cell that is aligned to the right; it is read from the left.
+        'text-left fade-in m-auto max-h-[calc(100dvh-32px)] w-[calc(100vw-32px)] overflow-hidden rounded-md border border-rule bg-surface p-0',
         wide ? 'max-w-2xl' : 'max-w-md',
       )}
     >

@@ -135,10 +135,15 @@ function Settings({ form, onChange, keys, models }: FormProps & { keys: readonly
           <option key={id}>{id}</option>
         ))}
       </SelectField>
-      <SelectField label="Key that pays" value={form.keyId} onChange={({ target }) => set({ keyId: target.value })}>
-        {keys.map(({ id, name, hint }) => (
+      <SelectField
+        label="Key that pays"
+        value={form.keyId}
+        hint={<span className="num">{keys.find(({ id }) => id === form.keyId)?.hint}</span>}
+        onChange={({ target }) => set({ keyId: target.value })}
+      >
+        {keys.map(({ id, name }) => (
           <option key={id} value={id}>
-            {name} ({hint})
+            {name}
           </option>
         ))}
       </SelectField>

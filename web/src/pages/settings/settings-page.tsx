@@ -207,7 +207,8 @@ function Owner({ account }: { account: Account }) {
             onChange={({ target }) => setAddress(target.value.trim())}
           />
         </div>
-        <Button type="submit" className="mt-6" busy={change.isPending}>
+        {/* Beside the field: below its label's line and the gap under it. A hint or a complaint may follow the field. */}
+        <Button type="submit" className="mt-[calc(20px+var(--spacing))]" busy={change.isPending}>
           Save
         </Button>
       </form>
