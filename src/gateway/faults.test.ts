@@ -158,6 +158,29 @@ test('a transaction that stays out of every block is replaced under the same non
   await untilAlarm(line.bench, 'transaction_stuck')
 })
 
+// At the sandbox's price the first version offers 40 gwei: the next would offer 50, which is more than is paid.
+const noReplacement = { gasPriceMax: 45_000_000_000n, replaceMs: 100, resendMs: 20 }
+
+test('a transaction that is lost when no higher fee may be offered is sent again as it is', async (t) => {
+  const line = await openLine(t, noReplacement)
+  line.proxy.fault = only('eth_sendRawTransaction', async ({ params }) => ({ result: keccak256(params[0] as Hex) }))
+  const ids = await line.pay(2)
+  await untilAlarm(line.bench, 'gas_too_dear')
+  line.proxy.fault = undefined
+  await assertPaidOnce(line, ids, 2_000n)
+})
+
+test('a new relayer need not outbid the old one, whose offer was the highest that is paid', async (t) => {
+  const line = await openLine(t, noReplacement)
+  const { bench, proxy } = line
+  proxy.fault = only('eth_sendRawTransaction', async ({ params }) => ({ result: keccak256(params[0] as Hex) }))
+  const ids = await line.pay(2)
+  await untilAlarm(bench, 'gas_too_dear')
+  await line.stop()
+  const { url } = await bench.start({ ...noReplacement, relayerKey: await appointRelayer(bench, 'the next relayer') })
+  await assertPaidOnce({ ...line, url }, ids, 2_000n)
+})
+
 test('when another transaction takes the relayer’s nonce the payments go into a new batch', async (t) => {
   const line = await openLine(t)
   let isDropping = true
@@ -261,13 +284,8 @@ test('a new relayer brings the call of the old one, who cannot pay any more, to 
     ({ status }) => status === 'batched',
   )
   await line.stop()
-  const next = account('the next relayer')
-  const setRelayer = { abi: settlementGatewayAbi, functionName: 'setRelayer', args: [next.address, true] } as const
-  const { chain, wallet } = line.bench
   // With another nonce of the old relayer in between, its transaction can never be carried out.
-  await sendCall(chain, relayer, wallet, encodeFunctionData(setRelayer))
-  await chain.admin.fundGas(next.address, 1_000_000n)
-  const relayerKey = keccak256(Buffer.from('the next relayer'))
+  const relayerKey = await appointRelayer(line.bench, 'the next relayer')
   const { url } = await line.bench.start({ relayerKey, replaceMs: 50 })
   await assertPaidOnce({ ...line, url }, ids, 2_000n)
 })
@@ -546,6 +564,15 @@ test('a database that belongs to another chain is refused at the start', async (
   const other = await startChain(t, { chainId: 1_234 })
   await assert.rejects(bench.start({ chainRpcUrl: other.url, chainId: 1_234 }), { name: 'ForeignDatabaseError' })
 })
+
+/** Gives somebody the role and the gas of a relayer, by a transaction of the old one; the new one's key. */
+async function appointRelayer({ chain, wallet }: GatewayBench, name: string): Promise<Hex> {
+  const { address } = account(name)
+  const setRelayer = { abi: settlementGatewayAbi, functionName: 'setRelayer', args: [address, true] } as const
+  await sendCall(chain, relayer, wallet, encodeFunctionData(setRelayer))
+  await chain.admin.fundGas(address, 1_000_000n)
+  return keccak256(Buffer.from(name))
+}
 
 /** A deposit's log, the only one with four topics, with a larger number. */
 function inflated(log: { readonly topics: readonly Hex[]; readonly data: Hex }) {

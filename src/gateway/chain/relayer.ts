@@ -159,20 +159,30 @@ export class Relayer {
         code: 'transaction_stuck',
         message: `Transaction ${newest.hash} is in no block after ${replaceMs} ms.`,
       })
-      const replacement = await this.#replace(call, newest, BigInt(versions.length))
+      const replacement = await this.#replace(call, versions).catch(unlessPostponed)
       if (replacement !== undefined) return this.#broadcast(replacement.raw)
     }
+    // Also when no more may be offered: no node may have it any more, and nothing else is sent before it has landed.
     if (clock() - this.#sentAtMs >= resendMs) await this.#broadcast(newest.raw)
   }
 
-  async #replace(call: OpenCall, newest: Version, step: bigint): Promise<SignedTransaction | undefined> {
+  async #replace(call: OpenCall, versions: readonly Version[]): Promise<SignedTransaction> {
     const { node, database, terms } = this.#options
-    const fee = await this.#fee((newest.maxFeePerGas * feeStepPercent) / 100n)
+    const newest = versions[0]!
     const count = await node.transactionCount(this.address, 'latest')
     // Under a number of an earlier relayer, or one that a node made up, it would wait for ever.
     const nonce = newest.relayer !== this.address || count < newest.nonce ? count : newest.nonce
+    // Only what it replaces must be outbid: a new relayer begins anew, also when the old one had come to the limit.
+    const replaced = versions.find((version) => version.relayer === this.address && version.nonce === nonce)
+    const fee = await this.#fee(((replaced?.maxFeePerGas ?? 0n) * feeStepPercent) / 100n)
     const estimate = await node.estimateGas(this.address, terms.wallet, call.data).catch(() => gasMax)
-    const replacement = await this.#signTransaction(call.data, nonce, gasLimit(estimate), fee, step * tipStep)
+    const replacement = await this.#signTransaction(
+      call.data,
+      nonce,
+      gasLimit(estimate),
+      fee,
+      BigInt(versions.length) * tipStep,
+    )
     await storeVersion(database, call.id, this.address, replacement)
     return replacement
   }
@@ -252,6 +262,10 @@ async function readVersions(session: Session, call: bigint): Promise<readonly Ve
     [call],
   )
   return rows.map((row) => ({ ...row, maxFeePerGas: BigInt(row.maxFeePerGas) }))
+}
+
+function unlessPostponed(error: unknown): undefined {
+  if (!(error instanceof CallPostponedError)) throw error
 }
 
 /** Not now; the reason has been told. Nothing was signed. */
