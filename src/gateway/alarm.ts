@@ -17,6 +17,7 @@ export type AlarmCode =
   | 'transaction_stuck'
   | 'transfer_skipped'
   | 'settled_elsewhere'
+  | 'withdrawal_refused'
   | 'worker_failed'
 
 export type OnAlarm = (alarm: Alarm) => void

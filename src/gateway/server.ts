@@ -119,7 +119,7 @@ async function compose(
     replaceMs: options.replaceMs ?? 30_000,
     gasPriceMax: options.gasPriceMax ?? 2_000_000_000_000n,
   })
-  const withdrawals = new Withdrawals({ database, relayer })
+  const withdrawals = new Withdrawals({ ...shared, relayer })
   const lock = new WorkerLock({ url, retryMs: lockRetryMs })
   const worker = new Worker({
     ...shared,

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { encodeFunctionData, type Hex } from 'viem'
+import { devUsdcAbi } from '../../contracts/generated/DevUsdc.abi.ts'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import {
   account,
@@ -18,13 +19,17 @@ import {
   until,
   untilBalance,
 } from '../../test/support/gateway.ts'
+import { startRpcProxy } from '../../test/support/rpc-proxy.ts'
 import { relayer, usdc, usdcBalance } from '../../test/support/sandbox-chain.ts'
+import type { AlarmCode } from './alarm.ts'
+import type { GatewayOptions } from './server.ts'
 
 const owner = account('owner').address
 const payer = account('payer')
+const withdraw = '/v1/transfer?enableForwarder=true'
 
-async function openFunded(bench: GatewayBench): Promise<string> {
-  const { url } = await bench.start()
+async function openFunded(bench: GatewayBench, options: Partial<GatewayOptions> = {}): Promise<string> {
+  const { url } = await bench.start(options)
   await deposit(bench, payer, 10_000n)
   await untilBalance(url, payer.address, '0.01')
   return url
@@ -42,9 +47,9 @@ test('a signed order is paid out at once to whom it names, without a fee, and on
   const bench = await openBench(t)
   const url = await openFunded(bench)
   const intents = [await burnIntent(bench.wallet, payer, { value: 4_000n }), await burnIntent(bench.wallet, payer)]
-  const { status, body } = await ask(url, '/v1/transfer?enableForwarder=true', intents)
+  const { status, body } = await ask(url, withdraw, intents)
   assert.equal(status, 201)
-  const again = await ask(url, '/v1/transfer?enableForwarder=true', intents)
+  const again = await ask(url, withdraw, intents)
   assert.equal(again.body.transferId, body.transferId)
   const done = await withdrawalEnded(url, body.transferId)
   assert.equal(done.status, 'finalized')
@@ -54,7 +59,7 @@ test('a signed order is paid out at once to whom it names, without a fee, and on
   assert.equal(await onChain(bench, payer.address), 5_000n)
   assert.equal(await balanceOf(url, payer.address), '0.005')
   const mixed = [intents[0], await burnIntent(bench.wallet, payer)]
-  assert.equal((await ask(url, '/v1/transfer?enableForwarder=true', mixed)).status, 400)
+  assert.equal((await ask(url, withdraw, mixed)).status, 400)
   assert.deepEqual(bench.alarms, [])
 })
 
@@ -66,7 +71,7 @@ test('orders and payments share one balance: together they never take more than 
     Array.from({ length: 8 }, () => paymentBody(bench.wallet, payer, { value: 1_500n })),
   )
   const answers = await Promise.all([
-    ...orders.map((order) => ask(url, '/v1/transfer?enableForwarder=true', [order])),
+    ...orders.map((order) => ask(url, withdraw, [order])),
     ...payments.map((body) => ask(url, '/v1/x402/settle', body)),
   ])
   const taken = answers.filter(({ status }) => status < 300)
@@ -82,7 +87,7 @@ test('orders and payments share one balance: together they never take more than 
 test('an order that is not this depositor’s, not for this gateway or too large is refused', async (t) => {
   const bench = await openBench(t)
   const url = await openFunded(bench)
-  const post = async (body: unknown) => (await ask(url, '/v1/transfer?enableForwarder=true', body)).status
+  const post = async (body: unknown) => (await ask(url, withdraw, body)).status
   const good = await burnIntent(bench.wallet, payer)
   const changes: readonly Record<string, unknown>[] = [
     { value: '1001' },
@@ -116,13 +121,105 @@ test('an order whose last block passes while it waits expires, and its money is 
   const url = await openFunded(bench)
   await pauseContract(bench, 'pause')
   const maxBlockHeight = BigInt(bench.chain.progress().blockNumber) + 2n
-  const { body } = await ask(url, '/v1/transfer?enableForwarder=true', [
-    await burnIntent(bench.wallet, payer, { value: 4_000n, maxBlockHeight }),
-  ])
+  const { body } = await ask(url, withdraw, [await burnIntent(bench.wallet, payer, { value: 4_000n, maxBlockHeight })])
   assert.equal(await balanceOf(url, payer.address), '0.006')
   await bench.chain.admin.mine(5)
   assert.equal((await withdrawalEnded(url, body.transferId)).status, 'expired')
   assert.equal(await balanceOf(url, payer.address), '0.01')
+})
+
+test('an order to somebody whom USDC has blocked is given up after ten minutes, for good, and its money is free again', async (t) => {
+  const bench = await openBench(t)
+  let skippedMs = 0
+  const clock = () => Date.now() + skippedMs
+  const first = await bench.start({ clock })
+  await deposit(bench, payer, 10_000n)
+  await untilBalance(first.url, payer.address, '0.01')
+  await block(bench, 'blacklist')
+  const order = [await burnIntent(bench.wallet, payer, { value: 4_000n })]
+  const { transferId } = (await ask(first.url, withdraw, order)).body
+  await untilAlarm(bench, 'withdrawal_refused')
+  assert.equal(await balanceOf(first.url, payer.address), '0.006')
+  await until(
+    async () => {
+      skippedMs += 20_000
+      return ask(first.url, `/v1/transfer/${transferId}`)
+    },
+    ({ body }) => body.status === 'failed',
+  )
+  assert.ok(skippedMs >= 600_000)
+  const [refused] = await bench.database.query<{ refusals: number }>('select refusals from gateway.burn_intents')
+  assert.ok(refused!.refusals >= 10)
+  assert.equal(await balanceOf(first.url, payer.address), '0.01')
+
+  await block(bench, 'unBlacklist')
+  await first.stop()
+  const { url } = await bench.start({ clock })
+  assert.equal((await ask(url, withdraw, order)).body.transferId, transferId)
+  const later = await ask(url, withdraw, [await burnIntent(bench.wallet, payer)])
+  assert.equal((await withdrawalEnded(url, later.body.transferId)).status, 'finalized')
+  assert.equal((await withdrawalEnded(url, transferId)).status, 'failed')
+  assert.equal(await usdcBalance(bench.chain.url, owner), 1_000n)
+  assert.equal(await balanceOf(url, payer.address), '0.009')
+})
+
+test('an order to somebody who was blocked for a while is paid', async (t) => {
+  const bench = await openBench(t)
+  let skippedMs = 0
+  const url = await openFunded(bench, { clock: () => Date.now() + skippedMs })
+  await block(bench, 'blacklist')
+  const { body } = await ask(url, withdraw, [await burnIntent(bench.wallet, payer, { value: 4_000n })])
+  await untilAlarm(bench, 'withdrawal_refused')
+  // However long ago the first refusal was: one is not enough.
+  skippedMs += 3_600_000
+  await until(
+    () => bench.database.query<{ refusals: number }>('select refusals from gateway.burn_intents'),
+    ([row]) => row!.refusals === 2,
+  )
+  await block(bench, 'unBlacklist')
+  skippedMs += 60_000
+  assert.equal((await withdrawalEnded(url, body.transferId)).status, 'finalized')
+  assert.equal(await usdcBalance(bench.chain.url, owner), 4_000n)
+})
+
+test('an order that another gateway gave up in the same moment is not sent', async (t) => {
+  const bench = await openBench(t)
+  const proxy = await startRpcProxy(t, bench.chain.url)
+  const url = await openFunded(bench, { chainRpcUrl: proxy.url })
+  proxy.fault = async ({ method }, forward) => {
+    if (method === 'eth_estimateGas') {
+      await bench.database.query(`update gateway.burn_intents set state = 'failed', failure = 'given up'`)
+      await bench.database.query('update gateway.balances set pending = 0')
+    }
+    return forward()
+  }
+  const { body } = await ask(url, withdraw, [await burnIntent(bench.wallet, payer, { value: 4_000n })])
+  await untilAlarm(bench, 'worker_failed')
+  assert.equal((await withdrawalEnded(url, body.transferId)).status, 'failed')
+  assert.deepEqual(await bench.database.query('select from gateway.calls'), [])
+  assert.equal(await usdcBalance(bench.chain.url, owner), 0n)
+})
+
+test('an order that comes again after the gateway lost its books is found paid, also when nothing is left', async (t) => {
+  const bench = await openBench(t)
+  const { order, paid, url } = await loseBooks(bench, 10_000n)
+  const again = await ask(url, withdraw, order)
+  assert.equal(again.status, 201)
+  const found = await withdrawalEnded(url, again.body.transferId)
+  assert.deepEqual([found.status, found.transactionHash], ['finalized', paid.transactionHash])
+  assert.equal(await balanceOf(url, payer.address), '0')
+  assert.equal(await usdcBalance(bench.chain.url, owner), 10_000n)
+})
+
+test('an order that the contract has paid, and of which the books know nothing, is paid and sets nothing aside', async (t) => {
+  const bench = await openBench(t)
+  const { order, url } = await loseBooks(bench, 4_000n)
+  // As an earlier version wrote them.
+  await bench.database.query('update gateway.events set spec_hash = null')
+  const again = await ask(url, withdraw, order)
+  assert.equal((await withdrawalEnded(url, again.body.transferId)).status, 'finalized')
+  assert.equal(await balanceOf(url, payer.address), '0.006')
+  assert.equal(await usdcBalance(bench.chain.url, owner), 4_000n)
 })
 
 test('while the contract is paused payments wait, and are settled afterwards', async (t) => {
@@ -130,10 +227,7 @@ test('while the contract is paused payments wait, and are settled afterwards', a
   const url = await openFunded(bench)
   await pauseContract(bench, 'pause')
   const payment = await settle(url, await paymentBody(bench.wallet, payer))
-  await until(
-    async () => bench.alarms,
-    (alarms) => alarms.some(({ code }) => code === 'settlement_refused'),
-  )
+  await untilAlarm(bench, 'settlement_refused')
   await pauseContract(bench, 'unpause')
   assert.equal((await ended(url, payment)).status, 'completed')
 })
@@ -162,6 +256,34 @@ test('a withdrawal begun at the contract stops new payments at once and cannot e
     (answer) => answer.body.balances[0].withdrawing === '0',
   )
 })
+
+/** A gateway that pays out, loses its database, and has read the chain again. */
+async function loseBooks(bench: GatewayBench, value: bigint) {
+  const first = await bench.start()
+  await deposit(bench, payer, 10_000n)
+  await untilBalance(first.url, payer.address, '0.01')
+  const order = [await burnIntent(bench.wallet, payer, { value })]
+  const { body } = await ask(first.url, withdraw, order)
+  const paid = await withdrawalEnded(first.url, body.transferId)
+  await first.stop()
+  await bench.database.query('drop schema gateway cascade')
+  await deposit(bench, account('later'), 5n)
+  const { url } = await bench.start()
+  await untilBalance(url, account('later').address, '0.000005')
+  return { order, paid, url }
+}
+
+/** The relayer of the tests is the token's blocklister too. */
+async function block({ chain }: GatewayBench, functionName: 'blacklist' | 'unBlacklist'): Promise<void> {
+  await sendCall(chain, relayer, usdc, encodeFunctionData({ abi: devUsdcAbi, functionName, args: [owner] }))
+}
+
+async function untilAlarm({ alarms }: GatewayBench, code: AlarmCode): Promise<void> {
+  await until(
+    async () => alarms,
+    (found) => found.some((alarm) => alarm.code === code),
+  )
+}
 
 async function callWallet({ chain, wallet }: GatewayBench, data: Hex): Promise<void> {
   await sendCall(chain, payer, wallet, data)

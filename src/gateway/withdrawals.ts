@@ -2,13 +2,20 @@ import { randomUUID } from 'node:crypto'
 import { type Address, decodeErrorResult, encodeFunctionData, type Hash, type Hex } from 'viem'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import type { Database, Session } from '../db/database.ts'
+import type { OnAlarm } from './alarm.ts'
 import { IntentRefusedError, type SignedBurnIntent } from './burn-intent.ts'
-import { CallRevertsError } from './chain/node.ts'
+import { viewIsOrderPaid } from './chain/contract-views.ts'
+import { CallRevertsError, type ChainNode } from './chain/node.ts'
 import type { Relayer } from './chain/relayer.ts'
+import type { GatewayTerms } from './terms.ts'
 
 export type WithdrawalsOptions = {
   readonly database: Database
+  readonly node: ChainNode
+  readonly terms: GatewayTerms
   readonly relayer: Relayer
+  readonly clock: () => number
+  readonly onAlarm: OnAlarm
 }
 
 export type WithdrawalStatus = 'pending' | 'confirmed' | 'finalized' | 'failed' | 'expired'
@@ -25,6 +32,16 @@ export type Withdrawal = {
 }
 
 const amountMax = 2n ** 63n - 1n
+/** Nothing can change them. */
+const lastingReasons: readonly string[] = ['IntentExceedsBalance', 'IntentRecipientInvalid']
+/** They stop everybody's money, not this order's: batches wait too. */
+const commonReasons: readonly string[] = ['EnforcedPause', 'OnlyRelayer']
+/** An order that is refused for the same reason so often, and for so long, is given up. */
+const refusalsMax = 10
+const refusedMsMax = 600_000
+const retryMsMin = 5_000
+const retryMsMax = 60_000
+const reasonLengthMax = 200
 
 /** Takes orders to pay out at once and has them carried out. */
 export class Withdrawals {
@@ -52,12 +69,12 @@ export class Withdrawals {
 
   /** Sends the oldest order that waits. */
   async sendNext(head: bigint): Promise<boolean> {
-    const { database, relayer } = this.#options
+    const { database, relayer, clock } = this.#options
     const [next] = await database.query<{ specHash: Hash; data: Hex; isExpired: boolean }>(
       `select spec_hash as "specHash", data, max_block_height < $1 as "isExpired" from burn_intents
-        where state = 'pending' and (retry_at <= clock_timestamp() or max_block_height < $1)
+        where state = 'pending' and (retry_at <= $2 or max_block_height < $1)
         order by max_block_height < $1 desc, created_at, position limit 1`,
-      [head],
+      [head, new Date(clock())],
     )
     if (next === undefined) return false
     if (next.isExpired) {
@@ -68,33 +85,71 @@ export class Withdrawals {
       const call = await relayer.sign(next.data)
       await database.transaction(async (session) => {
         const id = await relayer.store(session, 'withdrawal', call)
-        await session.query(`update burn_intents set state = 'sent', call = $2 where spec_hash = $1`, [
-          next.specHash,
-          id,
-        ])
+        await takeOrder(session, next.specHash, id)
       })
       await relayer.send(call)
     } catch (error) {
       if (!(error instanceof CallRevertsError)) throw error
-      await this.#refuse(next.specHash, error)
+      await this.#refuse(next.specHash, reasonOf(error.data), head)
     }
     return true
   }
 
   /** The contract would not take it: what will never change ends it, what may pass makes it wait. */
-  async #refuse(specHash: Hash, error: CallRevertsError): Promise<void> {
-    const reason = errorNameOf(error.data)
-    if (reason === 'IntentExpired') await this.#end(specHash, 'expired', reason)
-    else if (reason === 'IntentExceedsBalance' || reason === 'IntentRecipientInvalid') {
-      await this.#end(specHash, 'failed', reason)
-    } else {
-      // Paused, a relayer that is none any more, a blocked recipient, or paid already and the event not seen yet.
-      const wait = `update burn_intents set failure = $2, retry_at = clock_timestamp() + interval '5 s' where spec_hash = $1`
-      await this.#options.database.query(wait, [specHash, reason ?? 'reverted'])
+  async #refuse(specHash: Hash, reason: string, head: bigint): Promise<void> {
+    const { node, terms, onAlarm } = this.#options
+    if (reason === 'IntentExpired') return this.#end(specHash, 'expired', reason)
+    if (lastingReasons.includes(reason)) return this.#end(specHash, 'failed', reason)
+    if (reason === 'IntentUsed') {
+      // All events up to the head are in the books, the payment among them. Above it, its event is still to come.
+      const isPaid = await viewIsOrderPaid(node, terms, specHash, head)
+      return isPaid ? this.#end(specHash, 'finalized', null) : this.#wait(specHash, reason)
     }
+    if (commonReasons.includes(reason)) {
+      onAlarm({ code: 'settlement_refused', message: `The contract refuses withdrawals (${reason}): they wait.` })
+      return this.#wait(specHash, reason)
+    }
+    await this.#doubt(specHash, reason)
   }
 
-  async #end(specHash: Hash, state: 'failed' | 'expired', failure: string): Promise<void> {
+  async #wait(specHash: Hash, reason: string): Promise<void> {
+    await this.#options.database.query(
+      `update burn_intents set failure = $2, refusals = 0, refused_since = null, retry_at = $3
+        where spec_hash = $1 and state = 'pending'`,
+      [specHash, reason, new Date(this.#options.clock() + retryMsMin)],
+    )
+  }
+
+  /**
+   * A recipient whom the token has blocked may be free again in a minute, or never. To give up is safe: only relayers of this
+   * operator can hand the order in, and they take none that has failed.
+   */
+  async #doubt(specHash: Hash, reason: string): Promise<void> {
+    const { database, clock, onAlarm } = this.#options
+    const now = clock()
+    const [row] = await database.query<{ refusals: number; since: Date }>(
+      `update burn_intents set failure = $2,
+              refusals = case when failure = $2 then refusals else 0 end + 1,
+              refused_since = case when failure = $2 then coalesce(refused_since, $3) else $3 end
+        where spec_hash = $1 and state = 'pending' returning refusals, refused_since as since`,
+      [specHash, reason, new Date(now)],
+    )
+    if (row === undefined) return
+    const isGivenUp = row.refusals >= refusalsMax && now - row.since.getTime() >= refusedMsMax
+    const fate = isGivenUp ? 'it has failed, and its money is free again' : 'it is tried again'
+    onAlarm({
+      code: 'withdrawal_refused',
+      message: `The contract would not pay withdrawal ${specHash} (${reason}): ${fate}.`,
+    })
+    if (isGivenUp) return this.#end(specHash, 'failed', reason)
+    const retryMs = Math.min(retryMsMin * 2 ** (row.refusals - 1), retryMsMax)
+    await database.query('update burn_intents set retry_at = $2 where spec_hash = $1', [
+      specHash,
+      new Date(now + retryMs),
+    ])
+  }
+
+  async #end(specHash: Hash, state: 'finalized' | 'failed' | 'expired', failure: string | null): Promise<void> {
     await this.#options.database.transaction(async (session) => {
       const [ended] = await session.query<{ depositor: Address; value: bigint }>(
         `update burn_intents set state = $2, failure = $3 where spec_hash = $1 and state = 'pending' returning depositor, value`,
@@ -118,7 +173,8 @@ export async function findWithdrawal(database: Database, id: string): Promise<Wi
     transactionHash: Hash | null
   }>(
     `select spec_hash as "specHash", max_block_height::text as "maxBlockHeight", burn_intents.state, failure,
-            coalesce(calls.hash, (select hash from transactions where transactions.call = calls.id order by created_at desc limit 1))
+            coalesce((select transaction_hash from events where events.spec_hash = burn_intents.spec_hash limit 1), calls.hash,
+                     (select hash from transactions where transactions.call = calls.id order by created_at desc limit 1))
               as "transactionHash"
        from burn_intents left join calls on calls.id = call where withdrawal = $1 order by position`,
     [id],
@@ -173,18 +229,37 @@ async function storeOrders(session: Session, intents: readonly SignedBurnIntent[
     if (isSame) return first.withdrawal
     throw new IntentRefusedError('some of these burn intents were used before')
   }
+  const paid = await readPaid(session, hashes)
   const free = new Map(balances.map((balance) => [balance.depositor, balance.free]))
   const withdrawal = randomUUID()
   for (const [position, order] of intents.entries()) {
+    const isPaid = paid.has(order.specHash)
+    await insertOrder(session, withdrawal, position, order, isPaid ? 'finalized' : 'pending')
+    if (isPaid) continue
     const left = (free.get(order.depositor) ?? 0n) - order.intent.spec.value
     if (left < 0n) throw new IntentRefusedError('insufficient balance')
     free.set(order.depositor, left)
-    await insertOrder(session, withdrawal, position, order)
+    await setAside(session, order)
   }
   return withdrawal
 }
 
-async function insertOrder(session: Session, withdrawal: string, position: number, order: SignedBurnIntent) {
+/** Orders that the chain has paid already: they were taken by a gateway whose books are lost. */
+async function readPaid(session: Session, hashes: readonly Hash[]): Promise<ReadonlySet<Hash>> {
+  const rows = await session.query<{ specHash: Hash }>(
+    'select spec_hash as "specHash" from events where spec_hash = any($1)',
+    [hashes],
+  )
+  return new Set(rows.map(({ specHash }) => specHash))
+}
+
+async function insertOrder(
+  session: Session,
+  withdrawal: string,
+  position: number,
+  order: SignedBurnIntent,
+  state: 'pending' | 'finalized',
+): Promise<void> {
   const { intent, signature, specHash, depositor, recipient } = order
   const data = encodeFunctionData({
     abi: settlementGatewayAbi,
@@ -192,17 +267,46 @@ async function insertOrder(session: Session, withdrawal: string, position: numbe
     args: [intent, signature],
   })
   await session.query(
-    `insert into burn_intents (spec_hash, withdrawal, position, depositor, recipient, value, max_block_height, data)
-     values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-    [specHash, withdrawal, position, depositor, recipient, intent.spec.value, intent.maxBlockHeight, data],
+    `insert into burn_intents (spec_hash, withdrawal, position, depositor, recipient, value, max_block_height, data, state)
+     values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+    [specHash, withdrawal, position, depositor, recipient, intent.spec.value, intent.maxBlockHeight, data, state],
   )
+}
+
+async function setAside(session: Session, { depositor, intent }: SignedBurnIntent): Promise<void> {
   await session.query('update balances set pending = pending + $2 where depositor = $1', [depositor, intent.spec.value])
 }
 
-function errorNameOf(data: Hex): string | undefined {
+/** In the same database transaction as its call: another gateway may have ended it meanwhile, and its money is free. */
+async function takeOrder(session: Session, specHash: Hash, call: bigint): Promise<void> {
+  const taken = await session.query(
+    `update burn_intents set state = 'sent', call = $2, failure = null, refusals = 0, refused_since = null
+      where spec_hash = $1 and state = 'pending' returning spec_hash`,
+    [specHash, call],
+  )
+  if (taken.length === 0) throw new OrderEndedError()
+}
+
+/** The contract's error by its name, a token's own by its text or its number. */
+function reasonOf(data: Hex): string {
   try {
-    return decodeErrorResult({ abi: settlementGatewayAbi, data }).errorName
+    const error: { errorName: string; args?: readonly unknown[] } = decodeErrorResult({
+      abi: settlementGatewayAbi,
+      data,
+    })
+    if (error.errorName !== 'Error') return error.errorName
+    return String(error.args?.[0])
+      .slice(0, reasonLengthMax)
+      .replaceAll(/[^ -~]/g, '?')
   } catch {
-    return undefined
+    return `reverted ${data.slice(0, 10)}`
+  }
+}
+
+/** Another gateway was faster. Nothing was sent. */
+class OrderEndedError extends Error {
+  constructor() {
+    super('this withdrawal has ended meanwhile')
+    this.name = 'OrderEndedError'
   }
 }

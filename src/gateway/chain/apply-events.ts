@@ -60,8 +60,9 @@ async function recordEvents(
   if (events.length === 0) return []
   const rows = await session.queryPrepared<{ block: bigint; log_index: number }>(
     'record_events',
-    `insert into events (block, log_index, block_hash, transaction_hash, kind, account, value, block_time)
-     select * from unnest($1::int8[], $2::int4[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int8[], $8::timestamptz[])
+    `insert into events (block, log_index, block_hash, transaction_hash, kind, account, value, block_time, spec_hash)
+     select * from unnest($1::int8[], $2::int4[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int8[],
+                          $8::timestamptz[], $9::text[])
      on conflict do nothing returning block, log_index`,
     [
       plainArray(events.map(({ block }) => block)),
@@ -72,6 +73,7 @@ async function recordEvents(
       textArray(events.map((event) => (event.kind === 'BatchSettled' ? null : event.account))),
       plainArray(events.map((event) => (event.kind === 'BatchSettled' ? event.settledValue : event.value))),
       textArray(events.map(({ block }) => blockTimes.get(block)?.toISOString() ?? null)),
+      textArray(events.map((event) => (event.kind === 'InstantWithdrawal' ? event.specHash : null))),
     ],
   )
   const fresh = new Set(rows.map(({ block, log_index: index }) => `${block}:${index}`))

@@ -1,4 +1,4 @@
-import { type Address, decodeFunctionResult, encodeFunctionData, erc20Abi, type Hex } from 'viem'
+import { type Address, decodeFunctionResult, encodeFunctionData, erc20Abi, type Hash, type Hex } from 'viem'
 import { settlementGatewayAbi as abi } from '../../../contracts/generated/SettlementGateway.abi.ts'
 import type { GatewayTerms } from '../terms.ts'
 import { type ChainNode, ChainNodeError } from './node.ts'
@@ -20,6 +20,18 @@ export async function viewBalance(
 ): Promise<bigint> {
   const data: Hex = encodeFunctionData({ abi, functionName, args: [usdc, depositor] })
   const answer = await node.call(wallet, data, block)
+  return sensible(() => decodeFunctionResult({ abi, functionName, data: answer }))
+}
+
+/** Whether the contract has paid out by that order, as of a block. */
+export async function viewIsOrderPaid(
+  node: ChainNode,
+  { wallet }: GatewayTerms,
+  specHash: Hash,
+  block: bigint,
+): Promise<boolean> {
+  const functionName = 'isTransferSpecUsed'
+  const answer = await node.call(wallet, encodeFunctionData({ abi, functionName, args: [specHash] }), block)
   return sensible(() => decodeFunctionResult({ abi, functionName, data: answer }))
 }
 
