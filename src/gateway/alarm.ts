@@ -17,6 +17,7 @@ export type AlarmCode =
   | 'transaction_stuck'
   | 'transfer_skipped'
   | 'settled_elsewhere'
+  | 'foreign_batch_unread'
   | 'withdrawal_refused'
   | 'worker_failed'
 

@@ -2,8 +2,8 @@ import { type Address, encodeAbiParameters, type Hex, keccak256, toHex } from 'v
 import { recoverSigner, typedDataDigest } from './signature.ts'
 import { domainName, domainVersion, type GatewayTerms, lowerCase, scheme } from './terms.ts'
 
-/** A payment that may be settled: everything but the payer's balance and the newness of its nonce has been checked. */
-export type Payment = {
+/** What a payer signs, and the signature. */
+export type SignedPayment = {
   readonly payer: Address
   readonly payee: Address
   readonly value: bigint
@@ -11,8 +11,10 @@ export type Payment = {
   readonly validBefore: bigint
   readonly nonce: Hex
   readonly signature: Hex
-  readonly receiptHash: Hex | undefined
 }
+
+/** A payment that may be settled: everything but the payer's balance and the newness of its nonce has been checked. */
+export type Payment = SignedPayment & { readonly receiptHash: Hex | undefined }
 
 /** Circle's reasons, word for word. */
 export type PaymentReason =
@@ -64,11 +66,13 @@ export function readPayment(body: unknown, terms: GatewayTerms, nowMs: number): 
   const payment = readAuthorization(payload)
   checkAgreement(payment, requirements, terms)
   checkWindow(payment, BigInt(Math.floor(nowMs / 1000)))
-  const digest = typedDataDigest(terms.domainSeparator, structHash(payment))
-  if (recoverSigner(digest, payment.signature) !== payment.payer) {
-    throw new PaymentRefusedError('invalid_signature', payment.payer)
-  }
+  if (!isSignedByPayer(payment, terms)) throw new PaymentRefusedError('invalid_signature', payment.payer)
   return payment
+}
+
+export function isSignedByPayer(payment: SignedPayment, terms: GatewayTerms): boolean {
+  const digest = typedDataDigest(terms.domainSeparator, structHash(payment))
+  return recoverSigner(digest, payment.signature) === payment.payer
 }
 
 type Requirements = { readonly payTo: Address; readonly amount: bigint }
@@ -127,7 +131,7 @@ function checkWindow({ payer, validAfter, validBefore }: Payment, now: bigint): 
   if (validBefore < now + validitySecondsMin) throw new PaymentRefusedError('authorization_validity_too_short', payer)
 }
 
-function structHash({ payer, payee, value, validAfter, validBefore, nonce }: Payment): Hex {
+function structHash({ payer, payee, value, validAfter, validBefore, nonce }: SignedPayment): Hex {
   return keccak256(encodeAbiParameters(structWords, [typeHash, payer, payee, value, validAfter, validBefore, nonce]))
 }
 

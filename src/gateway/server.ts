@@ -15,6 +15,7 @@ import { Relayer } from './chain/relayer.ts'
 import { Scanner } from './chain/scanner.ts'
 import { bindChain, readIdentity } from './chain/state.ts'
 import { type Failpoint, noFailpoint } from './failpoints.ts'
+import { ForeignBatches } from './foreign-batches.ts'
 import { type JsonServer, startJsonServer } from './json-server.ts'
 import { answerFailure, gatewayRoutes } from './routes.ts'
 import { schemaUrl } from './schema.ts'
@@ -128,6 +129,7 @@ async function compose(
     withdrawals,
     scanner: new Scanner({ ...shared, recheckMs: options.recheckMs ?? 60_000 }),
     reconciler: new Reconciler({ ...shared, reconcileMs: options.reconcileMs ?? 5_000 }),
+    foreignBatches: new ForeignBatches(shared),
     batches: new Batches({ ...shared, relayer, batchMs: options.batchMs ?? 2_000 }),
     pollMs: options.pollMs ?? 500,
   })

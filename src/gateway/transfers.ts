@@ -63,8 +63,10 @@ type Row = {
 
 const columns = `
   transfers.id, status, payer, payee, value, nonce, failure, receipt_hash as "receiptHash",
-  transfers.created_at as "createdAt", updated_at as "updatedAt", batch, chain_batch_id as "batchId",
-  coalesce(calls.hash, (select hash from transactions where transactions.call = calls.id order by created_at desc limit 1))
+  transfers.created_at as "createdAt", updated_at as "updatedAt", batch,
+  coalesce(batches.chain_batch_id, foreign_batch) as "batchId",
+  coalesce(calls.hash, (select hash from transactions where transactions.call = calls.id order by created_at desc limit 1),
+           (select transaction_hash from foreign_batches where foreign_batches.chain_batch_id = foreign_batch))
     as "transactionHash"`
 const tables = 'transfers left join batches on batches.id = batch left join calls on calls.id = batches.call'
 

@@ -8,6 +8,7 @@ import { type CallFate, CallPostponedError, type OpenCall, type Relayer } from '
 import type { Scanner } from './chain/scanner.ts'
 import { rewind } from './chain/state.ts'
 import type { Failpoint } from './failpoints.ts'
+import type { ForeignBatches } from './foreign-batches.ts'
 import { confirmBurnIntent, releaseBurnIntent, type Withdrawals } from './withdrawals.ts'
 import type { WorkerLock } from './worker-lock.ts'
 
@@ -16,6 +17,7 @@ export type WorkerOptions = {
   readonly lock: WorkerLock
   readonly scanner: Scanner
   readonly reconciler: Reconciler
+  readonly foreignBatches: ForeignBatches
   readonly relayer: Relayer
   readonly batches: Batches
   readonly withdrawals: Withdrawals
@@ -84,9 +86,10 @@ export class Worker {
 
   /** True when there may be more to do at once. */
   async #step(): Promise<boolean> {
-    const { scanner, reconciler, relayer, batches, withdrawals } = this.#options
+    const { scanner, reconciler, foreignBatches, relayer, batches, withdrawals } = this.#options
     const head = await scanner.scan()
     await reconciler.reconcile(head)
+    await foreignBatches.read()
     const open = await relayer.findOpen()
     if (open !== undefined) return this.#lookAfter(open, await relayer.pursue(open, head))
     // In turns: neither can keep the other waiting for long.

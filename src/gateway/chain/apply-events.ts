@@ -172,26 +172,25 @@ async function completeTransfers(
   batch: SettledBatch,
 ): Promise<readonly Alarm[]> {
   if (batch.used.length === 0) return []
+  const { own, foreign } = await nameBatch(session, batch)
   const paid = await session.query<{ payer: Address; nonce: string; value: bigint; before: string }>(
     `with asked as (
        select id, status as before from transfers join unnest($1::text[], $2::text[]) as asked (payer, nonce) using (payer, nonce)
-     ), own as (
-       select batches.id from batches join transactions using (call) where transactions.hash = $3
      )
-     update transfers set status = 'completed', failure = null, batch = (select id from own), updated_at = clock_timestamp()
+     update transfers set status = 'completed', failure = null, batch = $3, foreign_batch = $4, updated_at = clock_timestamp()
        from asked where transfers.id = asked.id and before <> 'completed'
      returning payer, nonce, value, before`,
-    [...namesOf(batch.used), batch.transactionHash],
+    [...namesOf(batch.used), own, foreign],
   )
   for (const { payer, value, before } of paid) {
     if (before !== 'failed') books.get(payer)!.pending -= value
   }
   await session.query(
-    `insert into foreign_authorizations (payer, nonce)
-     select payer, nonce from unnest($1::text[], $2::text[]) as used (payer, nonce)
+    `insert into foreign_authorizations (payer, nonce, batch)
+     select payer, nonce, $3 from unnest($1::text[], $2::text[]) as used (payer, nonce)
       where not exists (select from transfers where transfers.payer = used.payer and transfers.nonce = used.nonce)
      on conflict do nothing`,
-    namesOf(batch.used),
+    [...namesOf(batch.used), foreign],
   )
   return paid
     .filter(({ before }) => before === 'failed' || before === 'received')
@@ -199,6 +198,23 @@ async function completeTransfers(
       code: 'settled_elsewhere',
       message: `Batch ${batch.batchId} settled ${payer} ${nonce}, which was ${before} here.`,
     }))
+}
+
+/** Its number in these books when it was sent from here, otherwise its number on chain. */
+async function nameBatch(
+  session: Session,
+  { batchId, transactionHash }: SettledBatch,
+): Promise<{ readonly own: bigint | null; readonly foreign: bigint | null }> {
+  const [own] = await session.query<{ id: bigint }>(
+    'select batches.id from batches join transactions using (call) where transactions.hash = $1',
+    [transactionHash],
+  )
+  if (own !== undefined) return { own: own.id, foreign: null }
+  await session.query(
+    'insert into foreign_batches (chain_batch_id, transaction_hash) values ($1, $2) on conflict do nothing',
+    [batchId, transactionHash],
+  )
+  return { own: null, foreign: batchId }
 }
 
 /** A row that was skipped goes into the next batch when its reason can pass; all others have failed for good. */

@@ -78,6 +78,12 @@ export class ChainNode {
     }
   }
 
+  /** What a transaction that is in the chain was called with. */
+  async transactionData(hash: Hash): Promise<Hex> {
+    const fields = readObject(await this.#ask('eth_getTransactionByHash', [hash]))
+    return readHex(fields.input)
+  }
+
   /** How many transactions of the address are in the chain up to a block. */
   async transactionCount(address: Address, block: bigint | 'latest'): Promise<bigint> {
     const tag = block === 'latest' ? block : hexOf(block)
