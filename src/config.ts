@@ -67,6 +67,8 @@ export type Config = {
   readonly ownerCooldownMs: number | undefined
   readonly drainMs: number
   readonly bodyBytesMax: number
+  /** Of all bodies that are being read at once. */
+  readonly bodiesBytesMax: number
   readonly requestsMax: number
   readonly upstreamTimeouts: UpstreamTimeouts
   /** How fast the sandbox model writes; 0 is as fast as it can. */
@@ -221,6 +223,7 @@ function buildConfig(read: Reader, reader: ConfigReader): Config {
     ownerCooldownMs: read.optionalInteger('OWNER_COOLDOWN', 0, 365 * 24 * 60 * minuteMs),
     drainMs: read.integer('DRAIN_MS', 30_000, 0, 60 * minuteMs),
     bodyBytesMax: read.integer('BODY_BYTES_MAX', 4 * 1024 * 1024, 1024, 64 * 1024 * 1024),
+    bodiesBytesMax: read.integer('BODIES_BYTES_MAX', 256 * 1024 * 1024, 1024 * 1024, 64 * 1024 * 1024 * 1024),
     requestsMax: read.integer('REQUESTS_MAX', 10_000, 1, 1_000_000),
     upstreamTimeouts: {
       connectMs: read.integer('UPSTREAM_CONNECT_MS', 5_000, 10, minuteMs),

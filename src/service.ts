@@ -18,6 +18,7 @@ import { StartRefusal } from './errors.ts'
 import { armFailpoint, type Failpoint } from './failpoints.ts'
 import type { Providers } from './http/api/providers.ts'
 import { createApp } from './http/app.ts'
+import { BodyBudget } from './http/body-budget.ts'
 import { Documentation } from './http/docs/documentation.ts'
 import { Load } from './http/load.ts'
 import { MetricsPage } from './http/metrics-page.ts'
@@ -394,7 +395,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
             log.error({ usage, request_id: hold.requestId }, 'the upstream reported usage that cannot be true'),
         },
       },
-      bodyLimits: { bytesMax: config.bodyBytesMax, readMsMax: bodyReadMsMax },
+      bodyLimits: { bytesMax: config.bodyBytesMax, readMsMax: bodyReadMsMax, budget: openBudget(config) },
       answering: {
         streamKeepaliveMs: config.streamKeepaliveMs,
         keepaliveAfterMs: config.keepaliveAfterMs,
@@ -405,6 +406,11 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
     }),
   )
   return load
+}
+
+/** One body of the largest size always fits. */
+function openBudget({ bodiesBytesMax, bodyBytesMax }: Config): BodyBudget {
+  return new BodyBudget(Math.max(bodiesBytesMax, bodyBytesMax))
 }
 
 /** What this process counts, and what it reads when it is asked. */

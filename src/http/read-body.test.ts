@@ -1,25 +1,74 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, request } from 'node:http'
+import { type ClientRequest, createServer, type IncomingMessage, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
-import { readJsonBytes, UploadCutError } from './read-body.ts'
+import { OverloadedError } from '../errors.ts'
+import { BodyBudget } from './body-budget.ts'
+import { BodyTooLargeError, RequestTimeoutError, readJsonBytes, UploadCutError } from './read-body.ts'
 
 const server = createServer()
 before(async () => {
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
 })
-after(() => server.close())
+after(() => {
+  server.close()
+  server.closeAllConnections()
+})
 
 test('a client that left before its body was asked for is not waited for', { timeout: 10_000 }, async () => {
-  const { port } = server.address() as AddressInfo
-  const outgoing = request({ host: '127.0.0.1', port, method: 'POST', headers: { 'content-length': '2' } })
-  outgoing.on('error', () => {})
-  outgoing.write('{')
-  const [incoming] = (await once(server, 'request')) as [IncomingMessage]
+  const { incoming, outgoing } = await upload('{', 2)
   outgoing.destroy()
   await new Promise((resolve) => incoming.once('close', resolve))
-  const limits = { bytesMax: 100, readMsMax: 60_000 }
+  const limits = { bytesMax: 100, readMsMax: 60_000, budget: new BodyBudget(100) }
   await assert.rejects(readJsonBytes(incoming, limits), UploadCutError)
+  assert.equal(limits.budget.bytes, 0)
 })
+
+test('bodies that are being read share one budget, of what has arrived and not of what is promised', async () => {
+  const budget = new BodyBudget(100)
+  const limits = { bytesMax: 1_000, readMsMax: 60_000, budget }
+  const promised = await upload('12345', 900)
+  const slow = readJsonBytes(promised.incoming, limits)
+  const whole = await upload('"'.repeat(90), 90)
+  assert.equal((await readJsonBytes(whole.incoming, limits)).length, 90)
+  await untilBytes(budget, 5)
+  const over = await upload('"'.repeat(96), 900)
+  await assert.rejects(readJsonBytes(over.incoming, limits), OverloadedError)
+  assert.ok(over.incoming.isPaused())
+  assert.equal(budget.bytes, 5)
+  promised.outgoing.destroy()
+  await assert.rejects(slow)
+  assert.equal(budget.bytes, 0)
+})
+
+test('a body that is refused, for its size or its time, gives its room back and takes none afterwards', async () => {
+  const budget = new BodyBudget(100)
+  const large = await upload('"'.repeat(20))
+  await assert.rejects(readJsonBytes(large.incoming, { bytesMax: 10, readMsMax: 60_000, budget }), BodyTooLargeError)
+  const late = await upload('"'.repeat(20), 900)
+  await assert.rejects(readJsonBytes(late.incoming, { bytesMax: 1_000, readMsMax: 100, budget }), RequestTimeoutError)
+  assert.equal(budget.bytes, 0)
+  late.outgoing.write('"'.repeat(20))
+  late.incoming.resume()
+  await once(late.incoming, 'data')
+  assert.equal(budget.bytes, 0)
+})
+
+type Upload = { readonly incoming: IncomingMessage; readonly outgoing: ClientRequest }
+
+/** A request of which this much has been sent so far. */
+async function upload(sent: string, promised?: number): Promise<Upload> {
+  const { port } = server.address() as AddressInfo
+  const headers = promised === undefined ? {} : { 'content-length': String(promised) }
+  const outgoing = request({ host: '127.0.0.1', port, method: 'POST', headers })
+  outgoing.on('error', () => {})
+  outgoing.write(sent)
+  const [incoming] = (await once(server, 'request')) as [IncomingMessage]
+  return { incoming, outgoing }
+}
+
+async function untilBytes(budget: BodyBudget, bytes: number): Promise<void> {
+  while (budget.bytes !== bytes) await new Promise((resolve) => setImmediate(resolve))
+}

@@ -1,48 +1,58 @@
 import type { IncomingMessage } from 'node:http'
-import { ServiceError } from '../errors.ts'
+import { OverloadedError, ServiceError } from '../errors.ts'
+import type { BodyBudget } from './body-budget.ts'
 
 export type BodyLimits = {
   readonly bytesMax: number
   readonly readMsMax: number
+  /** One for all bodies of the process. */
+  readonly budget: BodyBudget
 }
 
-/** The whole body, or a refusal as soon as it is known to be too large, too slow or of another kind than JSON. */
+/** The whole body, or a refusal as soon as it is known to be too large, too slow, too much or of another kind than JSON. */
 export async function readJsonBytes(incoming: IncomingMessage, limits: BodyLimits): Promise<Buffer> {
   if (Number(incoming.headers['content-length'] ?? 0) > limits.bytesMax) throw new BodyTooLargeError(limits.bytesMax)
   checkMediaType(incoming)
-  const late = Promise.withResolvers<never>()
-  const timer = setTimeout(() => late.reject(new RequestTimeoutError(limits.readMsMax)), limits.readMsMax)
-  try {
-    return await Promise.race([collect(incoming, limits.bytesMax), late.promise])
-  } finally {
-    clearTimeout(timer)
-  }
+  return collect(incoming, limits)
 }
 
 // Listeners, not `for await`: leaving an async iteration early would destroy the socket that the refusal must still use.
-function collect(incoming: IncomingMessage, bytesMax: number): Promise<Buffer> {
+function collect(incoming: IncomingMessage, { bytesMax, readMsMax, budget }: BodyLimits): Promise<Buffer> {
   return new Promise((resolve, reject) => {
-    // It may have left while its key was looked up: then no event will ever come.
-    if (incoming.destroyed) reject(new UploadCutError())
     const chunks: Buffer[] = []
     let bytes = 0
     const take = (chunk: Buffer) => {
       bytes += chunk.length
       chunks.push(chunk)
-      if (bytes <= bytesMax) return
-      incoming.pause()
-      incoming.off('data', take)
-      reject(new BodyTooLargeError(bytesMax))
+      // Counted as it arrives: a content-length promises, and holds no memory.
+      const hasRoom = budget.take(chunk.length)
+      if (bytes > bytesMax) refuse(new BodyTooLargeError(bytesMax))
+      else if (!hasRoom) refuse(new OverloadedError('More is being sent than can be read at once.'))
     }
-    incoming.on('data', take)
+    const stop = () => {
+      clearTimeout(timer)
+      incoming.off('data', take).off('close', onClose)
+      budget.giveBack(bytes)
+      bytes = 0
+    }
+    const refuse = (error: Error) => {
+      stop()
+      chunks.length = 0
+      incoming.pause()
+      reject(error)
+    }
     // Every request is closed in the end: an error made for nothing would cost more than reading the body.
-    const onClose = () => reject(new UploadCutError())
+    const onClose = () => refuse(new UploadCutError())
+    const timer = setTimeout(() => refuse(new RequestTimeoutError(readMsMax)), readMsMax)
+    incoming.on('data', take)
     incoming.once('end', () => {
-      incoming.off('close', onClose)
-      resolve(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, bytes))
+      stop()
+      resolve(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks))
     })
-    incoming.once('error', reject)
+    incoming.once('error', refuse)
     incoming.once('close', onClose)
+    // It may have left while its key was looked up: then no event will ever come.
+    if (incoming.destroyed) onClose()
   })
 }
 

@@ -1,11 +1,15 @@
 import assert from 'node:assert/strict'
+import { request } from 'node:http'
 import { test } from 'node:test'
+import { atEnd } from '../support/at-end.ts'
 import { completed, created, text } from '../support/scripted-upstream.ts'
 import { postChat } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
 
-const suite = serviceSuite({ REQUESTS_MAX: '5' }, ({ database }) =>
-  database.execute(`
+const suite = serviceSuite(
+  { REQUESTS_MAX: '5', BODY_BYTES_MAX: '700000', BODIES_BYTES_MAX: '1048576' },
+  ({ database }) =>
+    database.execute(`
     create sequence moves;
     create function count_move() returns trigger language plpgsql as 'begin perform nextval(''moves''); return null; end';
     create trigger count_moves after update on accounts for each statement execute function count_move()`),
@@ -42,6 +46,31 @@ test('more requests at once than can be served are told to come back, before any
     [200, 200, 200, 200, 200],
   )
   assert.equal((await ask()).status, 200)
+})
+
+test('more bodies at once than there is room for are told to come back, on every route that reads one, and room is given back', async (t) => {
+  const { service } = suite
+  const { apiKey } = await service.openAccount('0')
+  const body = `{"padding":"${'a'.repeat(600_000)}"}`
+  const headers = { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' }
+  const upload = request(`${service.baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { ...headers, 'content-length': body.length },
+  })
+  upload.on('error', () => {})
+  atEnd(t, () => upload.destroy())
+  upload.write(body.slice(0, -1))
+  const ask = (path: string) => fetch(`${service.baseUrl}${path}`, { method: 'POST', headers, body })
+  // What was sent above arrives in its own time.
+  while ((await ask('/quote')).status !== 503) await new Promise((resolve) => setImmediate(resolve))
+  for (const path of ['/quote', '/chat/completions']) {
+    const answer = await ask(path)
+    const { error } = (await answer.json()) as { error: { code: string } }
+    assert.deepEqual([answer.status, error.code, answer.headers.get('retry-after')], [503, 'overloaded', '1'], path)
+  }
+  upload.destroy()
+  while ((await ask('/quote')).status === 503) await new Promise((resolve) => setImmediate(resolve))
+  assert.equal((await ask('/chat/completions')).status, 400)
 })
 
 /** How often an account has been written so far. */

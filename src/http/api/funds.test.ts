@@ -15,6 +15,7 @@ import { readBalance } from '../../ledger/balance.ts'
 import { creditDeposit } from '../../ledger/deposits.ts'
 import { requestWithdrawal } from '../../ledger/withdrawals.ts'
 import { parse } from '../../money/usdc.ts'
+import { BodyBudget } from '../body-budget.ts'
 import { errorResponse } from '../error-response.ts'
 import { siteOf } from '../site.ts'
 import { routeFunds } from './funds.ts'
@@ -78,7 +79,8 @@ function createRoutes() {
   } as unknown as ApiServices
   const app = new Hono<ApiBindings>()
   const gate = new Gate({ database, keys, site, isSandbox: false, now })
-  const router = new ApiRouter({ app, gate, trustProxy: true, chatBodyLimits: { bytesMax: 10_000, readMsMax: 1_000 } })
+  const chatBodyLimits = { bytesMax: 10_000, readMsMax: 1_000, budget: new BodyBudget(100_000) }
+  const router = new ApiRouter({ app, gate, trustProxy: true, chatBodyLimits })
   routeSignIn(router, services)
   routeFunds(router, services)
   routeSandbox(router, services)
