@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { type ClientRequest, createServer, type IncomingMessage, request } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { type AddressInfo, connect } from 'node:net'
 import { after, before, test } from 'node:test'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { OverloadedError } from '../errors.ts'
 import { BodyBudget } from './body-budget.ts'
 import { BodyTooLargeError, RequestTimeoutError, readJsonBytes, UploadCutError } from './read-body.ts'
@@ -54,6 +56,32 @@ test('a body that is refused, for its size or its time, gives its room back and 
   late.incoming.resume()
   await once(late.incoming, 'data')
   assert.equal(budget.bytes, 0)
+})
+
+setFlagsFromString('--expose-gc')
+const collectGarbage = runInNewContext('gc') as () => void
+
+function heapBytes(): number {
+  collectGarbage()
+  return process.memoryUsage().heapUsed
+}
+
+// Each piece that is kept takes two hundred bytes of the heap: 60 MB for these.
+test('a body that comes byte by byte takes no more memory than its length allows, and is whole', async () => {
+  const bytes = 300_000
+  const { port } = server.address() as AddressInfo
+  const socket = connect(port, '127.0.0.1')
+  socket.write('POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n')
+  const [incoming] = (await once(server, 'request')) as [IncomingMessage]
+  const before = heapBytes()
+  const limits = { bytesMax: bytes, readMsMax: 60_000, budget: new BodyBudget(bytes) }
+  const read = readJsonBytes(incoming, limits)
+  const pieces = Array.from({ length: 10 }, (_, digit) => `1\r\n${digit}\r\n`).join('')
+  socket.write(pieces.repeat(bytes / 10))
+  await untilBytes(limits.budget, bytes)
+  assert.ok(heapBytes() - before < 20_000_000)
+  socket.write('0\r\n\r\n')
+  assert.equal((await read).toString(), '0123456789'.repeat(bytes / 10))
 })
 
 type Upload = { readonly incoming: IncomingMessage; readonly outgoing: ClientRequest }

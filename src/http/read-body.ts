@@ -19,11 +19,11 @@ export async function readJsonBytes(incoming: IncomingMessage, limits: BodyLimit
 // Listeners, not `for await`: leaving an async iteration early would destroy the socket that the refusal must still use.
 function collect(incoming: IncomingMessage, { bytesMax, readMsMax, budget }: BodyLimits): Promise<Buffer> {
   return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = []
+    let pieces = new Pieces()
     let bytes = 0
     const take = (chunk: Buffer) => {
       bytes += chunk.length
-      chunks.push(chunk)
+      pieces.add(chunk)
       // Counted as it arrives: a content-length promises, and holds no memory.
       const hasRoom = budget.take(chunk.length)
       if (bytes > bytesMax) refuse(new BodyTooLargeError(bytesMax))
@@ -37,7 +37,7 @@ function collect(incoming: IncomingMessage, { bytesMax, readMsMax, budget }: Bod
     }
     const refuse = (error: Error) => {
       stop()
-      chunks.length = 0
+      pieces = new Pieces()
       incoming.pause()
       reject(error)
     }
@@ -47,13 +47,36 @@ function collect(incoming: IncomingMessage, { bytesMax, readMsMax, budget }: Bod
     incoming.on('data', take)
     incoming.once('end', () => {
       stop()
-      resolve(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks))
+      resolve(pieces.join())
     })
     incoming.once('error', refuse)
     incoming.once('close', onClose)
     // It may have left while its key was looked up: then no event will ever come.
     if (incoming.destroyed) onClose()
   })
+}
+
+const loosePiecesMax = 256
+
+/**
+ * What has arrived of a body. A piece takes half a kilobyte beside its bytes, and a client decides how small pieces are: four
+ * million of one byte each would take two gigabytes, so they are put together as they come.
+ */
+class Pieces {
+  readonly #joined: Buffer[] = []
+  #loose: Buffer[] = []
+
+  add(piece: Buffer): void {
+    this.#loose.push(piece)
+    if (this.#loose.length < loosePiecesMax) return
+    this.#joined.push(Buffer.concat(this.#loose))
+    this.#loose = []
+  }
+
+  join(): Buffer {
+    if (this.#joined.length === 0 && this.#loose.length === 1) return this.#loose[0]!
+    return Buffer.concat([...this.#joined, ...this.#loose])
+  }
 }
 
 const unreadBytesMax = 64 * 1024 * 1024
