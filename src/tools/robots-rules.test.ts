@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
 import { isAllowed, parseRobots } from './robots-rules.ts'
 
@@ -66,7 +68,40 @@ test('a pattern with stars matches what the same regular expression matches', ()
 })
 
 test('a file made to be slow is matched at once', () => {
-  const rules = parseRobots(`User-agent: *\n${`Disallow: /${'*a'.repeat(1_000)}b\n`.repeat(500)}`, 'x')
-  assert.ok(rules.length < 100)
+  const rules = parseRobots(`User-agent: *\n${`Disallow: /${'*a'.repeat(400)}b\n`.repeat(500)}`, 'x')
+  assert.ok(rules.length > 10 && rules.length < 100)
   assert.equal(isAllowed(rules, `/${'a'.repeat(2_000)}`), true)
+})
+
+test('a group may name several robots, and a robot several groups', () => {
+  const groups =
+    'User-agent: a\nUser-agent: *\nDisallow: /1\n\nUser-agent: A\nDisallow: /2\n\nUser-agent: b\nDisallow: /3'
+  const forbidden = (robot: string) => parseRobots(groups, robot).map(({ pattern }) => pattern)
+  assert.deepEqual([forbidden('a'), forbidden('b'), forbidden('c')], [['/1', '/2'], ['/3'], ['/1']])
+})
+
+test('as many rules are kept as are matched quickly, and none that is longer than an address', () => {
+  const many = parseRobots(
+    `User-agent: *\n${Array.from({ length: 15_000 }, (_, n) => `Disallow: /${n % 10}`).join('\n')}`,
+    'x',
+  )
+  assert.equal(many.length, 1_000)
+  const long = parseRobots(`User-agent: *\nDisallow: /${'a'.repeat(2_000)}\nDisallow: /b`, 'x')
+  assert.deepEqual(long, [{ allow: false, pattern: '/b' }])
+})
+
+setFlagsFromString('--expose-gc')
+const collectGarbage = runInNewContext('gc') as () => void
+
+test('the rules of a file do not keep the file', () => {
+  const heapBytes = () => {
+    collectGarbage()
+    return process.memoryUsage().heapUsed
+  }
+  const before = heapBytes()
+  const kept = Array.from({ length: 100 }, (_, host) =>
+    parseRobots(`User-agent: *\nDisallow: /not-for-robots/${host}\n# ${'x'.repeat(500_000)}`, 'x'),
+  )
+  assert.ok(heapBytes() - before < 10_000_000)
+  assert.equal(kept.flat().length, 100)
 })

@@ -3,32 +3,55 @@ export type RobotsRules = readonly RobotsRule[]
 
 type RobotsRule = { readonly allow: boolean; readonly pattern: string }
 
-/** Rules are matched on the event loop: all patterns of a host together are no longer than this. The rest is not read. */
+/** Rules are matched on the event loop, and kept for an hour: all patterns of a host together are no longer than this. */
 const patternCharactersMax = 32 * 1024
+const patternLengthMax = 1_024
+const rulesMax = 1_000
 const linesMax = 20_000
 
-/** The rules of RFC 9309 for one robot: those of the groups that name it, else those for all. */
+/**
+ * The rules of RFC 9309 for one robot: those of the groups that name it, else those for all. The file is a stranger's: it is
+ * read once from its start to its end, however many robots and rules it names.
+ */
 export function parseRobots(text: string, robot: string): RobotsRules {
-  const own: RobotsRule[] = []
-  const general: RobotsRule[] = []
-  let agents: string[] = []
-  let inRules = false
+  const name = robot.toLowerCase()
+  const own = new KeptRules()
+  const general = new KeptRules()
+  let isNamed = false
+  let group = { isOwn: false, isGeneral: false, inRules: false }
   for (const { field, value } of fieldsOf(text)) {
     if (field === 'user-agent') {
-      if (inRules) agents = []
-      inRules = false
-      agents.push(value.toLowerCase())
+      if (group.inRules) group = { isOwn: false, isGeneral: false, inRules: false }
+      const agent = value.toLowerCase()
+      if (agent === name) group.isOwn = isNamed = true
+      if (agent === '*') group.isGeneral = true
     } else if (field === 'allow' || field === 'disallow') {
-      inRules = true
-      // An empty pattern matches nothing: "disallow nothing".
-      if (value === '') continue
-      const rule = { allow: field === 'allow', pattern: value }
-      if (agents.includes(robot.toLowerCase())) own.push(rule)
-      if (agents.includes('*')) general.push(rule)
+      group.inRules = true
+      if (group.isOwn) own.add(field === 'allow', value)
+      if (group.isGeneral) general.add(field === 'allow', value)
     }
   }
   // A group that names the robot and forbids nothing still takes it out of the general one.
-  return bounded(own.length > 0 || names(text, robot) ? own : general)
+  return isNamed ? own.rules : general.rules
+}
+
+/** As many rules as are kept of one host. What is beyond that is not obeyed. */
+class KeptRules {
+  readonly rules: RobotsRule[] = []
+  #characters = 0
+
+  add(allow: boolean, value: string): void {
+    // An empty pattern matches nothing: "disallow nothing".
+    if (value === '' || value.length > patternLengthMax || this.rules.length === rulesMax) return
+    if (this.#characters + value.length > patternCharactersMax) return
+    this.#characters += value.length
+    this.rules.push({ allow, pattern: copied(value) })
+  }
+}
+
+/** A part of a string keeps the whole of it in memory, here half a megabyte for each host. */
+function copied(text: string): string {
+  return Buffer.from(text).toString()
 }
 
 /** Whether a path (with its query) may be fetched: the longest pattern that matches decides, at a tie the friendlier one. */
@@ -42,26 +65,14 @@ export function isAllowed(rules: RobotsRules, path: string): boolean {
   return best?.allow ?? true
 }
 
-function fieldsOf(text: string): { readonly field: string; readonly value: string }[] {
-  return text
-    .split(/\r\n|\r|\n/, linesMax)
-    .map((line) => line.split('#')[0]!)
-    .filter((line) => line.includes(':'))
-    .map((line) => {
-      const at = line.indexOf(':')
-      return { field: line.slice(0, at).trim().toLowerCase(), value: line.slice(at + 1).trim() }
-    })
-}
-
-function names(text: string, robot: string): boolean {
-  return fieldsOf(text).some(
-    ({ field, value }) => field === 'user-agent' && value.toLowerCase() === robot.toLowerCase(),
-  )
-}
-
-function bounded(rules: readonly RobotsRule[]): RobotsRules {
-  let characters = 0
-  return rules.filter(({ pattern }) => (characters += pattern.length) <= patternCharactersMax)
+function* fieldsOf(text: string): Generator<{ readonly field: string; readonly value: string }> {
+  for (const line of text.split(/\r\n|\r|\n/, linesMax)) {
+    const comment = line.indexOf('#')
+    const statement = comment === -1 ? line : line.slice(0, comment)
+    const colon = statement.indexOf(':')
+    if (colon === -1) continue
+    yield { field: statement.slice(0, colon).trim().toLowerCase(), value: statement.slice(colon + 1).trim() }
+  }
 }
 
 /** `*` stands for anything, `$` at the end for the end. The leftmost place of each part is enough: no going back. */
