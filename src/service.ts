@@ -24,6 +24,7 @@ import { Load } from './http/load.ts'
 import { MetricsPage } from './http/metrics-page.ts'
 import { Dashboard } from './http/pages/dashboard.ts'
 import { errorsMarkdown } from './http/pages/errors.ts'
+import { type Problems, Readiness } from './http/readiness.ts'
 import { siteOf } from './http/site.ts'
 import { answerMalformed, answerStarting } from './http/unrouted.ts'
 import { KeyFinder } from './identity/api-keys.ts'
@@ -402,7 +403,11 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         blockedMsMax: config.blockedMsMax,
       },
       onError: (error, requestId) => log.error({ err: error, request_id: requestId }, 'a request failed'),
-      notReady: () => findProblems(database),
+      readiness: new Readiness({
+        look: () => findProblems(database),
+        onError: (error) => log.error({ err: error }, 'the database does not answer'),
+        now,
+      }),
     }),
   )
   return load
@@ -447,14 +452,21 @@ function loadGauges(load: Load, holds: Holds): readonly Gauge[] {
   return [inFlight, queued]
 }
 
-async function findProblems(database: Database): Promise<Record<string, string>> {
+async function findProblems(database: Database): Promise<Problems> {
+  const migrations = await findMigrationProblem(database)
+  if (migrations !== undefined) return { migrations }
+  const freeze = await findFreeze(database)
+  return freeze === undefined ? {} : { ledger: `frozen: ${freeze}` }
+}
+
+async function findMigrationProblem(database: Database): Promise<string | undefined> {
   try {
     const pending = await pendingMigrations(database, migrationsFolder)
-    if (pending.length > 0) return { migrations: `not applied: ${pending.join(', ')}` }
-    const freeze = await findFreeze(database)
-    return freeze === undefined ? {} : { ledger: `frozen: ${freeze}` }
+    return pending.length === 0 ? undefined : `not applied: ${pending.join(', ')}`
   } catch (error) {
-    return { database: error instanceof Error ? error.message : String(error) }
+    // The database has answered, and is of another version: these words are our own.
+    if (error instanceof StartRefusal) return error.message
+    throw error
   }
 }
 

@@ -16,6 +16,7 @@ import { errorResponse } from './error-response.ts'
 import type { MetricsPage } from './metrics-page.ts'
 import type { Dashboard } from './pages/dashboard.ts'
 import { routePages } from './pages/route-pages.ts'
+import type { Readiness } from './readiness.ts'
 import { createChatCompletion } from './routes/create-chat-completion.ts'
 import { getModel, listModels } from './routes/list-models.ts'
 import { idHeaders, v1Headers } from './send.ts'
@@ -27,8 +28,7 @@ export type AppServices = ApiServices & {
   /** The text of openapi.json. */
   readonly openApi: string
   readonly metricsPage: MetricsPage
-  /** What keeps the service from serving, by name; empty when it is ready. */
-  readonly notReady: () => Promise<Readonly<Record<string, string>>>
+  readonly readiness: Readiness
 }
 
 /** Everything the service answers. Chat completions are served straight from Node's own objects; the rest goes through Hono. */
@@ -89,7 +89,7 @@ function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {
 
   app.get('/healthz', (context) => context.json({ ok: true }))
   app.get('/readyz', async (context) => {
-    const problems = await services.notReady()
+    const problems = await services.readiness.problems()
     const ok = Object.keys(problems).length === 0
     return context.json({ ok, problems }, ok ? 200 : 503)
   })

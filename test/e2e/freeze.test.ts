@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
+import { atEnd } from '../support/at-end.ts'
 import { postChat, startTestService, type TestService } from '../support/service.ts'
 
 let service: TestService
@@ -14,17 +15,31 @@ test('an atomic unit that is not accounted for stops new requests, and readiness
   const { apiKey, id } = await service.openAccount('25')
   assert.equal((await postChat(service, apiKey, { messages })).status, 200)
   await service.database.query('update accounts set gateway = gateway + 1 where id = $1', [id])
-  const ready = await untilNotReady()
+  const ready = await untilNotReady('ledger')
   assert.match(ready.problems.ledger!, /^frozen: I1 is broken/)
   const answer = await postChat(service, apiKey, { messages })
   assert.equal(answer.status, 503)
   assert.equal(((await answer.json()) as { error: { code: string } }).error.code, 'ledger_frozen')
 })
 
-async function untilNotReady(): Promise<{ problems: Record<string, string> }> {
+test('what the database says when it fails is not told to who asks for readiness', async (t) => {
+  atEnd(t, () => service.database.query('alter table migrations rename elsewhere to sha256'))
+  await service.database.query('alter table migrations rename sha256 to elsewhere')
+  const { problems } = await untilNotReady('database')
+  assert.deepEqual(problems, { database: 'the database does not answer' })
+})
+
+test('a database of a newer version is told from one that does not answer', async (t) => {
+  atEnd(t, () => service.database.query('delete from migrations where number = 9999'))
+  await service.database.query("insert into migrations (number, name, sha256) values (9999, '9999_later.sql', '')")
+  const { problems } = await untilNotReady('migrations')
+  assert.match(problems.migrations!, /newer than this penny.*9999_later/)
+})
+
+async function untilNotReady(name: string): Promise<{ problems: Record<string, string> }> {
   for (;;) {
     const answer = await fetch(`${service.origin}/readyz`)
-    if (answer.status === 503) return (await answer.json()) as { problems: Record<string, string> }
-    await answer.arrayBuffer()
+    const body = (await answer.json()) as { problems: Record<string, string> }
+    if (answer.status === 503 && name in body.problems) return body
   }
 }
