@@ -15,7 +15,7 @@ const closing = 0x7d
 
 /**
  * The request body as a JSON object. A `__proto__` member is an ordinary own member, as `JSON.parse` makes it.
- * @throws {InvalidJsonError} for anything else, with the position where reading stopped.
+ * @throws {InvalidJsonError} for anything else, with the position where reading stopped unless it is costly to find.
  */
 export function parseJsonBody(bytes: Uint8Array): JsonObject {
   if (bytes.length === 0) throw new InvalidJsonError('The request body is empty. Send a JSON object.')
@@ -64,17 +64,26 @@ function parse(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch (cause) {
-    const position = errorPosition(text, cause)
-    const got =
-      position < text.length ? `${JSON.stringify(text.charAt(position))} is not expected` : 'the text ends too early'
-    throw new InvalidJsonError(`The request body is not valid JSON: ${got} at position ${position}.`, { cause })
+    throw new InvalidJsonError(`The request body is not valid JSON${describeMistake(text, cause)}.`, { cause })
   }
 }
 
-/** V8 names the position of most mistakes; where it only quotes the token, a second reading finds the place. */
-function errorPosition(text: string, cause: unknown): number {
+function describeMistake(text: string, cause: unknown): string {
+  const position = errorPosition(text, cause)
+  if (position === undefined) return ''
+  const got =
+    position < text.length ? `${JSON.stringify(text.charAt(position))} is not expected` : 'the text ends too early'
+  return `: ${got} at position ${position}`
+}
+
+/** A megabyte takes a fifth of a second to read again, and all others would wait for it. */
+const readAgainCharactersMax = 64 * 1024
+
+/** V8 names the position of most mistakes; where it only quotes the token, a second reading finds the place in a short text. */
+function errorPosition(text: string, cause: unknown): number | undefined {
   const named = /at position (\d+)/.exec(String(cause))
-  return named === null ? Math.min(stopOf(text, 0).position, text.length) : Number(named[1])
+  if (named !== null) return Number(named[1])
+  return text.length > readAgainCharactersMax ? undefined : Math.min(stopOf(text, 0).position, text.length)
 }
 
 type Stop = { readonly position: number; readonly isError: boolean }

@@ -3,7 +3,10 @@ import { answerOf } from '../error-response.ts'
 
 /** What a code means and what to do about it. A new code does not compile until it is explained here. */
 const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: string]>> = {
-  invalid_json: ['The body is not a JSON object, or is nested too deeply.', 'Send a JSON object.'],
+  invalid_json: [
+    'The body is not a JSON object, or is nested too deeply. The message names the place unless the body is long.',
+    'Send a JSON object.',
+  ],
   invalid_value: ['A parameter has a value that cannot be used; `param` names the place.', 'Correct it.'],
   missing_required_parameter: ['A parameter that is needed is not there; `param` names it.', 'Add it.'],
   unsupported_parameter: ['A parameter asks for something that is not offered.', 'Leave it out.'],
