@@ -1,16 +1,80 @@
+import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
+import { OverloadedError } from '../../errors.ts'
+import type { AccountRef } from '../../identity/sessions.ts'
 import type { RenderedRequest } from './render-request.ts'
 
-/** A file that is made while it is fetched: what is not fetched is not read. */
-export function streamed(lines: AsyncIterable<string>, type: string, fileName: string): Response {
-  const body = Readable.toWeb(Readable.from(lines, { objectMode: false, highWaterMark: 64 * 1024 }))
-  return new Response(body as ConstructorParameters<typeof Response>[0], {
-    headers: {
-      'content-type': type,
-      'content-disposition': `attachment; filename="${fileName}"`,
-      'cache-control': 'no-store',
-    },
-  })
+export type DownloadLimits = {
+  /** Of all accounts. */
+  readonly filesMax: number
+  /** A reader that takes nothing for so long is cut off. */
+  readonly blockedMsMax: number
+}
+
+/** Who fetches a file, and over which answer. */
+export type Reader = { readonly owner: AccountRef; readonly outgoing: ServerResponse }
+
+export type DownloadedFile = {
+  readonly lines: AsyncIterable<string>
+  readonly type: string
+  readonly name: string
+}
+
+const filesPerAccountMax = 2
+
+/** Files that are made while they are fetched, so many at once: what is not fetched is not read. */
+export class Downloads {
+  readonly #limits: DownloadLimits
+  readonly #byAccount = new Map<string, number>()
+  #files = 0
+
+  constructor(limits: DownloadLimits) {
+    this.#limits = limits
+  }
+
+  start({ owner, outgoing }: Reader, { lines, type, name }: DownloadedFile): Response {
+    this.#take(owner.accountId, outgoing)
+    const watched = cutOffWhenBlocked(lines, outgoing, this.#limits.blockedMsMax)
+    const body = Readable.toWeb(Readable.from(watched, { objectMode: false, highWaterMark: 64 * 1024 }))
+    return new Response(body as ConstructorParameters<typeof Response>[0], {
+      headers: {
+        'content-type': type,
+        'content-disposition': `attachment; filename="${name}"`,
+        'cache-control': 'no-store',
+      },
+    })
+  }
+
+  /** For as long as the answer lives: a file whose head alone is asked for is never read, nor given up. */
+  #take(accountId: string, outgoing: ServerResponse): void {
+    const ofAccount = this.#byAccount.get(accountId) ?? 0
+    if (ofAccount >= filesPerAccountMax)
+      throw new OverloadedError(`The account is fetching ${filesPerAccountMax} such files already.`)
+    if (this.#files >= this.#limits.filesMax) throw new OverloadedError()
+    if (outgoing.destroyed || outgoing.closed) return
+    this.#files += 1
+    this.#byAccount.set(accountId, ofAccount + 1)
+    outgoing.once('close', () => {
+      this.#files -= 1
+      const left = this.#byAccount.get(accountId)! - 1
+      if (left === 0) this.#byAccount.delete(accountId)
+      else this.#byAccount.set(accountId, left)
+    })
+  }
+}
+
+/** The time in which we make the next lines is not the reader's. */
+async function* cutOffWhenBlocked(
+  lines: AsyncIterable<string>,
+  outgoing: ServerResponse,
+  blockedMsMax: number,
+): AsyncGenerator<string> {
+  for await (const text of lines) {
+    outgoing.setTimeout(blockedMsMax)
+    yield text
+    outgoing.setTimeout(0)
+  }
+  outgoing.setTimeout(blockedMsMax)
 }
 
 const columns: Readonly<Record<string, (request: RenderedRequest) => Cell>> = {

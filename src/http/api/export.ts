@@ -1,4 +1,3 @@
-import { OverloadedError } from '../../errors.ts'
 import { listKeys } from '../../identity/api-keys.ts'
 import { listSessions, type Session } from '../../identity/sessions.ts'
 import { listGivenBack } from '../../ledger/adjustments.ts'
@@ -8,7 +7,7 @@ import { readAllRequests } from '../../ledger/request-log.ts'
 import type { TransferPage } from '../../ledger/transfer-page.ts'
 import { listWithdrawals } from '../../ledger/withdrawals.ts'
 import { chatContracts } from './contracts/chat.ts'
-import { streamed } from './downloads.ts'
+import { Downloads } from './downloads.ts'
 import { renderKey } from './keys.ts'
 import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
 import { renderRequest } from './render-request.ts'
@@ -16,50 +15,49 @@ import { renderAccount, renderSessionEntry } from './render-session.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
 
-const exportsMax = 4
+const filesMax = 4
 const pageMax = 1_000
 
 /** `GET /api/export`: everything that is kept about the account, written while it is fetched. */
 export function routeExport(router: ApiRouter, services: ApiServices): void {
-  const { database, inFlightCap } = services
-  let running = 0
+  const { database, inFlightCap, answering } = services
+  const downloads = new Downloads({ filesMax, blockedMsMax: answering.blockedMsMax })
 
-  router.at(chatContracts.exportAccount).answer(async ({ session }) => {
-    if (running >= exportsMax) throw new OverloadedError()
-    return streamed(parts(session), 'application/json', 'penny-account.json')
-  })
+  router
+    .at(chatContracts.exportAccount)
+    .answer(async ({ owner, session, outgoing }) =>
+      downloads.start(
+        { owner, outgoing },
+        { lines: parts(session), type: 'application/json', name: 'penny-account.json' },
+      ),
+    )
 
   async function* parts(session: Session): AsyncGenerator<string> {
-    running += 1
-    try {
-      yield `${JSON.stringify({
-        object: 'export',
-        exported_at: new Date().toISOString(),
-        account: await renderAccount(services, session),
-        balance: renderBalance(await readBalance(database, session), inFlightCap),
-        sessions: (await listSessions(database, session)).map((entry) => renderSessionEntry(entry, session)),
-        keys: (await listKeys(database, session.accountId)).map(renderKey),
-      }).slice(0, -1)}`
-      yield* list(
-        'deposits',
-        transfers((page) => listDeposits(database, session, page)),
-        renderDeposit,
-      )
-      yield* list(
-        'withdrawals',
-        transfers((page) => listWithdrawals(database, session, page)),
-        renderWithdrawal,
-      )
-      yield* list(
-        'adjustments',
-        transfers((page) => listGivenBack(database, session, page)),
-        renderAdjustment,
-      )
-      yield* list('requests', readAllRequests(database, session, {}), renderRequest)
-      yield '}\n'
-    } finally {
-      running -= 1
-    }
+    yield `${JSON.stringify({
+      object: 'export',
+      exported_at: new Date().toISOString(),
+      account: await renderAccount(services, session),
+      balance: renderBalance(await readBalance(database, session), inFlightCap),
+      sessions: (await listSessions(database, session)).map((entry) => renderSessionEntry(entry, session)),
+      keys: (await listKeys(database, session.accountId)).map(renderKey),
+    }).slice(0, -1)}`
+    yield* list(
+      'deposits',
+      transfers((page) => listDeposits(database, session, page)),
+      renderDeposit,
+    )
+    yield* list(
+      'withdrawals',
+      transfers((page) => listWithdrawals(database, session, page)),
+      renderWithdrawal,
+    )
+    yield* list(
+      'adjustments',
+      transfers((page) => listGivenBack(database, session, page)),
+      renderAdjustment,
+    )
+    yield* list('requests', readAllRequests(database, session, {}), renderRequest)
+    yield '}\n'
   }
 }
 

@@ -1,4 +1,3 @@
-import { OverloadedError } from '../../errors.ts'
 import type { AccountRef } from '../../identity/sessions.ts'
 import { parseRequestId, type RequestId } from '../../ledger/request-id.ts'
 import {
@@ -12,7 +11,7 @@ import { parse, zero } from '../../money/usdc.ts'
 import { moneyFields } from '../money-fields.ts'
 import type { AnswerOf, QueryOf } from './contract.ts'
 import { requestContracts } from './contracts/requests.ts'
-import { csvHeader, csvLine, streamed } from './downloads.ts'
+import { csvHeader, csvLine, Downloads } from './downloads.ts'
 import { getRequest } from './get-request.ts'
 import { type RenderedRequest, renderRequest } from './render-request.ts'
 import { type ApiRouter, InvalidParameterError } from './router.ts'
@@ -20,18 +19,19 @@ import type { ApiServices } from './services.ts'
 
 type Filters = QueryOf<typeof requestContracts.getRequestTotals>
 
-const downloadsMax = 8
+const filesMax = 8
 
 /** The request log: page by page, in sums, one by one, or whole as a file. */
-export function routeRequests(router: ApiRouter, { database }: ApiServices): void {
-  let downloads = 0
+export function routeRequests(router: ApiRouter, { database, answering }: ApiServices): void {
+  const downloads = new Downloads({ filesMax, blockedMsMax: answering.blockedMsMax })
 
-  router.at(requestContracts.listRequests).answer(async ({ owner, query, accept }) => {
+  router.at(requestContracts.listRequests).answer(async ({ owner, query, accept, outgoing }) => {
     const filter = filterOf(query)
     const format = query.format ?? formatOf(accept)
     if (format !== 'json') {
-      if (downloads >= downloadsMax) throw new OverloadedError()
-      return format === 'csv' ? download(owner, filter, csv, csvHeader) : download(owner, filter, ndjson, '')
+      const { type, extension, first, line } = format === 'csv' ? csv : ndjson
+      const lines = linesOf(owner, filter, first, line)
+      return downloads.start({ owner, outgoing }, { lines, type, name: `penny-requests.${extension}` })
     }
     if (filter === undefined) return { object: 'list', data: [], has_more: false, next_cursor: null }
     const below = query.cursor === undefined ? undefined : readCursor(query.cursor)
@@ -51,29 +51,32 @@ export function routeRequests(router: ApiRouter, { database }: ApiServices): voi
 
   router.at(requestContracts.getRequest).answer(({ owner, parameters }) => getRequest(database, owner, parameters.id))
 
-  function download(owner: AccountRef, filter: RequestFilter | undefined, form: DownloadForm, first: string): Response {
-    async function* lines(): AsyncGenerator<string> {
-      downloads += 1
-      try {
-        yield first
-        if (filter === undefined) return
-        for await (const rows of readAllRequests(database, owner, filter)) {
-          yield rows.map((row) => form.line(renderRequest(row))).join('')
-        }
-      } finally {
-        downloads -= 1
-      }
+  async function* linesOf(
+    owner: AccountRef,
+    filter: RequestFilter | undefined,
+    first: string,
+    line: DownloadForm['line'],
+  ): AsyncGenerator<string> {
+    yield first
+    if (filter === undefined) return
+    for await (const rows of readAllRequests(database, owner, filter)) {
+      yield rows.map((row) => line(renderRequest(row))).join('')
     }
-    return streamed(lines(), form.type, `penny-requests.${form.extension}`)
   }
 }
 
-type DownloadForm = { readonly type: string; readonly extension: string; line(request: RenderedRequest): string }
+type DownloadForm = {
+  readonly type: string
+  readonly extension: string
+  readonly first: string
+  readonly line: (request: RenderedRequest) => string
+}
 
-const csv: DownloadForm = { type: 'text/csv; charset=utf-8', extension: 'csv', line: csvLine }
+const csv: DownloadForm = { type: 'text/csv; charset=utf-8', extension: 'csv', first: csvHeader, line: csvLine }
 const ndjson: DownloadForm = {
   type: 'application/x-ndjson; charset=utf-8',
   extension: 'ndjson',
+  first: '',
   line: (request) => `${JSON.stringify(request)}\n`,
 }
 

@@ -25,6 +25,8 @@ export type Call<Exact extends Contract> = {
   readonly owner: Exact['access'] extends 'public' ? AccountRef | undefined : AccountRef
   readonly session: Exact['access'] extends 'session' | 'sandbox' ? Session : Session | undefined
   readonly accept: string
+  /** What the answer is written to, for those that last. */
+  readonly outgoing: ServerResponse
   /** On the answer. */
   setHeader(name: string, value: string): void
 }
@@ -67,7 +69,7 @@ export class ApiRouter {
   }
 
   async #read<Exact extends Contract>(contract: Exact, context: Context<ApiBindings>): Promise<Call<Exact>> {
-    const { incoming } = context.env
+    const { incoming, outgoing } = context.env
     const visitor = visitorOf(incoming, this.#options.trustProxy)
     const caller = await this.#options.gate.admit(contract, visitor)
     return {
@@ -77,6 +79,7 @@ export class ApiRouter {
       headers: read(contract.headers, context.req.header()),
       body: await this.#readBody(contract, incoming),
       accept: context.req.header('accept') ?? '',
+      outgoing,
       setHeader: (name, value) => context.header(name, value, { append: name === 'set-cookie' }),
     } as Call<Exact>
   }
