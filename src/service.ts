@@ -408,6 +408,10 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         onError: (error) => log.error({ err: error }, 'the database does not answer'),
         now,
       }),
+      standings: () => ({
+        model: observer.model.standing,
+        search: web.search === undefined ? 'off' : observer.search.standing,
+      }),
     }),
   )
   return load

@@ -4,6 +4,7 @@ import { Hono } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import { ServiceError } from '../errors.ts'
 import { createRequestId, formatRequestId } from '../ledger/request-id.ts'
+import type { Standing } from '../observe/outcomes.ts'
 import { contracts } from './api/contracts/all.ts'
 import { chatContracts } from './api/contracts/chat.ts'
 import { Gate } from './api/gate.ts'
@@ -29,6 +30,8 @@ export type AppServices = ApiServices & {
   readonly openApi: string
   readonly metricsPage: MetricsPage
   readonly readiness: Readiness
+  /** How those whom the service asks have answered of late. It serves all the same: the next answer may be a good one. */
+  readonly standings: () => Readonly<Record<'model' | 'search', Standing | 'off'>>
 }
 
 /** Everything the service answers. Chat completions are served straight from Node's own objects; the rest goes through Hono. */
@@ -91,7 +94,7 @@ function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {
   app.get('/readyz', async (context) => {
     const problems = await services.readiness.problems()
     const ok = Object.keys(problems).length === 0
-    return context.json({ ok, problems }, ok ? 200 : 503)
+    return context.json({ ok, problems, parts: services.standings() }, ok ? 200 : 503)
   })
 
   for (const [path, methods] of knownMethods()) {

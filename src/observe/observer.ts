@@ -1,5 +1,6 @@
 import type { Log } from '../log.ts'
 import type { SpanExporter } from './otlp-exporter.ts'
+import { Outcomes } from './outcomes.ts'
 import type { EndFacts, RefusalFacts } from './request-facts.ts'
 import { RequestWatch } from './request-watch.ts'
 import type { ServiceMetrics } from './service-metrics.ts'
@@ -20,6 +21,9 @@ const noModel = 'none'
 
 /** Counts, logs and traces requests. It is told what happened and decides nothing. */
 export class Observer {
+  /** How the model and the search have answered this process. */
+  readonly model = new Outcomes()
+  readonly search = new Outcomes()
   readonly metrics: ServiceMetrics
   readonly #log: Pick<Log, 'info'>
   readonly #exporter: SpanExporter | undefined
@@ -99,7 +103,10 @@ export class Observer {
     metrics.requestSeconds.observe(watch.elapsedMs / 1000, model, String(facts.stream))
     metrics.ends.add(1, status, String(facts.voided))
     if (facts.firstTokenMs !== undefined) metrics.firstTokenSeconds.observe(facts.firstTokenMs / 1000, model)
-    if (errorCode !== undefined && upstreamCodes.has(errorCode)) metrics.upstreamErrors.add(1, errorCode)
+    if (errorCode !== undefined && upstreamCodes.has(errorCode)) {
+      metrics.upstreamErrors.add(1, errorCode)
+      this.model.tell(false)
+    } else if (status === 'succeeded') this.model.tell(true)
     this.#countPhases(watch, model)
     this.#countMoney(facts)
     if (usage === undefined) return
@@ -114,8 +121,10 @@ export class Observer {
     for (const { name, detail, startedMs, endedMs, outcome = 'error' } of watch.phases) {
       const seconds = ((endedMs ?? watch.startedMs + watch.elapsedMs) - startedMs) / 1000
       if (name === 'upstream') metrics.upstreamSeconds.observe(seconds, model, outcome)
-      else if (name === 'tool') metrics.toolCalls.add(1, detail ?? '', outcome)
-      else {
+      else if (name === 'tool') {
+        metrics.toolCalls.add(1, detail ?? '', outcome)
+        if (detail === 'web_search' && outcome !== 'cancelled') this.search.tell(outcome === 'completed')
+      } else {
         metrics.phaseSeconds.observe(seconds, name)
         if (name === 'hold') metrics.holds.add(1, outcome)
       }

@@ -95,6 +95,17 @@ for (const usage of [
   })
 }
 
+test('a model that fails three times in a row is told by readiness, and so is its recovery', async () => {
+  const standing = async () => {
+    const ready = await fetch(`${suite.service.origin}/readyz`)
+    return ((await ready.json()) as { parts: { model: string } }).parts.model
+  }
+  for (let failure = 0; failure < 3; failure += 1) await ask(refuses(500), {})
+  assert.equal(await standing(), 'failing')
+  await ask(answers(created, text('Hi'), completed()), {})
+  assert.equal(await standing(), 'working')
+})
+
 for (const stream of [false, true]) {
   const form = stream ? 'streamed' : 'buffered'
 

@@ -169,4 +169,10 @@ export const readinessQuery = queryOptions({
   refetchInterval: 15_000,
 })
 
-export type Readiness = { readonly ok: boolean; readonly problems: Readonly<Record<string, string>> }
+export type Standing = 'unused' | 'working' | 'failing' | 'off'
+
+export type Readiness = {
+  readonly ok: boolean
+  readonly problems: Readonly<Record<string, string>>
+  readonly parts: { readonly model: Standing; readonly search: Standing }
+}

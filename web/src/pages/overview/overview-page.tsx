@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
-import { overviewQuery, readinessQuery, sessionQuery } from '../../api/queries.ts'
+import { overviewQuery, readinessQuery, sessionQuery, solvencyQuery } from '../../api/queries.ts'
 import type { Overview } from '../../api/shapes.ts'
 import { atomic, formatSum } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
@@ -108,34 +108,42 @@ function AlertsPanel({ overview: { alerts } }: { overview: Overview }) {
   )
 }
 
-const parts = [
-  ['Ledger', ['database', 'migrations', 'ledger']],
-  ['Model', ['upstream', 'model', 'sandbox']],
-  ['Chain', ['chain', 'gateway', 'settlement', 'signer']],
-  ['Search', ['search']],
-] as const
+const standings = {
+  working: ['settled', 'Working'],
+  failing: ['failed', 'Failing'],
+  unused: ['pending', 'Not asked yet'],
+  off: ['pending', 'Off'],
+} as const
 
-/** What `/readyz` says, by part: a part it does not complain about works. */
+/** The ledger by what keeps the service from serving, the chain by the last comparison, the others by how they have answered. */
 function StatusPanel() {
   const readiness = useQuery(readinessQuery)
+  const { data: solvency } = useQuery(solvencyQuery)
   return (
     <Panel title="Status">
       <Loaded query={readiness} skeleton={<div className="skeleton h-20" />}>
-        {({ problems }) => (
-          <dl className="grid grid-cols-[1fr_auto] gap-y-1.5">
-            {parts.map(([name, keys]) => {
-              const problem = Object.entries(problems).find(([part]) => keys.some((key) => part.startsWith(key)))
-              return (
+        {({ problems, parts }) => {
+          const [problem] = Object.values(problems)
+          const isCompared = solvency !== undefined && solvency.checked_at !== null
+          const rows = [
+            ['Ledger', ...(problem === undefined ? standings.working : (['failed', problem] as const))],
+            ['Model', ...standings[parts.model]],
+            ['Chain', ...standings[isCompared ? (solvency.ok ? 'working' : 'failing') : 'unused']],
+            ['Search', ...standings[parts.search]],
+          ] as const
+          return (
+            <dl className="grid grid-cols-[1fr_auto] gap-y-1.5">
+              {rows.map(([name, mark, word]) => (
                 <div key={name} className="contents">
                   <dt className="text-muted">{name}</dt>
-                  <dd title={problem?.[1]}>
-                    <StateMark mark={problem === undefined ? 'settled' : 'failed'} word={problem?.[1] ?? 'Working'} />
+                  <dd>
+                    <StateMark mark={mark} word={word} />
                   </dd>
                 </div>
-              )
-            })}
-          </dl>
-        )}
+              ))}
+            </dl>
+          )
+        }}
       </Loaded>
     </Panel>
   )
