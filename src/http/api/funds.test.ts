@@ -8,6 +8,7 @@ import { getRequestListener } from '@hono/node-server'
 import { Hono } from 'hono'
 import { DashboardClient } from '../../../test/support/dashboard-client.ts'
 import { type TestDatabase, testDatabase } from '../../../test/support/postgres.ts'
+import { loadPriceList } from '../../billing/price-list.ts'
 import { KeyFinder } from '../../identity/api-keys.ts'
 import { createLoginToken } from '../../identity/login-links.ts'
 import { createAccount } from '../../ledger/accounts.ts'
@@ -74,6 +75,7 @@ function createRoutes() {
     database,
     site,
     providers: { environment: 'testnet', funds },
+    prices: loadPriceList(undefined),
     inFlightCap: parse('1'),
     unsettledCap: parse('5'),
   } as unknown as ApiServices
