@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { fork } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { readdirSync, readFileSync, statSync } from 'node:fs'
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -23,6 +23,7 @@ import {
 } from '../../test/support/signing.ts'
 import type { ChildRefusal } from '../child.ts'
 import { supervise } from '../supervisor.ts'
+import { fingerprintOf } from './master-key.ts'
 import { addressOfKey } from './secp256k1.ts'
 import { askCustodian, createSigner, type Signer } from './signer.ts'
 import { SignerLine, SignerUnavailableError } from './signer-line.ts'
@@ -141,6 +142,23 @@ test('a signer with another master key than before does not start, and says why 
   const { code, said } = await failToStart({ ...signerSettings(dataDir), masterKey: { value: '33'.repeat(32) } })
   assert.equal(code, 1)
   assert.match(said, /^MASTER_KEY \(fingerprint [0-9a-f]{32}\) is not the key .+ Set the former key\.$/)
+})
+
+test('a signer that is told a file reads the master key there, and again when it is started again', async (t) => {
+  const dataDir = temporaryFolder(t)
+  const file = join(temporaryFolder(t), 'master-key')
+  writeFileSync(file, `${'33'.repeat(32)}\n`)
+  const refused = Promise.withResolvers<string>()
+  const child = await supervise<SignerSettings, SignerReady>({
+    module,
+    settings: () => ({ ...signerSettings(dataDir), masterKey: { file } }),
+    onRestart: (exit) => exit !== 'SIGKILL' && refused.resolve(exit),
+  })
+  atEnd(t, () => child.stop())
+  assert.equal(child.ready.masterKeyFingerprint, fingerprintOf(Buffer.from('33'.repeat(32), 'hex')))
+  writeFileSync(file, '44'.repeat(32))
+  process.kill(child.ready.pid, 'SIGKILL')
+  assert.match(await refused.promise, /^MASTER_KEY \(fingerprint \w+\) is not the key/)
 })
 
 test('a second signer on the same folder does not start', async (t) => {

@@ -167,6 +167,14 @@ test('https without a trusted proxy is named: everybody would count as one clien
   )
 })
 
+test('a master key on a machine that does not sign is named', async () => {
+  const find = async (environment: Readonly<Record<string, string>>) =>
+    (await examine({ ROLES: 'web', ...environment })).findings.find(({ check }) => check === 'master key')
+  const given = await find({ MASTER_KEY: masterKey })
+  assert.deepEqual([given?.state, given?.remedy?.slice(0, 13)], ['warning', 'Take it away:'])
+  assert.equal((await find({}))?.state, 'skipped')
+})
+
 test('a frozen ledger is named with its reason', async () => {
   const ledger = await testDatabase()
   closing.push(() => ledger.drop())
