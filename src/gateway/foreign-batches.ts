@@ -114,7 +114,7 @@ async function adopt(session: Session, batchId: bigint, payments: readonly Signe
        returning rows.*
      )
      insert into transfers (id, payer, payee, value, valid_after, valid_before, nonce, signature, status, foreign_batch)
-     select gen_random_uuid(), named.*, 'completed', $1 from named`,
+     select gen_random_uuid(), named.*, 'completed', $1 from named on conflict do nothing`,
     [
       batchId,
       textArray(column(({ payer }) => payer)),
