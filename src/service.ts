@@ -358,6 +358,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
       ledgerPartitions: config.ledgerPartitions,
       unsettledCap: config.unsettledCap,
       trustProxy: config.trustProxy,
+      log,
       now,
       inFlightCap: config.inFlightCap,
       metricsPage: openMetricsPage(parts, load, stack),

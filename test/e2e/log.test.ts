@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { createWallet, DashboardClient, signedMessage } from '../support/dashboard-client.ts'
 
 // The whole service, its helpers included, at the level where it talks most. What reaches the log stays there for years.
 
@@ -27,6 +28,19 @@ type Line = Record<string, unknown>
 let lines: Line[]
 let text: string
 let apiKey: string
+let visit: Visit
+
+/** What somebody did in the dashboard, and every secret there was in it. */
+type Visit = {
+  readonly accountId: string
+  readonly keyId: string
+  readonly withdrawalId: string
+  readonly wallets: readonly string[]
+  readonly network: string
+  readonly secrets: readonly string[]
+}
+
+const owner = '0x70997970c51812dc3a010c7d01b50e0d17dc79c8'
 
 before(async () => {
   const child = spawn(process.execPath, [main, 'start'], {
@@ -40,6 +54,7 @@ before(async () => {
       MASTER_KEY: masterKey,
       SANDBOX_TOKENS_PER_SECOND: '0',
       UPSTREAM_FIRST_BYTE_MS: '500',
+      TRUST_PROXY: '1',
     },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
@@ -60,6 +75,7 @@ before(async () => {
   }
   apiKey = sandbox.api_key
   await everyKindOfRequest(sandbox.base_url)
+  visit = await everyKindOfDeed(new URL(sandbox.base_url).origin)
   const exited = once(child, 'exit')
   child.kill('SIGTERM')
   await exited
@@ -119,6 +135,55 @@ async function everyKindOfRequest(baseUrl: string): Promise<void> {
     body: `{"${words.prompt}`,
   })
 }
+
+/** Everything that decides who may spend the account's money, and where it goes. */
+async function everyKindOfDeed(origin: string): Promise<Visit> {
+  const client = new DashboardClient({ origin })
+  const { account } = await client.post('/api/auth/local')
+  const created = await client.post('/api/keys', { name: words.prompt })
+  await client.patch(`/api/keys/${created.id}`, { limit: '1.5', name: words.user })
+  const rolled = await client.post(`/api/keys/${created.id}/roll`)
+  await client.delete(`/api/keys/${created.id}`)
+  assert.equal((await client.send('PUT', '/api/owner', { address: owner })).status, 200)
+  const form = { 'idempotency-key': words.idempotency }
+  const withdrawal = await client.post('/api/withdrawals', { amount: '2', recipient: owner }, form)
+  const [kept, removed] = [createWallet(), createWallet()]
+  const signed = await signedMessage(client, kept)
+  await client.post('/api/wallets', signed)
+  await client.post('/api/wallets', await signedMessage(client, removed))
+  await client.delete(`/api/wallets/${removed.address}`)
+  const token = client.cookie!.split('=')[1]!
+  return {
+    accountId: account.id,
+    keyId: created.id,
+    withdrawalId: withdrawal.id,
+    wallets: [kept.address.toLowerCase(), removed.address.toLowerCase()],
+    network: client.address,
+    secrets: [created.secret, rolled.secret, token, signed.signature],
+  }
+}
+
+test('what decides who may spend an account’s money is in the log, once each, with who did it and without a secret', () => {
+  const { accountId, keyId, withdrawalId, wallets, network, secrets } = visit
+  const trail = lines.filter(({ msg, account_id }) => msg === 'account' && account_id === accountId)
+  const by = { method: 'local', network }
+  assert.deepEqual(
+    trail.map(({ level, time, msg, account_id, ...said }) => said),
+    [
+      { event: 'signed_in', ...by },
+      { event: 'key_created', ...by, key_id: keyId },
+      { event: 'key_changed', ...by, key_id: keyId, changed: ['name', 'limit'], limit: '1500000' },
+      { event: 'key_rolled', ...by, key_id: keyId },
+      { event: 'key_revoked', ...by, key_id: keyId },
+      { event: 'owner_changed', ...by, address: owner },
+      { event: 'withdrawal_requested', ...by, withdrawal_id: withdrawalId, amount: '2000000' },
+      { event: 'wallet_added', ...by, address: wallets[0] },
+      { event: 'wallet_added', ...by, address: wallets[1] },
+      { event: 'wallet_removed', ...by, address: wallets[1] },
+    ],
+  )
+  for (const secret of secrets) assert.ok(!text.includes(secret))
+})
 
 test('no prompt, no answer, no key, no cookie and no master key reaches the log at any level', () => {
   for (const [what, word] of Object.entries({ ...words, masterKey, apiKey })) assert.ok(!text.includes(word), what)

@@ -9,6 +9,7 @@ import { requireRecentSignIn } from './gate.ts'
 import { renderAccount, renderSessionEntry } from './render-session.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
+import { leaveTrail } from './trail.ts'
 
 /** Who may sign in to the account, and who is. */
 export function routeAccount(router: ApiRouter, services: ApiServices): void {
@@ -35,23 +36,29 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     return renderAccount(services, owner)
   })
 
-  router.at(signInContracts.addWallet).answer(async ({ session, body }) => {
+  router.at(signInContracts.addWallet).answer(async (call) => {
+    const { session, body } = call
     requireRecentSignIn(session)
     const address = await proveWallet(database, body.message, body.signature)
     const owner = await addWallet(database, session, address)
     if (owner.accountId !== session.accountId) throw new WalletTakenError()
+    leaveTrail(services, 'wallet_added', call, { address })
     return renderAccount(services, session)
   })
 
-  router.at(signInContracts.removeWallet).answer(async ({ session, parameters }) => {
+  router.at(signInContracts.removeWallet).answer(async (call) => {
+    const { session, parameters } = call
     requireRecentSignIn(session)
     await keepingAWayIn(services, session, (connection) => removeWallet(connection, session, parameters.address))
+    leaveTrail(services, 'wallet_removed', call, { address: parameters.address.toLowerCase() })
     return renderAccount(services, session)
   })
 
-  router.at(signInContracts.removePasskey).answer(async ({ session, parameters }) => {
+  router.at(signInContracts.removePasskey).answer(async (call) => {
+    const { session, parameters } = call
     requireRecentSignIn(session)
     await keepingAWayIn(services, session, (connection) => removePasskey(connection, session, parameters.id))
+    leaveTrail(services, 'passkey_removed', call, { passkey_id: parameters.id })
     return renderAccount(services, session)
   })
 }

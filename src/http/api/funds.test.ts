@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
 import { getRequestListener } from '@hono/node-server'
 import { Hono } from 'hono'
-import { DashboardClient } from '../../../test/support/dashboard-client.ts'
+import { createWallet, DashboardClient, signedMessage } from '../../../test/support/dashboard-client.ts'
 import { type TestDatabase, testDatabase } from '../../../test/support/postgres.ts'
 import { loadPriceList } from '../../billing/price-list.ts'
 import { KeyFinder } from '../../identity/api-keys.ts'
@@ -37,6 +37,7 @@ const ownerAddress = '0x70997970c51812dc3a010c7d01b50e0d17dc79c8'
 let ledger: TestDatabase
 let server: Server
 let origin: string
+const trail: object[] = []
 before(async () => {
   ledger = await testDatabase()
   server = createServer()
@@ -77,7 +78,9 @@ function createRoutes() {
     providers: { environment: 'testnet', funds },
     prices: loadPriceList(undefined),
     inFlightCap: parse('1'),
+    ledgerPartitions: 1,
     unsettledCap: parse('5'),
+    log: { info: (line: object) => trail.push(line) },
   } as unknown as ApiServices
   const app = new Hono<ApiBindings>()
   const gate = new Gate({ database, keys, site, isSandbox: false, now })
@@ -204,6 +207,21 @@ test('a deposit is shown step by step, from the first sight of it to the balance
   const page = await client.get('/api/deposits?limit=1')
   const next = await client.get(`/api/deposits?limit=1&cursor=${page.next_cursor}`)
   assert.deepEqual([page.data.length, next.data.length, next.has_more], [1, 1, false])
+})
+
+test('a wallet’s first sign-in leaves in the log that withdrawals go to it, and its second does not', async () => {
+  const wallet = createWallet()
+  const address = wallet.address.toLowerCase()
+  const client = new DashboardClient({ origin })
+  const before = trail.length
+  const { account } = await client.post('/api/auth/wallet', await signedMessage(client, wallet))
+  await client.post('/api/auth/wallet', await signedMessage(client, wallet))
+  const by = { account_id: account.id, network: client.address }
+  assert.deepEqual(trail.slice(before), [
+    { event: 'owner_changed', ...by, method: undefined, address },
+    { event: 'signed_in', ...by, method: 'wallet' },
+    { event: 'signed_in', ...by, method: 'wallet' },
+  ])
 })
 
 test('what belongs to the sandbox is not there where money is real', async () => {

@@ -16,6 +16,7 @@ import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from
 import { renderAccount } from './render-session.ts'
 import { type ApiRouter, InvalidParameterError, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
+import { leaveTrail } from './trail.ts'
 
 /** Balance, and the ways of money in and out. */
 export function routeFunds(router: ApiRouter, services: ApiServices): void {
@@ -57,21 +58,25 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
     }
   })
 
-  router.at(fundsContracts.createWithdrawal).answer(async ({ owner, session, body, headers }) => {
+  router.at(fundsContracts.createWithdrawal).answer(async (call) => {
+    const { owner, session, body, headers } = call
     requireRecentSignIn(session)
     const funds = wired(providers.funds)
     const amount = readAmount(body.amount)
     const id = withdrawalId(owner, headers['idempotency-key'])
     await checkRecipient(services, funds, owner, body.recipient)
     await funds.requestWithdrawal({ ...accountRef(owner), id, amount })
+    leaveTrail(services, 'withdrawal_requested', call, { withdrawal_id: id, amount: amount.toString() })
     return renderWithdrawal((await findWithdrawal(database, owner.partition, owner.accountId, id))!)
   })
 
-  router.at(fundsContracts.setOwner).answer(async ({ owner, session, body }) => {
+  router.at(fundsContracts.setOwner).answer(async (call) => {
+    const { owner, session, body } = call
     requireRecentSignIn(session)
     const funds = wired(providers.funds)
     const address = await checkDestination(funds, owner, body.address, 'address')
     await funds.registerOwner({ ...accountRef(owner), address })
+    leaveTrail(services, 'owner_changed', call, { address })
     return renderAccount(services, owner)
   })
 

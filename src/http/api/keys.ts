@@ -20,6 +20,7 @@ import { keyContracts } from './contracts/keys.ts'
 import { renderRequest } from './render-request.ts'
 import { type ApiRouter, InvalidParameterError, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
+import { leaveTrail } from './trail.ts'
 import { requestsOf } from './usage.ts'
 
 type RenderedKey = AnswerOf<typeof keyContracts.updateKey>
@@ -29,13 +30,16 @@ const spendDaysMax = 30
 const dayMs = 86_400_000
 
 /** API keys. The secret of one is in the answer that makes it, and in no other. */
-export function routeKeys(router: ApiRouter, { database, keys: finder }: ApiServices): void {
+export function routeKeys(router: ApiRouter, services: ApiServices): void {
+  const { database, keys: finder } = services
+
   router.at(keyContracts.listKeys).answer(async ({ owner }) => {
     const keys = await listKeys(database, owner.accountId)
     return { object: 'list', data: keys.map(renderKey), has_more: false, next_cursor: null }
   })
 
-  router.at(keyContracts.createKey).answer(async ({ owner, body }) => {
+  router.at(keyContracts.createKey).answer(async (call) => {
+    const { owner, body } = call
     if ((await listKeys(database, owner.accountId)).length >= keysPerAccountMax) throw new TooManyKeysError()
     const { id, secret } = await createKey(database, {
       ...owner,
@@ -44,6 +48,7 @@ export function routeKeys(router: ApiRouter, { database, keys: finder }: ApiServ
       limitWindow: body.limit_window,
       expiresAt: readFutureExpiry(body.expires_at),
     })
+    leaveTrail(services, 'key_created', call, { key_id: id })
     return { ...renderKey(await ownKey(owner, id)), secret }
   })
 
@@ -67,7 +72,8 @@ export function routeKeys(router: ApiRouter, { database, keys: finder }: ApiServ
     }
   })
 
-  router.at(keyContracts.updateKey).answer(async ({ owner, parameters, body }) => {
+  router.at(keyContracts.updateKey).answer(async (call) => {
+    const { owner, parameters, body } = call
     const key = await ownKey(owner, parameters.id)
     const changes: KeyChanges = {
       name: body.name,
@@ -78,20 +84,26 @@ export function routeKeys(router: ApiRouter, { database, keys: finder }: ApiServ
     }
     if (statusOf(key) === 'revoked') throw new KeyRevokedForGoodError()
     await updateKey(database, key.id, changes)
+    const limit = changes.limit === undefined ? {} : { limit: changes.limit?.toString() ?? null }
+    leaveTrail(services, 'key_changed', call, { key_id: key.id, changed: Object.keys(body), ...limit })
     return renderKey(await ownKey(owner, key.id))
   })
 
-  router.at(keyContracts.rollKey).answer(async ({ owner, parameters, body }) => {
+  router.at(keyContracts.rollKey).answer(async (call) => {
+    const { owner, parameters, body } = call
     const key = await ownKey(owner, parameters.id)
     if (statusOf(key) === 'revoked') throw new KeyRevokedForGoodError()
     const { secret } = (await rollKey(database, key.id, body.overlap_seconds))!
     finder.forget(key.id)
+    leaveTrail(services, 'key_rolled', call, { key_id: key.id })
     return { ...renderKey(await ownKey(owner, key.id)), secret }
   })
 
-  router.at(keyContracts.revokeKey).answer(async ({ owner, parameters }) => {
+  router.at(keyContracts.revokeKey).answer(async (call) => {
+    const { owner, parameters } = call
     const key = await ownKey(owner, parameters.id)
     await revokeKey(database, key.id)
+    leaveTrail(services, 'key_revoked', call, { key_id: key.id })
     return renderKey(await ownKey(owner, key.id))
   })
 

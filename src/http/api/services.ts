@@ -1,5 +1,6 @@
 import type { PriceList } from '../../billing/price-list.ts'
 import type { Database } from '../../db/database.ts'
+import type { Log } from '../../log.ts'
 import type { Usdc } from '../../money/usdc.ts'
 import type { ChatRouteServices } from '../routes/create-chat-completion.ts'
 import type { Site } from '../site.ts'
@@ -15,6 +16,7 @@ export type ApiServices = ChatRouteServices & {
   readonly inFlightCap: Usdc
   readonly unsettledCap: Usdc
   readonly trustProxy: boolean
+  readonly log: Pick<Log, 'info'>
   /** Milliseconds, for rates. */
   readonly now: () => number
 }

@@ -20,6 +20,7 @@ import { NotInSandboxError, requireRecentSignIn } from './gate.ts'
 import { isLocalSignInOffered, type RenderedSession, renderSession } from './render-session.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
+import { leaveTrail } from './trail.ts'
 
 /** Whoever signs in needs these of the request. */
 type SignInCall = {
@@ -49,7 +50,7 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
   router.at(signInContracts.signInWithWallet).answer(async (call) => {
     checkSignInIsSafe(site, call.visitor)
     const address = await proveWallet(database, call.body.message, call.body.signature)
-    return signIn(services, call, await accountOfWallet(services, address), 'wallet')
+    return signIn(services, call, await accountOfWallet(services, call.visitor, address), 'wallet')
   })
 
   router.at(signInContracts.createPasskeyOptions).answer(async ({ visitor, body, session }) => {
@@ -77,6 +78,7 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     if (call.session !== undefined) {
       requireRecentSignIn(call.session)
       await addPasskey(database, call.session, passkey, passkeyName)
+      leaveTrail(services, 'passkey_added', { ...call, owner: call.session })
       return renderSession(services, call.visitor, call.session)
     }
     const account = await database.transaction(async (connection) => {
@@ -124,16 +126,17 @@ export async function signIn(
     if (call.session !== undefined) await endSession(connection, call.session, call.session.id)
     return openSession(connection, account, method, call.visitor.header('user-agent'))
   })
+  leaveTrail(services, 'signed_in', { owner: session, session, visitor: call.visitor })
   call.setHeader('set-cookie', sessionCookie(site, token, sessionSecondsMax))
   return renderSession(services, call.visitor, session)
 }
 
 /** The wallet's account; its first sign-in opens one, whose withdrawals go to this wallet. */
-async function accountOfWallet(services: ApiServices, address: string): Promise<AccountRef> {
+async function accountOfWallet(services: ApiServices, visitor: Visitor, address: string): Promise<AccountRef> {
   const { database } = services
   const known = await findWalletAccount(database, address)
   if (known !== undefined) {
-    await registerFirstOwner(services, known, address)
+    await registerFirstOwner(services, visitor, known, address)
     return known
   }
   const opened = await database
@@ -149,7 +152,7 @@ async function accountOfWallet(services: ApiServices, address: string): Promise<
       throw error
     })
   if (opened === undefined) return (await findWalletAccount(database, address))!
-  await registerFirstOwner(services, opened, address)
+  await registerFirstOwner(services, visitor, opened, address)
   return opened
 }
 
@@ -157,12 +160,20 @@ async function accountOfWallet(services: ApiServices, address: string): Promise<
  * Where the first sign-in was cut off before it came to this, or its node could not sign, the next one makes up for it. A wallet that
  * is not the account's only way in was added to it later: whoever did that says himself where money goes.
  */
-async function registerFirstOwner({ database, providers }: ApiServices, account: AccountRef, address: string) {
+async function registerFirstOwner(
+  services: ApiServices,
+  visitor: Visitor,
+  account: AccountRef,
+  address: string,
+): Promise<void> {
+  const { database, providers } = services
   if (providers.funds === undefined) return
   const { ownerAddress } = (await findAccount(database, account.partition, account.accountId))!
   if (ownerAddress !== undefined) return
   const [wallets, passkeys] = await Promise.all([listWallets(database, account), listCredentialIds(database, account)])
-  if (wallets.length + passkeys.length === 1) await providers.funds.registerOwner({ ...account, address })
+  if (wallets.length + passkeys.length !== 1) return
+  await providers.funds.registerOwner({ ...account, address })
+  leaveTrail(services, 'owner_changed', { owner: account, session: undefined, visitor }, { address })
 }
 
 class OtherAccountStands extends Error {}
