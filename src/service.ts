@@ -114,6 +114,7 @@ export async function startService(
     stack.defer(() => ledgerDatabase.close())
     const holds = await openHolds({ config, prices, log, database: ledgerDatabase, failpoint, observer }, stack)
     const server = createServer(serverOptions)
+    server.maxConnections = Math.max(2 * config.requestsMax, socketsAlways)
     const publicUrl = await listen(server, config)
     const tellStarting = (_incoming: IncomingMessage, outgoing: ServerResponse) => answerStarting(publicUrl, outgoing)
     server.on('request', tellStarting)
@@ -484,6 +485,9 @@ const serverOptions = {
   keepAliveTimeout: 75_000,
   maxHeaderSize: 16_384,
 }
+
+/** So many connections are taken however few requests are served at once: idle ones wait for their next. */
+const socketsAlways = 1_000
 
 /** The address people use. */
 async function listen(server: Server, config: Config): Promise<string> {

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { request } from 'node:http'
+import { connect, type Socket } from 'node:net'
 import { test } from 'node:test'
 import { atEnd } from '../support/at-end.ts'
 import { completed, created, text } from '../support/scripted-upstream.ts'
@@ -71,6 +73,27 @@ test('more bodies at once than there is room for are told to come back, on every
   upload.destroy()
   while ((await ask('/quote')).status === 503) await new Promise((resolve) => setImmediate(resolve))
   assert.equal((await ask('/chat/completions')).status, 400)
+})
+
+test('more connections than twice the requests, and more than a thousand, are closed at once, and the others are served', async (t) => {
+  const { service } = suite
+  const { port } = new URL(service.origin)
+  const sockets: Socket[] = []
+  atEnd(t, () => {
+    for (const socket of sockets) socket.destroy()
+  })
+  const closed = Promise.withResolvers<void>()
+  while (sockets.length < 1_001) {
+    const socket = connect(Number(port), '127.0.0.1')
+    sockets.push(socket)
+    socket.on('error', () => {}).once('close', closed.resolve)
+    await once(socket, 'connect')
+  }
+  await closed.promise
+  const [first] = sockets
+  first!.write('GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n')
+  const [answer] = (await once(first!, 'data')) as [Buffer]
+  assert.match(answer.toString(), /^HTTP\/1\.1 200 /)
 })
 
 /** How often an account has been written so far. */
