@@ -17,6 +17,7 @@ import { errorResponse } from './error-response.ts'
 import type { MetricsPage } from './metrics-page.ts'
 import type { Dashboard } from './pages/dashboard.ts'
 import { routePages } from './pages/route-pages.ts'
+import { transportHeaders } from './pages/security-headers.ts'
 import type { Readiness } from './readiness.ts'
 import { createChatCompletion } from './routes/create-chat-completion.ts'
 import { getModel, listModels } from './routes/list-models.ts'
@@ -64,7 +65,7 @@ function isMetrics({ url = '' }: IncomingMessage): boolean {
 }
 
 function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {
-  const { prices, inFlightCap, publicUrl } = services
+  const { prices, inFlightCap, publicUrl, site } = services
   const catalogue = { prices, inFlightCap, publicUrl }
   const app = new Hono<ApiBindings>()
 
@@ -73,7 +74,8 @@ function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {
     context.set('requestId', requestId)
     await next()
     // Other pages may read what is below /v1, where a key must be shown. The dashboard is for its own pages alone.
-    const headers = context.req.path.startsWith('/v1') ? v1Headers(requestId) : idHeaders(requestId)
+    const own = context.req.path.startsWith('/v1') ? v1Headers(requestId) : idHeaders(requestId)
+    const headers = { ...own, ...transportHeaders(site) }
     for (const [name, value] of Object.entries(headers)) context.header(name, value)
   })
   app.options('/v1/*', (context) => {

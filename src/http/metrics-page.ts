@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { LedgerNumbers } from '../ledger/ledger-numbers.ts'
 import { type Metric, metricsContentType, renderMetrics } from '../observe/metric.ts'
 import { createLedgerMetrics } from './ledger-metrics.ts'
+import { asDeclared } from './send.ts'
 
 export type MetricsPageOptions = {
   /** What this process counts. */
@@ -76,6 +77,11 @@ function sha256(text: string): Buffer {
 }
 
 function end(outgoing: ServerResponse, status: number, text: string, headers: Readonly<Record<string, string>>): void {
-  outgoing.writeHead(status, { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store', ...headers })
+  outgoing.writeHead(status, {
+    'content-type': 'text/plain; charset=utf-8',
+    'cache-control': 'no-store',
+    ...asDeclared,
+    ...headers,
+  })
   outgoing.end(text)
 }

@@ -1,12 +1,16 @@
 import type { ServerResponse } from 'node:http'
 import { readAway } from './read-body.ts'
 
+/** An answer is what its content type says: a customer's words in JSON must not be taken for a page of ours. */
+export const asDeclared = { 'x-content-type-options': 'nosniff' }
+
 /** On every answer, errors included. */
 export function idHeaders(requestId: string): Record<string, string> {
   return {
     'x-router-request-id': requestId,
     // The name under which the OpenAI SDKs look for it.
     'x-request-id': requestId,
+    ...asDeclared,
   }
 }
 

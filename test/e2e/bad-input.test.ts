@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { request } from 'node:http'
-import { connect } from 'node:net'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { after, before, test } from 'node:test'
 import { createApiKey } from '../../src/identity/api-key-format.ts'
 import { revokeKey } from '../../src/identity/api-keys.ts'
+import { atEnd } from '../support/at-end.ts'
 import { assertBooksBalance } from '../support/audit.ts'
 import { postChat, startTestService, type TestAccount, type TestService } from '../support/service.ts'
 
@@ -325,6 +327,48 @@ test('the page that an error points at explains its code', async () => {
   const page = await (await fetch(error.doc_url)).text()
   assert.match(page, /id="missing_required_parameter"/)
 })
+
+test('no answer is taken for another kind of content than it says, and plain http promises no https', async () => {
+  const paths = [
+    '/v1/models',
+    '/v1/models/none',
+    '/healthz',
+    '/api/auth/session',
+    '/api/requests',
+    '/metrics',
+    '/none',
+    '/',
+  ]
+  const asked = paths.map((path) => fetch(`${service.origin}${path}`))
+  const sent = [{ messages: hello }, { messages: hello, stream: true }, {}].map((body) =>
+    postChat(service, account.apiKey, body),
+  )
+  for (const answer of await Promise.all([...asked, ...sent])) {
+    await answer.arrayBuffer()
+    assert.equal(answer.headers.get('x-content-type-options'), 'nosniff', `${answer.url} ${answer.status}`)
+    assert.equal(answer.headers.get('strict-transport-security'), null)
+  }
+})
+
+test('whoever reads answers over https is told to stay there', async (t) => {
+  const port = await freePort()
+  const environment = { PORT: String(port), PUBLIC_URL: 'https://router.example' }
+  const secure = await startTestService({ besideOf: service, environment })
+  atEnd(t, () => secure.stop())
+  for (const path of ['/v1/models', '/api/requests', '/healthz', '/none']) {
+    const answer = await fetch(`http://127.0.0.1:${port}${path}`)
+    assert.equal(answer.headers.get('strict-transport-security'), 'max-age=31536000; includeSubDomains', path)
+  }
+})
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  server.close()
+  await once(server, 'close')
+  return port
+}
 
 test('health is always told, readiness by the state of the database', async () => {
   assert.equal((await fetch(`${service.origin}/healthz`)).status, 200)

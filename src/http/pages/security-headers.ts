@@ -1,4 +1,10 @@
+import { asDeclared } from '../send.ts'
 import type { Site } from '../site.ts'
+
+/** Whoever came over https once comes over https from then on. Plain http must not say so, and is on this machine alone. */
+export function transportHeaders({ isSecure }: Pick<Site, 'isSecure'>): Record<string, string> {
+  return isSecure ? { 'strict-transport-security': 'max-age=31536000; includeSubDomains' } : {}
+}
 
 /** On every page: nothing is loaded from elsewhere, nothing frames it, nobody is told where it was read. */
 export function securityHeaders({ isSecure }: Site, styles: 'own files' | 'inline too'): Record<string, string> {
@@ -13,11 +19,11 @@ export function securityHeaders({ isSecure }: Site, styles: 'own files' | 'inlin
       "form-action 'self'",
       "frame-ancestors 'none'",
     ].join('; '),
-    'x-content-type-options': 'nosniff',
+    ...asDeclared,
     'x-frame-options': 'DENY',
     'referrer-policy': 'no-referrer',
     'cross-origin-opener-policy': 'same-origin',
     'permissions-policy': 'camera=(), microphone=(), geolocation=(), payment=(), usb=()',
-    ...(isSecure && { 'strict-transport-security': 'max-age=31536000; includeSubDomains' }),
+    ...transportHeaders({ isSecure }),
   }
 }
