@@ -112,10 +112,14 @@ async function order(tools: PayoutTools, payout: PayoutRow): Promise<void> {
       ? `0x${payout.signature}`
       : await signer.signPayout({ operation: 'payout', payout: id, intent })
   // From here on it may be on its way, whatever we hear of it. Asked again with the same salt it is the same order.
-  await move(database, id, 'sent', { signature })
+  // One that has ended since it was read is not handed in: its money may have been promised to another since.
+  if (!(await move(database, id, 'sent', { signature }))) return
   failpoint('before_payout')
   const answer = await rail.withdraw(intent, signature)
-  if (answer.state === 'received') return move(database, id, 'sent', { railId: answer.id })
+  if (answer.state === 'received') {
+    await move(database, id, 'sent', { railId: answer.id })
+    return
+  }
   onAlarm('the gateway did not take a payout', { payout: id, reason: answer.reason })
   // Refused at the first try, it was never taken. After a try of unknown end a refusal may mean that it was paid before.
   if (answer.state === 'failed' && state === 'requested') await move(database, id, 'failed', { reason: answer.reason })
@@ -159,10 +163,12 @@ type PayoutNews = {
   readonly signature?: Hex | undefined
 }
 
-async function move(database: Database, id: string, state: string, news: PayoutNews = {}): Promise<void> {
-  await database.query(
+/** False when it had ended before. */
+async function move(database: Database, id: string, state: string, news: PayoutNews = {}): Promise<boolean> {
+  const moved = await database.query(
     `update payouts set state = $2, rail_id = coalesce($3, rail_id), tx_hash = coalesce(decode($4, 'hex'), tx_hash), reason = $5,
-            fee = $6, signature = coalesce(decode($7, 'hex'), signature), changed_at = clock_timestamp() where id = $1 and state not in ('confirmed', 'failed')`,
+            fee = $6, signature = coalesce(decode($7, 'hex'), signature), changed_at = clock_timestamp() where id = $1 and state not in ('confirmed', 'failed')
+      returning id`,
     [
       id,
       state,
@@ -173,6 +179,7 @@ async function move(database: Database, id: string, state: string, news: PayoutN
       news.signature?.slice(2) ?? null,
     ],
   )
+  return moved.length > 0
 }
 
 async function touch(database: Database, { id, state }: PayoutRow): Promise<void> {

@@ -69,8 +69,8 @@ async function payBack(tools: WithdrawTools, withdrawal: Withdrawal): Promise<vo
   // It has not been paid itself yet: payments that are on their way will cover it.
   if (funds < withdrawal.creditBack) return
   const signature = await signer.signReturn(authorization)
-  // From here on it may be on its way, whatever we hear of it.
-  await advanceWithdrawal(database, withdrawal, { state: 'returning' })
+  // From here on it may be on its way, whatever we hear of it. One that has ended since it was read is not handed in: its credit is back.
+  if (!(await advanceWithdrawal(database, withdrawal, { state: 'returning' }))) return
   tools.failpoint('before_return')
   const payment = { ...authorization, operation: 'authorization' } as const
   const requirements = paymentRequirements(payment, terms)
@@ -144,8 +144,9 @@ async function order(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void
   const signature =
     handedIn ?? (await signer.signWithdrawal({ operation: 'withdrawal', account, withdrawal: id, intent }))
   await keepOrderSignature(database, withdrawal, signature)
-  // From here on it may be on its way, whatever we hear of it. Asked again with the same salt it is the same order.
-  await advanceWithdrawal(database, withdrawal, { state: 'sent' })
+  // From here on it may be on its way, whatever we hear of it. Asked again with the same salt it is the same order. One that has
+  // ended since it was read is not handed in: its money is back in the balance, and would be paid out besides.
+  if (!(await advanceWithdrawal(database, withdrawal, { state: 'sent' }))) return
   tools.failpoint('before_withdraw')
   const answer = await rail.withdraw(intent, signature)
   tools.failpoint('after_withdraw')

@@ -2,10 +2,18 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { findViolations } from '../../src/ledger/audit.ts'
-import { findWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
+import { advanceWithdrawal, findWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
-import { PayoutTooLargeError, readPayable, requestPayout } from '../../src/settlement/payout.ts'
+import {
+  advancePayouts,
+  findPayout,
+  PayoutTooLargeError,
+  readPayable,
+  requestPayout,
+} from '../../src/settlement/payout.ts'
+import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
 import { checksummed, zeroAddress } from '../../src/signer/address.ts'
+import type { Signer } from '../../src/signer/signer.ts'
 import { charge, hold, place, search, searchPrice, voided } from '../support/ledger.ts'
 import {
   accountOf,
@@ -146,6 +154,35 @@ test('who has the database alone cannot redirect a withdrawal: the signer refuse
   await assertSettled(bench, [account])
 })
 
+// A person gives a withdrawal back (docs/runbooks/settlement-stuck.md) in the moment in which its turn has come.
+test('a withdrawal that ended after it was read is not handed in: it would be paid besides', async () => {
+  const { database, tools } = bench
+  for (const credit of [0n, 1_000n]) {
+    const account = await openOwned(10_000n)
+    if (credit > 0n) await pay(bench, account, 2_000n, 2_000n - credit)
+    await settleAll(bench)
+    const { spendable } = await accountOf(bench, account)
+    const id = randomUUID()
+    await bench.funds.withdraw(account, id, spendable)
+    const end = async () => {
+      const ended = { partition: account.partition, accountId: account.id, id }
+      assert.equal(await advanceWithdrawal(database, ended, { state: 'failed', reason: 'by hand' }), true)
+    }
+    const signer: Signer = {
+      ...tools.signer,
+      signReturn: async (request) => end().then(() => tools.signer.signReturn(request)),
+      signWithdrawal: async (request) => end().then(() => tools.signer.signWithdrawal(request)),
+    }
+    bench.gateway.calls.length = 0
+    await advanceWithdrawals({ ...tools, signer })
+    assert.equal((await stateOf(account, id)).reason, 'by hand')
+    const handedIn = bench.gateway.calls.filter((call) => /transfer$|settle/.test(call))
+    assert.deepEqual(handedIn, [], `with ${credit} of credit`)
+    assert.equal((await accountOf(bench, account)).spendable, spendable)
+    await assertSettled(bench, [account])
+  }
+})
+
 test('everything is withdrawn while holds race for it: together they never take more than there is', async () => {
   const account = await openOwned(50_000n)
   const racing = Array.from({ length: holdsMax }, () => place(bench.holds, account, 100n))
@@ -269,5 +306,29 @@ test('credit that an open request holds is not revenue: it may come back', async
   assert.equal(spendable, 9_000n)
   await bench.funds.withdraw(account, randomUUID(), spendable)
   await settleAll(bench)
+  await assertSettled(bench, [account])
+})
+
+test('a payout that ended after it was read is not handed in', async () => {
+  const { database, tools } = bench
+  const account = await openOwned(10_000n)
+  await pay(bench, account, 1_000n, 1_000n)
+  await settleAll(bench)
+  const read = async () => bench.gateway.balance(terms.seller)
+  const id = await requestPayout(database, fromAtomic(1_000n), payoutAddress, read)
+  const signer: Signer = {
+    ...tools.signer,
+    async signPayout(request) {
+      await database.query(`update payouts set state = 'failed', reason = 'by hand' where id = $1`, [id])
+      return tools.signer.signPayout(request)
+    },
+  }
+  bench.gateway.calls.length = 0
+  await advancePayouts({ ...tools, signer })
+  assert.deepEqual(
+    bench.gateway.calls.filter((call) => call === 'POST /v1/transfer'),
+    [],
+  )
+  assert.equal((await findPayout(database, id))!.reason, 'by hand')
   await assertSettled(bench, [account])
 })
