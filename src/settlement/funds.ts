@@ -3,10 +3,11 @@ import { ServiceError } from '../errors.ts'
 import { registerOwnerAddress } from '../ledger/accounts.ts'
 import { assignAddress, type DepositAccount, findDepositAddress } from '../ledger/deposit-addresses.ts'
 import { findWithdrawal, requestWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
-import type { Usdc } from '../money/usdc.ts'
+import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { type Address, parseAddress } from '../signer/address.ts'
 import type { Signer } from '../signer/signer.ts'
 import { type RegisteredOwner, SigningRefusedError } from '../signer/signing-request.ts'
+import { payOutMax } from '../signer/signing-terms.ts'
 
 export type FundsTools = {
   readonly database: Database
@@ -61,6 +62,7 @@ export class Funds {
     )
     if (row?.owner_address == null) throw new NoOwnerAddressError()
     if (row.usable !== true) throw new OwnerAddressTooNewError()
+    if (amount > payOutMax) throw new WithdrawalAboveMostError(amount)
     const { database } = this.#tools
     return requestWithdrawal(database, {
       partition: account.partition,
@@ -92,6 +94,17 @@ export class EmptyWithdrawalError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
     super('A withdrawal needs an amount above 0 USDC.', { param: 'amount' })
+  }
+}
+
+/** The signer would refuse it, in this hour and in every other. */
+export class WithdrawalAboveMostError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor(amount: Usdc) {
+    super(
+      `${format(amount)} USDC cannot be withdrawn at once: the most is ${format(fromAtomic(payOutMax))} USDC. Withdraw it in parts.`,
+      { param: 'amount' },
+    )
   }
 }
 

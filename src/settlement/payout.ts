@@ -8,7 +8,7 @@ import type { Address, Hex } from '../signer/address.ts'
 import { saltOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'
-import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
+import { burnIntent, payOutMax, type SigningTerms } from '../signer/signing-terms.ts'
 import type { Rail } from './rail.ts'
 import { creditOwed } from './solvency.ts'
 import { feeTaken } from './withdrawal-fee.ts'
@@ -43,6 +43,7 @@ export async function requestPayout(
     const payable = await readPayable(session, readBalance)
     const asked = amount === 'all' ? payable : amount
     if (asked <= 0n || asked > payable) throw new PayoutTooLargeError(asked, payable)
+    if (asked > payOutMax) throw new PayoutAboveMostError(asked)
     const feeMax = await readWithdrawalFeeMax(session)
     if (asked <= feeMax) throw new PayoutBelowFeeError(asked, feeMax)
     await session.query(
@@ -200,6 +201,15 @@ export class PayoutTooLargeError extends StartRefusal {
   constructor(amount: Usdc, payable: Usdc) {
     super(
       `${format(amount)} USDC cannot be paid out: ${format(payable)} USDC can. The rest is owed to accounts as credit.`,
+    )
+  }
+}
+
+/** The signer would refuse it, in this hour and in every other. */
+class PayoutAboveMostError extends StartRefusal {
+  constructor(amount: Usdc) {
+    super(
+      `${format(amount)} USDC cannot be paid out at once: the most is ${format(fromAtomic(payOutMax))} USDC. Pay it out in parts.`,
     )
   }
 }

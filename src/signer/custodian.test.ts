@@ -18,7 +18,7 @@ import type { Custodian } from './custodian.ts'
 import { saltOf } from './nonce.ts'
 import { recoverAddress } from './secp256k1.ts'
 import { encodeRequest, type SigningRequest, type TransferRequest } from './signing-request.ts'
-import { burnIntent, windowOf } from './signing-terms.ts'
+import { burnIntent, payOutMax, windowOf } from './signing-terms.ts'
 import { burnIntentDigest, transferDigest } from './typed-data.ts'
 
 const account = '0190a1b2-c3d4-7000-8000-000000000001'
@@ -146,6 +146,22 @@ test('no account gets more signed in an hour than its limit', (t) => {
   assert.equal('refusal' in take(other, 2n), true)
   passedMs = 3_600_000
   assert.equal('signature' in take(account, 3n), true)
+})
+
+test('a value that no hour has room for is refused for good, and not as one that may come again', (t) => {
+  const custodian = createCustodian(t, { accountHourMax: 2_500n, totalHourMax: 4_000n })
+  ask(custodian, { operation: 'owner', account, owner: ownerAddress })
+  const take = (value: bigint) => ask(custodian, withdrawalRequest(account, randomUUID(), value))
+  const outcomes = [take(2_501n), take(2_500n), take(1n), take(2_501n)]
+  assert.deepEqual(
+    outcomes.map((answer) => ('refusal' in answer ? answer.refusal.reason : 'signed')),
+    ['value_out_of_range', 'signed', 'hour_cap', 'value_out_of_range'],
+  )
+  const free = createCustodian(t)
+  ask(free, { operation: 'owner', account, owner: ownerAddress })
+  signatureOf(free, withdrawalRequest(account, randomUUID(), payOutMax))
+  const above = withdrawalRequest(account, randomUUID(), payOutMax + 1n)
+  assert.equal(refusalOf(free, above), 'value_out_of_range')
 })
 
 // The policy stands between the keys and whoever has broken into the service.

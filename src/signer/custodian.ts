@@ -128,7 +128,15 @@ export class Custodian {
   }
 
   #count(kind: keyof CustodianOptions['hours'], account: string, value: bigint): void {
-    if (this.#options.hours[kind].take(account, value, this.#options.now())) return
+    const hours = this.#options.hours[kind]
+    // Said for good, so that nobody waits for an hour that has room for it.
+    if (value > hours.valueMax) {
+      throw new SigningRefusedError(
+        'value_out_of_range',
+        `value of ${value}; in a whole hour at most ${hours.valueMax}`,
+      )
+    }
+    if (hours.take(account, value, this.#options.now())) return
     throw new SigningRefusedError('hour_cap', `${value} more would pass what may be signed in an hour`)
   }
 }

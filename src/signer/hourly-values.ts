@@ -22,6 +22,12 @@ export class HourlyValues {
     this.#limits = limits
   }
 
+  /** The most that one value can be: a larger one fits into no hour. */
+  get valueMax(): bigint {
+    const { accountMax, totalMax } = this.#limits
+    return accountMax < totalMax ? accountMax : totalMax
+  }
+
   /** Counts the value, unless that would pass a limit. */
   take(account: string, value: bigint, nowMs: number): boolean {
     this.#beginHour(Math.floor(nowMs / hourMs))

@@ -11,6 +11,7 @@ import {
   burnIntent,
   decidedSecondsOf,
   gatewayDomain,
+  payOutMax,
   receiptDomain,
   type SigningTerms,
   usdcDomain,
@@ -131,7 +132,7 @@ export class SigningPolicy {
     for (const [name, value] of Object.entries(expected.spec)) {
       requireEqual('wrong_intent', name, spec[name as keyof typeof spec], value)
     }
-    requireValue(spec.value, ledgerAmountMax)
+    requireValue(spec.value, payOutMax)
     if (maxFee > this.#limits.withdrawalFeeMax) {
       throw new SigningRefusedError('fee_above_cap', `fee of ${maxFee}; at most ${this.#limits.withdrawalFeeMax}`)
     }

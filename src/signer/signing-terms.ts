@@ -55,6 +55,9 @@ export function receiptDomain({ chainId, gatewayWallet }: Pick<SigningTerms, 'ch
   return domainSeparator({ name: 'PennyReceipt', version: '1', chainId, verifyingContract: gatewayWallet })
 }
 
+/** The most that one withdrawal or payout may pay, in atomic units. In an hour an account may be paid as much, so more never passes. */
+export const payOutMax = 100_000_000_000n
+
 export type PayingOut = {
   readonly depositor: Address
   readonly recipient: Address

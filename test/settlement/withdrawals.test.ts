@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { findViolations } from '../../src/ledger/audit.ts'
-import { advanceWithdrawal, findWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
+import { advanceWithdrawal, findWithdrawal, requestWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import {
   advancePayouts,
@@ -14,6 +14,7 @@ import {
 import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
 import { checksummed, zeroAddress } from '../../src/signer/address.ts'
 import type { Signer } from '../../src/signer/signer.ts'
+import { payOutMax } from '../../src/signer/signing-terms.ts'
 import { charge, hold, place, search, searchPrice, voided } from '../support/ledger.ts'
 import {
   accountOf,
@@ -29,7 +30,7 @@ import { address, ownerAddress, payoutAddress, terms } from '../support/signing.
 
 const waitMs = 3_600_000
 let laterMs = 0
-const bench = settlementSuite({ ownerWaitMs: waitMs, now: () => Date.now() + laterMs })
+const bench = settlementSuite({ ownerWaitMs: waitMs, now: () => Date.now() + laterMs, accountHourMax: payOutMax })
 const holdsMax = Number(process.env.SETTLEMENT_RUNS ?? 0) > 0 ? 1_000 : 100
 
 async function openOwned(atomic: bigint): Promise<BenchAccount> {
@@ -152,6 +153,36 @@ test('who has the database alone cannot redirect a withdrawal: the signer refuse
   assert.deepEqual([state, reason], ['failed', 'refused: wrong_intent'])
   assert.equal((await accountOf(bench, account)).spendable, 10_000n)
   await assertSettled(bench, [account])
+})
+
+test('more than an hour has room for is refused when it is asked for, and given back when it was taken before', async () => {
+  const amount = fromAtomic(payOutMax + 1n)
+  const account = await openOwned(amount)
+  const message = /100000\.000001 USDC cannot be withdrawn at once: the most is 100000 USDC/
+  await assert.rejects(bench.funds.withdraw(account, randomUUID(), amount), { code: 'invalid_value', message })
+  const id = randomUUID()
+  const { partition } = account
+  await requestWithdrawal(bench.database, { partition, accountId: account.id, id, amount, recipient: ownerAddress })
+  await settleAll(bench)
+  assert.equal((await stateOf(account, id)).reason, 'refused: value_out_of_range')
+  assert.equal((await accountOf(bench, account)).spendable, amount)
+  await bench.funds.withdraw(account, randomUUID(), fromAtomic(payOutMax))
+  await settleAll(bench)
+  assert.equal((await accountOf(bench, account)).spendable, 1n)
+  await assertSettled(bench, [account])
+})
+
+test('a payout above what an hour has room for is refused when it is asked for, and ends when it was taken before', async () => {
+  const read = async () => 2n * payOutMax
+  const most = /cannot be paid out at once: the most is 100000 USDC/
+  await assert.rejects(requestPayout(bench.database, 'all', payoutAddress, read), most)
+  const id = randomUUID()
+  await bench.database.query(
+    `insert into payouts (id, amount, fee_max, recipient, state) values ($1, $2, 0, $3, 'requested')`,
+    [id, payOutMax + 1n, payoutAddress],
+  )
+  await settleAll(bench)
+  assert.equal((await findPayout(bench.database, id))!.reason, 'refused: value_out_of_range')
 })
 
 // A person gives a withdrawal back (docs/runbooks/settlement-stuck.md) in the moment in which its turn has come.
