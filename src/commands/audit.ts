@@ -1,8 +1,8 @@
 import type { Database } from '../db/database.ts'
 import { findFreeze, findViolations, invariants, unfreezeLedger, type Violation } from '../ledger/audit.ts'
 import { openChain } from '../settlement/chain.ts'
-import { findMoneyLine } from '../settlement/money-line.ts'
-import { checkSolvency } from '../settlement/solvency.ts'
+import { findMoneyLine, type MoneyLine } from '../settlement/money-line.ts'
+import { checkSolvency, isSolvent } from '../settlement/solvency.ts'
 import { type Command, CommandError, printRows } from './command.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -13,12 +13,14 @@ export const auditCommand: Command = {
   options: { unfreeze: { type: 'boolean' } },
   async run({ options, config, output }) {
     return withDatabase(config, async (database) => {
-      const chain = await auditChain(database, config.dataDir)
+      const line = findMoneyLine(config.dataDir)
+      const chain = line && (await auditChain(database, line))
       const violations = [...(await findViolations(database)), ...(chain ?? [])]
       const broken = new Set(violations.map(({ invariant }) => invariant))
+      const freeze = await findFreeze(database)
       if (output.json)
         output.write(
-          `${JSON.stringify({ ok: violations.length === 0, frozen: (await findFreeze(database)) ?? null, violations }, null, 2)}\n`,
+          `${JSON.stringify({ ok: violations.length === 0, frozen: freeze ?? null, chain_checked: chain !== undefined, violations }, null, 2)}\n`,
         )
       else {
         printRows(
@@ -33,11 +35,17 @@ export const auditCommand: Command = {
           })),
         )
         if (violations.length > 0) printRows(output, violations)
-        const freeze = await findFreeze(database)
         if (freeze !== undefined) output.write(`The ledger is frozen: ${freeze}\n`)
       }
       if (options.unfreeze === true) {
         if (violations.length > 0) throw new CommandError('The books are not right: the ledger stays frozen.')
+        // Books that were frozen because of the chain, or that have one, are right only when it says so too.
+        if (chain === undefined && (line !== undefined || freeze?.startsWith('I17')))
+          throw new CommandError(
+            line === undefined
+              ? 'The books were not compared with the chain: the ledger stays frozen. Run this where the service settles.'
+              : `The chain does not answer at ${hostOf(line)}: the books were not compared with it, and the ledger stays frozen.`,
+          )
         await unfreezeLedger(database)
       }
       return violations.length === 0 ? 0 : 1
@@ -45,17 +53,23 @@ export const auditCommand: Command = {
   },
 }
 
-/** I17: the chain has what the books say. Undefined when no chain is known here or it does not answer. */
-async function auditChain(database: Database, dataDir: string): Promise<readonly Violation[] | undefined> {
-  const line = findMoneyLine(dataDir)
-  if (line === undefined) return undefined
+/** I17: the chain has what the books say, for every account and for the seller. Undefined when it does not answer. */
+async function auditChain(database: Database, line: MoneyLine): Promise<readonly Violation[] | undefined> {
   const { usdc, gatewayWallet, seller } = line.terms
-  const chain = await openChain({ rpcUrl: line.rpcUrl, usdc: usdc.address, gatewayWallet }).catch(() => undefined)
-  if (chain === undefined) return undefined
-  const { short } = await checkSolvency({ database, chain, seller })
-  return short.map(({ address, owed_atomic: owed, on_chain_atomic: onChain }) => ({
-    invariant: 'I17',
-    subject: address,
-    detail: `owed ${owed}, on chain ${onChain}`,
-  }))
+  const options = { rpcUrl: line.rpcUrl, usdc: usdc.address, gatewayWallet }
+  const report = await openChain(options)
+    .then((chain) => checkSolvency({ database, chain, seller }))
+    .catch(() => undefined)
+  if (report === undefined) return undefined
+  const violation = (subject: string, owed: string, onChain: string) => {
+    return { invariant: 'I17', subject, detail: `owed ${owed}, on chain ${onChain}` }
+  }
+  const short = report.short.map((row) => violation(row.address, row.owed_atomic, row.on_chain_atomic))
+  const isSellerShort = short.length === 0 && !isSolvent(report)
+  return isSellerShort ? [violation(seller, report.credit_atomic, report.seller_atomic)] : short
+}
+
+/** Not the whole address: it may carry a key. */
+function hostOf({ rpcUrl }: MoneyLine): string {
+  return URL.canParse(rpcUrl) ? new URL(rpcUrl).host : 'its address'
 }

@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict'
+import { type TestContext, test } from 'node:test'
+import { atEnd } from '../../test/support/at-end.ts'
+import { charge, hold, openLedger, openPayer } from '../../test/support/ledger.ts'
+import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { startRpcProxy } from '../../test/support/rpc-proxy.ts'
+import { keys, temporaryFolder, terms } from '../../test/support/signing.ts'
+import { readConfig } from '../config.ts'
+import { findFreeze, freezeLedger, unfreezeLedger } from '../ledger/audit.ts'
+import { settlePayments } from '../ledger/settlements.ts'
+import { writeMoneyLine } from '../settlement/money-line.ts'
+import { auditCommand } from './audit.ts'
+
+const word = (value: bigint) => `0x${value.toString(16).padStart(64, '0')}`
+
+type Installation = TestDatabase & {
+  readonly dataDir: string
+  seller: bigint
+  silence: 'at once' | 'half-way' | undefined
+}
+
+/** Frozen books with one account and a chain on which the seller has so much; the account's own balance is not on it. */
+async function install(t: TestContext): Promise<Installation> {
+  const ledger = await testDatabase()
+  atEnd(t, () => ledger.drop())
+  const installation: Installation = { ...ledger, dataDir: temporaryFolder(t), seller: 0n, silence: undefined }
+  const node = await startRpcProxy(t, 'http://127.0.0.1:1')
+  node.fault = async ({ method }) => {
+    const isFirst = method === 'eth_chainId'
+    if (installation.silence === (isFirst ? 'at once' : 'half-way')) return 'hang up'
+    return { result: method === 'eth_call' ? word(installation.seller) : '0x1' }
+  }
+  const { address } = keys.ofRole('issuer')
+  const line = { rpcUrl: node.url, gatewayUrl: 'http://127.0.0.1:1', terms, issuer: address, relayer: address }
+  writeMoneyLine(installation.dataDir, line)
+  await freezeLedger(ledger.database, 'by a test')
+  return installation
+}
+
+async function audit({ url, dataDir }: Installation, unfreeze: boolean) {
+  let text = ''
+  const output = { json: false, color: false, write: (more: string) => void (text += more) }
+  const config = readConfig({ DATABASE_URL: url, DATA_DIR: dataDir })
+  const code = await auditCommand.run({ words: [], options: { unfreeze }, config, output })
+  return { code, chain: /^I17\s+(.*)$/m.exec(text)?.[1], text }
+}
+
+test('books are not unfrozen unseen: not while the chain is silent, whether at once or half-way', async (t) => {
+  const installation = await install(t)
+  for (const silence of ['at once', 'half-way'] as const) {
+    installation.silence = silence
+    assert.equal((await audit(installation, false)).chain, 'not checked')
+    await assert.rejects(audit(installation, true), /The chain does not answer at 127\.0\.0\.1:\d+.*stays frozen/)
+    assert.equal(await findFreeze(installation.database), 'by a test')
+  }
+  installation.silence = undefined
+  assert.deepEqual([(await audit(installation, true)).code, await findFreeze(installation.database)], [0, undefined])
+})
+
+test('books that the chain has frozen are not unfrozen on a machine that knows no chain; others are', async (t) => {
+  const installation = { ...(await install(t)), dataDir: temporaryFolder(t) }
+  await installation.database.query(`update ledger_state set reason = 'I17 is broken: by a test'`)
+  await assert.rejects(audit(installation, true), /not compared with the chain.*Run this where the service settles/)
+  await installation.database.query(`update ledger_state set reason = 'I1 is broken: by a test'`)
+  assert.equal((await audit(installation, true)).code, 0)
+  assert.equal(await findFreeze(installation.database), undefined)
+})
+
+test('a seller that has less than the credit it owes breaks I17, and the ledger stays frozen', async (t) => {
+  const installation = await install(t)
+  const { database } = installation
+  const holds = await openLedger(database)
+  await unfreezeLedger(database)
+  const payer = await openPayer(database, 10_000n)
+  await holds.end(charge(await hold(holds, payer, 1_000n), 400n))
+  const [row] = await database.query<{ id: string }>('select id from settlements')
+  await settlePayments(database, [{ payment: { ...payer, id: row!.id }, state: 'completed' }])
+  await freezeLedger(database, 'by a test')
+  installation.seller = 599n
+  const { code, chain, text } = await audit(installation, false)
+  assert.deepEqual([code, chain], [1, 'BROKEN'])
+  assert.match(text, /owed 600, on chain 599/)
+  await assert.rejects(audit(installation, true), /The books are not right/)
+  assert.equal(await findFreeze(database), 'by a test')
+  installation.seller = 600n
+  assert.equal((await audit(installation, true)).code, 0)
+})
