@@ -2,12 +2,19 @@ import type { Database, Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
 
-/** Accounts with arrivals that no sweep has taken along. */
+/** The reason of a sweep whose nonce was used by one that these books have forgotten. The next nonce is tried at once. */
+export const nonceUsed = 'nonce used before'
+
+/**
+ * Accounts with arrivals of late that no sweep has taken along. What is older is too little, or was refused: it is found by its
+ * balance once a minute, and must not be asked for again and again.
+ */
 export async function findAccountsToSweep(database: Database, rowsMax: number): Promise<readonly DepositAccount[]> {
   return database.query<DepositAccount>(
     `select a.partition, a.id, a.address from accounts a
       where a.address is not null
-        and exists (select from arrivals x where x.partition = a.partition and x.account_id = a.id and x.sweep_id is null)
+        and exists (select from arrivals x where x.partition = a.partition and x.account_id = a.id and x.sweep_id is null
+                                                 and x.seen_at > clock_timestamp() - interval '10 minutes')
         and not exists (select from sweeps s where s.partition = a.partition and s.account_id = a.id
                                                and s.state in ('planned', 'sent'))
       limit $1`,
@@ -28,7 +35,11 @@ export type Sweep = {
   readonly createdAt: Date
 }
 
-/** Plans to bring an amount into the gateway. An account has one sweep under way at a time. */
+/**
+ * Plans to bring an amount into the gateway. An account has one sweep under way at a time. After one that failed it waits for a
+ * minute, after each more in a row twice as long, up to a day: a reverted transaction costs gas, and what refuses one sweep of
+ * the account, as a token's blocklist does, mostly refuses the next.
+ */
 export async function planSweep(
   database: Database,
   account: DepositAccount,
@@ -40,12 +51,7 @@ export async function planSweep(
       account.partition,
       account.id,
     ])
-    await session.query(
-      `insert into sweeps (partition, id, account_id, amount, nonce, state)
-       select $1, $2, $3, $4, coalesce(max(s.nonce) + 1, 0), 'planned' from sweeps s where s.partition = $1 and s.account_id = $3
-       having count(*) filter (where s.state in ('planned', 'sent')) = 0`,
-      [account.partition, id, account.id, amount],
-    )
+    await session.query(insertSweep, [account.partition, id, account.id, amount, nonceUsed])
     await session.query(
       `update arrivals set sweep_id = $2 where partition = $1 and account_id = $3 and sweep_id is null
           and exists (select from sweeps s where s.partition = $1 and s.id = $2)`,
@@ -53,6 +59,17 @@ export async function planSweep(
     )
   })
 }
+
+const insertSweep = `
+  with own as (select nonce, state, reason, changed_at from sweeps where partition = $1 and account_id = $3),
+       failed as (select count(*) as count, max(changed_at) as last from own
+                   where state = 'failed' and reason is distinct from $5
+                     and nonce > coalesce((select max(nonce) from own where state in ('confirmed', 'credited')), -1))
+  insert into sweeps (partition, id, account_id, amount, nonce, state)
+  select $1, $2, $3, $4, coalesce((select max(nonce) + 1 from own), 0), 'planned' from failed f
+   where not exists (select from own where state in ('planned', 'sent'))
+     and (f.count = 0
+          or f.last + least(interval '1 minute' * 2 ^ least(f.count - 1, 11), interval '1 day') <= clock_timestamp())`
 
 export async function findOpenSweeps(database: Database): Promise<readonly Sweep[]> {
   const rows = await database.query<SweepRow>(

@@ -1,5 +1,7 @@
 import {
+  BaseError,
   createPublicClient,
+  ExecutionRevertedError,
   encodeFunctionData,
   type Hash,
   type Hex,
@@ -36,6 +38,8 @@ export type Chain = {
   gasBalance(address: Address): Promise<bigint>
   gasPrice(): Promise<bigint>
   transactionCount(address: Address): Promise<number>
+  /** Whether the deposit would be carried out if it were sent now. Asking costs nothing. */
+  canDeposit(relayer: Address, deposit: SignedDeposit): Promise<boolean>
   /** Broadcasting what the chain has already is no failure. */
   broadcast(signed: Hex): Promise<void>
   /** Undefined while it is in no block. */
@@ -197,6 +201,15 @@ export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_00
     gasBalance: (address) => client.getBalance({ address }),
     gasPrice: () => client.getGasPrice(),
     transactionCount: (address) => client.getTransactionCount({ address, blockTag: 'latest' }),
+    async canDeposit(relayer, deposit) {
+      const call = { account: relayer, to: gatewayWallet, data: depositData(usdc, deposit) }
+      try {
+        return (await client.estimateGas(call)) <= depositGasMax
+      } catch (error) {
+        if (isRevert(error)) return false
+        throw error
+      }
+    },
     async broadcast(serializedTransaction) {
       try {
         await client.sendRawTransaction({ serializedTransaction })
@@ -227,36 +240,40 @@ export async function refuseUnusableNode<Result>(rpcUrl: string, ask: () => Prom
   }
 }
 
-export type DepositCall = {
+/** What the account has signed for the gateway's contract. */
+export type SignedDeposit = { readonly message: TransferMessage; readonly signature: Hex }
+
+export type DepositCall = SignedDeposit & {
   readonly relayerKey: Hex
   readonly relayerNonce: number
   readonly maxFeePerGas: bigint
   readonly chainId: number
   readonly usdc: Address
   readonly gatewayWallet: Address
-  readonly message: TransferMessage
-  readonly signature: Hex
 }
 
 const depositGasMax = 250_000n
 
 /** The transaction that brings what arrived at an account's address into the gateway, for that account. */
 export async function signDepositTransaction(call: DepositCall): Promise<Hex> {
-  const { from, value, validAfter, validBefore, nonce } = call.message
-  const data = encodeFunctionData({
-    abi,
-    functionName: 'depositWithAuthorization',
-    args: [call.usdc, from, value, BigInt(validAfter), BigInt(validBefore), nonce, call.signature],
-  })
   return privateKeyToAccount(call.relayerKey).signTransaction({
     type: 'eip1559',
     chainId: call.chainId,
     nonce: call.relayerNonce,
     to: call.gatewayWallet,
-    data,
+    data: depositData(call.usdc, call),
     gas: depositGasMax,
     maxFeePerGas: call.maxFeePerGas,
     maxPriorityFeePerGas: 0n,
+  })
+}
+
+function depositData(usdc: Address, { message, signature }: SignedDeposit): Hex {
+  const { from, value, validAfter, validBefore, nonce } = message
+  return encodeFunctionData({
+    abi,
+    functionName: 'depositWithAuthorization',
+    args: [usdc, from, value, BigInt(validAfter), BigInt(validBefore), nonce, signature],
   })
 }
 
@@ -305,4 +322,10 @@ function lower(address: string): Address {
 
 function isKnownAlready(error: unknown): boolean {
   return error instanceof Error && /already known|already imported|nonce too low|known transaction/i.test(error.message)
+}
+
+/** The contract says no, and not the node that it cannot tell. */
+function isRevert(error: unknown): boolean {
+  if (!(error instanceof BaseError)) return false
+  return error.walk((cause) => cause instanceof ExecutionRevertedError) !== null || /\brevert/i.test(error.details)
 }

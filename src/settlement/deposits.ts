@@ -15,6 +15,7 @@ import {
   findAccountsToSweep,
   findOpenSweeps,
   markSweepSent,
+  nonceUsed,
   planSweep,
   type Sweep,
 } from '../ledger/sweeps.ts'
@@ -184,21 +185,35 @@ async function advanceSweep(tools: DepositTools, sweep: Sweep): Promise<void> {
   const outcome = await chain.outcome(sweep.transactionHash as Hex)
   if (outcome === undefined) return retrySweep(tools, sweep)
   if (outcome.ok) return endSweep(database, sweep, 'confirmed')
+  await failSweep(tools, sweep)
+}
+
+/** The money stays where it arrived, and a person is told. The next try waits, the longer the more have failed. */
+async function failSweep(tools: DepositTools, sweep: Sweep): Promise<void> {
+  const { database, onAlarm } = tools
   if (await isDone(tools, sweep)) return endSweep(database, sweep, 'credited')
-  tools.onAlarm('a deposit into the gateway was refused', { sweep: sweep.id, transaction: sweep.transactionHash })
-  await endSweep(database, sweep, 'failed', 'reverted')
+  const reason = (await isNonceUsed(tools, sweep)) ? nonceUsed : 'reverted'
+  const { id, accountId: account, address, transactionHash: transaction } = sweep
+  onAlarm('a deposit into the gateway was refused', { sweep: id, account, address, transaction, reason })
+  await endSweep(database, sweep, 'failed', reason)
 }
 
 /**
  * Whether the money is in the gateway by another transaction, an earlier one of ours or anybody's: its log credits it. A nonce
  * that is used while the money is still there was used by a sweep that these books have forgotten: they are an older copy.
  */
-async function isDone({ chain, terms }: DepositTools, { address, accountId, amount, nonce }: Sweep): Promise<boolean> {
-  const isUsed = await chain.isAuthorizationUsed(address as Address, nonceOf('deposit', accountId, terms.epoch, nonce))
-  return isUsed && (await chain.usdcBalance(address as Address)) < amount
+async function isDone(tools: DepositTools, sweep: Sweep): Promise<boolean> {
+  return (await isNonceUsed(tools, sweep)) && (await tools.chain.usdcBalance(sweep.address as Address)) < sweep.amount
 }
 
-/** Written down before it is sent: whatever happens then, the same bytes are sent again until their fate is known. */
+function isNonceUsed({ chain, terms }: DepositTools, { address, accountId, nonce }: Sweep): Promise<boolean> {
+  return chain.isAuthorizationUsed(address as Address, nonceOf('deposit', accountId, terms.epoch, nonce))
+}
+
+/**
+ * Written down before it is sent: whatever happens then, the same bytes are sent again until their fate is known. What the
+ * contract would refuse is not sent: the relayer pays for that too.
+ */
 async function sendSweep(tools: DepositTools, sweep: Sweep): Promise<void> {
   const { database, chain, signer, terms, usdcDomain, relayer } = tools
   const { accountId, nonce: sequence, createdAt } = sweep
@@ -212,6 +227,7 @@ async function sendSweep(tools: DepositTools, sweep: Sweep): Promise<void> {
   }
   const request = { account: accountId, epoch: terms.epoch, sequence, domain: usdcDomain, message }
   const signature = await signer.signDeposit({ operation: 'deposit', ...request })
+  if (!(await chain.canDeposit(relayer.address, { message, signature }))) return failSweep(tools, sweep)
   const fee = feeHeadroom * (await chain.gasPrice())
   const signed = await signDepositTransaction({
     relayerKey: relayer.key,

@@ -39,6 +39,8 @@ import { createCustodian, keys, terms as signingTerms } from '../support/signing
 
 const relayer = chainAccount('sweeper')
 const stranger = chainAccount('stranger')
+// The gateway's own relayer; it sends nothing in these tests.
+const blacklister = chainAccount('relayer')
 const relayerKey = keccak256(toHex('sweeper'))
 const sweepMin = 100_000n
 const transferTopic = toEventSelector('Transfer(address,address,uint256)')
@@ -388,6 +390,111 @@ test('when another transaction took its place, or anybody was faster, the deposi
     assert.equal(await onChain(account), 200_000n)
   }
 })
+
+async function blocklist(functionName: 'blacklist' | 'unBlacklist', { address }: DepositAccount): Promise<void> {
+  const data = encodeFunctionData({ abi: devUsdcAbi, functionName, args: [address as Hex] })
+  await sendCall(bench.chain, blacklister, usdc, data)
+}
+
+/** What happened that long ago is over. */
+async function passMinutes({ id }: DepositAccount, minutes: number): Promise<void> {
+  await bench.database.query(
+    `update sweeps set changed_at = changed_at - $2 * interval '1 minute' where account_id = $1`,
+    [id, minutes],
+  )
+}
+
+async function sweepsOf({ id }: DepositAccount): Promise<readonly string[]> {
+  const rows = await bench.database.query<{ state: string }>(
+    'select state from sweeps where account_id = $1 order by nonce',
+    [id],
+  )
+  return rows.map(({ state }) => state)
+}
+
+const refused = 'a deposit into the gateway was refused'
+
+test('a deposit that the token refuses costs no gas, is tried ever less often, and comes in when it is free again', async () => {
+  const account = await openAccount()
+  await blocklistAfter(account, 300_000n)
+  const sent = await tools.chain.transactionCount(tools.relayer.address)
+  const tries = async () => {
+    for (let again = 0; again < 5; again += 1) await round()
+    await reconcileArrivals(tools)
+    await round()
+    return (await sweepsOf(account)).length
+  }
+  assert.equal(await tries(), 1)
+  // A minute after the first failure, two after the second, four after the third.
+  for (const [index, minutes] of [1, 2, 4].entries()) {
+    await passMinutes(account, minutes - 0.5)
+    assert.equal(await tries(), index + 1, `before ${minutes} minutes`)
+    await passMinutes(account, 0.5)
+    assert.equal(await tries(), index + 2, `after ${minutes} minutes`)
+  }
+  assert.deepEqual(alarms, [refused, refused, refused, refused], 'one alarm for each')
+  assert.equal(await tools.chain.transactionCount(tools.relayer.address), sent, 'nothing was sent')
+  await blocklist('unBlacklist', account)
+  await passMinutes(account, 8)
+  await untilCredited(account, 300_000n)
+  // What was refused before it came in counts no more.
+  await blocklistAfter(account, 200_000n)
+  assert.equal(await tries(), 6)
+  await passMinutes(account, 1)
+  assert.equal(await tries(), 7)
+  await blocklist('unBlacklist', account)
+})
+
+test('a deposit that reverts though the node foresaw nothing costs one transaction, and not one in every round', async () => {
+  const account = await openAccount()
+  await blocklistAfter(account, 300_000n)
+  proxy.fault = async ({ method }, forward) => (method === 'eth_estimateGas' ? { result: '0x1' } : forward())
+  const sent = await tools.chain.transactionCount(tools.relayer.address)
+  for (let again = 0; again < 10; again += 1) await round()
+  assert.equal(await tools.chain.transactionCount(tools.relayer.address), sent + 1)
+  assert.deepEqual([await sweepsOf(account), alarms], [['failed'], [refused]])
+  proxy.fault = undefined
+  await blocklist('unBlacklist', account)
+  await passMinutes(account, 1)
+  await untilCredited(account, 300_000n)
+})
+
+test('books that have forgotten sweeps try the next nonce at once, until one is free', async () => {
+  const account = await openAccount()
+  for (const total of [200_000n, 400_000n, 600_000n]) {
+    await send(account.address, 200_000n)
+    await untilCredited(account, total)
+  }
+  await bench.database.query('delete from sweeps where account_id = $1', [account.id])
+  await send(account.address, 200_000n)
+  await untilCredited(account, 800_000n)
+  assert.deepEqual(await sweepsOf(account), ['failed', 'failed', 'failed', 'credited'])
+})
+
+test('what has waited for long is asked for once a minute, not in every round', async () => {
+  const account = await openAccount()
+  await send(account.address, 1n)
+  await round()
+  await bench.database.query(
+    `update arrivals set seen_at = seen_at - interval '11 minutes' where sweep_id is null and account_id = $1`,
+    [account.id],
+  )
+  proxy.calls.length = 0
+  await sweepDeposits(tools)
+  const digits = account.address.slice(2)
+  assert.deepEqual(
+    proxy.calls.filter(({ params }) => JSON.stringify(params).includes(digits)),
+    [],
+  )
+  await send(account.address, 200_000n)
+  await untilCredited(account, 200_001n)
+})
+
+/** Money that arrives in the last moment before its address is blocked. */
+async function blocklistAfter(account: DepositAccount, atomic: bigint): Promise<void> {
+  await send(account.address, atomic)
+  await blocklist('blacklist', account)
+}
 
 const nodeFaults = ['none', 'hang up', 'error', 'garbage', 'nothing', 'old head', 'after'] as const
 
