@@ -19,6 +19,7 @@ import {
   sweepDeposits,
   watchDeposits,
 } from '../settlement/deposits.ts'
+import { beginEpoch } from '../settlement/epoch.ts'
 import { issueReceipts } from '../settlement/issue-receipts.ts'
 import { advancePayouts, hasOpenPayout, PayoutTooLargeError, requestPayout } from '../settlement/payout.ts'
 import { createRail } from '../settlement/rail.ts'
@@ -59,6 +60,7 @@ const gasMs = 30_000
 const feeMs = 60_000
 const solvencyMs = 10_000
 const retryLockMs = 500
+const retryEpochMs = 10_000
 /** A payment is looked after when the gateway had the time to batch it. */
 const confirmAfterMs = 1_500
 const recheckMs = 3_000
@@ -78,11 +80,26 @@ async function start(settings: SettleSettings): Promise<SettleReady> {
 
 async function work(settings: SettleSettings, log: Log): Promise<void> {
   const database = openDatabase({ url: settings.databaseUrl, poolMax: 6, applicationName: 'penny-settle' })
-  const alone = await waitForLock(settings.databaseUrl, log)
+  const alone = await waitForTurn(settings, database, log)
   // Whoever has lost the lock may no longer be alone: the next process begins where the rows say.
   void alone.lost.then(() => process.exit(1))
   const chain = await untilAnswered(() => openChain(chainOptions(settings)), log)
   settle(settings, database, chain, log)
+}
+
+/** Alone, and in an epoch in which the ledger can be. Until it can, another node may end in its own what is open. */
+async function waitForTurn({ databaseUrl, epoch }: SettleSettings, database: Database, log: Log): Promise<Exclusive> {
+  for (;;) {
+    const alone = await waitForLock(databaseUrl, log)
+    try {
+      await beginEpoch(database, epoch)
+      return alone
+    } catch (error) {
+      log.error({ err: error }, 'nothing is settled here')
+      await alone.release()
+      await sleep(retryEpochMs)
+    }
+  }
 }
 
 /** One settlement process works at a time, over all nodes: it alone uses the relayer's nonces. */

@@ -92,6 +92,10 @@ export async function writeReceipts(
   })
 }
 
+// Receipts of before 0010_receipt_epoch.sql have none of their own.
+const epochOfReceipt = `coalesce(s.epoch,
+              (select c.block from chain_cursors c where c.name = 'settlement epoch of the first receipts'))`
+
 /** A row that has its receipt, with the hash of the receipt before it and what is known of its batch. */
 export type SettledRow = EndedRow & {
   readonly receipt_number: bigint
@@ -117,7 +121,7 @@ export async function findSettledRow(
             s.receipt_number, s.signature, s.batch, s.tx_hash, s.receipt_root, s.receipt_proof,
             (select p.receipt_hash from settlements p where p.partition = s.partition and p.account_id = s.account_id
                                                         and p.receipt_number = s.receipt_number - 1) as previous_hash,
-            coalesce(s.epoch, (select c.block from chain_cursors c where c.name = 'settlement epoch of the first receipts')) as epoch
+            ${epochOfReceipt} as epoch
        from settlements s
        join accounts a on a.partition = s.partition and a.id = s.account_id
        join requests r on r.partition = s.partition and r.id = s.id
@@ -138,6 +142,8 @@ export type Payment = {
   readonly address: string
   readonly value: Usdc
   readonly nonce: bigint
+  /** Of its nonce, as its receipt has it: whatever the epoch is by now, it may have been handed in under this one. */
+  readonly epoch: number
   /** The instant its window is reckoned from. */
   readonly authorizedAt: Date
   readonly state: SettlementState
@@ -156,8 +162,8 @@ export async function findPayments(
   rowsMax: number,
 ): Promise<readonly Payment[]> {
   const rows = await database.query<PaymentRow>(
-    `select s.partition, s.id, s.account_id, a.address, s.value, s.nonce, s.authorized_at, s.state, s.rail_id,
-            encode(s.receipt_hash, 'hex') as receipt_hash
+    `select s.partition, s.id, s.account_id, a.address, s.value, s.nonce, ${epochOfReceipt} as epoch, s.authorized_at,
+            s.state, s.rail_id, encode(s.receipt_hash, 'hex') as receipt_hash
        from settlements s
        join accounts a on a.partition = s.partition and a.id = s.account_id
       where s.state in ('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown')
@@ -175,6 +181,7 @@ export async function findPayments(
     address: row.address,
     value: fromAtomic(row.value),
     nonce: row.nonce,
+    epoch: Number(row.epoch),
     authorizedAt: row.authorized_at,
     state: row.state,
     railId: row.rail_id ?? undefined,
@@ -272,6 +279,7 @@ type PaymentRow = {
   readonly address: string
   readonly value: bigint
   readonly nonce: bigint
+  readonly epoch: bigint
   readonly authorized_at: Date
   readonly state: SettlementState
   readonly rail_id: string | null

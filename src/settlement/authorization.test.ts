@@ -21,6 +21,7 @@ const row: AuthorizationRow = {
   accountId,
   address: keys.ofAccount(accountId).address,
   nonce: 3n,
+  epoch: 0,
   authorized: fromAtomic(1_234n),
   createdAt: new Date('2026-11-15T12:00:00.987Z'),
 }
@@ -33,7 +34,7 @@ const resource = {
 test('the authorization of a row is the same whenever and wherever it is made', () => {
   const authorization = authorizationOf(row, payment)
   assert.deepEqual(
-    authorizationOf({ ...row, createdAt: new Date(row.createdAt) }, paymentTerms(terms, 0)),
+    authorizationOf({ ...row, createdAt: new Date(row.createdAt) }, paymentTerms(terms, 9)),
     authorization,
   )
   assert.deepEqual(authorization?.message, {
@@ -51,7 +52,7 @@ test('where credit covers the quote nothing is authorized', () => {
 })
 
 test('a new epoch uses no nonce of the old one', () => {
-  const [old, renewed] = [0, 1].map((epoch) => authorizationOf(row, paymentTerms(terms, epoch))?.message.nonce)
+  const [old, renewed] = [0, 1].map((epoch) => authorizationOf({ ...row, epoch }, payment)?.message.nonce)
   assert.notEqual(old, renewed)
 })
 
@@ -92,7 +93,7 @@ test('whoever reads a payload recovers the account from it', async (t) => {
     fc.asyncProperty(fc.uuid(), fc.bigInt(0n, 2n ** 63n - 1n), fc.bigInt(1n, 2_000_000n), async (id, nonce, value) => {
       const address = keys.ofAccount(id).address
       const authorization = authorizationOf(
-        { accountId: id, address, nonce, authorized: fromAtomic(value), createdAt: new Date() },
+        { accountId: id, address, nonce, epoch: 0, authorized: fromAtomic(value), createdAt: new Date() },
         payment,
       )!
       assert.equal(authorizationDigest(authorization).length, 32)

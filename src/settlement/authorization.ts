@@ -11,13 +11,14 @@ import {
 } from '../signer/signing-terms.ts'
 import { transferDigest } from '../signer/typed-data.ts'
 
-/** What the ledger decided when it placed the hold. */
+/** What the ledger decided when it placed the hold, and the epoch that was kept with its receipt. */
 export type AuthorizationRow = {
   readonly accountId: string
   /** The account's custodial address. */
   readonly address: Address
   /** Undefined when credit covered the quote: nothing is authorized then. */
   readonly nonce: bigint | undefined
+  readonly epoch: number
   readonly authorized: Usdc
   /** By the database's clock; the window follows from it. */
   readonly createdAt: Date
@@ -29,7 +30,10 @@ export type PaymentTerms = {
   readonly usdcAddress: Address
   readonly gatewayWallet: Address
   readonly seller: Address
-  /** Raised when the ledger was restored from an older copy, whose sequences must not be used again. */
+  /**
+   * Raised when the ledger was restored from an older copy, whose sequences must not be used again. It is that of new receipts;
+   * what has its receipt keeps the epoch of that.
+   */
   readonly epoch: number
   /** The hash of the gateway's domain, computed once. */
   readonly domain: Hex
@@ -54,7 +58,7 @@ export function authorizationOf(row: AuthorizationRow, terms: PaymentTerms): Aut
   return {
     operation: 'authorization',
     account: row.accountId,
-    epoch: terms.epoch,
+    epoch: row.epoch,
     sequence: row.nonce,
     domain: terms.domain,
     message: {
@@ -62,7 +66,7 @@ export function authorizationOf(row: AuthorizationRow, terms: PaymentTerms): Aut
       to: terms.seller,
       value: row.authorized,
       ...windowOf(row.createdAt),
-      nonce: nonceOf('authorization', row.accountId, terms.epoch, row.nonce),
+      nonce: nonceOf('authorization', row.accountId, row.epoch, row.nonce),
     },
   }
 }

@@ -5,7 +5,7 @@ import { charge, hold, openLedger, openPayer } from '../../test/support/ledger.t
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { advanceWithdrawal, requestWithdrawal } from '../ledger/withdrawals.ts'
 import { fromAtomic } from '../money/usdc.ts'
-import { requireEpoch } from './epoch.ts'
+import { beginEpoch, requireEpoch } from './epoch.ts'
 
 let ledger: TestDatabase
 before(async () => {
@@ -15,10 +15,11 @@ after(() => ledger.drop())
 
 test('an epoch is raised only when no payment is on its way, and never lowered', async () => {
   const { database } = ledger
-  await requireEpoch(database, 0)
-  await requireEpoch(database, 0)
-  await requireEpoch(database, 3)
+  await beginEpoch(database, 0)
+  await beginEpoch(database, 0)
+  await beginEpoch(database, 3)
   await assert.rejects(requireEpoch(database, 2), /SETTLEMENT_EPOCH is 2, but this ledger is in epoch 3/)
+  await assert.rejects(beginEpoch(database, 2), /SETTLEMENT_EPOCH is 2, but this ledger is in epoch 3/)
   const holds = await openLedger(database)
   await holds.end(charge(await hold(holds, await openPayer(database, 10_000n), 1_000n), 900n))
   await assert.rejects(requireEpoch(database, 4), /with 1 payments on their way: set it to 3/)
@@ -39,6 +40,19 @@ test('an epoch is not raised while credit is on its way back for a withdrawal: i
   })
   await advanceWithdrawal(database, { partition, accountId, id }, { state: 'returning' })
   await assert.rejects(requireEpoch(database, 5), /with 1 payments on their way/)
+  await assert.rejects(beginEpoch(database, 5), /with 1 payments on their way/)
   await advanceWithdrawal(database, { partition, accountId, id }, { state: 'returned' })
   await requireEpoch(database, 5)
+})
+
+test('a node that starts in a new epoch and waits for its turn does not change that of the node that settles', async () => {
+  const { database } = ledger
+  const holds = await openLedger(database)
+  await beginEpoch(database, 6)
+  await requireEpoch(database, 7)
+  await requireEpoch(database, 6)
+  await holds.end(charge(await hold(holds, await openPayer(database, 10_000n), 1_000n), 900n))
+  // Its turn has come, with a payment open that will keep its epoch.
+  await beginEpoch(database, 7)
+  await assert.rejects(beginEpoch(database, 6), /in epoch 7/)
 })

@@ -5,22 +5,33 @@ import { moveCursor, readCursor } from '../ledger/chain-cursors.ts'
 const cursor = 'settlement epoch'
 
 /**
- * The epoch is part of every nonce. Under another one, payments that are on their way would be signed under new nonces and
- * paid a second time: it is raised only when none is, and never lowered.
+ * The epoch is part of every nonce: it is raised only when no payment is on its way, and never lowered. Said at the start of a
+ * node, before the one that settles has been heard; what counts is `beginEpoch`.
  */
 export async function requireEpoch(database: Database, epoch: number): Promise<void> {
-  const known = await readCursor(database, cursor)
-  if (known === BigInt(epoch)) return
-  const [row] = await database.query<{ open: number }>(
-    `select ((select count(*) from settlements
-               where state in ('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown'))
-             -- Credit that is on its way back has a nonce too.
-             + (select count(*) from withdrawals where state = 'returning'))::int as open`,
-  )
-  if (known !== undefined && (BigInt(epoch) < known || row!.open > 0)) {
-    throw new EpochRefusal(epoch, known, row!.open)
-  }
+  await check(database, epoch, ['payments', 'returns'])
+}
+
+/**
+ * The same under the lock of settlement, when nobody else hands anything in; from here on the ledger is in that epoch. Since the
+ * start another node may have gone on in the one before. Its payments are no hindrance: they keep the epoch of their receipts.
+ * Credit on its way back has no receipt: under another epoch it would be paid back a second time.
+ */
+export async function beginEpoch(database: Database, epoch: number): Promise<void> {
+  await check(database, epoch, ['returns'])
   await moveCursor(database, cursor, BigInt(epoch))
+}
+
+async function check(database: Database, epoch: number, kinds: readonly ('payments' | 'returns')[]): Promise<void> {
+  const known = await readCursor(database, cursor)
+  if (known === undefined || known === BigInt(epoch)) return
+  const [row] = await database.query<{ payments: number; returns: number }>(
+    `select (select count(*) from settlements
+              where state in ('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown'))::int as payments,
+            (select count(*) from withdrawals where state = 'returning')::int as returns`,
+  )
+  const open = kinds.reduce((sum, kind) => sum + row![kind], 0)
+  if (BigInt(epoch) < known || open > 0) throw new EpochRefusal(epoch, known, open)
 }
 
 class EpochRefusal extends StartRefusal {

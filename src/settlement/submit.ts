@@ -130,6 +130,6 @@ async function withOpenWindow(tools: SubmitTools, payment: Payment): Promise<Pay
 }
 
 function rowOf(payment: Payment) {
-  const { accountId, nonce, value, authorizedAt } = payment
-  return { accountId, address: payment.address as Address, nonce, authorized: value, createdAt: authorizedAt }
+  const { accountId, nonce, epoch, value, authorizedAt } = payment
+  return { accountId, address: payment.address as Address, nonce, epoch, authorized: value, createdAt: authorizedAt }
 }

@@ -5,7 +5,9 @@ import fc from 'fast-check'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { findWithdrawal, readWithdrawalFeeMax } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
+import { issueReceipts } from '../../src/settlement/issue-receipts.ts'
 import { requestPayout } from '../../src/settlement/payout.ts'
+import { submitPayments } from '../../src/settlement/submit.ts'
 import { afterFaults, beforeFaults, type CallFault, errorReasons } from '../support/circle-gateway.ts'
 import {
   accountOf,
@@ -78,6 +80,29 @@ for (const fault of everyFault) {
     await assertSettled(bench, [account])
   })
 }
+
+// Two machines with `jobs`: the first hands a payment in and dies before it writes so, and the other has the next epoch.
+test('a payment that was handed in before the epoch was raised is not made a second time under the new one', async () => {
+  const { database, tools } = bench
+  const account = await bench.openAccount(10_000n)
+  for (const epoch of [0, null]) {
+    await pay(bench, account, 1_000n, 1_000n)
+    await issueReceipts(database, tools.terms)
+    // As of a receipt that was written before epochs were kept.
+    if (epoch === null) await database.query('update settlements set epoch = null where account_id = $1', [account.id])
+    const dies = (name: string) => assert.notEqual(name, 'after_submit')
+    await assert.rejects(submitPayments({ ...tools, failpoint: dies }))
+    const [row] = await database.query<{ state: string }>(
+      `select state from settlements where account_id = $1 and state <> 'completed'`,
+      [account.id],
+    )
+    assert.equal(row!.state, 'allocated')
+    const raised = { ...tools, terms: { ...tools.terms, epoch: 1 } }
+    await settleAll(Object.create(bench, { tools: { value: raised } }))
+    await assertSettled(bench, [account])
+  }
+  assert.equal([...bench.gateway.transfers.values()].filter(({ from }) => from === account.address).length, 2)
+})
 
 test('while the gateway cannot say what it has, nothing is handed in again', async () => {
   const account = await bench.openAccount(10_000n)
