@@ -94,7 +94,11 @@ function tell(output: Output, recovery: Recovery, violations: readonly Violation
   for (const { account, amount_atomic, recipient, tx_hash } of withdrawals)
     output.write(`${account}: booked a withdrawal of ${usdc(BigInt(amount_atomic))} to ${recipient} (${tx_hash}).\n`)
   for (const { account, missing } of unexplained)
-    output.write(`${account}: ${usdc(missing)} more have left than payments and withdrawals explain.\n`)
+    output.write(
+      missing > 0n
+        ? `${account}: ${usdc(missing)} more have left than payments and withdrawals explain.\n`
+        : `${account}: ${usdc(-missing)} more are at the gateway than the books know of.\n`,
+    )
   output.write(isWhole ? 'The books are right; requests are taken again.\n' : 'The ledger stays frozen.\n')
 }
 

@@ -1,4 +1,4 @@
-import type { Database } from '../db/database.ts'
+import type { Database, Session } from '../db/database.ts'
 import type { Usdc } from '../money/usdc.ts'
 import { createRequestId } from './request-id.ts'
 
@@ -44,39 +44,38 @@ export async function readNonceNext(database: Database, partition: number, accou
 /**
  * Takes a payment into the books whose request is forgotten. Nobody can say any more what it cost, so it cost nothing: all that
  * was paid is credit of the account, and the operator bears the rest. It stands in the log as an interrupted request. Says
- * whether it was news: what has this nonce already is left alone.
+ * whether it was news: what has this nonce already is left alone. In one transaction with all that the account has lost: it moves
+ * the account's next nonce, from which the search begins.
  */
-export async function bookLostPayment(database: Database, payment: LostPayment, nowMs: number): Promise<boolean> {
+export async function bookLostPayment(session: Session, payment: LostPayment, nowMs: number): Promise<boolean> {
   const { partition, accountId, nonce, value } = payment
   const id = createRequestId(partition, nowMs)
-  return database.transaction(async (session) => {
-    await session.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [
-      partition,
-      accountId,
-    ])
-    const known = await session.query<{ id: string; voided: boolean; authorized: bigint }>(
-      'select id, voided, authorized from requests where partition = $1 and account_id = $2 and nonce = $3',
-      [partition, accountId, nonce],
-    )
-    if (known.some(({ voided, authorized }) => !voided || authorized !== value)) return false
-    const [voided] = known
-    if (voided === undefined) await session.query(insertRequest, [partition, id, accountId, value, nonce])
-    else
-      await session.query('update requests set voided = false where partition = $1 and id = $2', [partition, voided.id])
-    await session.query(upsertSettlement, [
-      partition,
-      voided?.id ?? id,
-      accountId,
-      value,
-      nonce,
-      payment.state,
-      payment.railId,
-      payment.batch ?? null,
-      payment.transactionHash?.slice(2) ?? null,
-    ])
-    await session.query(moveMoney, [partition, accountId, value, nonce, payment.state === 'completed' ? 0n : value])
-    return true
-  })
+  await session.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [
+    partition,
+    accountId,
+  ])
+  const known = await session.query<{ id: string; voided: boolean; authorized: bigint }>(
+    'select id, voided, authorized from requests where partition = $1 and account_id = $2 and nonce = $3',
+    [partition, accountId, nonce],
+  )
+  if (known.some(({ voided, authorized }) => !voided || authorized !== value)) return false
+  const [voided] = known
+  if (voided === undefined) await session.query(insertRequest, [partition, id, accountId, value, nonce])
+  else
+    await session.query('update requests set voided = false where partition = $1 and id = $2', [partition, voided.id])
+  await session.query(upsertSettlement, [
+    partition,
+    voided?.id ?? id,
+    accountId,
+    value,
+    nonce,
+    payment.state,
+    payment.railId,
+    payment.batch ?? null,
+    payment.transactionHash?.slice(2) ?? null,
+  ])
+  await session.query(moveMoney, [partition, accountId, value, nonce, payment.state === 'completed' ? 0n : value])
+  return true
 }
 
 const insertRequest = `

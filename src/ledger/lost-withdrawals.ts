@@ -36,40 +36,49 @@ export type LostReturns = { readonly value: bigint; readonly nonceNext: bigint }
 /**
  * Takes withdrawals into the books, with the credit that was paid back for them. Which part was for which nobody can say any more,
  * and nothing depends on it. Credit that came back for an order that was never given stays in the balance, as after a failed one.
+ * In one transaction with the account's payments, as these.
  */
 export async function bookLostWithdrawals(
-  database: Database,
+  session: Session,
   account: AccountKey,
   withdrawals: readonly LostWithdrawal[],
   returns: LostReturns,
 ): Promise<void> {
   const { partition, id } = account
-  await database.transaction(async (session) => {
-    await session.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [partition, id])
-    let back = returns.value
-    for (const { value, fee, ...withdrawal } of withdrawals) {
-      const amount = value + fee
-      const creditBack = back < amount ? back : amount
-      const row = { ...withdrawal, amount, fee, creditBack, state: 'confirmed' as const }
-      if (await insert(session, account, row)) back -= creditBack
-    }
-    if (back > 0n) {
-      const recipient = `0x${'0'.repeat(40)}`
-      await insert(session, account, {
-        id: randomUUID(),
-        amount: back,
-        fee: 0n,
-        creditBack: back,
-        recipient,
-        state: 'failed',
-      })
-    }
-    await session.query('update accounts set nonce_next = greatest(nonce_next, $3) where partition = $1 and id = $2', [
-      partition,
-      id,
-      returns.nonceNext,
-    ])
-  })
+  await session.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [partition, id])
+  let back = returns.value
+  for (const { value, fee, ...withdrawal } of withdrawals) {
+    const amount = value + fee
+    const creditBack = back < amount ? back : amount
+    const row = { ...withdrawal, amount, fee, creditBack, state: 'confirmed' as const }
+    if (await insert(session, account, row)) back -= creditBack
+  }
+  if (back > 0n) {
+    const recipient = `0x${'0'.repeat(40)}`
+    await insert(session, account, {
+      id: randomUUID(),
+      amount: back,
+      fee: 0n,
+      creditBack: back,
+      recipient,
+      state: 'failed',
+    })
+  }
+  await session.query('update accounts set nonce_next = greatest(nonce_next, $3) where partition = $1 and id = $2', [
+    partition,
+    id,
+    returns.nonceNext,
+  ])
+}
+
+/** The most that open withdrawals leave at the gateway beyond what is owed: credit that came back, orders that were not carried out. */
+export async function sumUnderWay(database: Database, { partition, id }: AccountKey): Promise<bigint> {
+  const [row] = await database.query<{ sum: bigint }>(
+    `select coalesce(sum(case when state = 'returning' then credit_back else amount end), 0)::bigint as sum from withdrawals
+      where partition = $1 and account_id = $2 and state in ('returning', 'returned', 'sent')`,
+    [partition, id],
+  )
+  return row!.sum
 }
 
 type Row = {

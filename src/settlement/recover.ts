@@ -1,7 +1,13 @@
 import { createHash } from 'node:crypto'
 import type { Database } from '../db/database.ts'
 import { bookLostPayment, findVoidedSinceFreeze, type LostPayment, readNonceNext } from '../ledger/lost-payments.ts'
-import { bookLostWithdrawals, type LostReturns, type LostWithdrawal, listOrders } from '../ledger/lost-withdrawals.ts'
+import {
+  bookLostWithdrawals,
+  type LostReturns,
+  type LostWithdrawal,
+  listOrders,
+  sumUnderWay,
+} from '../ledger/lost-withdrawals.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import type { Address } from '../signer/address.ts'
 import { type NonceUse, nonceOf, saltOf } from '../signer/nonce.ts'
@@ -29,7 +35,7 @@ export type Recovery = {
   readonly value: bigint
   /** To be looked at: an owner whom nobody knows is one who has the account's key. */
   readonly withdrawals: readonly BookedWithdrawal[]
-  /** Accounts of which more or less has left the gateway than payments and withdrawals explain. */
+  /** Accounts of which more has left the gateway than payments and withdrawals explain, or less: then it is below zero. */
   readonly unexplained: readonly { readonly account: string; readonly address: string; readonly missing: bigint }[]
 }
 
@@ -43,7 +49,8 @@ const blocksMax = 1_000n
 /**
  * Brings a ledger that was restored from an older copy up to what the chain and the gateway have. Withdrawals are in the chain's
  * log. Payments, and credit that was paid back, are asked for nonce by nonce, of accounts that have not there what the books say.
- * Running it again changes nothing.
+ * What an account has lost is booked whole or not at all: the search begins at the first nonce that the books have not given out,
+ * and would pass over what was left behind. Running it again changes nothing.
  */
 export async function recoverPayments(tools: RecoverTools): Promise<Recovery> {
   const owed = await findOwed(tools.database)
@@ -57,22 +64,37 @@ export async function recoverPayments(tools: RecoverTools): Promise<Recovery> {
     const lost = paidOut.get(account.address) ?? []
     let missing = account.owed - balances.get(address)!
     if (missing !== 0n || lost.length > 0) {
-      const { found, returns } = await findLost(tools, account, lost.length === 0 ? missing : undefined)
-      for (const payment of found) {
-        if (!(await bookLostPayment(tools.database, payment, Date.now()))) continue
-        payments += 1
-        value += payment.value
-        missing -= payment.value
-      }
-      await bookLostWithdrawals(tools.database, account, lost, returns)
+      const { found, returns } = await findLost(tools, account)
+      const booked = await book(tools.database, account, { found, returns }, lost)
+      const paid = booked.reduce((sum, payment) => sum + payment.value, 0n)
+      payments += booked.length
+      value += paid
       const gone = lost.reduce((sum, withdrawal) => sum + withdrawal.value + withdrawal.fee, 0n)
       withdrawals.push(...lost.map((withdrawal) => ({ ...withdrawal, account: account.id })))
-      missing += returns.value - gone
+      missing += returns.value - gone - paid
     }
-    if (missing > 0n) unexplained.push({ account: account.id, address, missing })
+    if (missing > 0n || (missing < 0n && -missing > (await sumUnderWay(tools.database, account)))) {
+      unexplained.push({ account: account.id, address, missing })
+    }
     tools.onProgress(index + 1, owed.length)
   }
   return { payments, value, withdrawals, unexplained }
+}
+
+/** Returns the payments that were news. */
+function book(
+  database: Database,
+  account: OwedAccount,
+  { found, returns }: Lost,
+  withdrawals: readonly LostWithdrawal[],
+): Promise<readonly LostPayment[]> {
+  return database.transaction(async (session) => {
+    // Credit that came back may have paid again: without it, payments would take more than there ever was at once.
+    await bookLostWithdrawals(session, account, withdrawals, returns)
+    const booked: LostPayment[] = []
+    for (const payment of found) if (await bookLostPayment(session, payment, Date.now())) booked.push(payment)
+    return booked
+  })
 }
 
 /** What the chain says was paid out since the copy, by depositor, without what the books know of. */
@@ -122,8 +144,11 @@ function idOf(chainId: number, { block, logIndex }: ChainWithdrawal): string {
 
 type Lost = { readonly found: readonly LostPayment[]; readonly returns: LostReturns }
 
-/** With `missing`, the search ends when payments explain it to the unit; without, or when more is there, only at a gap. */
-async function findLost(tools: RecoverTools, account: OwedAccount, missing: bigint | undefined): Promise<Lost> {
+/**
+ * The search ends at a gap, and not when payments explain what is missing: one that was made good by credit paid back would stay
+ * unknown, and its nonce would be given out again.
+ */
+async function findLost(tools: RecoverTools, account: OwedAccount): Promise<Lost> {
   const { database } = tools
   const voided = await findVoidedSinceFreeze(database, account.partition, account.id)
   const found = await findPayments(
@@ -131,13 +156,11 @@ async function findLost(tools: RecoverTools, account: OwedAccount, missing: bigi
     account,
     voided.map(({ nonce }) => nonce),
   )
-  const sum = () => found.reduce((total, payment) => total + payment.value, 0n)
-  const isExplained = () => missing !== undefined && missing > 0n && sum() >= missing
   let next = await readNonceNext(database, account.partition, account.id)
   const returns = { value: 0n, nonceNext: next }
-  for (let gap = 0; !isExplained() && gap < gapMax; ) {
+  for (let gap = 0; gap < gapMax; ) {
     const nonces = Array.from({ length: atOnceMax }, (_, offset) => next + BigInt(offset))
-    const [more, back] = [await findPayments(tools, account, nonces), await findReturns(tools, account, nonces)]
+    const [more, back] = await Promise.all([findPayments(tools, account, nonces), findReturns(tools, account, nonces)])
     found.push(...more)
     for (const { nonce, value } of back) {
       returns.value += value

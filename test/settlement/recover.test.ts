@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { test } from 'node:test'
+import type { Database, Session } from '../../src/db/database.ts'
+import { findViolations } from '../../src/ledger/audit.ts'
+import type { Chain } from '../../src/settlement/chain.ts'
+import { type Recovery, recoverPayments } from '../../src/settlement/recover.ts'
+import { type NonceUse, nonceOf } from '../../src/signer/nonce.ts'
+import { accountOf, type BenchAccount, settlementSuite } from '../support/settlement-bench.ts'
+import { terms } from '../support/signing.ts'
+
+// Books of an older copy, before a gateway that has gone on. What is paid out is in the chain's log: see test/e2e/recover.test.ts.
+
+const bench = settlementSuite()
+
+function recover(database: Database = bench.database): Promise<Recovery> {
+  const { rail, terms: payment, signingTerms } = bench.tools
+  // Asked for withdrawals alone, when it is known since when.
+  const chain = {} as Chain
+  const tools = { database, rail, chain, terms: payment, signingTerms, copiedAt: undefined, onProgress: () => {} }
+  return recoverPayments(tools)
+}
+
+/** A transfer that the gateway has made and the books have forgotten. */
+function transferred(use: NonceUse, { id: account, address }: BenchAccount, sequence: bigint, amount: bigint): void {
+  const [from, to] = use === 'return' ? [terms.seller, address] : [address, terms.seller]
+  const id = randomUUID()
+  bench.gateway.transfers.set(id, {
+    id,
+    from,
+    to,
+    amount,
+    nonce: nonceOf(use, account, 0, sequence),
+    status: 'completed',
+  })
+  bench.gateway.deposit(from, -amount)
+  bench.gateway.deposit(to, amount)
+}
+
+async function nonceNext({ id }: BenchAccount): Promise<bigint> {
+  const [row] = await bench.database.query<{ nonce_next: bigint }>('select nonce_next from accounts where id = $1', [
+    id,
+  ])
+  return row!.nonce_next
+}
+
+async function assertRecovered(account: BenchAccount, nonce: bigint): Promise<void> {
+  assert.equal((await accountOf(bench, account)).gateway, bench.gateway.balance(account.address))
+  assert.equal(await nonceNext(account), nonce, 'no nonce that was used is given out again')
+  assert.deepEqual(await findViolations(bench.database), [])
+}
+
+test('payments are found also behind one that explains by itself what is missing, and though they are more than there was', async () => {
+  const account = await bench.openAccount(10_000n)
+  transferred('authorization', account, 0n, 9_000n)
+  transferred('return', account, 20n, 8_000n)
+  transferred('authorization', account, 21n, 8_000n)
+  const { payments, value, unexplained } = await recover()
+  assert.deepEqual([payments, value, unexplained], [2, 17_000n, []])
+  await assertRecovered(account, 22n)
+  assert.equal((await recover()).payments, 0)
+})
+
+test('killed between any two of its writes, it finds the same when it is run again', async () => {
+  for (const statement of [
+    'insert into settlements',
+    'insert into withdrawals',
+    'set nonce_next = greatest(nonce_next',
+  ]) {
+    const account = await bench.openAccount(10_000n)
+    transferred('return', account, 1n, 500n)
+    transferred('authorization', account, 3n, 2_000n)
+    transferred('authorization', account, 4n, 1_000n)
+    await assert.rejects(recover(dyingAt(statement)), /killed/, statement)
+    const { payments, unexplained } = await recover()
+    assert.deepEqual([payments, unexplained], [2, []], statement)
+    await assertRecovered(account, 5n)
+  }
+})
+
+test('more at the gateway than the books know of is told as well', async () => {
+  const account = await bench.openAccount(10_000n)
+  bench.gateway.deposit(account.address, 7n)
+  const { unexplained } = await recover()
+  assert.deepEqual(unexplained, [{ account: account.id, address: account.address, missing: -7n }])
+  bench.gateway.deposit(account.address, -8n)
+  assert.deepEqual(
+    (await recover()).unexplained.map(({ missing }) => missing),
+    [1n],
+  )
+  bench.gateway.deposit(account.address, 1n)
+})
+
+/** A database whose client dies before the first statement with these words. */
+function dyingAt(words: string): Database {
+  const { database } = bench
+  const dying = (session: Session): Session => ({
+    execute: (script) => session.execute(script),
+    queryPrepared: (name, text, values) => session.queryPrepared(name, text, values),
+    async query(text, values) {
+      if (text.includes(words)) throw new Error('killed')
+      return session.query(text, values)
+    },
+  })
+  return {
+    ...dying(database),
+    transaction: (work, options) => database.transaction((session) => work(dying(session)), options),
+    close: () => database.close(),
+  }
+}
