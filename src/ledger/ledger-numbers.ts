@@ -15,6 +15,7 @@ export type LedgerNumbers = {
   readonly depositedAtomic: number
   readonly sweepsOpen: number
   readonly oldestSweepSeconds: number
+  /** Payouts of the seller's revenue included: both go out in the same way, and are stuck for the same reasons. */
   readonly withdrawalsOpen: number
   readonly oldestWithdrawalSeconds: number
   readonly cursors: readonly { readonly name: string; readonly seconds: number; readonly block: number }[]
@@ -96,8 +97,10 @@ const totalsQuery = `
    cross join (select count(*)::int as count, coalesce(sum(amount), 0)::float8 as amount from deposits) d
    cross join (select count(*)::int as count, min(created_at) as oldest from sweeps
                 where state in ('planned', 'sent', 'confirmed')) s
-   cross join (select count(*)::int as count, min(created_at) as oldest from withdrawals
-                where state in ('requested', 'returning', 'returned', 'sent')) w
+   cross join (select count(*)::int as count, min(created_at) as oldest
+                 from (select created_at from withdrawals where state in ('requested', 'returning', 'returned', 'sent')
+                       union all
+                       select created_at from payouts where state in ('requested', 'sent')) x) w
    cross join ledger_state l
    cross join (select count(*)::int as count from nodes where lease_until >= clock_timestamp()) n
     left join solvency o on true`

@@ -134,6 +134,7 @@ async function awaitPayment(tools: PayoutTools, payout: PayoutRow): Promise<void
     return order(tools, payout)
   }
   const fee = paid.state === 'confirmed' ? (feeTaken(paid, fee_max) ?? fee_max) : undefined
+  if (paid.state === 'failed') tools.onAlarm('a payout failed', { payout: id, reason: paid.reason })
   if (paid.state !== 'pending') await move(tools.database, id, paid.state, { ...paid, fee })
 }
 

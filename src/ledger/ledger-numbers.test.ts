@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { after, before, test } from 'node:test'
+import { openPayer } from '../../test/support/ledger.ts'
+import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { fromAtomic } from '../money/usdc.ts'
+import { readLedgerNumbers } from './ledger-numbers.ts'
+import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
+
+let ledger: TestDatabase
+before(async () => {
+  ledger = await testDatabase()
+})
+after(() => ledger.drop())
+
+const recipient = `0x${'a'.repeat(40)}`
+
+async function outgoing(): Promise<readonly [count: number, hours: number]> {
+  const { withdrawalsOpen, oldestWithdrawalSeconds } = await readLedgerNumbers(ledger.database)
+  return [withdrawalsOpen, Math.floor(oldestWithdrawalSeconds / 3600)]
+}
+
+test('a payout that does not get on is seen in the age of what is on its way out, as a withdrawal is', async () => {
+  const { database } = ledger
+  const { partition, accountId } = await openPayer(database, 10_000n)
+  const id = randomUUID()
+  await requestWithdrawal(database, { partition, accountId, id, amount: fromAtomic(1_000n), recipient })
+  await database.query(`update withdrawals set created_at = created_at - interval '2 hours'`)
+  assert.deepEqual(await outgoing(), [1, 2])
+  await database.query(
+    `insert into payouts (id, amount, fee_max, recipient, state, created_at)
+     values ($1, 5, 0, $2, 'sent', clock_timestamp() - interval '5 hours')`,
+    [randomUUID(), recipient],
+  )
+  assert.deepEqual(await outgoing(), [2, 5])
+  await advanceWithdrawal(database, { partition, accountId, id }, { state: 'failed' })
+  assert.deepEqual(await outgoing(), [1, 5])
+  await database.query(`update payouts set state = 'confirmed'`)
+  assert.deepEqual(await outgoing(), [0, 0])
+})
