@@ -66,6 +66,16 @@ function heapBytes(): number {
   return process.memoryUsage().heapUsed
 }
 
+test('a body that was handed over is let go while its request is still being answered', async () => {
+  const limits = { bytesMax: 1_000, readMsMax: 60_000, budget: new BodyBudget(1_000) }
+  const { incoming } = await upload('"'.repeat(500), 500)
+  const body = new WeakRef(await readJsonBytes(incoming, limits))
+  await new Promise((resolve) => setImmediate(resolve))
+  collectGarbage()
+  assert.equal(body.deref(), undefined)
+  assert.ok(incoming.complete)
+})
+
 // Each piece that is kept takes two hundred bytes of the heap: 60 MB for these.
 test('a body that comes byte by byte takes no more memory than its length allows, and is whole', async () => {
   const bytes = 300_000

@@ -31,7 +31,8 @@ function collect(incoming: IncomingMessage, { bytesMax, readMsMax, budget }: Bod
     }
     const stop = () => {
       clearTimeout(timer)
-      incoming.off('data', take).off('close', onClose)
+      // A listener that stays would keep the body for as long as it is answered.
+      incoming.off('data', take).off('close', onClose).off('error', refuse)
       budget.giveBack(bytes)
       bytes = 0
     }
