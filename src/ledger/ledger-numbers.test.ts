@@ -4,6 +4,7 @@ import { after, before, test } from 'node:test'
 import { openPayer } from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { fromAtomic } from '../money/usdc.ts'
+import { moveCursor } from './chain-cursors.ts'
 import { readLedgerNumbers } from './ledger-numbers.ts'
 import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
 
@@ -37,4 +38,18 @@ test('a payout that does not get on is seen in the age of what is on its way out
   assert.deepEqual(await outgoing(), [1, 5])
   await database.query(`update payouts set state = 'confirmed'`)
   assert.deepEqual(await outgoing(), [0, 0])
+})
+
+test('the chain is behind when a reader of it is, not because the epoch is old', async () => {
+  const { database } = ledger
+  for (const name of ['arrivals', 'deposits', 'settlement epoch', 'recover from']) await moveCursor(database, name, 7n)
+  await database.query(`update chain_cursors set changed_at = changed_at - interval '1 day' where name like '% %'`)
+  const { cursors } = await readLedgerNumbers(database)
+  assert.deepEqual(
+    cursors.map(({ name, block }) => [name, block]),
+    [
+      ['arrivals', 7],
+      ['deposits', 7],
+    ],
+  )
 })

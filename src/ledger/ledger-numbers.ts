@@ -18,6 +18,7 @@ export type LedgerNumbers = {
   /** Payouts of the seller's revenue included: both go out in the same way, and are stuck for the same reasons. */
   readonly withdrawalsOpen: number
   readonly oldestWithdrawalSeconds: number
+  /** Of those who read the chain. What else is kept beside them, as the epoch, gets no further and has no age. */
   readonly cursors: readonly { readonly name: string; readonly seconds: number; readonly block: number }[]
   /** What processes without a port of their own have told: see `tellGauge`. */
   readonly told: readonly { readonly name: string; readonly value: number }[]
@@ -41,7 +42,8 @@ export async function readLedgerNumbers(database: Database): Promise<LedgerNumbe
         ...totals!,
         payments: await session.query<LedgerNumbers['payments'][number]>(paymentsQuery),
         cursors: await session.query<LedgerNumbers['cursors'][number]>(
-          `select name, block::float8 as block, ${age('changed_at')} as seconds from chain_cursors order by name limit 100`,
+          `select name, block::float8 as block, ${age('changed_at')} as seconds from chain_cursors
+            where name in ('arrivals', 'deposits') order by name`,
         ),
         told: await session.query<LedgerNumbers['told'][number]>(
           'select name, value from told_gauges order by name limit 100',
