@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import type { Database, Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Owner } from './accounts.ts'
+import { readCursor } from './chain-cursors.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
 import { tieSweeps } from './sweeps.ts'
 import { pageValues, type TransferPage } from './transfer-page.ts'
@@ -129,6 +130,40 @@ export async function listMostOnChain(
                    and w.state in ('requested', 'returning', 'returned', 'sent')))::bigint as most
        from accounts a where a.address is not null order by a.partition, a.id`,
   )
+}
+
+/** Before this block no deposit was credited to anybody: 0 while none was. */
+export async function findFirstCreditedBlock(database: Database): Promise<bigint> {
+  const [row] = await database.query<{ block: bigint | null }>('select min(block) as block from deposits')
+  return row!.block ?? 0n
+}
+
+/** The first block down to which the logs were searched for what an account has beyond its books. */
+export async function readLookBack(database: Database, account: DepositAccount): Promise<bigint | undefined> {
+  return readCursor(database, lookBackOf(account))
+}
+
+/** Unlike other cursors it goes backwards. */
+export async function noteLookBack(database: Database, account: DepositAccount, block: bigint): Promise<void> {
+  await database.query(
+    `insert into chain_cursors (name, block) values ($1, $2)
+     on conflict (name) do update set block = excluded.block, changed_at = clock_timestamp()`,
+    [lookBackOf(account), block],
+  )
+}
+
+/** Of all accounts but these: theirs is explained. */
+export async function forgetLookBacks(database: Database, open: readonly DepositAccount[]): Promise<void> {
+  await database.query('delete from chain_cursors where starts_with(name, $1) and name <> all ($2)', [
+    lookBack,
+    open.map(lookBackOf),
+  ])
+}
+
+const lookBack = 'look back '
+
+function lookBackOf({ id }: DepositAccount): string {
+  return `${lookBack}${id}`
 }
 
 /** Money on its way into an account, or arrived. */

@@ -9,7 +9,15 @@ import {
   findAccountsWithoutAddress,
   listDepositAccounts,
 } from '../ledger/deposit-addresses.ts'
-import { creditGatewayDeposit, listMostOnChain, recordArrival } from '../ledger/deposits.ts'
+import {
+  creditGatewayDeposit,
+  findFirstCreditedBlock,
+  forgetLookBacks,
+  listMostOnChain,
+  noteLookBack,
+  readLookBack,
+  recordArrival,
+} from '../ledger/deposits.ts'
 import {
   endSweep,
   findAccountsToSweep,
@@ -47,8 +55,9 @@ export const depositCursors = ['arrivals', 'deposits'] as const
 
 const blocksMax = 1_000n
 const accountsMax = 100
-// A comparison runs every minute: what was missed is young.
-const lookBackMax = 20_000n
+// A comparison runs every minute: what was missed is young, mostly. Blocks before these are searched a few chunks at a time.
+const recentBlocksMax = 20_000n
+const lookBackChunksMax = 20
 const windowAgeMsMax = 7 * 24 * 60 * 60 * 1000
 const feeHeadroom = 2n
 const minFeeWei = 20_000_000_000n
@@ -75,7 +84,7 @@ export async function watchDeposits(tools: DepositTools): Promise<number> {
   const counted = await tools.rail.processedHeight()
   let credited = 0
   await follow(tools, 'deposits', head < counted ? head : counted, async (first, last) => {
-    credited += await creditDeposits(tools, await accounts(), first, last)
+    credited += (await creditDeposits(tools, await accounts(), first, last)).length
   })
   return credited
 }
@@ -115,13 +124,14 @@ async function creditDeposits(
   accounts: Accounts,
   first: bigint,
   last: bigint,
-): Promise<number> {
-  let credited = 0
+): Promise<readonly bigint[]> {
+  const credited: bigint[] = []
   for (const { depositor, ...deposit } of await chain.deposits([...accounts.keys()] as Address[], first, last)) {
     const account = accounts.get(depositor)
     if (account === undefined) continue
     failpoint('before_credit')
-    if (await creditGatewayDeposit(database, { account, chainId: chain.chainId, ...deposit })) credited += 1
+    if (await creditGatewayDeposit(database, { account, chainId: chain.chainId, ...deposit }))
+      credited.push(deposit.amount)
     failpoint('after_credit')
   }
   return credited
@@ -158,25 +168,90 @@ export async function reconcileArrivals(tools: DepositTools): Promise<void> {
 
 /**
  * The same for what the gateway's contract has booked. Where it has more for an account than the books can explain, the
- * logs of late are read once more for that account alone. Returns how many deposits had been missed.
+ * logs are read once more for that account alone: those of late at once, and when they do not explain it, all before them, a part
+ * in each turn. Then a person is told. Returns how many deposits had been missed.
  */
 export async function reconcileDeposits(tools: DepositTools): Promise<number> {
-  const { database, chain, rail } = tools
-  let missed = 0
+  const { database, chain } = tools
+  let [missed, chunks] = [0, lookBackChunksMax]
+  const open: DepositAccount[] = []
   const accounts = await listMostOnChain(database)
   const balances = await chain.gatewayBalances(accounts.map(({ address }) => address as Address))
   for (const [index, { most, ...account }] of accounts.entries()) {
-    if (balances[index]! <= most) continue
-    const address = account.address as Address
-    const [head, counted] = [await chain.finalBlock(), await rail.processedHeight()]
-    const last = head < counted ? head : counted
-    for (let first = last > lookBackMax ? last - lookBackMax : 0n; first <= last; first += blocksMax) {
-      const end = first + blocksMax - 1n < last ? first + blocksMax - 1n : last
-      missed += await creditDeposits(tools, new Map([[address, account]]), first, end)
-    }
+    const surplus = balances[index]! - most
+    if (surplus <= 0n) continue
+    const recent = await searchRecent(tools, account, surplus)
+    missed += recent.found
+    if (recent.surplus <= 0n) continue
+    open.push(account)
+    const before = await searchBefore(tools, account, recent, chunks)
+    missed += before.found
+    chunks -= before.chunks
   }
+  await forgetLookBacks(database, open)
   if (missed > 0) tools.onAlarm('the chain had deposits that its logs had not told', { missed })
   return missed
+}
+
+type Search = { readonly found: number; readonly surplus: bigint; readonly from: bigint }
+
+/** What is left of the surplus then, and the first block that was searched. */
+async function searchRecent(tools: DepositTools, account: DepositAccount, surplus: bigint): Promise<Search> {
+  const address = account.address as Address
+  const [head, counted] = [await tools.chain.finalBlock(), await tools.rail.processedHeight()]
+  const last = head < counted ? head : counted
+  const from = last > recentBlocksMax ? last - recentBlocksMax : 0n
+  const credited: bigint[] = []
+  for (let first = from; first <= last; first += blocksMax) {
+    const end = first + blocksMax - 1n < last ? first + blocksMax - 1n : last
+    credited.push(...(await creditDeposits(tools, new Map([[address, account]]), first, end)))
+  }
+  // What the gateway has not counted yet is no secret: it is credited when it has. A gateway that is far behind explains it all.
+  if (head - last > blocksMax) return { found: credited.length, surplus: 0n, from }
+  const coming = head > last ? await tools.chain.deposits([address], last + 1n, head) : []
+  const explained = sum(credited) + sum(coming.map(({ amount }) => amount))
+  return { found: credited.length, surplus: surplus - explained, from }
+}
+
+/**
+ * From there back to where the service's first deposit was credited, in as many turns as it takes. Seen for the first time a surplus
+ * may be a matter of two looks at two moments: seen again it is one, and a person is told, once.
+ */
+async function searchBefore(
+  tools: DepositTools,
+  account: DepositAccount,
+  { surplus, from }: Search,
+  chunksMax: number,
+): Promise<{ readonly found: number; readonly chunks: number }> {
+  const { database, onAlarm } = tools
+  const { address, id } = account
+  const known = await readLookBack(database, account)
+  if (known === undefined) {
+    await noteLookBack(database, account, unsearched)
+    return { found: 0, chunks: 0 }
+  }
+  if (known === unsearched) {
+    const atomic = surplus.toString()
+    onAlarm('the gateway has more for an account than its deposits explain', { account: id, address, atomic })
+  }
+  const floor = await findFirstCreditedBlock(database)
+  const credited: bigint[] = []
+  let [next, chunks] = [known === unsearched || known > from ? from : known, 0]
+  while (next > floor && chunks < chunksMax && sum(credited) < surplus) {
+    const first = next - blocksMax > floor ? next - blocksMax : floor
+    credited.push(...(await creditDeposits(tools, new Map([[address, account]]), first, next - 1n)))
+    next = first
+    chunks += 1
+  }
+  await noteLookBack(database, account, next)
+  return { found: credited.length, chunks }
+}
+
+/** Of a surplus that was seen once. */
+const unsearched = -1n
+
+function sum(amounts: readonly bigint[]): bigint {
+  return amounts.reduce((total, amount) => total + amount, 0n)
 }
 
 async function advanceSweep(tools: DepositTools, sweep: Sweep): Promise<void> {

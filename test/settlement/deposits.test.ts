@@ -340,6 +340,72 @@ test('a deposit whose log the node never told is found by what the contract has,
   assert.deepEqual(alarms, ['the chain had deposits that its logs had not told'])
 })
 
+// On a chain of two blocks a second 20,000 blocks are three hours.
+test('a deposit that was missed long ago is found a part in each turn, and a surplus that nothing explains calls a person once', async () => {
+  const { database, chain, rail } = tools
+  const account = await openAccount()
+  const told = 'the gateway has more for an account than its deposits explain'
+  await send(account.address, 700_000n)
+  await untilCredited(account, 700_000n)
+  const [row] = await database.query<{ block: bigint }>('select block from deposits where account_id = $1', [
+    account.id,
+  ])
+  const [first] = await database.query<{ block: bigint }>('select min(block) as block from deposits')
+  // The chain as it would be long after, on which the contract has another unit for which there is no log at all.
+  const later = 65_000n
+  const far: DepositTools = {
+    ...tools,
+    rail: { ...rail, processedHeight: async () => row!.block + later },
+    chain: {
+      ...chain,
+      finalBlock: async () => row!.block + later,
+      gatewayBalances: async (depositors) => {
+        const balances = await chain.gatewayBalances(depositors)
+        return balances.map((balance, index) => balance + (depositors[index] === account.address ? surplus : 0n))
+      },
+      async deposits(depositors, from, to) {
+        searched.push([from, to])
+        assert.ok(to - from < 1_000n)
+        const found = from <= row!.block && row!.block <= to
+        const missed = { depositor: account.address as Address, amount: 5n, block: row!.block, logIndex: 1_000 }
+        return found && depositors.includes(missed.depositor)
+          ? [{ ...missed, transactionHash: keccak256(toHex('missed')) }]
+          : []
+      },
+    },
+  }
+  const searched: [from: bigint, to: bigint][] = []
+  let surplus = 6n
+  const turns: [missed: number, searched: number, alarms: number][] = []
+  for (let turn = 0; turn < 5; turn += 1) {
+    searched.length = 0
+    turns.push([await reconcileDeposits(far), searched.length, alarms.filter((what) => what === told).length])
+  }
+  assert.deepEqual(
+    turns.map(([missed]) => missed),
+    [0, 0, 0, 1, 0],
+    JSON.stringify(turns),
+  )
+  assert.deepEqual(
+    turns.map(([, , count]) => count),
+    [0, 1, 1, 1, 1],
+  )
+  assert.ok(
+    turns.every(([, chunks]) => chunks <= 21 + 20),
+    'a turn has its bounds',
+  )
+  assert.equal(await balanceOf(account), 700_005n)
+  assert.equal(await readCursor(database, `look back ${account.id}`), first!.block)
+  // Explained at last: nothing is kept of it.
+  surplus = 5n
+  assert.equal(await reconcileDeposits(far), 0)
+  assert.equal(await readCursor(database, `look back ${account.id}`), undefined)
+  await database.query('delete from deposits where account_id = $1 and amount = 5', [account.id])
+  await database.query('update accounts set gateway = gateway - 5, deposited = deposited - 5 where id = $1', [
+    account.id,
+  ])
+})
+
 test('a node that swallows the transaction, denies what it took, or hides the receipt: the deposit is made once', async () => {
   for (const lie of ['swallows', 'denies', 'hides'] as const) {
     const account = await openAccount()
