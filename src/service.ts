@@ -12,7 +12,7 @@ import type { WebTools } from './chat/web-tools.ts'
 import type { Config } from './config.ts'
 import { type Database, openDatabase } from './db/database.ts'
 import { locateEmbeddedPostgres, startEmbeddedPostgres } from './db/embedded-postgres.ts'
-import { migrate, pendingMigrations } from './db/migrate.ts'
+import { DatabaseNewerError, migrate, pendingMigrations } from './db/migrate.ts'
 import { embeddedIn, openUsable, outside } from './db/open-usable.ts'
 import { StartRefusal } from './errors.ts'
 import { armFailpoint, type Failpoint } from './failpoints.ts'
@@ -470,7 +470,9 @@ async function findMigrationProblem(database: Database): Promise<string | undefi
     const pending = await pendingMigrations(database, migrationsFolder)
     return pending.length === 0 ? undefined : `not applied: ${pending.join(', ')}`
   } catch (error) {
-    // The database has answered, and is of another version: these words are our own.
+    // A newer node has come, and this one is about to be replaced: until then it serves, or an upgrade would stop them all at once.
+    if (error instanceof DatabaseNewerError) return undefined
+    // The database has answered: these words are our own.
     if (error instanceof StartRefusal) return error.message
     throw error
   }

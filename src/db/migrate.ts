@@ -151,7 +151,8 @@ class MigrationChangedError extends StartRefusal {
   }
 }
 
-class DatabaseNewerError extends StartRefusal {
+/** Only a start is refused: nodes that run go on while their successors come. */
+export class DatabaseNewerError extends StartRefusal {
   constructor(landed: string, known: string | undefined) {
     super(
       `The database is newer than this penny: it has migration ${landed}, ` +

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { request } from 'node:http'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { createApiKey } from '../../src/identity/api-key-format.ts'
 import { revokeKey } from '../../src/identity/api-keys.ts'
 import { atEnd } from '../support/at-end.ts'
@@ -375,4 +376,13 @@ test('health is always told, readiness by the state of the database', async () =
   const { parts, ...rest } = (await (await fetch(`${service.origin}/readyz`)).json()) as { parts: object }
   assert.deepEqual(rest, { ok: true, problems: {} })
   assert.deepEqual(Object.keys(parts), ['model', 'search'])
+})
+
+test('a node whose successor has migrated the database stays ready until it is replaced', async (t) => {
+  const { database, origin } = service
+  atEnd(t, () => database.query('delete from migrations where number = 9999'))
+  await database.query("insert into migrations (number, name, sha256) values (9999, '9999_later', '')")
+  // What was found is kept for a second.
+  await sleep(1_100)
+  assert.equal((await fetch(`${origin}/readyz`)).status, 200)
 })

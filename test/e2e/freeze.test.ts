@@ -29,13 +29,6 @@ test('what the database says when it fails is not told to who asks for readiness
   assert.deepEqual(problems, { database: 'the database does not answer' })
 })
 
-test('a database of a newer version is told from one that does not answer', async (t) => {
-  atEnd(t, () => service.database.query('delete from migrations where number = 9999'))
-  await service.database.query("insert into migrations (number, name, sha256) values (9999, '9999_later.sql', '')")
-  const { problems } = await untilNotReady('migrations')
-  assert.match(problems.migrations!, /newer than this penny.*9999_later/)
-})
-
 async function untilNotReady(name: string): Promise<{ problems: Record<string, string> }> {
   for (;;) {
     const answer = await fetch(`${service.origin}/readyz`)
