@@ -48,8 +48,8 @@ export type Config = {
   readonly modelsFile: string | undefined
   /** How long answers are kept for who repeats a request; a day at most. */
   readonly replayHours: number
-  /** How long refused requests stay in the log; undefined: for good. */
-  readonly refusedDays: number | undefined
+  /** How long refused requests stay in the log. */
+  readonly refusedDays: number
   readonly inFlightCap: Usdc
   readonly unsettledCap: Usdc
   /** A buffered answer that takes longer has its headers committed and is kept alive with white space. */
@@ -210,7 +210,7 @@ function buildConfig(read: Reader, reader: ConfigReader): Config {
     traces: readTraces(read),
     modelsFile: read.text('MODELS_FILE'),
     replayHours: read.integer('REPLAY_HOURS', 24, 1, 24),
-    refusedDays: read.optionalInteger('REFUSED_DAYS', 1, 36_500),
+    refusedDays: read.integer('REFUSED_DAYS', 90, 1, 36_500),
     inFlightCap: read.amount('IN_FLIGHT_CAP_USDC', '1.00'),
     unsettledCap: read.amount('UNSETTLED_CAP_USDC', '5'),
     keepaliveAfterMs: read.integer('KEEPALIVE_AFTER_MS', 45_000, 10, 10 * minuteMs),

@@ -316,7 +316,7 @@ function cleanUp(
     async () => {
       await forgetReplays(database, config.replayHours)
       await forgetSignIns(database)
-      if (config.refusedDays !== undefined) await forgetRefusals(database, config.refusedDays)
+      await forgetRefusals(database, config.refusedDays)
     },
     (error) => log.error({ err: error }, 'what is old could not be deleted'),
   )
