@@ -389,6 +389,7 @@ create table sweeps (
   constraint sweeps_state_check CHECK (state = ANY (ARRAY['planned'::text, 'sent'::text, 'confirmed'::text, 'credited'::text, 'failed'::text])),
   constraint sweeps_tx_hash_check CHECK (length(tx_hash) = 32)
 );
+CREATE INDEX sweeps_of_account ON public.sweeps USING btree (account_id, nonce);
 CREATE INDEX sweeps_open ON public.sweeps USING btree (account_id) WHERE (state = ANY (ARRAY['planned'::text, 'sent'::text, 'confirmed'::text]));
 
 create table told_gauges (

@@ -13,7 +13,7 @@ import { requireEpoch } from './settlement/epoch.ts'
 import { type MoneyLine, writeMoneyLine } from './settlement/money-line.ts'
 import type { Address, Hex } from './signer/address.ts'
 import type { SignerReady, SignerSettings } from './signer/signer-process.ts'
-import type { SigningTerms } from './signer/signing-terms.ts'
+import { payOutMax, type SigningTerms } from './signer/signing-terms.ts'
 import { supervise } from './supervisor.ts'
 
 /** What the processes beside this one share. Each has one reason to exist, and any of them may die: it is started again. */
@@ -35,7 +35,7 @@ const withdrawalFeeMax = 2_010_000n
 const gasMin = 1_000_000n
 const sandboxGas = 1_000_000_000n
 const hourlyTransfersMax = { accountMax: '1000000000', totalMax: '1000000000000' }
-const hourlyPayingOutMax = { accountMax: '100000000000', totalMax: '1000000000000' }
+const hourlyPayingOutMax = { accountMax: payOutMax.toString(), totalMax: '1000000000000' }
 
 /** The stand-ins for what is not configured, in a process of their own. Undefined when everything is real. */
 export async function startSandbox({
