@@ -547,7 +547,10 @@ function hidden(secret: string): string {
 
 /** Providers of nodes and collectors put keys into addresses. */
 function withoutKeys(value: string): string {
-  return value.replace(/(?<=\/)[A-Za-z0-9_-]{20,}(?=\/|$)/g, '(hidden)').replace(/\/\/[^/@]+@/, '//(hidden)@')
+  return value
+    .replace(/(?<=\/)[A-Za-z0-9_-]{20,}(?=\/|\?|$)/g, '(hidden)')
+    .replace(/(?<=[?&][^=&]*=)[^&]+/g, '(hidden)')
+    .replace(/\/\/[^/@]+@/, '//(hidden)@')
 }
 
 /** The environment cannot be used as it is: the start stops with this one line. */

@@ -112,7 +112,7 @@ export function reasonOf(error: unknown, address?: string): string {
 
 /** Providers put keys into addresses: of each in this text only its host is left. */
 export function withoutKeys(text: string): string {
-  return text.replace(/(\w+:\/\/)(?:[^\s/@]*@)?([^\s/?#"'<]+)[/?#][^\s"'<]+/g, '$1$2/…')
+  return text.replace(/(\w+:\/\/)[^\s/@]*@/g, '$1').replace(/(\w+:\/\/)([^\s/?#"'<]+)[/?#][^\s"'<]+/g, '$1$2/…')
 }
 
 const secretLengthMin = 6
@@ -120,5 +120,6 @@ const secretLengthMin = 6
 function secretsIn(address: string | undefined): readonly string[] {
   const url = address === undefined ? null : URL.parse(address)
   if (url === null) return []
-  return [url.username, url.password, ...url.pathname.split('/')].filter(({ length }) => length >= secretLengthMin)
+  const parts = [url.username, url.password, ...url.pathname.split('/'), ...url.searchParams.values()]
+  return parts.filter(({ length }) => length >= secretLengthMin)
 }

@@ -170,7 +170,7 @@ async function checkGas(
   return failed(
     'gas',
     `The relayer ${relayer} has less than 1 USDC for gas.`,
-    'Send it some native USDC: deposits and settlement wait for it.',
+    'It is refilled from settled revenue by itself. Where there is none yet, send it some native USDC: deposits wait for it.',
   )
 }
 

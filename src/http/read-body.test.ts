@@ -23,13 +23,13 @@ test('a client that left before its body was asked for is not waited for', { tim
   const { incoming, outgoing } = await upload('{', 2)
   outgoing.destroy()
   await new Promise((resolve) => incoming.once('close', resolve))
-  const limits = { bytesMax: 100, readMsMax: 60_000, budget: new BodyBudget(100) }
+  const limits = { bytesMax: 100, readMsMax: 60_000, budget: new BodyBudget(100, 0) }
   await assert.rejects(readJsonBytes(incoming, limits), UploadCutError)
   assert.equal(limits.budget.bytes, 0)
 })
 
 test('bodies that are being read share one budget, of what has arrived and not of what is promised', async () => {
-  const budget = new BodyBudget(100)
+  const budget = new BodyBudget(100, 0)
   const limits = { bytesMax: 1_000, readMsMax: 60_000, budget }
   const promised = await upload('12345', 900)
   const slow = readJsonBytes(promised.incoming, limits)
@@ -45,8 +45,22 @@ test('bodies that are being read share one budget, of what has arrived and not o
   assert.equal(budget.bytes, 0)
 })
 
+test('a small body is read however much others are sending', async () => {
+  const budget = new BodyBudget(100, 50)
+  const limits = { bytesMax: 1_000, readMsMax: 60_000, budget }
+  const greedy = await upload('"'.repeat(99), 900)
+  const slow = readJsonBytes(greedy.incoming, limits)
+  await untilBytes(budget, 99)
+  const small = await upload('"'.repeat(50), 50)
+  assert.equal((await readJsonBytes(small.incoming, limits)).length, 50)
+  const larger = await upload('"'.repeat(51), 51)
+  await assert.rejects(readJsonBytes(larger.incoming, limits), OverloadedError)
+  greedy.outgoing.destroy()
+  await assert.rejects(slow)
+})
+
 test('a body that is refused, for its size or its time, gives its room back and takes none afterwards', async () => {
-  const budget = new BodyBudget(100)
+  const budget = new BodyBudget(100, 0)
   const large = await upload('"'.repeat(20))
   await assert.rejects(readJsonBytes(large.incoming, { bytesMax: 10, readMsMax: 60_000, budget }), BodyTooLargeError)
   const late = await upload('"'.repeat(20), 900)

@@ -25,7 +25,7 @@ function collect(incoming: IncomingMessage, { bytesMax, readMsMax, budget }: Bod
       bytes += chunk.length
       pieces.add(chunk)
       // Counted as it arrives: a content-length promises, and holds no memory.
-      const hasRoom = budget.take(chunk.length)
+      const hasRoom = budget.take(chunk.length, bytes)
       if (bytes > bytesMax) refuse(new BodyTooLargeError(bytesMax))
       else if (!hasRoom) refuse(new OverloadedError('More is being sent than can be read at once.'))
     }

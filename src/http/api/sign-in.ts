@@ -136,7 +136,10 @@ async function accountOfWallet(services: ApiServices, visitor: Visitor, address:
   const { database } = services
   const known = await findWalletAccount(database, address)
   if (known !== undefined) {
-    await registerFirstOwner(services, visitor, known, address)
+    // It is let in all the same: where the signer is away, the next sign-in makes up for it.
+    await registerFirstOwner(services, visitor, known, address).catch((error: unknown) =>
+      services.onError(error, 'sign-in'),
+    )
     return known
   }
   const opened = await database

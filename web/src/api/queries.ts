@@ -164,10 +164,15 @@ export const readinessQuery = queryOptions({
   queryKey: ['readiness'],
   queryFn: async () => {
     const response = await fetch('/readyz', { headers: { accept: 'application/json' } })
-    return (await response.json()) as Readiness
+    const answer = (await response.json()) as Partial<Readiness>
+    // A node that starts answers with an error, and one of the version before knows no parts.
+    if (answer.problems === undefined) throw new Error('The service is starting.')
+    return { ok: answer.ok === true, problems: answer.problems, parts: answer.parts ?? unknownParts }
   },
   refetchInterval: 15_000,
 })
+
+const unknownParts: Readiness['parts'] = { model: 'unused', search: 'unused' }
 
 export type Standing = 'unused' | 'working' | 'failing' | 'off'
 

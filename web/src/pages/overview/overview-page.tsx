@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
-import { overviewQuery, readinessQuery, sessionQuery, solvencyQuery } from '../../api/queries.ts'
+import { overviewQuery, readinessQuery, type Standing, sessionQuery, solvencyQuery } from '../../api/queries.ts'
 import type { Overview } from '../../api/shapes.ts'
 import { atomic, formatSum } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
@@ -112,7 +112,7 @@ const standings = {
   working: ['settled', 'Working'],
   failing: ['failed', 'Failing'],
   unused: ['pending', 'Not asked yet'],
-  off: ['pending', 'Off'],
+  off: ['cancelled', 'Off'],
 } as const
 
 /** The ledger by what keeps the service from serving, the chain by the last comparison, the others by how they have answered. */
@@ -124,11 +124,10 @@ function StatusPanel() {
       <Loaded query={readiness} skeleton={<div className="skeleton h-20" />}>
         {({ problems, parts }) => {
           const [problem] = Object.values(problems)
-          const isCompared = solvency !== undefined && solvency.checked_at !== null
           const rows = [
             ['Ledger', ...(problem === undefined ? standings.working : (['failed', problem] as const))],
             ['Model', ...standings[parts.model]],
-            ['Chain', ...standings[isCompared ? (solvency.ok ? 'working' : 'failing') : 'unused']],
+            ['Chain', ...standings[chainStanding(solvency)]],
             ['Search', ...standings[parts.search]],
           ] as const
           return (
@@ -147,6 +146,18 @@ function StatusPanel() {
       </Loaded>
     </Panel>
   )
+}
+
+// The books are compared with the chain every ten seconds.
+const comparisonMsMax = 120_000
+
+/** Only a comparison that was made is written down: an old one says that the chain does not answer. */
+function chainStanding(
+  solvency: { readonly ok: boolean | null; readonly checked_at: string | null } | undefined,
+): Standing {
+  if (solvency === undefined || solvency.checked_at === null) return 'unused'
+  const isFresh = Date.now() - Date.parse(solvency.checked_at) < comparisonMsMax
+  return solvency.ok === true && isFresh ? 'working' : 'failing'
 }
 
 function OverviewSkeleton() {

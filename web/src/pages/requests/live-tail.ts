@@ -13,14 +13,19 @@ export type LiveTail = {
   readonly show: () => void
 }
 
-/** New requests that match the filter, held back while the reader must not lose the line. */
-export function useLiveTail(filter: RequestFilter, live: boolean, paused: boolean): LiveTail {
+/**
+ * New requests that match the filter, held back while the reader must not lose the line. Where there is none yet the first one
+ * comes whatever is switched on: it has no line to push away.
+ */
+export function useLiveTail(filter: RequestFilter, live: boolean, paused: boolean, isFirst: boolean): LiveTail {
   const asked = JSON.stringify(filter)
   const [kept, setKept] = useState<Tail>()
   const { fresh, waiting } = tailOf(kept, asked)
   useLiveEvents((event) => {
     if (event.type !== 'request') return
-    const into = !live || !matches(event.request, filter) ? undefined : paused ? 'waiting' : 'fresh'
+    const isAwaited = isFirst && fresh.length + waiting.length === 0
+    const isTaken = (live || isAwaited) && matches(event.request, filter)
+    const into = !isTaken ? undefined : paused && !isAwaited ? 'waiting' : 'fresh'
     setKept((tail) => hear(tailOf(tail, asked), event.request, into))
   })
   const show = () => setKept((tail) => showWaiting(tailOf(tail, asked)))

@@ -47,7 +47,7 @@ export function RequestsPage() {
   const totals = useQuery(requestTotalsQuery(filter))
   // An account without requests is told that its first one appears by itself, and has no row that the reader could lose.
   const isFirst = !isFiltered(filters) && !list.isPlaceholderData && isEmpty(list.data?.pages)
-  const tail = useLiveTail(filter, live || isFirst, paused && !isFirst)
+  const tail = useLiveTail(filter, live, paused, isFirst)
   const rows = useMemo(() => merge(tail.fresh, list.data?.pages ?? []), [tail.fresh, list.data])
   const [columns, chooser] = useColumns()
   useRowKeys()
