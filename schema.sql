@@ -136,6 +136,7 @@ create table deposits (
   constraint deposits_tx_hash_check CHECK (length(tx_hash) = 32)
 );
 CREATE INDEX deposits_of_account ON public.deposits USING btree (account_id);
+CREATE INDEX deposits_of_transaction ON public.deposits USING btree (tx_hash) WHERE (tx_hash IS NOT NULL);
 
 create table ledger_state (
   single boolean default true not null,

@@ -125,7 +125,20 @@ export async function startService(
     const web = given.web ?? openWeb({ config, log, publicUrl }, sandbox, stack)
     const money = await startMoneyLine({ config, database, databaseUrl, publicUrl, log, stack, onProgress }, sandbox)
     const providers = openProviders({ config, database, money, stack })
-    const parts = { config, prices, log, database, failpoint, observer, holds, upstream, web, providers, publicUrl }
+    const parts = {
+      config,
+      prices,
+      log,
+      database,
+      ledgerDatabase,
+      failpoint,
+      observer,
+      holds,
+      upstream,
+      web,
+      providers,
+      publicUrl,
+    }
     const load = serve(server, parts, stack)
     server.off('request', tellStarting)
     stack.defer(() => drain(server, load, config.drainMs))
@@ -150,6 +163,8 @@ type Parts = {
   readonly prices: PriceList
   readonly log: Log
   readonly database: Database
+  /** The same one, by connections that only money uses. */
+  readonly ledgerDatabase: Database
   readonly failpoint: Failpoint
   readonly observer: Observer
   readonly holds: Holds
@@ -241,7 +256,7 @@ async function openHolds(
     database,
     failpoint,
     observer,
-  }: Omit<Parts, 'holds' | 'upstream' | 'web' | 'providers' | 'publicUrl'>,
+  }: Omit<Parts, 'ledgerDatabase' | 'holds' | 'upstream' | 'web' | 'providers' | 'publicUrl'>,
   stack: AsyncDisposableStack,
 ): Promise<Holds> {
   const node = randomUUID()
@@ -340,7 +355,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
   counter.warm()
   const checkpoints = new Checkpoints({
     holds,
-    countTokens,
+    countTokens: (texts) => counter.countOpen(texts),
     everyMs: config.checkpointMs,
     onError: (error) => log.warn({ err: error }, 'open streams could not be checkpointed'),
   })
@@ -380,7 +395,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         countTokens: (texts) => counter.count(texts),
         failpoint,
       },
-      retries: new Retries(database),
+      retries: new Retries(database, parts.ledgerDatabase),
       serving: {
         upstream,
         holds,

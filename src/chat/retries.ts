@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Database } from '../db/database.ts'
+import { type Database, isPassing } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import type { Payer } from '../ledger/holds.ts'
 import {
@@ -60,10 +60,13 @@ const idempotencyKeyMax = 255
  */
 export class Retries {
   readonly #database: Database
+  readonly #ledger: Database
   readonly #running = new RunningAttempts()
 
-  constructor(database: Database) {
+  /** `ledger` is for what follows an answer: it has connections that whoever only asks cannot crowd. */
+  constructor(database: Database, ledger: Database) {
     this.#database = database
+    this.#ledger = ledger
   }
 
   /** `onJoin` hears, perhaps several times, of the attempt whose answer is waited for. */
@@ -133,7 +136,7 @@ export class Retries {
   }
 
   async #refund(payer: Payer, superseded: readonly RequestId[]): Promise<void> {
-    for (const requestId of superseded) await refundAttempt(this.#database, payer, requestId)
+    for (const requestId of superseded) await insist(() => refundAttempt(this.#ledger, payer, requestId))
   }
 
   #open(requestId: RequestId, bodyHash: bigint | undefined, delivered: OwnAttempt['delivered']): OwnAttempt {
@@ -150,21 +153,39 @@ export class Retries {
   #claimed(claim: ReplayClaim, requestId: RequestId, earlier: RequestId | undefined): OwnAttempt {
     const superseded = earlier === undefined ? [] : [earlier]
     const own = this.#open(requestId, undefined, () => this.#refund(claim.payer, superseded))
-    const handBack = async () => earlier !== undefined && handBackReplay(this.#database, claim, requestId, earlier)
+    const handBack = async () =>
+      earlier !== undefined && insist(() => handBackReplay(this.#ledger, claim, requestId, earlier))
     return {
       ...own,
       settle: async (recording) => {
         try {
-          if (recording !== undefined || !(await handBack()))
-            await settleReplay(this.#database, claim, requestId, recording && writeRecording(recording))
+          if (recording !== undefined || !(await handBack())) {
+            const answer = recording && writeRecording(recording)
+            await insist(() => settleReplay(this.#ledger, claim, requestId, answer))
+          }
         } finally {
           await own.settle(recording)
         }
       },
       release: async () => {
-        if (!(await handBack())) await releaseReplay(this.#database, claim, requestId)
+        if (!(await handBack())) await insist(() => releaseReplay(this.#ledger, claim, requestId))
         await own.release()
       },
+    }
+  }
+}
+
+const insistMs = 500
+const insistMax = 60
+
+/** What follows an answer is repeated through whatever passes: given up, its customer has paid twice, or waits for it in vain. */
+async function insist<Result>(work: () => Promise<Result>): Promise<Result> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await work()
+    } catch (error) {
+      if (!isPassing(error) || tries >= insistMax) throw error
+      await sleep(insistMs)
     }
   }
 }

@@ -97,7 +97,7 @@ function tell(output: Output, recovery: Recovery, violations: readonly Violation
     output.write(
       missing > 0n
         ? `${account}: ${usdc(missing)} more have left than payments and withdrawals explain.\n`
-        : `${account}: ${usdc(-missing)} more are at the gateway than the books know of.\n`,
+        : `${account}: ${usdc(-missing)} more are at the gateway than the books know of. Where that is a gift, penny audit --unfreeze goes on without it.\n`,
     )
   output.write(isWhole ? 'The books are right; requests are taken again.\n' : 'The ledger stays frozen.\n')
 }

@@ -49,24 +49,32 @@ test('texts made to stall a tokenizer are counted all the same', async () => {
 
 test('the queue is bounded, and room comes back', async () => {
   await assert.rejects(counter.count(['x'.repeat(64 * 1024 * 1024 + 1)]), TokenQueueFullError)
-  // One is being counted, and a thousand wait.
-  const counting = Array.from({ length: 1_001 }, () => counter.count(['one']))
+  // Sixteen are being counted, and a thousand wait.
+  const counting = Array.from({ length: 1_016 }, () => counter.count(['one']))
   await assert.rejects(counter.count(['one']), TokenQueueFullError)
   assert.deepEqual(
     await Promise.all(counting),
-    Array.from({ length: 1_001 }, () => 1),
+    Array.from({ length: 1_016 }, () => 1),
   )
   assert.equal(await counter.count(['room again']), 2)
 })
 
 test('what is paid for is counted before all that is not, and never refused', async () => {
   const order: string[] = []
-  const strangers = Array.from({ length: 1_001 }, () => counter.count(['one']).then(() => order.push('unpaid')))
+  const strangers = Array.from({ length: 1_016 }, () => counter.count(['one']).then(() => order.push('unpaid')))
   await assert.rejects(counter.count(['one']), TokenQueueFullError)
   const paid = Array.from({ length: 2_000 }, () => counter.countPaid(['one']).then(() => order.push('paid')))
   await Promise.all([...strangers, ...paid])
-  // The one that was under way, and then whoever pays.
-  assert.deepEqual(new Set(order.slice(1, 2_001)), new Set(['paid']))
+  // Those that were under way, and then whoever pays.
+  assert.deepEqual(new Set(order.slice(16, 2_016)), new Set(['paid']))
+})
+
+test('streams that go on and what is not paid for take turns', async () => {
+  const order: string[] = []
+  const open = Array.from({ length: 2_000 }, () => counter.countOpen(['one']).then(() => order.push('open')))
+  const unpaid = Array.from({ length: 200 }, () => counter.count(['one']).then(() => order.push('unpaid')))
+  await Promise.all([...open, ...unpaid])
+  assert.equal(order.slice(0, 500).filter((kind) => kind === 'unpaid').length, 200)
 })
 
 test('a count survives the death of the thread once, and fails alone the second time', async () => {

@@ -8,6 +8,8 @@ export type TokenCounter = {
   count(texts: readonly string[]): Promise<number>
   /** The same for what is paid for: before all that is not, and however much waits. Strangers cannot keep a charge from being made. */
   countPaid(texts: readonly string[]): Promise<number>
+  /** The same for streams that go on, however much waits: in turn with what is not paid for, so that neither starves the other. */
+  countOpen(texts: readonly string[]): Promise<number>
   /** Loads the vocabulary in the background, so that the first count need not wait for it. */
   warm(): void
   close(): Promise<void>
@@ -16,6 +18,7 @@ export type TokenCounter = {
 type Job = {
   readonly id: number
   readonly texts: readonly string[]
+  readonly characters: number
   readonly resolve: (tokens: number) => void
   readonly reject: (error: Error) => void
   attempts: number
@@ -24,6 +27,8 @@ type Job = {
 const jobsMax = 1_000
 const waitingCharactersMax = 64 * 1024 * 1024
 const attemptsMax = 2
+const givenMax = 16
+const givenCharactersMax = 64 * 1024
 const retryAfterMs = 1_000
 
 const workerFile = new URL('./token-worker.ts', import.meta.url)
@@ -43,16 +48,20 @@ export function createTokenCounter(file: URL = workerFile): TokenCounter {
 
 /**
  * One worker thread: the tokenizer is fast, but a long text takes long enough to hold up every stream of the process. It is given
- * one job at a time, so that the order is ours. The thread keeps the process alive only while somebody waits for a count.
+ * a few short jobs or one long one at a time, so that the order is ours. The thread keeps the process alive only while somebody
+ * waits for a count.
  */
 class CountingThread implements TokenCounter {
   readonly #file: URL
   readonly #paid: Job[] = []
+  readonly #open: Job[] = []
   readonly #unpaid: Job[] = []
-  #current: Job | undefined
+  readonly #given = new Map<number, Job>()
   #worker: Worker | undefined
   #nextId = 0
+  #givenCharacters = 0
   #unpaidCharacters = 0
+  #isOpensTurn = true
   #closed = false
 
   constructor(file: URL) {
@@ -61,20 +70,22 @@ class CountingThread implements TokenCounter {
 
   async count(texts: readonly string[]): Promise<number> {
     const characters = lengthOf(texts)
-    if (characters === 0) return 0
-    if (this.#unpaid.length >= jobsMax || this.#unpaidCharacters + characters > waitingCharactersMax) {
-      throw new TokenQueueFullError()
-    }
+    const isFull = this.#unpaid.length >= jobsMax || this.#unpaidCharacters + characters > waitingCharactersMax
+    if (isFull && characters > 0) throw new TokenQueueFullError()
     this.#unpaidCharacters += characters
     try {
-      return await this.#add(this.#unpaid, texts)
+      return await this.#add(this.#unpaid, texts, characters)
     } finally {
       this.#unpaidCharacters -= characters
     }
   }
 
   async countPaid(texts: readonly string[]): Promise<number> {
-    return lengthOf(texts) === 0 ? 0 : this.#add(this.#paid, texts)
+    return this.#add(this.#paid, texts, lengthOf(texts))
+  }
+
+  async countOpen(texts: readonly string[]): Promise<number> {
+    return this.#add(this.#open, texts, lengthOf(texts))
   }
 
   warm(): void {
@@ -86,12 +97,13 @@ class CountingThread implements TokenCounter {
     await this.#worker?.terminate()
   }
 
-  async #add(queue: Job[], texts: readonly string[]): Promise<number> {
+  async #add(queue: Job[], texts: readonly string[], characters: number): Promise<number> {
+    if (characters === 0) return 0
     if (this.#closed) throw new TokenizerError('the counter is closed')
     const { promise, resolve, reject } = Promise.withResolvers<number>()
-    queue.push({ id: this.#nextId, texts, resolve, reject, attempts: 0 })
+    queue.push({ id: this.#nextId, texts, characters, resolve, reject, attempts: 0 })
     this.#nextId += 1
-    this.#next()
+    this.#give()
     return promise
   }
 
@@ -110,11 +122,24 @@ class CountingThread implements TokenCounter {
     return worker
   }
 
-  #next(): void {
-    if (this.#current !== undefined) return
-    this.#current = this.#paid.shift() ?? this.#unpaid.shift()
-    if (this.#current === undefined) this.#worker?.unref()
-    else this.#ask(this.#current)
+  /** Gives the thread what fits beside what it has. */
+  #give(): void {
+    for (let queue = this.#nextQueue(); queue !== undefined; queue = this.#nextQueue()) {
+      const [job] = queue as [Job]
+      const fits = this.#given.size < givenMax && this.#givenCharacters + job.characters <= givenCharactersMax
+      if (this.#given.size > 0 && !fits) return
+      queue.shift()
+      if (queue !== this.#paid) this.#isOpensTurn = queue === this.#unpaid
+      this.#given.set(job.id, job)
+      this.#givenCharacters += job.characters
+      this.#ask(job)
+    }
+    if (this.#given.size === 0) this.#worker?.unref()
+  }
+
+  #nextQueue(): Job[] | undefined {
+    const turns = this.#isOpensTurn ? [this.#open, this.#unpaid] : [this.#unpaid, this.#open]
+    return [this.#paid, ...turns].find(({ length }) => length > 0)
   }
 
   #ask(job: Job): void {
@@ -125,31 +150,30 @@ class CountingThread implements TokenCounter {
   }
 
   #settle(answer: CountAnswer): void {
-    const job = this.#current
-    if (job?.id !== answer.id) return
-    this.#current = undefined
-    if (answer.tokens === undefined) job.reject(new TokenizerError(answer.problem))
-    else job.resolve(answer.tokens)
-    this.#next()
+    const job = this.#take(answer.id)
+    if (answer.tokens === undefined) job?.reject(new TokenizerError(answer.problem))
+    else job?.resolve(answer.tokens)
+    this.#give()
   }
 
-  /** The thread died, most likely of its job: that gets one more chance, so a job that kills is not tried for ever. */
+  #take(id: number): Job | undefined {
+    const job = this.#given.get(id)
+    if (job === undefined) return undefined
+    this.#given.delete(id)
+    this.#givenCharacters -= job.characters
+    return job
+  }
+
+  /** The thread died, perhaps of one of its jobs: each gets one more chance, so a job that kills is not tried for ever. */
   #handOn(problem: string): void {
     this.#worker = undefined
-    if (this.#closed) {
-      const waiting = [this.#current, ...this.#paid.splice(0), ...this.#unpaid.splice(0)]
-      for (const job of waiting) job?.reject(new TokenizerError(problem))
-      return
+    const waiting = this.#closed ? [...this.#paid.splice(0), ...this.#open.splice(0), ...this.#unpaid.splice(0)] : []
+    for (const job of waiting) job.reject(new TokenizerError(problem))
+    for (const job of [...this.#given.values()]) {
+      if (this.#closed || job.attempts >= attemptsMax) this.#take(job.id)?.reject(new TokenizerError(problem))
+      else this.#ask(job)
     }
-    const job = this.#current
-    if (job === undefined) return
-    if (job.attempts < attemptsMax) {
-      this.#ask(job)
-      return
-    }
-    this.#current = undefined
-    job.reject(new TokenizerError(problem))
-    this.#next()
+    if (!this.#closed) this.#give()
   }
 }
 

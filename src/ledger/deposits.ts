@@ -4,7 +4,7 @@ import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Owner } from './accounts.ts'
 import { readCursor } from './chain-cursors.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
-import { tieSweeps } from './sweeps.ts'
+import { adoptTransaction } from './sweeps.ts'
 import { pageValues, type TransferPage } from './transfer-page.ts'
 
 export type Arrival = {
@@ -73,12 +73,12 @@ export async function creditGatewayDeposit(database: Database, deposit: GatewayD
       `update deposits set tx_hash = decode($3, 'hex'), block = $4 where partition = $1 and id = $2`,
       [partition, id, transactionHash.slice(2), block],
     )
-    await session.query(
+    const own = await session.query(
       `update sweeps set state = 'credited', changed_at = clock_timestamp()
-        where partition = $1 and account_id = $2 and tx_hash = decode($3, 'hex')`,
+        where partition = $1 and account_id = $2 and tx_hash = decode($3, 'hex') returning id`,
       [partition, accountId, transactionHash.slice(2)],
     )
-    await tieSweeps(session, partition, accountId)
+    if (own.length === 0 && isNews) await adoptTransaction(session, { partition, accountId, transactionHash, amount })
     return isNews
   })
 }

@@ -1,3 +1,4 @@
+import { plainArray } from '../db/array-literal.ts'
 import type { Database, Session } from '../db/database.ts'
 import type { Usdc } from '../money/usdc.ts'
 import { createRequestId } from './request-id.ts'
@@ -42,24 +43,48 @@ export async function readNonceNext(database: Database, partition: number, accou
 }
 
 /**
- * Takes a payment into the books whose request is forgotten. Nobody can say any more what it cost, so it cost nothing: all that
- * was paid is credit of the account, and the operator bears the rest. It stands in the log as an interrupted request. Says
- * whether it was news: what has this nonce already is left alone. In one transaction with all that the account has lost: it moves
- * the account's next nonce, from which the search begins.
+ * Takes payments of an account into the books whose requests are forgotten. Nobody can say any more what they cost, so they cost
+ * nothing: all that was paid is credit of the account, and the operator bears the rest. They stand in the log as interrupted
+ * requests. Returns those that were news: what has its nonce already is left alone. In one transaction with all that the account
+ * has lost: it moves the account's next nonce, from which the search begins.
  */
-export async function bookLostPayment(session: Session, payment: LostPayment, nowMs: number): Promise<boolean> {
-  const { partition, accountId, nonce, value } = payment
-  const id = createRequestId(partition, nowMs)
+export async function bookLostPayments(
+  session: Session,
+  payments: readonly LostPayment[],
+  nowMs: number,
+): Promise<readonly LostPayment[]> {
+  const [first] = payments
+  if (first === undefined) return []
+  const { partition, accountId } = first
   await session.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [
     partition,
     accountId,
   ])
-  const known = await session.query<{ id: string; voided: boolean; authorized: bigint }>(
-    'select id, voided, authorized from requests where partition = $1 and account_id = $2 and nonce = $3',
-    [partition, accountId, nonce],
+  // All at once: no index leads to a nonce, and the account may have millions of requests.
+  const known = await session.query<KnownRequest>(
+    'select id, nonce, voided, authorized from requests where partition = $1 and account_id = $2 and nonce = any ($3::bigint[])',
+    [partition, accountId, plainArray(payments.map(({ nonce }) => nonce))],
   )
-  if (known.some(({ voided, authorized }) => !voided || authorized !== value)) return false
-  const [voided] = known
+  const booked: LostPayment[] = []
+  for (const payment of payments) {
+    const same = known.filter(({ nonce }) => nonce === payment.nonce)
+    if (same.some(({ voided, authorized }) => !voided || authorized !== payment.value)) continue
+    await book(session, payment, same[0], nowMs)
+    booked.push(payment)
+  }
+  return booked
+}
+
+type KnownRequest = {
+  readonly id: string
+  readonly nonce: bigint
+  readonly voided: boolean
+  readonly authorized: bigint
+}
+
+async function book(session: Session, payment: LostPayment, voided: KnownRequest | undefined, nowMs: number) {
+  const { partition, accountId, nonce, value } = payment
+  const id = createRequestId(partition, nowMs)
   if (voided === undefined) await session.query(insertRequest, [partition, id, accountId, value, nonce])
   else
     await session.query('update requests set voided = false where partition = $1 and id = $2', [partition, voided.id])
@@ -75,7 +100,6 @@ export async function bookLostPayment(session: Session, payment: LostPayment, no
     payment.transactionHash?.slice(2) ?? null,
   ])
   await session.query(moveMoney, [partition, accountId, value, nonce, payment.state === 'completed' ? 0n : value])
-  return true
 }
 
 const insertRequest = `

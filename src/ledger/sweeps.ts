@@ -14,7 +14,7 @@ export async function findAccountsToSweep(database: Database, rowsMax: number): 
     `select a.partition, a.id, a.address from accounts a
       where a.address is not null
         and exists (select from arrivals x where x.partition = a.partition and x.account_id = a.id and x.sweep_id is null
-                                                 and x.seen_at > clock_timestamp() - interval '10 minutes')
+                                                 and x.seen_at > now() - interval '10 minutes')
         and not exists (select from sweeps s where s.partition = a.partition and s.account_id = a.id
                                                and s.state in ('planned', 'sent'))
       limit $1`,
@@ -106,26 +106,45 @@ export async function markSweepSent(
 }
 
 /**
- * Ties sweeps whose authorization somebody else has sent to the deposit that came of it, whichever is known first: it has another
- * transaction than the one we made, and would be taken for money that came by itself. Nothing but what is shown depends on it.
+ * Whoever sees a sweep's authorization may send it first. Its deposit then has another transaction than the one we made, and would
+ * be taken for money that came by itself. Here the deposit has come: the sweep of that amount that was found done by somebody else
+ * takes its transaction over. Nothing but what is shown depends on it.
  */
-export async function tieSweeps(session: Session, partition: number, accountId: string): Promise<void> {
+export async function adoptTransaction(
+  session: Session,
+  deposit: { partition: number; accountId: string; transactionHash: string; amount: bigint },
+): Promise<void> {
+  const { partition, accountId, transactionHash, amount } = deposit
   await session.query(
-    `update sweeps s set tx_hash = d.tx_hash
-       from deposits d
-      where s.partition = $1 and s.account_id = $2 and s.state = 'credited'
-        and not exists (select from deposits x where x.partition = $1 and x.account_id = $2 and (x.tx_hash = s.tx_hash or x.id = s.id))
-        and d.partition = $1 and d.account_id = $2 and d.amount = s.amount and d.created_at >= s.created_at
-        and d.tx_hash is not null
-        and not exists (select from sweeps o where o.partition = $1 and o.account_id = $2 and o.tx_hash = d.tx_hash)`,
-    [partition, accountId],
+    `update sweeps set tx_hash = decode($4, 'hex')
+      where partition = $1 and account_id = $2 and nonce = (
+        select min(s.nonce) from sweeps s
+         where s.partition = $1 and s.account_id = $2 and s.state = 'credited' and s.amount = $3
+           and not exists (select from deposits x where x.partition = $1 and x.tx_hash = s.tx_hash)
+           and not exists (select from deposits x where x.partition = $1 and x.id = s.id))`,
+    [partition, accountId, amount, transactionHash.slice(2)],
+  )
+}
+
+/** The other way round: the deposit was there when the sweep was found done. */
+async function adoptDeposit(session: Session, { partition, id }: Pick<Sweep, 'partition' | 'id'>): Promise<void> {
+  await session.query(
+    `update sweeps s set tx_hash = coalesce((
+        select d.tx_hash from deposits d
+         where d.partition = s.partition and d.account_id = s.account_id and d.amount = s.amount and d.created_at >= s.created_at
+           and not exists (select from sweeps o where o.partition = s.partition and o.account_id = s.account_id
+                                                  and o.tx_hash = d.tx_hash)
+         order by d.created_at limit 1), s.tx_hash)
+      where s.partition = $1 and s.id = $2
+        and not exists (select from deposits x where x.partition = $1 and x.tx_hash = s.tx_hash)`,
+    [partition, id],
   )
 }
 
 /** A sweep that failed leaves its money where it arrived: the arrivals wait for the next one. */
 export async function endSweep(
   database: Database,
-  { partition, id, accountId }: Sweep,
+  { partition, id }: Sweep,
   state: 'confirmed' | 'credited' | 'failed',
   reason?: string,
 ): Promise<void> {
@@ -135,7 +154,7 @@ export async function endSweep(
         where partition = $1 and id = $2 and state in ('planned', 'sent')`,
       [partition, id, state, reason ?? null],
     )
-    if (state === 'credited') await tieSweeps(session, partition, accountId)
+    if (state === 'credited') await adoptDeposit(session, { partition, id })
     if (state === 'failed') {
       await session.query('update arrivals set sweep_id = null where partition = $1 and sweep_id = $2', [partition, id])
     }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { Database } from '../db/database.ts'
-import { bookLostPayment, findVoidedSinceFreeze, type LostPayment, readNonceNext } from '../ledger/lost-payments.ts'
+import { bookLostPayments, findVoidedSinceFreeze, type LostPayment, readNonceNext } from '../ledger/lost-payments.ts'
 import {
   bookLostWithdrawals,
   type LostReturns,
@@ -91,9 +91,7 @@ function book(
   return database.transaction(async (session) => {
     // Credit that came back may have paid again: without it, payments would take more than there ever was at once.
     await bookLostWithdrawals(session, account, withdrawals, returns)
-    const booked: LostPayment[] = []
-    for (const payment of found) if (await bookLostPayment(session, payment, Date.now())) booked.push(payment)
-    return booked
+    return bookLostPayments(session, found, Date.now())
   })
 }
 

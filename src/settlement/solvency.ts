@@ -101,11 +101,15 @@ function amount(value: unknown): Usdc {
   return fromAtomic(BigInt(String(value)))
 }
 
-/** What the seller owes to accounts: their credit, with what open requests hold of it and may give back. */
+/**
+ * What the seller owes to accounts: their credit, with what open requests hold of it and may give back. A debt that a request holds
+ * is paid only when it ends, so it makes nothing less of what the account has now.
+ */
 export const creditOwed = `
   select coalesce(sum(greatest(a.credit + coalesce(h.from_credit, 0), 0)), 0)
     from accounts a
-    left join (select partition, account_id, sum(from_credit) as from_credit from requests where status = 'held' group by 1, 2) h
+    left join (select partition, account_id, sum(greatest(from_credit, 0)) as from_credit from requests
+                where status = 'held' group by 1, 2) h
            on h.partition = a.partition and h.account_id = a.id`
 
 const owedByAccount = `
