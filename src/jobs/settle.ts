@@ -4,7 +4,7 @@ import type { LogLevel } from '../config.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
 import { armSettlementFailpoint } from '../failpoints.ts'
-import { freezeLedger } from '../ledger/audit.ts'
+import { findFreeze, freezeLedger } from '../ledger/audit.ts'
 import { tellGauge } from '../ledger/ledger-numbers.ts'
 import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { createLog, type Log } from '../log.ts'
@@ -183,11 +183,14 @@ async function watchSolvency(
   seller: Address,
 ): Promise<void> {
   const look = () => checkSolvency({ ...tools, seller })
+  const wasFrozen = (await findFreeze(tools.database)) !== undefined
   const first = await look()
   const report = isSolvent(first) ? first : await sleep(recheckMs).then(look)
   await recordSolvency(tools.database, report)
   if (isSolvent(report)) return
   tools.onAlarm('the chain has less than the books say', { report })
+  // Books that were frozen already may have been mended and opened while we looked, as by penny recover: the next look decides.
+  if (wasFrozen) return
   await freezeLedger(tools.database, `I17 is broken: the chain has less than the books say at block ${report.block}`)
 }
 
