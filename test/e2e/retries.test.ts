@@ -166,6 +166,8 @@ for (const marks of [
     controller.abort()
     await until(async () => (await chargesOf(account)).length === 2)
     await until(async () => (await heldBy(account)) === 0)
+    // Who comes before the attempt has let go of its key joins it, and is told that it came to nothing.
+    await until(async () => (await keysInUse(account)) === 0)
     assert.deepEqual(await chargesOf(account), [charged, '0'])
     upstream.answer = answering('Whole')
     const last = 'idempotency-key' in marks[1] ? marks[1] : { 'x-stainless-retry-count': '2' }
@@ -322,6 +324,11 @@ async function chargesOf(account: TestAccount): Promise<string[]> {
 async function heldBy(account: TestAccount): Promise<number> {
   const [row] = await service.database.query<{ held: bigint }>('select held from accounts where id = $1', [account.id])
   return Number(row!.held)
+}
+
+async function keysInUse(account: TestAccount): Promise<number> {
+  return (await service.database.query('select 1 from replays where account_id = $1 and answer is null', [account.id]))
+    .length
 }
 
 async function limitKey(account: TestAccount, limit: string | null): Promise<void> {
