@@ -16,7 +16,7 @@ export type ApiServices = ChatRouteServices & {
   readonly inFlightCap: Usdc
   readonly unsettledCap: Usdc
   readonly trustProxy: boolean
-  readonly log: Pick<Log, 'info'>
+  readonly log: Pick<Log, 'info' | 'warn'>
   /** Milliseconds, for rates. */
   readonly now: () => number
 }

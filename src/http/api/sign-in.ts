@@ -138,7 +138,7 @@ async function accountOfWallet(services: ApiServices, visitor: Visitor, address:
   if (known !== undefined) {
     // It is let in all the same: where the signer is away, the next sign-in makes up for it.
     await registerFirstOwner(services, visitor, known, address).catch((error: unknown) =>
-      services.onError(error, 'sign-in'),
+      services.log.warn({ err: error, account_id: known.accountId }, 'the first owner could not be registered'),
     )
     return known
   }
