@@ -4,13 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { atEnd } from '../test/support/at-end.ts'
-import {
-  describeConfig,
-  embeddedDefaults,
-  InvalidConfigError,
-  readConfig,
-  refuseEmbeddedInProduction,
-} from './config.ts'
+import { describeConfig, embeddedDefaults, readConfig, refuseEmbeddedInProduction } from './config.ts'
+import { InvalidConfigError } from './setting-reader.ts'
 
 const chain = {
   CHAIN_RPC_URL: 'http://127.0.0.1:8545',

@@ -1,7 +1,6 @@
-import { accessSync, constants, readFileSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { StartRefusal } from './errors.ts'
-import { InvalidAmountError, parse, type Usdc } from './money/usdc.ts'
+import type { Usdc } from './money/usdc.ts'
+import { type ConfigEntry, type Environment, InvalidConfigError, SettingReader } from './setting-reader.ts'
 
 /** Everything that can be set from outside. This file is the only reader of the environment. */
 export type Config = {
@@ -129,8 +128,6 @@ export type UpstreamTimeouts = {
   readonly totalMs: number
 }
 
-type Environment = Readonly<Record<string, string | undefined>>
-
 const roles = ['web', 'sign', 'jobs'] as const
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
 const searchCredentials = {
@@ -158,15 +155,7 @@ export function childEnvironment(environment: Environment = process.env): Record
 
 /** Reads and checks the environment. A bad value throws with one line that names it and says what it should be. */
 export function readConfig(environment: Environment = process.env, reader: ConfigReader = 'service'): Config {
-  return buildConfig(new Reader(environment), reader)
-}
-
-/** One variable as it was read. Secrets are hidden; where it comes from is not. */
-export type ConfigEntry = {
-  readonly name: string
-  /** Undefined when it is unset and its default is to do without it, or to use an embedded stand-in. */
-  readonly value: string | undefined
-  readonly origin: 'environment' | 'file' | 'default'
+  return buildConfig(new SettingReader(environment), reader)
 }
 
 /** Every variable that is read, with its value and where that comes from. */
@@ -174,12 +163,12 @@ export function describeConfig(
   environment: Environment = process.env,
   reader: ConfigReader = 'service',
 ): readonly ConfigEntry[] {
-  const read = new Reader(environment)
+  const read = new SettingReader(environment)
   buildConfig(read, reader)
   return read.entries
 }
 
-function buildConfig(read: Reader, reader: ConfigReader): Config {
+function buildConfig(read: SettingReader, reader: ConfigReader): Config {
   const rolesHere = read.list('ROLES', roles)
   const signs = reader === 'service' && rolesHere.includes('jobs')
   return {
@@ -256,13 +245,13 @@ export function refuseEmbeddedInProduction(config: Config, allowEmbedded: boolea
   )
 }
 
-function readDatabaseUrl(read: Reader): string | undefined {
+function readDatabaseUrl(read: SettingReader): string | undefined {
   const url = read.secret('DATABASE_URL')
   if (url === undefined || /^postgres(ql)?:\/\//.test(url)) return url
   throw new InvalidConfigError('DATABASE_URL must begin with postgresql://.')
 }
 
-function readUpstream(read: Reader): Config['upstream'] {
+function readUpstream(read: SettingReader): Config['upstream'] {
   const baseUrl = read.url('UPSTREAM_BASE_URL')
   const apiKey = read.secret('UPSTREAM_API_KEY')
   if (baseUrl !== undefined) return { baseUrl, apiKey }
@@ -272,7 +261,7 @@ function readUpstream(read: Reader): Config['upstream'] {
   )
 }
 
-function readChain(read: Reader): ChainConfig | undefined {
+function readChain(read: SettingReader): ChainConfig | undefined {
   const values = {
     CHAIN_RPC_URL: read.url('CHAIN_RPC_URL'),
     GATEWAY_URL: read.url('GATEWAY_URL'),
@@ -298,7 +287,7 @@ function readChain(read: Reader): ChainConfig | undefined {
   }
 }
 
-function readGateway(read: Reader): GatewayConfig {
+function readGateway(read: SettingReader): GatewayConfig {
   const relayerKey = read.secret('GATEWAY_RELAYER_KEY')
   const values = {
     GATEWAY_RELAYER_KEY: relayerKey,
@@ -331,7 +320,7 @@ function readGateway(read: Reader): GatewayConfig {
   }
 }
 
-function readSearch(read: Reader): Config['search'] {
+function readSearch(read: SettingReader): Config['search'] {
   return read.listOf('SEARCH_PROVIDER', Object.keys(searchCredentials) as SearchProvider[])?.map((provider) => {
     const name = searchCredentials[provider]
     const credential = provider === 'searxng' ? read.url(name) : read.secret(name)
@@ -340,7 +329,7 @@ function readSearch(read: Reader): Config['search'] {
   })
 }
 
-function readTraces(read: Reader): TracesConfig | undefined {
+function readTraces(read: SettingReader): TracesConfig | undefined {
   const endpoint = read.url('OTEL_EXPORTER_OTLP_ENDPOINT')
   const headers = read.secret('OTEL_EXPORTER_OTLP_HEADERS') ?? ''
   const serviceName = read.text('OTEL_SERVICE_NAME') ?? 'penny'
@@ -352,7 +341,7 @@ function readTraces(read: Reader): TracesConfig | undefined {
   return { endpoint, serviceName, headers: Object.fromEntries(parsed.map((match) => [match![1]!, match![2]!])) }
 }
 
-function readMasterKey(read: Reader): MasterKeySource | undefined {
+function readMasterKey(read: SettingReader): MasterKeySource | undefined {
   const file = read.secretFile('MASTER_KEY')
   if (file !== undefined) return { file: resolve(file) }
   const value = read.secret('MASTER_KEY')
@@ -365,7 +354,7 @@ function readMasterKey(read: Reader): MasterKeySource | undefined {
   return value === undefined ? undefined : { value }
 }
 
-function readFailpoint(read: Reader): Config['failpoint'] {
+function readFailpoint(read: SettingReader): Config['failpoint'] {
   const value = read.text('FAILPOINT')
   if (value === undefined) return undefined
   if (read.text('NODE_ENV') === 'production') {
@@ -375,183 +364,3 @@ function readFailpoint(read: Reader): Config['failpoint'] {
   if (name !== undefined) return { name, reach: Number(reach ?? 1) }
   throw new InvalidConfigError(`FAILPOINT must be a name, or a name and a count such as on_chunk:3, got "${value}".`)
 }
-
-/** One value at a time, each with its own rule. An empty value counts as unset, as in most shells and compose files. */
-class Reader {
-  readonly #environment: Environment
-  readonly #entries = new Map<string, ConfigEntry>()
-
-  constructor(environment: Environment) {
-    this.#environment = environment
-  }
-
-  get entries(): readonly ConfigEntry[] {
-    return [...this.#entries.values()]
-  }
-
-  text(name: string): string | undefined
-  text(name: string, fallback: string): string
-  text(name: string, fallback?: string): string | undefined {
-    const value = this.#raw(name)
-    this.#note(
-      name,
-      value === undefined ? fallback : withoutKeys(value),
-      value === undefined ? 'default' : 'environment',
-    )
-    return value ?? fallback
-  }
-
-  #raw(name: string): string | undefined {
-    const value = this.#environment[name]?.trim()
-    return value === '' ? undefined : value
-  }
-
-  // The first reading of a name knows its default; some are looked at again by rules about others.
-  #note(name: string, value: string | undefined, origin: ConfigEntry['origin']): void {
-    if (!this.#entries.has(name) || origin === 'file') this.#entries.set(name, { name, value, origin })
-  }
-
-  /** A secret may stand in a file instead, named by the variable's `_FILE` twin. */
-  secret(name: string): string | undefined {
-    const file = this.#raw(`${name}_FILE`)
-    const value = this.#raw(name)
-    this.#note(name, value === undefined ? undefined : hidden(value), value === undefined ? 'default' : 'environment')
-    if (file === undefined) return value
-    if (value !== undefined) throw new InvalidConfigError(`${name} and ${name}_FILE are both set: keep one.`)
-    try {
-      const content = readFileSync(file, 'utf8').trim()
-      this.#note(name, hidden(content), 'file')
-      if (content !== '') return content
-    } catch (error) {
-      throw new InvalidConfigError(`${name}_FILE cannot be read: ${(error as Error).message}.`)
-    }
-    throw new InvalidConfigError(`${name}_FILE names an empty file.`)
-  }
-
-  /** The file of a secret that another process is to read: it is there, and not empty. Undefined when none is named. */
-  secretFile(name: string): string | undefined {
-    const file = this.#raw(`${name}_FILE`)
-    if (file === undefined) return undefined
-    if (this.#raw(name) !== undefined) throw new InvalidConfigError(`${name} and ${name}_FILE are both set: keep one.`)
-    this.#note(name, '(hidden)', 'file')
-    let size: number
-    try {
-      accessSync(file, constants.R_OK)
-      size = statSync(file).size
-    } catch (error) {
-      throw new InvalidConfigError(`${name}_FILE cannot be read: ${(error as Error).message}.`)
-    }
-    if (size === 0) throw new InvalidConfigError(`${name}_FILE names an empty file.`)
-    return file
-  }
-
-  /** Whether there is a secret of that name, without looking at it. */
-  isGiven(name: string): boolean {
-    return this.#raw(name) !== undefined || this.#raw(`${name}_FILE`) !== undefined
-  }
-
-  integer(name: string, fallback: number, min: number, max: number): number {
-    this.#noteDefault(name, String(fallback))
-    return this.optionalInteger(name, min, max) ?? fallback
-  }
-
-  optionalInteger(name: string, min: number, max: number): number | undefined {
-    const value = this.text(name)
-    if (value === undefined) return undefined
-    const number = Number(value)
-    if (/^\d+$/.test(value) && number >= min && number <= max) return number
-    throw new InvalidConfigError(`${name} must be a whole number from ${min} to ${max}, got "${value}".`)
-  }
-
-  amount(name: string, fallback: string): Usdc {
-    const value = this.text(name, fallback)
-    try {
-      const amount = parse(value)
-      if (amount > 0n) return amount
-    } catch (error) {
-      if (!(error instanceof InvalidAmountError)) throw error
-    }
-    throw new InvalidConfigError(`${name} must be an amount of USDC above 0, such as 1.00, got "${value}".`)
-  }
-
-  #noteDefault(name: string, fallback: string): void {
-    if (this.#raw(name) === undefined) this.#note(name, fallback, 'default')
-  }
-
-  flag(name: string): boolean {
-    this.#noteDefault(name, '0')
-    const value = this.text(name)
-    if (value === undefined || value === '0' || value === 'false') return false
-    if (value === '1' || value === 'true') return true
-    throw new InvalidConfigError(`${name} must be 1 or 0, got "${value}".`)
-  }
-
-  oneOf<Choice extends string>(name: string, choices: readonly Choice[], fallback: Choice): Choice {
-    const value = this.text(name, fallback)
-    if (choices.includes(value as Choice)) return value as Choice
-    throw new InvalidConfigError(`${name} must be one of ${choices.join(', ')}, got "${value}".`)
-  }
-
-  /** Some of these, separated by commas; all of them when unset. */
-  list<Choice extends string>(name: string, choices: readonly Choice[]): readonly Choice[] {
-    this.#noteDefault(name, choices.join(','))
-    const value = this.text(name)
-    if (value === undefined) return choices
-    const asked = value.split(',').map((item) => item.trim())
-    const known = choices.filter((choice) => asked.includes(choice))
-    if (known.length === asked.length) return known
-    throw new InvalidConfigError(`${name} must be some of ${choices.join(', ')}, separated by commas, got "${value}".`)
-  }
-
-  /** One or several, separated by commas, in order of preference; or the word `none`. */
-  listOf<Choice extends string>(name: string, choices: readonly Choice[]): readonly Choice[] | undefined {
-    const value = this.text(name)
-    if (value === undefined) return undefined
-    if (value === 'none') return []
-    const items = value.split(',').map((item) => item.trim() as Choice)
-    if (items.every((item, index) => choices.includes(item) && items.indexOf(item) === index)) return items
-    throw new InvalidConfigError(
-      `${name} must be one or several of ${choices.join(', ')}, each once, or none, got "${value}".`,
-    )
-  }
-
-  /** An http(s) address, without the trailing slash. */
-  url(name: string): string | undefined {
-    const value = this.text(name)
-    if (value === undefined) return undefined
-    const url = URL.parse(value)
-    if (
-      url !== null &&
-      (url.protocol === 'http:' || url.protocol === 'https:') &&
-      url.search === '' &&
-      url.hash === ''
-    ) {
-      return value.replace(/\/+$/, '')
-    }
-    throw new InvalidConfigError(`${name} must be an http or https address, got "${value}".`)
-  }
-
-  address(name: string): string | undefined {
-    const value = this.text(name)
-    if (value === undefined || /^0x[0-9a-fA-F]{40}$/.test(value)) return value
-    throw new InvalidConfigError(`${name} must be an address, 0x and 40 hex digits, got "${value}".`)
-  }
-}
-
-/** Nothing of a secret is shown but that it is there; of an address with a password, everything but that. */
-function hidden(secret: string): string {
-  const url = URL.parse(secret)
-  if (url === null || url.host === '') return '(hidden)'
-  return `${url.protocol}//${url.username === '' ? '' : `${url.username}:(hidden)@`}${url.host}${url.pathname}`
-}
-
-/** Providers of nodes and collectors put keys into addresses. */
-function withoutKeys(value: string): string {
-  return value
-    .replace(/(?<=\/)[A-Za-z0-9_-]{20,}(?=\/|\?|$)/g, '(hidden)')
-    .replace(/(?<=[?&][^=&]*=)[^&]+/g, '(hidden)')
-    .replace(/\/\/[^/@]+@/, '//(hidden)@')
-}
-
-/** The environment cannot be used as it is: the start stops with this one line. */
-export class InvalidConfigError extends StartRefusal {}

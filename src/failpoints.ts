@@ -1,4 +1,5 @@
-import { type Config, InvalidConfigError } from './config.ts'
+import type { Config } from './config.ts'
+import { InvalidConfigError } from './setting-reader.ts'
 
 /** Places on the path of money where a crash has an outcome of its own, in the order in which a request passes them. */
 export const failpointNames = [

@@ -1,8 +1,9 @@
 import { parseArgs } from 'node:util'
 import { commands, loadCommands } from './commands/all.ts'
 import { type Command, CommandError, commonOptions, type Output } from './commands/command.ts'
-import { type Config, InvalidConfigError, readConfig } from './config.ts'
+import { type Config, readConfig } from './config.ts'
 import { ServiceError, StartRefusal } from './errors.ts'
+import { InvalidConfigError } from './setting-reader.ts'
 
 /** Runs one command. Exit codes: 0 done, 1 it failed, 2 it was called wrongly. */
 async function main(argv: readonly string[]): Promise<number> {

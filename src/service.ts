@@ -12,7 +12,7 @@ import type { WebTools } from './chat/web-tools.ts'
 import type { Config } from './config.ts'
 import { type Database, openDatabase } from './db/database.ts'
 import { locateEmbeddedPostgres, startEmbeddedPostgres } from './db/embedded-postgres.ts'
-import { DatabaseNewerError, migrate, pendingMigrations } from './db/migrate.ts'
+import { migrate } from './db/migrate.ts'
 import { embeddedIn, openUsable, outside } from './db/open-usable.ts'
 import { StartRefusal } from './errors.ts'
 import { armFailpoint, type Failpoint } from './failpoints.ts'
@@ -20,11 +20,12 @@ import type { Providers } from './http/api/providers.ts'
 import { createApp } from './http/app.ts'
 import { BodyBudget } from './http/body-budget.ts'
 import { Documentation } from './http/docs/documentation.ts'
+import { findProblems } from './http/find-problems.ts'
 import { Load } from './http/load.ts'
 import { MetricsPage } from './http/metrics-page.ts'
 import { Dashboard } from './http/pages/dashboard.ts'
 import { errorsMarkdown } from './http/pages/errors.ts'
-import { type Problems, Readiness } from './http/readiness.ts'
+import { Readiness } from './http/readiness.ts'
 import { siteOf } from './http/site.ts'
 import { answerMalformed, answerStarting } from './http/unrouted.ts'
 import { KeyFinder } from './identity/api-keys.ts'
@@ -36,7 +37,7 @@ import { endOrphanedHolds } from './jobs/end-orphaned-holds.ts'
 import { every } from './jobs/every.ts'
 import { keepLease } from './jobs/keep-lease.ts'
 import { setUnsettledCap } from './ledger/accounts.ts'
-import { findFreeze, type Violation } from './ledger/audit.ts'
+import type { Violation } from './ledger/audit.ts'
 import { Holds, ledgerOperations } from './ledger/holds.ts'
 import { readLedgerNumbers } from './ledger/ledger-numbers.ts'
 import { recordPrices } from './ledger/prices.ts'
@@ -421,7 +422,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
       },
       onError: (error, requestId) => log.error({ err: error, request_id: requestId }, 'a request failed'),
       readiness: new Readiness({
-        look: () => findProblems(database),
+        look: () => findProblems(database, migrationsFolder),
         onError: (error) => log.error({ err: error }, 'the database does not answer'),
         now,
       }),
@@ -471,26 +472,6 @@ function loadGauges(load: Load, holds: Holds): readonly Gauge[] {
     },
   })
   return [inFlight, queued]
-}
-
-async function findProblems(database: Database): Promise<Problems> {
-  const migrations = await findMigrationProblem(database)
-  if (migrations !== undefined) return { migrations }
-  const freeze = await findFreeze(database)
-  return freeze === undefined ? {} : { ledger: `frozen: ${freeze}` }
-}
-
-async function findMigrationProblem(database: Database): Promise<string | undefined> {
-  try {
-    const pending = await pendingMigrations(database, migrationsFolder)
-    return pending.length === 0 ? undefined : `not applied: ${pending.join(', ')}`
-  } catch (error) {
-    // A newer node has come, and this one is about to be replaced: until then it serves, or an upgrade would stop them all at once.
-    if (error instanceof DatabaseNewerError) return undefined
-    // The database has answered: these words are our own.
-    if (error instanceof StartRefusal) return error.message
-    throw error
-  }
 }
 
 const serverOptions = {

@@ -24,6 +24,7 @@ const ranks: readonly (readonly string[])[] = [
   ['observe'],
   ['supervisor.ts', 'log.ts', 'failpoints.ts'],
   ['config.ts', 'child.ts', 'log-file.ts'],
+  ['setting-reader.ts'],
   ['money', 'errors.ts'],
 ]
 

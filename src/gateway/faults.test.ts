@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict'
-import { type TestContext, test } from 'node:test'
-import { encodeFunctionData, type Hex, keccak256, parseSignature, parseTransaction } from 'viem'
+import { test } from 'node:test'
+import { encodeFunctionData, type Hex, keccak256, parseTransaction } from 'viem'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import {
-  type AnswerBody,
   account,
   ask,
   balanceOf,
@@ -22,82 +21,21 @@ import {
   untilBalance,
 } from '../../test/support/gateway.ts'
 import {
-  type RpcAnswer,
-  type RpcCall,
-  type RpcFault,
-  type RpcProxy,
-  startRpcProxy,
-} from '../../test/support/rpc-proxy.ts'
-import {
-  publicClient,
-  relayer,
-  signCall,
-  signTransfer,
-  startChain,
-  usdc,
-  usdcBalance,
-} from '../../test/support/sandbox-chain.ts'
+  assertPaidOnce,
+  away,
+  batchesOnChain,
+  only,
+  openLine,
+  payer,
+  untilAlarm,
+} from '../../test/support/gateway-line.ts'
+import { type RpcAnswer, type RpcCall, type RpcFault, startRpcProxy } from '../../test/support/rpc-proxy.ts'
+import { publicClient, relayer, signTransfer, startChain, usdc, usdcBalance } from '../../test/support/sandbox-chain.ts'
 import { format } from '../money/usdc.ts'
 import type { AlarmCode } from './alarm.ts'
-import type { GatewayOptions } from './server.ts'
 
 // A node between the gateway and the chain that is away, forgets, repeats itself, or lies. Whatever it does, a payment that
 // was taken is settled once, to the unit; the worst it can do is to make everybody wait.
-
-const payer = account('payer')
-
-type Line = {
-  readonly bench: GatewayBench
-  readonly proxy: RpcProxy
-  readonly url: string
-  stop(): Promise<void>
-  pay(count: number, value?: bigint): Promise<string[]>
-}
-
-async function openLine(t: TestContext, options: Partial<GatewayOptions> = {}, funds = 1_000_000n): Promise<Line> {
-  const bench = await openBench(t)
-  const proxy = await startRpcProxy(t, bench.chain.url)
-  const { url, stop } = await bench.start({ chainRpcUrl: proxy.url, resendMs: 50, replaceMs: 60_000, ...options })
-  if (funds > 0n) {
-    await deposit(bench, payer, funds)
-    await untilBalance(url, payer.address, format(funds))
-  }
-  const pay = async (count: number, value = 1_000n) => {
-    const bodies = await Promise.all(Array.from({ length: count }, () => paymentBody(bench.wallet, payer, { value })))
-    return Promise.all(bodies.map((body) => settle(url, body)))
-  }
-  return { bench, proxy, url, stop, pay }
-}
-
-async function untilAlarm({ alarms }: GatewayBench, code: AlarmCode): Promise<void> {
-  await until(
-    async () => alarms.map((alarm) => alarm.code),
-    (codes) => codes.includes(code),
-  )
-}
-
-/** All are completed, and the chain moved exactly their sum. */
-async function assertPaidOnce({ bench, url }: Line, ids: readonly string[], total: bigint): Promise<void> {
-  for (const id of ids) assert.equal((await ended(url, id)).status, 'completed')
-  assert.equal(await onChain(bench, seller.address), total)
-  assert.equal(await onChain(bench, payer.address), 1_000_000n - total)
-  await untilBalance(url, payer.address, format(1_000_000n - total))
-}
-
-async function batchesOnChain({ chain, wallet }: GatewayBench): Promise<bigint> {
-  return publicClient(chain.url).readContract({
-    address: wallet,
-    abi: settlementGatewayAbi,
-    functionName: 'lastBatchId',
-  })
-}
-
-const only =
-  (method: string, fault: RpcFault): RpcFault =>
-  (call, forward) =>
-    call.method === method ? fault(call, forward) : forward()
-
-const away: RpcFault = async () => 'hang up'
 
 test('while the node is away payments are taken and wait; when it is back they settle', async (t) => {
   const line = await openLine(t)
@@ -337,7 +275,12 @@ test('logs that come twice, in disorder or not at all change no balance', async 
   await assertPaidOnce(line, ids, 4_000n)
   await deposit(line.bench, account('another'), 77n)
   await untilBalance(line.url, account('another').address, '0.000077')
-  assert.ok(line.bench.alarms.every(({ code }) => code === 'logs_missing' || code === 'chain_unreachable'))
+  // Whoever hides a log twice in a row is told of twice, the second time as what it may be: books that are wrong.
+  const expected: readonly AlarmCode[] = ['logs_missing', 'balance_mismatch', 'chain_unreachable']
+  assert.deepEqual(
+    line.bench.alarms.filter(({ code }) => !expected.includes(code)),
+    [],
+  )
 })
 
 test('a node that is behind, or ahead of the truth, is caught up with', async (t) => {
@@ -522,81 +465,6 @@ test('a payer who empties the balance past us makes only its own payment fail', 
   assert.equal(await onChain(bench, seller.address), 5_000n)
 })
 
-test('a payment that somebody else settles first counts as settled, once', async (t) => {
-  const line = await openLine(t)
-  const { bench, proxy, url } = line
-  proxy.fault = away
-  const body = await paymentBody(bench.wallet, payer)
-  const id = await settle(url, body)
-  await settleDirectly(bench, body)
-  proxy.fault = undefined
-  await assertPaidOnce(line, [id], 1_000n)
-  const { batchId, transactionHash } = await transferOf(url, id)
-  assert.equal(batchId, '1')
-  assert.match(transactionHash, /^0x[0-9a-f]{64}$/)
-  const foreign = await paymentBody(bench.wallet, payer)
-  await settleDirectly(bench, foreign)
-  await untilBalance(url, payer.address, '0.998')
-  const answer = await ask(url, '/v1/x402/settle', foreign)
-  assert.equal(answer.body.errorReason, 'nonce_already_used')
-})
-
-test('payments that had settled when the gateway lost its books are found by their nonces as they were', async (t) => {
-  const line = await openLine(t)
-  const { bench } = line
-  const other = account('another payee').address
-  const bodies = await Promise.all([
-    paymentBody(bench.wallet, payer, { value: 1_000n }),
-    paymentBody(bench.wallet, payer, { value: 2_000n, to: other }),
-    paymentBody(bench.wallet, payer, { value: 3_000n }),
-  ])
-  const settled: AnswerBody[] = []
-  for (const body of bodies) settled.push(await ended(line.url, await settle(line.url, body)))
-  await line.stop()
-  await bench.database.query('drop schema gateway cascade')
-  const { url } = await bench.start()
-  for (const [index, body] of bodies.entries()) {
-    const found = await untilFound(url, body)
-    const before = settled[index]!
-    assert.deepEqual(
-      { ...found, createdAt: before.createdAt, updatedAt: before.updatedAt },
-      { ...before, id: found.id },
-      'all but its id and its times',
-    )
-    assert.deepEqual(await transferOf(url, found.id), found)
-    const again = await ask(url, '/v1/x402/settle', body)
-    assert.equal(again.body.errorReason, 'nonce_already_used')
-  }
-  await untilBalance(url, payer.address, '0.994')
-  // And what comes next is settled on top of it.
-  const next = await settle(url, await paymentBody(bench.wallet, payer))
-  assert.equal((await ended(url, next)).status, 'completed')
-  assert.equal(await onChain(bench, seller.address), 5_000n)
-  assert.equal(await onChain(bench, other), 2_000n)
-})
-
-test('a node cannot make up what others settled: without the payer’s signature it is not believed', async (t) => {
-  let skippedMs = 0
-  const line = await openLine(t, { clock: () => Date.now() + skippedMs })
-  const { bench, proxy, url } = line
-  const [body, dearer] = await Promise.all([
-    paymentBody(bench.wallet, payer, { value: 1_000n }),
-    paymentBody(bench.wallet, payer, { value: 9_000n }),
-  ])
-  const forged = { ...dearer.paymentPayload.payload.authorization, nonce: nonceOf(body) }
-  proxy.fault = only('eth_getTransactionByHash', async (_, forward) => {
-    const { result } = await forward()
-    return { result: { ...result, input: encodeBatch(1n, forged, dearer.paymentPayload.payload.signature) } }
-  })
-  await settleDirectly(bench, body)
-  await untilAlarm(bench, 'foreign_batch_unread')
-  assert.deepEqual(await transfersOf(url, body), [])
-  proxy.fault = undefined
-  skippedMs += 60_000
-  const found = await untilFound(url, body)
-  assert.deepEqual([found.status, found.amount, found.toAddress], ['completed', '1000', seller.address])
-})
-
 test('USDC sent to the contract without a deposit is nobody’s', async (t) => {
   const { bench, url } = await openLine(t, { reconcileMs: 20 })
   await bench.chain.admin.giveUsdc(payer.address, 500n)
@@ -637,49 +505,4 @@ async function appointRelayer({ chain, wallet }: GatewayBench, name: string): Pr
 /** A deposit's log, the only one with four topics, with a larger number. */
 function inflated(log: { readonly topics: readonly Hex[]; readonly data: Hex }) {
   return log.topics.length === 4 ? { ...log, data: `${log.data.slice(0, -6)}ffffff` } : log
-}
-
-type PaymentBody = Awaited<ReturnType<typeof paymentBody>>
-type Authorization = PaymentBody['paymentPayload']['payload']['authorization']
-
-function nonceOf({ paymentPayload }: PaymentBody): Hex {
-  return paymentPayload.payload.authorization.nonce
-}
-
-/** As the service asks. */
-async function transfersOf(url: string, body: PaymentBody): Promise<AnswerBody[]> {
-  const answer = await ask(url, `/v1/x402/transfers?from=${payer.address}&nonce=${nonceOf(body)}&pageSize=1`)
-  return answer.body.transfers
-}
-
-async function untilFound(url: string, body: PaymentBody): Promise<AnswerBody> {
-  const [found] = await until(
-    () => transfersOf(url, body),
-    (transfers) => transfers.length === 1,
-  )
-  return found!
-}
-
-function encodeBatch(batchId: bigint, authorization: Authorization, signature: Hex): Hex {
-  const { r, s, v } = parseSignature(signature)
-  const row = {
-    ...authorization,
-    value: BigInt(authorization.value),
-    validAfter: BigInt(authorization.validAfter),
-    validBefore: BigInt(authorization.validBefore),
-    v: Number(v),
-    r,
-    s,
-  }
-  const args = [batchId, `0x${'0'.repeat(64)}`, [row]] as const
-  return encodeFunctionData({ abi: settlementGatewayAbi, functionName: 'settleBatch', args })
-}
-
-/** Puts one authorization on chain with the relayer's key and past the gateway. */
-async function settleDirectly(bench: GatewayBench, body: PaymentBody): Promise<void> {
-  const { authorization, signature } = body.paymentPayload.payload
-  const data = encodeBatch((await batchesOnChain(bench)) + 1n, authorization, signature)
-  const client = publicClient(bench.chain.url)
-  const nonce = await client.getTransactionCount({ address: relayer.address })
-  await client.sendRawTransaction({ serializedTransaction: await signCall(relayer, nonce, bench.wallet, data) })
 }

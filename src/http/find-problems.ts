@@ -1,0 +1,26 @@
+import type { Database } from '../db/database.ts'
+import { DatabaseNewerError, pendingMigrations } from '../db/migrate.ts'
+import { StartRefusal } from '../errors.ts'
+import { findFreeze } from '../ledger/audit.ts'
+import type { Problems } from './readiness.ts'
+
+/** What the database says against serving: its schema is not ours, or the ledger is frozen. */
+export async function findProblems(database: Database, migrationsFolder: string): Promise<Problems> {
+  const migrations = await findMigrationProblem(database, migrationsFolder)
+  if (migrations !== undefined) return { migrations }
+  const freeze = await findFreeze(database)
+  return freeze === undefined ? {} : { ledger: `frozen: ${freeze}` }
+}
+
+async function findMigrationProblem(database: Database, migrationsFolder: string): Promise<string | undefined> {
+  try {
+    const pending = await pendingMigrations(database, migrationsFolder)
+    return pending.length === 0 ? undefined : `not applied: ${pending.join(', ')}`
+  } catch (error) {
+    // A newer node has come, and this one is about to be replaced: until then it serves, or an upgrade would stop them all at once.
+    if (error instanceof DatabaseNewerError) return undefined
+    // The database has answered: these words are our own.
+    if (error instanceof StartRefusal) return error.message
+    throw error
+  }
+}
