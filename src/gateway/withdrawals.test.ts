@@ -19,9 +19,9 @@ import {
   until,
   untilBalance,
 } from '../../test/support/gateway.ts'
+import { only, untilAlarm } from '../../test/support/gateway-line.ts'
 import { startRpcProxy } from '../../test/support/rpc-proxy.ts'
 import { relayer, usdc, usdcBalance } from '../../test/support/sandbox-chain.ts'
-import type { AlarmCode } from './alarm.ts'
 import type { GatewayOptions } from './server.ts'
 
 const owner = account('owner').address
@@ -182,6 +182,32 @@ test('an order to somebody who was blocked for a while is paid', async (t) => {
   assert.equal(await usdcBalance(bench.chain.url, owner), 4_000n)
 })
 
+// The node's estimates say that the contract would pay, and it does not: each try costs gas, so they come to an end.
+test('an order that reverts in block after block is given up, and its money is free again', async (t) => {
+  const bench = await openBench(t)
+  const proxy = await startRpcProxy(t, bench.chain.url)
+  let skippedMs = 0
+  const url = await openFunded(bench, { chainRpcUrl: proxy.url, clock: () => Date.now() + skippedMs })
+  await block(bench, 'blacklist')
+  proxy.fault = only('eth_estimateGas', async () => ({ result: '0x493e0' }))
+  const { body } = await ask(url, withdraw, [await burnIntent(bench.wallet, payer, { value: 4_000n })])
+  await untilAlarm(bench, 'transaction_reverted')
+  await until(
+    async () => {
+      skippedMs += 60_000
+      return ask(url, `/v1/transfer/${body.transferId}`)
+    },
+    (answer) => answer.body.status === 'failed',
+  )
+  const calls = await bench.database.query<{ state: string }>('select state from gateway.calls')
+  assert.deepEqual(
+    calls.map(({ state }) => state),
+    Array(10).fill('reverted'),
+  )
+  assert.equal(await balanceOf(url, payer.address), '0.01')
+  await untilAlarm(bench, 'withdrawal_refused')
+})
+
 test('an order that another gateway gave up in the same moment is not sent', async (t) => {
   const bench = await openBench(t)
   const proxy = await startRpcProxy(t, bench.chain.url)
@@ -276,13 +302,6 @@ async function loseBooks(bench: GatewayBench, value: bigint) {
 /** The relayer of the tests is the token's blocklister too. */
 async function block({ chain }: GatewayBench, functionName: 'blacklist' | 'unBlacklist'): Promise<void> {
   await sendCall(chain, relayer, usdc, encodeFunctionData({ abi: devUsdcAbi, functionName, args: [owner] }))
-}
-
-async function untilAlarm({ alarms }: GatewayBench, code: AlarmCode): Promise<void> {
-  await until(
-    async () => alarms,
-    (found) => found.some((alarm) => alarm.code === code),
-  )
 }
 
 async function callWallet({ chain, wallet }: GatewayBench, data: Hex): Promise<void> {

@@ -41,7 +41,10 @@ const refusalsMax = 10
 const refusedMsMax = 600_000
 const retryMsMin = 5_000
 const retryMsMax = 60_000
+/** An order whose transaction so many blocks took in vain is given up: the estimates that let it pass are not to be trusted. */
+const revertsMax = 10
 const reasonLengthMax = 200
+const revertedReason = 'reverted in its block'
 
 /** Takes orders to pay out at once and has them carried out. */
 export class Withdrawals {
@@ -70,8 +73,8 @@ export class Withdrawals {
   /** Sends the oldest order that waits. */
   async sendNext(head: bigint): Promise<boolean> {
     const { database, relayer, clock } = this.#options
-    const [next] = await database.query<{ specHash: Hash; data: Hex; isExpired: boolean }>(
-      `select spec_hash as "specHash", data, max_block_height < $1 as "isExpired" from burn_intents
+    const [next] = await database.query<{ specHash: Hash; data: Hex; isExpired: boolean; reverts: number }>(
+      `select spec_hash as "specHash", data, max_block_height < $1 as "isExpired", reverts from burn_intents
         where state = 'pending' and (retry_at <= $2 or max_block_height < $1)
         order by max_block_height < $1 desc, created_at, position limit 1`,
       [head, new Date(clock())],
@@ -79,6 +82,10 @@ export class Withdrawals {
     if (next === undefined) return false
     if (next.isExpired) {
       await this.#end(next.specHash, 'expired', 'maxBlockHeight has passed')
+      return true
+    }
+    if (next.reverts >= revertsMax) {
+      await this.#giveUp(next.specHash, head)
       return true
     }
     try {
@@ -93,6 +100,16 @@ export class Withdrawals {
       await this.#refuse(next.specHash, reasonOf(error.data), head)
     }
     return true
+  }
+
+  /** A block took the call, and the contract did not pay: its order waits again, each time longer. */
+  async takeBack(session: Session, call: bigint): Promise<void> {
+    await session.query(
+      `update burn_intents set state = 'pending', call = null, failure = $3, reverts = reverts + 1,
+              retry_at = $2::timestamptz + least($4 * 2 ^ reverts, $5) * interval '1 millisecond'
+        where call = $1 and state in ('sent', 'confirmed')`,
+      [call, new Date(this.#options.clock()), revertedReason, retryMsMin, retryMsMax],
+    )
   }
 
   /** The contract would not take it: what will never change ends it, what may pass makes it wait. */
@@ -147,6 +164,17 @@ export class Withdrawals {
       specHash,
       new Date(now + retryMs),
     ])
+  }
+
+  /** A node that makes receipts up may have told of reverts that never were: what the contract has paid is not given up. */
+  async #giveUp(specHash: Hash, head: bigint): Promise<void> {
+    const { node, terms, onAlarm } = this.#options
+    if (await viewIsOrderPaid(node, terms, specHash, head)) return this.#end(specHash, 'finalized', null)
+    onAlarm({
+      code: 'withdrawal_refused',
+      message: `Withdrawal ${specHash} reverted in ${revertsMax} blocks: it has failed, and its money is free again.`,
+    })
+    await this.#end(specHash, 'failed', revertedReason)
   }
 
   async #end(specHash: Hash, state: 'finalized' | 'failed' | 'expired', failure: string | null): Promise<void> {

@@ -101,7 +101,7 @@ export class Worker {
   }
 
   async #lookAfter(call: OpenCall, fate: CallFate): Promise<boolean> {
-    const { database, relayer, batches, failpoint, onAlarm } = this.#options
+    const { database, relayer, batches, withdrawals, failpoint, onAlarm } = this.#options
     if (fate.state === 'waiting') return false
     if (fate.state === 'confirmed') {
       await (call.kind === 'batch' ? confirmBatch : confirmBurnIntent)(database, call.id)
@@ -119,6 +119,7 @@ export class Worker {
       const isClosed = await relayer.close(session, call, fate)
       if (!isClosed || fate.state === 'succeeded') return
       if (call.kind === 'batch') await releaseBatch(session, call.id)
+      else if (fate.state === 'reverted') await withdrawals.takeBack(session, call.id)
       else await releaseBurnIntent(session, call.id)
     })
     failpoint('call_resolved')

@@ -3,13 +3,13 @@ import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { atEnd } from '../../test/support/at-end.ts'
+import { atEnd, type Ending } from '../../test/support/at-end.ts'
 import { terms } from '../../test/support/signing.ts'
-import { readMoneyLine, writeMoneyLine } from './money-line.ts'
+import { StartRefusal } from '../errors.ts'
+import { findMoneyLine, readMoneyLine, writeMoneyLine } from './money-line.ts'
 
 test('where the money is stands in a file that its owner alone can read: a provider’s key may be in it', (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'penny-money-line-'))
-  atEnd(t, () => rmSync(folder, { recursive: true, force: true }))
+  const folder = openFolder(t)
   const path = join(folder, 'money-line.json')
   // Of a version that let everybody read it, whole and half-way.
   for (const file of [path, `${path}.new`]) writeFileSync(file, '{}', { mode: 0o644 })
@@ -19,3 +19,25 @@ test('where the money is stands in a file that its owner alone can read: a provi
   assert.equal(readMoneyLine(folder).rpcUrl, line.rpcUrl)
   assert.equal(statSync(path).mode & 0o777, 0o600)
 })
+
+test('a data folder on which nothing was settled has no money line', (t) => {
+  const folder = openFolder(t)
+  assert.equal(findMoneyLine(folder), undefined)
+  assert.throws(() => readMoneyLine(folder), /No service that settles has run on this data folder/)
+})
+
+// `penny audit` compares with the chain where there is one: a damaged file must not let it pass for one that has none.
+test('a money line that cannot be read is not taken for none', (t) => {
+  const folder = openFolder(t)
+  writeFileSync(join(folder, 'money-line.json'), '{"rpcUrl":')
+  assert.throws(
+    () => findMoneyLine(folder),
+    (error) => error instanceof StartRefusal && error.message.includes(join(folder, 'money-line.json')),
+  )
+})
+
+function openFolder(t: Ending): string {
+  const folder = mkdtempSync(join(tmpdir(), 'penny-money-line-'))
+  atEnd(t, () => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}

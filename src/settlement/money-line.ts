@@ -32,16 +32,27 @@ export function readMoneyLine(dataDir: string): MoneyLine {
   return line
 }
 
+/** Undefined where none was written. One that is there and cannot be read is not taken for none: the money is somewhere. */
 export function findMoneyLine(dataDir: string): MoneyLine | undefined {
   try {
     return JSON.parse(readFileSync(join(dataDir, file), 'utf8')) as MoneyLine
-  } catch {
-    return undefined
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw new UnreadableMoneyLineError(join(dataDir, file), error)
   }
 }
 
 class NoMoneyLineError extends StartRefusal {
   constructor() {
     super('No service that settles has run on this data folder: start it first, or set DATA_DIR to its folder.')
+  }
+}
+
+class UnreadableMoneyLineError extends StartRefusal {
+  constructor(path: string, cause: unknown) {
+    super(
+      `${path} cannot be read (${(cause as Error).message}): run this as its owner; a start of the service writes it anew.`,
+      cause,
+    )
   }
 }
