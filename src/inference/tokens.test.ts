@@ -88,6 +88,17 @@ test('a count survives the death of the thread once, and fails alone the second 
   await assert.rejects(fragile.count(['live']), TokenizerError)
 })
 
+test('a text that kills every thread takes none of those with it that were given beside it', async () => {
+  const fragile = createTokenCounter(new URL('./__fixtures__/dying-token-worker.ts', import.meta.url))
+  const texts = ['one', 'die always', 'three', 'die always', 'fifth']
+  const counts = await Promise.allSettled(texts.map((text) => fragile.countPaid([text])))
+  assert.deepEqual(
+    counts.map((count) => (count.status === 'fulfilled' ? count.value : 'dead')),
+    [3, 'dead', 5, 'dead', 5],
+  )
+  await fragile.close()
+})
+
 test('closing ends a count that is under way', async () => {
   const closing = createTokenCounter()
   const counting = closing.count(['never '.repeat(1_000_000)])

@@ -56,12 +56,15 @@ class CountingThread implements TokenCounter {
   readonly #paid: Job[] = []
   readonly #open: Job[] = []
   readonly #unpaid: Job[] = []
+  /** A thread died while it had them, perhaps of one of them: each is given alone, so that the one does not take the others along. */
+  readonly #suspects: Job[] = []
   readonly #given = new Map<number, Job>()
   #worker: Worker | undefined
   #nextId = 0
   #givenCharacters = 0
   #unpaidCharacters = 0
   #isOpensTurn = true
+  #isAlone = false
   #closed = false
 
   constructor(file: URL) {
@@ -126,10 +129,12 @@ class CountingThread implements TokenCounter {
   #give(): void {
     for (let queue = this.#nextQueue(); queue !== undefined; queue = this.#nextQueue()) {
       const [job] = queue as [Job]
+      const isSuspect = queue === this.#suspects
       const fits = this.#given.size < givenMax && this.#givenCharacters + job.characters <= givenCharactersMax
-      if (this.#given.size > 0 && !fits) return
+      if (this.#given.size > 0 && (!fits || isSuspect || this.#isAlone)) return
       queue.shift()
-      if (queue !== this.#paid) this.#isOpensTurn = queue === this.#unpaid
+      this.#isAlone = isSuspect
+      if (queue === this.#open || queue === this.#unpaid) this.#isOpensTurn = queue === this.#unpaid
       this.#given.set(job.id, job)
       this.#givenCharacters += job.characters
       this.#ask(job)
@@ -139,7 +144,7 @@ class CountingThread implements TokenCounter {
 
   #nextQueue(): Job[] | undefined {
     const turns = this.#isOpensTurn ? [this.#open, this.#unpaid] : [this.#unpaid, this.#open]
-    return [this.#paid, ...turns].find(({ length }) => length > 0)
+    return [this.#suspects, this.#paid, ...turns].find(({ length }) => length > 0)
   }
 
   #ask(job: Job): void {
@@ -164,16 +169,18 @@ class CountingThread implements TokenCounter {
     return job
   }
 
-  /** The thread died, perhaps of one of its jobs: each gets one more chance, so a job that kills is not tried for ever. */
+  /** The thread died, perhaps of one of its jobs: each gets one more chance, alone. */
   #handOn(problem: string): void {
     this.#worker = undefined
-    const waiting = this.#closed ? [...this.#paid.splice(0), ...this.#open.splice(0), ...this.#unpaid.splice(0)] : []
-    for (const job of waiting) job.reject(new TokenizerError(problem))
-    for (const job of [...this.#given.values()]) {
-      if (this.#closed || job.attempts >= attemptsMax) this.#take(job.id)?.reject(new TokenizerError(problem))
-      else this.#ask(job)
-    }
-    if (!this.#closed) this.#give()
+    const given = [...this.#given.keys()].map((id) => this.#take(id)!)
+    const queues = [this.#suspects, this.#paid, this.#open, this.#unpaid]
+    const lost = this.#closed
+      ? [...given, ...queues.flatMap((queue) => queue.splice(0))]
+      : given.filter(({ attempts }) => attempts >= attemptsMax)
+    for (const job of lost) job.reject(new TokenizerError(problem))
+    if (this.#closed) return
+    this.#suspects.unshift(...given.filter(({ attempts }) => attempts < attemptsMax))
+    this.#give()
   }
 }
 
