@@ -43,7 +43,7 @@ export function openProviders(options: ProviderOptions): Providers {
     return {
       environment: isSandbox ? 'sandbox' : 'live',
       sandbox: isSandbox ? localSignIn(options) : undefined,
-      solvency: async () => ({ ok: false, ...(await readSolvency(database)) }),
+      solvency: async () => ({ ok: null, ...(await readSolvency(database)) }),
     }
   }
   const signer = stack.use(openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 }))
@@ -61,7 +61,7 @@ export function openProviders(options: ProviderOptions): Providers {
     },
     async solvency() {
       const report = await readSolvency(database)
-      return { ok: false, issuer: money.issuer, ...report }
+      return { ok: null, issuer: money.issuer, ...report }
     },
   }
 }

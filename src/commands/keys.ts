@@ -2,6 +2,7 @@ import type { Database } from '../db/database.ts'
 import {
   type ApiKey,
   createKey,
+  findAnyKey,
   type LimitWindow,
   limitWindows,
   listKeys,
@@ -53,9 +54,7 @@ const actions: Readonly<Record<string, (database: Database, invocation: Invocati
 
 async function list(database: Database, { options, output }: Invocation): Promise<void> {
   const account = options.account === undefined ? undefined : await whichAccount(database, options.account)
-  const keys = await listKeys(database)
-  const shown = keys.filter(({ accountId }) => account === undefined || accountId === account.id)
-  printRows(output, shown.map(describe))
+  printRows(output, (await listKeys(database, account?.id)).map(describe))
 }
 
 async function create(database: Database, { options, output }: Invocation): Promise<void> {
@@ -85,7 +84,7 @@ async function update(database: Database, { words: [, id], options, output }: In
     expiresAt: options.expires === 'none' ? null : readInstant(options.expires),
   }
   if (!(await updateKey(database, readId(id), changes))) throw new CommandError(`There is no key ${id}.`)
-  const key = (await listKeys(database)).find((candidate) => candidate.id === id)
+  const key = await findAnyKey(database, readId(id))
   printRows(output, key === undefined ? [] : [describe(key)])
 }
 

@@ -100,6 +100,12 @@ export async function findKey(
   return row === undefined ? undefined : readKey(row)
 }
 
+/** Whosever it is: for the operator. */
+export async function findAnyKey(database: Database, keyId: string): Promise<ApiKey | undefined> {
+  const [row] = await database.query<KeyRow>(`select ${keyColumns} from api_keys k where id = $1`, [keyId])
+  return row === undefined ? undefined : readKey(row)
+}
+
 export const keysPerAccountMax = 1000
 
 const keyColumns = `

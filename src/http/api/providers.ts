@@ -51,5 +51,5 @@ export type Providers = {
   readonly sandbox?: SandboxControls | undefined
   /** The public receipt of a request by its id as customers see it; undefined when there is none. */
   readonly findReceipt?: ((requestId: string) => Promise<object | undefined>) | undefined
-  readonly solvency?: (() => Promise<{ readonly ok: boolean } & Record<string, unknown>>) | undefined
+  readonly solvency?: (() => Promise<{ readonly ok: boolean | null } & Record<string, unknown>>) | undefined
 }

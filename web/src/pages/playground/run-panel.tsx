@@ -8,6 +8,7 @@ import { buttonClass } from '../../ui/button.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Notice, Panel } from '../../ui/panel.tsx'
 import { RequestMark } from '../../ui/state-mark.tsx'
+import { returned } from '../requests/charge-sentence.ts'
 import { runningCost } from './running-cost.ts'
 import type { Run } from './use-completion.ts'
 
@@ -67,7 +68,7 @@ function Final({ request }: { request: LedgerRequest }) {
       <RequestMark status={request.status} />
       <span>
         Charged <span className="num font-medium">{formatCharge(atomic(request.charged_atomic))}</span>, returned{' '}
-        <span className="num">{formatCharge(atomic(request.refunded_atomic))}</span>
+        <span className="num">{formatCharge(returned(request))}</span>
       </span>
       <Link to="/requests/$id" params={{ id: request.id }} className="link">
         Explain

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { chargeSentence } from './charge-sentence.ts'
+import { chargeSentence, returned } from './charge-sentence.ts'
 
 const succeeded = {
   status: 'succeeded',
@@ -17,6 +17,13 @@ test('what was held, used and returned is said to the atomic unit', () => {
     chargeSentence({ ...succeeded, status: 'failed', charged_atomic: '0' }),
     /hold of \$0\.004210 was released/,
   )
+})
+
+// The drawer and the playground show the same number: what was kept for searches comes back too, as far as it was not used.
+test('of a hold that was extended for a search all that was not used is returned', () => {
+  const searched = { ...succeeded, extended_atomic: '11401', charged_atomic: '5000' }
+  assert.equal(returned(searched), 10_611n)
+  assert.equal(chargeSentence(searched), 'We held $0.015611, used $0.005000, returned $0.010611.')
 })
 
 test('an attempt whose retry was answered says that its charge was given back, and nothing of a released hold', () => {

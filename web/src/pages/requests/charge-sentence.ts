@@ -9,6 +9,11 @@ export function mostHeld(request: Pick<Paid, 'held_atomic' | 'extended_atomic'>)
   return fromAtomic(atomic(request.held_atomic) + atomic(request.extended_atomic))
 }
 
+/** What of that was free again when the request had ended. */
+export function returned(request: Pick<Paid, 'held_atomic' | 'extended_atomic' | 'charged_atomic'>): Usdc {
+  return fromAtomic(mostHeld(request) - atomic(request.charged_atomic))
+}
+
 /** An attempt whose charge was given back, because its retry was answered. Its status stays what it was. */
 export function isSuperseded({ error }: Pick<Paid, 'error'>): boolean {
   return error?.code === 'superseded'
@@ -18,7 +23,6 @@ export function isSuperseded({ error }: Pick<Paid, 'error'>): boolean {
 export function chargeSentence(request: Paid): string {
   const charged = atomic(request.charged_atomic)
   const held = formatCharge(mostHeld(request))
-  const refunded = formatCharge(fromAtomic(mostHeld(request) - charged))
   if (request.status === 'held') return `We hold ${held} while this request runs.`
   if (request.status === 'refused') return 'Refused before it started. Nothing was held, nothing was charged.'
   if (isSuperseded(request)) return 'You were charged $0.000000. What this attempt had cost was given back.'
@@ -26,5 +30,5 @@ export function chargeSentence(request: Paid): string {
     const when = request.ended_at === null ? '' : ` at ${new Date(request.ended_at).toLocaleTimeString('en-GB')}`
     return `You were charged $0.000000. The hold of ${held} was released${when}.`
   }
-  return `We held ${held}, used ${formatCharge(charged)}, returned ${refunded}.`
+  return `We held ${held}, used ${formatCharge(charged)}, returned ${formatCharge(returned(request))}.`
 }

@@ -1,5 +1,4 @@
 import { type ReactNode, useState } from 'react'
-import { fromAtomic } from '../../../../src/money/usdc.ts'
 import type { LedgerRequest } from '../../api/shapes.ts'
 import { type ExplainedLine, type Explanation, explainCharge } from '../../money/explain.ts'
 import { atomic, formatCharge, formatCount, formatMillionths, formatPrice } from '../../money/format.ts'
@@ -8,7 +7,7 @@ import { Button } from '../../ui/button.tsx'
 import { classNames } from '../../ui/class-names.ts'
 import { utc } from '../../ui/format-time.ts'
 import { StateMark } from '../../ui/state-mark.tsx'
-import { chargeSentence, mostHeld } from './charge-sentence.ts'
+import { chargeSentence, mostHeld, returned } from './charge-sentence.ts'
 
 const names: Readonly<Record<ExplainedLine['item'], readonly [one: string, unit: string]>> = {
   input: ['Input', 'tokens'],
@@ -72,7 +71,7 @@ function Waterfall({ request }: { request: LedgerRequest }) {
           {!running && (
             <>
               <Line strong label={<StateMark mark="charged" />} amount={formatCharge(charged)} testId="charged" />
-              <Line label={<StateMark mark="refunded" />} amount={formatCharge(fromAtomic(held - charged))} />
+              <Line label={<StateMark mark="refunded" />} amount={formatCharge(returned(request))} />
             </>
           )}
         </tbody>
