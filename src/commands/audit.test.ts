@@ -6,7 +6,8 @@ import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { startRpcProxy } from '../../test/support/rpc-proxy.ts'
 import { keys, temporaryFolder, terms } from '../../test/support/signing.ts'
 import { readConfig } from '../config.ts'
-import { findFreeze, freezeLedger, unfreezeLedger } from '../ledger/audit.ts'
+import { beginCursors, copiedAtCursor, readCursor } from '../ledger/chain-cursors.ts'
+import { findFreeze, freezeLedger, unfreezeLedger } from '../ledger/freeze.ts'
 import { settlePayments } from '../ledger/settlements.ts'
 import { writeMoneyLine } from '../settlement/money-line.ts'
 import { auditCommand } from './audit.ts'
@@ -37,10 +38,10 @@ async function install(t: TestContext): Promise<Installation> {
   return installation
 }
 
-async function audit({ url, dataDir }: Installation, unfreeze: boolean) {
+async function audit({ url, dataDir }: Installation, unfreeze: boolean, environment: Record<string, string> = {}) {
   let text = ''
   const output = { json: false, color: false, write: (more: string) => void (text += more) }
-  const config = readConfig({ DATABASE_URL: url, DATA_DIR: dataDir })
+  const config = readConfig({ DATABASE_URL: url, DATA_DIR: dataDir, ...environment })
   const code = await auditCommand.run({ words: [], options: { unfreeze }, config, output })
   return { code, chain: /^I17\s+(.*)$/m.exec(text)?.[1], text }
 }
@@ -61,9 +62,32 @@ test('books that the chain has frozen are not unfrozen on a machine that knows n
   const installation = { ...(await install(t)), dataDir: temporaryFolder(t) }
   await installation.database.query(`update ledger_state set reason = 'I17 is broken: by a test'`)
   await assert.rejects(audit(installation, true), /not compared with the chain.*Run this where the service settles/)
+  await installation.database.query(`update ledger_state set reason = 'restored from a copy: by a test'`)
+  await assert.rejects(audit(installation, true), /Run this where the service settles/)
   await installation.database.query(`update ledger_state set reason = 'I1 is broken: by a test'`)
+  const address = `0x${'5'.repeat(40)}`
+  const chain = { CHAIN_RPC_URL: 'http://127.0.0.1:1', GATEWAY_URL: 'http://127.0.0.1:1', USDC_ADDRESS: address }
+  const web = { ...chain, GATEWAY_WALLET_ADDRESS: address, ROLES: 'web' }
+  await assert.rejects(audit(installation, true, web), /Run this where the service settles/)
   assert.equal((await audit(installation, true)).code, 0)
   assert.equal(await findFreeze(installation.database), undefined)
+})
+
+test('an operator can stop new requests, says why, and leaves nothing to the next recovery', async (t) => {
+  const installation = await install(t)
+  const { database, url, dataDir } = installation
+  await unfreezeLedger(database)
+  let text = ''
+  const output = { json: false, color: false, write: (more: string) => void (text += more) }
+  const invocation = { words: [], config: readConfig({ DATABASE_URL: url, DATA_DIR: dataDir }), output }
+  await assert.rejects(auditCommand.run({ ...invocation, options: { freeze: ' ' } }), /Say why/)
+  assert.equal(await findFreeze(database), undefined)
+  assert.equal(await auditCommand.run({ ...invocation, options: { freeze: 'a key may have leaked' } }), 0)
+  assert.equal(await findFreeze(database), 'by the operator: a key may have leaked')
+  assert.match(text, /New requests are refused/)
+  await beginCursors(database, [copiedAtCursor], 7n)
+  assert.equal((await audit(installation, true)).code, 0)
+  assert.equal(await readCursor(database, copiedAtCursor), undefined)
 })
 
 test('a seller that has less than the credit it owes breaks I17, and the ledger stays frozen', async (t) => {

@@ -1,26 +1,32 @@
 import type { Database } from '../db/database.ts'
-import { findFreeze, findViolations, invariants, unfreezeLedger, type Violation } from '../ledger/audit.ts'
+import { findViolations, invariants, type Violation } from '../ledger/audit.ts'
+import { copiedAtCursor, forgetCursor } from '../ledger/chain-cursors.ts'
+import { findFreeze, freezeLedger, restoredReason, unfreezeLedger } from '../ledger/freeze.ts'
 import { openChain } from '../settlement/chain.ts'
 import { findMoneyLine, type MoneyLine } from '../settlement/money-line.ts'
 import { checkSolvency, isSolvent } from '../settlement/solvency.ts'
-import { type Command, CommandError, printRows } from './command.ts'
+import { type Command, CommandError, type Output, printRows } from './command.ts'
 import { withDatabase } from './with-database.ts'
+
+const reasonLengthMax = 500
 
 export const auditCommand: Command = {
   summary: 'check the books: every invariant of the ledger, on every account',
   usage: `penny audit                       exit code 0 when the books are right, 1 when they are not; against the chain too, when it answers
-      --unfreeze                      take new requests again, once the books are right`,
-  options: { unfreeze: { type: 'boolean' } },
+      --unfreeze                      take new requests again, once the books are right
+  penny audit --freeze REASON       take no new requests, on purpose; those that run go on`,
+  options: { unfreeze: { type: 'boolean' }, freeze: { type: 'string' } },
   async run({ options, config, output }) {
     return withDatabase(config, async (database) => {
+      if (options.freeze !== undefined) return freeze(database, String(options.freeze), output)
       const line = findMoneyLine(config.dataDir)
       const chain = line && (await auditChain(database, line))
       const violations = [...(await findViolations(database)), ...(chain ?? [])]
       const broken = new Set(violations.map(({ invariant }) => invariant))
-      const freeze = await findFreeze(database)
+      const frozen = await findFreeze(database)
       if (output.json)
         output.write(
-          `${JSON.stringify({ ok: violations.length === 0, frozen: freeze ?? null, chain_checked: chain !== undefined, violations }, null, 2)}\n`,
+          `${JSON.stringify({ ok: violations.length === 0, frozen: frozen ?? null, chain_checked: chain !== undefined, violations }, null, 2)}\n`,
         )
       else {
         printRows(
@@ -35,22 +41,44 @@ export const auditCommand: Command = {
           })),
         )
         if (violations.length > 0) printRows(output, violations)
-        if (freeze !== undefined) output.write(`The ledger is frozen: ${freeze}\n`)
+        if (frozen !== undefined) output.write(`The ledger is frozen: ${frozen}\n`)
       }
       if (options.unfreeze === true) {
         if (violations.length > 0) throw new CommandError('The books are not right: the ledger stays frozen.')
-        // Books that were frozen because of the chain, or that have one, are right only when it says so too.
-        if (chain === undefined && (line !== undefined || freeze?.startsWith('I17')))
+        if (chain === undefined && (config.chain !== undefined || needsChain(line, frozen)))
           throw new CommandError(
             line === undefined
               ? 'The books were not compared with the chain: the ledger stays frozen. Run this where the service settles.'
               : `The chain does not answer at ${hostOf(line)}: the books were not compared with it, and the ledger stays frozen.`,
           )
         await unfreezeLedger(database)
+        // Of a copy that was restored, or of somebody who only meant to stop: the next recovery begins at its own copy.
+        await forgetCursor(database, copiedAtCursor)
       }
       return violations.length === 0 ? 0 : 1
     })
   },
+}
+
+async function freeze(database: Database, reason: string, output: Output): Promise<number> {
+  if (reason.trim() === '' || reason.length > reasonLengthMax)
+    throw new CommandError(
+      `Say why, in at most ${reasonLengthMax} characters: penny audit --freeze "a key may have leaked".`,
+      2,
+    )
+  await freezeLedger(database, `by the operator: ${reason.trim()}`)
+  const frozen = await findFreeze(database)
+  output.write(
+    output.json
+      ? `${JSON.stringify({ frozen })}\n`
+      : `The ledger is frozen: ${frozen}\nNew requests are refused; penny audit --unfreeze takes them again.\n`,
+  )
+  return 0
+}
+
+/** Books that have a chain, or that were frozen because of it, are right only when it says so too. */
+function needsChain(line: MoneyLine | undefined, frozen: string | undefined): boolean {
+  return line !== undefined || frozen?.startsWith('I17') === true || frozen?.startsWith(restoredReason) === true
 }
 
 /** I17: the chain has what the books say, for every account and for the seller. Undefined when it does not answer. */

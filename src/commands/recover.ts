@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config } from '../config.ts'
 import type { Database } from '../db/database.ts'
-import { findFreeze, findViolations, freezeLedger, unfreezeLedger, type Violation } from '../ledger/audit.ts'
-import { beginCursors, forgetCursor, readCursor } from '../ledger/chain-cursors.ts'
+import { findViolations, type Violation } from '../ledger/audit.ts'
+import { beginCursors, copiedAtCursor, forgetCursor, readCursor } from '../ledger/chain-cursors.ts'
+import { findFreeze, freezeLedger, restoredReason, unfreezeLedger } from '../ledger/freeze.ts'
 import { summarizeSettlements } from '../ledger/settlements.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
@@ -15,8 +16,6 @@ import { withDatabase } from './with-database.ts'
 
 const replayMsMax = 10 * 60_000
 const pollMs = 200
-const copiedAtCursor = 'recover from'
-const reason = 'restored from a copy: penny recover brings it up to the chain'
 
 export const recoverCommand: Command = {
   summary: 'after restoring a copy of the database: bring the books up to the chain',
@@ -28,7 +27,7 @@ export const recoverCommand: Command = {
       if (options.freeze === true) {
         // Before the service reads on: what left the gateway after this block, these books may not know.
         await beginCursors(database, [copiedAtCursor], (await readCursor(database, 'deposits')) ?? -1n)
-        await freezeLedger(database, reason)
+        await freezeLedger(database, `${restoredReason}: penny recover brings it up to the chain`)
         output.write(output.json ? '{"frozen":true}\n' : 'Frozen. Start the service, then run penny recover.\n')
         return 0
       }

@@ -5,7 +5,7 @@ import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'
 import { pendingMigrations } from '../db/migrate.ts'
 import { embeddedIn } from '../db/open-usable.ts'
 import { reasonOf } from '../errors.ts'
-import { findFreeze } from '../ledger/audit.ts'
+import { findFreeze, restoredReason } from '../ledger/freeze.ts'
 import { countUnansweredWithdrawals } from '../ledger/withdrawals.ts'
 import { type Finding, failed, ok, skipped, warning } from './finding.ts'
 
@@ -73,7 +73,9 @@ async function checkLedger(database: Database, migrationsFolder: string): Promis
       : failed(
           'ledger',
           `It is frozen: ${freeze}`,
-          'Find the cause with penny audit; when the books are right, penny audit --unfreeze.',
+          freeze.startsWith(restoredReason)
+            ? 'Run penny recover beside the running service: see docs/runbooks/backup.md.'
+            : 'Find the cause with penny audit; when the books are right, penny audit --unfreeze.',
         ),
     await checkWithdrawals(database),
   ]

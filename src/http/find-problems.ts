@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { DatabaseNewerError, pendingMigrations } from '../db/migrate.ts'
 import { StartRefusal } from '../errors.ts'
-import { findFreeze } from '../ledger/audit.ts'
+import { findFreeze } from '../ledger/freeze.ts'
 import type { Problems } from './readiness.ts'
 
 /** What the database says against serving: its schema is not ours, or the ledger is frozen. */

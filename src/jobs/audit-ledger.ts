@@ -3,10 +3,10 @@ import {
   findRecentViolations,
   findTouchedAccounts,
   findViolations,
-  freezeLedger,
   sumImbalance,
   type Violation,
 } from '../ledger/audit.ts'
+import { freezeLedger } from '../ledger/freeze.ts'
 
 export type AuditOptions = {
   readonly database: Database

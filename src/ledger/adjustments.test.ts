@@ -7,7 +7,7 @@ import { charge, codeOf, hold, openLedger, openPayer, place, voided } from '../.
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { findAccount, resumeAccount, suspendAccount } from './accounts.ts'
 import { adjustAccount, listAdjustments } from './adjustments.ts'
-import { freezeLedger, unfreezeLedger } from './audit.ts'
+import { freezeLedger, unfreezeLedger } from './freeze.ts'
 import type { Payer } from './holds.ts'
 import { refundAttempt } from './replays.ts'
 import type { RequestId } from './request-id.ts'

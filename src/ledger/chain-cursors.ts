@@ -1,5 +1,8 @@
 import type { Database } from '../db/database.ts'
 
+/** Where a restored copy ended: from there on `penny recover` reads what the copy has forgotten. */
+export const copiedAtCursor = 'recover from'
+
 /** The last block that the reader of that name has read; undefined before its first. */
 export async function readCursor(database: Database, name: string): Promise<bigint | undefined> {
   const [row] = await database.query<{ block: bigint }>('select block from chain_cursors where name = $1', [name])

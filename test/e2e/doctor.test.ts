@@ -6,7 +6,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { freezeLedger } from '../../src/ledger/audit.ts'
+import { freezeLedger } from '../../src/ledger/freeze.ts'
 import { fingerprintOf } from '../../src/signer/master-key.ts'
 import { openPayer } from '../support/ledger.ts'
 import { preparePenny } from '../support/penny-command.ts'
