@@ -1,18 +1,30 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 
 export type Exclusive = {
-  /** Resolves when the lock is gone: its connection broke, or was closed by whoever gave it back. */
+  /** Resolves when the lock is gone, or may be: its connection broke, does not answer, or was closed by whoever gave it back. */
   readonly lost: Promise<void>
   release(): Promise<void>
 }
 
-const answerMsMax = 5_000
+export type ExclusiveOptions = {
+  /** How often the connection is asked whether it is still there. */
+  readonly beatMs?: number
+  readonly answerMsMax?: number
+}
 
 /**
  * Takes the lock of that name if nobody has it, on a connection of its own: whoever dies loses it at once, and no clock is
  * involved. Undefined when another process has it.
+ *
+ * A machine or a network that vanishes closes no connection. So we ask over ours all the time, and take silence for the lock's
+ * loss; and the database looks after ours, and gives the lock to the next when we are silent. Both within half a minute.
  */
-export async function tryExclusive(url: string, name: string): Promise<Exclusive | undefined> {
+export async function tryExclusive(
+  url: string,
+  name: string,
+  { beatMs = 5_000, answerMsMax = 5_000 }: ExclusiveOptions = {},
+): Promise<Exclusive | undefined> {
   const client = new pg.Client({
     connectionString: url,
     application_name: `penny ${name}`,
@@ -25,15 +37,37 @@ export async function tryExclusive(url: string, name: string): Promise<Exclusive
   client.on('end', () => lost.resolve())
   await client.connect()
   try {
+    await client.query(watchClient)
     const { rows } = await client.query<{ got: boolean }>(
       `select pg_try_advisory_lock(hashtextextended('penny ' || $1, 0)) as got`,
       [name],
     )
-    if (rows[0]!.got) return { lost: lost.promise, release: () => client.end() }
+    if (rows[0]!.got) {
+      void beat(client, beatMs, lost)
+      return { lost: lost.promise, release: () => client.end() }
+    }
   } catch (error) {
     await client.end().catch(() => {})
     throw error
   }
   await client.end()
   return undefined
+}
+
+const watchClient = `set tcp_keepalives_idle = 10; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 3`
+
+async function beat(client: pg.Client, beatMs: number, lost: PromiseWithResolvers<void>): Promise<void> {
+  let isLost = false
+  void lost.promise.then(() => {
+    isLost = true
+  })
+  for (;;) {
+    await sleep(beatMs, undefined, { ref: false })
+    if (isLost) return
+    await client.query('select').catch(() => {
+      lost.resolve()
+      // Not `end`, which waits for the other side: whoever is silent is not asked to agree.
+      client.connection.stream.destroy()
+    })
+  }
 }

@@ -53,6 +53,19 @@ test('a node’s death without a checkpoint voids what it held', async () => {
   assert.equal((await findAccount(ledger.database, payer.partition, payer.accountId))?.spendable, 5_000n)
 })
 
+// A laptop that was shut for a month, or a copy that is restored: the age of its holds in milliseconds is beyond an integer.
+test('a hold that has lain for months is ended, and keeps no other from it', async () => {
+  const { first, second, die } = await openNodes()
+  const payer = await openPayer(ledger.database, 5_000n)
+  const [old, young] = [await hold(first, payer, 1_000n), await hold(first, payer, 1_000n)]
+  await ledger.database.query(`update requests set created_at = created_at - interval '100 days' where id = $1`, [
+    old.requestId,
+  ])
+  await die()
+  assert.equal(await endOrphanedHolds(ledger.database, second), 2)
+  for (const { requestId } of [old, young]) assert.equal((await rowOf(requestId))?.status, 'failed')
+})
+
 test('with a checkpoint it is charged up to there, and never more than was held', async () => {
   const { first, second, die } = await openNodes()
   const payer = await openPayer(ledger.database, 50_000n)

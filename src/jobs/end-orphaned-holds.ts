@@ -7,14 +7,16 @@ const orphansMax = 500
 
 /**
  * Ends the requests of nodes whose lease is dead: at their last checkpoint, or, without one, as a void. Any node may do it,
- * several at once too: a request ends once. Returns how many were ended.
+ * several at once too: a request ends once. One that cannot be ended keeps no other from it. Returns how many were ended.
  */
 export async function endOrphanedHolds(database: Database, holds: Holds): Promise<number> {
   let count = 0
   for (;;) {
     const orphans = await findOrphanedHolds(database, orphansMax)
-    const ends = await Promise.all(orphans.map((orphan) => holds.end(chargeOrphan(orphan))))
-    count += ends.filter((end) => end.endedNow).length
+    const ends = await Promise.allSettled(orphans.map(async (orphan) => holds.end(chargeOrphan(orphan))))
+    count += ends.filter((end) => end.status === 'fulfilled' && end.value.endedNow).length
+    const failures = ends.filter((end) => end.status === 'rejected').map(({ reason }) => reason as unknown)
+    if (failures.length > 0) throw new AggregateError(failures, `${failures.length} orphaned holds could not be ended`)
     if (orphans.length < orphansMax) break
   }
   await forgetDeadNodes(database)

@@ -38,7 +38,8 @@ export async function findOrphanedHolds(database: Database, rowsMax: number): Pr
   const rows = await database.query<OrphanRow>(
     `select r.id, r.partition, r.account_id, r.key_id, r.quote, r.extended, p.input_per_million, p.output_per_million,
             c.prompt_tokens, c.completion_tokens, t.search_cost, t.search_calls, t.fetch_calls,
-            (extract(epoch from clock_timestamp() - r.created_at) * 1000)::int as age_ms
+            -- The books may have lain for months, or the clock have stepped: an integer is full after 25 days.
+            least(greatest(extract(epoch from clock_timestamp() - r.created_at) * 1000, 0), 2147483647)::int as age_ms
        from requests r
        join prices p on p.version = r.price_version and p.model = r.model
        left join nodes n on n.id = r.node

@@ -1,0 +1,37 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { tryExclusive } from '../../src/db/exclusive.ts'
+import { atEnd } from '../support/at-end.ts'
+import { testDatabase } from '../support/postgres.ts'
+import { TcpProxy } from './tcp-proxy.ts'
+
+// Two that settle at once could pay a withdrawal and give it back. So whoever cannot be sure to be alone must know it.
+
+test('one has the lock at a time, and the next gets it when it is given back', async (t) => {
+  const { url, drop } = await testDatabase()
+  atEnd(t, drop)
+  const first = await tryExclusive(url, 'test')
+  assert.ok(first !== undefined)
+  assert.equal(await tryExclusive(url, 'test'), undefined)
+  await first.release()
+  await first.lost
+  const second = await tryExclusive(url, 'test')
+  assert.ok(second !== undefined)
+  await second.release()
+})
+
+test('a connection that was not cut and says nothing any more counts as lost', async (t) => {
+  const { url, drop } = await testDatabase()
+  atEnd(t, drop)
+  const target = new URL(url)
+  const proxy = await TcpProxy.open(() => ({ path: `${target.searchParams.get('host')}/.s.PGSQL.5432` }))
+  atEnd(t, () => proxy.close())
+  const alone = await tryExclusive(
+    `postgresql://${target.username}@127.0.0.1:${proxy.port}${target.pathname}`,
+    'test',
+    { beatMs: 20, answerMsMax: 500 },
+  )
+  assert.ok(alone !== undefined)
+  void proxy.use({ type: 'delay', ms: 5_000 })
+  await alone.lost
+})
