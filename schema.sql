@@ -521,7 +521,7 @@ begin
   end if;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.advance_withdrawal(p_partition smallint, p_account_id uuid, p_id uuid, p_state text, p_return_id text, p_rail_id text, p_tx_hash bytea, p_reason text, p_fee bigint DEFAULT NULL::bigint)
+CREATE OR REPLACE FUNCTION public.advance_withdrawal(p_partition smallint, p_account_id uuid, p_id uuid, p_state text, p_return_id text, p_rail_id text, p_tx_hash bytea, p_reason text, p_fee bigint DEFAULT NULL::bigint, p_from text DEFAULT NULL::text)
  RETURNS boolean
  LANGUAGE plpgsql
 AS $function$
@@ -532,7 +532,8 @@ declare
 begin
   perform 1 from accounts a where a.partition = p_partition and a.id = p_account_id for no key update;
   select * into v_withdrawal from withdrawals w
-    where w.partition = p_partition and w.id = p_id and w.account_id = p_account_id and w.state not in ('confirmed', 'failed');
+    where w.partition = p_partition and w.id = p_id and w.account_id = p_account_id and w.state not in ('confirmed', 'failed')
+      and (p_from is null or w.state = p_from);
   if not found then
     return false;
   end if;

@@ -152,5 +152,5 @@ async function withdraw(
 ): Promise<void> {
   const id = randomUUID()
   await requestWithdrawal(ledger.database, { partition, accountId, id, amount: fromAtomic(amount), recipient })
-  await advanceWithdrawal(ledger.database, { partition, accountId, id }, { state, fee })
+  await advanceWithdrawal(ledger.database, { partition, accountId, id, state: 'requested' }, { state, fee })
 }

@@ -149,15 +149,18 @@ export async function countUnansweredWithdrawals(database: Database, seconds: nu
   return row!.count
 }
 
-/** Moves a withdrawal on; when it fails its money comes back, and when it is paid what is left of the fee. False when it had ended before. */
+/**
+ * Moves a withdrawal on; when it fails its money comes back, and when it is paid what is left of the fee. False when it had ended
+ * before, or was moved by somebody else from the state that is named: then what was decided of it no longer holds.
+ */
 export async function advanceWithdrawal(
   database: Database,
-  { partition, accountId, id }: Pick<Withdrawal, 'partition' | 'accountId' | 'id'>,
+  { partition, accountId, id, state: from }: Pick<Withdrawal, 'partition' | 'accountId' | 'id' | 'state'>,
   step: WithdrawalStep,
 ): Promise<boolean> {
   const { state, returnId, railId, transactionHash, reason, fee } = step
   const [row] = await database.query<{ moved: boolean }>(
-    `select advance_withdrawal($1, $2, $3, $4, $5, $6, decode($7, 'hex'), $8, $9) as moved`,
+    `select advance_withdrawal($1, $2, $3, $4, $5, $6, decode($7, 'hex'), $8, $9, $10) as moved`,
     [
       partition,
       accountId,
@@ -168,6 +171,7 @@ export async function advanceWithdrawal(
       transactionHash?.slice(2) ?? null,
       reason ?? null,
       fee ?? null,
+      from,
     ],
   )
   return row!.moved

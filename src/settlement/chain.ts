@@ -27,11 +27,10 @@ export type Chain = {
   /** What was paid out of the gateway by order of one of these depositors. */
   withdrawals(depositors: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainWithdrawal[]>
   usdcBalance(address: Address): Promise<bigint>
-  /** All that the depositor has in the gateway's contract, whatever is promised to others. */
-  gatewayBalance(depositor: Address): Promise<bigint>
-  /** The same for many at once, in their order: a hundred take one call. */
-  usdcBalances(addresses: readonly Address[]): Promise<readonly bigint[]>
-  gatewayBalances(depositors: readonly Address[]): Promise<readonly bigint[]>
+  /** The same for many at once, in their order, as of that block: a hundred take one call. A node that has not got so far fails. */
+  usdcBalances(addresses: readonly Address[], block: bigint): Promise<readonly bigint[]>
+  /** All that these depositors have in the gateway's contract, whatever is promised to others. */
+  gatewayBalances(depositors: readonly Address[], block: bigint): Promise<readonly bigint[]>
   /** Whether the token has carried out what was signed under that nonce, in whichever transaction. */
   isAuthorizationUsed(authorizer: Address, nonce: Hex): Promise<boolean>
   /** Wei of the native coin, which is USDC with 18 decimals. */
@@ -119,8 +118,6 @@ export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_00
     ({ address: usdc, abi, functionName: 'balanceOf', args: [account] }) as const
   const gatewayBalanceOf = (depositor: Address) =>
     ({ address: gatewayWallet, abi, functionName: 'totalBalance', args: [usdc, depositor] }) as const
-  const usdcBalance = (address: Address) => client.readContract(usdcBalanceOf(address))
-  const gatewayBalance = (depositor: Address) => client.readContract(gatewayBalanceOf(depositor))
 
   return {
     chainId,
@@ -188,13 +185,18 @@ export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_00
         transactionHash,
       }))
     },
-    usdcBalance,
-    gatewayBalance,
-    usdcBalances: (addresses) =>
-      readMany(addresses, usdcBalance, (group) => client.multicall({ ...atOnce, contracts: group.map(usdcBalanceOf) })),
-    gatewayBalances: (depositors) =>
-      readMany(depositors, gatewayBalance, (group) =>
-        client.multicall({ ...atOnce, contracts: group.map(gatewayBalanceOf) }),
+    usdcBalance: (address) => client.readContract(usdcBalanceOf(address)),
+    usdcBalances: (addresses, blockNumber) =>
+      readMany(
+        addresses,
+        (address) => client.readContract({ ...usdcBalanceOf(address), blockNumber }),
+        (group) => client.multicall({ ...atOnce, blockNumber, contracts: group.map(usdcBalanceOf) }),
+      ),
+    gatewayBalances: (depositors, blockNumber) =>
+      readMany(
+        depositors,
+        (depositor) => client.readContract({ ...gatewayBalanceOf(depositor), blockNumber }),
+        (group) => client.multicall({ ...atOnce, blockNumber, contracts: group.map(gatewayBalanceOf) }),
       ),
     isAuthorizationUsed: (authorizer, nonce) =>
       client.readContract({ address: usdc, abi, functionName: 'authorizationState', args: [authorizer, nonce] }),

@@ -33,6 +33,7 @@ import type { Signer } from '../signer/signer.ts'
 import { windowOf } from '../signer/signing-terms.ts'
 import type { PaymentTerms } from './authorization.ts'
 import { type Chain, signDepositTransaction } from './chain.ts'
+import { comparableBlock } from './comparable-block.ts'
 import type { Rail } from './rail.ts'
 
 export type DepositTools = {
@@ -159,7 +160,11 @@ export async function sweepDeposits(tools: DepositTools): Promise<number> {
 export async function reconcileArrivals(tools: DepositTools): Promise<void> {
   const open = new Set((await findOpenSweeps(tools.database)).map(({ accountId }) => accountId))
   const accounts = (await listDepositAccounts(tools.database)).filter(({ id }) => !open.has(id))
-  const balances = await tools.chain.usdcBalances(accounts.map(({ address }) => address as Address))
+  const block = await comparableBlock(tools.database, tools.chain)
+  const balances = await tools.chain.usdcBalances(
+    accounts.map(({ address }) => address as Address),
+    block,
+  )
   for (const [index, account] of accounts.entries()) {
     if (balances[index]! < tools.sweepMin) continue
     await planSweep(tools.database, account, randomUUID(), balances[index]!)
@@ -176,7 +181,11 @@ export async function reconcileDeposits(tools: DepositTools): Promise<number> {
   let [missed, chunks] = [0, lookBackChunksMax]
   const open: DepositAccount[] = []
   const accounts = await listMostOnChain(database)
-  const balances = await chain.gatewayBalances(accounts.map(({ address }) => address as Address))
+  const block = await chain.finalBlock()
+  const balances = await chain.gatewayBalances(
+    accounts.map(({ address }) => address as Address),
+    block,
+  )
   for (const [index, { most, ...account }] of accounts.entries()) {
     const surplus = balances[index]! - most
     if (surplus <= 0n) continue

@@ -38,10 +38,10 @@ test('an epoch is not raised while credit is on its way back for a withdrawal: i
     amount: fromAtomic(500n),
     recipient: `0x${'a'.repeat(40)}`,
   })
-  await advanceWithdrawal(database, { partition, accountId, id }, { state: 'returning' })
+  await advanceWithdrawal(database, { partition, accountId, id, state: 'requested' }, { state: 'returning' })
   await assert.rejects(requireEpoch(database, 5), /with 1 payments on their way/)
   await assert.rejects(beginEpoch(database, 5), /with 1 payments on their way/)
-  await advanceWithdrawal(database, { partition, accountId, id }, { state: 'returned' })
+  await advanceWithdrawal(database, { partition, accountId, id, state: 'returning' }, { state: 'returned' })
   await requireEpoch(database, 5)
 })
 

@@ -89,7 +89,7 @@ export async function advancePayouts(tools: PayoutTools): Promise<number> {
       onAlarm('a payout is waiting', { payout: payout.id, err: error })
       const isRefused = error instanceof SigningRefusedError && error.reason !== 'hour_cap'
       if (isRefused && payout.state === 'requested') {
-        await move(database, payout.id, 'failed', { reason: `refused: ${error.reason}` })
+        await move(database, payout, 'failed', { reason: `refused: ${error.reason}` })
       }
     }
     await touch(database, payout)
@@ -114,16 +114,18 @@ async function order(tools: PayoutTools, payout: PayoutRow): Promise<void> {
       : await signer.signPayout({ operation: 'payout', payout: id, intent })
   // From here on it may be on its way, whatever we hear of it. Asked again with the same salt it is the same order.
   // One that has ended since it was read is not handed in: its money may have been promised to another since.
-  if (!(await move(database, id, 'sent', { signature }))) return
+  if (!(await move(database, payout, 'sent', { signature }))) return
+  const sent = { ...payout, state: 'sent' }
   failpoint('before_payout')
   const answer = await rail.withdraw(intent, signature)
   if (answer.state === 'received') {
-    await move(database, id, 'sent', { railId: answer.id })
+    await move(database, sent, 'sent', { railId: answer.id })
     return
   }
   onAlarm('the gateway did not take a payout', { payout: id, reason: answer.reason })
   // Refused at the first try, it was never taken. After a try of unknown end a refusal may mean that it was paid before.
-  if (answer.state === 'failed' && state === 'requested') await move(database, id, 'failed', { reason: answer.reason })
+  if (answer.state === 'failed' && state === 'requested')
+    await move(database, sent, 'failed', { reason: answer.reason })
 }
 
 async function awaitPayment(tools: PayoutTools, payout: PayoutRow): Promise<void> {
@@ -135,7 +137,7 @@ async function awaitPayment(tools: PayoutTools, payout: PayoutRow): Promise<void
   }
   const fee = paid.state === 'confirmed' ? (feeTaken(paid, fee_max) ?? fee_max) : undefined
   if (paid.state === 'failed') tools.onAlarm('a payout failed', { payout: id, reason: paid.reason })
-  if (paid.state !== 'pending') await move(tools.database, id, paid.state, { ...paid, fee })
+  if (paid.state !== 'pending') await move(tools.database, payout, paid.state, { ...paid, fee })
 }
 
 export async function hasOpenPayout(database: Database, recipient: Address): Promise<boolean> {
@@ -165,12 +167,17 @@ type PayoutNews = {
   readonly signature?: Hex | undefined
 }
 
-/** False when it had ended before. */
-async function move(database: Database, id: string, state: string, news: PayoutNews = {}): Promise<boolean> {
+/** False when it had ended before, or somebody else has moved it since it was read. */
+async function move(
+  database: Database,
+  { id, state: from }: Pick<PayoutRow, 'id' | 'state'>,
+  state: string,
+  news: PayoutNews = {},
+): Promise<boolean> {
   const moved = await database.query(
     `update payouts set state = $2, rail_id = coalesce($3, rail_id), tx_hash = coalesce(decode($4, 'hex'), tx_hash), reason = $5,
-            fee = $6, signature = coalesce(decode($7, 'hex'), signature), changed_at = clock_timestamp() where id = $1 and state not in ('confirmed', 'failed')
-      returning id`,
+            fee = $6, signature = coalesce(decode($7, 'hex'), signature), changed_at = clock_timestamp() 
+      where id = $1 and state = $8 and state not in ('confirmed', 'failed') returning id`,
     [
       id,
       state,
@@ -179,6 +186,7 @@ async function move(database: Database, id: string, state: string, news: PayoutN
       news.reason ?? null,
       news.fee ?? null,
       news.signature?.slice(2) ?? null,
+      from,
     ],
   )
   return moved.length > 0

@@ -2,6 +2,7 @@ import type { Database } from '../db/database.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Address } from '../signer/address.ts'
 import type { Chain } from './chain.ts'
+import { comparableBlock } from './comparable-block.ts'
 
 export type SolvencyReport = {
   /** The last block that was looked at. */
@@ -28,17 +29,18 @@ const shortMax = 20
  * Compares the books with the chain, account by account. Owed is what cannot have left the contract yet: the balance, what
  * open requests have authorized, withdrawals that were not ordered. A payment that waits to be handed in is not counted: the
  * process that handed it in may have died before it wrote so. What leaves the contract between the two looks makes an
- * account seem short: its books are read once more then, and the lower number counts.
+ * account seem short: its books are read once more then, and the lower number counts. A node that is behind the books is not
+ * compared with.
  */
 export async function checkSolvency({ database, chain, seller }: SolvencyTools): Promise<SolvencyReport> {
   const accounts = await findOwed(database)
   const [totals] = await database.query<{ credit: bigint; unsettled: bigint }>(
     `select (${creditOwed})::bigint as credit, coalesce(sum(unsettled), 0)::bigint as unsettled from accounts`,
   )
-  const block = await chain.finalBlock()
+  const block = await comparableBlock(database, chain)
   const short: ShortAccount[] = []
   let [owed, onChain] = [0n, 0n]
-  const balances = await chain.gatewayBalances(accounts.map(({ address }) => address as Address))
+  const balances = await chain.gatewayBalances([...accounts.map(({ address }) => address as Address), seller], block)
   for (const [index, account] of accounts.entries()) {
     const balance = balances[index]!
     const again = balance < account.owed ? await database.query<OwedAccount>(owedByAccount, [account.id]) : [account]
@@ -54,7 +56,7 @@ export async function checkSolvency({ database, chain, seller }: SolvencyTools):
     accounts: accounts.length,
     owed_atomic: owed.toString(),
     on_chain_atomic: onChain.toString(),
-    seller_atomic: (await chain.gatewayBalance(seller)).toString(),
+    seller_atomic: balances.at(-1)!.toString(),
     credit_atomic: totals!.credit.toString(),
     unsettled_atomic: totals!.unsettled.toString(),
     short,

@@ -72,13 +72,14 @@ async function payBack(tools: WithdrawTools, withdrawal: Withdrawal): Promise<vo
   // From here on it may be on its way, whatever we hear of it. One that has ended since it was read is not handed in: its credit is back.
   if (!(await advanceWithdrawal(database, withdrawal, { state: 'returning' }))) return
   tools.failpoint('before_return')
+  const returning = { ...withdrawal, state: 'returning' as const }
   const payment = { ...authorization, operation: 'authorization' } as const
   const requirements = paymentRequirements(payment, terms)
   const answer = await rail.settle(paymentPayload(payment, signature, terms, resource), requirements)
   tools.failpoint('after_return')
   if (answer.state === 'received') {
-    await advanceWithdrawal(database, withdrawal, { state: 'returning', returnId: answer.id })
-  } else if (!(await adoptReturn(tools, withdrawal, authorization))) {
+    await advanceWithdrawal(database, returning, { state: 'returning', returnId: answer.id })
+  } else if (!(await adoptReturn(tools, returning, authorization))) {
     tools.onAlarm('credit could not be paid back', { withdrawal: withdrawal.id, reason: answer.reason })
   }
 }
@@ -148,17 +149,18 @@ async function order(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void
   // ended since it was read is not handed in: its money is back in the balance, and would be paid out besides.
   if (!(await advanceWithdrawal(database, withdrawal, { state: 'sent' }))) return
   tools.failpoint('before_withdraw')
+  const sent = { ...withdrawal, state: 'sent' as const }
   const answer = await rail.withdraw(intent, signature)
   tools.failpoint('after_withdraw')
   if (answer.state === 'received') {
-    await advanceWithdrawal(database, withdrawal, { state: 'sent', railId: answer.id })
+    await advanceWithdrawal(database, sent, { state: 'sent', railId: answer.id })
     return
   }
   tools.onAlarm('the gateway did not take a withdrawal', { withdrawal: id, reason: answer.reason })
   // Refused at the first try, it was never taken. After a try of unknown end a refusal may mean that it was paid before.
   const isFirst = withdrawal.state === 'requested' || withdrawal.state === 'returned'
   if (answer.state === 'failed' && isFirst) {
-    await advanceWithdrawal(database, withdrawal, { state: 'failed', reason: answer.reason })
+    await advanceWithdrawal(database, sent, { state: 'failed', reason: answer.reason })
   }
 }
 

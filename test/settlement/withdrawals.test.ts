@@ -14,6 +14,7 @@ import {
 import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
 import { checksummed, zeroAddress } from '../../src/signer/address.ts'
 import type { Signer } from '../../src/signer/signer.ts'
+import { SigningRefusedError } from '../../src/signer/signing-request.ts'
 import { payOutMax } from '../../src/signer/signing-terms.ts'
 import { charge, hold, place, search, searchPrice, voided } from '../support/ledger.ts'
 import {
@@ -196,7 +197,7 @@ test('a withdrawal that ended after it was read is not handed in: it would be pa
     const id = randomUUID()
     await bench.funds.withdraw(account, id, spendable)
     const end = async () => {
-      const ended = { partition: account.partition, accountId: account.id, id }
+      const ended = { partition: account.partition, accountId: account.id, id, state: 'requested' as const }
       assert.equal(await advanceWithdrawal(database, ended, { state: 'failed', reason: 'by hand' }), true)
     }
     const signer: Signer = {
@@ -212,6 +213,34 @@ test('a withdrawal that ended after it was read is not handed in: it would be pa
     assert.equal((await accountOf(bench, account)).spendable, spendable)
     await assertSettled(bench, [account])
   }
+})
+
+// A process whose lock was lost unseen goes on with what it read, beside the one that has the lock now.
+test('an order that another process has handed in is not given back by one that read it before', async () => {
+  const { database, tools, funds } = bench
+  const account = await openOwned(10_000n)
+  const id = randomUUID()
+  await funds.withdraw(account, id, fromAtomic(4_000n))
+  const [reached, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const signer: Signer = {
+    ...tools.signer,
+    async signWithdrawal() {
+      reached.resolve()
+      await go.promise
+      throw new SigningRefusedError('wrong_intent', 'the owner has changed')
+    },
+  }
+  const late = advanceWithdrawals({ ...tools, signer })
+  await reached.promise
+  await advanceWithdrawals(tools)
+  assert.equal((await stateOf(account, id)).state, 'sent')
+  go.resolve()
+  await late
+  assert.equal((await stateOf(account, id)).state, 'sent', 'it is on its way, whatever the late one thinks of it')
+  await settleAll(bench)
+  assert.equal((await stateOf(account, id)).state, 'confirmed')
+  assert.equal((await accountOf(bench, account)).spendable, 6_000n)
+  assert.deepEqual(await findViolations(database), [])
 })
 
 test('everything is withdrawn while holds race for it: together they never take more than there is', async () => {
