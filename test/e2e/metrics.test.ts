@@ -128,6 +128,17 @@ test('books that are off by seven units say seven, and that the ledger is frozen
   await broken.stop()
 })
 
+// Forty web machines would look over every account forty times an hour.
+test('a machine that only serves audits the accounts in use, and leaves the whole ledger to those that settle', async () => {
+  const web = await startTestService({ environment: { AUDIT_MS: '20', FULL_AUDIT_MS: '10' } })
+  const audited = async (scope: string) =>
+    sampleValue(await readMetrics(web), 'penny_ledger_audited_timestamp_seconds', { scope })
+  const first = await audited('recent')
+  for (let later = first; later === first || later === undefined; ) later = await audited('recent')
+  assert.equal(await audited('all'), undefined)
+  await web.stop()
+})
+
 test('docs/observability.md has every metric that is shown, and no other', async () => {
   const documented = readFileSync(new URL('../../docs/observability.md', import.meta.url), 'utf8')
   const [, table] = /<!-- metrics -->\n(.*)<!-- \/metrics -->/s.exec(documented)!
