@@ -114,7 +114,7 @@ test('a search, a refusal, a void, a replay and a client that leaves are each co
 })
 
 test('books that are off by seven units say seven, and that the ledger is frozen', async () => {
-  const broken = await startTestService({ environment: { AUDIT_MS: '20' } })
+  const broken = await startTestService({ environment: { AUDIT_MS: '1000' } })
   const account = await broken.openAccount('1')
   await (await postChat(broken, account.apiKey, question)).json()
   await broken.database.query('update accounts set credit = credit + 7 where id = $1', [account.id])
