@@ -1,5 +1,16 @@
 -- The schema after all migrations, each kind in alphabetical order. Generated: do not edit.
 
+create table account_alerts (
+  partition smallint not null,
+  account_id uuid not null,
+  balance_below bigint,
+  days_below smallint,
+  constraint account_alerts_pkey PRIMARY KEY (partition, account_id),
+  constraint account_alerts_partition_account_id_fkey FOREIGN KEY (partition, account_id) REFERENCES accounts(partition, id),
+  constraint account_alerts_balance_below_check CHECK (balance_below > 0),
+  constraint account_alerts_days_below_check CHECK (days_below >= 1 AND days_below <= 365)
+);
+
 create table accounts (
   partition smallint not null,
   id uuid not null,

@@ -29,6 +29,7 @@ select create_reference_table('sign_in_challenges');
 select create_reference_table('login_links');
 
 select create_distributed_table('accounts', 'partition');
+select create_distributed_table('account_alerts', 'partition', colocate_with => 'accounts');
 select create_distributed_table('api_keys', 'partition', colocate_with => 'accounts');
 select create_distributed_table('requests', 'partition', colocate_with => 'accounts');
 select create_distributed_table('deposits', 'partition', colocate_with => 'accounts');

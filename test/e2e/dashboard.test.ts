@@ -249,6 +249,45 @@ test('the overview counts what happened and says what to do next', async () => {
   })
 })
 
+test('the holder says below what to be warned, and the overview then gives the numbers', async () => {
+  const holder = await signInNew(suite.service, '4.2')
+  const alertsOf = async () => (await holder.get('/api/session')).account.alerts
+  assert.deepEqual(await alertsOf(), { balance_below_atomic: null, balance_below: null, days_below: 3 })
+  assert.deepEqual((await holder.get('/api/overview')).alerts, [])
+
+  const { alerts } = await holder.patch('/api/account', { alerts: { balance_below: '5' } })
+  assert.deepEqual(alerts, { balance_below_atomic: '5000000', balance_below: '5', days_below: 3 })
+  assert.deepEqual((await holder.get('/api/overview')).alerts, [
+    { level: 'warning', code: 'balance_low', message: '4.2 USDC is left. We warn below 5 USDC.', href: '/funds' },
+  ])
+  await holder.patch('/api/account', { alerts: { days_below: null } })
+  assert.deepEqual(await alertsOf(), { balance_below_atomic: '5000000', balance_below: '5', days_below: null })
+  await holder.patch('/api/account', { alerts: { balance_below: null, days_below: 30 } })
+  assert.deepEqual(await alertsOf(), { balance_below_atomic: null, balance_below: null, days_below: 30 })
+  assert.deepEqual((await holder.get('/api/overview')).alerts, [])
+  assert.equal((await stranger.get('/api/session')).account.alerts.days_below, 3, 'everybody has their own')
+})
+
+test('a warning that cannot be is refused with what to write, and changes nothing', async () => {
+  const refused = [
+    [{ balance_below: '0' }, 'alerts.balance_below', /above 0, or null/],
+    [{ balance_below: '-1' }, 'alerts.balance_below', /an amount of USDC such as "2.50"/],
+    [{ balance_below: 5 }, 'alerts.balance_below', /./],
+    [{ days_below: 0 }, 'alerts.days_below', /a whole number of days from 1 to 365, or null/],
+    [{ days_below: 366 }, 'alerts.days_below', /a whole number of days from 1 to 365, or null/],
+    [{ days_below: 1.5 }, 'alerts.days_below', /a whole number of days from 1 to 365, or null/],
+  ] as const
+  for (const [alerts, param, words] of refused) {
+    const response = await client.send('PATCH', '/api/account', { name: 'not this', alerts })
+    const { error } = (await response.json()) as Json
+    assert.deepEqual([response.status, error.code, error.param], [400, 'invalid_value', param])
+    assert.match(error.message, words)
+  }
+  const { account } = await client.get('/api/session')
+  assert.notEqual(account.name, 'not this')
+  assert.equal(account.alerts.days_below, 3)
+})
+
 test('the balance is the ledger’s, to the atomic unit', async () => {
   const balance = await client.get('/api/balance')
   assert.equal(BigInt(balance.available_atomic), 10_000_000n - (await ledgerSum()).charged)

@@ -4,10 +4,13 @@ import { removePasskey } from '../../identity/passkeys.ts'
 import { type AccountRef, endOtherSessions, endSession, listSessions } from '../../identity/sessions.ts'
 import { addWallet, proveWallet, removeWallet } from '../../identity/wallets.ts'
 import { renameAccount } from '../../ledger/accounts.ts'
+import { type AlertChanges, changeAlerts } from '../../ledger/alerts.ts'
+import { parse } from '../../money/usdc.ts'
+import type { BodyOf } from './contract.ts'
 import { signInContracts } from './contracts/sign-in.ts'
 import { requireRecentSignIn } from './gate.ts'
 import { renderAccount, renderSessionEntry } from './render-session.ts'
-import { type ApiRouter, NotFoundError } from './router.ts'
+import { type ApiRouter, InvalidParameterError, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
 import { leaveTrail } from './trail.ts'
 
@@ -32,7 +35,10 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
   })
 
   router.at(signInContracts.updateAccount).answer(async ({ owner, body }) => {
-    await renameAccount(database, owner.partition, owner.accountId, body.name)
+    // Read before anything is written: a change that is refused changes nothing.
+    const alerts = body.alerts && readAlertChanges(body.alerts)
+    if (body.name !== undefined) await renameAccount(database, owner.partition, owner.accountId, body.name)
+    if (alerts !== undefined) await changeAlerts(database, owner, alerts)
     return renderAccount(services, owner)
   })
 
@@ -61,6 +67,15 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     leaveTrail(services, 'passkey_removed', call, { passkey_id: parameters.id })
     return renderAccount(services, session)
   })
+}
+
+type AlertsBody = NonNullable<BodyOf<typeof signInContracts.updateAccount>['alerts']>
+
+function readAlertChanges({ balance_below, days_below }: AlertsBody): AlertChanges {
+  const balanceBelow = typeof balance_below === 'string' ? parse(balance_below) : balance_below
+  if (balanceBelow === 0n)
+    throw new InvalidParameterError('alerts.balance_below', 'it must be above 0, or null for no warning')
+  return { balanceBelow, daysBelow: days_below }
 }
 
 /** Removes something by which one signs in, unless it is the last. The account's lock keeps two removals apart. */

@@ -1,21 +1,40 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { type Alerts, alertsDefault } from '../../ledger/alerts.ts'
 import { parse, zero } from '../../money/usdc.ts'
 import { alertsOf } from './overview.ts'
 
 const perDay = parse('2')
 
-test('a low balance is told in days, one of them in the singular', () => {
-  const messageOf = (available: string, daysLeft: number) =>
-    alertsOf({ deposited: parse('10'), available: parse(available) }, { perDay, daysLeft })[0]?.message
-  assert.equal(messageOf('2', 1), '2 USDC is left; at 2 USDC a day that is 1 day.')
-  assert.equal(messageOf('3', 1.5), '3 USDC is left; at 2 USDC a day that is 1.5 days.')
+function messageOf(available: string, daysLeft: number | null, alerts: Alerts = alertsDefault): string | undefined {
+  return alertsOf({ deposited: parse('10'), available: parse(available) }, { perDay, daysLeft }, alerts)[0]?.message
+}
+
+test('a low balance is told in days, one of them in the singular, with what it is measured by', () => {
+  assert.equal(messageOf('2', 1), '2 USDC is left; at 2 USDC a day that is 1 day. We warn below 3 days.')
+  assert.equal(messageOf('3', 1.5), '3 USDC is left; at 2 USDC a day that is 1.5 days. We warn below 3 days.')
   assert.equal(messageOf('8', 4), undefined)
 })
 
-test('an empty balance is an error where there was money, and nothing where there was none', () => {
+test('an account warns below the amount and the days that its holder set, and of nothing that they turned off', () => {
+  const amount = { balanceBelow: parse('5'), daysBelow: undefined }
+  assert.equal(messageOf('4.2', null, amount), '4.2 USDC is left. We warn below 5 USDC.')
+  assert.equal(messageOf('4.2', 2.1, amount), '4.2 USDC is left. We warn below 5 USDC.')
+  assert.equal(messageOf('5', 0.5, amount), undefined, 'below is less than')
+  assert.equal(
+    messageOf('1', 0.5, { balanceBelow: parse('5'), daysBelow: 1 }),
+    '1 USDC is left; at 2 USDC a day that is 0.5 days. We warn below 5 USDC and below 1 day.',
+  )
+  assert.equal(messageOf('0.1', 0.1, { balanceBelow: undefined, daysBelow: undefined }), undefined)
+})
+
+test('an empty balance is an error where there was money, whatever is turned off, and nothing where there was none', () => {
   const codesOf = (deposited: string) =>
-    alertsOf({ deposited: parse(deposited), available: zero }, { perDay: zero, daysLeft: null }).map(({ code }) => code)
+    alertsOf(
+      { deposited: parse(deposited), available: zero },
+      { perDay: zero, daysLeft: null },
+      { balanceBelow: undefined, daysBelow: undefined },
+    ).map(({ code }) => code)
   assert.deepEqual(codesOf('10'), ['balance_empty'])
   assert.deepEqual(codesOf('0'), [])
 })

@@ -1,5 +1,6 @@
 import { listKeys } from '../../identity/api-keys.ts'
 import type { AccountRef } from '../../identity/sessions.ts'
+import { type Alerts, readAlerts } from '../../ledger/alerts.ts'
 import { type Balance, readBalance } from '../../ledger/balance.ts'
 import { listRequests } from '../../ledger/request-log.ts'
 import {
@@ -32,7 +33,6 @@ const ranges: Readonly<Record<RenderedOverview['range'], { steps: number; granul
 const recentMax = 8
 const burnDays = 7
 const dayMs = stepMs.day
-const lowBalanceDays = 3
 
 export function routeOverview(router: ApiRouter, { database }: ApiServices): void {
   router.at(usageContracts.getOverview).answer(async ({ owner, query }) => {
@@ -42,12 +42,13 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
     const from = new Date(end - steps * step)
     const to = new Date(end)
     const before = new Date(end - 2 * steps * step)
-    const [usage, latency, earlierLatency, burn, balance, keys, recent] = await Promise.all([
+    const [usage, latency, earlierLatency, burn, balance, alerts, keys, recent] = await Promise.all([
       readUsage(database, owner, { from: before, to, granularity }, 'none'),
       readLatency(database, owner, { from, to, granularity }, 'none'),
       readLatency(database, owner, { from: before, to: from, granularity }, 'none'),
       readBurn(owner),
       readBalance(database, owner),
+      readAlerts(database, owner),
       listKeys(database, owner.accountId),
       listRequests(database, owner, {}, { limit: recentMax }),
     ])
@@ -66,7 +67,7 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
         request_sent: recent.rows.some(({ status }) => status !== 'refused') || balance.charged > 0n,
       },
       recent: recent.rows.map(renderRequest),
-      alerts: alertsOf(balance, burning),
+      alerts: alertsOf(balance, burning, alerts),
     }
   })
 
@@ -141,26 +142,41 @@ function burnOf(hours: readonly UsageStep[], available: Usdc): Burning {
   return { perDay, daysLeft: perDay === 0n ? null : Number((available * 10n) / perDay) / 10 }
 }
 
-/** What the owner should know of now: nothing left, or not much. */
+/** What the owner should know of now: nothing left, or less than they want to be warned at. */
 export function alertsOf(
-  balance: Pick<Balance, 'deposited' | 'available'>,
+  { deposited, available }: Pick<Balance, 'deposited' | 'available'>,
   { perDay, daysLeft }: Burning,
+  { balanceBelow, daysBelow }: Alerts,
 ): RenderedOverview['alerts'] {
-  const alerts: RenderedOverview['alerts'] = []
-  if (balance.deposited > 0n && balance.available === 0n) {
-    alerts.push({
-      level: 'error',
-      code: 'balance_empty',
-      message: 'Nothing is left to spend: requests are refused.',
-      href: '/funds',
-    })
-  } else if (daysLeft !== null && daysLeft < lowBalanceDays) {
-    alerts.push({
+  if (deposited === 0n) return []
+  if (available === 0n) {
+    return [
+      {
+        level: 'error',
+        code: 'balance_empty',
+        message: 'Nothing is left to spend: requests are refused.',
+        href: '/funds',
+      },
+    ]
+  }
+  const isBalanceLow = balanceBelow !== undefined && available < balanceBelow
+  const isShortOfDays = daysBelow !== undefined && daysLeft !== null && daysLeft < daysBelow
+  if (!isBalanceLow && !isShortOfDays) return []
+  const rate = isShortOfDays ? `; at ${format(perDay)} USDC a day that is ${days(daysLeft)}` : ''
+  const limits = [
+    ...(isBalanceLow ? [`below ${format(balanceBelow)} USDC`] : []),
+    ...(isShortOfDays ? [`below ${days(daysBelow)}`] : []),
+  ]
+  return [
+    {
       level: 'warning',
       code: 'balance_low',
-      message: `${format(balance.available)} USDC is left; at ${format(perDay)} USDC a day that is ${daysLeft} ${daysLeft === 1 ? 'day' : 'days'}.`,
+      message: `${format(available)} USDC is left${rate}. We warn ${limits.join(' and ')}.`,
       href: '/funds',
-    })
-  }
-  return alerts
+    },
+  ]
+}
+
+function days(count: number): string {
+  return `${count} ${count === 1 ? 'day' : 'days'}`
 }

@@ -3,6 +3,8 @@ import { listPasskeys } from '../../identity/passkeys.ts'
 import { type AccountRef, recentSecondsMax, type Session } from '../../identity/sessions.ts'
 import { listWallets } from '../../identity/wallets.ts'
 import { findAccount } from '../../ledger/accounts.ts'
+import { readAlerts } from '../../ledger/alerts.ts'
+import { format } from '../../money/usdc.ts'
 import { moneyFields } from '../money-fields.ts'
 import { signInProblem } from '../site.ts'
 import type { Visitor } from '../visitor.ts'
@@ -68,8 +70,9 @@ export function isLocalSignInOffered({ site, providers }: ApiServices, visitor: 
 }
 
 export async function renderAccount({ database, providers }: ApiServices, owner: AccountRef): Promise<RenderedAccount> {
-  const [found, wallets, passkeys] = await Promise.all([
+  const [found, { balanceBelow, daysBelow }, wallets, passkeys] = await Promise.all([
     findAccount(database, owner.partition, owner.accountId),
+    readAlerts(database, owner),
     listWallets(database, owner),
     listPasskeys(database, owner),
   ])
@@ -81,6 +84,11 @@ export async function renderAccount({ database, providers }: ApiServices, owner:
     deposit_address: (await providers.funds?.depositAddress(owner)) ?? found!.address ?? null,
     owner_address: found!.ownerAddress ?? null,
     owner_usable_from: found!.ownerUsableFrom?.toISOString() ?? null,
+    alerts: {
+      balance_below_atomic: balanceBelow?.toString() ?? null,
+      balance_below: balanceBelow === undefined ? null : format(balanceBelow),
+      days_below: daysBelow ?? null,
+    },
     wallets: wallets.map(({ address, addedAt, lastUsedAt }) => ({
       object: 'wallet',
       address,

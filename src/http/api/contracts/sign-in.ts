@@ -1,6 +1,7 @@
 import { z } from 'zod'
+import { alertDaysMax } from '../../../ledger/alerts.ts'
 import { contract } from '../contract.ts'
-import { address, instant, list, money, name, uuid } from '../shapes.ts'
+import { address, amount, instant, list, money, name, optionalMoney, uuid } from '../shapes.ts'
 
 const wallet = z
   .object({ object: z.literal('wallet'), address, added_at: instant, last_used_at: instant.nullable() })
@@ -38,6 +39,9 @@ export const account = z
     deposit_address: address.nullable(),
     owner_address: address.nullable().meta({ description: 'Where withdrawals go' }),
     owner_usable_from: instant.nullable().meta({ description: 'A changed owner address waits until then' }),
+    alerts: z
+      .object({ ...optionalMoney('balance_below'), days_below: z.int().nullable() })
+      .meta({ description: 'Below what the overview warns of a low balance; null is no warning' }),
     wallets: z.array(wallet),
     passkeys: z.array(passkey),
   })
@@ -83,6 +87,8 @@ export const session = z
   })
   .meta({ id: 'Session' })
 
+const alertDays = `must be a whole number of days from 1 to ${alertDaysMax}, or null for no warning`
+
 const signature = z.string().regex(/^0x[0-9a-fA-F]{130}$/, 'must be a signature: 0x and 130 hex digits')
 const signedMessage = z.strictObject({ message: z.string().max(2000), signature }).meta({ id: 'SignedMessage' })
 const encoded = z
@@ -110,6 +116,17 @@ const assertion = z.looseObject({
     signature: encoded,
     userHandle: encoded.nullish(),
   }),
+})
+
+const alerts = z.strictObject({
+  balance_below: amount.nullable().optional(),
+  days_below: z
+    .int(alertDays)
+    .min(1, alertDays)
+    .max(alertDaysMax, alertDays)
+    .nullable()
+    .optional()
+    .meta({ description: 'Days that the balance would last at the rate of the last week' }),
 })
 
 export const signInContracts = {
@@ -226,9 +243,9 @@ export const signInContracts = {
     operation: 'updateAccount',
     method: 'PATCH',
     path: '/api/account',
-    summary: 'Renames the account',
+    summary: 'Renames the account, or says below what to warn. What is left out stays; null turns a warning off',
     access: 'session',
-    body: z.strictObject({ name }),
+    body: z.strictObject({ name: name.optional(), alerts: alerts.optional() }),
     answer: account,
   }),
   addWallet: contract({

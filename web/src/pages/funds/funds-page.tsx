@@ -1,6 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
 import { balanceQuery, sessionQuery, solvencyQuery } from '../../api/queries.ts'
-import type { Balance as BalanceShape } from '../../api/shapes.ts'
+import type { Account, Balance as BalanceShape } from '../../api/shapes.ts'
 import { atomic } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { Balance, Sum } from '../../ui/amount.tsx'
@@ -8,6 +9,7 @@ import { classNames } from '../../ui/class-names.ts'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
+import { alertWords } from '../settings/alert-terms.ts'
 import { DepositPanel } from './deposit-panel.tsx'
 import { History } from './history.tsx'
 import { WithdrawPanel } from './withdraw-panel.tsx'
@@ -20,7 +22,7 @@ export function FundsPage() {
       <Loaded query={balance} skeleton={<Skeleton lines={3} height={32} />}>
         {(data) => (
           <>
-            <BalanceCard balance={data} />
+            <BalanceCard balance={data} account={session.data?.account ?? null} />
             {session.data?.account && (
               <div className="grid items-start gap-6 lg:grid-cols-[3fr_2fr]">
                 <DepositPanel session={session.data} account={session.data.account} />
@@ -35,7 +37,7 @@ export function FundsPage() {
   )
 }
 
-function BalanceCard({ balance }: { balance: BalanceShape }) {
+function BalanceCard({ balance, account }: { balance: BalanceShape; account: Account | null }) {
   const rest = [
     ['Pending deposits', balance.pending_deposits_atomic],
     ['Pending withdrawals', balance.pending_withdrawals_atomic],
@@ -90,6 +92,14 @@ function BalanceCard({ balance }: { balance: BalanceShape }) {
           </div>
         ))}
       </dl>
+      {account !== null && (
+        <p className="border-t border-rule px-6 py-3 text-sm">
+          {alertWords(account.alerts)}{' '}
+          <Link to="/settings" className="link">
+            Change<span className="sr-only"> when we warn</span>
+          </Link>
+        </p>
+      )}
       <SolvencyLine />
     </section>
   )

@@ -12,8 +12,7 @@ export function useAccountChange<Input>(change: (input: Input) => Promise<unknow
     mutationFn: change,
     onSuccess: () => {
       announce(said)
-      void client.invalidateQueries({ queryKey: ['session'] })
-      void client.invalidateQueries({ queryKey: ['sessions'] })
+      for (const queryKey of [['session'], ['sessions'], ['overview']]) void client.invalidateQueries({ queryKey })
     },
     onError: (error, input) => {
       if (error instanceof ApiError && /recent/.test(error.code))

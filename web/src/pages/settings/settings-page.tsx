@@ -14,6 +14,7 @@ import { Time } from '../../ui/time.tsx'
 import { passkeysWork, registerPasskey } from '../sign-in/passkey.ts'
 import { useAccountChange } from './account-change.ts'
 import { AddWallet } from './add-wallet.tsx'
+import { AlertsPanel } from './alerts-panel.tsx'
 import { browserName } from './browser-name.ts'
 
 export function SettingsPage() {
@@ -29,6 +30,7 @@ export function SettingsPage() {
               <Passkeys session={data} account={data.account} />
               <Wallets account={data.account} />
               <Owner account={data.account} />
+              <AlertsPanel account={data.account} />
               <Sessions />
               <Data />
             </div>
