@@ -33,6 +33,7 @@ create table accounts (
   suspended_at timestamp with time zone,
   suspended_reason text,
   adjusted bigint default 0 not null,
+  closed_at timestamp with time zone,
   constraint accounts_pkey PRIMARY KEY (partition, id),
   constraint accounts_address_check CHECK (address ~ '^0x[0-9a-f]{40}$'::text),
   constraint accounts_given_back_within_charged CHECK (adjusted <= charged),

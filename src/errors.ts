@@ -27,6 +27,7 @@ export const errorCodes = [
   'unknown_url',
   'method_not_allowed',
   'request_timeout',
+  'account_not_closable',
   'body_too_large',
   'unsupported_media_type',
   'idempotency_mismatch',

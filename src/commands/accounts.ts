@@ -23,7 +23,7 @@ import { withDatabase } from './with-database.ts'
 
 export const accountsCommand: Command = {
   summary: 'list accounts, create, suspend and resume them, give charges back, export a key',
-  usage: `penny accounts                    all accounts, with what they can spend and what is held
+  usage: `penny accounts                    all accounts, with what they can spend, what is held, and whether they are closed
   penny accounts create --name NAME an account with nothing in it
   penny accounts suspend ID --reason TEXT
                                     takes no more requests of it; what it has can be withdrawn
@@ -179,5 +179,6 @@ function describe(account: Account): Record<string, string | null> {
     held: format(account.held),
     suspended: account.suspendedReason ?? null,
     created_at: account.createdAt.toISOString(),
+    closed_at: account.closedAt?.toISOString() ?? null,
   }
 }

@@ -9,7 +9,8 @@ const minutesMax = 24 * 60
 
 export const loginLinkCommand: Command = {
   summary: 'print a link that signs in to an account once',
-  usage: `penny login-link ACCOUNT           by its id or name; for whoever has lost wallet and passkey
+  usage: `penny login-link ACCOUNT           by its id or name; for whoever has lost wallet and passkey.
+                                    Signing in with it opens a closed account again
       --minutes N                     how long it is good for (${minutesDefault} unless given)`,
   options: { minutes: { type: 'string' } },
   wordsMax: 1,

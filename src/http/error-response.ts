@@ -27,6 +27,7 @@ const answers = {
   unknown_url: [404, 'invalid_request_error'],
   method_not_allowed: [405, 'invalid_request_error'],
   request_timeout: [408, 'invalid_request_error'],
+  account_not_closable: [409, 'invalid_request_error'],
   body_too_large: [413, 'invalid_request_error'],
   unsupported_media_type: [415, 'invalid_request_error'],
   idempotency_mismatch: [422, 'invalid_request_error'],

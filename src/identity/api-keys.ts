@@ -3,6 +3,7 @@ import type { Database, Session } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { createApiKey, hashApiKey, hintOf, isWellFormedApiKey } from './api-key-format.ts'
+import { keepOpen } from './open-account.ts'
 
 export const limitWindows = ['lifetime', 'day', 'week', 'month'] as const
 export type LimitWindow = (typeof limitWindows)[number]
@@ -55,6 +56,7 @@ export async function createKey(
   const secret = createApiKey()
   const id = randomUUID()
   await database.transaction(async (transaction) => {
+    await keepOpen(transaction, key)
     await transaction.query(
       `insert into api_keys (partition, id, account_id, name, hint, limit_amount, limit_window, expires_at)
        values ($1, $2, $3, $4, $5, $6, $7, $8)`,

@@ -26,6 +26,8 @@ export type Account = {
   /** Whether that instant has come. */
   readonly isOwnerUsable: boolean
   readonly createdAt: Date
+  /** When its holder closed it; undefined while it is open. */
+  readonly closedAt: Date | undefined
 }
 
 /** Whose something is, where that something has an id of its own. */
@@ -110,13 +112,18 @@ export async function setUnsettledCap(database: Database, cap: Usdc): Promise<vo
   await database.query('update ledger_state set unsettled_cap = $1 where unsettled_cap <> $1', [cap])
 }
 
+/** A closed account has no name of its own any more, whoever asked before it was closed. */
 export async function renameAccount(database: Database, partition: number, id: string, name: string): Promise<void> {
-  await database.query('update accounts set name = $3 where partition = $1 and id = $2', [partition, id, name])
+  await database.query('update accounts set name = $3 where partition = $1 and id = $2 and closed_at is null', [
+    partition,
+    id,
+    name,
+  ])
 }
 
 const columns = `partition, id, name, gateway, credit, held, extended, deposited, adjusted, suspended_reason, address,
   owner_address, owner_usable_from,
-  coalesce(owner_usable_from <= clock_timestamp(), false) as is_owner_usable, created_at`
+  coalesce(owner_usable_from <= clock_timestamp(), false) as is_owner_usable, created_at, closed_at`
 
 type AccountRow = {
   readonly partition: number
@@ -134,6 +141,7 @@ type AccountRow = {
   readonly adjusted: bigint
   readonly suspended_reason: string | null
   readonly created_at: Date
+  readonly closed_at: Date | null
 }
 
 function readAccount(row: AccountRow): Account {
@@ -154,5 +162,6 @@ function readAccount(row: AccountRow): Account {
     ownerUsableFrom: row.owner_usable_from ?? undefined,
     isOwnerUsable: row.is_owner_usable,
     createdAt: row.created_at,
+    closedAt: row.closed_at ?? undefined,
   }
 }

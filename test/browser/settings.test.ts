@@ -1,6 +1,7 @@
+import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { dashboardSuite } from './dashboard.ts'
-import { signInAsDeveloper } from './person.ts'
+import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 
 const dashboard = dashboardSuite()
 
@@ -23,4 +24,40 @@ test('whoever sets an amount to be warned below is warned at the bell, and Funds
 
   await page.getByRole('button', { name: 'Alerts: 1' }).click()
   await page.getByText('25 USDC is left. We warn below 30 USDC.').waitFor()
+})
+
+test('whoever types the account’s name closes it and is at the sign-in again, and the demo account stays', async () => {
+  const page = await dashboard.open()
+  await openAccountWithPasskey(dashboard, page)
+  await page.goto(`${dashboard.origin}/settings`)
+  await page.getByTestId('close-account').getByRole('button', { name: 'Close account' }).click()
+  const dialog = page.getByRole('dialog', { name: 'Close Passkey' })
+  const close = dialog.getByRole('button', { name: 'Close for good' })
+  await dialog.getByLabel('Type the account’s name').fill('Pass')
+  assert.ok(await close.isDisabled())
+  await dialog.getByLabel('Type the account’s name').fill('Passkey')
+  await close.click()
+  await page.getByText('The account is closed: its keys are revoked, and nobody can sign in to it.').waitFor()
+  await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
+  await page.getByText('No account here has this passkey.').waitFor()
+
+  await signInAsDeveloper(dashboard, page)
+  await page.goto(`${dashboard.origin}/settings`)
+  await page.getByTestId('close-account').getByText('This is the sandbox’s demo account').waitFor()
+})
+
+test('money that is left is told before the account is closed, and by the service when it is tried', async () => {
+  const page = await dashboard.open()
+  await openAccountWithPasskey(dashboard, page)
+  await page.goto(`${dashboard.origin}/funds`)
+  await page.getByRole('button', { name: 'Get 25 test USDC', exact: true }).click()
+  await page.locator('[data-testid=balance-pill][data-available="25000000"]').waitFor()
+  await page.goto(`${dashboard.origin}/settings`)
+  const panel = page.getByTestId('close-account')
+  await panel.getByText('25.000000 USDC is available.').waitFor()
+  await panel.getByRole('button', { name: 'Close account' }).click()
+  const dialog = page.getByRole('dialog', { name: 'Close Passkey' })
+  await dialog.getByLabel('Type the account’s name').fill('Passkey')
+  await dialog.getByRole('button', { name: 'Close for good' }).click()
+  await dialog.getByRole('alert').filter({ hasText: '25 USDC is available' }).waitFor()
 })

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { promisify } from 'node:util'
+import { createWallet, DashboardClient, signedMessage } from '../support/dashboard-client.ts'
 import { preparePenny } from '../support/penny-command.ts'
 
 // Every command as an operator runs it: beside a running service, given only its data folder.
@@ -108,6 +109,20 @@ test('penny keys list shows the keys of one account where one is named', async (
     (await penny.run(['keys', 'list', '--account', 'nobody'])).stderr,
     /^penny: There is no account "nobody": penny accounts lists them\.\n$/,
   )
+})
+
+test('penny accounts tells which accounts are closed, and such a one is given no key', async () => {
+  const leaver = new DashboardClient({ origin: penny.sandbox().base_url.slice(0, -'/v1'.length) })
+  const { account } = await leaver.post('/api/auth/wallet', await signedMessage(leaver, createWallet()))
+  await leaver.delete('/api/account')
+  const accounts = await penny.json<{ id: string; name: string; closed_at: string | null }[]>(['accounts'])
+  assert.deepEqual(
+    accounts.filter(({ closed_at }) => closed_at !== null).map(({ id, name }) => [id, name]),
+    [[account.id, `Account ${account.id.slice(0, 8)}`]],
+  )
+  const refused = await penny.run(['keys', 'create', '--account', account.id, '--name', 'late'])
+  assert.deepEqual([refused.code, refused.stdout], [1, ''])
+  assert.match(refused.stderr, /^penny: This account was closed\. [^\n]*\n$/)
 })
 
 test('penny balance and penny usage tell the same sums as the ledger’s rows', async () => {

@@ -4,9 +4,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
+import { inspect } from 'node:util'
 import { readConfig } from '../../src/config.ts'
+import { createLoginToken } from '../../src/identity/login-links.ts'
 import { addWallet } from '../../src/identity/wallets.ts'
 import { createAccount } from '../../src/ledger/accounts.ts'
+import { readBalance } from '../../src/ledger/balance.ts'
 import { type Service, startService } from '../../src/service.ts'
 import { createWallet, DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
 
@@ -37,7 +40,7 @@ async function until<Value>(read: () => Promise<Value>, holds: (value: Value) =>
   for (;;) {
     const value = await read()
     if (holds(value)) return value
-    assert.ok(Date.now() < deadline, `it never came about: ${JSON.stringify(value).slice(0, 500)}`)
+    assert.ok(Date.now() < deadline, `it never came about: ${inspect(value).slice(0, 500)}`)
     await pause(pollMs)
   }
 }
@@ -95,6 +98,33 @@ test('from a wallet to test money, a paid request on chain, its receipt, and the
   assert.deepEqual([sent.id, sent.state, sent.amount], [requested.id, 'confirmed', available])
   assert.match(sent.tx_hash, /^0x[0-9a-f]{64}$/)
   assert.equal((await client.get('/api/balance')).available, '0')
+})
+
+test('what is sent to a closed account is credited, and the operator’s link lets its holder withdraw it', async () => {
+  const client = new DashboardClient({ origin: service.publicUrl })
+  const wallet = createWallet()
+  const { account } = await client.post('/api/auth/wallet', await signedMessage(client, wallet))
+  const sender = new DashboardClient({ origin: service.publicUrl })
+  await sender.post('/api/auth/local')
+  await client.delete('/api/account')
+  await sender.post('/api/faucet', { wallet: account.deposit_address })
+
+  const [row] = await service.database.query<{ partition: number }>('select partition from accounts where id = $1', [
+    account.id,
+  ])
+  const owner = { partition: row!.partition, accountId: account.id as string }
+  await until(
+    () => readBalance(service.database, owner),
+    ({ available }) => available === 25_000_000n,
+  )
+  await client.post('/api/auth/link', { token: await createLoginToken(service.database, owner, 60) })
+  const form = { 'idempotency-key': crypto.randomUUID() }
+  await client.post('/api/withdrawals', { amount: '25', recipient: wallet.address }, form)
+  await until(
+    async () => (await client.get('/api/withdrawals')).data[0],
+    ({ state }) => state === 'confirmed',
+  )
+  await client.delete('/api/account')
 })
 
 test('the sandbox’s controls do what they say', async () => {

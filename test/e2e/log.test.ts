@@ -38,6 +38,8 @@ type Visit = {
   readonly wallets: readonly string[]
   readonly network: string
   readonly secrets: readonly string[]
+  /** Somebody who closed an account of his own. */
+  readonly left: { readonly accountId: string; readonly network: string }
 }
 
 const owner = '0x70997970c51812dc3a010c7d01b50e0d17dc79c8'
@@ -153,7 +155,11 @@ async function everyKindOfDeed(origin: string): Promise<Visit> {
   await client.post('/api/wallets', await signedMessage(client, removed))
   await client.delete(`/api/wallets/${removed.address}`)
   const token = client.cookie!.split('=')[1]!
+  const leaver = new DashboardClient({ origin })
+  const left = await leaver.post('/api/auth/wallet', await signedMessage(leaver, createWallet()))
+  await leaver.delete('/api/account')
   return {
+    left: { accountId: left.account.id, network: leaver.address },
     accountId: account.id,
     keyId: created.id,
     withdrawalId: withdrawal.id,
@@ -164,7 +170,7 @@ async function everyKindOfDeed(origin: string): Promise<Visit> {
 }
 
 test('what decides who may spend an account’s money is in the log, once each, with who did it and without a secret', () => {
-  const { accountId, keyId, withdrawalId, wallets, network, secrets } = visit
+  const { accountId, keyId, withdrawalId, wallets, network, secrets, left } = visit
   const trail = lines.filter(({ msg, account_id }) => msg === 'account' && account_id === accountId)
   const by = { method: 'local', network }
   assert.deepEqual(
@@ -183,6 +189,9 @@ test('what decides who may spend an account’s money is in the log, once each, 
     ],
   )
   for (const secret of secrets) assert.ok(!text.includes(secret))
+  const ofLeaver = lines.filter(({ msg, account_id }) => msg === 'account' && account_id === left.accountId)
+  const { event, method, network: from } = ofLeaver.at(-1)!
+  assert.deepEqual([event, method, from], ['account_closed', 'wallet', left.network])
 })
 
 test('no prompt, no answer, no key, no cookie and no master key reaches the log at any level', () => {

@@ -1,11 +1,15 @@
 import type { Session as Connection } from '../../db/database.ts'
 import { ServiceError } from '../../errors.ts'
+import { keepOpen } from '../../identity/open-account.ts'
 import { removePasskey } from '../../identity/passkeys.ts'
 import { type AccountRef, endOtherSessions, endSession, listSessions } from '../../identity/sessions.ts'
+import { shutOut } from '../../identity/shut-out.ts'
 import { addWallet, proveWallet, removeWallet } from '../../identity/wallets.ts'
 import { renameAccount } from '../../ledger/accounts.ts'
 import { type AlertChanges, changeAlerts } from '../../ledger/alerts.ts'
-import { parse } from '../../money/usdc.ts'
+import { closeAccount, NotClosableError } from '../../ledger/close-account.ts'
+import { parse, zero } from '../../money/usdc.ts'
+import { clearedCookie } from '../site.ts'
 import type { BodyOf } from './contract.ts'
 import { signInContracts } from './contracts/sign-in.ts'
 import { requireRecentSignIn } from './gate.ts'
@@ -16,7 +20,7 @@ import { leaveTrail } from './trail.ts'
 
 /** Who may sign in to the account, and who is. */
 export function routeAccount(router: ApiRouter, services: ApiServices): void {
-  const { database } = services
+  const { database, providers, site } = services
 
   router.at(signInContracts.listSessions).answer(async ({ session }) => {
     const sessions = await listSessions(database, session)
@@ -42,11 +46,27 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     return renderAccount(services, owner)
   })
 
+  router.at(signInContracts.closeAccount).answer(async (call) => {
+    const { session, setHeader } = call
+    requireRecentSignIn(session)
+    await refuseDemoAccount(services, session)
+    await database.transaction(async (connection) => {
+      await closeAccount(connection, session, providers.funds?.depositMin ?? zero)
+      await shutOut(connection, session)
+    })
+    leaveTrail(services, 'account_closed', call)
+    setHeader('set-cookie', clearedCookie(site))
+    return undefined
+  })
+
   router.at(signInContracts.addWallet).answer(async (call) => {
     const { session, body } = call
     requireRecentSignIn(session)
     const address = await proveWallet(database, body.message, body.signature)
-    const owner = await addWallet(database, session, address)
+    const owner = await database.transaction(async (connection) => {
+      await keepOpen(connection, session)
+      return addWallet(connection, session, address)
+    })
     if (owner.accountId !== session.accountId) throw new WalletTakenError()
     leaveTrail(services, 'wallet_added', call, { address })
     return renderAccount(services, session)
@@ -76,6 +96,14 @@ function readAlertChanges({ balance_below, days_below }: AlertsBody): AlertChang
   if (balanceBelow === 0n)
     throw new InvalidParameterError('alerts.balance_below', 'it must be above 0, or null for no warning')
   return { balanceBelow, daysBelow: days_below }
+}
+
+/** One click signs in to it, and the sandbox starts with it: closed, it would be back at once. */
+async function refuseDemoAccount({ providers }: ApiServices, { accountId }: AccountRef): Promise<void> {
+  if (providers.sandbox === undefined) return
+  const demo = await providers.sandbox.localAccount()
+  if (demo.accountId === accountId)
+    throw new NotClosableError('This is the sandbox’s demo account, which it starts with. Reset data begins again.')
 }
 
 /** Removes something by which one signs in, unless it is the last. The account's lock keeps two removals apart. */

@@ -1,5 +1,6 @@
 import { createNonce, storeChallenge } from '../../identity/challenges.ts'
 import { takeLoginToken } from '../../identity/login-links.ts'
+import { keepOpen } from '../../identity/open-account.ts'
 import { passkeyAlgorithms, type RelyingParty } from '../../identity/passkey-proof.ts'
 import { addPasskey, listCredentialIds, provePasskey, proveRegistration } from '../../identity/passkeys.ts'
 import {
@@ -13,6 +14,7 @@ import {
 import { SignInFailedError } from '../../identity/sign-in-error.ts'
 import { addWallet, createSignInMessage, findWalletAccount, listWallets, proveWallet } from '../../identity/wallets.ts'
 import { createAccount, findAccount } from '../../ledger/accounts.ts'
+import { reopenAccount } from '../../ledger/close-account.ts'
 import { checkSignInIsSafe, clearedCookie, sessionCookie } from '../site.ts'
 import type { Visitor } from '../visitor.ts'
 import { signInContracts } from './contracts/sign-in.ts'
@@ -77,7 +79,11 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     const passkeyName = name ?? 'Passkey'
     if (call.session !== undefined) {
       requireRecentSignIn(call.session)
-      await addPasskey(database, call.session, passkey, passkeyName)
+      const owner = call.session
+      await database.transaction(async (connection) => {
+        await keepOpen(connection, owner)
+        await addPasskey(connection, owner, passkey, passkeyName)
+      })
       leaveTrail(services, 'passkey_added', { ...call, owner: call.session })
       return renderSession(services, call.visitor, call.session)
     }
@@ -99,7 +105,12 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
 
   router.at(signInContracts.signInWithLink).answer(async (call) => {
     checkSignInIsSafe(site, call.visitor)
-    return signIn(services, call, await takeLoginToken(database, call.body.token), 'link')
+    const account = await takeLoginToken(database, call.body.token)
+    // Links are the operator's: whoever is given one is to be let in, also where nobody else can sign in any more.
+    if (await reopenAccount(database, account)) {
+      leaveTrail(services, 'account_reopened', { owner: account, session: undefined, visitor: call.visitor })
+    }
+    return signIn(services, call, account, 'link')
   })
 
   router.at(signInContracts.signInLocally).answer(async (call) => {
@@ -124,6 +135,7 @@ export async function signIn(
   const { database, site } = services
   const { token, session } = await database.transaction(async (connection) => {
     if (call.session !== undefined) await endSession(connection, call.session, call.session.id)
+    await keepOpen(connection, account)
     return openSession(connection, account, method, call.visitor.header('user-agent'))
   })
   leaveTrail(services, 'signed_in', { owner: session, session, visitor: call.visitor })

@@ -14,6 +14,8 @@ export type AccountEvent =
   | 'passkey_added'
   | 'passkey_removed'
   | 'owner_changed'
+  | 'account_closed'
+  | 'account_reopened'
   | 'withdrawal_requested'
 
 /** Who did it, and from where. */

@@ -54,6 +54,10 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
   unknown_url: ['There is nothing at this address.', 'The base address ends in `/v1`.'],
   method_not_allowed: ['The address is right, the method is not.', 'Use one of the methods in the `allow` header.'],
   request_timeout: ['The body did not arrive in time.', 'Send it again.'],
+  account_not_closable: [
+    'An account is closed when nothing of it is held, on its way, or worth withdrawing. The message has the numbers.',
+    'Withdraw what is left, then close it.',
+  ],
   body_too_large: ['The body is larger than is read.', 'Shorten the conversation.'],
   unsupported_media_type: ['The body is not sent as JSON.', 'Send `content-type: application/json`.'],
   idempotency_mismatch: ['The `Idempotency-Key` was used with another body within the last day.', 'Use a new key.'],

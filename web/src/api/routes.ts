@@ -73,6 +73,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   endOtherSessions: ['DELETE', '/api/sessions'],
   endSession: ['DELETE', '/api/sessions/{id}'],
   updateAccount: ['PATCH', '/api/account'],
+  closeAccount: ['DELETE', '/api/account'],
   addWallet: ['POST', '/api/wallets'],
   removeWallet: ['DELETE', '/api/wallets/{address}'],
   removePasskey: ['DELETE', '/api/passkeys/{id}'],

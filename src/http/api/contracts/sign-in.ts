@@ -248,6 +248,15 @@ export const signInContracts = {
     body: z.strictObject({ name: name.optional(), alerts: alerts.optional() }),
     answer: account,
   }),
+  closeAccount: contract({
+    operation: 'closeAccount',
+    method: 'DELETE',
+    path: '/api/account',
+    summary:
+      'Closes the account: revokes its keys and forgets who may sign in; the books stay. 409 while it has money to withdraw; needs a recent sign-in',
+    access: 'session',
+    status: 204,
+  }),
   addWallet: contract({
     operation: 'addWallet',
     method: 'POST',

@@ -16,6 +16,7 @@ import { useAccountChange } from './account-change.ts'
 import { AddWallet } from './add-wallet.tsx'
 import { AlertsPanel } from './alerts-panel.tsx'
 import { browserName } from './browser-name.ts'
+import { CloseAccount } from './close-account.tsx'
 
 export function SettingsPage() {
   const session = useQuery(sessionQuery)
@@ -33,6 +34,7 @@ export function SettingsPage() {
               <AlertsPanel account={data.account} />
               <Sessions />
               <Data />
+              <CloseAccount session={data} account={data.account} />
             </div>
           )
         }
@@ -275,9 +277,6 @@ function Data() {
       <AnchorButton icon="download" href="/api/export" download="penny-export.json" className="mt-3">
         Export everything
       </AnchorButton>
-      <p className="mt-4 text-sm text-muted">
-        To close the account, withdraw first: the ledger keeps what it must keep, and nothing else.
-      </p>
     </Panel>
   )
 }

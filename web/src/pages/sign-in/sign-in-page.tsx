@@ -7,6 +7,7 @@ import type { Session } from '../../api/shapes.ts'
 import { usePageTitle } from '../../shell/page.tsx'
 import { EnvironmentBadge } from '../../shell/rail.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { Notice } from '../../ui/panel.tsx'
 import { safeNext } from './safe-next.ts'
 import { WaysIn } from './ways-in.tsx'
 
@@ -15,7 +16,7 @@ export function SignInPage() {
   const session = useQuery(sessionQuery)
   const client = useQueryClient()
   const navigate = useNavigate()
-  const { next } = useSearch({ strict: false }) as { next?: string }
+  const { next, closed } = useSearch({ strict: false }) as { next?: string; closed?: unknown }
   const enter = (entered: Session) => {
     client.setQueryData(sessionQuery.queryKey, entered)
     void navigate({ to: safeNext(next), replace: true })
@@ -28,6 +29,9 @@ export function SignInPage() {
           Inference paid per request, in USDC. The first sign-in opens the account; no password is kept anywhere.
         </p>
       </div>
+      {closed !== undefined && (
+        <Notice role="status">The account is closed: its keys are revoked, and nobody can sign in to it.</Notice>
+      )}
       <Loaded query={session} skeleton={<Skeleton lines={4} height={40} />}>
         {(data) => (
           <>

@@ -1,0 +1,22 @@
+import type { Session as Connection } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import type { AccountRef } from './sessions.ts'
+
+/**
+ * For whoever gives an account a key, a session or another way in: throws when it is closed, and until the end of the transaction
+ * nobody can close it. Without it, what was asked for before the closing could be written after it, and the account would not be shut.
+ */
+export async function keepOpen(connection: Connection, { partition, accountId }: AccountRef): Promise<void> {
+  const [row] = await connection.query<{ is_closed: boolean }>(
+    'select closed_at is not null as is_closed from accounts where partition = $1 and id = $2 for share',
+    [partition, accountId],
+  )
+  if (row?.is_closed === true) throw new AccountClosedError()
+}
+
+export class AccountClosedError extends ServiceError {
+  readonly code = 'session_required'
+  constructor() {
+    super('This account was closed. Nothing happened; the operator can let its holder in again.')
+  }
+}

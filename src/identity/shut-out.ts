@@ -1,0 +1,13 @@
+import type { Session as Connection } from '../db/database.ts'
+import type { AccountRef } from './sessions.ts'
+
+/** Revokes every key of an account and forgets everybody who could sign in to it. For a transaction that holds the account's lock. */
+export async function shutOut(connection: Connection, { partition, accountId }: AccountRef): Promise<void> {
+  await connection.query(
+    `update api_keys set revoked_at = coalesce(revoked_at, clock_timestamp()), disabled = false
+      where partition = $1 and account_id = $2`,
+    [partition, accountId],
+  )
+  for (const table of ['sessions', 'wallets', 'passkeys', 'login_links'])
+    await connection.query(`delete from ${table} where account_id = $1`, [accountId])
+}

@@ -1,0 +1,107 @@
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { Link, useNavigate } from '@tanstack/react-router'
+import { useState } from 'react'
+import { call } from '../../api/call.ts'
+import { balanceQuery } from '../../api/queries.ts'
+import type { Account, Session } from '../../api/shapes.ts'
+import { atomic, formatExact } from '../../money/format.ts'
+import { Button } from '../../ui/button.tsx'
+import { Dialog } from '../../ui/dialog.tsx'
+import { TextField } from '../../ui/field.tsx'
+import { ErrorPanel } from '../../ui/loaded.tsx'
+import { Panel } from '../../ui/panel.tsx'
+import { useAccountChange } from './account-change.ts'
+
+/** The last panel: what closing does, what stays, and what must be done before. */
+export function CloseAccount({ session, account }: { session: Session; account: Account }) {
+  const [open, setOpen] = useState(false)
+  return (
+    <Panel title="Close account" testId="close-account">
+      {session.session?.method === 'local' ? (
+        <p className="text-muted">
+          This is the sandbox’s demo account, which it starts with: it stays. <em>Reset data</em>, in the bar above,
+          begins again.
+        </p>
+      ) : (
+        <>
+          <p>
+            All keys are revoked, everybody is signed out, and wallets, passkeys and the account’s name are deleted. The
+            ledger stays, with every request and receipt: those are the books.
+          </p>
+          <MoneyLeft />
+          <Button variant="danger" className="mt-3" onClick={() => setOpen(true)}>
+            Close account
+          </Button>
+          {open && <CloseDialog account={account} onClose={() => setOpen(false)} />}
+        </>
+      )}
+    </Panel>
+  )
+}
+
+/** What the service would say against it, said before it is asked. */
+function MoneyLeft() {
+  const { data: balance } = useQuery(balanceQuery)
+  if (balance === undefined) return null
+  const available = atomic(balance.available_atomic)
+  if (available === 0n) return null
+  if (available <= atomic(balance.withdrawal_fee_max_atomic))
+    return (
+      <p className="mt-3 text-sm text-muted">
+        {formatExact(available)} is left, which the gateway would keep of a withdrawal. It stays in the books.
+      </p>
+    )
+  return (
+    <p className="mt-3 text-held">
+      {formatExact(available)} is available.{' '}
+      <Link to="/funds" className="link">
+        Withdraw it first
+      </Link>
+      .
+    </p>
+  )
+}
+
+function CloseDialog({ account, onClose }: { account: Account; onClose: () => void }) {
+  const [typed, setTyped] = useState('')
+  const client = useQueryClient()
+  const navigate = useNavigate()
+  const close = useAccountChange(async () => {
+    await call('closeAccount')
+    // Nothing of the account is left in this page either.
+    client.clear()
+    await navigate({ to: '/login', search: { closed: '1' } as never })
+  }, 'The account is closed.')
+  return (
+    <Dialog
+      title={`Close ${account.name}`}
+      onClose={onClose}
+      footer={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button
+            variant="danger"
+            disabled={typed.trim() !== account.name}
+            onClick={() => close.mutate(undefined)}
+            busy={close.isPending}
+          >
+            Close for good
+          </Button>
+        </>
+      }
+    >
+      <div className="flex flex-col gap-4">
+        <p>
+          Calls with its keys are refused from now on, and nobody can sign in to it. The same wallet would open a new
+          account. What is sent to its deposit address later is credited to it; the operator can then let you in.
+        </p>
+        <TextField
+          label={`Type the account’s name, ${account.name}`}
+          value={typed}
+          onChange={({ target }) => setTyped(target.value)}
+        />
+        {close.error !== null && <ErrorPanel error={close.error} />}
+      </div>
+    </Dialog>
+  )
+}
