@@ -494,6 +494,7 @@ create table withdrawals (
   constraint withdrawals_state_check CHECK (state = ANY (ARRAY['requested'::text, 'returning'::text, 'returned'::text, 'sent'::text, 'confirmed'::text, 'failed'::text])),
   constraint withdrawals_tx_hash_check CHECK (length(tx_hash) = 32)
 );
+CREATE INDEX withdrawals_confirmed ON public.withdrawals USING btree (changed_at) WHERE (state = 'confirmed'::text);
 CREATE INDEX withdrawals_of_account ON public.withdrawals USING btree (account_id, created_at);
 CREATE INDEX withdrawals_open ON public.withdrawals USING btree (changed_at) WHERE (state = ANY (ARRAY['requested'::text, 'returning'::text, 'returned'::text, 'sent'::text]));
 

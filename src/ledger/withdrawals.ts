@@ -94,6 +94,21 @@ export async function listWithdrawals(
   return rows.map(readWithdrawal)
 }
 
+/** From the order to the payment, in the middle of the last ones of all accounts; undefined where none was paid yet. */
+export type WithdrawalTime = { readonly medianMs: number | undefined; readonly count: number }
+
+const timedMax = 20
+
+export async function readWithdrawalTime(database: Database): Promise<WithdrawalTime> {
+  const [row] = await database.query<{ median_ms: number | null; count: number }>(
+    `select round(percentile_cont(0.5) within group (order by extract(epoch from changed_at - created_at)) * 1000)::float8 as median_ms,
+            count(*)::int as count
+       from (select changed_at, created_at from withdrawals where state = 'confirmed'
+              order by changed_at desc limit ${timedMax}) as last_ones`,
+  )
+  return { medianMs: row!.median_ms ?? undefined, count: row!.count }
+}
+
 /** Those whose turn it is. The longer one takes the less often it is looked at, down to twice a minute. */
 export async function findOpenWithdrawals(database: Database, rowsMax: number): Promise<readonly Withdrawal[]> {
   const rows = await database.query<WithdrawalRow>(

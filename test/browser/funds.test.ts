@@ -12,6 +12,7 @@ const recipient = '0x70997970C51812dc3A010C7d01b50e0d17dc79C8'
 test('a withdrawal long after the sign-in asks for a new one over the form, and goes on with what was typed', async () => {
   const page = await dashboard.open()
   const confirm = await aboutToWithdraw(page)
+  await confirm.getByText('not known yet').waitFor()
   await confirm.getByRole('button', { name: 'Withdraw 10 USDC' }).click()
 
   const again = page.getByRole('dialog', { name: 'Confirm that it is you' })
@@ -26,6 +27,7 @@ test('a withdrawal long after the sign-in asks for a new one over the form, and 
   await page.locator('[data-testid=withdrawal-row][data-state=confirmed]').waitFor()
   await page.locator('[data-testid=balance-pill][data-available="15000000"]').waitFor()
   assert.equal(await row.count(), 1, 'one form is one payment')
+  await page.getByTestId('withdraw').getByText('so long the only withdrawal here took').waitFor()
 })
 
 test('whoever signs in as somebody else meanwhile withdraws nothing and sees none of it', async () => {

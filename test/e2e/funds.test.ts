@@ -97,6 +97,10 @@ test('from a wallet to test money, a paid request on chain, its receipt, and the
   )
   assert.deepEqual([sent.id, sent.state, sent.amount], [requested.id, 'confirmed', available])
   assert.match(sent.tx_hash, /^0x[0-9a-f]{64}$/)
+  const tookMs = Date.parse(sent.changed_at) - Date.parse(sent.created_at)
+  const told = await client.get('/api/withdrawals')
+  assert.equal(told.median_of, 1)
+  assert.ok(Math.abs(told.median_ms - tookMs) <= 1, `${told.median_ms} is what the only one took: ${tookMs}`)
   assert.equal((await client.get('/api/balance')).available, '0')
 })
 

@@ -6,7 +6,7 @@ import { listGivenBack } from '../../ledger/adjustments.ts'
 import { readBalance } from '../../ledger/balance.ts'
 import { listDeposits } from '../../ledger/deposits.ts'
 import type { TransferCursor, TransferPage } from '../../ledger/transfer-page.ts'
-import { findWithdrawal, listWithdrawals } from '../../ledger/withdrawals.ts'
+import { findWithdrawal, listWithdrawals, readWithdrawalTime } from '../../ledger/withdrawals.ts'
 import { parse, type Usdc } from '../../money/usdc.ts'
 import { parseAddress, zeroAddress } from '../../signer/address.ts'
 import { fundsContracts } from './contracts/funds.ts'
@@ -40,11 +40,14 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
 
   router.at(fundsContracts.listWithdrawals).answer(async ({ owner, query }) => {
     const page = await pageOf(query, (below) => listWithdrawals(database, owner, below))
+    const { medianMs, count } = await readWithdrawalTime(database)
     return {
       object: 'list',
       data: page.rows.map(renderWithdrawal),
       has_more: page.next !== null,
       next_cursor: page.next,
+      median_ms: medianMs ?? null,
+      median_of: count,
     }
   })
 

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { statementKinds } from '../../../ledger/statement.ts'
 import { contract } from '../contract.ts'
-import { address, amount, count, hash, instant, list, money, page, requestId, uuid } from '../shapes.ts'
+import { address, amount, count, hash, instant, list, milliseconds, money, page, requestId, uuid } from '../shapes.ts'
 import { account, session } from './sign-in.ts'
 
 export const balance = z
@@ -118,7 +118,13 @@ export const fundsContracts = {
     summary: 'Withdrawals, with the steps they have come, newest first',
     access: 'session',
     query: z.object(page),
-    answer: list(withdrawal),
+    answer: list(withdrawal).extend({
+      median_ms: milliseconds.nullable().meta({
+        description:
+          'From the order to the payment, in the middle of the last withdrawals of all accounts; null where there is none',
+      }),
+      median_of: count.meta({ description: 'How many withdrawals that is taken from' }),
+    }),
   }),
   listAdjustments: contract({
     operation: 'listAdjustments',

@@ -1,8 +1,9 @@
-import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
 import { parse } from '../../../../src/money/usdc.ts'
 import { ApiError, call } from '../../api/call.ts'
+import { withdrawalsQuery } from '../../api/queries.ts'
 import type { Account, Balance, Session, Withdrawal } from '../../api/shapes.ts'
 import { atomic, formatExact } from '../../money/format.ts'
 import { useAskSignIn } from '../../shell/providers.tsx'
@@ -14,6 +15,7 @@ import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Facts, Notice, Panel } from '../../ui/panel.tsx'
 import { isAmount } from '../keys/key-terms.ts'
 import { addressProblem } from './address.ts'
+import { usualTime } from './withdrawal-time.ts'
 
 type Props = { session: Session; account: Account; balance: Balance }
 type Form = { readonly amount: string; readonly address: string }
@@ -29,6 +31,8 @@ export function WithdrawPanel({ session, account, balance }: Props) {
   const form: Form = { amount, address: typedAddress ?? account.owner_address ?? '' }
   const available = atomic(balance.available_atomic)
   const feeMax = atomic(balance.withdrawal_fee_max_atomic)
+  const { data: withdrawals } = useQuery(withdrawalsQuery)
+  const time = withdrawals && usualTime(withdrawals)
   const problems = checkForm(form, { available, feeMax }, session, account)
   const submit = (event: FormEvent) => {
     event.preventDefault()
@@ -75,6 +79,7 @@ export function WithdrawPanel({ session, account, balance }: Props) {
           hint={<OwnerHint account={account} />}
           onChange={({ target }) => setTypedAddress(target.value.trim())}
         />
+        {time !== undefined && <p className="text-sm text-muted">{time}</p>}
         <div>
           <Button type="submit">Review withdrawal</Button>
         </div>
@@ -83,6 +88,7 @@ export function WithdrawPanel({ session, account, balance }: Props) {
         <ConfirmDialog
           agreed={confirming}
           feeMax={feeMax}
+          time={time}
           session={session}
           onClose={() => setConfirming(undefined)}
           onDone={() => {
@@ -134,12 +140,14 @@ function checkForm(
 function ConfirmDialog({
   agreed,
   feeMax,
+  time,
   session,
   onClose,
   onDone,
 }: {
   agreed: Agreed
   feeMax: bigint
+  time: string | undefined
   session: Session
   onClose: () => void
   onDone: () => void
@@ -215,6 +223,7 @@ function ConfirmDialog({
               </span>,
             ],
             ['Chain', session.chain?.name ?? 'the chain'],
+            ...(time === undefined ? [] : [['Time', time] as const]),
           ]}
         />
         {agreed.isNewAddress && (

@@ -1,0 +1,13 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { usualTime } from './withdrawal-time.ts'
+
+test('how long a withdrawal takes is said with where it is known from, and not guessed where none was made', () => {
+  assert.equal(
+    usualTime({ median_ms: 3_400, median_of: 20 }),
+    'Usually 3 s: half of the last 20 withdrawals here took no longer.',
+  )
+  assert.equal(usualTime({ median_ms: 320, median_of: 1 }), 'Usually 1 s: so long the only withdrawal here took.')
+  assert.match(usualTime({ median_ms: 1_140_000, median_of: 3 }), /^Usually 19 min: /)
+  assert.match(usualTime({ median_ms: null, median_of: 0 }), /not known yet/)
+})
