@@ -15,7 +15,7 @@ import { Popover } from '../../ui/menu.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Table } from '../../ui/table.tsx'
 import { ChartPanel } from './chart-panel.tsx'
-import { foldSeries } from './fold-series.ts'
+import { colouredGroups, foldSeries } from './fold-series.ts'
 import { parseUsageRange, presets, type UsageRange, usageSpan } from './usage-range.ts'
 
 const groups = [
@@ -82,9 +82,13 @@ const money = (value: number) => formatSum(BigInt(Math.round(value)))
 const moneyAxis = (value: number) => formatAxis(BigInt(Math.round(value)))
 const whole = (value: number) => formatCount(Math.round(value))
 
+const spendOf = ({ spend_atomic }: Measures) => Number(spend_atomic)
+const requestsOf = ({ requests }: Measures) => requests
+
 function GroupedCharts({ usage }: { usage: Usage }) {
-  const spend = foldSeries(usage.series, ({ spend_atomic }) => Number(spend_atomic))
-  const requests = foldSeries(usage.series, (point) => point.requests)
+  const coloured = colouredGroups(usage.series, [spendOf, requestsOf])
+  const spend = foldSeries(usage.series, spendOf, coloured)
+  const requests = foldSeries(usage.series, requestsOf, coloured)
   return (
     <>
       <ChartPanel
