@@ -95,7 +95,7 @@ export function wrongValue(place: string, value: unknown, expected: string): Inv
 }
 
 /** A value in words short enough for a message, whatever was sent. */
-function described(value: unknown): string {
+export function described(value: unknown): string {
   if (typeof value === 'string') return quoted(value)
   if (Array.isArray(value)) return `an array of ${value.length}`
   if (isAbsent(value)) return 'absent'

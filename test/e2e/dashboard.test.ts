@@ -272,7 +272,7 @@ test('a warning that cannot be is refused with what to write, and changes nothin
   const refused = [
     [{ balance_below: '0' }, 'alerts.balance_below', /above 0, or null/],
     [{ balance_below: '-1' }, 'alerts.balance_below', /an amount of USDC such as "2.50"/],
-    [{ balance_below: 5 }, 'alerts.balance_below', /./],
+    [{ balance_below: 5 }, 'alerts.balance_below', /is 5; it must be a string/],
     [{ days_below: 0 }, 'alerts.days_below', /a whole number of days from 1 to 365, or null/],
     [{ days_below: 366 }, 'alerts.days_below', /a whole number of days from 1 to 365, or null/],
     [{ days_below: 1.5 }, 'alerts.days_below', /a whole number of days from 1 to 365, or null/],

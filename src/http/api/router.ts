@@ -8,6 +8,7 @@ import { type BodyLimits, readJsonBytes } from '../read-body.ts'
 import { type Visitor, visitorOf } from '../visitor.ts'
 import type { AnswerOf, BodyOf, Contract, QueryOf } from './contract.ts'
 import type { Gate } from './gate.ts'
+import { refusalOf } from './input-refusal.ts'
 
 export type ApiBindings = {
   Bindings: { incoming: IncomingMessage; outgoing: ServerResponse }
@@ -114,40 +115,13 @@ function read(schema: z.ZodType | undefined, given: unknown, Refusal?: new () =>
   const result = schema.safeParse(given)
   if (result.success) return result.data
   if (Refusal !== undefined) throw new Refusal()
-  throw problemOf(result.error)
-}
-
-function problemOf({ issues: [issue] }: z.ZodError): ServiceError {
-  const param = issue!.path.reduce<string>(
-    (place, part) =>
-      typeof part === 'number' ? `${place}[${part}]` : place === '' ? String(part) : `${place}.${String(part)}`,
-    '',
-  )
-  if (issue!.code === 'unrecognized_keys') return new UnknownParameterError(issue!.keys[0]!)
-  if (issue!.code === 'invalid_type' && issue!.input === undefined && /undefined/.test(issue!.message)) {
-    return new MissingParameterError(param)
-  }
-  return new InvalidParameterError(param, issue!.message)
+  throw refusalOf(result.error, given)
 }
 
 export class InvalidParameterError extends ServiceError {
   readonly code = 'invalid_value'
   constructor(param: string, problem: string) {
-    super(`"${param}" cannot be used: ${problem}.`, { param })
-  }
-}
-
-export class MissingParameterError extends ServiceError {
-  readonly code = 'missing_required_parameter'
-  constructor(param: string) {
-    super(`"${param}" is needed and was not sent.`, { param })
-  }
-}
-
-export class UnknownParameterError extends ServiceError {
-  readonly code = 'unsupported_parameter'
-  constructor(param: string) {
-    super(`"${param.slice(0, 100)}" is not known here. Leave it out.`, { param: param.slice(0, 100) })
+    super(`\`${param}\` cannot be used: ${problem}.`, { param })
   }
 }
 
