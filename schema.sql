@@ -349,6 +349,8 @@ create table settlements (
   ended_at timestamp with time zone not null,
   changed_at timestamp with time zone not null,
   epoch bigint,
+  batch_position integer,
+  batch_size integer,
   constraint settlements_pkey PRIMARY KEY (partition, id, revision),
   constraint settlements_epoch_check CHECK (epoch >= 0),
   constraint settlements_nothing_to_pay CHECK ((value = 0) = (state = ANY ('{none,voided}'::text[]))) NOT VALID,
@@ -1165,7 +1167,7 @@ begin
   return query select 'requested', v_account.gateway + v_account.credit - v_account.extended - p_amount;
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.settle_payments(p_partition smallint, p_account_ids uuid[], p_ids uuid[], p_states text[], p_rail_ids text[], p_batches bigint[], p_tx_hashes bytea[], p_roots bytea[], p_proofs bytea[], p_reasons text[])
+CREATE OR REPLACE FUNCTION public.settle_payments(p_partition smallint, p_account_ids uuid[], p_ids uuid[], p_states text[], p_rail_ids text[], p_batches bigint[], p_tx_hashes bytea[], p_roots bytea[], p_proofs bytea[], p_reasons text[], p_positions integer[] DEFAULT NULL::integer[], p_sizes integer[] DEFAULT NULL::integer[])
  RETURNS TABLE(id uuid, state text)
  LANGUAGE plpgsql
  SET enable_seqscan TO 'off'
@@ -1194,9 +1196,11 @@ begin
   update settlements s
     set state = u.state, rail_id = coalesce(u.rail_id, s.rail_id), batch = coalesce(u.batch, s.batch),
         tx_hash = coalesce(u.tx_hash, s.tx_hash), receipt_root = coalesce(u.root, s.receipt_root),
-        receipt_proof = coalesce(u.proof, s.receipt_proof), reason = u.reason, changed_at = clock_timestamp()
-    from unnest(p_ids, p_states, p_rail_ids, p_batches, p_tx_hashes, p_roots, p_proofs, p_reasons)
-         as u (id, state, rail_id, batch, tx_hash, root, proof, reason)
+        receipt_proof = coalesce(u.proof, s.receipt_proof), reason = u.reason,
+        batch_position = coalesce(u.position, s.batch_position), batch_size = coalesce(u.size, s.batch_size),
+        changed_at = clock_timestamp()
+    from unnest(p_ids, p_states, p_rail_ids, p_batches, p_tx_hashes, p_roots, p_proofs, p_reasons, p_positions, p_sizes)
+         as u (id, state, rail_id, batch, tx_hash, root, proof, reason, position, size)
     where s.partition = p_partition and s.id = any (v_ids) and s.revision = 0 and s.id = u.id;
 
   update accounts a

@@ -59,7 +59,7 @@ select create_distributed_function('credit_deposit(smallint, uuid, uuid, bigint,
 select create_distributed_function('checkpoint_requests(smallint, uuid[], int[], int[])', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function('refund_attempt(smallint, uuid, uuid)', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function(
-  'settle_payments(smallint, uuid[], uuid[], text[], text[], bigint[], bytea[], bytea[], bytea[], text[])',
+  'settle_payments(smallint, uuid[], uuid[], text[], text[], bigint[], bytea[], bytea[], bytea[], text[], int[], int[])',
   'p_partition', colocate_with => 'accounts');
 select create_distributed_function('request_withdrawal(smallint, uuid, uuid, bigint, text)', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function(

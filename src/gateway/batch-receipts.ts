@@ -3,7 +3,15 @@ import type { Database } from '../db/database.ts'
 import { type ReceiptProof, ReceiptTree } from './receipt-tree.ts'
 import { lowerCase } from './terms.ts'
 
-type BatchTree = { readonly places: ReadonlyMap<string, number>; readonly tree: ReceiptTree }
+/** Where a transfer stands among all of its batch, counted from 1. */
+export type BatchPlace = { readonly position: number; readonly size: number }
+
+type BatchTree = {
+  /** By transfer: its leaf, and its place among all rows, with those that came without a receipt. */
+  readonly leaves: ReadonlyMap<string, { readonly index: number; readonly position: number }>
+  readonly tree: ReceiptTree
+  readonly size: number
+}
 
 const keptMax = 16
 
@@ -20,10 +28,13 @@ export class BatchReceipts {
   }
 
   /** Undefined when the transfer came without a receipt. */
-  async prove(batch: bigint, transfer: string): Promise<ReceiptProof | undefined> {
-    const { places, tree } = await this.#treeOf(batch)
-    const place = places.get(transfer)
-    return place === undefined ? undefined : tree.prove(place)
+  async prove(
+    batch: bigint,
+    transfer: string,
+  ): Promise<{ readonly proof: ReceiptProof; readonly place: BatchPlace } | undefined> {
+    const { leaves, tree, size } = await this.#treeOf(batch)
+    const leaf = leaves.get(transfer)
+    return leaf && { proof: tree.prove(leaf.index), place: { position: leaf.position, size } }
   }
 
   #treeOf(batch: bigint): Promise<BatchTree> {
@@ -37,11 +48,14 @@ export class BatchReceipts {
   }
 
   async #load(batch: bigint): Promise<BatchTree> {
-    const rows = await this.#database.query<{ transfer: string; hash: Hex }>(
-      'select transfer, receipt_hash as hash from batch_rows where batch = $1 and receipt_hash is not null order by position',
+    const rows = await this.#database.query<{ transfer: string; hash: Hex | null }>(
+      'select transfer, receipt_hash as hash from batch_rows where batch = $1 order by position',
       [batch],
     )
-    const places = new Map(rows.map(({ transfer }, place) => [transfer, place]))
-    return { places, tree: new ReceiptTree(rows.map(({ hash }) => lowerCase(hash))) }
+    const receipts = rows
+      .map(({ transfer, hash }, at) => ({ transfer, hash, position: at + 1 }))
+      .filter((row): row is typeof row & { hash: Hex } => row.hash !== null)
+    const leaves = new Map(receipts.map(({ transfer, position }, index) => [transfer, { index, position }]))
+    return { leaves, tree: new ReceiptTree(receipts.map(({ hash }) => lowerCase(hash))), size: rows.length }
   }
 }

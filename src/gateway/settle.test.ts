@@ -129,6 +129,7 @@ test('a thousand payments of many payers settle with exact sums on chain, each p
   const total = [...spent.values()].reduce((sum, value) => sum + value)
   assert.equal(await onChain(bench, seller.address), total)
   await checkBatches(url, total)
+  await checkPlaces(url, ids.slice(0, 100))
   await checkReceipt(bench.chain.url, bench.wallet, url, ids[0]!)
   await checkNetting(bench.chain.url, bench.wallet, payers.length)
   assert.deepEqual(bench.alarms, [])
@@ -150,6 +151,25 @@ async function checkBatches(url: string, total: bigint): Promise<void> {
     assert.ok(rowCount <= 250)
     assert.equal(BigInt(gasCostWei), BigInt(gasUsed) * 20_000_000_000n)
   }
+}
+
+/** Whoever paid with a receipt is told where in the batch, among all of its payments, and no two the same place. */
+async function checkPlaces(url: string, ids: readonly string[]): Promise<void> {
+  const sizes = new Map<string, number>()
+  const { body } = await ask(url, '/v1/batches')
+  for (const { batchId, rowCount } of body.batches as AnswerBody[]) sizes.set(String(batchId), rowCount)
+  const taken = new Set<string>()
+  for (const [index, id] of ids.entries()) {
+    const { batchId, batchPlace } = await transferOf(url, id)
+    if (index % 3 !== 0) {
+      assert.equal(batchPlace, undefined)
+      continue
+    }
+    assert.equal(batchPlace.size, sizes.get(batchId))
+    assert.ok(batchPlace.position >= 1 && batchPlace.position <= batchPlace.size)
+    taken.add(`${batchId} ${batchPlace.position}`)
+  }
+  assert.equal(taken.size, Math.ceil(ids.length / 3))
 }
 
 /** The proof that the gateway gives leads from the receipt to the root that stands on chain. */

@@ -1,6 +1,6 @@
 import { getAddress, type Hash, type Hex } from 'viem'
 import type { Database } from '../db/database.ts'
-import type { BatchReceipts } from './batch-receipts.ts'
+import type { BatchPlace, BatchReceipts } from './batch-receipts.ts'
 import type { ReceiptProof } from './receipt-tree.ts'
 import type { GatewayTerms } from './terms.ts'
 
@@ -24,6 +24,7 @@ export type TransferAnswer = {
   readonly batchId?: string
   readonly transactionHash?: Hash
   readonly receipt?: ReceiptProof & { readonly hash: Hex }
+  readonly batchPlace?: BatchPlace
 }
 
 export type TransferSearch = {
@@ -145,6 +146,7 @@ async function proofOf(
   { id, batch, status, receiptHash }: Row,
 ): Promise<Partial<TransferAnswer>> {
   if (receiptHash === null || batch === null || status === 'received' || status === 'failed') return {}
-  const proof = await receipts.prove(batch, id)
-  return proof === undefined ? {} : { receipt: { hash: receiptHash, ...proof } }
+  const proved = await receipts.prove(batch, id)
+  if (proved === undefined) return {}
+  return { receipt: { hash: receiptHash, ...proved.proof }, batchPlace: proved.place }
 }

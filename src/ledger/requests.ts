@@ -51,6 +51,8 @@ export type RequestSettlement = {
   readonly authorizedAt: Date | undefined
   readonly reason: string | undefined
   readonly batch: bigint | undefined
+  /** Among the payments of its batch, counted from 1; undefined where the gateway did not say. */
+  readonly place: { readonly position: number; readonly size: number } | undefined
   readonly txHash: Buffer | undefined
   readonly changedAt: Date
   readonly receipt: { readonly number: bigint; readonly hash: Buffer; readonly batched: boolean } | undefined
@@ -110,7 +112,7 @@ export async function forgetRefusals(database: Database, days: number): Promise<
 export const requestColumns = `r.*, k.name as key_name, k.hint as key_hint,
   p.input_per_million, p.output_per_million, p.search_per_call,
   s.state as settlement_state, s.nonce as settlement_nonce, s.value as settlement_value, s.authorized_at, s.reason, s.batch,
-  s.tx_hash, s.changed_at, s.receipt_number, s.receipt_hash, s.receipt_root is not null as receipt_batched,
+  s.batch_position, s.batch_size, s.tx_hash, s.changed_at, s.receipt_number, s.receipt_hash, s.receipt_root is not null as receipt_batched,
   (select json_agg(json_build_object('number', t.number, 'kind', t.kind, 'status', t.status, 'results', t.results)
                    order by t.number)
      from tool_calls t where t.partition = r.partition and t.request_id = r.id) as tool_calls`
@@ -160,6 +162,8 @@ export type StoredRow = {
   readonly authorized_at: Date | null
   readonly reason: string | null
   readonly batch: bigint | null
+  readonly batch_position: number | null
+  readonly batch_size: number | null
   readonly tx_hash: Buffer | null
   readonly changed_at: Date | null
   readonly receipt_number: bigint | null
@@ -207,6 +211,10 @@ function readSettlement(row: StoredRow): RequestSettlement | undefined {
     authorizedAt: row.authorized_at ?? undefined,
     reason: row.reason ?? undefined,
     batch: row.batch ?? undefined,
+    place:
+      row.batch_position === null || row.batch_size === null
+        ? undefined
+        : { position: row.batch_position, size: row.batch_size },
     txHash: row.tx_hash ?? undefined,
     changedAt: row.changed_at!,
     receipt:

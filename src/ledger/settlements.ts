@@ -210,6 +210,8 @@ export type PaymentNews = {
   readonly transactionHash?: string | undefined
   readonly receiptRoot?: string | undefined
   readonly receiptProof?: readonly string[] | undefined
+  /** Among the payments of its batch, counted from 1. */
+  readonly place?: { readonly position: number; readonly size: number } | undefined
   readonly reason?: string | undefined
 }
 
@@ -218,8 +220,8 @@ export async function settlePayments(database: Database, news: readonly PaymentN
   const changed = new Set<string>()
   for (const [partition, group] of Map.groupBy(news, ({ payment }) => payment.partition)) {
     const rows = await database.queryPrepared<{ id: string }>(
-      'settle_payments',
-      'select id, state from settle_payments($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)',
+      'settle_payments_with_place',
+      'select id, state from settle_payments($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)',
       [
         partition,
         plainArray([...new Set(group.map(({ payment }) => payment.accountId))]),
@@ -233,6 +235,8 @@ export async function settlePayments(database: Database, news: readonly PaymentN
           group.map(({ receiptProof }) => receiptProof && `0x${receiptProof.map((item) => item.slice(2)).join('')}`),
         ),
         textArray(group.map(({ reason }) => reason ?? null)),
+        plainArray(group.map(({ place }) => place?.position ?? null)),
+        plainArray(group.map(({ place }) => place?.size ?? null)),
       ],
     )
     for (const { id } of rows) changed.add(id)

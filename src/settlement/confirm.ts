@@ -45,6 +45,7 @@ export async function confirmPayments(tools: ConfirmTools, untouchedMs: number):
       transactionHash: transfer.transactionHash,
       receiptRoot: transfer.receipt?.root,
       receiptProof: transfer.receipt?.proof,
+      place: transfer.place,
       reason: transfer.state === 'failed' ? (transfer.reason ?? 'failed') : undefined,
     })
   })

@@ -59,6 +59,7 @@ test('a payment is taken, found by its nonce, and followed to its end', async (t
   gateway.batch()
   const settled = await rail.transfer(id)
   assert.deepEqual([settled?.state, settled?.transactionHash], ['completed', `0x${'ab'.repeat(32)}`])
+  assert.equal(settled?.place, undefined, 'Circle does not say where in its batch a payment stands')
   assert.equal(await rail.balance(terms.seller), 1_000n)
   assert.equal(await rail.transfer(randomUUID()), undefined)
 })

@@ -46,6 +46,8 @@ export type Transfer = {
   readonly batch: bigint | undefined
   readonly transactionHash: Hex | undefined
   readonly receipt: { readonly root: Hex; readonly proof: readonly Hex[] } | undefined
+  /** Among the payments of its batch, counted from 1; Circle does not say it. */
+  readonly place: { readonly position: number; readonly size: number } | undefined
 }
 
 export type RailWithdrawal = {
@@ -202,8 +204,22 @@ function readTransfer(row: Record<string, unknown>): Transfer {
       hash(receipt?.root) !== undefined && Array.isArray(receipt?.proof)
         ? { root: hash(receipt?.root)!, proof: receipt.proof.map((item) => hash(item)!) }
         : undefined,
+    place: readPlace(row.batchPlace),
   }
 }
+
+function readPlace(given: unknown): Transfer['place'] {
+  const { position, size } = (given ?? {}) as { position?: unknown; size?: unknown }
+  if (!isCount(position) || !isCount(size) || position > size) return undefined
+  return { position, size }
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isInteger(value) && (value as number) >= 1 && (value as number) <= placesMax
+}
+
+/** No batch is as large as that: its column ends there. */
+const placesMax = 2 ** 31 - 1
 
 const withdrawalStates: Readonly<Record<string, RailWithdrawal['state']>> = {
   pending: 'pending',

@@ -101,6 +101,22 @@ test('money is not withdrawn to four kinds of bad address; to a good one it is p
   await page.locator('[data-testid=balance-pill][data-available="15000000"]').waitFor()
 })
 
+test('the drawer of a request says where in its batch the payment stands', async () => {
+  const page = await dashboard.open()
+  // The first request of an account: a later one may be paid from credit, and is in no batch.
+  await openAccountWithPasskey(dashboard, page)
+  await page.goto(`${dashboard.origin}/funds`)
+  await page.getByRole('button', { name: 'Get 25 test USDC' }).click()
+  await page.locator('[data-testid=balance-pill][data-available="25000000"]').waitFor()
+  const secret = await createKey(page, 'Batched')
+  const { id } = await chat(secret, { max_tokens: 50, messages: [{ role: 'user', content: 'Batch' }] })
+  await page.goto(`${dashboard.origin}/requests/${id}`)
+  await page
+    .getByTestId('settlement')
+    .getByText(/^payment \d+ of \d+ in the batch$/)
+    .waitFor()
+})
+
 test('a receipt is genuine, and one that was changed says which check failed', async () => {
   const { id } = await chat(dashboard.apiKey, { max_tokens: 50, messages: [{ role: 'user', content: 'Receipt' }] })
   const page = await dashboard.open()

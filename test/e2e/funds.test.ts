@@ -81,6 +81,7 @@ test('from a wallet to test money, a paid request on chain, its receipt, and the
     ({ settlement, receipt }) => settlement.tx_hash !== null && receipt !== null,
   )
   assert.equal((await client.get(`/api/requests?find=${paid.settlement.tx_hash}`)).data[0].id, id)
+  assert.deepEqual([paid.settlement.batch_position, paid.settlement.batch_size], [1, 1])
   const receipt = await new DashboardClient(client).get(`/api/receipts/${id}`)
   assert.equal(receipt.id, id)
 

@@ -100,6 +100,8 @@ function renderSettlement(row: RequestRow): RenderedRequest['settlement'] {
             authorized_at: settlement.authorizedAt?.toISOString() ?? null,
           },
     batch: settlement?.batch?.toString() ?? null,
+    batch_position: settlement?.place?.position ?? null,
+    batch_size: settlement?.place?.size ?? null,
     tx_hash: hexOf(settlement?.txHash),
     reason: settlement?.reason ?? null,
     changed_at: settlement?.changedAt.toISOString() ?? null,

@@ -87,6 +87,10 @@ export const request = z
       nonce: z.string().nullable(),
       authorization: z.object({ ...money('value'), authorized_at: instant.nullable() }).nullable(),
       batch: z.string().nullable(),
+      batch_position: count
+        .nullable()
+        .meta({ description: 'Among the payments of its batch, counted from 1; null where the gateway does not say' }),
+      batch_size: count.nullable().meta({ description: 'How many payments the batch has' }),
       tx_hash: hash.nullable(),
       reason: z.string().nullable(),
       changed_at: instant.nullable(),

@@ -243,6 +243,9 @@ function Settlement({ request, session }: { request: LedgerRequest; session: Ses
                   </span>,
                 ] as const,
               ]),
+          ...(settlement.batch_position === null || settlement.batch_size === null
+            ? []
+            : [['Position', `payment ${settlement.batch_position} of ${settlement.batch_size} in the batch`] as const]),
           ...(settlement.tx_hash === null
             ? []
             : [['Transaction', <Transaction key="tx" hash={settlement.tx_hash} explorer={explorer} />] as const]),
