@@ -63,7 +63,7 @@ select create_distributed_function(
   'p_partition', colocate_with => 'accounts');
 select create_distributed_function('request_withdrawal(smallint, uuid, uuid, bigint, text)', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function(
-  'advance_withdrawal(smallint, uuid, uuid, text, text, text, bytea, text, bigint)', 'p_partition', colocate_with => 'accounts');
+  'advance_withdrawal(smallint, uuid, uuid, text, text, text, bytea, text, bigint, text)', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function('extend_holds(smallint, uuid, bigint, uuid[], uuid[], uuid[], int[], int[], bigint[])', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function('record_tool_calls(smallint, uuid[], smallint[], text[], text[], bigint[], int[])', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function('adjust_account(smallint, uuid, uuid, bigint, text, text, uuid)', 'p_partition', colocate_with => 'accounts');
