@@ -16,6 +16,8 @@ import { withDatabase } from './with-database.ts'
 
 const replayMsMax = 10 * 60_000
 const pollMs = 200
+/** Each is two questions to the gateway: some minutes for an account of which the missing part is never found. */
+const gapMax = 65_536
 
 export const recoverCommand: Command = {
   summary: 'after restoring a copy of the database: bring the books up to the chain',
@@ -53,8 +55,11 @@ async function recover(database: Database, config: Config, output: Output): Prom
     terms: paymentTerms(terms, config.settlementEpoch),
     signingTerms: terms,
     copiedAt: await readCursor(database, copiedAtCursor),
-    onProgress(done, all) {
-      if (!output.json && process.stderr.isTTY) process.stderr.write(`\r  ${done} of ${all} accounts`)
+    gapMax,
+    onProgress(done, all, nonces) {
+      const next = nonces === 0 ? '' : `, ${nonces} nonces of the next`
+      // To the line's end nothing is left of a longer one.
+      if (!output.json && process.stderr.isTTY) process.stderr.write(`\r  ${done} of ${all} accounts${next}\x1b[K`)
     },
   })
   const violations = await findViolations(database)

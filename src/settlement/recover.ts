@@ -26,8 +26,10 @@ export type RecoverTools = {
   readonly signingTerms: SigningTerms
   /** The last block that the copy had read; undefined when nobody has noted it. */
   readonly copiedAt: bigint | undefined
-  /** Told after each account that was looked at. */
-  readonly onProgress: (done: number, all: number) => void
+  /** A gap of so many unused nonces ends the search of an account of which something is missing. */
+  readonly gapMax: number
+  /** Told after each account that was looked at, and of the next one how many nonces were asked for so far. */
+  readonly onProgress: (done: number, all: number, nonces: number) => void
 }
 
 export type Recovery = {
@@ -41,8 +43,8 @@ export type Recovery = {
 
 export type BookedWithdrawal = LostWithdrawal & { readonly account: string }
 
-/** Requests that were voided have nonces that were never handed in: a gap of so many ends the search. */
-const gapMax = 1_024
+/** Requests that were voided have nonces that were never handed in. Once nothing is missing, a gap of so many ends the search. */
+const explainedGapMax = 1_024
 const atOnceMax = 16
 const blocksMax = 1_000n
 
@@ -62,23 +64,33 @@ export async function recoverPayments(tools: RecoverTools): Promise<Recovery> {
   for (const [index, account] of owed.entries()) {
     const address = account.address as Address
     const lost = paidOut.get(account.address) ?? []
-    let missing = account.owed - balances.get(address)!
+    const gone = lost.reduce((sum, withdrawal) => sum + withdrawal.value + withdrawal.fee, 0n)
+    let missing = account.owed - balances.get(address)! - gone
     if (missing !== 0n || lost.length > 0) {
-      const { found, returns } = await findLost(tools, account)
+      const onNonces = (nonces: number) => tools.onProgress(index, owed.length, nonces)
+      const { found, returns } = await findLost(tools, account, missing, onNonces)
       const booked = await book(tools.database, account, { found, returns }, lost)
-      const paid = booked.reduce((sum, payment) => sum + payment.value, 0n)
+      const paid = sumOf(booked)
       payments += booked.length
       value += paid
-      const gone = lost.reduce((sum, withdrawal) => sum + withdrawal.value + withdrawal.fee, 0n)
       withdrawals.push(...lost.map((withdrawal) => ({ ...withdrawal, account: account.id })))
-      missing += returns.value - gone - paid
+      missing += returns.value - paid
     }
-    if (missing > 0n || (missing < 0n && -missing > (await sumUnderWay(tools.database, account)))) {
+    if (!(await isExplained(tools.database, account, missing))) {
       unexplained.push({ account: account.id, address, missing })
     }
-    tools.onProgress(index + 1, owed.length)
+    tools.onProgress(index + 1, owed.length, 0)
   }
   return { payments, value, withdrawals, unexplained }
+}
+
+/** More than is owed may be there while withdrawals are under way, and no less. */
+async function isExplained(database: Database, account: OwedAccount, missing: bigint): Promise<boolean> {
+  return missing === 0n || (missing < 0n && -missing <= (await sumUnderWay(database, account)))
+}
+
+function sumOf(payments: readonly LostPayment[]): bigint {
+  return payments.reduce((sum, payment) => sum + payment.value, 0n)
 }
 
 /** Returns the payments that were news. */
@@ -144,19 +156,27 @@ type Lost = { readonly found: readonly LostPayment[]; readonly returns: LostRetu
 
 /**
  * The search ends at a gap, and not when payments explain what is missing: one that was made good by credit paid back would stay
- * unknown, and its nonce would be given out again.
+ * unknown, and its nonce would be given out again. While something is missing the gap is a far longer one: an account whose
+ * requests all failed for an hour has left thousands of nonces unused, and what it paid afterwards lies behind them.
  */
-async function findLost(tools: RecoverTools, account: OwedAccount): Promise<Lost> {
-  const { database } = tools
+async function findLost(
+  tools: RecoverTools,
+  account: OwedAccount,
+  missing: bigint,
+  onNonces: (asked: number) => void,
+): Promise<Lost> {
+  const { database, gapMax } = tools
   const voided = await findVoidedSinceFreeze(database, account.partition, account.id)
   const found = await findPayments(
     tools,
     account,
     voided.map(({ nonce }) => nonce),
   )
-  let next = await readNonceNext(database, account.partition, account.id)
-  const returns = { value: 0n, nonceNext: next }
-  for (let gap = 0; gap < gapMax; ) {
+  const first = await readNonceNext(database, account.partition, account.id)
+  const returns = { value: 0n, nonceNext: first }
+  const isWhole = () => isExplained(database, account, missing + returns.value - sumOf(found))
+  let next = first
+  for (let gap = 0; gap < explainedGapMax || (gap < gapMax && !(await isWhole())); ) {
     const nonces = Array.from({ length: atOnceMax }, (_, offset) => next + BigInt(offset))
     const [more, back] = await Promise.all([findPayments(tools, account, nonces), findReturns(tools, account, nonces)])
     found.push(...more)
@@ -166,6 +186,7 @@ async function findLost(tools: RecoverTools, account: OwedAccount): Promise<Lost
     }
     gap = more.length + back.length > 0 ? 0 : gap + atOnceMax
     next += BigInt(atOnceMax)
+    onNonces(Number(next - first))
   }
   return { found, returns }
 }

@@ -12,13 +12,15 @@ import { terms } from '../support/signing.ts'
 // Books of an older copy, before a gateway that has gone on. What is paid out is in the chain's log: see test/e2e/recover.test.ts.
 
 const bench = settlementSuite()
+const gapMax = 2_048
+const progress: (readonly [number, number, number])[] = []
 
 function recover(database: Database = bench.database): Promise<Recovery> {
   const { rail, terms: payment, signingTerms } = bench.tools
   // Asked for withdrawals alone, when it is known since when.
   const chain = {} as Chain
-  const tools = { database, rail, chain, terms: payment, signingTerms, copiedAt: undefined, onProgress: () => {} }
-  return recoverPayments(tools)
+  const ends = { rail, chain, terms: payment, signingTerms, copiedAt: undefined }
+  return recoverPayments({ database, ...ends, gapMax, onProgress: (...told) => void progress.push(told) })
 }
 
 /** A transfer that the gateway has made and the books have forgotten. */
@@ -58,6 +60,22 @@ test('payments are found also behind one that explains by itself what is missing
   const { payments, value, unexplained } = await recover()
   assert.deepEqual([payments, value, unexplained], [2, 17_000n, []])
   await assertRecovered(account, 22n)
+  assert.equal((await recover()).payments, 0)
+})
+
+// The model was away for an hour, and a client that asked again and again used up a nonce each time.
+test('a payment is found behind any number of requests that came to nothing, while something is missing', async () => {
+  const account = await bench.openAccount(100_000n)
+  transferred('authorization', account, 0n, 9_000n)
+  transferred('authorization', account, 1_100n, 8_000n)
+  progress.length = 0
+  const { payments, value, unexplained } = await recover()
+  assert.deepEqual([payments, value, unexplained], [2, 17_000n, []])
+  await assertRecovered(account, 1_101n)
+  assert.ok(
+    progress.some(([, , nonces]) => nonces > 1_024),
+    'a long search tells how far it is',
+  )
   assert.equal((await recover()).payments, 0)
 })
 
