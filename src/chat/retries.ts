@@ -11,6 +11,7 @@ import {
   type ReplayClaim,
   refundAttempt,
   releaseReplay,
+  retryWindowSeconds,
   settleReplay,
   takeOverReplay,
 } from '../ledger/replays.ts'
@@ -42,7 +43,6 @@ export type OwnAttempt = {
   release(): Promise<void>
 }
 
-const retryWindowSeconds = 60
 // SDKs try three times unless told otherwise. Somebody who repeats one request for ever wants several answers for one price.
 const supersededMax = 5
 const pollMs = 200

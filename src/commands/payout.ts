@@ -38,7 +38,7 @@ async function show(database: Database, seller: Address, readBalance: ReadBalanc
   output.write(
     output.json
       ? `${JSON.stringify(facts)}\n`
-      : `${facts.balance} USDC at the gateway, of which ${facts.payable} can be paid out; the rest is owed to accounts as credit.\n`,
+      : `${facts.balance} USDC at the gateway, of which ${facts.payable} can be paid out; the rest is owed to accounts as credit, or may be given back to a retry.\n`,
   )
   return 0
 }

@@ -123,6 +123,8 @@ export async function releaseReplay(
   )
 }
 
+/** A retry without an Idempotency-Key stands for attempts that ended so recently. */
+export const retryWindowSeconds = 60
 const attemptsMax = 20
 
 /**
@@ -150,6 +152,35 @@ export async function findAttempts(
 export async function refundAttempt(database: Database, payer: Payer, requestId: RequestId): Promise<void> {
   await database.query('select refund_attempt($1, $2, $3)', [payer.partition, payer.accountId, requestId])
 }
+
+/** No index leads to the end of a request: what ended just now is looked for among those that came within so many hours. */
+const attemptHoursMax = 1
+
+/**
+ * The most that retries may yet have given back of what is charged. With an Idempotency-Key: what the attempt was charged that has
+ * it and no answer. One under way may have the key from another with the same body, which is given back when it delivers: that one
+ * cost at most what this one holds. Without: what attempts were charged that can be repeated, or whose repetition is under way or
+ * has just ended. Twice the window, because a retry that came at its end has yet to hold.
+ */
+export const refundable = `
+  with latest as (
+    select partition, account_id, key_id, body_hash, created_at from requests
+     where status = 'held' and body_hash is not null
+     union all
+    select partition, account_id, key_id, body_hash, created_at from requests
+     where partition in (select distinct partition from accounts) and body_hash is not null
+       and ended_at > statement_timestamp() - ${2 * retryWindowSeconds} * interval '1 second'
+       and id >= rpad(lpad(to_hex(extract(epoch from statement_timestamp() - ${attemptHoursMax} * interval '1 hour')::bigint * 1000),
+                           12, '0'), 32, '0')::uuid),
+  repeatable as (
+    select distinct r.partition, r.id, r.charged from latest l
+      join requests r on r.partition = l.partition and r.account_id = l.account_id and r.key_id = l.key_id
+                     and r.body_hash = l.body_hash
+     where r.charged > 0 and r.ended_at > l.created_at - ${2 * retryWindowSeconds} * interval '1 second')
+  select coalesce((select sum(charged) from repeatable), 0)
+         + coalesce((select sum(case when r.status = 'held' then r.quote + r.extended else r.charged end)
+                       from replays p join requests r on r.partition = p.partition and r.id = p.request_id
+                      where coalesce(p.answer, '') = ''), 0)`
 
 /** Answers are kept for a day at most. */
 export async function forgetReplays(database: Database, hours: number): Promise<void> {

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Database, Session } from '../db/database.ts'
 import { StartRefusal } from '../errors.ts'
 import type { SettlementFailpoint } from '../failpoints.ts'
+import { refundable } from '../ledger/replays.ts'
 import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Address, Hex } from '../signer/address.ts'
@@ -61,12 +62,14 @@ export async function lockRevenue(session: Session): Promise<void> {
 
 /**
  * What may be paid out: the seller's balance at the gateway, less all credit, also what open requests hold of it and may give back,
- * less payouts under way. The books are read before the balance: what leaves it in between makes less of it, never more.
+ * less charges that a retry may have given back, less payouts under way. The books are read in one moment, since what is
+ * charged was credit before, and before the balance: what leaves it in between makes less of it, never more.
  */
 export async function readPayable(session: Session, readBalance: ReadBalance): Promise<Usdc> {
   const [row] = await session.query<{ owed: bigint; open: bigint }>(
     `select (${creditOwed})::bigint
-            + (select coalesce(sum(credit_back), 0) from withdrawals where state in ('requested', 'returning'))::bigint as owed,
+            + (select coalesce(sum(credit_back), 0) from withdrawals where state in ('requested', 'returning'))::bigint
+            + (${refundable})::bigint as owed,
             (select coalesce(sum(amount), 0) from payouts where state in ('requested', 'sent'))::bigint as open`,
   )
   const left = (await readBalance()) - row!.owed - row!.open
@@ -209,7 +212,7 @@ type PayoutRow = {
 export class PayoutTooLargeError extends StartRefusal {
   constructor(amount: Usdc, payable: Usdc) {
     super(
-      `${format(amount)} USDC cannot be paid out: ${format(payable)} USDC can. The rest is owed to accounts as credit.`,
+      `${format(amount)} USDC cannot be paid out: ${format(payable)} USDC can. The rest is owed to accounts as credit, or may be given back to a retry.`,
     )
   }
 }

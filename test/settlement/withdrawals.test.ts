@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
-import { randomUUID } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { findViolations } from '../../src/ledger/audit.ts'
+import type { Hold } from '../../src/ledger/holds.ts'
+import { claimReplay, refundAttempt, settleReplay, takeOverReplay } from '../../src/ledger/replays.ts'
 import { advanceWithdrawal, findWithdrawal, requestWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import {
@@ -368,6 +370,60 @@ test('credit that an open request holds is not revenue: it may come back', async
   await settleAll(bench)
   await assertSettled(bench, [account])
 })
+
+// An SDK marks its retries, others send an Idempotency-Key: either has the charge of the attempt before given back.
+test('a charge that a retry may yet have given back is not revenue', async () => {
+  const { database, holds } = bench
+  const read = async () => bench.gateway.balance(terms.seller)
+  for (const mark of ['x-stainless-retry-count', 'Idempotency-Key'] as const) {
+    const account = await openOwned(200_000n)
+    await pay(bench, account, 60_000n, 60_000n)
+    const bodyHash = mark === 'Idempotency-Key' ? undefined : 7n
+    const claim = { payer: account, keyHash: randomBytes(32), bodyHash: randomBytes(32) }
+    const first = await attempt(account, bodyHash)
+    if (bodyHash === undefined) await claimReplay(database, claim, first.requestId)
+    await holds.end(charge(first, 10_000n, { status: 'cancelled' }))
+    if (bodyHash === undefined) await settleReplay(database, claim, first.requestId, undefined)
+    await settleAll(bench)
+    assert.equal(await readPayable(database, read), (await read()) - (await sumCredit()) - 10_000n, mark)
+    // The retry takes so long that nobody could begin one any more.
+    const second = await attempt(account, bodyHash)
+    if (bodyHash === undefined) await takeOverReplay(database, claim, first.requestId, second.requestId)
+    await pass(first, 200)
+    await pass(second, 200)
+    await requestPayout(database, 'all', payoutAddress, read)
+    await holds.end(charge(second, 8_000n))
+    await refundAttempt(database, account, first.requestId)
+    if (bodyHash === undefined) await settleReplay(database, claim, second.requestId, 'the answer')
+    await settleAll(bench)
+    assert.ok((await read()) >= (await sumCredit()), `${mark}: the seller has the credit that it owes`)
+    await pass(second, 200)
+    assert.equal(await readPayable(database, read), (await read()) - (await sumCredit()), mark)
+    await assertSettled(bench, [account])
+  }
+})
+
+async function pass({ requestId }: Hold, seconds: number): Promise<void> {
+  await bench.database.query(
+    `update requests set created_at = created_at - $2 * interval '1 second', ended_at = ended_at - $2 * interval '1 second'
+      where id = $1`,
+    [requestId, seconds],
+  )
+}
+
+/** An attempt that holds, with the mark by which the SDK's retries find it. */
+async function attempt(account: BenchAccount, bodyHash: bigint | undefined): Promise<Hold> {
+  const placed = await hold(bench.holds, account, 40_000n)
+  await bench.database.query('update requests set body_hash = $2 where id = $1', [placed.requestId, bodyHash ?? null])
+  return placed
+}
+
+async function sumCredit(): Promise<bigint> {
+  const [row] = await bench.database.query<{ credit: bigint }>(
+    'select sum(greatest(credit, 0))::bigint as credit from accounts',
+  )
+  return row!.credit
+}
 
 test('a payout that ended after it was read is not handed in', async () => {
   const { database, tools } = bench
