@@ -5,10 +5,7 @@ import { type Database, openDatabase } from '../db/database.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
 import { armSettlementFailpoint } from '../failpoints.ts'
 import { findFreeze, freezeLedger } from '../ledger/freeze.ts'
-import { tellGauge } from '../ledger/ledger-numbers.ts'
-import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { createLog, type Log } from '../log.ts'
-import { fromAtomic } from '../money/usdc.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
 import { type Chain, openChain } from '../settlement/chain.ts'
 import { confirmPayments } from '../settlement/confirm.ts'
@@ -21,8 +18,9 @@ import {
 } from '../settlement/deposits.ts'
 import { beginEpoch } from '../settlement/epoch.ts'
 import { issueReceipts } from '../settlement/issue-receipts.ts'
-import { advancePayouts, hasOpenPayout, PayoutTooLargeError, requestPayout } from '../settlement/payout.ts'
+import { advancePayouts } from '../settlement/payout.ts'
 import { createRail } from '../settlement/rail.ts'
+import { refillGas } from '../settlement/refill-gas.ts'
 import { checkSolvency, isSolvent, recordSolvency } from '../settlement/solvency.ts'
 import { submitPayments } from '../settlement/submit.ts'
 import { advanceWithdrawals } from '../settlement/withdraw.ts'
@@ -64,7 +62,6 @@ const retryEpochMs = 10_000
 /** A payment is looked after when the gateway had the time to batch it. */
 const confirmAfterMs = 1_500
 const recheckMs = 3_000
-const weiPerAtomic = 10n ** 12n
 
 runAsChild({ title: 'penny-settle', isInBackground: true, start })
 
@@ -194,27 +191,6 @@ async function watchSolvency(
   await freezeLedger(tools.database, `I17 is broken: the chain has less than the books say at block ${report.block}`)
 }
 
-/** The relayer's gas is USDC: it is paid out of the revenue. Where there is too little of that, a person must see to it. */
-async function refillGas(tools: RefillTools, gasMin: bigint): Promise<void> {
-  const { database, chain, rail, relayer, signingTerms, onAlarm } = tools
-  const left = (await chain.gasBalance(relayer.address)) / weiPerAtomic
-  await tellGauge(database, 'relayer_gas_micro_usdc', Number(left))
-  if (left >= gasMin || (await hasOpenPayout(database, relayer.address))) return
-  const { seller } = signingTerms
-  const readBalance = () => rail.balance(seller)
-  const amount = fromAtomic(gasMin + (await readWithdrawalFeeMax(database)))
-  const refill = await requestPayout(database, amount, relayer.address, readBalance).catch((error: unknown) => {
-    if (error instanceof PayoutTooLargeError) return undefined
-    throw error
-  })
-  const atomic = left.toString()
-  onAlarm('the relayer is short of gas', { relayer: relayer.address, atomic, refill: refill ?? 'too little revenue' })
-}
-
-type RefillTools = Parameters<typeof advancePayouts>[0] & {
-  readonly chain: Chain
-  readonly relayer: SettleSettings['relayer']
-}
 type DepositTools = Parameters<typeof watchDeposits>[0]
 type PaymentTools = Parameters<typeof submitPayments>[0] & Parameters<typeof confirmPayments>[0]
 

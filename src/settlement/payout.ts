@@ -143,12 +143,17 @@ async function awaitPayment(tools: PayoutTools, payout: PayoutRow): Promise<void
   if (paid.state !== 'pending') await move(tools.database, payout, paid.state, { ...paid, fee })
 }
 
-export async function hasOpenPayout(database: Database, recipient: Address): Promise<boolean> {
-  const rows = await database.query(
-    `select 1 from payouts where recipient = $1 and state in ('requested', 'sent') limit 1`,
+/** One to that address that is under way, or else the last that was paid. */
+export async function findLatestPayout(
+  database: Database,
+  recipient: Address,
+): Promise<{ readonly id: string; readonly isOpen: boolean; readonly paidSecondsAgo: number } | undefined> {
+  const [row] = await database.query<{ id: string; state: string; seconds: number }>(
+    `select id, state, extract(epoch from clock_timestamp() - changed_at)::float8 as seconds from payouts
+      where recipient = $1 and state <> 'failed' order by state = 'confirmed', created_at desc limit 1`,
     [recipient],
   )
-  return rows.length > 0
+  return row && { id: row.id, isOpen: row.state !== 'confirmed', paidSecondsAgo: row.seconds }
 }
 
 export async function findPayout(

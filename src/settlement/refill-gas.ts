@@ -1,0 +1,49 @@
+import type { Database } from '../db/database.ts'
+import { tellGauge } from '../ledger/ledger-numbers.ts'
+import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
+import { fromAtomic } from '../money/usdc.ts'
+import type { Address } from '../signer/address.ts'
+import type { SigningTerms } from '../signer/signing-terms.ts'
+import type { Chain } from './chain.ts'
+import { findLatestPayout, PayoutTooLargeError, requestPayout } from './payout.ts'
+import type { Rail } from './rail.ts'
+
+export type RefillTools = {
+  readonly database: Database
+  readonly chain: Pick<Chain, 'gasBalance'>
+  readonly rail: Pick<Rail, 'balance'>
+  readonly signingTerms: Pick<SigningTerms, 'seller'>
+  readonly relayer: { readonly address: Address }
+  readonly onAlarm: (what: string, details: object) => void
+}
+
+const weiPerAtomic = 10n ** 12n
+/** Some hundreds of deposits an hour are paid by one refill. */
+const refillSecondsMin = 3_600
+
+/**
+ * The relayer's gas is USDC: it is paid out of the revenue. Where there is too little of that, a person must see to it; and where
+ * the last refill was paid and the gas is low all the same: a node that stands still, or whose coin is another, would have all
+ * revenue paid out to the relayer, refill by refill.
+ */
+export async function refillGas(tools: RefillTools, gasMin: bigint): Promise<void> {
+  const { database, chain, rail, relayer, signingTerms, onAlarm } = tools
+  const left = (await chain.gasBalance(relayer.address)) / weiPerAtomic
+  await tellGauge(database, 'relayer_gas_micro_usdc', Number(left))
+  if (left >= gasMin) return
+  const latest = await findLatestPayout(database, relayer.address)
+  if (latest?.isOpen === true) return
+  const short = { relayer: relayer.address, atomic: left.toString() }
+  if (latest !== undefined && latest.paidSecondsAgo < refillSecondsMin) {
+    const look = 'does CHAIN_RPC_URL show the refill, and is USDC its coin?'
+    onAlarm('the relayer’s gas is low though it was refilled', { ...short, refill: latest.id, look })
+    return
+  }
+  const readBalance = () => rail.balance(signingTerms.seller)
+  const amount = fromAtomic(gasMin + (await readWithdrawalFeeMax(database)))
+  const refill = await requestPayout(database, amount, relayer.address, readBalance).catch((error: unknown) => {
+    if (error instanceof PayoutTooLargeError) return undefined
+    throw error
+  })
+  onAlarm('the relayer is short of gas', { ...short, refill: refill ?? 'too little revenue' })
+}
