@@ -68,7 +68,7 @@ export async function lockRevenue(session: Session): Promise<void> {
 export async function readPayable(session: Session, readBalance: ReadBalance): Promise<Usdc> {
   const [row] = await session.query<{ owed: bigint; open: bigint }>(
     `select (${creditOwed})::bigint
-            + (select coalesce(sum(credit_back), 0) from withdrawals where state in ('requested', 'returning'))::bigint
+            + (select coalesce(sum(credit_back), 0) from withdrawals where state = 'returning')::bigint
             + (${refundable})::bigint as owed,
             (select coalesce(sum(amount), 0) from payouts where state in ('requested', 'sent'))::bigint as open`,
   )

@@ -11,7 +11,7 @@ export type SolvencyReport = {
   /** What the books say that the gateway's contract must have for all accounts, and what it has. */
   readonly owed_atomic: string
   readonly on_chain_atomic: string
-  /** What the seller has at the gateway, and how much of it is credit that belongs to accounts, held by open requests or not. */
+  /** What the seller has at the gateway, and how much of it is credit that belongs to accounts, held by open requests, asked for or neither. */
   readonly seller_atomic: string
   readonly credit_atomic: string
   /** Payments that are charged and not yet on chain. */
@@ -104,11 +104,13 @@ function amount(value: unknown): Usdc {
 }
 
 /**
- * What the seller owes to accounts: their credit, with what open requests hold of it and may give back. A debt that a request holds
- * is paid only when it ends, so it makes nothing less of what the account has now.
+ * What the seller owes to accounts: their credit, with what open requests hold of it and may give back, and what withdrawals have
+ * asked for. From `returning` on that may have left the seller, so it is not counted here. A debt that a request holds is paid only
+ * when it ends, so it makes nothing less of what the account has now.
  */
 export const creditOwed = `
   select coalesce(sum(greatest(a.credit + coalesce(h.from_credit, 0), 0)), 0)
+         + (select coalesce(sum(credit_back), 0) from withdrawals where state = 'requested')
     from accounts a
     left join (select partition, account_id, sum(greatest(from_credit, 0)) as from_credit from requests
                 where status = 'held' group by 1, 2) h

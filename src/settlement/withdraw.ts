@@ -30,6 +30,8 @@ export type WithdrawTools = {
 const withdrawalsMax = 50
 // The gateway wants seven days of the eight to be left: what had to wait for its money gets a new window.
 const windowAgeMsMax = 12 * 60 * 60 * 1000
+/** Payments that are on their way to the seller are there by then. */
+const creditWaitMsMax = 10 * 60 * 1000
 
 /** Takes every open withdrawal one step on. One that cannot move does not hold up its neighbours. Returns how many are open. */
 export async function advanceWithdrawals(tools: WithdrawTools): Promise<number> {
@@ -61,13 +63,22 @@ function advance(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
 
 /** The credit is the seller's until it is paid back into the account's balance at the gateway. */
 async function payBack(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
-  const { database, signer, rail, terms, resource } = tools
+  const { database, signer, rail, terms, resource, onAlarm } = tools
   const authorization = await returnOf(tools, withdrawal)
   // Handed in before, perhaps: then what became of it is asked first.
   if (withdrawal.state === 'returning' && (await adoptReturn(tools, withdrawal, authorization))) return
   const funds = await rail.balance(terms.seller)
   // It has not been paid itself yet: payments that are on their way will cover it.
-  if (funds < withdrawal.creditBack) return
+  if (funds < withdrawal.creditBack) {
+    const { id, creditBack, createdAt } = withdrawal
+    if (Date.now() - createdAt.getTime() > creditWaitMsMax)
+      onAlarm('the seller has too little to pay credit back', {
+        withdrawal: id,
+        owed: `${creditBack}`,
+        has: `${funds}`,
+      })
+    return
+  }
   const signature = await signer.signReturn(authorization)
   // From here on it may be on its way, whatever we hear of it. One that has ended since it was read is not handed in: its credit is back.
   if (!(await advanceWithdrawal(database, withdrawal, { state: 'returning' }))) return
@@ -80,7 +91,7 @@ async function payBack(tools: WithdrawTools, withdrawal: Withdrawal): Promise<vo
   if (answer.state === 'received') {
     await advanceWithdrawal(database, returning, { state: 'returning', returnId: answer.id })
   } else if (!(await adoptReturn(tools, returning, authorization))) {
-    tools.onAlarm('credit could not be paid back', { withdrawal: withdrawal.id, reason: answer.reason })
+    onAlarm('credit could not be paid back', { withdrawal: withdrawal.id, reason: answer.reason })
   }
 }
 

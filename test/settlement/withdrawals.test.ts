@@ -6,6 +6,7 @@ import type { Hold } from '../../src/ledger/holds.ts'
 import { claimReplay, refundAttempt, settleReplay, takeOverReplay } from '../../src/ledger/replays.ts'
 import { advanceWithdrawal, findWithdrawal, requestWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
+import type { Chain } from '../../src/settlement/chain.ts'
 import {
   advancePayouts,
   findPayout,
@@ -13,8 +14,9 @@ import {
   readPayable,
   requestPayout,
 } from '../../src/settlement/payout.ts'
+import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
 import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
-import { checksummed, zeroAddress } from '../../src/signer/address.ts'
+import { type Address, checksummed, zeroAddress } from '../../src/signer/address.ts'
 import type { Signer } from '../../src/signer/signer.ts'
 import { SigningRefusedError } from '../../src/signer/signing-request.ts'
 import { payOutMax } from '../../src/signer/signing-terms.ts'
@@ -326,6 +328,45 @@ test('credit that the seller cannot pay back yet makes its withdrawal wait, and 
   bench.gateway.deposit(terms.seller, drained)
   await settleAll(bench)
   await assertSettled(bench, [account, ...waiting])
+})
+
+test('a seller that cannot pay the credit it owes stays insolvent when its owner asks for it, and a person is called', async () => {
+  const { database, gateway } = bench
+  const account = await openOwned(2_000n)
+  await pay(bench, account, 2_000n, 1_000n)
+  await settleAll(bench)
+  const read = async () => gateway.balance(terms.seller)
+  const drained = await read()
+  gateway.deposit(terms.seller, -drained)
+  const chain = {
+    finalBlock: async () => 1n,
+    gatewayBalances: async (depositors: readonly Address[]) =>
+      depositors.map((depositor) => gateway.balance(depositor)),
+  } as unknown as Chain
+  const look = () => checkSolvency({ database, chain, seller: terms.seller })
+  const before = await look()
+  assert.equal(isSolvent(before), false)
+  const id = randomUUID()
+  await bench.funds.withdraw(account, id, fromAtomic(1_000n))
+  await settleOnce(bench)
+  const after = await look()
+  assert.deepEqual([isSolvent(after), after.credit_atomic], [false, before.credit_atomic])
+  assert.deepEqual(bench.alarms, [])
+  await database.query(`update withdrawals set created_at = created_at - interval '11 minutes' where id = $1`, [id])
+  await passTime(bench)
+  await settleOnce(bench)
+  assert.deepEqual(bench.alarms, ['the seller has too little to pay credit back'])
+
+  gateway.deposit(terms.seller, drained)
+  assert.equal(isSolvent(await look()), true)
+  const payable = await readPayable(database, read)
+  await passTime(bench)
+  await settleOnce(bench)
+  assert.equal((await stateOf(account, id)).state, 'returning')
+  assert.equal(await readPayable(database, read), payable > 1_000n ? payable - 1_000n : 0n, 'not yet gone for sure')
+  await settleAll(bench)
+  assert.equal(await readPayable(database, read), payable, 'counted once, before and after')
+  await assertSettled(bench, [account])
 })
 
 test('a payout takes what was earned, never what is owed as credit, however many are asked for at once', async () => {
