@@ -34,7 +34,7 @@ const gatewayOperatorFile = 'gateway-operator.key'
 const withdrawalFeeMax = 2_010_000n
 const gasMin = 1_000_000n
 const sandboxGas = 1_000_000_000n
-const hourlyTransfersMax = { accountMax: '1000000000', totalMax: '1000000000000' }
+const hourlyAuthorizationsMax = { accountMax: '1000000000', totalMax: '1000000000000' }
 const hourlyPayingOutMax = { accountMax: payOutMax.toString(), totalMax: '1000000000000' }
 
 /** The stand-ins for what is not configured, in a process of their own. Undefined when everything is real. */
@@ -154,10 +154,9 @@ async function startSigner(
       limits: {
         // What may be in flight, and the debt it takes along: extensions, and payments that failed after they were taken.
         authorizationMax: (3n * config.inFlightCap + config.unsettledCap).toString(),
-        returnMax: (100n * config.inFlightCap).toString(),
         withdrawalFeeMax: withdrawalFeeMax.toString(),
       },
-      hourlyLimits: { transfers: hourlyTransfersMax, payingOut: hourlyPayingOutMax },
+      hourlyLimits: { authorizations: hourlyAuthorizationsMax, payingOut: hourlyPayingOutMax },
     }),
     onRestart: (exit) => log.warn({ exit }, 'the signer ended and is started again'),
   })

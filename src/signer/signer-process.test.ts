@@ -30,6 +30,7 @@ import { SignerLine, SignerUnavailableError } from './signer-line.ts'
 import type { SignerReady, SignerSettings } from './signer-process.ts'
 import { signerSocketPath } from './signer-socket.ts'
 import { batchMax } from './signing-request.ts'
+import { payOutMax } from './signing-terms.ts'
 
 const module = new URL('./signer-process.ts', import.meta.url)
 const account = '0190a1b2-c3d4-7000-8000-000000000001'
@@ -48,6 +49,17 @@ test('the signer process gives the signatures that the keys give, whatever they 
   const withdrawal = withdrawalRequest(account, randomUUID())
   for (const either of [signer, here]) await either.registerOwner(account, ownerAddress)
   assert.equal(await signer.signWithdrawal(withdrawal), await here.signWithdrawal(withdrawal))
+})
+
+test('credit is given back within the bounds of what is paid out, not of what is paid to the seller', async (t) => {
+  const most = { accountMax: payOutMax.toString(), totalMax: payOutMax.toString() }
+  const hourlyLimits = { authorizations: { accountMax: '1000', totalMax: '1000' }, payingOut: most }
+  const { signer } = await startSigner(t, {}, { hourlyLimits })
+  await signer.registerOwner(account, ownerAddress)
+  await signer.signReturn(transferRequest('return', { account, value: payOutMax }))
+  await signer.signWithdrawal(withdrawalRequest(account, randomUUID(), payOutMax))
+  const above = transferRequest('return', { account, sequence: 1n, value: payOutMax + 1n })
+  await assert.rejects(signer.signReturn(above), { reason: 'value_out_of_range' })
 })
 
 test('only its own user reaches the signer, and nothing it writes holds a key', async (t) => {
@@ -180,9 +192,11 @@ type Started = {
 async function startSigner(
   t: TestContext,
   lineOptions: { waitMsMax?: number; silentMsMax?: number } = {},
+  changes: Partial<SignerSettings> = {},
 ): Promise<Started> {
   const dataDir = temporaryFolder(t)
-  const child = await supervise<SignerSettings, SignerReady>({ module, settings: () => signerSettings(dataDir) })
+  const settings = () => ({ ...signerSettings(dataDir), ...changes })
+  const child = await supervise<SignerSettings, SignerReady>({ module, settings })
   const line = new SignerLine({ dataDir, ...lineOptions })
   const stop = async () => {
     line.close()

@@ -27,12 +27,11 @@ export type SignerSettings = {
   readonly handOutRelayerKey?: boolean
   readonly limits: {
     readonly authorizationMax: string
-    readonly returnMax: string
     readonly withdrawalFeeMax: string
   }
-  /** What may be signed in an hour: to the seller and back to accounts, and out of the gateway. */
+  /** What may be signed in an hour: to the seller; out of the gateway, and as much again back to accounts beforehand. */
   readonly hourlyLimits: {
-    readonly transfers: { readonly accountMax: string; readonly totalMax: string }
+    readonly authorizations: { readonly accountMax: string; readonly totalMax: string }
     readonly payingOut: { readonly accountMax: string; readonly totalMax: string }
   }
 }
@@ -74,14 +73,13 @@ async function start(settings: SignerSettings): Promise<SignerReady> {
 
 function openCustodian(settings: SignerSettings, keys: AccountKeys, terms: SigningTerms, log: Log): Custodian {
   const { limits, hourlyLimits, payoutAddress, ownerWaitMs, dataDir } = settings
-  const { transfers, payingOut } = hourlyLimits
+  const { authorizations, payingOut } = hourlyLimits
   return new Custodian({
     keys,
     policy: new SigningPolicy({
       terms,
       limits: {
         authorizationMax: BigInt(limits.authorizationMax),
-        returnMax: BigInt(limits.returnMax),
         withdrawalFeeMax: BigInt(limits.withdrawalFeeMax),
       },
       payoutAddress,
@@ -93,8 +91,8 @@ function openCustodian(settings: SignerSettings, keys: AccountKeys, terms: Signi
       waitMs: ownerWaitMs,
     }),
     hours: {
-      authorization: hourlyValues(transfers),
-      return: hourlyValues(transfers),
+      authorization: hourlyValues(authorizations),
+      return: hourlyValues(payingOut),
       payingOut: hourlyValues(payingOut),
     },
     now: Date.now,

@@ -21,8 +21,6 @@ import { type BurnIntent, burnIntentDigest, digest, type TransferType, transferD
 export type SigningLimits = {
   /** The most that one authorization may be worth: what may be in flight, and as much again for a debt taken along. */
   readonly authorizationMax: bigint
-  /** The most that one return of credit may be worth. */
-  readonly returnMax: bigint
   /** The most that the gateway may keep of one withdrawal. */
   readonly withdrawalFeeMax: bigint
 }
@@ -66,7 +64,8 @@ export class SigningPolicy {
     const rule = { type: 'TransferWithAuthorization', domain: gatewayDomain(terms) } as const
     this.#rules = {
       authorization: { ...rule, use: 'authorization', valueMax: limits.authorizationMax },
-      return: { ...rule, use: 'return', valueMax: limits.returnMax },
+      // Credit is given back to be withdrawn, so it may be as much: with less, a withdrawal would be taken and never paid.
+      return: { ...rule, use: 'return', valueMax: payOutMax },
       // Only the gateway can carry it out, and it credits the account that signed: any amount is as safe as none.
       deposit: {
         type: 'ReceiveWithAuthorization',

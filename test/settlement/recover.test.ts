@@ -3,11 +3,13 @@ import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import type { Database, Session } from '../../src/db/database.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
+import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
+import { fromAtomic } from '../../src/money/usdc.ts'
 import type { Chain } from '../../src/settlement/chain.ts'
 import { type Recovery, recoverPayments } from '../../src/settlement/recover.ts'
 import { type NonceUse, nonceOf } from '../../src/signer/nonce.ts'
-import { accountOf, type BenchAccount, settlementSuite } from '../support/settlement-bench.ts'
-import { terms } from '../support/signing.ts'
+import { accountOf, type BenchAccount, settleAll, settlementSuite } from '../support/settlement-bench.ts'
+import { ownerAddress, terms } from '../support/signing.ts'
 
 // Books of an older copy, before a gateway that has gone on. What is paid out is in the chain's log: see test/e2e/recover.test.ts.
 
@@ -107,6 +109,25 @@ test('more at the gateway than the books know of is told as well', async () => {
     [1n],
   )
   bench.gateway.deposit(account.address, 1n)
+})
+
+// Whoever gets back what was paid after the copy has far more credit than what requests leave of their quotes.
+test('what came back as credit can be withdrawn at once, however much it is', async () => {
+  const account = await bench.openAccount(400_000_000n)
+  transferred('authorization', account, 0n, 150_000_000n)
+  transferred('authorization', account, 1n, 150_000_000n)
+  await recover()
+  assert.equal((await accountOf(bench, account)).credit, 300_000_000n)
+  await bench.funds.registerOwner(account, ownerAddress)
+  const before = bench.gateway.paid.get(ownerAddress) ?? 0n
+  for (const amount of [250_000_000n, 150_000_000n]) {
+    const { id } = await bench.funds.withdraw(account, randomUUID(), fromAtomic(amount))
+    await settleAll(bench)
+    const { state, reason } = (await findWithdrawal(bench.database, account.partition, account.id, id))!
+    assert.deepEqual([state, reason], ['confirmed', undefined])
+  }
+  assert.equal(bench.gateway.paid.get(ownerAddress), before + 400_000_000n)
+  await assertRecovered(account, 4n)
 })
 
 /** A database whose client dies before the first statement with these words. */

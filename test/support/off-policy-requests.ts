@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { encodeRequest, type SigningRequest } from '../../src/signer/signing-request.ts'
-import { gatewayDomain, windowSeconds } from '../../src/signer/signing-terms.ts'
+import { gatewayDomain, payOutMax, windowSeconds } from '../../src/signer/signing-terms.ts'
 import { burnIntentTypes } from './circle-types.ts'
 import { limits, terms, transferRequest, withdrawalRequest } from './signing.ts'
 
@@ -93,7 +93,7 @@ const authorizationChange = fc.oneof(
 const returnChange = fc.oneof(
   transferChange,
   set('operation', fc.constantFrom('authorization', 'deposit')),
-  set('message.value', fc.bigInt(limits.returnMax + 1n, 2n ** 64n).map(String)),
+  set('message.value', fc.bigInt(payOutMax + 1n, 2n ** 64n).map(String)),
 )
 const depositChange = fc.oneof(transferChange, set('operation', fc.constantFrom('authorization', 'return')))
 

@@ -28,7 +28,7 @@ export const terms: SigningTerms = {
   seller: keys.ofRole('seller').address,
 }
 
-export const limits = { authorizationMax: 2_000_000n, returnMax: 5_000_000n, withdrawalFeeMax: 50_000n }
+export const limits = { authorizationMax: 2_000_000n, withdrawalFeeMax: 50_000n }
 const hourlyMax = 10n ** 15n
 
 export function address(text: string): Address {
@@ -89,10 +89,9 @@ export function signerSettings(dataDir: string): SignerSettings {
     ownerWaitMs: 0,
     limits: {
       authorizationMax: limits.authorizationMax.toString(),
-      returnMax: limits.returnMax.toString(),
       withdrawalFeeMax: limits.withdrawalFeeMax.toString(),
     },
-    hourlyLimits: { transfers: hourly, payingOut: hourly },
+    hourlyLimits: { authorizations: hourly, payingOut: hourly },
   }
 }
 
