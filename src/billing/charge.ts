@@ -1,4 +1,4 @@
-import type { FinishReason } from '../inference/responses-events.ts'
+import type { FinishReason } from '../inference/chat-events.ts'
 import { maxOutputTokensMin } from '../inference/responses-request.ts'
 import { type AbsurdUsage, readUsage, type Usage } from '../inference/usage.ts'
 import type { EndCall, Hold, RequestUsage } from '../ledger/holds.ts'

@@ -1,4 +1,4 @@
-import type { ChatEvent } from '../inference/responses-events.ts'
+import type { ChatEvent } from '../inference/chat-events.ts'
 import { charactersPerTokenMax } from '../inference/tokens.ts'
 
 // Counted piece by piece, and beside the upstream's own minimum of sixteen tokens.

@@ -1,4 +1,4 @@
-import type { ChatEvent, FinishReason } from '../inference/responses-events.ts'
+import type { ChatEvent, FinishReason } from '../inference/chat-events.ts'
 import type { RequestUsage } from '../ledger/holds.ts'
 import type { RequestId } from '../ledger/request-id.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'

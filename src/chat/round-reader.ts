@@ -1,5 +1,5 @@
 import type { Meter } from '../billing/meter.ts'
-import type { ChatEvent, FinishReason } from '../inference/responses-events.ts'
+import type { ChatEvent, FinishReason } from '../inference/chat-events.ts'
 import type { InputItem } from '../inference/responses-request.ts'
 import type { Offer } from './web-tools.ts'
 

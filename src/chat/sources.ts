@@ -1,5 +1,5 @@
+import type { Annotation } from '../inference/chat-events.ts'
 import type { Message } from '../inference/chat-messages.ts'
-import type { Annotation } from '../inference/responses-events.ts'
 
 // A URL as people and models write it, with or without its scheme, up to what cannot be part of one in running text. All
 // repetitions are bounded: a message of megabytes must not take minutes to look through.

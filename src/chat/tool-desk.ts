@@ -1,7 +1,7 @@
 import type { Step, Tab } from '../billing/tab.ts'
 import { ServiceError } from '../errors.ts'
+import type { ChatEvent, ToolActivity } from '../inference/chat-events.ts'
 import { cutText } from '../inference/parameter.ts'
-import type { ChatEvent, ToolActivity } from '../inference/responses-events.ts'
 import type { Holds } from '../ledger/holds.ts'
 import { digits } from '../ledger/request-id.ts'
 import { fromAtomic, zero } from '../money/usdc.ts'

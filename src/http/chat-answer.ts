@@ -7,7 +7,7 @@ import {
   createChunkRenderer,
   createMessageAssembler,
 } from '../inference/chat-chunks.ts'
-import type { ChatEvent } from '../inference/responses-events.ts'
+import type { ChatEvent } from '../inference/chat-events.ts'
 import { digits } from '../ledger/request-id.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { BufferedAnswer } from './buffered-answer.ts'

@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import { type ChunkRenderer, keepaliveComment } from '../inference/chat-chunks.ts'
-import type { ChatEvent } from '../inference/responses-events.ts'
+import type { ChatEvent } from '../inference/chat-events.ts'
 import { sendLast } from './send.ts'
 
 export type EventStreamOptions = {

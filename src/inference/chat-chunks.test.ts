@@ -12,7 +12,8 @@ import {
   createMessageAssembler,
   keepaliveComment,
 } from './chat-chunks.ts'
-import { type ChatEvent, createResponsesReader, type FinishReason } from './responses-events.ts'
+import type { ChatEvent, FinishReason } from './chat-events.ts'
+import { createResponsesReader } from './responses-events.ts'
 
 const head = { id: 'chatcmpl-1', created: 1_763_180_000, model: 'gpt-5.6-terra' }
 const usage = { promptTokens: 30, cachedTokens: 16, completionTokens: 12, reasoningTokens: 4 }

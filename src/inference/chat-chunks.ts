@@ -1,6 +1,6 @@
 import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Annotation, ChatEvent, FinishReason, ToolActivity } from './responses-events.ts'
+import type { Annotation, ChatEvent, FinishReason, ToolActivity } from './chat-events.ts'
 import type { Usage } from './usage.ts'
 
 /** What every chunk of a completion, or its one body, says of it. */

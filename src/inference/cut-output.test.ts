@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import type { ChatEvent } from './chat-events.ts'
 import { createOutputCut } from './cut-output.ts'
-import type { ChatEvent } from './responses-events.ts'
 
 /** A tokenizer for reading: a token is a word with the space before it. */
 const words = (text: string): number => text.match(/ ?\S+| +/g)?.length ?? 0

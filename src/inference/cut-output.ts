@@ -1,4 +1,4 @@
-import type { ChatEvent } from './responses-events.ts'
+import type { ChatEvent } from './chat-events.ts'
 import { charactersPerTokenMax } from './tokens.ts'
 
 /** Lets an answer through up to a number of tokens. */

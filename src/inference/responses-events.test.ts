@@ -3,7 +3,8 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { StringDecoder } from 'node:string_decoder'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { type ChatEvent, createResponsesReader, eventCharactersMax } from './responses-events.ts'
+import type { ChatEvent } from './chat-events.ts'
+import { createResponsesReader, eventCharactersMax } from './responses-events.ts'
 import { readUsage } from './usage.ts'
 
 const fixtures = new URL('./__fixtures__/', import.meta.url)

@@ -7,7 +7,7 @@ import type { AddressInfo, Socket } from 'node:net'
 import { type TestContext, test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
 import { ServiceError } from '../errors.ts'
-import type { ChatEvent } from './responses-events.ts'
+import type { ChatEvent } from './chat-events.ts'
 import type { ResponsesRequest } from './responses-request.ts'
 import {
   createUpstream,

@@ -1,6 +1,7 @@
 import { StringDecoder } from 'node:string_decoder'
 import { ServiceError } from '../errors.ts'
-import { type ChatEvent, createResponsesReader, type ResponsesReader } from './responses-events.ts'
+import type { ChatEvent } from './chat-events.ts'
+import { createResponsesReader, type ResponsesReader } from './responses-events.ts'
 import type { ResponsesRequest } from './responses-request.ts'
 import { createConnections, isTimeout, type UpstreamOptions, type UpstreamResponse } from './upstream-connections.ts'
 import { type Fault, readFault } from './upstream-fault.ts'
