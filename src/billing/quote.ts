@@ -48,6 +48,11 @@ export function affordableMaxTokens(model: Model, inputTokensMax: number, amount
   return Math.min(tokens, model.maxOutputTokens)
 }
 
+/** The most tokens of input that the amount buys and the model reads, with nothing written. */
+export function affordableInputTokens(model: Model, amount: Usdc): number {
+  return Math.min(Number(unitsFor(amount, model.inputPerMillion)), model.contextLength)
+}
+
 export function inputLine(model: Model, tokens: number): Line {
   return { units: tokens, perMillion: model.inputPerMillion }
 }

@@ -1,5 +1,5 @@
 import type { Model, PriceList } from '../../billing/price-list.ts'
-import { affordableMaxTokens } from '../../billing/quote.ts'
+import { affordableInputTokens, affordableMaxTokens } from '../../billing/quote.ts'
 import { ModelNotFoundError } from '../../inference/chat-request.ts'
 import { format, type Usdc } from '../../money/usdc.ts'
 
@@ -68,7 +68,11 @@ function describeModel(model: Model, { prices, inFlightCap, publicUrl }: Catalog
       max_completion_tokens: model.maxOutputTokens,
       is_moderated: false,
     },
-    per_request_limits: { completion_tokens: affordableMaxTokens(model, 0, inFlightCap) },
+    // What fits under the cap, each by itself. Clients that check the list want both or neither.
+    per_request_limits: {
+      prompt_tokens: affordableInputTokens(model, inFlightCap),
+      completion_tokens: affordableMaxTokens(model, 0, inFlightCap),
+    },
     supported_parameters: supportedParameters,
     supported_voices: null,
     default_parameters: null,
