@@ -1,4 +1,4 @@
-import type { ChatEvent } from '../inference/chat-events.ts'
+import { type ChatEvent, writtenText } from '../inference/chat-events.ts'
 import { charactersPerTokenMax } from '../inference/tokens.ts'
 
 // Counted piece by piece, and beside the upstream's own minimum of sixteen tokens.
@@ -93,13 +93,13 @@ export class Meter {
       case 'text':
       case 'refusal':
       case 'tool-arguments':
-        this.#keep(this.#answer, event.text)
+        this.#keep(this.#answer, writtenText(event))
         break
       case 'tool-call':
         this.#keep(this.#answer, event.name)
         break
       case 'reasoning':
-        this.#keep(this.#reasoning, withoutJoint(event.text))
+        this.#keep(this.#reasoning, writtenText(event))
         break
       default:
         return
@@ -110,11 +110,6 @@ export class Meter {
   #keep(kept: KeptText, piece: string): void {
     if (kept.add(piece)) this.#fresh.push(piece)
   }
-}
-
-/** Paragraphs of reasoning are parted by us, where the upstream only says that another one begins: not written, not billed. */
-function withoutJoint(text: string): string {
-  return text.startsWith('\n\n') ? text.slice(2) : text
 }
 
 /** The beginning of a text. An upstream that writes without end must not fill our memory. */

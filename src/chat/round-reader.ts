@@ -1,5 +1,5 @@
 import type { Meter } from '../billing/meter.ts'
-import type { ChatEvent, FinishReason } from '../inference/chat-events.ts'
+import { type ChatEvent, type FinishReason, paragraph } from '../inference/chat-events.ts'
 import type { InputItem } from '../inference/responses-request.ts'
 import type { Offer } from './web-tools.ts'
 
@@ -10,8 +10,6 @@ export type RoundEnd = Extract<ChatEvent, { readonly type: 'finish' | 'failed' }
 
 /** What of an answer the client has seen in the rounds so far: the next one continues it. */
 export type Told = { rounds: number; textLength: number; hasReasoning: boolean }
-
-const paragraph = '\n\n'
 
 /**
  * Reads the events of one round. The client gets all of them but the calls of our own tools, which stay here, and the round's

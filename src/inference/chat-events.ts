@@ -21,12 +21,19 @@ export type ToolActivity = {
   readonly results?: number | undefined
 }
 
+/** The next piece of a text. Where a paragraph begins that the upstream only says is another one, we part it from the last. */
+type Piece = {
+  readonly text: string
+  /** The characters at its beginning that are ours. The model did not write them, and nobody pays for them. */
+  readonly jointLength?: number
+}
+
 /** What happens in an answer, in plain words: neither the upstream's protocol nor the client's. */
 export type ChatEvent =
   /** The upstream took the request. */
   | { readonly type: 'accepted' }
-  | { readonly type: 'text'; readonly text: string }
-  | { readonly type: 'reasoning'; readonly text: string }
+  | ({ readonly type: 'text' } & Piece)
+  | ({ readonly type: 'reasoning' } & Piece)
   | { readonly type: 'refusal'; readonly text: string }
   | CallEvent
   | { readonly type: 'annotation'; readonly annotation: Annotation }
@@ -37,3 +44,16 @@ export type ChatEvent =
   | { readonly type: 'finish'; readonly reason: FinishReason; readonly usage?: unknown }
   /** The end, badly. `message` is fit for the customer: see `failureError`. */
   | { readonly type: 'failed'; readonly code: string; readonly message: string; readonly usage?: unknown }
+
+/** Between two texts of one answer. */
+export const paragraph = '\n\n'
+
+/** A piece that begins a further paragraph. */
+export function nextParagraph(type: 'text' | 'reasoning', text: string): ChatEvent & Piece {
+  return { type, text: paragraph + text, jointLength: paragraph.length }
+}
+
+/** What the model wrote of a piece. */
+export function writtenText({ text, jointLength }: Piece): string {
+  return jointLength === undefined ? text : text.slice(jointLength)
+}

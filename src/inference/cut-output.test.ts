@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import type { ChatEvent } from './chat-events.ts'
+import { type ChatEvent, nextParagraph } from './chat-events.ts'
 import { createOutputCut } from './cut-output.ts'
 
 /** A tokenizer for reading: a token is a word with the space before it. */
@@ -39,6 +39,16 @@ test('reasoning, names and arguments count like text', async () => {
     { type: 'finish', reason: 'length', usage },
   ])
   assert.deepEqual(await cutAt(2).push(events), [events[0], { type: 'finish', reason: 'length', usage }])
+})
+
+test('what parts two messages does not count, and does not stand at the end of what was cut', async () => {
+  // Here, unlike above, an empty line is a token.
+  const cut = (tokensMax: number) => createOutputCut(tokensMax, async (text) => text.match(/\w+|\n\n/g)?.length ?? 0)
+  const events = [text('one'), nextParagraph('text', ' two three'), finish]
+  assert.deepEqual(await cut(3).push(events), events)
+  const closing = { type: 'finish', reason: 'length', usage }
+  assert.deepEqual(await cut(2).push(events), [text('one'), nextParagraph('text', ' two '), closing])
+  assert.deepEqual(await cut(1).push([text('one '), nextParagraph('text', 'two'), finish]), [text('one '), closing])
 })
 
 test('a failure after the cut is not the customer’s loss', async () => {

@@ -1,4 +1,4 @@
-import type { ChatEvent } from './chat-events.ts'
+import { type ChatEvent, writtenText } from './chat-events.ts'
 import { charactersPerTokenMax } from './tokens.ts'
 
 /** Lets an answer through up to a number of tokens. */
@@ -43,9 +43,11 @@ export function createOutputCut(tokensMax: number, count: (text: string) => Prom
       return isCut ? [] : [event]
     }
     if (!('text' in event)) return [event]
-    const text = await fitting(event.type === 'tool-arguments' ? `call ${event.index}` : event.type, event.text)
-    isCut = text !== event.text
-    return text === '' ? [] : [{ ...event, text }]
+    const written = writtenText(event)
+    const kept = await fitting(event.type === 'tool-arguments' ? `call ${event.index}` : event.type, written)
+    isCut = kept !== written
+    if (!isCut) return [event]
+    return kept === '' ? [] : [{ ...event, text: event.text.slice(0, -written.length) + kept }]
   }
 
   return {

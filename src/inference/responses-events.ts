@@ -1,5 +1,5 @@
 import { createParser, type EventSourceParser } from 'eventsource-parser'
-import type { ChatEvent, FinishReason } from './chat-events.ts'
+import { type ChatEvent, type FinishReason, nextParagraph } from './chat-events.ts'
 import { createOrderedCalls, type OrderedCalls } from './ordered-calls.ts'
 import { isObject, type JsonObject } from './parameter.ts'
 import { readFault } from './upstream-fault.ts'
@@ -222,15 +222,26 @@ function partPlace(event: JsonObject): string {
 
 function addText(answer: Answer, event: JsonObject, text: unknown): void {
   if (typeof text !== 'string' || text === '') return
+  accept(answer)
   if (isElsewhere(answer.lastText, event)) {
-    answer.lastText = event
-    const place = partPlace(event)
-    if (!answer.partStarts.has(place)) answer.partStarts.set(place, answer.textLength)
-    answer.streamedItems.add(itemPlace(event))
+    beginPart(answer, event, text)
+    return
   }
   answer.textLength += text.length
-  accept(answer)
   answer.events.push({ type: 'text', text })
+}
+
+/** Messages of one answer are paragraphs, as those of several rounds are; the parts of one message are one text. */
+function beginPart(answer: Answer, event: JsonObject, text: string): void {
+  const last = answer.lastText
+  const continues = last === undefined || itemPlace(last) === itemPlace(event)
+  const piece = continues ? { type: 'text' as const, text } : nextParagraph('text', text)
+  answer.lastText = event
+  answer.textLength += piece.text.length
+  const place = partPlace(event)
+  if (!answer.partStarts.has(place)) answer.partStarts.set(place, answer.textLength - text.length)
+  answer.streamedItems.add(itemPlace(event))
+  answer.events.push(piece)
 }
 
 /** Nearly every piece of text continues the one before: then its place need not be looked up. */
@@ -252,7 +263,7 @@ function addReasoning(answer: Answer, event: JsonObject, text: unknown): void {
   const isFirst = answer.lastReasoningPlace === undefined || answer.lastReasoningPlace === place
   answer.lastReasoningPlace = place
   answer.streamedItems.add(itemPlace(event))
-  emit(answer, { type: 'reasoning', text: isFirst ? text : `\n\n${text}` })
+  emit(answer, isFirst ? { type: 'reasoning', text } : nextParagraph('reasoning', text))
 }
 
 /** The upstream counts from the start of a part; the client sees all parts of all messages as one text. */
