@@ -40,9 +40,14 @@ export class Meter {
     for (const event of events) this.seeOne(event)
   }
 
-  /** Output that the client does not get, a call of one of our tools: it is billed, but delivers nothing. */
+  /** Output that the client does not get, or not yet, such as a call of one of our tools: it is billed, but delivers nothing. */
   seeHidden(text: string): void {
     this.#keep(this.#answer, text)
+  }
+
+  /** What was hidden is given to the client after all, or would have been, had it not left. */
+  noteDelivered(): void {
+    this.#firstOutputMs ??= this.#now()
   }
 
   /** True when anything was written in this round. */
@@ -104,7 +109,7 @@ export class Meter {
       default:
         return
     }
-    this.#firstOutputMs ??= this.#now()
+    this.noteDelivered()
   }
 
   #keep(kept: KeptText, piece: string): void {

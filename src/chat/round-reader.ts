@@ -1,5 +1,5 @@
 import type { Meter } from '../billing/meter.ts'
-import { type ChatEvent, type FinishReason, paragraph } from '../inference/chat-events.ts'
+import { type ChatEvent, type FinishReason, paragraph, writtenText } from '../inference/chat-events.ts'
 import type { InputItem } from '../inference/responses-request.ts'
 import type { Offer } from './web-tools.ts'
 
@@ -11,9 +11,13 @@ export type RoundEnd = Extract<ChatEvent, { readonly type: 'finish' | 'failed' }
 /** What of an answer the client has seen in the rounds so far: the next one continues it. */
 export type Told = { rounds: number; textLength: number; hasReasoning: boolean }
 
+/** A text this long is the answer, whatever is called after it. */
+const heldCharactersMax = 256 * 1024
+
 /**
  * Reads the events of one round. The client gets all of them but the calls of our own tools, which stay here, and the round's
- * end, which need not be the answer's. An answer of one round without such calls passes as it came.
+ * end, which need not be the answer's. An answer of one round without such calls passes as it came, unless its text is to be
+ * held: where JSON was asked for, what a model says before it searches would be a second document before the answer.
  */
 export class RoundReader {
   readonly calls: OwnCall[] = []
@@ -31,11 +35,15 @@ export class RoundReader {
   #textJoint: string
   #reasoningJoint: string
   #clientCalls = 0
+  /** Text and its citations, kept until it is known whether they are the answer; undefined where everything passes at once. */
+  #held: ChatEvent[] | undefined
+  #heldCharacters = 0
 
-  constructor(meter: Meter, offer: Offer, told: Told) {
+  constructor(meter: Meter, offer: Offer, told: Told, holdsText: boolean) {
     this.#meter = meter
     this.#offer = offer
     this.#told = told
+    this.#held = holdsText ? [] : undefined
     told.rounds += 1
     this.#textJoint = told.textLength > 0 ? paragraph : ''
     this.#reasoningJoint = told.hasReasoning ? paragraph : ''
@@ -71,18 +79,39 @@ export class RoundReader {
 
   /** The events that the client gets. */
   take(events: readonly ChatEvent[]): readonly ChatEvent[] {
-    if (this.#isPlain(events)) {
+    if (this.#held === undefined && this.#isPlain(events)) {
       this.#meter.see(events)
       return events
     }
     const passed: ChatEvent[] = []
     for (const event of events) {
+      if (this.#held !== undefined && this.#hold(event, this.#held)) continue
       const shown = this.#takeOne(event)
       if (shown === undefined) continue
+      // The model's turn ends with a call of the client's: what it said before is part of the answer, and comes first.
+      if (shown.type === 'tool-call') passed.push(...this.release())
       this.#meter.seeOne(event)
       passed.push(shown)
     }
+    if (this.#heldCharacters > heldCharactersMax) passed.push(...this.release())
     return passed
+  }
+
+  /** What was held: the client gets it after all, and from now on everything at once. A round that is not asked for it drops it. */
+  release(): readonly ChatEvent[] {
+    const held = this.#held ?? []
+    this.#held = undefined
+    this.#heldCharacters = 0
+    if (held.length > 0) this.#meter.noteDelivered()
+    return held.flatMap((event) => this.#takeOne(event) ?? [])
+  }
+
+  #hold(event: ChatEvent, held: ChatEvent[]): boolean {
+    if (event.type !== 'text' && event.type !== 'annotation') return false
+    held.push(event)
+    if (event.type === 'text') this.#meter.seeHidden(writtenText(event))
+    this.#heldCharacters += event.type === 'text' ? event.text.length : event.annotation.url.length
+    return true
   }
 
   /** Nearly all that ever comes: words of a first round, of which nothing but their length matters here. */

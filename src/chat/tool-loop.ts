@@ -43,7 +43,8 @@ export async function* answerInRounds(
     isLast: order.offer.size === 0,
   }
   while (plan !== undefined) {
-    const reader = new RoundReader(bill.meter, order.offer, told)
+    const holdsText = !plan.isLast && order.chat.responseFormat.type !== 'text'
+    const reader = new RoundReader(bill.meter, order.offer, told, holdsText)
     const asking = order.watch.begin('upstream')
     let shown: readonly ChatEvent[] = []
     try {
@@ -54,10 +55,12 @@ export async function* answerInRounds(
       }
     } finally {
       order.watch.end(asking, outcomeOf(reader, gone))
+      // Who leaves in the middle of an answer pays for what was written of it, held or not.
+      if (gone.aborted && reader.end === undefined) reader.release()
     }
     if (reader.end === undefined) throw new Error('the upstream ended without a last event')
     if (reader.pendingCalls.length === 0 || plan.isLast) {
-      return yield [...shown, ...citations(desk, reader), endOf(reader, reader.end)]
+      return yield [...shown, ...reader.release(), ...citations(desk, reader), endOf(reader, reader.end)]
     }
     if (shown.length > 0) yield shown
     desk ??= new ToolDesk(tools, order, bill.tab, gone)

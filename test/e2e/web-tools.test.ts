@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { after, before, beforeEach, test } from 'node:test'
 import { endOrphanedHolds } from '../../src/jobs/end-orphaned-holds.ts'
 import { assertBooksClosed } from '../support/audit.ts'
-import { allFrames, callChat, chunkOf, endedRow, framesOf } from '../support/chat-client.ts'
+import { allFrames, callChat, chunkOf, contentOf, endedRow, framesOf, readContent } from '../support/chat-client.ts'
 import { openLedger } from '../support/ledger.ts'
 import {
   completed,
@@ -368,6 +368,108 @@ test('what is said in several rounds is one text in paragraphs, and citations po
   assert.equal(message.content, `Let me look.\n\n${cite(pennyResult.url)}`)
   assert.equal(message.reasoning_content, 'Hm.\n\nAha.')
   assertCited(message.content, message.annotations)
+})
+
+const asJson = { response_format: { type: 'json_object' } }
+const looking = '{"answer":"looking"}'
+const coin = `{"answer":"A coin: ${pennyResult.url}"}`
+
+test('who asked for JSON gets one document: what the model says before it searches is billed, but no part of it', async () => {
+  const turns: Turn[] = [
+    [created, text(looking), ...functionCall('web_search', { query: 'penny' }, 1)],
+    [created, text(coin.slice(0, 9)), text(coin.slice(9))],
+  ]
+  upstream.answer = inTurn(turns)
+  const { body, row } = await ask(asJson)
+  const { message } = body.choices[0]
+  assert.equal(message.content, coin)
+  const { start_index, end_index } = message.annotations![0]!.url_citation
+  assert.equal(coin.slice(start_index, end_index), pennyResult.url)
+  assert.equal(Number(row.charged_atomic), 2 * 35 + searchPrice)
+
+  upstream.answer = inTurn(turns)
+  const frames = await allFrames(callChat(service, account, { messages, ...asJson, stream: true }))
+  assert.equal(frames.map(contentOf).join(''), coin)
+
+  upstream.answer = inTurn(turns, {})
+  const counted = await ask({ ...asJson, web_search: true })
+  upstream.answer = inTurn(turns, {})
+  const asText = await ask({ web_search: true })
+  assert.equal(counted.row.usage!.completion_tokens, asText.row.usage!.completion_tokens)
+})
+
+test('JSON comes as it is written where it can be the answer only: without our tools, or when it is long', async () => {
+  for (const [body, said] of [
+    [{ web_search: false, web_fetch: false }, looking],
+    [{}, `{"answer":"${'coin '.repeat(60_000)}"}`],
+  ] as const) {
+    const exchange = Promise.withResolvers<UpstreamExchange>()
+    upstream.answer = (each) => {
+      each.send(created, text(said))
+      exchange.resolve(each)
+    }
+    const call = callChat(service, account, { messages, ...asJson, ...body, max_tokens: 64_000, stream: true })
+    const frames = framesOf(await call.answer)
+    assert.equal(await readContent(frames, said.length), said)
+    const { send, end } = await exchange.promise
+    send(completed())
+    end()
+    assert.equal((await Array.fromAsync(frames)).at(-1), 'data: [DONE]')
+  }
+})
+
+test('JSON beside a call of the client’s comes before it', async () => {
+  const tools = [{ type: 'function', function: { name: 'look_up' } }]
+  upstream.answer = inTurn([[created, text(looking), ...functionCall('look_up', {}, 1), text(' ')]])
+  const frames = await allFrames(
+    callChat(service, account, { messages, ...asJson, tools, web_search: true, stream: true }),
+  )
+  const deltas = frames.flatMap((frame) => chunkOf(frame)?.choices[0]?.delta ?? [])
+  assert.equal(deltas.map(({ content = '' }) => content).join(''), `${looking} `)
+  const called = deltas.findIndex((delta) => delta.tool_calls !== undefined)
+  assert.deepEqual(
+    deltas.slice(0, called).map(({ content }) => content),
+    ['', looking],
+  )
+})
+
+test('JSON that the client never got is paid for by who leaves while it is written, and by nobody when it was dropped', async () => {
+  const written = Promise.withResolvers<UpstreamExchange>()
+  upstream.answer = (exchange) => {
+    // In one piece, so that the text has been read when the client sees that the stream has begun.
+    exchange.outgoing.cork()
+    exchange.send(created, text(looking))
+    exchange.outgoing.uncork()
+    written.resolve(exchange)
+  }
+  const call = callChat(service, account, { messages, ...asJson, stream: true })
+  const { hungUp } = await written.promise
+  await framesOf(await call.answer).next()
+  call.leave()
+  await hungUp
+  const row = await endedRow(service, account)
+  assert.equal(row.status, 'cancelled')
+  assert.ok(Number(row.charged_atomic) > 0)
+
+  upstream.answer = inTurn([
+    [created, text(looking), ...functionCall('web_search', { query: 'penny' }, 1)],
+    (exchange) => {
+      exchange.send(created, failedEvent())
+      exchange.end()
+    },
+  ])
+  const failed = await postChat(service, account.apiKey, { messages, ...asJson, stream: true })
+  assert.match(await failed.text(), /"error":/)
+  assert.equal((await getRow(service, account.apiKey, failed)).charged_atomic, '0')
+})
+
+test('JSON that breaks off is told and charged as far as it came', async () => {
+  upstream.answer = answers(created, text('{"answer":'), failedEvent())
+  const answer = await postChat(service, account.apiKey, { messages, ...asJson, stream: true })
+  const frames = (await answer.text()).split('\n\n')
+  assert.equal(frames.map(contentOf).join(''), '{"answer":')
+  assert.match(frames.at(-2)!, /"error":/)
+  assert.ok(Number((await getRow(service, account.apiKey, answer)).charged_atomic) > 0)
 })
 
 test('only addresses that the user wrote or a search returned are read', async () => {
