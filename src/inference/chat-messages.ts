@@ -5,7 +5,6 @@ import {
   MissingParameterError,
   oneOf,
   optional,
-  quoted,
   readArray,
   readName,
   readObject,
@@ -15,6 +14,7 @@ import {
   UnsupportedParameterError,
   wrongValue,
 } from './parameter.ts'
+import { pairToolCalls } from './tool-pairs.ts'
 
 /** Text, or the texts of several parts: parts reach the model apart, so they are never joined. */
 export type Content = string | readonly string[]
@@ -49,9 +49,7 @@ export function parseMessages(value: unknown): readonly Message[] {
   if (entries.length === 0) {
     throw new InvalidValueError('`messages` is empty; it must hold at least one message.', 'messages')
   }
-  const messages = entries.map((entry, index) => parseMessage(entry, `messages[${index}]`))
-  refuseLooseToolCalls(messages)
-  return messages
+  return pairToolCalls(entries.map((entry, index) => parseMessage(entry, `messages[${index}]`)))
 }
 
 function parseMessage(value: unknown, place: string): Message {
@@ -156,49 +154,8 @@ function readToolCall(value: unknown, place: string): ToolCall {
 
 function readToolCallId(value: unknown, place: string): string {
   const id = readString(value, place)
-  if (id.length === 0 || id.length > toolCallIdCharactersMax) {
-    throw wrongValue(place, id, `a string of 1 to ${toolCallIdCharactersMax} characters`)
+  if (id.length > toolCallIdCharactersMax) {
+    throw wrongValue(place, id, `a string of at most ${toolCallIdCharactersMax} characters`)
   }
   return id
-}
-
-/** The upstream answers 400 for a call without a result, a result without a call, or an id used twice: say so first. */
-function refuseLooseToolCalls(messages: readonly Message[]): void {
-  const openPlaces = new Map<string, string>()
-  const answered = new Set<string>()
-  for (const [index, message] of messages.entries()) {
-    if (message.role === 'assistant') openCalls(message, `messages[${index}]`, openPlaces, answered)
-    if (message.role !== 'tool') continue
-    if (!openPlaces.delete(message.toolCallId)) {
-      throw looseResult(message.toolCallId, `messages[${index}].tool_call_id`, answered)
-    }
-    answered.add(message.toolCallId)
-  }
-  for (const [id, place] of openPlaces) {
-    throw new InvalidValueError(
-      `\`${place}\` is ${quoted(id)}, and no tool message answers this call. Add one with that tool_call_id.`,
-      place,
-    )
-  }
-}
-
-function openCalls(
-  message: AssistantMessage,
-  place: string,
-  openPlaces: Map<string, string>,
-  answered: ReadonlySet<string>,
-): void {
-  for (const [index, call] of message.toolCalls.entries()) {
-    const idPlace = `${place}.tool_calls[${index}].id`
-    if (openPlaces.has(call.id) || answered.has(call.id)) {
-      throw wrongValue(idPlace, call.id, 'an id that no earlier call has: results are matched by it')
-    }
-    openPlaces.set(call.id, idPlace)
-  }
-}
-
-function looseResult(id: string, place: string, answered: ReadonlySet<string>): InvalidValueError {
-  return answered.has(id)
-    ? wrongValue(place, id, 'the id of a call without a result: this one has been answered already')
-    : wrongValue(place, id, 'the id of a tool call in an earlier assistant message')
 }

@@ -227,8 +227,15 @@ test('a refusal names the exact place of the mistake', () => {
       { messages: [...hello, assistant(call('a'), call('a')), result('a')] },
     ],
     [
-      'invalid_value messages[3].tool_calls[0].id',
-      { messages: [...hello, assistant(call('a')), result('a'), assistant(call('a')), result('a')] },
+      'invalid_value messages[2].tool_calls[0].id',
+      { messages: [...hello, assistant(call('a')), assistant(call('a')), result('a'), result('a')] },
+    ],
+    ['invalid_value messages[2].tool_call_id', { messages: [...hello, assistant(call('')), result('a')] }],
+    ['invalid_value messages[2].tool_call_id', { messages: [...hello, assistant(call('a')), result('')] }],
+    ['invalid_value messages[1].tool_calls[1].id', { messages: [...hello, assistant(call(''), call('')), result('')] }],
+    [
+      'invalid_value messages[1].tool_calls[0].id',
+      { messages: [...hello, assistant(call('')), assistant(call('')), result(''), result('')] },
     ],
     [
       'invalid_value messages[3].tool_call_id',
@@ -406,6 +413,63 @@ test('a __proto__ key in a schema stays a key', () => {
   assert.equal(JSON.stringify(parse(body).tools[0]?.parameters), '{"__proto__":{"a":1}}')
 })
 
+/** A call and its result for each of these, one after the other. */
+const turns = (ids: readonly string[]) =>
+  ids.flatMap((id) => [{ role: 'assistant', content: null, tool_calls: [call(id)] }, result(id)])
+
+test('ids that a client uses again in a later turn, or leaves empty, are told apart', () => {
+  const { messages } = parse({ messages: [...hello, ...turns(['call_0', '', 'call_0', 'call_0', ''])] })
+  assertPaired({ messages })
+  const ids = callIds(messages)
+  assert.equal(ids[0], 'call_0')
+  for (const id of ids.slice(1)) assert.match(id, /^call_[0-9a-f]{48}$/)
+  // Sent again and longer it begins alike, or the upstream would read all of it anew.
+  assert.deepEqual(parse({ messages: [...hello, ...turns(['call_0', '', 'call_0'])] }).messages, messages.slice(0, 7))
+  // A derived id is taken like any other.
+  assertPaired(parse({ messages: [...hello, ...turns(['call_0', 'call_0', ids[2]!])] }))
+})
+
+test('calls without ids are answered in their order, beside such that have one', () => {
+  const given = (content: string, tool_call_id = '') => ({ role: 'tool', tool_call_id, content })
+  const { messages } = parse({
+    messages: [
+      ...hello,
+      { role: 'assistant', content: null, tool_calls: [call(''), call('a'), call('')] },
+      given('first'),
+      given('second'),
+      given('named', 'a'),
+    ],
+  })
+  assertPaired({ messages })
+  const [first, named, second] = callIds(messages)
+  const results = messages.flatMap((message) =>
+    message.role === 'tool' ? [[message.toolCallId, message.content]] : [],
+  )
+  assert.equal(named, 'a')
+  assert.deepEqual(results, [
+    [first, 'first'],
+    [second, 'second'],
+    ['a', 'named'],
+  ])
+})
+
+function callIds(messages: ChatRequest['messages']): string[] {
+  return messages.flatMap((message) => (message.role === 'assistant' ? message.toolCalls.map(({ id }) => id) : []))
+}
+
+/** No two calls share an id, and each has one result, which comes later. */
+function assertPaired({ messages }: Pick<ChatRequest, 'messages'>): void {
+  const open = new Set<string>()
+  for (const message of messages) {
+    if (message.role === 'assistant') for (const { id } of message.toolCalls) open.add(id)
+    if (message.role === 'tool') assert.ok(open.delete(message.toolCallId), message.toolCallId)
+  }
+  assert.equal(open.size, 0)
+  const ids = callIds(messages)
+  assert.equal(new Set(ids).size, ids.length)
+  assert.ok(!ids.includes(''))
+}
+
 /** Bodies that are nearly right: every part is mostly right, sometimes of the wrong type, sometimes missing. */
 function bodies(): fc.Arbitrary<unknown> {
   const junk = fc.oneof(
@@ -419,7 +483,7 @@ function bodies(): fc.Arbitrary<unknown> {
     const arbitraries: Record<string, fc.Arbitrary<unknown>> = Object.fromEntries(entries)
     return mostly(fc.record(arbitraries, { requiredKeys }))
   }
-  const id = fc.constantFrom('a', 'b', 'c'.repeat(80))
+  const id = fc.constantFrom('a', 'b', '', 'c'.repeat(80))
   const name = fc.constantFrom('get_weather', 'get_weather', 'get_time', 'web_search', 'bad name')
   const part = record({ type: fc.constant('text'), text: fc.string() }, ['type', 'text'])
   const content = fc.oneof(fc.string(), fc.array(part, { minLength: 1, maxLength: 3 }))
@@ -480,6 +544,7 @@ test('whatever is sent is either understood or refused as the client’s mistake
         const parsed = parse(body)
         acceptedCount += 1
         assert.ok(JSON.stringify(parsed).isWellFormed())
+        assertPaired(parsed)
         assert.ok(parsed.maxTokens >= 1 && parsed.maxTokens <= 64_000)
       } catch (error) {
         assert.ok(error instanceof ServiceError && clientCodes.has(error.code), `threw ${String(error)}`)

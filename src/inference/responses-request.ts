@@ -1,9 +1,9 @@
-import { hash } from 'node:crypto'
 import type { AssistantMessage, Content, InstructionMessage, Message } from './chat-messages.ts'
 import type { ChatRequest, ReasoningEffort } from './chat-request.ts'
 import type { FunctionTool, ToolChoice } from './chat-tools.ts'
 import type { JsonObject } from './parameter.ts'
 import type { ResponseFormat } from './response-format.ts'
+import { derivedCallId } from './tool-pairs.ts'
 
 type TextPart = { readonly type: 'input_text' | 'output_text'; readonly text: string }
 type RefusalPart = { readonly type: 'refusal'; readonly refusal: string }
@@ -181,7 +181,7 @@ function assistantItems(message: AssistantMessage): readonly InputItem[] {
 
 /** Other providers' ids can be longer than the upstream takes; a hash keeps call and result paired in every request. */
 function callId(id: string): string {
-  return id.length <= callIdCharactersMax ? id : `call_${hash('sha256', id).slice(0, 48)}`
+  return id.length <= callIdCharactersMax ? id : derivedCallId(id)
 }
 
 function textFormat(format: ResponseFormat): TextFormat | undefined {

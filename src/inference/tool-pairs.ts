@@ -1,0 +1,83 @@
+import { hash } from 'node:crypto'
+import type { AssistantMessage, Message, ToolCall, ToolMessage } from './chat-messages.ts'
+import { InvalidValueError, quoted, wrongValue } from './parameter.ts'
+
+/** What is known of a conversation's calls up to a message. */
+type Calls = {
+  /** Those without a result, by the id that the client gave them: one each, unless it is empty. */
+  readonly open: Map<string, OpenCall[]>
+  /** How often an id was given to a call. */
+  readonly uses: Map<string, number>
+}
+
+type OpenCall = { readonly id: string; readonly place: string }
+
+/**
+ * The conversation with every call paired with its result by an id that no other call has, as the upstream wants it. Clients
+ * that count their calls anew in each turn, or give them no ids at all, are understood as long as it is certain what is meant:
+ * such ids are replaced, in call and result alike, and by the same ones whenever the conversation is sent again.
+ * @throws {InvalidValueError} for a call without a result and a result without a call.
+ */
+export function pairToolCalls(messages: readonly Message[]): readonly Message[] {
+  const calls: Calls = { open: new Map(), uses: new Map() }
+  const paired = messages.map((message, index) => {
+    if (message.role === 'assistant') return openCalls(message, `messages[${index}].tool_calls`, calls)
+    return message.role === 'tool' ? closeCall(message, `messages[${index}].tool_call_id`, calls) : message
+  })
+  for (const [id, [call]] of calls.open) throw unanswered(id, call!.place)
+  return paired
+}
+
+function openCalls(message: AssistantMessage, place: string, { open, uses }: Calls): AssistantMessage {
+  // Calls without an id are answered in their order, and so those of two messages at once would be anybody's guess.
+  if (message.toolCalls.some(({ id }) => id === '') && open.has('')) throw unanswered('', open.get('')![0]!.place)
+  const toolCalls = message.toolCalls.map((call, index): ToolCall => {
+    const idPlace = `${place}[${index}].id`
+    const waiting = open.get(call.id) ?? []
+    if (call.id !== '' && waiting.length > 0) {
+      throw wrongValue(idPlace, call.id, 'an id that no call without a result has: results are matched by it')
+    }
+    const id = uniqueId(call.id, uses)
+    open.set(call.id, [...waiting, { id, place: idPlace }])
+    return { ...call, id }
+  })
+  return { ...message, toolCalls }
+}
+
+function closeCall(message: ToolMessage, place: string, { open, uses }: Calls): ToolMessage {
+  const { toolCallId } = message
+  const [call, ...waiting] = open.get(toolCallId) ?? []
+  if (call === undefined) throw looseResult(toolCallId, place, uses.has(toolCallId))
+  if (waiting.length > 0) open.set(toolCallId, waiting)
+  else open.delete(toolCallId)
+  return { ...message, toolCallId: call.id }
+}
+
+/** Depends on nothing but what came before: a longer conversation begins with the same bytes, which is what caches need. */
+function uniqueId(id: string, uses: Map<string, number>): string {
+  const count = (uses.get(id) ?? 0) + 1
+  uses.set(id, count)
+  if (id !== '' && count === 1) return id
+  const derived = derivedCallId(`${count} ${id}`)
+  uses.set(derived, 1)
+  return derived
+}
+
+/** An id that the upstream takes, the same for the same text. */
+export function derivedCallId(text: string): string {
+  return `call_${hash('sha256', text).slice(0, 48)}`
+}
+
+function unanswered(id: string, place: string): InvalidValueError {
+  const advice =
+    id === ''
+      ? 'Give every call an id of its own, and its tool message the same tool_call_id.'
+      : 'Add one with that tool_call_id.'
+  return new InvalidValueError(`\`${place}\` is ${quoted(id)}, and no tool message answers this call. ${advice}`, place)
+}
+
+function looseResult(id: string, place: string, isAnswered: boolean): InvalidValueError {
+  return isAnswered
+    ? wrongValue(place, id, 'the id of a call without a result: this one has been answered already')
+    : wrongValue(place, id, 'the id of a tool call in an earlier assistant message')
+}
