@@ -117,6 +117,27 @@ test('tool activity is an empty delta that no client stumbles over', () => {
   assert.deepEqual(chunk?.choices, [{ index: 0, delta: {}, logprobs: null, finish_reason: null }])
 })
 
+test('no frame is cut by a reader that splits lines as Python does', () => {
+  const odd = 'a\u2028b\u2029c\u0085d'
+  const renderer = createChunkRenderer({ ...head, includeUsage: true })
+  const annotation = { url: 'https://example.org', title: odd, startIndex: 0, endIndex: 1 }
+  const rendered =
+    renderer.events([
+      { type: 'text', text: odd },
+      { type: 'reasoning', text: odd },
+      { type: 'refusal', text: odd },
+      { type: 'tool-call', index: 0, id: odd, name: odd },
+      { type: 'tool-arguments', index: 0, text: odd },
+      { type: 'activity', activity: { type: 'web_search', status: 'started', call: 1, query: odd } },
+      { type: 'annotation', annotation },
+    ]) +
+    renderer.finish('stop') +
+    renderer.error({ error: { message: odd } })
+  assert.doesNotMatch(rendered, /[\u0085\u2028\u2029]/)
+  const told = JSON.stringify(chunks(rendered)).split(JSON.stringify(odd).slice(1, -1))
+  assert.equal(told.length - 1, 10)
+})
+
 test('an error is a frame without choices', () => {
   const frame = createChunkRenderer({ ...head, includeUsage: true }).error({
     error: { message: 'no', code: 'upstream_error' },

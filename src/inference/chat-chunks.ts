@@ -46,7 +46,7 @@ export function createChunkRenderer(options: CompletionHead & { readonly include
   const opening = `data: ${head},"choices":[{"index":0,"delta":`
   const closing = `,"logprobs":null,"finish_reason":null}]`
   const chunk = (delta: string) => opening + delta + closing + tail
-  const activity = (told: ToolActivity) => `${opening}{}${closing},"tool_activity":${JSON.stringify(told)}${tail}`
+  const activity = (told: ToolActivity) => `${opening}{}${closing},"tool_activity":${jsonLine(told)}${tail}`
   const annotations: Annotation[] = []
 
   return {
@@ -62,34 +62,51 @@ export function createChunkRenderer(options: CompletionHead & { readonly include
       return frames
     },
     finish(reason) {
-      const cited = annotations.length === 0 ? '' : chunk(JSON.stringify({ annotations: annotations.map(citation) }))
+      const cited = annotations.length === 0 ? '' : chunk(jsonLine({ annotations: annotations.map(citation) }))
       return `${cited}${opening}{},"logprobs":null,"finish_reason":"${reason}"}]${tail}`
     },
     usage: (usage, cost) =>
       includeUsage ? `data: ${head},"choices":[],"usage":${JSON.stringify(usageBody(usage, cost))}}\n\n` : '',
     done: 'data: [DONE]\n\n',
-    error: (envelope) => `data: ${JSON.stringify(envelope)}\n\n`,
+    error: (envelope) => `data: ${jsonLine(envelope)}\n\n`,
   }
+}
+
+/**
+ * JSON in one line, whoever splits lines: readers that use Python's `splitlines` take three characters for ends of lines that
+ * neither JSON nor server-sent events do, and would cut a frame in half at them.
+ */
+function jsonLine(value: unknown): string {
+  const json = JSON.stringify(value)
+  // Asking first is cheaper than replacing nothing, which is all that ever happens.
+  return lineEnd.test(json) ? json.replace(lineEnds, escaped) : json
+}
+
+const lineEnd = /[\u0085\u2028\u2029]/
+const lineEnds = new RegExp(lineEnd, 'g')
+
+function escaped(character: string): string {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
 }
 
 /** The JSON of what an event adds to the message; empty for events that add nothing. */
 function deltaOf(event: ChatEvent): string {
   switch (event.type) {
     case 'text':
-      return `{"content":${JSON.stringify(event.text)}}`
+      return `{"content":${jsonLine(event.text)}}`
     case 'reasoning': {
       // Half of the clients read one name, half the other; none was seen to show both.
-      const text = JSON.stringify(event.text)
+      const text = jsonLine(event.text)
       return `{"reasoning_content":${text},"reasoning":${text}}`
     }
     case 'refusal':
-      return `{"refusal":${JSON.stringify(event.text)}}`
+      return `{"refusal":${jsonLine(event.text)}}`
     case 'tool-call': {
-      const call = `"id":${JSON.stringify(event.id)},"type":"function"`
-      return `{"tool_calls":[{"index":${event.index},${call},"function":{"name":${JSON.stringify(event.name)},"arguments":""}}]}`
+      const call = `"id":${jsonLine(event.id)},"type":"function"`
+      return `{"tool_calls":[{"index":${event.index},${call},"function":{"name":${jsonLine(event.name)},"arguments":""}}]}`
     }
     case 'tool-arguments':
-      return `{"tool_calls":[{"index":${event.index},"function":{"arguments":${JSON.stringify(event.text)}}}]}`
+      return `{"tool_calls":[{"index":${event.index},"function":{"arguments":${jsonLine(event.text)}}}]}`
     default:
       return ''
   }
