@@ -56,7 +56,7 @@ test('citations are the links and addresses of pages that were found, at their p
   const sources = new Sources([])
   sources.add('https://example.com/a', 'A')
   sources.add('https://example.com/b', undefined)
-  const text = 'As [one](https://example.com/a) says, and https://example.com/b, not [x](https://example.com/c).'
+  const text = 'As 😀 [one](https://example.com/a) says, and https://example.com/b, not [x](https://example.com/c).'
   const cited = sources.citationsIn(text, 100)
   assert.deepEqual(
     cited.map(({ url, title, startIndex, endIndex }) => [url, title, text.slice(startIndex - 100, endIndex - 100)]),

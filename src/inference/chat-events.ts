@@ -3,7 +3,7 @@ import type { JsonObject } from './parameter.ts'
 
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'
 
-/** A source of the answer; the indices are characters of the whole content. */
+/** A source of the answer; the indices are UTF-16 units of the whole content. */
 export type Annotation = {
   readonly url: string
   readonly title: string
