@@ -64,7 +64,7 @@ export type Service = {
   readonly money: MoneyLine | undefined
   /** Resolves with the reason when the service can no longer run. */
   readonly failed: Promise<Error>
-  /** Finishes what is under way, ends the rest by the cancel rule, and stops everything that was started. */
+  /** Finishes what is under way, fails what takes too long for that, and stops everything that was started. */
   stop(): Promise<void>
 }
 
@@ -78,6 +78,8 @@ const bodyReadMsMax = 30_000
 // Money has connections of its own: whoever asks for pages, keys or health must not stand in its way.
 const ledgerConnectionsMax = 8
 const connectionsMax = 8
+// For the ends of what is broken off, and for what their clients are told of it.
+const lastWordsMsMax = 2_000
 const settleMsMax = 10_000
 const cleanUpMs = 10 * 60_000
 
@@ -506,11 +508,13 @@ async function listen(server: Server, config: Config): Promise<string> {
   return config.publicUrl ?? `http://localhost:${(server.address() as AddressInfo).port}`
 }
 
-/** Stops accepting, lets requests finish for a while, then cuts the rest: the cancel rule charges what they generated. */
+/** Stops accepting, lets requests finish for a while, then fails the rest, tells their clients so, and hangs up. */
 async function drain(server: Server, load: Load, drainMs: number): Promise<void> {
   server.close()
   server.closeIdleConnections()
   await Promise.race([load.idle(), sleep(drainMs, undefined, { ref: false })])
+  load.stop()
+  await Promise.race([load.idle(), sleep(lastWordsMsMax, undefined, { ref: false })])
   server.closeAllConnections()
   await load.idle()
 }

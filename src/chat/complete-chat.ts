@@ -16,7 +16,7 @@ import { answerInRounds, type Bill, type LoopTools } from './tool-loop.ts'
 
 /** Who the answer is for. */
 export type Audience = {
-  /** Aborts when the client has left. */
+  /** Aborts when the client has left; with a refusal as its reason when the client has not, and is to be told that. */
   readonly gone: AbortSignal
   /** Takes events as they come; a promise means: no more until it resolves. */
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
@@ -106,10 +106,15 @@ async function serve(tools: ServingTools, order: Order, audience: Audience, bill
     }
     throw new Error('the upstream ended without a last event')
   } catch (error) {
-    return audience.gone.aborted
-      ? { outcome: { status: 'cancelled' }, usage: undefined, failure: error }
-      : failed(error)
+    return brokenOff(error, audience.gone)
   }
+}
+
+/** Only a client that has left has cancelled: what we stop ourselves is a failure of ours. */
+function brokenOff(error: unknown, gone: AbortSignal): Serving {
+  if (!gone.aborted) return failed(error)
+  if (gone.reason instanceof ServiceError) return failed(gone.reason)
+  return { outcome: { status: 'cancelled' }, usage: undefined, failure: error }
 }
 
 function failed(error: unknown, usage?: unknown): Serving {

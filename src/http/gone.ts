@@ -1,17 +1,31 @@
 import type { ServerResponse } from 'node:http'
 
 /**
- * Aborts when the client has left before its answer was whole. The request's own `close` event is of no use here: it fires
- * as soon as the body is read.
+ * Aborts when the client has left before its answer was whole, or with the reason of `stopped` when it is the service that
+ * cannot go on. The request's own `close` event is of no use here: it fires as soon as the body is read.
  */
-export function goneSignal(outgoing: ServerResponse): AbortSignal {
+export function goneSignal(outgoing: ServerResponse, stopped: AbortSignal): AbortSignal {
   const controller = new AbortController()
   const check = () => {
     if (!outgoing.writableFinished) controller.abort(new ClientGoneError())
   }
-  if (outgoing.destroyed || outgoing.closed) check()
+  if (isOver(outgoing)) check()
   else outgoing.once('close', check)
+  if (stopped.aborted) controller.abort(stopped.reason)
+  else stopped.addEventListener('abort', () => controller.abort(stopped.reason), { once: true })
   return controller.signal
+}
+
+/** Resolves when the last byte of an answer has left, or there is nobody to take it. */
+export function hasLeft(outgoing: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    if (isOver(outgoing)) resolve()
+    else outgoing.once('close', resolve)
+  })
+}
+
+function isOver(outgoing: ServerResponse): boolean {
+  return outgoing.destroyed || outgoing.closed
 }
 
 /** Not an error of anybody: the client has left, and what follows is the cancel rule. */

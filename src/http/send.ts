@@ -41,7 +41,10 @@ const exposed = [
  */
 export function sendLast(outgoing: ServerResponse, text: string, blockedMsMax: number): void {
   outgoing.setTimeout(blockedMsMax)
-  outgoing.end(text)
+  if (text.length < outgoing.writableHighWaterMark) outgoing.end(text)
+  // A server that is told to close destroys every connection whose answer has been ended, fetched or not.
+  else if (outgoing.write(text)) outgoing.end()
+  else outgoing.once('drain', () => outgoing.end())
 }
 
 export function sendJson(

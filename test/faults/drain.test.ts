@@ -71,7 +71,7 @@ test('SIGTERM: what arrives broken after the door was shut is answered, and harm
   assert.deepEqual(held.filter(isLost), [])
 })
 
-test('SIGTERM: what takes longer than DRAIN_MS is ended by the cancel rule, and the process leaves with 0', async () => {
+test('SIGTERM: what takes longer than DRAIN_MS fails, its client is told, and the process leaves with 0', async () => {
   const stage = await openStage(1, { drainMs: 0 })
   const [node] = stage.nodes
   await stage.underWay()
@@ -79,7 +79,13 @@ test('SIGTERM: what takes longer than DRAIN_MS is ended by the cancel rule, and 
   node!.signal('SIGTERM')
   assert.equal((await node!.exited).code, 0)
   const { held } = await stage.end()
-  assert.ok(held.some(({ seen, row }) => !seen.left && row.status === 'cancelled' && row.charged > 0n))
+  const brokenOff = held.filter(({ seen, row }) => !seen.left && row.status === 'failed')
+  assert.ok(brokenOff.some(({ row }) => row.charged > 0n))
+  for (const { seen, row } of brokenOff) assert.deepEqual([seen.error, row.error], ['overloaded', 'overloaded'])
+  assert.deepEqual(
+    held.filter(({ seen, row }) => !seen.left && row.status === 'cancelled'),
+    [],
+  )
 })
 
 test('SIGTERM, and SIGKILL before it was done: the next process ends what was left', async () => {

@@ -75,7 +75,10 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'The model did not answer in time. Without output nothing is charged.',
     'Try again, or ask for less.',
   ],
-  overloaded: ['The service or the model is at its limit.', 'Wait for `retry-after` and try again.'],
+  overloaded: [
+    'The service or the model is at its limit, or the service is restarting.',
+    'Wait for `retry-after` and try again.',
+  ],
   settlement_delayed: ['Too much of the account’s money waits to be settled on chain.', 'Wait; it clears by itself.'],
   ledger_frozen: ['The books are being checked, and no new request is taken.', 'Try again later.'],
   internal_error: ['A mistake of ours.', 'Write to us with the request’s id.'],

@@ -15,7 +15,7 @@ import type { RequestWatch } from '../../observe/request-watch.ts'
 import { authenticate } from '../authenticate.ts'
 import { type AnswerForm, type ChatAnswer, openAnswer } from '../chat-answer.ts'
 import { errorResponse } from '../error-response.ts'
-import { goneSignal } from '../gone.ts'
+import { goneSignal, hasLeft } from '../gone.ts'
 import { JoinedAnswer } from '../joined-answer.ts'
 import type { Load } from '../load.ts'
 import { type BodyLimits, readJsonBytes, UploadCutError } from '../read-body.ts'
@@ -66,7 +66,15 @@ export async function answerChat(
     const opening = await open()
     attempt.payer = opening.payer
     attempt.requestId = createRequestId(opening.payer.partition, Date.now())
-    await services.load.during(() => serve(services, attempt, opening, incoming, outgoing))
+    await services.load.during(async (stopped) => {
+      try {
+        await serve(services, attempt, opening, stopped, incoming, outgoing)
+      } catch (error) {
+        refuse(services, attempt, error, outgoing)
+      }
+      // Until then it is being served: a restart must not cut off what was charged as delivered.
+      await hasLeft(outgoing)
+    })
   } catch (error) {
     refuse(services, attempt, error, outgoing)
   }
@@ -84,10 +92,11 @@ async function serve(
   services: ChatRouteServices,
   attempt: Attempt,
   opening: ChatOpening,
+  stopped: AbortSignal,
   incoming: IncomingMessage,
   outgoing: ServerResponse,
 ): Promise<void> {
-  const gone = goneSignal(outgoing)
+  const gone = goneSignal(outgoing, stopped)
   const admitted = await prepare(services, attempt, opening, gone, incoming, outgoing)
   if (admitted !== undefined) await answerOrder(services, admitted.order, admitted.own, gone, outgoing)
 }

@@ -46,7 +46,10 @@ const explanations: Readonly<Record<string, Explanation>> = {
   },
   upstream_error: { cause: 'The model failed.', remedy: 'Try again. Without output nothing is charged.' },
   upstream_timeout: { cause: 'The model did not answer in time.', remedy: 'Try again, or ask for less.' },
-  overloaded: { cause: 'The service or the model was at its limit.', remedy: 'Wait a moment and try again.' },
+  overloaded: {
+    cause: 'The service or the model was at its limit, or the service was restarting.',
+    remedy: 'Wait a moment and try again.',
+  },
   settlement_delayed: {
     cause: 'Too much of the account’s money waits to be settled on chain.',
     remedy: 'It clears by itself.',
