@@ -403,7 +403,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         countTokens: (texts) => counter.count(texts),
         failpoint,
       },
-      retries: new Retries(database, parts.ledgerDatabase),
+      retries: new Retries(database, parts.ledgerDatabase, now),
       serving: {
         upstream,
         holds,

@@ -18,6 +18,7 @@ import {
 import type { RequestId } from '../ledger/request-id.ts'
 import { type AnswerHead, type Recording, readRecording, writeRecording } from './recording.ts'
 import { type RunningAttempt, RunningAttempts } from './running-attempts.ts'
+import { type ToldAttempt, ToldAttempts } from './told-attempts.ts'
 
 /** What tells that a request is, or may become, a repetition. */
 export type RetryMarks = {
@@ -41,6 +42,8 @@ export type OwnAttempt = {
   settle(recording: Recording | undefined): Promise<void>
   /** It came to nothing before anything was held. */
   release(): Promise<void>
+  /** It is free, and its client is about to be told to ask again: the retry that this leads to is of this attempt. */
+  toldToRepeat(): void
 }
 
 // SDKs try three times unless told otherwise. Somebody who repeats one request for ever wants several answers for one price.
@@ -56,17 +59,19 @@ const idempotencyKeyMax = 255
  * again. Without one, a retry that the SDK marks as such does the same within a minute; where the earlier attempt has no
  * answer to give, its charge is given back once the new one has delivered a whole answer: not before, or whoever reads a stream
  * and hangs up before its end could repeat it, hang up at once, and have read for nothing. Equal requests without a mark are two
- * requests.
+ * requests; so are those of which one was told to come back, and its retry is a request of its own.
  */
 export class Retries {
   readonly #database: Database
   readonly #ledger: Database
   readonly #running = new RunningAttempts()
+  readonly #told: ToldAttempts
 
   /** `ledger` is for what follows an answer: it has connections that whoever only asks cannot crowd. */
-  constructor(database: Database, ledger: Database) {
+  constructor(database: Database, ledger: Database, now: () => number) {
     this.#database = database
     this.#ledger = ledger
+    this.#told = new ToldAttempts(now)
   }
 
   /** `onJoin` hears, perhaps several times, of the attempt whose answer is waited for. */
@@ -78,12 +83,30 @@ export class Retries {
   ): Promise<RetryDecision> {
     if (marks.idempotencyKey !== undefined) return this.#byKey(marks, marks.idempotencyKey, requestId, gone, onJoin)
     if (marks.retryCount === undefined) return { own: unmarked }
-    const bodyHash = sha256(marks.body).readBigInt64BE()
-    if (marks.retryCount === 0) return { own: this.#open(requestId, bodyHash, nothing) }
-    const found = await this.#findAnswer(marks.payer, bodyHash, gone, onJoin)
+    const attempt = {
+      keyId: marks.payer.keyId,
+      bodyHash: sha256(marks.body).readBigInt64BE(),
+      retryCount: marks.retryCount,
+    }
+    if (this.#isFirst(attempt)) return { own: this.#first(requestId, attempt) }
+    const found = await this.#findAnswer(marks.payer, attempt.bodyHash, gone, onJoin)
     if ('replay' in found) return found
+    if (found.attempts.length === 0) return { own: this.#first(requestId, attempt) }
     const superseded = supersededBy(marks.retryCount, found.attempts)
-    return { own: this.#open(requestId, bodyHash, () => this.#refund(marks.payer, superseded)) }
+    return { own: this.#open(requestId, attempt.bodyHash, () => this.#refund(marks.payer, superseded)) }
+  }
+
+  /** Nothing has come of the request before this attempt: it was not made, or its client was told to come back. */
+  #isFirst(attempt: ToldAttempt): boolean {
+    return attempt.retryCount === 0 || this.#told.take({ ...attempt, retryCount: attempt.retryCount - 1 })
+  }
+
+  /** An attempt that stands for none before it. Where it does, a refusal changes nothing: the next stands for those in turn. */
+  #first(requestId: RequestId, attempt: ToldAttempt): OwnAttempt {
+    return {
+      ...this.#open(requestId, attempt.bodyHash, nothing),
+      toldToRepeat: () => this.#told.add(attempt),
+    }
   }
 
   async #byKey(
@@ -146,6 +169,7 @@ export class Retries {
       delivered,
       settle: async (recording) => this.#running.settle(requestId, recording),
       release: async () => this.#running.settle(requestId, undefined),
+      toldToRepeat() {},
     }
   }
 
@@ -198,6 +222,7 @@ const unmarked: OwnAttempt = {
   delivered: nothing,
   settle: nothing,
   release: nothing,
+  toldToRepeat() {},
 }
 
 /**

@@ -100,6 +100,12 @@ function refusalOf(error: unknown): ServiceError {
   return isPassing(error) ? new DatabaseAwayError(error) : new InternalError(error)
 }
 
+/** Whether a client that is told this is meant to ask again. */
+export function isRepeatable(error: unknown): boolean {
+  const { code } = refusalOf(error)
+  return isRetried(code, answers[code][0])
+}
+
 /** How a code is answered, for the page that explains it. */
 export function answerOf(code: ErrorCode): { readonly status: number; readonly retried: boolean } {
   const [status] = answers[code]

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
+import OpenAI from 'openai'
 import { assertBooksClosed } from '../support/audit.ts'
 import {
   completed,
@@ -241,6 +242,71 @@ test('a retry joins the attempt under way, which goes on when its first client l
   assert.deepEqual(await chargesOf(account), ['35'])
 })
 
+/** So much that no second one may be in flight beside it. */
+const dear = { ...question, model: 'gpt-6-astra', max_tokens: 30_000 }
+
+test('the retry of a request that was told to come back is a request of its own, whatever equal ones run or ran', async () => {
+  const account = await service.openAccount('25')
+  const begun = nextExchange()
+  const first = ask(service, account, dear, retry(0))
+  const exchange = await begun
+  for (const count of [0, 1]) assert.equal((await ask(service, account, dear, retry(count))).answer.status, 429)
+  answering('One')(exchange)
+  assert.match((await first).body, /"content":"One"/)
+  upstream.answer = answering('Two')
+  const { answer, body } = await ask(service, account, dear, retry(2))
+  assert.match(body, /"content":"Two"/)
+  assert.equal(answer.headers.get('idempotent-replayed'), null)
+  assert.deepEqual(await chargesOf(account), ['175', '175'])
+})
+
+test('each of many equal requests that were refused at once has an answer of its own in the end', async () => {
+  const account = await service.openAccount('25')
+  let answers = 0
+  upstream.answer = (exchange) => answering(`answer ${(answers += 1)}`)(exchange)
+  const client = new OpenAI({ baseURL: service.baseUrl, apiKey: account.apiKey, maxRetries: 9 })
+  const create = () =>
+    client.chat.completions.create({
+      model: 'gpt-5.6-terra',
+      max_tokens: 30_000,
+      messages: [{ role: 'user', content: 'Throw a die.' }],
+    })
+  const got = await Promise.all(Array.from({ length: 12 }, create))
+  assert.equal(new Set(got.map(({ choices }) => choices[0]?.message.content)).size, got.length)
+  assert.deepEqual(
+    await chargesOf(account),
+    got.map(() => '35'),
+  )
+})
+
+test('the retry of a request that failed joins no equal one that runs', async () => {
+  const account = await service.openAccount('25')
+  upstream.answer = ({ outgoing }) => void outgoing.writeHead(500).end('{}')
+  assert.equal((await ask(service, account, question, retry(0))).answer.status, 502)
+  const begun = nextExchange()
+  const other = ask(service, account, question, retry(0))
+  const exchange = await begun
+  upstream.answer = answering('Two')
+  assert.match((await ask(service, account, question, retry(1))).body, /"content":"Two"/)
+  answering('One')(exchange)
+  assert.match((await other).body, /"content":"One"/)
+  assert.deepEqual(await chargesOf(account), ['0', '35', '35'])
+})
+
+test('a retry that was told to come back leaves what it stood for to the next', async () => {
+  const account = await service.openAccount('25')
+  await cancelMidway(account, retry(0), { ...dear, stream: true })
+  const begun = nextExchange()
+  const other = ask(service, account, { ...dear, max_tokens: 30_001 }, retry(0))
+  const exchange = await begun
+  assert.equal((await ask(service, account, { ...dear, stream: true }, retry(1))).answer.status, 429)
+  answering('Other')(exchange)
+  await other
+  upstream.answer = answering('Whole')
+  assert.match((await ask(service, account, { ...dear, stream: true }, retry(2))).body, /Whole/)
+  assert.deepEqual(await chargesOf(account), ['0', '175', '175'])
+})
+
 for (const stream of [false, true]) {
   for (const where of ['the same node', 'another node'] as const) {
     test(`a ${stream ? 'streamed' : 'buffered'} retry that waits on ${where} is kept alive like the attempt it joined, under its id`, async () => {
@@ -294,16 +360,31 @@ async function ask(node: TestService, account: TestAccount, body: object, header
 }
 
 /** Begins a stream, takes a little of it and hangs up; returns its id once the ledger has its end. */
-async function cancelMidway(account: TestAccount, headers: Record<string, string>): Promise<string> {
+async function cancelMidway(
+  account: TestAccount,
+  headers: Record<string, string>,
+  body: object = streamed,
+): Promise<string> {
   upstream.answer = (exchange) => exchange.send(created, text('one two three'))
   const controller = new AbortController()
-  const answer = await postChat(service, account.apiKey, streamed, { headers, signal: controller.signal })
+  const answer = await postChat(service, account.apiKey, body, { headers, signal: controller.signal })
   const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader()
   for (let seen = ''; !seen.includes('three'); ) seen += (await reader.read()).value
   controller.abort()
   const id = answer.headers.get('x-router-request-id')!
   await until(async () => (await getRow(service, account.apiKey, id)).status === 'cancelled')
   return id
+}
+
+/** The next request that reaches the upstream, which does not answer it by itself. */
+function nextExchange(): Promise<UpstreamExchange> {
+  return new Promise((resolve) => {
+    upstream.answer = resolve
+  })
+}
+
+function retry(count: number): Record<string, string> {
+  return { 'x-stainless-retry-count': String(count) }
 }
 
 function answering(content: string): (exchange: UpstreamExchange) => void {

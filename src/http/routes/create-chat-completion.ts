@@ -14,7 +14,7 @@ import { createRequestId, formatRequestId, type RequestId } from '../../ledger/r
 import type { RequestWatch } from '../../observe/request-watch.ts'
 import { authenticate } from '../authenticate.ts'
 import { type AnswerForm, type ChatAnswer, openAnswer } from '../chat-answer.ts'
-import { errorResponse } from '../error-response.ts'
+import { errorResponse, isRepeatable } from '../error-response.ts'
 import { goneSignal, hasLeft } from '../gone.ts'
 import { JoinedAnswer } from '../joined-answer.ts'
 import type { Load } from '../load.ts'
@@ -124,6 +124,7 @@ async function prepare(
   const order = await admit(services.admission, attempt.requestId, payer, chat, own.bodyHash, attempt.watch).catch(
     async (error) => {
       await own.release()
+      if (isRepeatable(error)) own.toldToRepeat()
       throw error
     },
   )
@@ -197,6 +198,8 @@ async function answerOrder(
       answer.succeed(completion.end, { 'server-timing': order.watch.serverTiming })
     } else if (completion.status === 'failed') {
       services.onError(completion.failure, formatRequestId(order.requestId))
+      // Before its headers have left it is a plain refusal, which SDKs repeat, and delivered nothing that it could be charged for.
+      if (isRepeatable(completion.failure) && !outgoing.headersSent && !outgoing.destroyed) own.toldToRepeat()
       answer.fail(completion.failure)
     } else answer.abandon()
   } catch (error) {
