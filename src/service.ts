@@ -27,7 +27,7 @@ import { Dashboard } from './http/pages/dashboard.ts'
 import { errorsMarkdown } from './http/pages/errors.ts'
 import { Readiness } from './http/readiness.ts'
 import { siteOf } from './http/site.ts'
-import { answerMalformed, answerStarting } from './http/unrouted.ts'
+import { answerMalformed, answerStarting, BegunAnswers } from './http/unrouted.ts'
 import { KeyFinder } from './identity/api-keys.ts'
 import { forgetSignIns } from './identity/sessions.ts'
 import { createTokenCounter } from './inference/tokens.ts'
@@ -122,7 +122,9 @@ export async function startService(
     const tellStarting = (_incoming: IncomingMessage, outgoing: ServerResponse) => answerStarting(publicUrl, outgoing)
     server.on('request', tellStarting)
     const requestMsMax = serverOptions.requestTimeout
-    server.on('clientError', (error, socket) => answerMalformed({ publicUrl, requestMsMax }, error, socket))
+    const begun = new BegunAnswers()
+    server.on('request', (incoming, outgoing) => begun.watch(incoming, outgoing))
+    server.on('clientError', (error, socket) => answerMalformed({ publicUrl, requestMsMax, begun }, error, socket))
     // A start that fails from here on must not leave a port open behind which nobody is.
     stack.defer(() => void server.close())
     const web = given.web ?? openWeb({ config, log, publicUrl }, sandbox, stack)

@@ -15,13 +15,19 @@ export function answerStarting(publicUrl: string, outgoing: ServerResponse<Incom
   sendJson(outgoing, status, body, { ...headers, connection: 'close' })
 }
 
+export type MalformedOptions = {
+  readonly publicUrl: string
+  readonly requestMsMax: number
+  readonly begun: BegunAnswers
+}
+
 /** What is not HTTP, or was not sent to its end, never becomes a request. */
 export function answerMalformed(
-  { publicUrl, requestMsMax }: { readonly publicUrl: string; readonly requestMsMax: number },
+  { publicUrl, requestMsMax, begun }: MalformedOptions,
   error: NodeJS.ErrnoException,
   socket: Duplex,
 ): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) {
+  if (error.code === 'ECONNRESET' || !socket.writable || begun.on(socket)) {
     socket.destroy()
     return
   }
@@ -37,6 +43,21 @@ export function answerMalformed(
   }
   const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}`)
   socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('\r\n')}\r\n\r\n${text}`)
+}
+
+/** Knows the connections on which an answer is on its way: whatever else is written there becomes part of that answer. */
+export class BegunAnswers {
+  readonly #answers = new WeakMap<Duplex, Set<ServerResponse>>()
+
+  watch({ socket }: IncomingMessage, outgoing: ServerResponse): void {
+    const answers = this.#answers.get(socket) ?? new Set()
+    this.#answers.set(socket, answers.add(outgoing))
+    outgoing.once('close', () => answers.delete(outgoing))
+  }
+
+  on(socket: Duplex): boolean {
+    return [...(this.#answers.get(socket) ?? [])].some(({ headersSent }) => headersSent)
+  }
 }
 
 /** A request whose address cannot be read; everything else that ends here is a bug. */

@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { test } from 'node:test'
+import { endedRow } from '../support/chat-client.ts'
+import { completed, created, text, type UpstreamExchange } from '../support/scripted-upstream.ts'
+import { type TestAccount, withoutTools } from '../support/service.ts'
+import { serviceSuite } from '../support/suites.ts'
+
+// What happens on one connection beside the one request that everybody thinks of.
+
+const messages = [{ role: 'user', content: 'What is a penny?' }]
+const suite = serviceSuite()
+
+test('bytes that are no request break a stream off, and are not answered in the middle of it', async () => {
+  const account = await suite.service.openAccount('25')
+  suite.upstream.answer = (exchange) => exchange.send(created, text('one two three'))
+  const line = open()
+  line.socket.write(requestOf(account, { stream: true }))
+  await line.until('three')
+  line.socket.write('}}')
+  await once(line.socket, 'close')
+  assert.deepEqual(line.received.match(/HTTP\/1\.1 \d+/g), ['HTTP/1.1 200'])
+  assert.match(line.received.trimEnd(), /\}$/)
+  assert.equal((await endedRow(suite.service, account)).status, 'cancelled')
+})
+
+test('bytes that are no request are a 400 where nothing else is being answered', async () => {
+  const account = await suite.service.openAccount('25')
+  suite.upstream.answer = answer
+  const line = open()
+  line.socket.write(requestOf(account, {}))
+  await line.until('"content":"Hi"')
+  await endedRow(suite.service, account)
+  line.socket.write('}}')
+  await once(line.socket, 'close')
+  assert.deepEqual(line.received.match(/HTTP\/1\.1 \d+/g), ['HTTP/1.1 200', 'HTTP/1.1 400'])
+})
+
+function answer(exchange: UpstreamExchange): void {
+  exchange.send(created, text('Hi'), completed())
+  exchange.end()
+}
+
+type Line = {
+  readonly socket: Socket
+  readonly received: string
+  /** Resolves when these words have come so many times; fails when the connection is closed before. */
+  until(words: string, times?: number): Promise<void>
+}
+
+function open(): Line {
+  const socket = connect(Number(new URL(suite.service.origin).port), '127.0.0.1').setEncoding('utf8')
+  const closed = once(socket, 'close').then(() => Promise.reject(new Error(`closed after ${line.received}`)))
+  closed.catch(() => {})
+  const line = {
+    socket,
+    received: '',
+    async until(words: string, times = 1) {
+      while (line.received.split(words).length <= times) await Promise.race([once(socket, 'data'), closed])
+    },
+  }
+  socket.on('data', (received: string) => {
+    line.received += received
+  })
+  socket.on('error', () => {})
+  return line
+}
+
+function requestOf({ apiKey }: TestAccount, options: object): string {
+  const body = JSON.stringify({ messages, ...withoutTools, ...options })
+  const headers = [
+    'host: penny',
+    `authorization: Bearer ${apiKey}`,
+    'content-type: application/json',
+    `content-length: ${Buffer.byteLength(body)}`,
+  ]
+  return `POST /v1/chat/completions HTTP/1.1\r\n${headers.join('\r\n')}\r\n\r\n${body}`
+}
