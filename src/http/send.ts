@@ -41,6 +41,8 @@ const exposed = [
  */
 export function sendLast(outgoing: ServerResponse, text: string, blockedMsMax: number): void {
   outgoing.setTimeout(blockedMsMax)
+  // Ahead of Node's own listener, which starts the clock of an idle connection, or lets the next answer in line begin.
+  outgoing.prependOnceListener('finish', () => outgoing.setTimeout(0))
   if (text.length < outgoing.writableHighWaterMark) outgoing.end(text)
   // A server that is told to close destroys every connection whose answer has been ended, fetched or not.
   else if (outgoing.write(text)) outgoing.end()

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { test } from 'node:test'
+import { setTimeout as pause } from 'node:timers/promises'
 import { endedRow } from '../support/chat-client.ts'
 import { completed, created, text, type UpstreamExchange } from '../support/scripted-upstream.ts'
 import { type TestAccount, withoutTools } from '../support/service.ts'
@@ -9,8 +10,9 @@ import { serviceSuite } from '../support/suites.ts'
 
 // What happens on one connection beside the one request that everybody thinks of.
 
+const blockedMsMax = 300
 const messages = [{ role: 'user', content: 'What is a penny?' }]
-const suite = serviceSuite()
+const suite = serviceSuite({ BLOCKED_MS_MAX: String(blockedMsMax) })
 
 test('bytes that are no request break a stream off, and are not answered in the middle of it', async () => {
   const account = await suite.service.openAccount('25')
@@ -35,6 +37,22 @@ test('bytes that are no request are a 400 where nothing else is being answered',
   line.socket.write('}}')
   await once(line.socket, 'close')
   assert.deepEqual(line.received.match(/HTTP\/1\.1 \d+/g), ['HTTP/1.1 200', 'HTTP/1.1 400'])
+})
+
+test('of two requests that were sent at once the second may take its time, whatever the first one needed', async () => {
+  const account = await suite.service.openAccount('25')
+  const second = Promise.withResolvers<UpstreamExchange>()
+  suite.upstream.answer = (exchange) => {
+    if (exchange.body.max_output_tokens === 20) answer(exchange)
+    else second.resolve(exchange)
+  }
+  const line = open()
+  line.socket.write(requestOf(account, { max_tokens: 20 }) + requestOf(account, { max_tokens: 21 }))
+  await line.until('"content":"Hi"')
+  await pause(3 * blockedMsMax)
+  answer(await second.promise)
+  await line.until('"content":"Hi"', 2)
+  line.socket.destroy()
 })
 
 function answer(exchange: UpstreamExchange): void {
