@@ -109,6 +109,10 @@ test('the chart renders to what a cluster understands: no privileges, secrets by
   }
   const settings = objects.find(({ kind }) => kind === 'ConfigMap').data
   assert.ok(!Object.keys(settings).some((name) => /KEY|TOKEN|DATABASE/.test(name)), 'nothing secret in a ConfigMap')
+  // The root of a volume belongs to the cluster: only a folder below it belongs to the service.
+  for (const { spec } of pods)
+    for (const { name, mountPath } of spec.template.spec.containers[0].volumeMounts)
+      if (name === 'data') assert.ok(settings.DATA_DIR.startsWith(`${mountPath}/`), settings.DATA_DIR)
   const web = objects.find(({ kind }) => kind === 'Deployment')
   const { labels } = web.spec.template.metadata
   for (const selector of objects.filter(({ kind }) => ['PodDisruptionBudget', 'Service'].includes(kind)))

@@ -1,5 +1,5 @@
-import { chmodSync, mkdirSync } from 'node:fs'
 import { type Config, refuseEmbeddedInProduction } from '../config.ts'
+import { prepareDataDir } from '../db/data-dir.ts'
 import { removeDatabaseFile, writeDatabaseFile } from '../db/database-file.ts'
 import { loginLink } from '../identity/login-links.ts'
 import { type Service, startService } from '../service.ts'
@@ -19,9 +19,7 @@ export const startCommand: Command = {
   options: { 'allow-embedded': { type: 'boolean' } },
   async run({ options, config, output }) {
     refuseEmbeddedInProduction(config, options['allow-embedded'] === true)
-    // Others may pass through, as PostgreSQL's own user must; only its owner may list it.
-    mkdirSync(config.dataDir, { recursive: true })
-    chmodSync(config.dataDir, 0o711)
+    await prepareDataDir(config.dataDir)
 
     if (config.isMasterKeyIgnored) process.stderr.write(`  ${masterKeyIgnored}\n`)
     const stop = stopSignal()

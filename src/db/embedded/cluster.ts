@@ -1,8 +1,9 @@
 import { execFile } from 'node:child_process'
-import { chmod, chown, mkdir, mkdtemp, open, readdir, readFile, realpath, rename, rm, stat } from 'node:fs/promises'
+import { chown, mkdtemp, open, readdir, readFile, realpath, rename, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { StartRefusal } from '../../errors.ts'
+import { prepareDataDir } from '../data-dir.ts'
 import type { PostgresBinaries } from './binaries.ts'
 import { chooseRunAs, cleanEnvironment, commandAs, type Identity, type RunAs } from './run-as.ts'
 
@@ -48,16 +49,6 @@ export async function prepareCluster(
 
 function clusterFolder(dataDir: string): string {
   return join(dataDir, 'postgres')
-}
-
-/** 0711: PostgreSQL, as another user, must pass through; nobody may look around. Secrets in it are 0600 themselves. */
-async function prepareDataDir(dataDir: string): Promise<string> {
-  await mkdir(dataDir, { recursive: true, mode: 0o711 })
-  const home = await realpath(dataDir)
-  const { mode, uid } = await stat(home)
-  const mayChange = uid === process.getuid?.() || process.getuid?.() === 0
-  if (mayChange && (mode & 0o777) !== 0o711) await chmod(home, 0o711)
-  return home
 }
 
 /** Who owns the data, undefined when there is none yet. */

@@ -1,0 +1,22 @@
+import { chmod, mkdir, realpath, stat } from 'node:fs/promises'
+import { reasonOf, UnusableSettingError } from '../errors.ts'
+
+const mode = 0o711
+
+/**
+ * Makes the service's folder where there is none, and returns its real path. 0711: PostgreSQL, as another user, must pass through;
+ * nobody may look around. Secrets in it are 0600 themselves.
+ */
+export async function prepareDataDir(dataDir: string): Promise<string> {
+  try {
+    await mkdir(dataDir, { recursive: true, mode })
+    const home = await realpath(dataDir)
+    const found = await stat(home)
+    // Somebody else's folder, as the root of a volume in Kubernetes, keeps the mode it has: it is not ours to change.
+    const mayChange = found.uid === process.getuid?.() || process.getuid?.() === 0
+    if (mayChange && (found.mode & 0o777) !== mode) await chmod(home, mode)
+    return home
+  } catch (error) {
+    throw new UnusableSettingError('DATA_DIR', reasonOf(error), 'Name a folder that this user may write to.', error)
+  }
+}
