@@ -52,7 +52,20 @@ test('compose gives the service nothing it does not need and no variable it does
   const { services } = parse(read('compose.yaml')) as Any
   const { penny, postgres, prometheus, grafana } = services
   assert.deepEqual([penny.read_only, penny.cap_drop, penny.tmpfs], [true, ['ALL'], ['/tmp']])
-  for (const name of Object.keys(penny.environment)) assert.ok(known.has(name), name)
+  for (const [, name] of read('compose.env').matchAll(/^(\w+)=/gm)) assert.ok(known.has(name!), name!)
+  // What is set for production must reach the service: `environment` goes before files, and of files the last one.
+  assert.equal(penny.environment, undefined)
+  assert.deepEqual(penny.env_file, [{ path: 'compose.env' }, { path: 'penny.env', required: false }])
+  const guide = readFileSync(join(root, 'docs/guides/production.md'), 'utf8')
+  const secrets = [...guide.matchAll(/^\w+_FILE=(\S+)\/[^/\s]+$/gm)].map(([, folder]) => folder!)
+  assert.ok(secrets.length > 0)
+  for (const folder of secrets) assert.ok(penny.volumes.includes(`./secrets:${folder}:ro`), folder)
+  for (const path of ['deploy/penny.env', 'deploy/secrets'])
+    for (const list of [readFileSync(join(root, '.gitignore'), 'utf8'), read('Dockerfile.dockerignore')])
+      assert.ok(
+        list.split('\n').some((line) => line.replace(/^\//, '') === path),
+        `${path} stays at home`,
+      )
   for (const service of Object.values(services) as Any[]) {
     assert.ok(service.security_opt.includes('no-new-privileges:true'))
     assert.doesNotMatch(service.image, /latest$/)
