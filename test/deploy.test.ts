@@ -171,9 +171,21 @@ test('systemd starts it without privileges and gives it the time to drain', () =
 test('proxies pass every token on at once, and send no completion twice', (context) => {
   const nginx = read('nginx.conf')
   const [, location] = /location \/v1\/ \{([^}]*)\}/.exec(nginx)!
-  for (const rule of ['proxy_buffering off;', 'proxy_request_buffering off;', 'gzip off;', 'proxy_next_upstream off;'])
+  for (const rule of [
+    'proxy_buffering off;',
+    'proxy_request_buffering off;',
+    'gzip off;',
+    'proxy_next_upstream error;',
+  ])
     assert.ok(location!.includes(rule), rule)
   assert.ok(Number(/proxy_read_timeout (\d+)s/.exec(location!)![1]) > 20 * 60)
+  // Either would send a completion, and its price, a second time.
+  assert.doesNotMatch(nginx, /^\s*proxy_next_upstream .*(non_idempotent|http_)/m)
+  assert.match(nginx, /listen \[::\]:443 ssl;/)
+  assert.match(nginx, /location \/metrics \{\s*return 404;/)
+  // Caddy's order is its own, not the file's: a handle comes before a respond that stands alone, and the last handle takes everything.
+  assert.match(read('Caddyfile'), /^\thandle \/metrics \{\s*respond 404\s*\}/m)
+  assert.doesNotMatch(read('Caddyfile'), /^\trespond/m)
   assert.match(read('Caddyfile'), /flush_interval -1/)
   assert.match(read('Caddyfile'), /lb_try_duration 0s/)
   const program = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin']
@@ -189,6 +201,7 @@ function checkNginx(program: string, text: string): void {
   try {
     const withoutTls = text
       .replace('listen 443 ssl;', 'listen 127.0.0.1:65000;')
+      .replace('listen [::]:443 ssl;', '')
       .replaceAll(/^\s*ssl_certificate.*$/gm, '')
     const file = join(folder, 'nginx.conf')
     writeFileSync(file, `error_log ${folder}/error.log;\npid ${folder}/pid;\nevents {}\nhttp {\n${withoutTls}\n}\n`)
