@@ -82,26 +82,21 @@ test('the chart renders to what a cluster understands: no privileges, secrets by
   const chart = parse(read('helm/penny/Chart.yaml')) as Any
   const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string }
   assert.equal(chart.appVersion, version)
-  const values = parse(read('helm/penny/values.yaml')) as Any
+  const values = chartValues()
   for (const name of Object.keys(values.config)) assert.ok(known.has(name), name)
-  const render = (serviceMonitor: boolean) =>
-    readdirSync(join(deploy, 'helm/penny/templates')).flatMap((file) => {
-      const scope = { Values: { ...values, serviceMonitor }, Release: { Name: 'rel', Revision: 1 } }
-      const documents = parseAllDocuments(renderTemplate(read(`helm/penny/templates/${file}`), scope))
-      return (documents as Any[]).map((document) => document.toJS()).filter((object) => object !== null)
-    })
-  const objects: Any[] = render(true)
+  const objects = renderChart({ serviceMonitor: true, prometheusRule: true })
   assert.deepEqual(objects.map(({ kind }) => kind).sort(), [
     'ConfigMap',
     'Deployment',
     'Job',
     'PodDisruptionBudget',
+    'PrometheusRule',
     'Service',
     'Service',
     'ServiceMonitor',
     'StatefulSet',
   ])
-  assert.equal(render(false).length, objects.length - 1)
+  assert.equal(renderChart().length, objects.length - 2)
   const pods = objects.filter(({ spec }) => spec?.template !== undefined)
   for (const { kind, spec } of pods) {
     const [container] = spec.template.spec.containers
@@ -111,7 +106,8 @@ test('the chart renders to what a cluster understands: no privileges, secrets by
       [true, ['ALL']],
     )
     assert.deepEqual(container.envFrom, [{ configMapRef: { name: 'rel' } }, { secretRef: { name: 'penny' } }])
-    if (kind !== 'Job') assert.ok(spec.template.spec.terminationGracePeriodSeconds > 30 + 5)
+    if (kind !== 'Job')
+      assert.ok(spec.template.spec.terminationGracePeriodSeconds > Number(values.config.DRAIN_MS) / 1000 + 5)
     // Whoever breaks into a Pod that strangers talk to must not find the key to everybody's money there.
     const signs = container.env.some(({ name, value }: Any) => name === 'ROLES' && value.split(',').includes('jobs'))
     assert.equal(signs, kind === 'StatefulSet')
@@ -131,6 +127,41 @@ test('the chart renders to what a cluster understands: no privileges, secrets by
   for (const selector of objects.filter(({ kind }) => ['PodDisruptionBudget', 'Service'].includes(kind)))
     for (const [name, value] of Object.entries(selector.spec.selector.matchLabels ?? selector.spec.selector))
       assert.ok(labels[name] === value || value === 'jobs', `${selector.metadata.name} selects ${name}=${value}`)
+})
+
+test('the Prometheus operator gets the same alerts, and its series the name they ask for', () => {
+  const objects = renderChart({ serviceMonitor: true, prometheusRule: true })
+  assert.equal(read('helm/penny/alerts.yaml'), read('prometheus/alerts.yaml'), 'run: npm run generate')
+  const rule = objects.find(({ kind }) => kind === 'PrometheusRule')
+  assert.deepEqual(rule.spec, parse(read('prometheus/alerts.yaml')))
+  const monitor = objects.find(({ kind }) => kind === 'ServiceMonitor')
+  const scraped = objects.find(
+    ({ kind, metadata }) =>
+      kind === 'Service' &&
+      Object.entries(monitor.spec.selector.matchLabels).every(([name, value]) => metadata.labels[name] === value),
+  )
+  assert.equal(scraped.metadata.labels[monitor.spec.jobLabel], 'penny')
+  assert.equal(monitor.spec.endpoints[0].authorization, undefined)
+  const guarded = renderChart({ serviceMonitor: true, metricsToken: true }).find(
+    ({ kind }) => kind === 'ServiceMonitor',
+  )
+  assert.deepEqual(guarded.spec.endpoints[0].authorization.credentials, { name: 'penny', key: 'METRICS_TOKEN' })
+})
+
+// A ConfigMap that changes restarts nobody by itself.
+test('a setting that is changed with helm upgrade reaches the Pods, and the cluster knows of it', () => {
+  const isPod = ({ kind }: Any) => ['Deployment', 'StatefulSet'].includes(kind)
+  const pods = renderChart().filter(isPod)
+  const changed = renderChart({}, { PORT: 9000, DRAIN_MS: '120000' }).filter(isPod)
+  assert.equal(changed.length, 2)
+  for (const { kind, spec } of changed) {
+    const before = pods.find((pod) => pod.kind === kind).spec.template
+    const sum = (template: Any) => template.metadata.annotations['checksum/config']
+    assert.match(sum(before), /^[0-9a-f]{64}$/)
+    assert.notEqual(sum(spec.template), sum(before))
+    assert.equal(spec.template.spec.terminationGracePeriodSeconds, 150)
+    assert.equal(spec.template.spec.containers[0].ports[0].containerPort, 9000)
+  }
 })
 
 test('alerts lead to a runbook that exists, and dashboards and alerts ask only for what the service exposes', () => {
@@ -209,6 +240,23 @@ function checkNginx(program: string, text: string): void {
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }
+}
+
+function chartValues(): Any {
+  return parse(read('helm/penny/values.yaml'))
+}
+
+function renderChart(changes: Any = {}, config: Any = {}): Any[] {
+  const values = chartValues()
+  const scope = {
+    Values: { ...values, ...changes, config: { ...values.config, ...config } },
+    Release: { Name: 'rel', Revision: 1 },
+    Files: { Get: (name: string) => read(`helm/penny/${name}`) },
+  }
+  return readdirSync(join(deploy, 'helm/penny/templates')).flatMap((file) => {
+    const documents = parseAllDocuments(renderTemplate(read(`helm/penny/templates/${file}`), scope))
+    return documents.map((document) => document.toJS()).filter((object) => object !== null)
+  })
 }
 
 function exposedMetrics(): ReadonlySet<string> {

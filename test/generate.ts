@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -16,6 +16,8 @@ writeFileSync(join(root, 'openapi.json'), renderOpenApi())
 console.log('openapi.json')
 writeFileSync(join(root, 'docs/commands.md'), await renderCommandsPage())
 console.log('docs/commands.md')
+copyFileSync(join(root, 'deploy/prometheus/alerts.yaml'), join(root, 'deploy/helm/penny/alerts.yaml'))
+console.log('deploy/helm/penny/alerts.yaml')
 
 const dataDir = mkdtempSync(join(tmpdir(), 'penny-generate-'))
 const postgres = await startEmbeddedPostgres({ dataDir })

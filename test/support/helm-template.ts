@@ -1,8 +1,21 @@
+import { createHash } from 'node:crypto'
+import { parse } from 'yaml'
+
 type Values = Readonly<Record<string, unknown>>
 
+// Each takes what is piped into it last, as Helm's do.
+const functions: Readonly<Record<string, (...values: never[]) => unknown>> = {
+  quote: (value: unknown) => JSON.stringify(String(value)),
+  toJson: (value: unknown) => JSON.stringify(value),
+  fromYaml: (text: string) => parse(text) as unknown,
+  sha256sum: (text: string) => createHash('sha256').update(text).digest('hex'),
+  add: (a: string, b: string) => Number(a) + Number(b),
+  div: (a: string, b: string) => Math.trunc(Number(a) / Number(b)),
+}
+
 /**
- * As much of Helm's language as our chart uses: values by path, `quote`, `toJson`, `if` and `range` over a map. Anything else is an
- * error: then either the chart has become too clever, or this has to learn it.
+ * As much of Helm's language as our chart uses: values by path, calls of the functions above and of `.Files.Get`, `if`, and `range` over a
+ * map. Anything else is an error: then either the chart has become too clever, or this has to learn it.
  */
 export function renderTemplate(source: string, values: Values): string {
   const parts = source.split(/(\{\{-? ?.*? ?-?\}\})/)
@@ -44,11 +57,14 @@ function scopesOf(action: string, scope: Values): readonly Values[] {
 }
 
 function format(action: string, scope: Values): string {
-  const [path = '', filter, ...more] = action.split(' | ')
-  const value = lookUp(path, scope)
-  if (value === undefined || value === null || more.length > 0) throw new Error(`what is {{ ${action} }}?`)
-  if (filter === 'quote' || filter === 'toJson') return JSON.stringify(filter === 'quote' ? String(value) : value)
-  if (filter !== undefined || typeof value === 'object') throw new Error(`what is {{ ${action} }}?`)
+  const value = action.split(' | ').reduce<unknown>((piped, call, index) => {
+    const [name = '', ...given] = call.split(' ')
+    const method = functions[name] ?? lookUp(name, scope)
+    if (typeof method !== 'function') return index === 0 && given.length === 0 ? method : undefined
+    const args = given.map((word) => (word.startsWith('.') ? lookUp(word, scope) : JSON.parse(word)))
+    return method(...args, ...(index === 0 ? [] : [piped]))
+  }, undefined)
+  if (value === undefined || value === null || typeof value === 'object') throw new Error(`what is {{ ${action} }}?`)
   return String(value)
 }
 
