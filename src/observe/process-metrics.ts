@@ -15,16 +15,29 @@ export function watchProcess(version: string): ProcessMetrics {
   })
   const delay = monitorEventLoopDelay({ resolution: 10 })
   delay.enable()
-  const note = () => {
+  const noteLag = () => {
     for (const quantile of quantiles) lag.set(delay.percentile(quantile * 100) / 1e9, String(quantile))
     delay.reset()
   }
-  note()
+  const busy = new Gauge({
+    name: 'penny_event_loop_utilization_ratio',
+    help: 'The share of its time that this process was busy within the last ten seconds.',
+  })
+  // The mean since the start would say of a process that has had no time for an hour that it is well after a quiet day.
+  let last = performance.eventLoopUtilization()
+  busy.set(last.utilization)
+  const note = () => {
+    const now = performance.eventLoopUtilization()
+    busy.set(performance.eventLoopUtilization(now, last).utilization)
+    last = now
+    noteLag()
+  }
+  noteLag()
   const timer = setInterval(note, lagWindowMs).unref()
   const build = new Gauge({ name: 'penny_build_info', help: 'What runs here.', labels: ['version', 'node'] })
   build.set(1, version, process.version)
   return {
-    metrics: [build, lag, ...createGauges()],
+    metrics: [build, lag, busy, ...createGauges()],
     stop() {
       clearInterval(timer)
       delay.disable()
@@ -34,11 +47,6 @@ export function watchProcess(version: string): ProcessMetrics {
 
 function createGauges(): readonly Metric[] {
   return [
-    new Gauge({
-      name: 'penny_event_loop_utilization_ratio',
-      help: 'The share of its time that this process was busy, since it began.',
-      read: (gauge) => gauge.set(performance.eventLoopUtilization().utilization),
-    }),
     new Gauge({
       name: 'process_cpu_seconds_total',
       help: 'Processor time used.',

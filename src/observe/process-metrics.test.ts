@@ -1,0 +1,27 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setTimeout as pause } from 'node:timers/promises'
+import { parseMetrics, sampleValue } from '../../test/support/prometheus.ts'
+import { renderMetrics } from './metric.ts'
+import { watchProcess } from './process-metrics.ts'
+
+// An alert asks whether a process has time now; what it did an hour ago must not hide the answer.
+test('how busy a process is, is told of the last ten seconds alone', async (context) => {
+  context.mock.timers.enable({ apis: ['setInterval'] })
+  const watch = watchProcess('1.0.0')
+  const busyAfterTenSeconds = () => {
+    context.mock.timers.tick(10_000)
+    return sampleValue(parseMetrics(renderMetrics(watch.metrics)), 'penny_event_loop_utilization_ratio')!
+  }
+  await pause(1)
+  const end = performance.now() + 300
+  while (performance.now() < end);
+  // The loop counts what it has done when it turns.
+  await pause(1)
+  const busy = busyAfterTenSeconds()
+  await pause(100)
+  const idle = busyAfterTenSeconds()
+  watch.stop()
+  assert.ok(busy > 0.5, `busy: ${busy}`)
+  assert.ok(idle < 0.5, `idle: ${idle}`)
+})
