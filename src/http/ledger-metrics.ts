@@ -7,7 +7,7 @@ export type LedgerMetrics = {
   show(numbers: LedgerNumbers | undefined): void
 }
 
-type Plain = readonly [name: string, help: string, read: (numbers: LedgerNumbers) => number, type?: 'counter']
+type Plain = readonly [name: string, help: string, read: (numbers: LedgerNumbers) => number | undefined]
 
 const plain: readonly Plain[] = [
   ['penny_open_requests', 'Requests that are held and have not ended, of all nodes.', (n) => n.openRequests],
@@ -15,32 +15,38 @@ const plain: readonly Plain[] = [
   ['penny_hold_age_seconds_max', 'Age of the oldest open request.', (n) => n.oldestHoldSeconds],
   ['penny_settlement_lag_seconds', 'Age of the oldest payment that is not final.', (n) => n.oldestPaymentSeconds],
   ['penny_settlements_failed', 'Payments that failed and became debts.', (n) => n.failedPayments],
-  ['penny_deposits_seen_total', 'Transfers that arrived at deposit addresses.', (n) => n.arrivals, 'counter'],
   ['penny_deposits_waiting', 'Arrivals that were not yet brought into the gateway.', (n) => n.arrivalsWaiting],
-  ['penny_deposits_credited_total', 'Deposits that were credited to accounts.', (n) => n.deposits, 'counter'],
-  [
-    'penny_deposited_micro_usdc_total',
-    'What was deposited and credited, in atomic USDC.',
-    (n) => n.depositedAtomic,
-    'counter',
-  ],
   ['penny_sweeps_open', 'Transactions under way that bring deposits into the gateway.', (n) => n.sweepsOpen],
   ['penny_sweep_age_seconds_max', 'Age of the oldest open sweep.', (n) => n.oldestSweepSeconds],
   ['penny_withdrawals_open', 'Withdrawals under way.', (n) => n.withdrawalsOpen],
   ['penny_withdrawal_age_seconds_max', 'Age of the oldest withdrawal under way.', (n) => n.oldestWithdrawalSeconds],
   ['penny_ledger_frozen', '1 while no new request is taken because the books are wrong.', (n) => Number(n.frozen)],
   ['penny_nodes_alive', 'Nodes whose lease is good.', (n) => n.nodesAlive],
-  ['penny_solvency_age_seconds', 'Since the books were last compared with the chain.', (n) => n.solvencySeconds],
+  [
+    'penny_solvency_age_seconds',
+    'Since the books were last compared with the chain; absent when they never were.',
+    (n) => n.solvencySeconds,
+  ],
 ]
 
+type Told = readonly [key: string, name: string, help: string, type?: 'counter']
+
 // Names that processes tell through the database; one that is not here is not shown.
-const told = {
-  relayer_gas_micro_usdc: ['penny_relayer_gas_micro_usdc', 'What the relayer has left for gas, in atomic USDC.'],
-} as const
+const told: readonly Told[] = [
+  ['relayer_gas_micro_usdc', 'penny_relayer_gas_micro_usdc', 'What the relayer has left for gas, in atomic USDC.'],
+  ['deposits_seen', 'penny_deposits_seen_total', 'Transfers that arrived at deposit addresses.', 'counter'],
+  ['deposits_credited', 'penny_deposits_credited_total', 'Deposits that were credited to accounts.', 'counter'],
+  [
+    'deposited_micro_usdc',
+    'penny_deposited_micro_usdc_total',
+    'What was deposited and credited, in atomic USDC.',
+    'counter',
+  ],
+]
 
 /** The numbers that are read from the database, in the form of metrics. */
 export function createLedgerMetrics(): LedgerMetrics {
-  const gauges = plain.map(([name, help, , type]) => new Gauge({ name, help, ...(type && { type }) }))
+  const gauges = plain.map(([name, help]) => new Gauge({ name, help }))
   const payments = new Gauge({ name: 'penny_settlements', help: 'Payments under way, by state.', labels: ['state'] })
   const unsettled = new Gauge({
     name: 'penny_unsettled_micro_usdc',
@@ -53,14 +59,20 @@ export function createLedgerMetrics(): LedgerMetrics {
     labels: ['cursor'],
   })
   const solvent = new Gauge({ name: 'penny_solvent', help: '1 when the chain has what the books say. Must be 1.' })
-  const toldGauges = Object.entries(told).map(([key, [name, help]]) => ({ key, gauge: new Gauge({ name, help }) }))
+  const toldGauges = told.map(([key, name, help, type]) => ({
+    key,
+    gauge: new Gauge({ name, help, ...(type && { type }) }),
+  }))
   const all = [...gauges, payments, unsettled, cursorAge, solvent, ...toldGauges.map(({ gauge }) => gauge)]
   return {
     metrics: all,
     show(numbers) {
       for (const gauge of all) gauge.clear()
       if (numbers === undefined) return
-      for (const [index, [, , read]] of plain.entries()) gauges[index]!.set(read(numbers))
+      for (const [index, [, , read]] of plain.entries()) {
+        const value = read(numbers)
+        if (value !== undefined) gauges[index]!.set(value)
+      }
       for (const { state, count, atomic } of numbers.payments) {
         payments.set(count, state)
         unsettled.set(atomic, state)

@@ -5,6 +5,7 @@ import { type Database, openDatabase } from '../db/database.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
 import { armSettlementFailpoint } from '../failpoints.ts'
 import { findFreeze, freezeLedger } from '../ledger/freeze.ts'
+import { tellDeposits } from '../ledger/ledger-numbers.ts'
 import { createLog, type Log } from '../log.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
 import { type Chain, openChain } from '../settlement/chain.ts'
@@ -56,6 +57,7 @@ const withdrawalsMs = 400
 const reconcileMs = 60_000
 const gasMs = 30_000
 const feeMs = 60_000
+const totalsMs = 5 * 60_000
 const solvencyMs = 10_000
 const retryLockMs = 500
 const retryEpochMs = 10_000
@@ -168,6 +170,8 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
     tell('the gas of the relayer could not be read'),
   )
   void gas.now()
+  const totals = every(totalsMs, () => tellDeposits(database), tell('deposits could not be counted'))
+  void totals.now()
 }
 
 /** Short once may be a matter of two clocks; short twice is short: then nothing new is held until somebody has looked. */

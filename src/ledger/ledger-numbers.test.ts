@@ -5,7 +5,7 @@ import { openPayer } from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { moveCursor } from './chain-cursors.ts'
-import { readLedgerNumbers } from './ledger-numbers.ts'
+import { readLedgerNumbers, tellDeposits } from './ledger-numbers.ts'
 import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
 
 let ledger: TestDatabase
@@ -52,4 +52,33 @@ test('the chain is behind when a reader of it is, not because the epoch is old',
       ['deposits', 7],
     ],
   )
+})
+
+test('books that were never compared with the chain are neither solvent nor insolvent, and their comparison has no age', async () => {
+  const fresh = await testDatabase()
+  try {
+    const { solvent, solvencySeconds } = await readLedgerNumbers(fresh.database)
+    assert.deepEqual([solvent, solvencySeconds], [undefined, undefined])
+    await fresh.database.query(`insert into solvency (single, report, ok) values (true, '{}', true)`)
+    const compared = await readLedgerNumbers(fresh.database)
+    assert.equal(compared.solvent, true)
+    assert.ok(compared.solvencySeconds! < 60)
+  } finally {
+    await fresh.drop()
+  }
+})
+
+// A scrape reads what is open; what has come in since the beginning is told now and then by one process.
+test('deposits are told with their number and their sum', async () => {
+  const { database } = ledger
+  const before = await database.query<{ count: number; sum: number }>(
+    'select count(*)::int as count, coalesce(sum(amount), 0)::int as sum from deposits',
+  )
+  await openPayer(database, 12_345n)
+  await tellDeposits(database)
+  const { told } = await readLedgerNumbers(database)
+  const value = (name: string) => told.find((gauge) => gauge.name === name)?.value
+  assert.equal(value('deposits_credited'), before[0]!.count + 1)
+  assert.equal(value('deposited_micro_usdc'), before[0]!.sum + 12_345)
+  assert.equal(value('deposits_seen'), 0)
 })

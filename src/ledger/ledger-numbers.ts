@@ -9,10 +9,7 @@ export type LedgerNumbers = {
   readonly payments: readonly { readonly state: string; readonly count: number; readonly atomic: number }[]
   readonly oldestPaymentSeconds: number
   readonly failedPayments: number
-  readonly arrivals: number
   readonly arrivalsWaiting: number
-  readonly deposits: number
-  readonly depositedAtomic: number
   readonly sweepsOpen: number
   readonly oldestSweepSeconds: number
   /** Payouts of the seller's revenue included: both go out in the same way, and are stuck for the same reasons. */
@@ -26,20 +23,27 @@ export type LedgerNumbers = {
   readonly nodesAlive: number
   /** Undefined before the books were first compared with the chain. */
   readonly solvent: boolean | undefined
-  readonly solvencySeconds: number
+  readonly solvencySeconds: number | undefined
 }
 
 // Rows beyond this are not counted: a number so high says enough, and reading it must not become a load of its own.
 const rowsMax = 100_000
 const statementMaxMs = 2_000
 
+type Totals = Omit<LedgerNumbers, 'payments' | 'cursors' | 'told' | 'solvent' | 'solvencySeconds'> & {
+  readonly solvent: boolean | null
+  readonly solvencySeconds: number | null
+}
+
 /** Read from one snapshot, over indexes that hold only what is open. Throws when it takes too long. */
 export async function readLedgerNumbers(database: Database): Promise<LedgerNumbers> {
   return database.transaction(
     async (session) => {
-      const [totals] = await session.query<Omit<LedgerNumbers, 'payments' | 'cursors' | 'told'>>(totalsQuery)
+      const [totals] = await session.query<Totals>(totalsQuery)
       return {
         ...totals!,
+        solvent: totals!.solvent ?? undefined,
+        solvencySeconds: totals!.solvencySeconds ?? undefined,
         payments: await session.query<LedgerNumbers['payments'][number]>(paymentsQuery),
         cursors: await session.query<LedgerNumbers['cursors'][number]>(
           `select name, block::float8 as block, ${age('changed_at')} as seconds from chain_cursors
@@ -61,6 +65,18 @@ export async function tellGauge(database: Database, name: string, value: number)
      on conflict (name) do update set value = excluded.value, changed_at = clock_timestamp()`,
     [name, value],
   )
+}
+
+/** What has come in since the beginning. It is read from whole tables: for one process and now and then, not for every scrape of every node. */
+export async function tellDeposits(database: Database): Promise<void> {
+  const [row] = await database.query<{ seen: number; credited: number; atomic: number }>(
+    `select (select count(*) from arrivals)::float8 as seen, count(*)::float8 as credited,
+            coalesce(sum(amount), 0)::float8 as atomic
+       from deposits`,
+  )
+  await tellGauge(database, 'deposits_seen', row!.seen)
+  await tellGauge(database, 'deposits_credited', row!.credited)
+  await tellGauge(database, 'deposited_micro_usdc', row!.atomic)
 }
 
 function age(instant: string): string {
@@ -85,18 +101,16 @@ const paymentsQuery = `
 const totalsQuery = `
   select r.count as "openRequests", r.held as "heldAtomic", coalesce(${age('r.oldest')}, 0) as "oldestHoldSeconds",
          coalesce(${age('p.oldest')}, 0) as "oldestPaymentSeconds", f.count as "failedPayments",
-         v.count as arrivals, u.count as "arrivalsWaiting", d.count as deposits, d.amount as "depositedAtomic",
+         u.count as "arrivalsWaiting",
          s.count as "sweepsOpen", coalesce(${age('s.oldest')}, 0) as "oldestSweepSeconds",
          w.count as "withdrawalsOpen", coalesce(${age('w.oldest')}, 0) as "oldestWithdrawalSeconds",
          l.frozen_at is not null as frozen, n.count as "nodesAlive", o.ok as solvent,
-         coalesce(${age('o.checked_at')}, 0) as "solvencySeconds"
+         case when o.checked_at is not null then ${age('o.checked_at')} end as "solvencySeconds"
     from (select count(*)::int as count, coalesce(sum(quote + extended), 0)::float8 as held, min(created_at) as oldest
             from (select quote, extended, created_at from requests where status = 'held' limit ${rowsMax}) x) r
    cross join (select min(ended_at) as oldest from ${openPayments} x) p
    cross join (select count(*)::int as count from (select from settlements where state = 'failed' limit ${rowsMax}) x) f
-   cross join (select count(*)::int as count from arrivals) v
    cross join (select count(*)::int as count from (select from arrivals where sweep_id is null limit ${rowsMax}) x) u
-   cross join (select count(*)::int as count, coalesce(sum(amount), 0)::float8 as amount from deposits) d
    cross join (select count(*)::int as count, min(created_at) as oldest from sweeps
                 where state in ('planned', 'sent', 'confirmed')) s
    cross join (select count(*)::int as count, min(created_at) as oldest
