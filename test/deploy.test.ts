@@ -194,6 +194,32 @@ test('alerts lead to a runbook that exists, and dashboards and alerts ask only f
   assert.deepEqual(missing, [])
 })
 
+// Every node shows the ledger's numbers: a sum counts them once for each. And `or` shows its right side only where the left has nothing.
+test('panels show each series they are named after, and the ledger’s numbers once', () => {
+  const { panels } = JSON.parse(read('grafana/penny.json')) as Any
+  const ledger = [...readFileSync(join(root, 'src/http/ledger-metrics.ts'), 'utf8').matchAll(/'(penny_[a-z_]+)'/g)]
+  assert.ok(ledger.length > 10)
+  for (const { title, targets = [] } of panels) {
+    for (const { expr } of targets as Any[]) {
+      assert.doesNotMatch(expr, /\bor\b/, `${title}: two targets show two series`)
+      for (const [, name] of ledger.filter((match) => expr.includes(match[1]!)))
+        assert.match(
+          expr,
+          new RegExp(`\\b(min|max)( by \\(\\w+\\) )?\\(${name}\\)`),
+          `${title}: one node’s, or the same`,
+        )
+    }
+    assert.equal(new Set(targets.map(({ refId }: Any) => refId)).size, targets.length, title)
+    if (targets.length > 1)
+      assert.ok(
+        targets.every(({ legendFormat }: Any) => legendFormat),
+        title,
+      )
+  }
+  const { expr } = panels.find(({ title }: Any) => title === 'Unsettled').targets[0]
+  assert.match(expr, /^sum\(max by \(state\)/, 'what is unsettled is the sum over its states')
+})
+
 test('systemd starts it without privileges and gives it the time to drain', () => {
   const unit = read('systemd/penny.service')
   for (const rule of [
