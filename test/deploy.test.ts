@@ -40,6 +40,9 @@ test('the image has two stages, no privileges, a health check, and copies only w
   assert.ok(!last.slice(userAt).some((line) => line.startsWith('RUN ')))
   assert.match(text, /HEALTHCHECK .*CMD \["node"/)
   assert.match(text, /ENTRYPOINT \["node"/, 'no shell between it and its signals')
+  // Every runbook begins with it.
+  assert.match(last.join('\n'), /'#!\/bin\/sh\\nexec node \/app\/src\/main\.ts "\$@"\\n' > \/usr\/local\/bin\/penny/)
+  assert.match(text, /chmod 0755 \/usr\/local\/bin\/penny/)
   assert.doesNotMatch(text, /(SECRET|PASSWORD|_KEY|TOKEN)=|ADD |npm install|curl|:latest/)
   for (const line of last.filter((candidate) => candidate.startsWith('COPY '))) {
     const sources = line.split(/\s+/).slice(2, -1)
