@@ -5,7 +5,18 @@
 // native packages whose engines ask for a newer one.
 import { spawn, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { delimiter, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
@@ -208,7 +219,7 @@ async function step(title, work) {
 
 /** Two starts at once on a fresh clone must not install over each other. */
 async function withSetupLock(work) {
-  mkdirSync(runtimeFolder, { recursive: true })
+  prepareRuntimeFolder()
   const lock = join(runtimeFolder, 'setup.lock')
   let waiting = false
   for (;;) {
@@ -229,6 +240,23 @@ async function withSetupLock(work) {
     return await work()
   } finally {
     rmSync(lock, { force: true })
+  }
+}
+
+/** A service is often started where it may not write: then somebody else has to make things ready. */
+function prepareRuntimeFolder() {
+  try {
+    mkdirSync(runtimeFolder, { recursive: true })
+    accessSync(runtimeFolder, constants.W_OK)
+  } catch (error) {
+    if (!['EACCES', 'EROFS', 'EPERM'].includes(error.code)) throw error
+    const lacks =
+      runtimePath() === undefined
+        ? `Penny Router needs Node ${nodeVersion} or newer and this is Node ${process.versions.node}`
+        : 'The packages of Penny Router are not installed'
+    throw new SetupError(
+      `${lacks}, and nothing can be fetched: ${runtimeFolder} cannot be written to (${error.code}). Install what is missing, or run this command once as a user who may write there.`,
+    )
   }
 }
 

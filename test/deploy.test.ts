@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { execFileSync, spawnSync } from 'node:child_process'
+import { chmodSync, cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { test } from 'node:test'
@@ -235,6 +235,42 @@ test('systemd starts it without privileges and gives it the time to drain', () =
   ])
     assert.ok(unit.split('\n').includes(rule), rule)
   assert.ok(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)![1]) > 30)
+  // Tried for ever, and not so often that the machine has nothing else to do.
+  const [section] = unit.split('[Service]')
+  assert.match(section!, /^StartLimitIntervalSec=0$/m)
+  assert.ok(Number(/^RestartSec=(\d+)$/m.exec(unit)![1]) >= 5)
+  // A PostgreSQL beside it is up before this starts and down after it has stopped.
+  assert.match(unit, /^After=.*\bpostgresql\.service\b.*\bnetwork-online\.target\b/m)
+  // Where npm puts it, and what it has there.
+  const { name, bin } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as Any
+  assert.ok(unit.includes(`npm install --prefix /opt/penny ${name} `))
+  assert.ok(unit.includes(`ExecStart=/usr/bin/node /opt/penny/node_modules/${name}/${bin.penny} start\n`))
+  assert.match(unit, /^# +Node 26 at \/usr\/bin\/node/m)
+})
+
+// A service is started where it may not write: the reason must be a line in its journal, not a stack.
+test('a launcher that would have to fetch something and may not write says in one line what to do', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'penny-launcher-'))
+  try {
+    cpSync(join(root, 'bin'), join(folder, 'bin'), { recursive: true })
+    writeFileSync(join(folder, 'package-lock.json'), '{}')
+    chmodSync(folder, 0o555)
+    // Root may write everywhere: it becomes nobody as soon as Node runs.
+    const nobody = 'data:text/javascript,process.getuid()||(process.setgid(65534),process.setuid(65534))'
+    const { status, stderr } = spawnSync(
+      process.execPath,
+      ['--import', nobody, join(folder, 'bin/penny.mjs'), 'start'],
+      { encoding: 'utf8' },
+    )
+    assert.equal(status, 1)
+    assert.match(
+      stderr,
+      /^The packages .* cannot be written to \(EACCES\).* run this command once as a user who may.*\n$/,
+    )
+  } finally {
+    chmodSync(folder, 0o755)
+    rmSync(folder, { recursive: true, force: true })
+  }
 })
 
 test('proxies pass every token on at once, and send no completion twice', (context) => {

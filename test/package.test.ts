@@ -50,13 +50,17 @@ test('the package holds what is run and read, and nothing else', () => {
     'migrations/0001_ledger.sql',
     'web/dist/index.html',
     'docs/guides/quickstart.md',
+    'deploy/systemd/penny.service',
+    'deploy/helm/penny/templates/web.yaml',
+    'deploy/prometheus/alerts.yaml',
+    'deploy/citus.sql',
     'openapi.json',
     'LICENSE',
     'README.md',
   ])
     assert.ok(files.includes(file), file)
   const strange = files.filter((file) =>
-    /\.ts$|\.test\.|__fixtures__|^test\/|^web\/src|^bench|^deploy|package-lock|\.env|\.key$/.test(file),
+    /\.ts$|\.test\.|__fixtures__|^test\/|^web\/src|^bench|^deploy\/secrets|package-lock|\.env|\.key$/.test(file),
   )
   assert.deepEqual(strange, [])
   const manifest = JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8')) as Record<string, unknown>
