@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
 import { test } from 'node:test'
+import { testDatabase } from '../support/postgres.ts'
 
 // Runbooks are read at night: what the service says must be what they say it says.
 
@@ -21,6 +22,36 @@ test('the runbook of the relayer has every outcome that the service tells of a r
   assert.equal(outcomes.length, 3)
   for (const [, outcome] of outcomes) assert.ok(runbook.includes(`\`${outcome}\``), `${outcome} is not in the runbook`)
 })
+
+// Whoever types it at night has no time to find out which column or FROM is missing.
+test('every statement of the documentation is one that the database understands', async () => {
+  const pages = readdirSync(new URL('docs', root), { recursive: true, encoding: 'utf8' })
+    .filter((file) => file.endsWith('.md'))
+    .map((file) => `docs/${file}`)
+  const statements = pages.flatMap((page) => statementsOf(read(page)).map((statement) => ({ page, statement })))
+  assert.ok(statements.length >= 8)
+  const { database, drop } = await testDatabase()
+  try {
+    for (const { page, statement } of statements) {
+      // What the reader fills in has the type of its column, as null has. Explained, nothing is done.
+      const filled = statement.replaceAll(/'…'|…/g, 'null')
+      await assert.doesNotReject(database.query(`explain ${filled}`), `${page}: ${statement}`)
+    }
+  } finally {
+    await drop()
+  }
+})
+
+/** In the text between backticks, in blocks by indentation or fence; up to a semicolon where there is one. */
+function statementsOf(markdown: string): readonly string[] {
+  const begins = /(?:select|update|delete from|insert into) [^`;]+/.source
+  const inText = [...markdown.matchAll(new RegExp(`\`(${begins})\``, 'g'))]
+  const inBlocks = [...markdown.matchAll(new RegExp(`^ {4,}(${begins});$`, 'gm'))]
+  const fenced = [...markdown.matchAll(/^```sql\n([^`]*)```/gm)].flatMap(([, block]) => [
+    ...block!.matchAll(new RegExp(`(${begins})`, 'g')),
+  ])
+  return [...inText, ...inBlocks, ...fenced].map(([, statement]) => statement!)
+}
 
 test('the tests that the page of faults names are there', () => {
   const files = ['src', 'test', 'contracts'].flatMap((folder) =>
