@@ -1,18 +1,17 @@
 import type { ServerResponse } from 'node:http'
+import type { ServedRequest } from './load.ts'
 
 /**
- * Aborts when the client has left before its answer was whole, or with the reason of `stopped` when it is the service that
- * cannot go on. The request's own `close` event is of no use here: it fires as soon as the body is read.
+ * Aborts when the client has left before its answer was whole, or when the request is stopped, with the reason of that. The request's own `close` event is of no use here: it fires as soon as the body is read.
  */
-export function goneSignal(outgoing: ServerResponse, stopped: AbortSignal): AbortSignal {
+export function goneSignal(outgoing: ServerResponse, request: ServedRequest): AbortSignal {
   const controller = new AbortController()
   const check = () => {
     if (!outgoing.writableFinished) controller.abort(new ClientGoneError())
   }
   if (isOver(outgoing)) check()
   else outgoing.once('close', check)
-  if (stopped.aborted) controller.abort(stopped.reason)
-  else stopped.addEventListener('abort', () => controller.abort(stopped.reason), { once: true })
+  request.stop = (reason) => controller.abort(reason)
   return controller.signal
 }
 

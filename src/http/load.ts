@@ -1,9 +1,15 @@
 import { OverloadedError, ServiceError } from '../errors.ts'
 
+/** One of those that are being served. */
+export type ServedRequest = {
+  /** Called when it can no longer be finished, with what its client is to be told. Whoever serves it puts in what that does. */
+  stop: (reason: ServiceError) => void
+}
+
 /** How much is being served now, with a limit beyond which requests are shed before they cost anything. */
 export class Load {
   readonly #requestsMax: number
-  readonly #requests = new Set<AbortController>()
+  readonly #requests = new Set<ServedRequest>()
   #idle: PromiseWithResolvers<void> | undefined
   #isStopped = false
 
@@ -15,14 +21,13 @@ export class Load {
     return this.#requests.size
   }
 
-  /** `stopped` aborts when the work can no longer be finished, with the error that its client is to be told. */
-  async during<Result>(work: (stopped: AbortSignal) => Promise<Result>): Promise<Result> {
+  async during<Result>(work: (request: ServedRequest) => Promise<Result>): Promise<Result> {
     if (this.#isStopped) throw new RestartingError()
     if (this.requests >= this.#requestsMax) throw new OverloadedError()
-    const request = new AbortController()
+    const request: ServedRequest = { stop() {} }
     this.#requests.add(request)
     try {
-      return await work(request.signal)
+      return await work(request)
     } finally {
       this.#requests.delete(request)
       if (this.requests === 0) {
@@ -35,7 +40,7 @@ export class Load {
   /** Ends what is being served, and takes nothing more. */
   stop(): void {
     this.#isStopped = true
-    for (const request of this.#requests) request.abort(new RestartingError())
+    for (const request of this.#requests) request.stop(new RestartingError())
   }
 
   /** Resolves when nothing is being served. */

@@ -17,7 +17,7 @@ import { type AnswerForm, type ChatAnswer, openAnswer } from '../chat-answer.ts'
 import { errorResponse, isRepeatable } from '../error-response.ts'
 import { goneSignal, hasLeft } from '../gone.ts'
 import { JoinedAnswer } from '../joined-answer.ts'
-import type { Load } from '../load.ts'
+import type { Load, ServedRequest } from '../load.ts'
 import { type BodyLimits, readJsonBytes, UploadCutError } from '../read-body.ts'
 import { sendJson, sendJsonEarly, v1Headers } from '../send.ts'
 
@@ -66,9 +66,9 @@ export async function answerChat(
     const opening = await open()
     attempt.payer = opening.payer
     attempt.requestId = createRequestId(opening.payer.partition, Date.now())
-    await services.load.during(async (stopped) => {
+    await services.load.during(async (request) => {
       try {
-        await serve(services, attempt, opening, stopped, incoming, outgoing)
+        await serve(services, attempt, opening, request, incoming, outgoing)
       } catch (error) {
         refuse(services, attempt, error, outgoing)
       }
@@ -92,11 +92,11 @@ async function serve(
   services: ChatRouteServices,
   attempt: Attempt,
   opening: ChatOpening,
-  stopped: AbortSignal,
+  request: ServedRequest,
   incoming: IncomingMessage,
   outgoing: ServerResponse,
 ): Promise<void> {
-  const gone = goneSignal(outgoing, stopped)
+  const gone = goneSignal(outgoing, request)
   const admitted = await prepare(services, attempt, opening, gone, incoming, outgoing)
   if (admitted !== undefined) await answerOrder(services, admitted.order, admitted.own, gone, outgoing)
 }
