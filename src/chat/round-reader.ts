@@ -11,9 +11,6 @@ export type RoundEnd = Extract<ChatEvent, { readonly type: 'finish' | 'failed' }
 /** What of an answer the client has seen in the rounds so far: the next one continues it. */
 export type Told = { rounds: number; textLength: number; hasReasoning: boolean }
 
-/** A text this long is the answer, whatever is called after it. */
-const heldCharactersMax = 256 * 1024
-
 /**
  * Reads the events of one round. The client gets all of them but the calls of our own tools, which stay here, and the round's
  * end, which need not be the answer's. An answer of one round without such calls passes as it came, unless its text is to be
@@ -37,7 +34,6 @@ export class RoundReader {
   #clientCalls = 0
   /** Text and its citations, kept until it is known whether they are the answer; undefined where everything passes at once. */
   #held: ChatEvent[] | undefined
-  #heldCharacters = 0
 
   constructor(meter: Meter, offer: Offer, told: Told, holdsText: boolean) {
     this.#meter = meter
@@ -93,7 +89,6 @@ export class RoundReader {
       this.#meter.seeOne(event)
       passed.push(shown)
     }
-    if (this.#heldCharacters > heldCharactersMax) passed.push(...this.release())
     return passed
   }
 
@@ -101,7 +96,6 @@ export class RoundReader {
   release(): readonly ChatEvent[] {
     const held = this.#held ?? []
     this.#held = undefined
-    this.#heldCharacters = 0
     if (held.length > 0) this.#meter.noteDelivered()
     return held.flatMap((event) => this.#takeOne(event) ?? [])
   }
@@ -110,7 +104,6 @@ export class RoundReader {
     if (event.type !== 'text' && event.type !== 'annotation') return false
     held.push(event)
     if (event.type === 'text') this.#meter.seeHidden(writtenText(event))
-    this.#heldCharacters += event.type === 'text' ? event.text.length : event.annotation.url.length
     return true
   }
 

@@ -43,7 +43,8 @@ export async function* answerInRounds(
     isLast: order.offer.size === 0,
   }
   while (plan !== undefined) {
-    const holdsText = !plan.isLast && order.chat.responseFormat.type !== 'text'
+    // A stream is for who wants to read along: it shows what is written as it is written.
+    const holdsText = !plan.isLast && !order.chat.stream && order.chat.responseFormat.type !== 'text'
     const reader = new RoundReader(bill.meter, order.offer, told, holdsText)
     const asking = order.watch.begin('upstream')
     let shown: readonly ChatEvent[] = []
