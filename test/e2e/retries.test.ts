@@ -17,7 +17,7 @@ let other: TestService
 let upstream: ScriptedUpstream
 before(async () => {
   upstream = await startScriptedUpstream()
-  const environment = { STREAM_KEEPALIVE_MS: '50', KEEPALIVE_AFTER_MS: '500' }
+  const environment = { STREAM_KEEPALIVE_MS: '50', KEEPALIVE_AFTER_MS: '2000' }
   service = await startTestService({ upstreamUrl: upstream.url, environment })
   other = await startTestService({ upstreamUrl: upstream.url, besideOf: service, environment })
 })
