@@ -1,5 +1,5 @@
 import { constants, setPriority } from 'node:os'
-import { StartRefusal } from './errors.ts'
+import { OperatorError } from './errors.ts'
 
 export type ChildOptions<Settings, Ready> = {
   readonly title: string
@@ -26,7 +26,7 @@ export function runAsChild<Settings, Ready>({ title, isInBackground, start }: Ch
 
 /** The parent shows a refusal; everything else is a bug and shown here. */
 function leave(error: unknown): void {
-  if (error instanceof StartRefusal && process.connected) {
+  if (error instanceof OperatorError && process.connected) {
     process.send?.({ refused: error.message } satisfies ChildRefusal, undefined, {}, () => process.exit(1))
     return
   }

@@ -80,10 +80,10 @@ export class OverloadedError extends ServiceError {
 }
 
 /**
- * The service cannot start as it was asked to, and the operator can do something about it: the message is one clear line
- * that says what. To be shown alone, without a stack.
+ * What the operator asked for, a start or a command, cannot be done, and the operator can do something about it: the message is
+ * one clear line that says what. To be shown alone, without a stack.
  */
-export abstract class StartRefusal extends Error {
+export abstract class OperatorError extends Error {
   constructor(message: string, cause?: unknown) {
     super(message, cause === undefined ? undefined : { cause })
     this.name = new.target.name
@@ -91,7 +91,7 @@ export abstract class StartRefusal extends Error {
 }
 
 /** A setting has the right form, and what it leads to does not serve. */
-export class UnusableSettingError extends StartRefusal {
+export class UnusableSettingError extends OperatorError {
   constructor(name: string, reason: string, remedy: string, cause?: unknown) {
     super(`${name} cannot be used: ${reason.replace(/\.$/, '')}. ${remedy}`, cause)
   }

@@ -41,7 +41,7 @@ async function writeLines(writers: readonly LogFile[], folder: string, isEnough:
   return written
 }
 
-test('a log that several processes write to is turned again and again, and has every line once', async (t) => {
+test('a log that several processes write to is rotated again and again, and has every line once', async (t) => {
   const { folder, path } = temporaryLog(t)
   const writers = Array.from({ length: 3 }, () => openLogFile(path, { bytesMax: 8_000, filesMax: 1_000 }))
   const written = await writeLines(writers, folder, () => existsSync(`${path}.12`))
@@ -49,7 +49,7 @@ test('a log that several processes write to is turned again and again, and has e
   assert.deepEqual(linesIn(folder).sort(), written.sort())
 })
 
-test('only so many turned files are kept, and they are for their owner alone', async (t) => {
+test('only so many rotated files are kept, and they are for their owner alone', async (t) => {
   const { folder, path } = temporaryLog(t)
   const writers = [openLogFile(path, { bytesMax: 2_000, filesMax: 2 })]
   const first = await writeLines(writers, folder, () => existsSync(`${path}.1`))
@@ -59,15 +59,15 @@ test('only so many turned files are kept, and they are for their owner alone', a
   for (const name of readdirSync(folder)) assert.equal(statSync(join(folder, name)).mode & 0o777, 0o600)
 })
 
-test('a process that died while it turned the log holds nobody up for good', async (t) => {
+test('a process that died while it rotated the log holds nobody up for good', async (t) => {
   const { folder, path } = temporaryLog(t)
-  const turning = `${path}.turning`
-  mkdirSync(turning)
+  const rotating = `${path}.rotating`
+  mkdirSync(rotating)
   const writers = [openLogFile(path, { bytesMax: 2_000, filesMax: 1_000 })]
   const before = await writeLines(writers, folder, () => linesIn(folder).length > 200)
   await until(() => linesIn(folder).length >= before.length)
-  assert.deepEqual(readdirSync(folder).sort(), ['penny.log', 'penny.log.turning'])
-  utimesSync(turning, 0, 0)
+  assert.deepEqual(readdirSync(folder).sort(), ['penny.log', 'penny.log.rotating'])
+  utimesSync(rotating, 0, 0)
   const after = await writeLines(writers, folder, () => existsSync(`${path}.1`))
   await until(() => linesIn(folder).length >= before.length + after.length)
   assert.equal(linesIn(folder).length, before.length + after.length)

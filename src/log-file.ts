@@ -2,9 +2,9 @@ import { fstatSync, mkdirSync, renameSync, rmdirSync, statSync } from 'node:fs'
 import pino from 'pino'
 
 export type LogFileLimits = {
-  /** A file that has grown to this is turned: it gets a number, and a new one is begun. */
+  /** A file that has grown to this is rotated: it gets a number, and a new one is begun. */
   readonly bytesMax: number
-  /** So many turned ones are kept: `.1` is the youngest. */
+  /** So many rotated ones are kept: `.1` is the youngest. */
   readonly filesMax: number
 }
 
@@ -14,12 +14,12 @@ export type LogFile = { write(line: string): void; flush(): void }
 type Sink = ReturnType<typeof pino.destination> & { readonly fd: number }
 
 const looksPerFile = 64
-const turningMsMax = 60_000
+const rotatingMsMax = 60_000
 
 /**
- * A file of lines that several processes append to, and that does not grow for good. Whoever finds it full turns it; the others
+ * A file of lines that several processes append to, and that does not grow for good. Whoever finds it full rotates it; the others
  * see at their next look that theirs is not the one of that name any more, and open it anew. No line is lost on the way: what is
- * written meanwhile is in the file that was turned.
+ * written meanwhile is in the file that was rotated.
  */
 export function openLogFile(path: string, { bytesMax, filesMax }: LogFileLimits): LogFile {
   const sink = pino.destination({ dest: path, sync: false, mode: 0o600 }) as Sink
@@ -39,7 +39,7 @@ export function openLogFile(path: string, { bytesMax, filesMax }: LogFileLimits)
       if (unseenBytes < lookBytes) return
       unseenBytes = 0
       try {
-        if (isFull(path, bytesMax)) turn(path, bytesMax, filesMax)
+        if (isFull(path, bytesMax)) rotate(path, bytesMax, filesMax)
         if (isOpening || isSame(path, sink.fd)) return
         isOpening = true
         sink.reopen()
@@ -59,15 +59,15 @@ function isSame(path: string, fd: number): boolean {
   return statSync(path, { throwIfNoEntry: false })?.ino === fstatSync(fd).ino
 }
 
-/** By one process at a time: two at once would turn the new file too, and drop an old one for it. */
-function turn(path: string, bytesMax: number, filesMax: number): void {
-  const turning = `${path}.turning`
+/** By one process at a time: two at once would rotate the new file too, and drop an old one for it. */
+function rotate(path: string, bytesMax: number, filesMax: number): void {
+  const rotating = `${path}.rotating`
   try {
-    mkdirSync(turning)
+    mkdirSync(rotating)
   } catch {
     // Somebody else does. Whoever died over it is forgotten.
-    if (Date.now() - (statSync(turning, { throwIfNoEntry: false })?.mtimeMs ?? Number.NaN) > turningMsMax)
-      remove(turning)
+    if (Date.now() - (statSync(rotating, { throwIfNoEntry: false })?.mtimeMs ?? Number.NaN) > rotatingMsMax)
+      remove(rotating)
     return
   }
   try {
@@ -75,7 +75,7 @@ function turn(path: string, bytesMax: number, filesMax: number): void {
     for (let number = filesMax - 1; number >= 1; number -= 1) rename(`${path}.${number}`, `${path}.${number + 1}`)
     rename(path, `${path}.1`)
   } finally {
-    remove(turning)
+    remove(rotating)
   }
 }
 

@@ -2,7 +2,7 @@ import { parseArgs } from 'node:util'
 import { commands, loadCommands } from './commands/all.ts'
 import { type Command, CommandError, commonOptions, type Output } from './commands/command.ts'
 import { type Config, readConfig } from './config.ts'
-import { ServiceError, StartRefusal } from './errors.ts'
+import { OperatorError, ServiceError } from './errors.ts'
 import { InvalidConfigError } from './setting-reader.ts'
 
 /** Runs one command. Exit codes: 0 done, 1 it failed, 2 it was called wrongly. */
@@ -65,7 +65,7 @@ async function describeCommands(): Promise<string> {
 try {
   process.exitCode = await main(process.argv.slice(2))
 } catch (error) {
-  const isExpected = [CommandError, ServiceError, StartRefusal].some((kind) => error instanceof kind)
+  const isExpected = [CommandError, ServiceError, OperatorError].some((kind) => error instanceof kind)
   if (isExpected) process.stderr.write(`penny: ${(error as Error).message}\n`)
   else process.stderr.write(`penny: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`)
   process.exitCode = error instanceof CommandError ? error.exitCode : 1

@@ -1,8 +1,6 @@
 import { randomUUID } from 'node:crypto'
-import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { loadPriceList, type PriceList } from './billing/price-list.ts'
@@ -14,7 +12,6 @@ import { type Database, openDatabase } from './db/database.ts'
 import { locateEmbeddedPostgres, startEmbeddedPostgres } from './db/embedded-postgres.ts'
 import { migrate } from './db/migrate.ts'
 import { embeddedIn, openUsable, outside } from './db/open-usable.ts'
-import { StartRefusal } from './errors.ts'
 import { armFailpoint, type Failpoint } from './failpoints.ts'
 import type { Providers } from './http/api/providers.ts'
 import { createApp } from './http/app.ts'
@@ -26,6 +23,7 @@ import { MetricsPage } from './http/metrics-page.ts'
 import { Dashboard } from './http/pages/dashboard.ts'
 import { errorsMarkdown } from './http/pages/errors.ts'
 import { Readiness } from './http/readiness.ts'
+import { drain, listen, openServer, requestMsMax } from './http/server.ts'
 import { siteOf } from './http/site.ts'
 import { answerMalformed, answerStarting, BegunAnswers } from './http/unrouted.ts'
 import { KeyFinder } from './identity/api-keys.ts'
@@ -78,9 +76,7 @@ const bodyReadMsMax = 30_000
 // Money has connections of its own: whoever asks for pages, keys or health must not stand in its way.
 const ledgerConnectionsMax = 8
 const connectionsMax = 8
-// For the ends of what is broken off, and for what their clients are told of it.
-const lastWordsMsMax = 2_000
-const settleMsMax = 10_000
+const lastWritesMsMax = 10_000
 const cleanUpMs = 10 * 60_000
 
 /**
@@ -116,12 +112,10 @@ export async function startService(
     })
     stack.defer(() => ledgerDatabase.close())
     const holds = await openHolds({ config, prices, log, database: ledgerDatabase, failpoint, observer }, stack)
-    const server = createServer(serverOptions)
-    server.maxConnections = Math.max(2 * config.requestsMax, socketsAlways)
+    const server = openServer(config.requestsMax)
     const publicUrl = await listen(server, config)
     const tellStarting = (_incoming: IncomingMessage, outgoing: ServerResponse) => answerStarting(publicUrl, outgoing)
     server.on('request', tellStarting)
-    const requestMsMax = serverOptions.requestTimeout
     const begun = new BegunAnswers()
     server.on('request', (incoming, outgoing) => begun.watch(incoming, outgoing))
     server.on('clientError', (error, socket) => answerMalformed({ publicUrl, requestMsMax, begun }, error, socket))
@@ -289,7 +283,7 @@ async function openHolds(
       observer.metrics.batchSeconds.observe(ms / 1000, operation)
     },
   })
-  stack.defer(() => settle(holds))
+  stack.defer(() => finishWrites(holds))
   const orphans = every(
     Math.ceil(config.leaseMs / 2),
     () => endOrphanedHolds(database, holds),
@@ -349,8 +343,8 @@ function cleanUp(
 }
 
 /** Waits for the last writes; a database that is away is not waited for: the next node ends what is left. */
-async function settle(holds: Holds): Promise<void> {
-  await Promise.race([holds.drained(), sleep(settleMsMax, undefined, { ref: false })])
+async function finishWrites(holds: Holds): Promise<void> {
+  await Promise.race([holds.drained(), sleep(lastWritesMsMax, undefined, { ref: false })])
   holds.stop()
 }
 
@@ -481,54 +475,4 @@ function loadGauges(load: Load, holds: Holds): readonly Gauge[] {
     },
   })
   return [inFlight, queued]
-}
-
-const serverOptions = {
-  noDelay: true,
-  keepAlive: true,
-  headersTimeout: 10_000,
-  requestTimeout: 60_000,
-  // Longer than the idle time of common load balancers: the side that closes first must be theirs.
-  keepAliveTimeout: 75_000,
-  maxHeaderSize: 16_384,
-}
-
-/** So many connections are taken however few requests are served at once: idle ones wait for their next. */
-const socketsAlways = 1_000
-
-/** The address people use. */
-async function listen(server: Server, config: Config): Promise<string> {
-  server.listen(config.port, config.host)
-  try {
-    await once(server, 'listening')
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    if (code === 'EADDRINUSE') throw new PortInUseError(config.host, config.port)
-    if (code === 'ENOTFOUND' || code === 'EADDRNOTAVAIL') throw new NotOurAddressError(config.host)
-    throw error
-  }
-  return config.publicUrl ?? `http://localhost:${(server.address() as AddressInfo).port}`
-}
-
-/** Stops accepting, lets requests finish for a while, then fails the rest, tells their clients so, and hangs up. */
-async function drain(server: Server, load: Load, drainMs: number): Promise<void> {
-  server.close()
-  server.closeIdleConnections()
-  await Promise.race([load.idle(), sleep(drainMs, undefined, { ref: false })])
-  load.stop()
-  await Promise.race([load.idle(), sleep(lastWordsMsMax, undefined, { ref: false })])
-  server.closeAllConnections()
-  await load.idle()
-}
-
-class NotOurAddressError extends StartRefusal {
-  constructor(host: string) {
-    super(`HOST is ${host}, which is no address of this machine. Use one that is, or 0.0.0.0 for all of them.`)
-  }
-}
-
-export class PortInUseError extends StartRefusal {
-  constructor(host: string, port: number) {
-    super(`Port ${port} of ${host} is in use. Stop what uses it, or choose another with PORT.`)
-  }
 }

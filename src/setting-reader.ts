@@ -1,5 +1,5 @@
 import { accessSync, constants, readFileSync, statSync } from 'node:fs'
-import { StartRefusal } from './errors.ts'
+import { OperatorError } from './errors.ts'
 import { InvalidAmountError, parse, type Usdc } from './money/usdc.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
@@ -190,4 +190,4 @@ function withoutKeys(value: string): string {
 }
 
 /** The environment cannot be used as it is: the start stops with this one line. */
-export class InvalidConfigError extends StartRefusal {}
+export class InvalidConfigError extends OperatorError {}

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { ChildReady, ChildSettings } from '../test/support/supervised-child.ts'
-import { StartRefusal } from './errors.ts'
+import { OperatorError } from './errors.ts'
 import { supervise } from './supervisor.ts'
 
 const module = new URL('../test/support/supervised-child.ts', import.meta.url)
@@ -27,6 +27,6 @@ test('what a helper refuses to start with stops the start, in its own words', as
   const refuseWith = 'MASTER_KEY is not the one that it was.'
   await assert.rejects(
     supervise<ChildSettings, ChildReady>({ module, settings: () => ({ refuseWith }) }),
-    (error) => error instanceof StartRefusal && error.message === refuseWith,
+    (error) => error instanceof OperatorError && error.message === refuseWith,
   )
 })

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ChildRefusal } from './child.ts'
 import { childEnvironment } from './config.ts'
-import { StartRefusal } from './errors.ts'
+import { OperatorError } from './errors.ts'
 
 export type SupervisorOptions<Settings, Ready> = {
   /** Runs in the child, by `runAsChild`, with nothing of our environment but what `childEnvironment` leaves. */
@@ -97,4 +97,4 @@ function isRefusal(message: unknown): message is ChildRefusal {
 }
 
 /** In the words of the child. */
-class ChildRefusedError extends StartRefusal {}
+class ChildRefusedError extends OperatorError {}

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import { InvalidAmountError, parse } from '../money/usdc.ts'
 
 export type Model = {
@@ -142,7 +142,7 @@ function readCount(value: unknown, where: string): number {
 }
 
 /** An operator's MODELS_FILE cannot be used: the service does not start. */
-export class InvalidModelsFileError extends StartRefusal {
+export class InvalidModelsFileError extends OperatorError {
   constructor(problem: string) {
     super(`MODELS_FILE cannot be used: ${problem}.`)
   }

@@ -8,11 +8,11 @@ import {
   type EarlierAttempt,
   findAttempts,
   handBackReplay,
+  keepReplay,
   type ReplayClaim,
   refundAttempt,
   releaseReplay,
   retryWindowSeconds,
-  settleReplay,
   takeOverReplay,
 } from '../ledger/replays.ts'
 import type { RequestId } from '../ledger/request-id.ts'
@@ -39,7 +39,7 @@ export type OwnAttempt = {
   /** Its answer is whole: what the attempts before it were charged is given back. Before the last byte leaves. */
   delivered(): Promise<void>
   /** It ended: those who wait are told, and the answer is kept where that was promised. Before the last byte leaves. */
-  settle(recording: Recording | undefined): Promise<void>
+  close(recording: Recording | undefined): Promise<void>
   /** It came to nothing before anything was held. */
   release(): Promise<void>
   /** It is free, and its client is about to be told to ask again: the retry that this leads to is of this attempt. */
@@ -167,8 +167,8 @@ export class Retries {
       running: this.#running.open(requestId),
       bodyHash,
       delivered,
-      settle: async (recording) => this.#running.settle(requestId, recording),
-      release: async () => this.#running.settle(requestId, undefined),
+      close: async (recording) => this.#running.close(requestId, recording),
+      release: async () => this.#running.close(requestId, undefined),
       toldToRepeat() {},
     }
   }
@@ -181,14 +181,14 @@ export class Retries {
       earlier !== undefined && insist(() => handBackReplay(this.#ledger, claim, requestId, earlier))
     return {
       ...own,
-      settle: async (recording) => {
+      close: async (recording) => {
         try {
           if (recording !== undefined || !(await handBack())) {
             const answer = recording && writeRecording(recording)
-            await insist(() => settleReplay(this.#ledger, claim, requestId, answer))
+            await insist(() => keepReplay(this.#ledger, claim, requestId, answer))
           }
         } finally {
-          await own.settle(recording)
+          await own.close(recording)
         }
       },
       release: async () => {
@@ -220,7 +220,7 @@ const unmarked: OwnAttempt = {
   running: undefined,
   bodyHash: undefined,
   delivered: nothing,
-  settle: nothing,
+  close: nothing,
   release: nothing,
   toldToRepeat() {},
 }

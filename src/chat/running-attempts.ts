@@ -47,7 +47,7 @@ export class RunningAttempt {
     }
   }
 
-  settle(recording: Recording | undefined): void {
+  close(recording: Recording | undefined): void {
     this.#result.resolve(recording)
   }
 }
@@ -70,8 +70,8 @@ export class RunningAttempts {
   }
 
   /** Tells those who wait. The answer stays for a while; the oldest go first when there are too many. */
-  settle(requestId: RequestId, recording: Recording | undefined): void {
-    this.#attempts.get(requestId)?.settle(recording)
+  close(requestId: RequestId, recording: Recording | undefined): void {
+    this.#attempts.get(requestId)?.close(recording)
     if (recording === undefined) {
       this.#attempts.delete(requestId)
       return

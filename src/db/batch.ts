@@ -115,7 +115,7 @@ export class BatchQueue<Call, Result> {
     }
   }
 
-  // For ever: a call whose outcome is unknown is settled by nothing but an answer. Who cannot wait goes away, not the call.
+  // For ever: of a call whose outcome is unknown nothing but an answer tells. Who cannot wait goes away, not the call.
   async #runRepeatedly(calls: readonly Call[]): Promise<readonly Result[]> {
     for (let pauseMs = pauseMsMin; ; pauseMs = Math.min(pauseMs * 2, pauseMsMax)) {
       try {

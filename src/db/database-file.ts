@@ -1,6 +1,6 @@
 import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import { type Origin, outside } from './open-usable.ts'
 
 const file = 'database-url'
@@ -49,7 +49,7 @@ function readLine(path: string): string | undefined {
 }
 
 /** To go on without it would be to answer about another database. */
-class UnreadableFileError extends StartRefusal {
+class UnreadableFileError extends OperatorError {
   constructor(path: string, cause: unknown) {
     super(`${path} cannot be read: ${(cause as Error).message}. Set DATABASE_URL, or be the service's user.`, cause)
   }

@@ -1,7 +1,7 @@
 import { resolve } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import pg from 'pg'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import { prepareBinaries } from './embedded/binaries.ts'
 import { type Cluster, findCluster, prepareCluster } from './embedded/cluster.ts'
 import { endOrphans, isPostmasterOf, readPostmasterPid, send } from './embedded/postmaster.ts'
@@ -329,14 +329,14 @@ function* backOff(): Generator<number> {
 
 function ignore(): undefined {}
 
-class AlreadyRunningError extends StartRefusal {
+class AlreadyRunningError extends OperatorError {
   constructor(dataDir: string, processId: string | undefined) {
     const who = processId === undefined ? 'Another penny' : `Another penny (process ${processId})`
     super(`${who} is running on ${dataDir}: stop it, or set DATA_DIR to another folder.`)
   }
 }
 
-class PostgresStartError extends StartRefusal {
+class PostgresStartError extends OperatorError {
   constructor(reason: string, logFile: string) {
     super(`PostgreSQL does not start: ${reason} (its log is ${logFile}).`)
   }

@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import pg from 'pg'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import type { Database, Session } from './database.ts'
 import { liftGuard, setGuard, shutLedger } from './migration-guard.ts'
 
@@ -145,14 +145,14 @@ function sha256Of(text: string): string {
   return createHash('sha256').update(text).digest('hex')
 }
 
-class MigrationChangedError extends StartRefusal {
+class MigrationChangedError extends OperatorError {
   constructor(name: string) {
     super(`Migration ${name} was changed after it had been applied to this database: undo that, and add a new one.`)
   }
 }
 
 /** Only a start is refused: nodes that run go on while their successors come. */
-export class DatabaseNewerError extends StartRefusal {
+export class DatabaseNewerError extends OperatorError {
   constructor(landed: string, known: string | undefined) {
     super(
       `The database is newer than this penny: it has migration ${landed}, ` +
@@ -161,13 +161,13 @@ export class DatabaseNewerError extends StartRefusal {
   }
 }
 
-class MigrationFailedError extends StartRefusal {
+class MigrationFailedError extends OperatorError {
   constructor(name: string, cause: unknown) {
     super(`Migration ${name} failed and nothing of it was applied: ${String(cause)}`, cause)
   }
 }
 
-class MigrationNameError extends StartRefusal {
+class MigrationNameError extends OperatorError {
   constructor(file: string, number: number) {
     const expected = String(number).padStart(4, '0')
     super(`"${file}" is no name for the next migration: it must be ${expected}_words.sql, numbered without a gap.`)

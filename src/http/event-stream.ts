@@ -78,14 +78,14 @@ export class EventStream {
       // The socket's own clock: it begins anew with every byte that goes out, however long it takes until all of them have, and
       // when it has run out Node destroys the socket.
       outgoing.setTimeout(this.#options.blockedMsMax)
-      const settle = () => {
+      const goOn = () => {
         outgoing.setTimeout(0)
-        outgoing.off('drain', settle)
-        outgoing.off('close', settle)
+        outgoing.off('drain', goOn)
+        outgoing.off('close', goOn)
         resolve()
       }
-      outgoing.once('drain', settle)
-      outgoing.once('close', settle)
+      outgoing.once('drain', goOn)
+      outgoing.once('close', goOn)
     })
   }
 }

@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { DatabaseNewerError, pendingMigrations } from '../db/migrate.ts'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import { findFreeze } from '../ledger/freeze.ts'
 import type { Problems } from './readiness.ts'
 
@@ -20,7 +20,7 @@ async function findMigrationProblem(database: Database, migrationsFolder: string
     // A newer node has come, and this one is about to be replaced: until then it serves, or an upgrade would stop them all at once.
     if (error instanceof DatabaseNewerError) return undefined
     // The database has answered: these words are our own.
-    if (error instanceof StartRefusal) return error.message
+    if (error instanceof OperatorError) return error.message
     throw error
   }
 }

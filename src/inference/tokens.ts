@@ -113,7 +113,7 @@ class CountingThread implements TokenCounter {
   #start(): Worker {
     const worker = new Worker(this.#file)
     let problem = 'the worker stopped'
-    worker.on('message', (answer: CountAnswer) => this.#settle(answer))
+    worker.on('message', (answer: CountAnswer) => this.#answer(answer))
     // An 'error' is always followed by 'exit', which is where the work is handed on.
     worker.on('error', (error) => {
       problem = String(error)
@@ -154,7 +154,7 @@ class CountingThread implements TokenCounter {
     this.#worker.postMessage({ id: job.id, texts: job.texts } satisfies CountQuestion)
   }
 
-  #settle(answer: CountAnswer): void {
+  #answer(answer: CountAnswer): void {
     const job = this.#take(answer.id)
     if (answer.tokens === undefined) job?.reject(new TokenizerError(answer.problem))
     else job?.resolve(answer.tokens)

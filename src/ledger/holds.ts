@@ -139,7 +139,7 @@ export type HoldsOptions = {
   readonly priceVersion: string
   /** The most that one account may have in flight. */
   readonly inFlightCap: Usdc
-  /** How long a request waits for the ledger before it is told to come back. What it asked for is settled all the same. */
+  /** How long a request waits for the ledger before it is told to come back. What it asked for is decided all the same. */
   readonly waitMsMax?: number
   /** A refusal or a checkpoint could not be written: no money depends on it. */
   readonly onLost?: (error: unknown) => void

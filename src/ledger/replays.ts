@@ -23,7 +23,7 @@ export type ClaimResult = { readonly claimed: true } | { readonly claimed: false
 export type EarlierClaim = {
   readonly requestId: RequestId
   readonly sameBody: boolean
-  /** `running` while its node lives and has not settled it; `unheld` before it is in the ledger. */
+  /** `running` while its node lives and has not ended it; `unheld` before it is in the ledger. */
   readonly state: 'unheld' | 'running' | 'answered' | 'unanswered'
   /** What can be given again, once it is answered. */
   readonly answer: string
@@ -99,7 +99,7 @@ export async function handBackReplay(
 }
 
 /** Keeps the answer; without one, keeps that there is none to be given again. */
-export async function settleReplay(
+export async function keepReplay(
   database: Database,
   { payer, keyHash }: ReplayClaim,
   requestId: RequestId,

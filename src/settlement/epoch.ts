@@ -1,5 +1,5 @@
 import type { Database } from '../db/database.ts'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import { openStates } from '../ledger/audit.ts'
 import { moveCursor, readCursor } from '../ledger/chain-cursors.ts'
 
@@ -36,7 +36,7 @@ async function check(database: Database, epoch: number, kinds: readonly ('paymen
   if (BigInt(epoch) < known || open > 0) throw new EpochRefusal(epoch, known, open)
 }
 
-class EpochRefusal extends StartRefusal {
+class EpochRefusal extends OperatorError {
   constructor(epoch: number, known: bigint, open: number) {
     super(
       `SETTLEMENT_EPOCH is ${epoch}, but this ledger is in epoch ${known}${open > 0 ? ` with ${open} payments on their way` : ''}: set it to ${known}. It may only be raised, and only when penny settle status shows no payment that is not final.`,

@@ -1,5 +1,5 @@
 import type { Database, Session } from '../db/database.ts'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import type { Account } from '../ledger/accounts.ts'
 import { type Adjustment, type AdjustmentDecision, adjustAccount } from '../ledger/adjustments.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
@@ -35,7 +35,7 @@ async function isMade(
   return rows.length > 0
 }
 
-class BeyondRevenueError extends StartRefusal {
+class BeyondRevenueError extends OperatorError {
   constructor(amount: Usdc, payable: Usdc) {
     super(
       `${format(amount)} USDC cannot be given back: the service has ${format(payable)} USDC of settled revenue at the gateway. Wait for payments to settle, or deposit for the seller.`,

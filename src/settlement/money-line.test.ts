@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { atEnd, type Ending } from '../../test/support/at-end.ts'
 import { terms } from '../../test/support/signing.ts'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import { findMoneyLine, readMoneyLine, writeMoneyLine } from './money-line.ts'
 
 test('where the money is stands in a file that its owner alone can read: a provider’s key may be in it', (t) => {
@@ -32,7 +32,7 @@ test('a money line that cannot be read is not taken for none', (t) => {
   writeFileSync(join(folder, 'money-line.json'), '{"rpcUrl":')
   assert.throws(
     () => findMoneyLine(folder),
-    (error) => error instanceof StartRefusal && error.message.includes(join(folder, 'money-line.json')),
+    (error) => error instanceof OperatorError && error.message.includes(join(folder, 'money-line.json')),
   )
 })
 

@@ -1,6 +1,6 @@
 import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import type { Address } from '../signer/address.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
 
@@ -42,13 +42,13 @@ export function findMoneyLine(dataDir: string): MoneyLine | undefined {
   }
 }
 
-class NoMoneyLineError extends StartRefusal {
+class NoMoneyLineError extends OperatorError {
   constructor() {
     super('No service that settles has run on this data folder: start it first, or set DATA_DIR to its folder.')
   }
 }
 
-class UnreadableMoneyLineError extends StartRefusal {
+class UnreadableMoneyLineError extends OperatorError {
   constructor(path: string, cause: unknown) {
     super(
       `${path} cannot be read (${(cause as Error).message}): run this as its owner; a start of the service writes it anew.`,

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { Database, Session } from '../db/database.ts'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import type { SettlementFailpoint } from '../failpoints.ts'
 import { refundable } from '../ledger/replays.ts'
 import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
@@ -214,7 +214,7 @@ type PayoutRow = {
   readonly signature: string | null
 }
 
-export class PayoutTooLargeError extends StartRefusal {
+export class PayoutTooLargeError extends OperatorError {
   constructor(amount: Usdc, payable: Usdc) {
     super(
       `${format(amount)} USDC cannot be paid out: ${format(payable)} USDC can. The rest is owed to accounts as credit, or may be given back to a retry.`,
@@ -223,7 +223,7 @@ export class PayoutTooLargeError extends StartRefusal {
 }
 
 /** The signer would refuse it, in this hour and in every other. */
-class PayoutAboveMostError extends StartRefusal {
+class PayoutAboveMostError extends OperatorError {
   constructor(amount: Usdc) {
     super(
       `${format(amount)} USDC cannot be paid out at once: the most is ${format(fromAtomic(payOutMax))} USDC. Pay it out in parts.`,
@@ -231,7 +231,7 @@ class PayoutAboveMostError extends StartRefusal {
   }
 }
 
-class PayoutBelowFeeError extends StartRefusal {
+class PayoutBelowFeeError extends OperatorError {
   constructor(amount: Usdc, feeMax: Usdc) {
     super(
       `${format(amount)} USDC cannot be paid out: the gateway keeps up to ${format(feeMax)} USDC of it. Pay out more.`,

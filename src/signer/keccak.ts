@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 
 /** The chain's hash. OpenSSL's is ten times as fast as one in JavaScript, and every official Node 26 has it. */
 export function keccak256(data: string | Uint8Array): Buffer {
@@ -11,7 +11,7 @@ export function keccak256(data: string | Uint8Array): Buffer {
 }
 
 /** A Node that was built on another OpenSSL. Seen at the first import, long before the first signature. */
-class KeccakMissingError extends StartRefusal {
+class KeccakMissingError extends OperatorError {
   constructor(cause: unknown) {
     super(`This Node (OpenSSL ${process.versions.openssl}) lacks keccak-256: use an official build of Node.`, cause)
   }

@@ -3,7 +3,7 @@ import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, statSync, sym
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { temporaryFolder } from '../../test/support/signing.ts'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import { fingerprintOf, loadMasterKey } from './master-key.ts'
 
 const one = '11'.repeat(32)
@@ -31,7 +31,7 @@ test('a configured key is never written down', async (t) => {
 test('another key than before is refused: every account would get another address', async (t) => {
   const folder = temporaryFolder(t)
   await loadMasterKey(folder, given(one))
-  const refusal = (error: unknown) => error instanceof StartRefusal && /Set the former key\.$/.test(error.message)
+  const refusal = (error: unknown) => error instanceof OperatorError && /Set the former key\.$/.test(error.message)
   await assert.rejects(loadMasterKey(folder, given(other)), refusal)
   await assert.rejects(loadMasterKey(folder), /MASTER_KEY is not set, but it was before/)
   assert.equal(existsSync(join(folder, 'master.key')), false)
@@ -41,9 +41,9 @@ test('another key than before is refused: every account would get another addres
 test('a key in the folder is neither overwritten nor overruled by a configured one', async (t) => {
   const folder = temporaryFolder(t)
   const made = await loadMasterKey(folder)
-  await assert.rejects(loadMasterKey(folder, given(one)), StartRefusal)
+  await assert.rejects(loadMasterKey(folder, given(one)), OperatorError)
   rmSync(join(folder, 'master.fingerprint'))
-  await assert.rejects(loadMasterKey(folder, given(one)), StartRefusal)
+  await assert.rejects(loadMasterKey(folder, given(one)), OperatorError)
   assert.deepEqual(await loadMasterKey(folder, given(made.toString('hex'))), made)
   assert.deepEqual(await loadMasterKey(folder), made)
 })

@@ -3,7 +3,7 @@ import { constants } from 'node:fs'
 import { type FileHandle, link, mkdir, open, readFile, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { MasterKeySource } from '../config.ts'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 
 const keyBytes = 32
 const fingerprintBytes = 16
@@ -112,7 +112,7 @@ async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-class MasterKeyChangedError extends StartRefusal {
+class MasterKeyChangedError extends OperatorError {
   constructor(dataDir: string, fingerprint: string, expected: string) {
     super(
       `MASTER_KEY (fingerprint ${fingerprint}) is not the key that ${dataDir} was made with (${expected}): every account would get another address. Set the former key.`,
@@ -120,25 +120,25 @@ class MasterKeyChangedError extends StartRefusal {
   }
 }
 
-class MasterKeyUnsetError extends StartRefusal {
+class MasterKeyUnsetError extends OperatorError {
   constructor(fingerprint: string) {
     super(`MASTER_KEY is not set, but it was before (fingerprint ${fingerprint}): set the same key again.`)
   }
 }
 
-class MasterKeyExposedError extends StartRefusal {
+class MasterKeyExposedError extends OperatorError {
   constructor(file: string, mode: number) {
     super(`${file} can be read by others (mode 0${mode.toString(8)}): consider who has read it, then chmod 600 it.`)
   }
 }
 
-class MasterKeyMalformedError extends StartRefusal {
+class MasterKeyMalformedError extends OperatorError {
   constructor(place: string) {
     super(`${place} must hold 64 hex digits (32 random bytes): openssl rand -hex 32`)
   }
 }
 
-class MasterKeyUnreadableError extends StartRefusal {
+class MasterKeyUnreadableError extends OperatorError {
   constructor(file: string, cause: unknown) {
     super(`${file} cannot be read: ${(cause as Error).message}.`, cause)
   }

@@ -1,6 +1,6 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { closeSync, fdatasyncSync, ftruncateSync, openSync, readFileSync, writeSync } from 'node:fs'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import { type Address, parseAddress } from './address.ts'
 import type { RegisteredOwner } from './signing-request.ts'
 
@@ -114,7 +114,7 @@ function isEqual(one: string, other: string): boolean {
   return one.length === other.length && timingSafeEqual(Buffer.from(one), Buffer.from(other))
 }
 
-class OwnerRegisterError extends StartRefusal {
+class OwnerRegisterError extends OperatorError {
   constructor(file: string, line: number) {
     super(`${file} was changed by another hand (line ${line}): bring back a copy of it that the signer wrote.`)
   }

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { chmod, mkdir, unlink } from 'node:fs/promises'
 import { connect, createServer, type Socket } from 'node:net'
 import { setTimeout as pause } from 'node:timers/promises'
-import { StartRefusal } from '../errors.ts'
+import { OperatorError } from '../errors.ts'
 import type { Custodian } from './custodian.ts'
 import { readLines } from './json-lines.ts'
 import { signerFolder, signerSocketPath } from './signer-socket.ts'
@@ -126,7 +126,7 @@ async function answers(path: string): Promise<boolean> {
   }
 }
 
-class SignerRunningError extends StartRefusal {
+class SignerRunningError extends OperatorError {
   constructor(path: string) {
     super(`Another signer answers on ${path}: stop it first, or choose another DATA_DIR.`)
   }

@@ -3,7 +3,7 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { findViolations } from '../../src/ledger/audit.ts'
 import type { Hold } from '../../src/ledger/holds.ts'
-import { claimReplay, refundAttempt, settleReplay, takeOverReplay } from '../../src/ledger/replays.ts'
+import { claimReplay, keepReplay, refundAttempt, takeOverReplay } from '../../src/ledger/replays.ts'
 import { advanceWithdrawal, findWithdrawal, requestWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import type { Chain } from '../../src/settlement/chain.ts'
@@ -424,7 +424,7 @@ test('a charge that a retry may yet have given back is not revenue', async () =>
     const first = await attempt(account, bodyHash)
     if (bodyHash === undefined) await claimReplay(database, claim, first.requestId)
     await holds.end(charge(first, 10_000n, { status: 'cancelled' }))
-    if (bodyHash === undefined) await settleReplay(database, claim, first.requestId, undefined)
+    if (bodyHash === undefined) await keepReplay(database, claim, first.requestId, undefined)
     await settleAll(bench)
     assert.equal(await readPayable(database, read), (await read()) - (await sumCredit()) - 10_000n, mark)
     // The retry takes so long that nobody could begin one any more.
@@ -435,7 +435,7 @@ test('a charge that a retry may yet have given back is not revenue', async () =>
     await requestPayout(database, 'all', payoutAddress, read)
     await holds.end(charge(second, 8_000n))
     await refundAttempt(database, account, first.requestId)
-    if (bodyHash === undefined) await settleReplay(database, claim, second.requestId, 'the answer')
+    if (bodyHash === undefined) await keepReplay(database, claim, second.requestId, 'the answer')
     await settleAll(bench)
     assert.ok((await read()) >= (await sumCredit()), `${mark}: the seller has the credit that it owes`)
     await pass(second, 200)

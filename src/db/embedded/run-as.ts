@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
-import { StartRefusal } from '../../errors.ts'
+import { OperatorError } from '../../errors.ts'
 
 const execute = promisify(execFile)
 
@@ -83,13 +83,13 @@ async function canEnter(runAs: RunAs, folders: readonly string[]): Promise<boole
   )
 }
 
-class NobodyMissingError extends StartRefusal {
+class NobodyMissingError extends OperatorError {
   constructor(cause: unknown) {
     super('PostgreSQL does not run as root, and this machine has no user "nobody": start penny as another user.', cause)
   }
 }
 
-class RootOnlyFolderError extends StartRefusal {
+class RootOnlyFolderError extends OperatorError {
   constructor(folders: readonly string[]) {
     super(
       `PostgreSQL does not run as root, and no other user can enter ${folders.join(' and ')}: ` +

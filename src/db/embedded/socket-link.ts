@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { lstat, lutimes, readlink, symlink, unlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { StartRefusal } from '../../errors.ts'
+import { OperatorError } from '../../errors.ts'
 
 // The path of a socket may have 107 bytes on Linux and 103 on macOS; `/.s.PGSQL.5432` and our link's name take up to 46.
 const temporaryFolderBytesMax = 55
@@ -64,7 +64,7 @@ function ignoreMissing(error: NodeJS.ErrnoException): void {
   if (error.code !== 'ENOENT') throw error
 }
 
-class SocketLinkError extends StartRefusal {
+class SocketLinkError extends OperatorError {
   constructor(folder: string) {
     super(`No link to ${folder} can be made in ${tmpdir()}: all ${namesMax} names are taken by others.`)
   }

@@ -1,5 +1,5 @@
 import type { Database, Session } from '../../db/database.ts'
-import { StartRefusal } from '../../errors.ts'
+import { OperatorError } from '../../errors.ts'
 import type { GatewayTerms } from '../terms.ts'
 
 export type ChainState = {
@@ -52,7 +52,7 @@ export async function rewind(session: Session, height: bigint): Promise<void> {
   )
 }
 
-class ForeignDatabaseError extends StartRefusal {
+class ForeignDatabaseError extends OperatorError {
   constructor(known: string, asked: string) {
     super(`The gateway's database belongs to ${known}, and this start is for ${asked}: use another database.`)
   }

@@ -186,14 +186,14 @@ async function answerOrder(
   let recording: Recording | undefined
   // An answer that cannot be kept is an answer all the same.
   const report = (error: unknown) => services.onError(error, formatRequestId(order.requestId))
-  const settle = (kept: Recording | undefined) => own.settle(kept).catch(report)
+  const close = (kept: Recording | undefined) => own.close(kept).catch(report)
   try {
     const completion = await completeChat(services.serving, order, audienceOf(answer, own, clientGone))
     if (completion.status === 'succeeded') {
       const events = own.running?.recorder.events
       recording = events && { ...head, ...completion.end, events }
       await own.delivered().catch(report)
-      await settle(recording)
+      await close(recording)
       services.failpoint('before_last_frame')
       answer.succeed(completion.end, { 'server-timing': order.watch.serverTiming })
     } else if (completion.status === 'failed') {
@@ -207,7 +207,7 @@ async function answerOrder(
     services.serving.observer.lost(order.watch, formatRequestId(order.requestId), head.model, order.chat.stream)
     answer.fail(error)
   } finally {
-    if (recording === undefined) await settle(undefined)
+    if (recording === undefined) await close(undefined)
   }
 }
 

@@ -274,7 +274,7 @@ function Data() {
         Prompts and answers are not stored. Everything that is kept about the account, the ledger above all, is in one
         file.
       </p>
-      <AnchorButton icon="download" href="/api/export" download="penny-export.json" className="mt-3">
+      <AnchorButton icon="download" href="/api/export" download="penny-account.json" className="mt-3">
         Export everything
       </AnchorButton>
     </Panel>

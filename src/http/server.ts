@@ -1,0 +1,69 @@
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Config } from '../config.ts'
+import { OperatorError } from '../errors.ts'
+import type { Load } from './load.ts'
+
+const serverOptions = {
+  noDelay: true,
+  keepAlive: true,
+  headersTimeout: 10_000,
+  requestTimeout: 60_000,
+  // Longer than the idle time of common load balancers: the side that closes first must be theirs.
+  keepAliveTimeout: 75_000,
+  maxHeaderSize: 16_384,
+}
+
+/** A request that has not arrived after so long is not waited for. */
+export const requestMsMax = serverOptions.requestTimeout
+
+/** So many connections are taken however few requests are served at once: idle ones wait for their next. */
+const socketsAlways = 1_000
+
+// For the ends of what is broken off, and for what their clients are told of it.
+const lastWordsMsMax = 2_000
+
+export function openServer(requestsMax: number): Server {
+  const server = createServer(serverOptions)
+  server.maxConnections = Math.max(2 * requestsMax, socketsAlways)
+  return server
+}
+
+/** The address people use. */
+export async function listen(server: Server, config: Config): Promise<string> {
+  server.listen(config.port, config.host)
+  try {
+    await once(server, 'listening')
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    if (code === 'EADDRINUSE') throw new PortInUseError(config.host, config.port)
+    if (code === 'ENOTFOUND' || code === 'EADDRNOTAVAIL') throw new NotOurAddressError(config.host)
+    throw error
+  }
+  return config.publicUrl ?? `http://localhost:${(server.address() as AddressInfo).port}`
+}
+
+/** Stops accepting, lets requests finish for a while, then fails the rest, tells their clients so, and hangs up. */
+export async function drain(server: Server, load: Load, drainMs: number): Promise<void> {
+  server.close()
+  server.closeIdleConnections()
+  await Promise.race([load.idle(), sleep(drainMs, undefined, { ref: false })])
+  load.stop()
+  await Promise.race([load.idle(), sleep(lastWordsMsMax, undefined, { ref: false })])
+  server.closeAllConnections()
+  await load.idle()
+}
+
+class NotOurAddressError extends OperatorError {
+  constructor(host: string) {
+    super(`HOST is ${host}, which is no address of this machine. Use one that is, or 0.0.0.0 for all of them.`)
+  }
+}
+
+class PortInUseError extends OperatorError {
+  constructor(host: string, port: number) {
+    super(`Port ${port} of ${host} is in use. Stop what uses it, or choose another with PORT.`)
+  }
+}
