@@ -23,7 +23,7 @@ const ranks: readonly (readonly string[])[] = [
   ['db'],
   ['observe'],
   ['supervisor.ts', 'log.ts', 'failpoints.ts'],
-  ['config.ts', 'child.ts', 'log-file.ts'],
+  ['config.ts', 'child.ts', 'log-file.ts', 'private-file.ts'],
   ['setting-reader.ts'],
   ['money', 'errors.ts'],
 ]

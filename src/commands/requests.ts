@@ -1,6 +1,7 @@
 import { type RenderedRequest, renderRequest } from '../http/api/render-request.ts'
 import { parseRequestId } from '../ledger/request-id.ts'
 import { findAnyRequest } from '../ledger/requests.ts'
+import { cost, type Line as PricedLine } from '../money/price.ts'
 import { parse } from '../money/usdc.ts'
 import { type Command, CommandError } from './command.ts'
 import { withDatabase } from './with-database.ts'
@@ -63,21 +64,26 @@ function costLine(line: Line): string {
 
 /** Only the sum is rounded, up to the next atomic unit, and never above what was held. */
 function roundingLine({
-  cost,
+  cost: { lines },
   charged_atomic: charged,
   held_atomic: quote,
   extended_atomic: extended,
 }: RenderedRequest): string {
-  const sum = cost.lines.reduce((total, line) => total + costInMillionths(line), 0n)
+  const sum = lines.reduce((total, line) => total + costInMillionths(line), 0n)
   const exact = `${'Sum, exactly'.padEnd(52)} ${millionths(sum).padStart(16)}`
-  const roundedUp = (sum + 999_999n) / 1_000_000n
-  return roundedUp > BigInt(charged) && BigInt(charged) === BigInt(quote) + BigInt(extended)
+  return cost(lines.map(priced)) > BigInt(charged) && BigInt(charged) === BigInt(quote) + BigInt(extended)
     ? `${exact}\nNever above what was held.`
     : exact
 }
 
-function costInMillionths({ units, per_million: perMillion, per_call: perCall }: Line): bigint {
-  return BigInt(units) * (perMillion === undefined ? parse(perCall ?? '0') * 1_000_000n : parse(perMillion))
+/** A call is priced as a million are. */
+function priced({ units, per_million: perMillion, per_call: perCall }: Line): PricedLine {
+  return { units, perMillion: perMillion === undefined ? parse(perCall ?? '0') * 1_000_000n : parse(perMillion) }
+}
+
+function costInMillionths(line: Line): bigint {
+  const { units, perMillion } = priced(line)
+  return BigInt(units) * perMillion
 }
 
 /** Millionths of an atomic unit as USDC: twelve decimals, without trailing zeros. */

@@ -1,5 +1,6 @@
-import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { writePrivateFile } from '../private-file.ts'
 
 /** What a service in the sandbox leaves in its data folder for programs: where it is, and a key to spend with. */
 export type SandboxFile = {
@@ -12,11 +13,8 @@ export type SandboxFile = {
 
 const file = 'sandbox.json'
 
-/** Written whole or not at all, and readable by its owner alone: it holds a key. */
 export function writeSandboxFile(dataDir: string, content: SandboxFile): void {
-  const path = join(dataDir, file)
-  writeFileSync(`${path}.new`, `${JSON.stringify(content, null, 2)}\n`, { mode: 0o600 })
-  renameSync(`${path}.new`, path)
+  writePrivateFile(join(dataDir, file), `${JSON.stringify(content, null, 2)}\n`)
 }
 
 /** Of the last start on this data folder; undefined when there was none. */

@@ -1,6 +1,7 @@
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { OperatorError } from '../errors.ts'
+import { writePrivateFile } from '../private-file.ts'
 import { type Origin, outside } from './open-usable.ts'
 
 const file = 'database-url'
@@ -8,16 +9,9 @@ const file = 'database-url'
 /** Where a database outside the data folder is, and whose word that is. */
 export type OutsideDatabase = { readonly url: string; readonly origin: Origin }
 
-/**
- * Leaves in the data folder where the service's database is, for the commands beside it. Written whole or not at all, and
- * readable by its owner alone: it may hold a password.
- */
+/** Leaves in the data folder where the service's database is, for the commands beside it. It may hold a password. */
 export function writeDatabaseFile(dataDir: string, url: string): void {
-  const path = join(dataDir, file)
-  // One that was left half-way keeps the mode it has.
-  rmSync(`${path}.new`, { force: true })
-  writeFileSync(`${path}.new`, `${url}\n`, { mode: 0o600, flag: 'wx' })
-  renameSync(`${path}.new`, path)
+  writePrivateFile(join(dataDir, file), `${url}\n`)
 }
 
 /** The service has its database in the data folder: what an earlier start has left would lead elsewhere. */

@@ -1,6 +1,7 @@
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { OperatorError } from '../errors.ts'
+import { writePrivateFile } from '../private-file.ts'
 import type { Address } from '../signer/address.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
 
@@ -18,12 +19,9 @@ export type MoneyLine = {
 
 const file = 'money-line.json'
 
-/** For the commands that run beside the service. Written whole or not at all, and readable by its owner alone. */
+/** For the commands that run beside the service. */
 export function writeMoneyLine(dataDir: string, line: MoneyLine): void {
-  const path = join(dataDir, file)
-  rmSync(`${path}.new`, { force: true })
-  writeFileSync(`${path}.new`, `${JSON.stringify(line, null, 2)}\n`, { mode: 0o600, flag: 'wx' })
-  renameSync(`${path}.new`, path)
+  writePrivateFile(join(dataDir, file), `${JSON.stringify(line, null, 2)}\n`)
 }
 
 export function readMoneyLine(dataDir: string): MoneyLine {
