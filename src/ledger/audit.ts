@@ -1,4 +1,5 @@
 import type { Database } from '../db/database.ts'
+import { openPaymentStates } from './open-states.ts'
 
 /** A row of the ledger that breaks one of its invariants. */
 export type Violation = {
@@ -18,9 +19,6 @@ export type Violation = {
  * out, the same query serves both; null, only the full audit can tell.
  */
 type Check = { readonly all: string; readonly recent?: string | null }
-
-/** Of payments that are not final yet. */
-export const openStates = `('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown')`
 
 const checks: Readonly<Record<string, Check>> = {
   // I1: what was deposited is there, was authorized for a request that was not voided, or was withdrawn.
@@ -116,7 +114,7 @@ const checks: Readonly<Record<string, Check>> = {
     select a.id as subject, format('unsettled %s, payments under way %s', a.unsettled, coalesce(s.total, 0)) as detail
       from accounts a
       left join (select partition, account_id, sum(value) as total from settlements
-                  where state in ${openStates} group by partition, account_id) s
+                  where state in ${openPaymentStates} group by partition, account_id) s
              on s.partition = a.partition and s.account_id = a.id
      where ($1::uuid[] is null or a.id = any ($1)) and a.unsettled <> coalesce(s.total, 0)`,
   },

@@ -1,6 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Owner } from './accounts.ts'
+import { openWithdrawalStates, uncreditedSweepStates } from './open-states.ts'
 
 /** Everything an account holder is told about the account's money, at one instant. */
 export type Balance = {
@@ -37,9 +38,9 @@ export async function readBalance(database: Database, { partition, accountId }: 
             (select coalesce(sum(v.amount), 0)::bigint from arrivals v
                left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
               where v.partition = a.partition and v.account_id = a.id
-                and (s.id is null or s.state in ('planned', 'sent', 'confirmed'))) as pending_deposits,
+                and (s.id is null or s.state in ${uncreditedSweepStates})) as pending_deposits,
             (select coalesce(sum(w.amount), 0)::bigint from withdrawals w
-              where w.account_id = a.id and w.state not in ('confirmed', 'failed')) as pending_withdrawals,
+              where w.account_id = a.id and w.state in ${openWithdrawalStates}) as pending_withdrawals,
             o.open_requests, o.oldest_hold_at, clock_timestamp() as at
        from accounts a
        cross join ledger_state l

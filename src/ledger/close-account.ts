@@ -2,6 +2,7 @@ import type { Session } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Owner } from './accounts.ts'
+import { openWithdrawalStates, uncreditedSweepStates } from './open-states.ts'
 
 /**
  * Marks an account as closed, or throws while money of it can move. The first step of its transaction: it takes the account's lock, as
@@ -47,7 +48,7 @@ async function readMovable(session: Session, owner: Owner, depositMin: Usdc): Pr
     `select a.gateway + a.credit - a.extended as available, a.held + a.extended as held, l.withdrawal_fee_max as fee_max,
             (select count(*)::int from requests r where r.status = 'held' and r.account_id = a.id) as open_requests,
             (select coalesce(sum(w.amount), 0)::bigint from withdrawals w
-              where w.partition = a.partition and w.account_id = a.id and w.state not in ('confirmed', 'failed')) as withdrawing,
+              where w.partition = a.partition and w.account_id = a.id and w.state in ${openWithdrawalStates}) as withdrawing,
             v.sweeping + case when v.waiting >= $3 then v.waiting else 0 end as arriving
        from accounts a
        cross join ledger_state l
@@ -56,7 +57,7 @@ async function readMovable(session: Session, owner: Owner, depositMin: Usdc): Pr
                 coalesce(sum(v.amount) filter (where s.id is null), 0)::bigint as waiting
            from arrivals v left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
           where v.partition = a.partition and v.account_id = a.id
-            and (s.id is null or s.state in ('planned', 'sent', 'confirmed'))) v
+            and (s.id is null or s.state in ${uncreditedSweepStates})) v
       where a.partition = $1 and a.id = $2`,
     [owner.partition, owner.accountId, depositMin],
   )

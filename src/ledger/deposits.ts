@@ -4,6 +4,7 @@ import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Owner } from './accounts.ts'
 import { readCursor } from './chain-cursors.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
+import { openSweepStates, openWithdrawalStates } from './open-states.ts'
 import { adoptTransaction } from './sweeps.ts'
 import { pageValues, type TransferPage } from './transfer-page.ts'
 
@@ -127,7 +128,7 @@ export async function listMostOnChain(
                  where r.partition = a.partition and r.account_id = a.id and r.status = 'held')
              + (select coalesce(sum(w.amount), 0) from withdrawals w
                  where w.partition = a.partition and w.account_id = a.id
-                   and w.state in ('requested', 'returning', 'returned', 'sent')))::bigint as most
+                   and w.state in ${openWithdrawalStates}))::bigint as most
        from accounts a where a.address is not null order by a.partition, a.id`,
   )
 }
@@ -196,7 +197,7 @@ export async function listDeposits(
   const rows = await database.query<StoredDeposit>(
     `select * from (
        select v.block::text || '-' || v.log_index as id, v.amount, 'chain' as source, v.sender,
-              case when s.id is null then 'seen' when s.state in ('planned', 'sent') then 'sweeping' else s.state end as state,
+              case when s.id is null then 'seen' when s.state in ${openSweepStates} then 'sweeping' else s.state end as state,
               s.reason, v.seen_at, v.block as seen_block, v.tx_hash as seen_tx_hash,
               case when s.state in ('confirmed', 'credited') then s.changed_at end as swept_at, s.tx_hash as sweep_tx_hash,
               d.created_at as credited_at, d.block as credited_block, v.seen_at as created_at

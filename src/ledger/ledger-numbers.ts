@@ -1,5 +1,5 @@
 import type { Database } from '../db/database.ts'
-import { openStates } from './audit.ts'
+import { openPaymentStates, openWithdrawalStates, uncreditedSweepStates } from './open-states.ts'
 
 /** What the ledger, settlement and the gateway know, as plain numbers for the operator. Ages are seconds, amounts atomic. */
 export type LedgerNumbers = {
@@ -84,7 +84,7 @@ function age(instant: string): string {
 }
 
 function open(columns: string, condition: string): string {
-  return `(select ${columns} from settlements where ${condition} and state in ${openStates} limit ${rowsMax})`
+  return `(select ${columns} from settlements where ${condition} and state in ${openPaymentStates} limit ${rowsMax})`
 }
 
 // A payment is in one of two partial indexes: see 0002_settlement.sql.
@@ -112,9 +112,9 @@ const totalsQuery = `
    cross join (select count(*)::int as count from (select from settlements where state = 'failed' limit ${rowsMax}) x) f
    cross join (select count(*)::int as count from (select from arrivals where sweep_id is null limit ${rowsMax}) x) u
    cross join (select count(*)::int as count, min(created_at) as oldest from sweeps
-                where state in ('planned', 'sent', 'confirmed')) s
+                where state in ${uncreditedSweepStates}) s
    cross join (select count(*)::int as count, min(created_at) as oldest
-                 from (select created_at from withdrawals where state in ('requested', 'returning', 'returned', 'sent')
+                 from (select created_at from withdrawals where state in ${openWithdrawalStates}
                        union all
                        select created_at from payouts where state in ('requested', 'sent')) x) w
    cross join ledger_state l

@@ -1,6 +1,7 @@
 import { plainArray, textArray } from '../db/array-literal.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { openPaymentStates } from './open-states.ts'
 
 export const settlementStates = [
   'none',
@@ -166,7 +167,7 @@ export async function findPayments(
             s.state, s.rail_id, encode(s.receipt_hash, 'hex') as receipt_hash
        from settlements s
        join accounts a on a.partition = s.partition and a.id = s.account_id
-      where s.state in ('allocated', 'signed', 'submitted', 'received', 'batched', 'confirmed', 'unknown')
+      where s.state in ${openPaymentStates}
         and s.state = any ($1) and s.receipt_number is not null
         and s.changed_at <= clock_timestamp() - greatest(
               $2 * interval '1 millisecond', case when s.reason is null then interval '0' else interval '10 seconds' end,

@@ -1,6 +1,7 @@
 import type { Database, Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
+import { openSweepStates } from './open-states.ts'
 
 /** The reason of a sweep whose nonce was used by one that these books have forgotten. The next nonce is tried at once. */
 export const nonceUsed = 'nonce used before'
@@ -16,7 +17,7 @@ export async function findAccountsToSweep(database: Database, rowsMax: number): 
         and exists (select from arrivals x where x.partition = a.partition and x.account_id = a.id and x.sweep_id is null
                                                  and x.seen_at > now() - interval '10 minutes')
         and not exists (select from sweeps s where s.partition = a.partition and s.account_id = a.id
-                                               and s.state in ('planned', 'sent'))
+                                               and s.state in ${openSweepStates})
       limit $1`,
     [rowsMax],
   )
@@ -67,7 +68,7 @@ const insertSweep = `
                      and nonce > coalesce((select max(nonce) from own where state in ('confirmed', 'credited')), -1))
   insert into sweeps (partition, id, account_id, amount, nonce, state)
   select $1, $2, $3, $4, coalesce((select max(nonce) + 1 from own), 0), 'planned' from failed f
-   where not exists (select from own where state in ('planned', 'sent'))
+   where not exists (select from own where state in ${openSweepStates})
      and (f.count = 0
           or f.last + least(interval '1 minute' * 2 ^ least(f.count - 1, 11), interval '1 day') <= clock_timestamp())`
 
@@ -76,7 +77,7 @@ export async function findOpenSweeps(database: Database): Promise<readonly Sweep
     `select s.partition, s.id, s.account_id, a.address, s.amount, s.nonce, s.signed_tx, encode(s.tx_hash, 'hex') as tx_hash,
             s.state, s.created_at
        from sweeps s join accounts a on a.partition = s.partition and a.id = s.account_id
-      where s.state in ('planned', 'sent') order by s.created_at limit 100`,
+      where s.state in ${openSweepStates} order by s.created_at limit 100`,
   )
   return rows.map((row) => ({
     partition: row.partition,
@@ -100,7 +101,7 @@ export async function markSweepSent(
 ): Promise<void> {
   await database.query(
     `update sweeps set state = 'sent', signed_tx = decode($3, 'hex'), tx_hash = decode($4, 'hex'), changed_at = clock_timestamp()
-      where partition = $1 and id = $2 and state in ('planned', 'sent')`,
+      where partition = $1 and id = $2 and state in ${openSweepStates}`,
     [sweep.partition, sweep.id, signedTransaction.slice(2), transactionHash.slice(2)],
   )
 }
@@ -151,7 +152,7 @@ export async function endSweep(
   await database.transaction(async (session) => {
     await session.query(
       `update sweeps set state = $3, reason = $4, changed_at = clock_timestamp()
-        where partition = $1 and id = $2 and state in ('planned', 'sent')`,
+        where partition = $1 and id = $2 and state in ${openSweepStates}`,
       [partition, id, state, reason ?? null],
     )
     if (state === 'credited') await adoptDeposit(session, { partition, id })

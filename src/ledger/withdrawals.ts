@@ -2,6 +2,7 @@ import type { Database, Session } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Owner } from './accounts.ts'
+import { openWithdrawalStates } from './open-states.ts'
 import { LedgerFrozenError } from './refusals.ts'
 import { pageOfAccount, pageValues, type TransferPage } from './transfer-page.ts'
 
@@ -112,7 +113,7 @@ export async function readWithdrawalTime(database: Database): Promise<Withdrawal
 /** Those whose turn it is. The longer one takes the less often it is looked at, down to twice a minute. */
 export async function findOpenWithdrawals(database: Database, rowsMax: number): Promise<readonly Withdrawal[]> {
   const rows = await database.query<WithdrawalRow>(
-    `select ${columns} from withdrawals where state in ('requested', 'returning', 'returned', 'sent')
+    `select ${columns} from withdrawals where state in ${openWithdrawalStates}
         and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
       order by changed_at limit $1`,
     [rowsMax],

@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { OperatorError } from '../errors.ts'
-import { openStates } from '../ledger/audit.ts'
 import { moveCursor, readCursor } from '../ledger/chain-cursors.ts'
+import { openPaymentStates } from '../ledger/open-states.ts'
 
 const cursor = 'settlement epoch'
 
@@ -28,8 +28,8 @@ async function check(database: Database, epoch: number, kinds: readonly ('paymen
   if (known === undefined || known === BigInt(epoch)) return
   const [row] = await database.query<{ payments: number; returns: number }>(
     // Each over a partial index of its own: there may be millions of payments that are final.
-    `select (select count(*) from settlements where receipt_number is not null and state in ${openStates})::int
-            + (select count(*) from settlements where receipt_number is null and state in ${openStates})::int as payments,
+    `select (select count(*) from settlements where receipt_number is not null and state in ${openPaymentStates})::int
+            + (select count(*) from settlements where receipt_number is null and state in ${openPaymentStates})::int as payments,
             (select count(*) from withdrawals where state = 'returning')::int as returns`,
   )
   const open = kinds.reduce((sum, kind) => sum + row![kind], 0)
