@@ -25,7 +25,7 @@ const ranks: readonly (readonly string[])[] = [
   ['supervisor.ts', 'log.ts', 'failpoints.ts'],
   ['config.ts', 'child.ts', 'log-file.ts', 'private-file.ts'],
   ['setting-reader.ts'],
-  ['money', 'errors.ts'],
+  ['money', 'errors.ts', 'account-ref.ts'],
 ]
 
 /** The other sides of protocols: they share nothing with the code they stand against, and only the composition starts them. */

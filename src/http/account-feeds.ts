@@ -1,6 +1,6 @@
+import type { AccountRef } from '../account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { OverloadedError } from '../errors.ts'
-import type { AccountRef } from '../identity/sessions.ts'
 import { type Balance, readBalance } from '../ledger/balance.ts'
 import { type DepositRow, listDeposits } from '../ledger/deposits.ts'
 import { listRequests } from '../ledger/request-log.ts'

@@ -1,6 +1,6 @@
+import type { AccountRef } from '../account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { createToken, hashToken } from './secret-token.ts'
-import type { AccountRef } from './sessions.ts'
 import { SignInFailedError } from './sign-in-error.ts'
 
 /** Where a link leads. The token stands behind the `#`: browsers send that part to no server and write it into no log. */

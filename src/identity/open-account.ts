@@ -1,6 +1,6 @@
+import type { AccountRef } from '../account-ref.ts'
 import type { Session as Connection } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
-import type { AccountRef } from './sessions.ts'
 
 /**
  * For whoever gives an account a key, a session or another way in: throws when it is closed, and until the end of the transaction

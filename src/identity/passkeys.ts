@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import type { AccountRef } from '../account-ref.ts'
 import type { Session as Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { takeChallenge } from './challenges.ts'
@@ -13,7 +14,6 @@ import {
   type RelyingParty,
   readRegistration,
 } from './passkey-proof.ts'
-import type { AccountRef } from './sessions.ts'
 
 export type Passkey = {
   readonly id: string

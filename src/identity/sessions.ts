@@ -1,16 +1,9 @@
 import { randomUUID } from 'node:crypto'
+import type { AccountRef } from '../account-ref.ts'
 import type { Session as Connection, Database } from '../db/database.ts'
 import { createToken, hashToken } from './secret-token.ts'
 
 export type SignInMethod = 'wallet' | 'passkey' | 'link' | 'local'
-
-/** An account, wherever it lies. */
-export type AccountRef = { readonly partition: number; readonly accountId: string }
-
-/** Exactly who it is, and no more of a session than that. */
-export function accountRef({ partition, accountId }: AccountRef): AccountRef {
-  return { partition, accountId }
-}
 
 /** Somebody who is signed in. */
 export type Session = AccountRef & {

@@ -1,7 +1,7 @@
+import type { AccountRef } from '../account-ref.ts'
 import type { Session as Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
-import type { AccountRef } from './sessions.ts'
 import { SignInFailedError } from './sign-in-error.ts'
 
 export type Wallet = { readonly address: string; readonly addedAt: Date; readonly lastUsedAt: Date | undefined }

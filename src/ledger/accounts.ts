@@ -30,9 +30,6 @@ export type Account = {
   readonly closedAt: Date | undefined
 }
 
-/** Whose something is, where that something has an id of its own. */
-export type Owner = { readonly partition: number; readonly accountId: string }
-
 /** Opens an account with nothing in it. Its partition is drawn by lot, which spreads accounts evenly without counting them. */
 export async function createAccount(
   database: Session,
@@ -73,11 +70,7 @@ export async function findAccount(database: Database, partition: number, id: str
 }
 
 /** Takes no more requests of an account until it is resumed; with a reason again: the reason is changed. */
-export async function suspendAccount(
-  database: Database,
-  { partition, id }: AccountName,
-  reason: string,
-): Promise<void> {
+export async function suspendAccount(database: Database, { partition, id }: AccountId, reason: string): Promise<void> {
   await database.query(
     `update accounts set suspended_at = coalesce(suspended_at, clock_timestamp()), suspended_reason = $3
       where partition = $1 and id = $2`,
@@ -85,19 +78,19 @@ export async function suspendAccount(
   )
 }
 
-export async function resumeAccount(database: Database, { partition, id }: AccountName): Promise<void> {
+export async function resumeAccount(database: Database, { partition, id }: AccountId): Promise<void> {
   await database.query(
     'update accounts set suspended_at = null, suspended_reason = null where partition = $1 and id = $2',
     [partition, id],
   )
 }
 
-type AccountName = Pick<Account, 'partition' | 'id'>
+type AccountId = Pick<Account, 'partition' | 'id'>
 
 /** A copy for the pages of what the signer's own register says. */
 export async function registerOwnerAddress(
   database: Database,
-  { partition, id }: AccountName,
+  { partition, id }: AccountId,
   owner: string,
   usableFrom: Date,
 ): Promise<void> {

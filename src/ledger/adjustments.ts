@@ -1,6 +1,7 @@
+import type { AccountRef } from '../account-ref.ts'
 import type { Database, Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Account, Owner } from './accounts.ts'
+import type { Account } from './accounts.ts'
 import type { RequestId } from './request-id.ts'
 import { pageOfAccount, pageValues, type TransferPage } from './transfer-page.ts'
 
@@ -63,7 +64,7 @@ export type GivenBackRow = {
 
 export async function listGivenBack(
   database: Database,
-  { partition, accountId }: Owner,
+  { partition, accountId }: AccountRef,
   page: TransferPage,
 ): Promise<readonly GivenBackRow[]> {
   const rows = await database.query<{ id: string; amount: bigint; reason: string; created_at: Date }>(

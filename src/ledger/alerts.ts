@@ -1,6 +1,6 @@
+import type { AccountRef } from '../account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Owner } from './accounts.ts'
 
 /** Below what the holder of an account wants to be warned; undefined is no warning. */
 export type Alerts = {
@@ -19,7 +19,7 @@ export type AlertChanges = {
   readonly daysBelow?: number | null | undefined
 }
 
-export async function readAlerts(database: Database, { partition, accountId }: Owner): Promise<Alerts> {
+export async function readAlerts(database: Database, { partition, accountId }: AccountRef): Promise<Alerts> {
   const [row] = await database.query<{ balance_below: bigint | null; days_below: number | null }>(
     'select balance_below, days_below from account_alerts where partition = $1 and account_id = $2',
     [partition, accountId],
@@ -33,7 +33,7 @@ export async function readAlerts(database: Database, { partition, accountId }: O
 
 export async function changeAlerts(
   database: Database,
-  { partition, accountId }: Owner,
+  { partition, accountId }: AccountRef,
   { balanceBelow, daysBelow }: AlertChanges,
 ): Promise<void> {
   await database.query(

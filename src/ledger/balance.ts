@@ -1,6 +1,6 @@
+import type { AccountRef } from '../account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Owner } from './accounts.ts'
 import { openWithdrawalStates, uncreditedSweepStates } from './open-states.ts'
 
 /** Everything an account holder is told about the account's money, at one instant. */
@@ -29,7 +29,7 @@ export type Balance = {
   readonly at: Date
 }
 
-export async function readBalance(database: Database, { partition, accountId }: Owner): Promise<Balance> {
+export async function readBalance(database: Database, { partition, accountId }: AccountRef): Promise<Balance> {
   const [row] = await database.queryPrepared<BalanceRow>(
     'read_balance',
     `select a.gateway, a.credit, a.held, a.extended, a.unsettled, a.deposited, a.withdrawn, a.charged,

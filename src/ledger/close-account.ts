@@ -1,7 +1,7 @@
+import type { AccountRef } from '../account-ref.ts'
 import type { Session } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Owner } from './accounts.ts'
 import { openWithdrawalStates, uncreditedSweepStates } from './open-states.ts'
 
 /**
@@ -9,11 +9,11 @@ import { openWithdrawalStates, uncreditedSweepStates } from './open-states.ts'
  * every writer does, so that no hold, deposit or withdrawal comes in between. No money moves, and no row of the books goes: a
  * remainder that the gateway would keep of a withdrawal stays where it is. Payments that are signed are settled all the same.
  */
-export async function closeAccount(session: Session, owner: Owner, depositMin: Usdc): Promise<void> {
-  const { partition, accountId } = owner
+export async function closeAccount(session: Session, account: AccountRef, depositMin: Usdc): Promise<void> {
+  const { partition, accountId } = account
   await session.query('select from accounts where partition = $1 and id = $2 for no key update', [partition, accountId])
   // A statement of its own: in one with the lock, what is read would be older than the lock.
-  checkNothingMoves(await readMovable(session, owner, depositMin))
+  checkNothingMoves(await readMovable(session, account, depositMin))
   await session.query('delete from replays where partition = $1 and account_id = $2', [partition, accountId])
   await session.query('delete from account_alerts where partition = $1 and account_id = $2', [partition, accountId])
   await session.query(
@@ -24,7 +24,7 @@ export async function closeAccount(session: Session, owner: Owner, depositMin: U
 }
 
 /** Opens a closed account again, as empty of keys and ways in as it was left. False when it was open. */
-export async function reopenAccount(session: Session, { partition, accountId }: Owner): Promise<boolean> {
+export async function reopenAccount(session: Session, { partition, accountId }: AccountRef): Promise<boolean> {
   const rows = await session.query(
     'update accounts set closed_at = null where partition = $1 and id = $2 and closed_at is not null returning id',
     [partition, accountId],
@@ -43,7 +43,7 @@ type Movable = {
 }
 
 /** What has arrived and is less than is swept waits for more, perhaps for ever: anybody can send that much, so it holds up nobody. */
-async function readMovable(session: Session, owner: Owner, depositMin: Usdc): Promise<Movable> {
+async function readMovable(session: Session, account: AccountRef, depositMin: Usdc): Promise<Movable> {
   const [row] = await session.query<Movable>(
     `select a.gateway + a.credit - a.extended as available, a.held + a.extended as held, l.withdrawal_fee_max as fee_max,
             (select count(*)::int from requests r where r.status = 'held' and r.account_id = a.id) as open_requests,
@@ -59,7 +59,7 @@ async function readMovable(session: Session, owner: Owner, depositMin: Usdc): Pr
           where v.partition = a.partition and v.account_id = a.id
             and (s.id is null or s.state in ${uncreditedSweepStates})) v
       where a.partition = $1 and a.id = $2`,
-    [owner.partition, owner.accountId, depositMin],
+    [account.partition, account.accountId, depositMin],
   )
   return row!
 }

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
+import type { AccountRef } from '../account-ref.ts'
 import type { Database, Session } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Owner } from './accounts.ts'
 import { readCursor } from './chain-cursors.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
 import { openSweepStates, openWithdrawalStates } from './open-states.ts'
@@ -191,7 +191,7 @@ export type DepositRow = {
  */
 export async function listDeposits(
   database: Database,
-  { partition, accountId }: Owner,
+  { partition, accountId }: AccountRef,
   page: TransferPage,
 ): Promise<readonly DepositRow[]> {
   const rows = await database.query<StoredDeposit>(

@@ -20,10 +20,10 @@ export type KnownOrder = {
   readonly recipient: string
 }
 
-type AccountKey = { readonly partition: number; readonly id: string }
+type AccountId = { readonly partition: number; readonly id: string }
 
 /** Every withdrawal of the account that these books have. */
-export async function listOrders(database: Database, { partition, id }: AccountKey): Promise<readonly KnownOrder[]> {
+export async function listOrders(database: Database, { partition, id }: AccountId): Promise<readonly KnownOrder[]> {
   return database.query<KnownOrder>(
     'select id, amount - fee_max as value, recipient from withdrawals where partition = $1 and account_id = $2',
     [partition, id],
@@ -40,7 +40,7 @@ export type LostReturns = { readonly value: bigint; readonly nonceNext: bigint }
  */
 export async function bookLostWithdrawals(
   session: Session,
-  account: AccountKey,
+  account: AccountId,
   withdrawals: readonly LostWithdrawal[],
   returns: LostReturns,
 ): Promise<void> {
@@ -72,7 +72,7 @@ export async function bookLostWithdrawals(
 }
 
 /** The most that open withdrawals leave at the gateway beyond what is owed: credit that came back, orders that were not carried out. */
-export async function sumUnderWay(database: Database, { partition, id }: AccountKey): Promise<bigint> {
+export async function sumUnderWay(database: Database, { partition, id }: AccountId): Promise<bigint> {
   const [row] = await database.query<{ sum: bigint }>(
     `select coalesce(sum(case when state = 'returning' then credit_back else amount end), 0)::bigint as sum from withdrawals
       where partition = $1 and account_id = $2 and state in ('returning', 'returned', 'sent')`,
@@ -91,7 +91,7 @@ type Row = {
   readonly state: 'confirmed' | 'failed'
 }
 
-async function insert(session: Session, account: AccountKey, row: Row): Promise<boolean> {
+async function insert(session: Session, account: AccountId, row: Row): Promise<boolean> {
   const { partition, id: accountId } = account
   const isPaid = row.state === 'confirmed'
   const inserted = await session.query(

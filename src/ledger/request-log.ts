@@ -1,6 +1,6 @@
+import type { AccountRef } from '../account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Owner } from './accounts.ts'
 import { earliestRequestId, type RequestId } from './request-id.ts'
 import { type RequestRow, readRequest, requestColumns, requestJoins, type StoredRow } from './requests.ts'
 
@@ -51,11 +51,11 @@ const summedMax = 25_000
 /** The newest requests that fit, below the cursor. */
 export async function listRequests(
   database: Database,
-  owner: Owner,
+  account: AccountRef,
   filter: RequestFilter,
   page: PageOptions,
 ): Promise<RequestPage> {
-  const { indexed, others, values } = conditionsOf(owner, filter, page.below)
+  const { indexed, others, values } = conditionsOf(account, filter, page.below)
   const { lookedAtMax = lookedAtMaxDefault } = page
   const limit = page.limit + 1
   const lookedAt = others.length === 0 ? limit : lookedAtMax
@@ -66,7 +66,7 @@ export async function listRequests(
         where ${all(others)} order by r.id desc limit ${limit})
      select ${requestColumns} from page join requests r on r.partition = $${values.length + 1} and r.id = page.id ${requestJoins}
       order by r.id desc`,
-    [...values, owner.partition],
+    [...values, account.partition],
   )
   const shown = rows.slice(0, page.limit).map(readRequest)
   if (rows.length === limit) return { rows: shown, next: shown.at(-1)!.id }
@@ -82,33 +82,40 @@ export async function listRequests(
 /** Every request that fits, newest first, read page by page while it is consumed. */
 export async function* readAllRequests(
   database: Database,
-  owner: Owner,
+  account: AccountRef,
   filter: RequestFilter,
 ): AsyncGenerator<readonly RequestRow[]> {
   let below: RequestId | undefined
   do {
-    const page = await listRequests(database, owner, filter, { below, limit: 1000 })
+    const page = await listRequests(database, account, filter, { below, limit: 1000 })
     if (page.rows.length > 0) yield page.rows
     below = page.next
   } while (below !== undefined)
 }
 
 /** Sums over what fits. Where only keys, models and whole hours are asked for, the hourly sums know; else the rows are read. */
-export async function sumRequests(database: Database, owner: Owner, filter: RequestFilter): Promise<RequestTotals> {
+export async function sumRequests(
+  database: Database,
+  account: AccountRef,
+  filter: RequestFilter,
+): Promise<RequestTotals> {
   const { statuses, errorCodes, hasSearch, stream, chargedMin, found } = filter
   const plain = [statuses, errorCodes, hasSearch, stream, chargedMin, found].every((member) => member === undefined)
-  if (!plain) return sumRows(database, owner, filter)
+  if (!plain) return sumRows(database, account, filter)
   const from = filter.from === undefined ? undefined : nextHour(filter.from)
   const to = filter.to === undefined ? undefined : thisHour(filter.to)
-  if (from !== undefined && to !== undefined && from >= to) return sumRows(database, owner, filter)
-  const parts = [sumHours(database, owner, { ...filter, from, to }), sumOpen(database, owner, { ...filter, from, to })]
-  if (from !== undefined) parts.push(sumRows(database, owner, { ...filter, to: from }))
-  if (to !== undefined) parts.push(sumRows(database, owner, { ...filter, from: to }))
+  if (from !== undefined && to !== undefined && from >= to) return sumRows(database, account, filter)
+  const parts = [
+    sumHours(database, account, { ...filter, from, to }),
+    sumOpen(database, account, { ...filter, from, to }),
+  ]
+  if (from !== undefined) parts.push(sumRows(database, account, { ...filter, to: from }))
+  if (to !== undefined) parts.push(sumRows(database, account, { ...filter, from: to }))
   return (await Promise.all(parts)).reduce(add)
 }
 
-async function sumRows(database: Database, owner: Owner, filter: RequestFilter): Promise<RequestTotals> {
-  const { indexed, others, values } = conditionsOf(owner, filter, undefined)
+async function sumRows(database: Database, account: AccountRef, filter: RequestFilter): Promise<RequestTotals> {
+  const { indexed, others, values } = conditionsOf(account, filter, undefined)
   const [row] = await database.query<TotalsRow>(
     `select ${sums},
             (select r.id from requests r where ${all(indexed)} order by r.id desc offset ${summedMax} limit 1) is null as complete
@@ -119,8 +126,8 @@ async function sumRows(database: Database, owner: Owner, filter: RequestFilter):
 }
 
 /** Requests under way are in no hourly sum yet. */
-async function sumOpen(database: Database, owner: Owner, filter: RequestFilter): Promise<RequestTotals> {
-  const { indexed, others, values } = conditionsOf(owner, filter, undefined)
+async function sumOpen(database: Database, account: AccountRef, filter: RequestFilter): Promise<RequestTotals> {
+  const { indexed, others, values } = conditionsOf(account, filter, undefined)
   const [row] = await database.query<TotalsRow>(
     `select ${sums}, true as complete from requests r where r.status = 'held' and ${all([...indexed, ...others])}`,
     values,
@@ -128,7 +135,7 @@ async function sumOpen(database: Database, owner: Owner, filter: RequestFilter):
   return readTotals(row!)
 }
 
-async function sumHours(database: Database, owner: Owner, filter: RequestFilter): Promise<RequestTotals> {
+async function sumHours(database: Database, account: AccountRef, filter: RequestFilter): Promise<RequestTotals> {
   const [row] = await database.query<TotalsRow>(
     `select coalesce(sum(succeeded + failed + cancelled + refused), 0)::bigint as requests,
             coalesce(sum(charged), 0)::bigint as charged, coalesce(sum(quote), 0)::bigint as quote,
@@ -139,8 +146,8 @@ async function sumHours(database: Database, owner: Owner, filter: RequestFilter)
       where partition = $1 and account_id = $2 and ($3::timestamptz is null or hour >= $3) and ($4::timestamptz is null or hour < $4)
         and ($5::text[] is null or model = any ($5)) and ($6::uuid[] is null or key_id = any ($6))`,
     [
-      owner.partition,
-      owner.accountId,
+      account.partition,
+      account.accountId,
       filter.from ?? null,
       filter.to ?? null,
       filter.models ?? null,
@@ -204,11 +211,11 @@ type Conditions = {
 const idBehindMsMax = 60 * 60_000
 const idAheadMsMax = 5 * 60_000
 
-function conditionsOf(owner: Owner, filter: RequestFilter, below: RequestId | undefined): Conditions {
+function conditionsOf(account: AccountRef, filter: RequestFilter, below: RequestId | undefined): Conditions {
   const values: unknown[] = []
   const value = (given: unknown) => `$${values.push(given)}`
   // Not by the partition as well: ordered by id, the primary key would look inviting, and lead through the rows of everybody.
-  const indexed = [`r.account_id = ${value(owner.accountId)}`]
+  const indexed = [`r.account_id = ${value(account.accountId)}`]
   const others: string[] = []
   const { statuses, errorCodes, models, keyIds, hasSearch, stream, chargedMin, from, to, found } = filter
   const [onlyKey] = keyIds ?? []

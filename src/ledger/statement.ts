@@ -1,6 +1,6 @@
+import type { AccountRef } from '../account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Owner } from './accounts.ts'
 
 export const statementKinds = [
   'deposit',
@@ -61,7 +61,7 @@ const movements = `
  */
 export async function readStatement(
   database: Database,
-  { partition, accountId }: Owner,
+  { partition, accountId }: AccountRef,
   from: Date,
   to: Date,
 ): Promise<Statement> {

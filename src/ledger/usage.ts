@@ -1,6 +1,6 @@
+import type { AccountRef } from '../account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
-import type { Owner } from './accounts.ts'
 import { earliestRequestId } from './request-id.ts'
 
 export type Granularity = 'minute' | 'hour' | 'day'
@@ -60,7 +60,7 @@ export type UsageStep = { readonly start: Date; readonly group: string; readonly
 /** The sums of every step that has any, by model or key. Of hours and days from the hourly sums, of minutes from the rows. */
 export async function readUsage(
   database: Database,
-  owner: Owner,
+  account: AccountRef,
   question: UsageQuestion,
   groupBy: 'none' | 'model' | 'key',
 ): Promise<readonly UsageStep[]> {
@@ -72,8 +72,8 @@ export async function readUsage(
       where ($6::text[] is null or u.model = any ($6)) and ($7::uuid[] is null or u.key_id = any ($7))
       group by 1, 2 order by 1, 2`,
     [
-      owner.partition,
-      owner.accountId,
+      account.partition,
+      account.accountId,
       granularity,
       from,
       to,
@@ -88,7 +88,7 @@ export async function readUsage(
 /** What was charged for requests that failed or were cancelled, by step: the hourly sums know how many there were, not this. */
 export async function readUnsuccessfulCharges(
   database: Database,
-  owner: Owner,
+  account: AccountRef,
   question: UsageQuestion,
 ): Promise<readonly { readonly start: Date; readonly status: string; readonly charged: Usdc; readonly quote: Usdc }[]> {
   const { from, to, granularity, models, keyIds } = question
@@ -101,7 +101,7 @@ export async function readUnsuccessfulCharges(
         and ($5::text[] is null or r.model = any ($5)) and ($6::uuid[] is null or r.key_id = any ($6))
       group by 1, 2`,
     // Steps of equal length need no calendar, which would be looked into for each of a quarter of a million rows.
-    [owner.accountId, `1 ${granularity}`, from, to, models ?? null, keyIds ?? null, ...idBounds(question)],
+    [account.accountId, `1 ${granularity}`, from, to, models ?? null, keyIds ?? null, ...idBounds(question)],
   )
   return rows.map((row) => ({ ...row, charged: fromAtomic(row.charged), quote: fromAtomic(row.quote) }))
 }
@@ -122,7 +122,7 @@ const sampledMax = 10_000
 /** By step and group, by step, by group, and over all: `start` and `group` are undefined where they are summed over. */
 export async function readLatency(
   database: Database,
-  owner: Owner,
+  account: AccountRef,
   question: UsageQuestion,
   groupBy: 'none' | 'model' | 'key' | 'status',
 ): Promise<readonly Latency[]> {
@@ -148,7 +148,7 @@ export async function readLatency(
             percentile_disc(0.95) within group (order by first_token_ms) as first_p95
        from sample group by grouping sets ((start, group_name), (start), (group_name), ())`,
     [
-      owner.accountId,
+      account.accountId,
       starts,
       starts.map((start) => earliestRequestId(start.getTime())),
       starts.map((start) => earliestRequestId(start.getTime() + stepMs)),
@@ -171,7 +171,7 @@ export async function readLatency(
 /** How often a key’s requests were refused, and why, newest reason first. */
 export async function readRefusals(
   database: Database,
-  owner: Owner,
+  account: AccountRef,
   keyId: string,
 ): Promise<readonly { readonly code: string; readonly count: number; readonly lastAt: Date }[]> {
   const rows = await database.query<{ code: string; count: number; last_at: Date }>(
@@ -179,7 +179,7 @@ export async function readRefusals(
        from (select error_code, created_at from requests
               where key_id = $1 and account_id = $2 and status = 'refused' order by id desc limit ${refusalsMax}) r
       group by 1 order by last_at desc`,
-    [keyId, owner.accountId],
+    [keyId, account.accountId],
   )
   return rows.map((row) => ({ code: row.code, count: row.count, lastAt: row.last_at }))
 }

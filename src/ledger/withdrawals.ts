@@ -1,7 +1,7 @@
+import type { AccountRef } from '../account-ref.ts'
 import type { Database, Session } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Owner } from './accounts.ts'
 import { openWithdrawalStates } from './open-states.ts'
 import { LedgerFrozenError } from './refusals.ts'
 import { pageOfAccount, pageValues, type TransferPage } from './transfer-page.ts'
@@ -84,7 +84,7 @@ export async function findWithdrawal(
 /** Newest first. */
 export async function listWithdrawals(
   database: Database,
-  { partition, accountId }: Owner,
+  { partition, accountId }: AccountRef,
   page: TransferPage,
 ): Promise<readonly Withdrawal[]> {
   const rows = await database.query<WithdrawalRow>(`select ${columns} from withdrawals ${pageOfAccount}`, [

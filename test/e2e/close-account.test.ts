@@ -2,9 +2,10 @@ import assert from 'node:assert/strict'
 import { randomBytes, randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
+import type { AccountRef } from '../../src/account-ref.ts'
 import { createLoginToken } from '../../src/identity/login-links.ts'
 import { shutOut } from '../../src/identity/shut-out.ts'
-import { findAccount, type Owner } from '../../src/ledger/accounts.ts'
+import { findAccount } from '../../src/ledger/accounts.ts'
 import { closeAccount } from '../../src/ledger/close-account.ts'
 import { creditDeposit } from '../../src/ledger/deposits.ts'
 import { advanceWithdrawal, requestWithdrawal, setWithdrawalFeeMax } from '../../src/ledger/withdrawals.ts'
@@ -24,7 +25,7 @@ function answerAtOnce(exchange: UpstreamExchange): void {
   exchange.end()
 }
 
-async function ownerOf(accountId: string): Promise<Owner> {
+async function ownerOf(accountId: string): Promise<AccountRef> {
   const [row] = await suite.service.database.query<{ partition: number }>(
     'select partition from accounts where id = $1',
     [accountId],

@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
+import type { AccountRef } from '../../account-ref.ts'
 import { OverloadedError } from '../../errors.ts'
-import type { AccountRef } from '../../identity/sessions.ts'
 import type { RenderedRequest } from './render-request.ts'
 
 export type DownloadLimits = {

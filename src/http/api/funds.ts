@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
+import { type AccountRef, accountRef } from '../../account-ref.ts'
 import { ServiceError } from '../../errors.ts'
-import { type AccountRef, accountRef } from '../../identity/sessions.ts'
 import { findAccount } from '../../ledger/accounts.ts'
 import { listGivenBack } from '../../ledger/adjustments.ts'
 import { readBalance } from '../../ledger/balance.ts'

@@ -1,6 +1,6 @@
+import type { AccountRef } from '../../account-ref.ts'
 import type { Database } from '../../db/database.ts'
 import { ServiceError } from '../../errors.ts'
-import type { AccountRef } from '../../identity/sessions.ts'
 import { parseRequestId } from '../../ledger/request-id.ts'
 import { findRequest } from '../../ledger/requests.ts'
 import { type RenderedRequest, renderRequest } from './render-request.ts'

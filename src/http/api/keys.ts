@@ -1,3 +1,4 @@
+import type { AccountRef } from '../../account-ref.ts'
 import { ServiceError } from '../../errors.ts'
 import {
   type ApiKey,
@@ -10,7 +11,6 @@ import {
   rollKey,
   updateKey,
 } from '../../identity/api-keys.ts'
-import type { AccountRef } from '../../identity/sessions.ts'
 import { listRequests } from '../../ledger/request-log.ts'
 import { noMeasures, readRefusals, readUsage, type UsageStep } from '../../ledger/usage.ts'
 import { format, fromAtomic, max, parse, type Usdc, zero } from '../../money/usdc.ts'

@@ -1,5 +1,5 @@
+import type { AccountRef } from '../../account-ref.ts'
 import { listKeys } from '../../identity/api-keys.ts'
-import type { AccountRef } from '../../identity/sessions.ts'
 import { type Alerts, readAlerts } from '../../ledger/alerts.ts'
 import { type Balance, readBalance } from '../../ledger/balance.ts'
 import { listRequests } from '../../ledger/request-log.ts'

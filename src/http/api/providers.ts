@@ -1,4 +1,4 @@
-import type { AccountRef } from '../../identity/sessions.ts'
+import type { AccountRef } from '../../account-ref.ts'
 import type { Usdc } from '../../money/usdc.ts'
 
 // What the dashboard shows and does beyond the ledger, done by whoever knows the chain. Each may be absent: then its route

@@ -1,6 +1,7 @@
 import type { z } from 'zod'
+import type { AccountRef } from '../../account-ref.ts'
 import { listPasskeys } from '../../identity/passkeys.ts'
-import { type AccountRef, recentSecondsMax, type Session } from '../../identity/sessions.ts'
+import { recentSecondsMax, type Session } from '../../identity/sessions.ts'
 import { listWallets } from '../../identity/wallets.ts'
 import { findAccount } from '../../ledger/accounts.ts'
 import { readAlerts } from '../../ledger/alerts.ts'

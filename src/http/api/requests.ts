@@ -1,4 +1,4 @@
-import type { AccountRef } from '../../identity/sessions.ts'
+import type { AccountRef } from '../../account-ref.ts'
 import { parseRequestId, type RequestId } from '../../ledger/request-id.ts'
 import {
   listRequests,

@@ -1,4 +1,4 @@
-import { accountRef } from '../../identity/sessions.ts'
+import { accountRef } from '../../account-ref.ts'
 import { moneyFields } from '../money-fields.ts'
 import { fundsContracts } from './contracts/funds.ts'
 import { NotInSandboxError } from './gate.ts'

@@ -1,16 +1,10 @@
+import type { AccountRef } from '../../account-ref.ts'
 import { createNonce, storeChallenge } from '../../identity/challenges.ts'
 import { takeLoginToken } from '../../identity/login-links.ts'
 import { keepOpen } from '../../identity/open-account.ts'
 import { passkeyAlgorithms, type RelyingParty } from '../../identity/passkey-proof.ts'
 import { addPasskey, listCredentialIds, provePasskey, proveRegistration } from '../../identity/passkeys.ts'
-import {
-  type AccountRef,
-  endSession,
-  openSession,
-  type Session,
-  type SignInMethod,
-  sessionSecondsMax,
-} from '../../identity/sessions.ts'
+import { endSession, openSession, type Session, type SignInMethod, sessionSecondsMax } from '../../identity/sessions.ts'
 import { SignInFailedError } from '../../identity/sign-in-error.ts'
 import { addWallet, createSignInMessage, findWalletAccount, listWallets, proveWallet } from '../../identity/wallets.ts'
 import { createAccount, findAccount } from '../../ledger/accounts.ts'

@@ -1,4 +1,5 @@
-import type { AccountRef, Session } from '../../identity/sessions.ts'
+import type { AccountRef } from '../../account-ref.ts'
+import type { Session } from '../../identity/sessions.ts'
 import type { Visitor } from '../visitor.ts'
 import type { ApiServices } from './services.ts'
 
