@@ -980,7 +980,8 @@ begin
     set gateway = u.gateway, credit = u.credit, held = u.held, nonce_next = u.nonce_next, authorized = u.authorized
     from unnest(p_account_ids, a_gateway, a_credit, a_held, a_nonce_next, a_authorized)
          as u (id, gateway, credit, held, nonce_next, authorized)
-    where a.partition = p_partition and a.id = any (p_account_ids) and a.id = u.id and a.held <> u.held;
+    where a.partition = p_partition and a.id = any (p_account_ids) and a.id = u.id
+      and (a.held <> u.held or a.credit <> u.credit);
 
   update api_keys k
     set window_start = u.window_start, spent = u.spent, held = u.held, last_used_at = v_now

@@ -22,6 +22,7 @@ import { type Database, openDatabase } from '../db/database.ts'
 import { revokeKey } from '../identity/api-keys.ts'
 import { fromAtomic, parse } from '../money/usdc.ts'
 import { createAccount, findAccount } from './accounts.ts'
+import { findViolations } from './audit.ts'
 import { creditDeposit } from './deposits.ts'
 import type { HoldDecision } from './holds.ts'
 import { createRequestId } from './request-id.ts'
@@ -177,6 +178,22 @@ test('a charge above its hold is refused, and its neighbours in the batch are no
     ['fulfilled', 'fulfilled', 'rejected', 'fulfilled', 'fulfilled'],
   )
   await holds.end(voided(placed[2]!))
+})
+
+// A model that costs nothing is quoted at 0. The row said that the debt was authorized, and the account knew nothing of it.
+test('a request that costs nothing collects the debt of its account all the same', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 50_000n)
+  await search(holds, await hold(holds, payer, 1_000n))
+  const debt = searchPrice - 1_000n
+  const before = (await findAccount(ledger.database, payer.partition, payer.accountId))!
+  assert.equal(before.credit, -debt)
+  const free = await hold(holds, payer, 0n)
+  assert.deepEqual([free.authorized, free.fromCredit], [debt, -debt])
+  const after = (await findAccount(ledger.database, payer.partition, payer.accountId))!
+  assert.deepEqual([after.credit, after.gateway, after.held], [0n, before.gateway - debt, 0n])
+  await holds.end(charge(free, 0n))
+  assert.deepEqual(await findViolations(ledger.database), [])
 })
 
 test('an expired, a revoked and a foreign key hold nothing', async () => {

@@ -1,0 +1,175 @@
+-- As in 0005, and: an account is written also when a hold changes its credit alone. A model that costs nothing is quoted at 0, and
+-- a request for it collects the debt of its account all the same: the row said so, and the account did not.
+create or replace function place_holds(
+  p_partition smallint, p_node uuid, p_price_version text, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[],
+  p_ids uuid[], p_account_of integer[], p_key_of integer[], p_quotes bigint[], p_models text[], p_streams boolean[],
+  p_max_tokens integer[], p_body_hashes bigint[]
+) returns table (
+  row_number int, decision text, authorized bigint, from_credit bigint, nonce bigint, created_at timestamptz, spendable bigint,
+  in_flight bigint, limit_left bigint
+)
+language plpgsql
+set enable_seqscan = off
+set enable_nestloop = off
+set enable_mergejoin = off
+as $$
+declare
+  v_now         timestamptz;
+  v_frozen      boolean;
+  v_unsettled_cap bigint;
+  v_rows        int := cardinality(p_ids);
+  v_stored      uuid[];
+  -- Accounts, in the order of p_account_ids.
+  a_gateway     bigint[];
+  a_credit      bigint[];
+  a_held        bigint[];
+  a_extended    bigint[];
+  a_nonce_next  bigint[];
+  a_authorized  bigint[];
+  a_unsettled   bigint[];
+  a_suspended   boolean[];
+  -- Keys, in the order of p_key_ids.
+  k_account     uuid[];
+  k_refused     text[];
+  k_limit       bigint[];
+  k_window      timestamptz[];
+  k_spent       bigint[];
+  k_held        bigint[];
+  -- Decisions, in the order of p_ids.
+  r_decision    text[] := array_fill(null::text, array[cardinality(p_ids)]);
+  r_authorized  bigint[] := array_fill(0::bigint, array[cardinality(p_ids)]);
+  r_from_credit bigint[] := array_fill(0::bigint, array[cardinality(p_ids)]);
+  r_nonce       bigint[] := array_fill(null::bigint, array[cardinality(p_ids)]);
+  r_spendable   bigint[] := array_fill(null::bigint, array[cardinality(p_ids)]);
+  r_in_flight   bigint[] := array_fill(null::bigint, array[cardinality(p_ids)]);
+  r_limit_left  bigint[] := array_fill(null::bigint, array[cardinality(p_ids)]);
+  v_a           int;
+  v_k           int;
+  v_quote       bigint;
+  v_spendable   bigint;
+  v_from_credit bigint;
+begin
+  perform 1 from accounts a
+    where a.partition = p_partition and a.id = any (p_account_ids)
+    order by a.id for no key update;
+
+  v_now := clock_timestamp();
+
+  -- A node that slept past its lease must not hold: others would take its new requests for orphans.
+  if not exists (select from nodes n where n.id = p_node and n.lease_until >= v_now) then
+    raise exception 'the lease of node % is dead', p_node using errcode = 'P0L01';
+  end if;
+  select l.frozen_at is not null, l.unsettled_cap into v_frozen, v_unsettled_cap from ledger_state l;
+
+  select array_agg(r.id) into v_stored from requests r where r.partition = p_partition and r.id = any (p_ids);
+
+  select array_agg(s.gateway), array_agg(s.credit), array_agg(s.held), array_agg(s.extended), array_agg(s.nonce_next),
+         array_agg(s.authorized), array_agg(s.unsettled), array_agg(s.suspended)
+    into a_gateway, a_credit, a_held, a_extended, a_nonce_next, a_authorized, a_unsettled,
+         a_suspended
+    from (select a.gateway, a.credit, a.held, a.extended, a.nonce_next, a.authorized, a.unsettled,
+                 a.suspended_at is not null as suspended
+            from unnest(p_account_ids) with ordinality as i (id, n)
+            left join accounts a on a.partition = p_partition and a.id = any (p_account_ids) and a.id = i.id
+            order by i.n) s;
+
+  select array_agg(s.account_id), array_agg(s.refused), array_agg(s.limit_amount),
+         -- A clock that stepped back does not reopen a window that has begun.
+         array_agg(greatest(s.window_start, s.window_now)),
+         array_agg(case when s.window_start >= s.window_now then s.spent else 0 end),
+         array_agg(case when s.window_start >= s.window_now then s.held else 0 end)
+    into k_account, k_refused, k_limit, k_window, k_spent, k_held
+    from (select k.account_id, k.limit_amount, k.window_start, k.spent, k.held,
+                 window_start(k.limit_window, v_now) as window_now,
+                 case when k.revoked_at <= v_now then 'api_key_revoked'
+                      when k.expires_at <= v_now then 'api_key_expired' end as refused
+            from unnest(p_key_ids) with ordinality as i (id, n)
+            left join api_keys k on k.partition = p_partition and k.id = any (p_key_ids) and k.id = i.id
+            order by i.n) s;
+
+  for i in 1 .. v_rows loop
+    v_a := p_account_of[i];
+    v_k := p_key_of[i];
+    v_quote := p_quotes[i];
+    v_spendable := a_gateway[v_a] + a_credit[v_a] - a_extended[v_a];
+
+    if v_stored is not null and p_ids[i] = any (v_stored) then
+      r_decision[i] := 'stored';
+    elsif v_frozen then
+      r_decision[i] := 'ledger_frozen';
+    elsif a_gateway[v_a] is null or k_account[v_k] is distinct from p_account_ids[v_a] then
+      r_decision[i] := 'invalid_api_key';
+    elsif k_refused[v_k] is not null then
+      r_decision[i] := k_refused[v_k];
+    elsif a_suspended[v_a] then
+      r_decision[i] := 'account_suspended';
+    elsif v_quote > p_cap then
+      r_decision[i] := 'quote_exceeds_cap';
+    elsif k_spent[v_k] + k_held[v_k] + v_quote > k_limit[v_k] then
+      r_decision[i] := 'key_limit_exceeded';
+    elsif v_quote > v_spendable then
+      r_decision[i] := 'insufficient_balance';
+    elsif a_held[v_a] + a_extended[v_a] + v_quote > p_cap then
+      r_decision[i] := 'in_flight_cap';
+    elsif a_unsettled[v_a] > v_unsettled_cap then
+      r_decision[i] := 'settlement_delayed';
+    else
+      r_decision[i] := 'held';
+      -- A debt is taken whole: least() of a negative credit and the quote is the debt itself.
+      v_from_credit := least(a_credit[v_a], v_quote);
+      r_from_credit[i] := v_from_credit;
+      r_authorized[i] := v_quote - v_from_credit;
+      if v_quote > v_from_credit then
+        r_nonce[i] := a_nonce_next[v_a];
+        a_nonce_next[v_a] := a_nonce_next[v_a] + 1;
+      end if;
+      a_gateway[v_a] := a_gateway[v_a] - v_quote + v_from_credit;
+      a_credit[v_a] := a_credit[v_a] - v_from_credit;
+      a_authorized[v_a] := a_authorized[v_a] + v_quote - v_from_credit;
+      a_held[v_a] := a_held[v_a] + v_quote;
+      k_held[v_k] := k_held[v_k] + v_quote;
+      continue;
+    end if;
+    r_spendable[i] := v_spendable;
+    r_in_flight[i] := a_held[v_a] + a_extended[v_a];
+    r_limit_left[i] := k_limit[v_k] - k_spent[v_k] - k_held[v_k];
+  end loop;
+
+  update accounts a
+    set gateway = u.gateway, credit = u.credit, held = u.held, nonce_next = u.nonce_next, authorized = u.authorized
+    from unnest(p_account_ids, a_gateway, a_credit, a_held, a_nonce_next, a_authorized)
+         as u (id, gateway, credit, held, nonce_next, authorized)
+    where a.partition = p_partition and a.id = any (p_account_ids) and a.id = u.id
+      and (a.held <> u.held or a.credit <> u.credit);
+
+  update api_keys k
+    set window_start = u.window_start, spent = u.spent, held = u.held, last_used_at = v_now
+    from unnest(p_key_ids, k_window, k_spent, k_held) as u (id, window_start, spent, held)
+    where k.partition = p_partition and k.id = any (p_key_ids) and k.id = u.id and u.held > 0;
+
+  insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version,
+                        body_hash, created_at, quote, from_credit, authorized, nonce, key_window)
+    select p_partition, u.id, p_account_ids[u.account_of], p_key_ids[u.key_of], p_node, 'held', u.model, u.stream,
+           u.max_tokens, p_price_version, u.body_hash, v_now, u.quote, u.from_credit, u.authorized, u.nonce, k_window[u.key_of]
+      from unnest(p_ids, p_account_of, p_key_of, p_models, p_streams, p_max_tokens, p_body_hashes, p_quotes, r_from_credit,
+                  r_authorized, r_nonce, r_decision)
+           as u (id, account_of, key_of, model, stream, max_tokens, body_hash, quote, from_credit, authorized, nonce,
+                 decision)
+      where u.decision = 'held';
+
+  if v_stored is null then
+    return query
+      select u.n::int, u.decision, u.authorized, u.from_credit, u.nonce, v_now, u.spendable, u.in_flight, u.limit_left
+        from unnest(r_decision, r_authorized, r_from_credit, r_nonce, r_spendable, r_in_flight, r_limit_left) with ordinality
+             as u (decision, authorized, from_credit, nonce, spendable, in_flight, limit_left, n);
+  else
+    return query
+      select u.n::int, coalesce(r.status, u.decision), coalesce(r.authorized, u.authorized),
+             coalesce(r.from_credit, u.from_credit), coalesce(r.nonce, u.nonce), coalesce(r.created_at, v_now),
+             u.spendable, u.in_flight, u.limit_left
+        from unnest(p_ids, r_decision, r_authorized, r_from_credit, r_nonce, r_spendable, r_in_flight, r_limit_left)
+             with ordinality
+             as u (id, decision, authorized, from_credit, nonce, spendable, in_flight, limit_left, n)
+        left join requests r on r.partition = p_partition and r.id = any (v_stored) and r.id = u.id;
+  end if;
+end $$;
