@@ -1,3 +1,4 @@
+import type { Config } from '../config.ts'
 import type { Database } from '../db/database.ts'
 import { findViolations, invariants, type Violation } from '../ledger/audit.ts'
 import { copiedAtCursor, forgetCursor } from '../ledger/chain-cursors.ts'
@@ -45,7 +46,7 @@ export const auditCommand: Command = {
       }
       if (options.unfreeze === true) {
         if (violations.length > 0) throw new CommandError('The books are not right: the ledger stays frozen.')
-        if (chain === undefined && (config.chain !== undefined || needsChain(line, frozen)))
+        if (chain === undefined && needsChain(config, line, frozen))
           throw new CommandError(
             line === undefined
               ? 'The books were not compared with the chain: the ledger stays frozen. Run this where the service settles.'
@@ -77,8 +78,9 @@ async function freeze(database: Database, reason: string, output: Output): Promi
 }
 
 /** Books that have a chain, or that were frozen because of it, are right only when it says so too. */
-function needsChain(line: MoneyLine | undefined, frozen: string | undefined): boolean {
-  return line !== undefined || frozen?.startsWith('I17') === true || frozen?.startsWith(restoredReason) === true
+function needsChain({ chain }: Config, line: MoneyLine | undefined, frozen = ''): boolean {
+  const hasChain = chain !== undefined || line !== undefined
+  return hasChain || frozen.startsWith('I17') || frozen.startsWith(restoredReason)
 }
 
 /** I17: the chain has what the books say, for every account and for the seller. Undefined when it does not answer. */

@@ -1,5 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { openPaymentStates } from './open-states.ts'
+import { earliestRequestIdSql } from './request-id.ts'
 
 /** A row of the ledger that breaks one of its invariants. */
 export type Violation = {
@@ -185,16 +186,14 @@ export async function findRecentViolations(
   accountIds: readonly string[],
   seconds: number,
 ): Promise<readonly Violation[]> {
-  const [since] = await database.query<{ id: string }>(
-    `select lpad(to_hex((extract(epoch from clock_timestamp() - $1 * interval '1 second') * 1000)::bigint), 12, '0')
-            || '-0000-0000-000000000000' as id`,
+  const [first] = await database.query<{ id: string }>(
+    `select ${earliestRequestIdSql(`clock_timestamp() - $1 * interval '1 second'`)}::text as id`,
     [seconds],
   )
-  const first = since!.id.replace(/^(.{8})(.{4})/, '$1-$2')
   return run(database, ({ all, recent }) => {
     if (recent === null) return undefined
     const text = recent ?? all
-    return { text, values: text.includes('$2') ? [accountIds, first] : [accountIds] }
+    return { text, values: text.includes('$2') ? [accountIds, first!.id] : [accountIds] }
   })
 }
 

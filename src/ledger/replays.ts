@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Payer } from './holds.ts'
-import type { RequestId } from './request-id.ts'
+import { earliestRequestIdSql, type RequestId } from './request-id.ts'
 
 /** Where a request with an Idempotency-Key stands. */
 export type ReplayClaim = {
@@ -170,8 +170,7 @@ export const refundable = `
     select partition, account_id, key_id, body_hash, created_at from requests
      where partition in (select distinct partition from accounts) and body_hash is not null
        and ended_at > statement_timestamp() - ${2 * retryWindowSeconds} * interval '1 second'
-       and id >= rpad(lpad(to_hex(extract(epoch from statement_timestamp() - ${attemptHoursMax} * interval '1 hour')::bigint * 1000),
-                           12, '0'), 32, '0')::uuid),
+       and id >= ${earliestRequestIdSql(`statement_timestamp() - ${attemptHoursMax} * interval '1 hour'`)}),
   repeatable as (
     select distinct r.partition, r.id, r.charged from latest l
       join requests r on r.partition = l.partition and r.account_id = l.account_id and r.key_id = l.key_id

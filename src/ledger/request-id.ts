@@ -22,6 +22,11 @@ export function earliestRequestId(atMs: number): RequestId {
   return toUuid(Math.max(0, Math.floor(atMs)).toString(16).padStart(12, '0').padEnd(32, '0'))
 }
 
+/** The same in SQL, for an instant of the database's own clock. */
+export function earliestRequestIdSql(instant: string): string {
+  return `rpad(lpad(to_hex((extract(epoch from ${instant}) * 1000)::bigint), 12, '0'), 32, '0')::uuid`
+}
+
 export function partitionOf(id: RequestId): number {
   return Number.parseInt(id.slice(15, 18), 16)
 }

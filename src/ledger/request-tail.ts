@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import { partitionOf, type RequestId } from './request-id.ts'
+import { earliestRequestIdSql, partitionOf, type RequestId } from './request-id.ts'
 
 /** A row of the log, in the little that fits on a line. */
 export type LoggedRequest = {
@@ -35,8 +35,7 @@ export async function readRequestsSince(database: Database, question: TailQuesti
   const last = 'last' in question ? question.last : rowsMax
   const since = 'since' in question ? question.since : null
   const [bound] = await database.query<{ next: RequestId }>(
-    `select (lpad(to_hex((extract(epoch from clock_timestamp() - interval '${overlapSeconds} seconds') * 1000)::bigint), 12, '0')
-            || repeat('0', 20))::uuid::text as next`,
+    `select ${earliestRequestIdSql(`clock_timestamp() - interval '${overlapSeconds} seconds'`)}::text as next`,
   )
   const rows = await database.query<StoredRow>(
     `select ${columns}

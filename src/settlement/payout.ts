@@ -175,7 +175,7 @@ type PayoutNews = {
   readonly signature?: Hex | undefined
 }
 
-/** False when it had ended before, or somebody else has moved it since it was read. */
+/** From the state in which it was read, which no ended one is. False when it has ended or was moved by somebody else since. */
 async function move(
   database: Database,
   { id, state: from }: Pick<PayoutRow, 'id' | 'state'>,
@@ -184,8 +184,8 @@ async function move(
 ): Promise<boolean> {
   const moved = await database.query(
     `update payouts set state = $2, rail_id = coalesce($3, rail_id), tx_hash = coalesce(decode($4, 'hex'), tx_hash), reason = $5,
-            fee = $6, signature = coalesce(decode($7, 'hex'), signature), changed_at = clock_timestamp() 
-      where id = $1 and state = $8 and state not in ('confirmed', 'failed') returning id`,
+            fee = $6, signature = coalesce(decode($7, 'hex'), signature), changed_at = clock_timestamp()
+      where id = $1 and state = $8 returning id`,
     [
       id,
       state,
