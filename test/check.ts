@@ -18,15 +18,15 @@ const steps: readonly { readonly title: string; readonly command: readonly strin
   },
 ]
 
-/** Runs every step, all at once, and returns how many failed: all complaints together save a round. */
-export async function check(): Promise<number> {
+/** Runs every step, all at once, and returns the titles of those that failed: all complaints together save a round. */
+export async function check(): Promise<readonly string[]> {
   const runs = steps.map(({ command }) => run(command))
-  let failed = 0
+  const failed: string[] = []
   for (const [index, { title }] of steps.entries()) {
     const { code, said } = await runs[index]!
     console.log(`— ${title}`)
     process.stdout.write(said)
-    if (code !== 0) failed += 1
+    if (code !== 0) failed.push(title)
   }
   return failed
 }
@@ -37,4 +37,4 @@ async function run([program, ...args]: readonly string[]): Promise<{ code: numbe
   return { code, said: output + complaints }
 }
 
-if (import.meta.main) process.exitCode = (await check()) === 0 ? 0 : 1
+if (import.meta.main) process.exitCode = (await check()).length === 0 ? 0 : 1

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -34,23 +34,28 @@ const dayMs = 24 * 60 * 60_000
 const isLong = ['MODEL_STEPS', 'HAMMER_ATTEMPTS', 'FLAKY_CALLS'].some((name) => process.env[name] !== undefined)
 
 const only = process.argv.slice(2)
-const failures = only.length === 0 ? await check() : 0
-const results = [failures, await run('PostgreSQL 18', only.length === 0 ? everything : only)]
+/** What failed, in words: the run ends with it, because the end is what is read and what is kept of a log. */
+const failures = only.length === 0 ? (await check()).map((title) => `✖ npm run check: ${title}\n`) : []
+failures.push(...(await run('PostgreSQL 18', only.length === 0 ? everything : only)))
 if (only.length === 0) {
   // The model had its twenty thousand steps above; here it only has to meet every function.
   const environment = { MODEL_STEPS: '1000' }
-  results.push(await run('PostgreSQL 15', onDatabase, { packageRoot: await postgres15(), environment }))
+  failures.push(...(await run('PostgreSQL 15', onDatabase, { packageRoot: await postgres15(), environment })))
   const partitioned = { ...environment, LEDGER_PARTITIONS: '8' }
-  results.push(await run('a ledger of eight partitions', onLedger, { environment: partitioned }))
+  failures.push(...(await run('a ledger of eight partitions', onLedger, { environment: partitioned })))
 }
-process.exitCode = results.every((failed) => failed === 0) ? 0 : 1
+if (failures.length > 0) {
+  console.log(`\n— What failed\n\n${failures.join('\n')}`)
+  process.exitCode = 1
+}
 
 type RunOptions = {
   readonly packageRoot?: string
   readonly environment?: Readonly<Record<string, string>>
 }
 
-async function run(title: string, files: readonly string[], options: RunOptions = {}): Promise<number> {
+/** What failed of it: nothing, or one text that names the run and each test. */
+async function run(title: string, files: readonly string[], options: RunOptions = {}): Promise<readonly string[]> {
   console.log(`\n— Tests on ${title}\n`)
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-test-run-'))
   const postgres = await startEmbeddedPostgres({ dataDir, packageRoot: options.packageRoot })
@@ -58,7 +63,12 @@ async function run(title: string, files: readonly string[], options: RunOptions 
   const server = new URL(postgres.url)
   server.pathname = '/postgres'
   try {
-    return await runTests(files, { ...process.env, ...options.environment, TEST_DATABASE_SERVER: server.href })
+    const environment = { ...process.env, ...options.environment, TEST_DATABASE_SERVER: server.href }
+    const failuresFile = join(dataDir, 'failures.txt')
+    const code = await runTests(files, failuresFile, environment)
+    if (code === 0) return []
+    const named = existsSync(failuresFile) ? readFileSync(failuresFile, 'utf8') : ''
+    return [`on ${title}, exit code ${code}:\n${named}`]
   } finally {
     await postgres.stop()
     rmSync(dataDir, { recursive: true, force: true })
@@ -73,9 +83,15 @@ async function forgoDurability(url: string): Promise<void> {
 }
 
 /** The exit code of the test runner. When this process is told to stop it stops the runner, and then its PostgreSQL. */
-async function runTests(files: readonly string[], environment: NodeJS.ProcessEnv): Promise<number> {
+async function runTests(
+  files: readonly string[],
+  failuresFile: string,
+  environment: NodeJS.ProcessEnv,
+): Promise<number> {
   const limits = [`--test-timeout=${isLong ? dayMs : testMsMax}`, '--import=./test/support/watchdog.ts']
-  const settings = ['--test', '--test-reporter=spec', '--test-concurrency=2', ...limits]
+  const told = ['--test-reporter=spec', '--test-reporter-destination=stdout']
+  const kept = ['--test-reporter=./test/support/failures-reporter.ts', `--test-reporter-destination=${failuresFile}`]
+  const settings = ['--test', '--test-concurrency=2', ...told, ...kept, ...limits]
   const env = { ...environment, TEST_IS_LONG: isLong ? '1' : '0' }
   const timeout = isLong ? dayMs : runMsMax
   const runner = spawn(process.execPath, [...settings, ...files], { cwd: root, stdio: 'inherit', env, timeout })

@@ -1,0 +1,29 @@
+import { relative } from 'node:path'
+import type { TestEvent } from 'node:test/reporters'
+import { stripVTControlCharacters } from 'node:util'
+
+// A reporter for `node --test` beside its own: what failed and nothing else, so that `npm test` can end with it. Whoever
+// reads only the last lines of a run, as most keepers of logs do, must find there why it failed.
+
+/** The stack of an assertion is long below, and its comparison can be: what is cut here stands whole where the test ran. */
+const linesMax = 24
+
+export default async function* failures(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
+  for await (const event of events) {
+    if (event.type !== 'test:fail') continue
+    const { name, file, line, details, todo, skip } = event.data
+    const { error } = details
+    const isSumOfOthers = 'failureType' in error && error.failureType === 'subtestsFailed'
+    if (isSumOfOthers || todo !== undefined || skip !== undefined) continue
+    const place = file === undefined ? '' : ` (${relative(process.cwd(), file)}:${line ?? 1})`
+    yield `✖ ${name}${place}\n${reasonOf(error)}\n`
+  }
+}
+
+function reasonOf(error: Error): string {
+  const { stack, message } = error.cause instanceof Error ? error.cause : error
+  const lines = stripVTControlCharacters(stack ?? message).split('\n')
+  const shown =
+    lines.length > linesMax ? [...lines.slice(0, linesMax), `… and ${lines.length - linesMax} lines`] : lines
+  return shown.map((text) => `    ${text}`).join('\n')
+}
