@@ -11,9 +11,10 @@ test('a key with a limit of $0.01 hit by fifty calls at once never spends more, 
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page)
   const secret = await createKey(page, 'One cent', '0.01')
+  // Fifty such answers cost more than a cent: however slowly the calls come in, some must be refused.
   const answers = await Promise.all(
     Array.from({ length: 50 }, () =>
-      chat(secret, { max_tokens: 200, messages: [{ role: 'user', content: '[sandbox:tokens 5]' }] }),
+      chat(secret, { max_tokens: 200, messages: [{ role: 'user', content: '[sandbox:tokens 100]' }] }),
     ),
   )
   const statuses = answers.map(({ status }) => status)
