@@ -31,6 +31,9 @@ export function answerMalformed(
     socket.destroy()
     return
   }
+  // The connection is told of it after the answers before it: in their place it would be read as the answer to a request that is paid for.
+  const isWaiting = begun.whenAnswered(socket, () => answerMalformed({ publicUrl, requestMsMax, begun }, error, socket))
+  if (isWaiting) return
   const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
   const refusal = isLate ? new RequestTimeoutError(requestMsMax) : new MalformedRequestError(error.code)
   const { status, headers, body } = answerTo(refusal, publicUrl)
@@ -48,6 +51,7 @@ export function answerMalformed(
 /** Knows the connections on which an answer is on its way: whatever else is written there becomes part of that answer. */
 export class BegunAnswers {
   readonly #answers = new WeakMap<Duplex, Set<ServerResponse>>()
+  readonly #awaited = new WeakSet<ServerResponse>()
 
   watch({ socket }: IncomingMessage, outgoing: ServerResponse): void {
     const answers = this.#answers.get(socket) ?? new Set()
@@ -57,6 +61,15 @@ export class BegunAnswers {
 
   on(socket: Duplex): boolean {
     return [...(this.#answers.get(socket) ?? [])].some(({ headersSent }) => headersSent)
+  }
+
+  /** Whether a request that came whole has yet to be answered here; `then` is called when it has been, once however often it is asked for. */
+  whenAnswered(socket: Duplex, then: () => void): boolean {
+    const next = [...(this.#answers.get(socket) ?? [])].find(({ req }) => req.complete)
+    if (next === undefined) return false
+    if (!this.#awaited.has(next)) next.once('close', then)
+    this.#awaited.add(next)
+    return true
   }
 }
 

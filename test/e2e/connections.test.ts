@@ -39,6 +39,27 @@ test('bytes that are no request are a 400 where nothing else is being answered',
   assert.deepEqual(line.received.match(/HTTP\/1\.1 \d+/g), ['HTTP/1.1 200', 'HTTP/1.1 400'])
 })
 
+test('bytes that are no request wait for the answer before them, which is delivered to whom it is charged', async () => {
+  const account = await suite.service.openAccount('25')
+  const asked = Promise.withResolvers<UpstreamExchange>()
+  suite.upstream.answer = (exchange) => {
+    exchange.send(created, text('Hi'))
+    asked.resolve(exchange)
+  }
+  const line = open()
+  line.socket.write(requestOf(account, {}))
+  const exchange = await asked.promise
+  line.socket.write('}}')
+  line.socket.write('}}')
+  // Whoever is answered at once is answered here: the bytes above have been read by then.
+  await fetch(`${suite.service.origin}/healthz`)
+  exchange.send(completed())
+  exchange.end()
+  await once(line.socket, 'close')
+  assert.deepEqual(line.received.match(/HTTP\/1\.1 \d+/g), ['HTTP/1.1 200', 'HTTP/1.1 400'])
+  assert.equal((await endedRow(suite.service, account)).status, 'succeeded')
+})
+
 test('of two requests that were sent at once the second may take its time, whatever the first one needed', async () => {
   const account = await suite.service.openAccount('25')
   const second = Promise.withResolvers<UpstreamExchange>()
