@@ -25,7 +25,7 @@ import { errorsMarkdown } from './http/pages/errors.ts'
 import { Readiness } from './http/readiness.ts'
 import { drain, listen, openServer, requestMsMax } from './http/server.ts'
 import { siteOf } from './http/site.ts'
-import { answerMalformed, answerStarting, BegunAnswers } from './http/unrouted.ts'
+import { answerMalformed, answerStarting, answerUnread, BegunAnswers, ExpectationError } from './http/unrouted.ts'
 import { KeyFinder } from './identity/api-keys.ts'
 import { forgetSignIns } from './identity/sessions.ts'
 import { createTokenCounter } from './inference/tokens.ts'
@@ -119,6 +119,9 @@ export async function startService(
     const begun = new BegunAnswers()
     server.on('request', (incoming, outgoing) => begun.watch(incoming, outgoing))
     server.on('clientError', (error, socket) => answerMalformed({ publicUrl, requestMsMax, begun }, error, socket))
+    server.on('checkExpectation', ({ headers }, outgoing) =>
+      answerUnread(new ExpectationError(headers.expect), publicUrl, outgoing),
+    )
     // A start that fails from here on must not leave a port open behind which nobody is.
     stack.defer(() => void server.close())
     const web = given.web ?? openWeb({ config, log, publicUrl }, sandbox, stack)

@@ -22,7 +22,7 @@ import type { Readiness } from './readiness.ts'
 import { createChatCompletion } from './routes/create-chat-completion.ts'
 import { getModel, listModels } from './routes/list-models.ts'
 import { idHeaders, v1Headers } from './send.ts'
-import { unroutedResponse } from './unrouted.ts'
+import { answerUnread, HostlessError, unroutedResponse } from './unrouted.ts'
 
 export type AppServices = ApiServices & {
   readonly dashboard: Dashboard | undefined
@@ -46,9 +46,12 @@ export function createApp(services: AppServices): RequestListener {
     errorHandler: (error) => unroutedResponse(error, publicUrl),
   })
   return (incoming, outgoing) => {
-    if (isPostTo(chatPath, incoming)) void createChatCompletion(services, incoming, outgoing)
-    else if (isPostTo(playgroundPath, incoming)) void createPlaygroundCompletion(services, gate, incoming, outgoing)
-    else if (isMetrics(incoming)) void services.metricsPage.answer(incoming, outgoing)
+    const path = readPath(incoming)
+    const isPost = incoming.method === 'POST'
+    if (isHostless(incoming)) answerUnread(new HostlessError(), publicUrl, outgoing)
+    else if (isPost && path === chatPath) void createChatCompletion(services, incoming, outgoing)
+    else if (isPost && path === playgroundPath) void createPlaygroundCompletion(services, gate, incoming, outgoing)
+    else if (path === '/metrics') void services.metricsPage.answer(incoming, outgoing)
     else void other(incoming, outgoing)
   }
 }
@@ -56,12 +59,19 @@ export function createApp(services: AppServices): RequestListener {
 const chatPath = chatContracts.createChatCompletion.path
 const playgroundPath = chatContracts.createPlaygroundCompletion.path
 
-function isPostTo(path: string, { method, url = '' }: IncomingMessage): boolean {
-  return method === 'POST' && url.startsWith(path) && (url.length === path.length || url[path.length] === '?')
+/** The path as Hono reads it: a proxy's client sends the whole address, and some write letters as `%63`. */
+function readPath({ url = '' }: IncomingMessage): string {
+  if (url.startsWith('/') && !/%|\/\./.test(url)) return url.split('?', 1)[0]!
+  const path = URL.parse(url.startsWith('/') ? `http://penny${url}` : url)?.pathname ?? url
+  try {
+    return decodeURI(path)
+  } catch {
+    return path
+  }
 }
 
-function isMetrics({ url = '' }: IncomingMessage): boolean {
-  return url === '/metrics' || url.startsWith('/metrics?')
+function isHostless({ httpVersion, headers }: IncomingMessage): boolean {
+  return headers.host === undefined && httpVersion === '1.1'
 }
 
 function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {

@@ -14,6 +14,8 @@ const serverOptions = {
   // Longer than the idle time of common load balancers: the side that closes first must be theirs.
   keepAliveTimeout: 75_000,
   maxHeaderSize: 16_384,
+  // Node refuses without a word; we say what is missing.
+  requireHostHeader: false,
 }
 
 /** A request that has not arrived after so long is not waited for. */

@@ -10,8 +10,13 @@ import { sendJson, v1Headers } from './send.ts'
 // What no route answers still has an id and the envelope: a customer who sees it can be helped.
 
 /** The port is bound before everything behind it runs: who comes meanwhile is told to come back. */
-export function answerStarting(publicUrl: string, outgoing: ServerResponse<IncomingMessage>): void {
-  const { status, headers, body } = answerTo(new OverloadedError('The service is starting.'), publicUrl)
+export function answerStarting(publicUrl: string, outgoing: ServerResponse): void {
+  answerUnread(new OverloadedError('The service is starting.'), publicUrl, outgoing)
+}
+
+/** A request that is refused before it is looked at; whatever else comes on its connection is not read either. */
+export function answerUnread(refusal: ServiceError, publicUrl: string, outgoing: ServerResponse): void {
+  const { status, headers, body } = answerTo(refusal, publicUrl)
   sendJson(outgoing, status, body, { ...headers, connection: 'close' })
 }
 
@@ -93,6 +98,22 @@ export class MalformedRequestError extends ServiceError {
       reason === 'HPE_HEADER_OVERFLOW'
         ? 'The headers of the request are larger than the 16384 bytes that are read. Send fewer or shorter ones.'
         : 'This cannot be read as an HTTP request. Look at its first line, its host and its content-length.',
+    )
+  }
+}
+
+export class HostlessError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super('The request names no host. Send a Host header, as HTTP/1.1 asks for.')
+  }
+}
+
+export class ExpectationError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor(expected: string | undefined) {
+    super(
+      `The Expect header is ${JSON.stringify(expected?.slice(0, 100))}; only "100-continue" is known. Leave it out.`,
     )
   }
 }

@@ -8,7 +8,7 @@ import { createApiKey } from '../../src/identity/api-key-format.ts'
 import { revokeKey } from '../../src/identity/api-keys.ts'
 import { atEnd } from '../support/at-end.ts'
 import { assertBooksBalance } from '../support/audit.ts'
-import { postChat, startTestService, type TestAccount, type TestService } from '../support/service.ts'
+import { postChat, startTestService, type TestAccount, type TestService, withoutTools } from '../support/service.ts'
 
 let service: TestService
 let account: TestAccount
@@ -165,6 +165,8 @@ for (const [what, bytes] of [
   ['two lengths', 'POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}'],
   ['headers without end', `GET /v1/models HTTP/1.1\r\nhost: a\r\nx: ${'a'.repeat(20_000)}\r\n\r\n`],
   ['a host that is none', 'GET /v1/models HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n'],
+  ['no host', 'POST /v1/chat/completions HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}'],
+  ['an unknown expectation', 'GET /v1/models HTTP/1.1\r\nhost: a\r\nexpect: the best\r\n\r\n'],
 ] as const) {
   test(`${what} is answered with an id and the envelope of every error`, async () => {
     const answer = await exchange(bytes)
@@ -172,6 +174,21 @@ for (const [what, bytes] of [
     const [, id] = /\r\nx-router-request-id: (req_[0-9a-f]{32})\r\n/i.exec(answer)!
     const { error } = JSON.parse(answer.slice(answer.indexOf('\r\n\r\n'))) as { error: Record<string, string> }
     assert.deepEqual([error.type, error.code, error.request_id], ['invalid_request_error', 'invalid_value', id])
+  })
+}
+
+for (const [how, target] of [
+  ['whole, as to a proxy', 'http://penny.example/v1/chat/completions?a=b'],
+  ['with letters as numbers', '/v1/%63hat/completions'],
+  ['with a detour', '/v1/models/../chat/completions'],
+] as const) {
+  test(`the address of chat completions is understood, written ${how}`, async () => {
+    const body = JSON.stringify({ messages: hello, ...withoutTools })
+    const answer = await exchange(
+      `POST ${target} HTTP/1.1\r\nhost: penny\r\nauthorization: Bearer ${account.apiKey}\r\nconnection: close\r\n` +
+        `content-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+    )
+    assert.match(answer, /^HTTP\/1\.1 200 OK\r\n/)
   })
 }
 
