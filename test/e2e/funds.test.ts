@@ -149,6 +149,14 @@ test('the sandbox’s controls do what they say', async () => {
   assert.equal((await client.send('POST', '/api/playground', body)).status, 200)
 })
 
+test('test money is not sent where nobody could take it from', async () => {
+  const client = new DashboardClient({ origin: service.publicUrl })
+  const { chain } = await client.post('/api/auth/local')
+  for (const wallet of [`0x${'0'.repeat(40)}`, chain.usdc_address]) {
+    assert.deepEqual(await client.refusal('POST', '/api/faucet', { wallet }), [400, 'invalid_value'])
+  }
+})
+
 test('who cannot pay in the playground is told where to send money, as by the API', async () => {
   const client = new DashboardClient({ origin: service.publicUrl })
   const { account } = await client.post('/api/auth/wallet', await signedMessage(client, createWallet()))

@@ -155,14 +155,20 @@ async function checkRecipient({ database }: ApiServices, funds: Funds, owner: Ac
 }
 
 async function checkDestination(funds: Funds, owner: AccountRef, text: string, param: string): Promise<string> {
+  const address = checkWallet(funds, text, param)
+  if (address === (await funds.depositAddress(owner)).toLowerCase())
+    throw new InvalidParameterError(param, 'this is the account’s own deposit address')
+  return address
+}
+
+/** An address that USDC can be sent to and taken from again. */
+export function checkWallet({ chain }: Funds, text: string, param: string): string {
   const address = parseAddress(text)
   const refused = (problem: string) => new InvalidParameterError(param, problem)
   if (address === undefined) throw refused('a digit is mistyped: its checksum is wrong')
   if (address === zeroAddress) throw refused('nobody can take money out of the zero address')
-  if (address === funds.chain.usdcAddress.toLowerCase()) throw refused('this is the USDC contract itself')
-  if (address === funds.chain.gatewayAddress.toLowerCase()) throw refused('this is the gateway contract')
-  if (address === (await funds.depositAddress(owner)).toLowerCase())
-    throw refused('this is the account’s own deposit address')
+  if (address === chain.usdcAddress.toLowerCase()) throw refused('this is the USDC contract itself')
+  if (address === chain.gatewayAddress.toLowerCase()) throw refused('this is the gateway contract')
   return address
 }
 

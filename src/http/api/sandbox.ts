@@ -1,6 +1,7 @@
 import { accountRef } from '../../account-ref.ts'
 import { moneyFields } from '../money-fields.ts'
 import { fundsContracts } from './contracts/funds.ts'
+import { checkWallet } from './funds.ts'
 import { NotInSandboxError } from './gate.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
@@ -8,9 +9,10 @@ import { signIn } from './sign-in.ts'
 
 /** What only the sandbox can do; a control that is not wired up is not there. */
 export function routeSandbox(router: ApiRouter, services: ApiServices): void {
-  const { sandbox } = services.providers
+  const { sandbox, funds } = services.providers
   router.at(fundsContracts.requestTestMoney).answer(async ({ owner, body }) => {
     if (sandbox?.faucet === undefined) throw new NotInSandboxError()
+    if (body.wallet !== undefined && funds !== undefined) checkWallet(funds, body.wallet, 'wallet')
     const { amount, txHash } = await sandbox.faucet(accountRef(owner), body.wallet)
     return { object: 'faucet', ...moneyFields({ amount }), tx_hash: txHash ?? null }
   })
