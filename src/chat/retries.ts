@@ -230,10 +230,15 @@ const unmarked: OwnAttempt = {
  * the newest may have been answered: another node answered it, and that answer is lost. An older answer was another request's.
  */
 function supersededBy(retryCount: number, attempts: readonly EarlierAttempt[]): readonly RequestId[] {
-  if (attempts.filter(({ superseded }) => superseded).length >= supersededMax) return []
   const chain = attempts.slice(0, retryCount)
   const answered = chain.findIndex(({ status }, index) => index > 0 && (status === 'succeeded' || status === 'held'))
-  return (answered === -1 ? chain : chain.slice(0, answered)).map(({ requestId }) => requestId)
+  const unanswered = answered === -1 ? chain : chain.slice(0, answered)
+  // Nobody checks the count that is sent: one retry that claims to be the ninety-ninth gives no more back than five do.
+  const left = Math.max(0, supersededMax - attempts.filter(({ superseded }) => superseded).length)
+  return unanswered
+    .filter(({ superseded }) => !superseded)
+    .slice(0, left)
+    .map(({ requestId }) => requestId)
 }
 
 function sha256(content: Buffer | string): Buffer {

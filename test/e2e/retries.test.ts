@@ -200,6 +200,18 @@ test('a retry gives back every attempt that it is a retry of, and no answered re
   assert.deepEqual(await chargesOf(account), ['35', '0', '0', '35'])
 })
 
+test('a retry that claims to be the hundredth gives five attempts back, and no more', async () => {
+  const account = await service.openAccount('25')
+  for (let count = 0; count < 7; count += 1) await cancelMidway(account, retry(count))
+  upstream.answer = answering('Whole')
+  await ask(service, account, streamed, retry(99))
+  const charges = await chargesOf(account)
+  assert.deepEqual(
+    charges.map((charged) => charged !== '0'),
+    [true, true, false, false, false, false, false, true],
+  )
+})
+
 test('who repeats one request for ever pays for it again', async () => {
   const account = await service.openAccount('25')
   upstream.answer = answering('One')
