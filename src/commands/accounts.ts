@@ -25,15 +25,16 @@ export const accountsCommand: Command = {
   summary: 'list accounts, create, suspend and resume them, give charges back, export a key',
   usage: `penny accounts                    all accounts, with what they can spend, what is held, and whether they are closed
   penny accounts create --name NAME an account with nothing in it
-  penny accounts suspend ID --reason TEXT
-                                    takes no more requests of it; what it has can be withdrawn
-  penny accounts resume ID
-  penny accounts adjust ID --amount USDC --reason TEXT
+  penny accounts suspend ACCOUNT --reason TEXT
+                                    by its id or name, as below; takes no more requests of it; what it has can be withdrawn
+  penny accounts resume ACCOUNT
+  penny accounts adjust ACCOUNT --amount USDC --reason TEXT
                                     gives charges back as credit; below 0 takes such a gift back
-      --request ID                    of this request: what it cost at most, and never twice
+      --request req_…                 of this request: what it cost at most, and never twice
       --id UUID                       repeats an adjustment that may have been made: it is the same one
-  penny accounts adjustments [ID]   all that were made, with reason and author
-  penny accounts key ID --yes       its private key, from MASTER_KEY alone: for leaving without the service`,
+  penny accounts adjustments [ACCOUNT]
+                                    all that were made, with reason and author
+  penny accounts key ID --yes       its private key, from MASTER_KEY and the account's id alone: for leaving without the service`,
   options: {
     name: { type: 'string' },
     reason: { type: 'string' },
@@ -149,7 +150,7 @@ function readRequest(text: unknown): RequestId | undefined {
 }
 
 function named(database: Database, id: string | undefined): Promise<Account> {
-  if (id === undefined) throw new CommandError('Which account? Name it by its id; penny accounts lists them.', 2)
+  if (id === undefined) throw new CommandError('Which account? By its id or name; penny accounts lists them.', 2)
   return whichAccount(database, id)
 }
 

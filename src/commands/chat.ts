@@ -19,7 +19,8 @@ ${connectionUsage}`,
     const { usage } = answer
     if (output.json) output.write(`${JSON.stringify({ request_id: requestId, ...answer }, null, 2)}\n`)
     else {
-      const tokens = `${usage?.prompt_tokens} tokens read, ${usage?.completion_tokens} written`
+      const cut = answer.finish_reason === 'length' ? ', cut there: --max-tokens N allows more' : ''
+      const tokens = `${usage?.prompt_tokens} tokens read, ${usage?.completion_tokens} written${cut}`
       output.write(`\n\n${dim(`${formatCost(usage?.cost)} USDC · ${tokens} · ${requestId}`, output)}\n`)
     }
     return 0

@@ -3,7 +3,8 @@ import { type Command, printRows } from './command.ts'
 
 export const configCommand: Command = {
   summary: 'show every setting, its value, and where that comes from',
-  usage: `penny config                      secrets are hidden; a value from a file came by the variable's _FILE twin
+  usage: `penny config                      secrets are hidden; a value from a file came by the variable's _FILE twin.
+                                    What belongs to a provider or a chain is shown once that is named
       --set                           only what is set`,
   options: { set: { type: 'boolean' } },
   async run({ options, output }) {

@@ -11,7 +11,7 @@ const depositsMax = 100
 export const depositCommand: Command = {
   summary: 'show where an account’s USDC is sent to, and what is on its way',
   usage: `penny deposit                     the deposit address, and the last deposits with their steps
-      --account ID                    of another account than the only one`,
+      --account ID|NAME               of another one than the only one, or the sandbox's`,
   options: { account: { type: 'string' } },
   async run({ options, config, output }) {
     return withDatabase(config, async (database) => {

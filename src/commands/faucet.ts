@@ -17,7 +17,7 @@ export const faucetCommand: Command = {
   summary: 'give an account test USDC, by a real transfer on the sandbox chain',
   usage: `penny faucet                      25 test USDC for the demo account
       --amount USDC                   another amount
-      --account ID                    another account
+      --account ID|NAME               another account
       --address 0x…                   a wallet instead of an account; nothing is credited then`,
   options: { amount: { type: 'string' }, account: { type: 'string' }, address: { type: 'string' } },
   async run({ options, config, output }) {

@@ -13,7 +13,7 @@ export async function whichAccount(database: Database, named: string | boolean |
   if (isNamed)
     throw new CommandError(`More than one account is "${named}": name one by its id; penny accounts lists them.`, 2)
   throw new CommandError(
-    'Say which account with --account ID: penny accounts lists them, penny accounts create makes one.',
+    'Say which account with --account ID|NAME: penny accounts lists them, penny accounts create makes one.',
     2,
   )
 }

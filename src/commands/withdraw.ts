@@ -18,7 +18,7 @@ export const withdrawCommand: Command = {
   summary: 'pay an account’s USDC out to its owner',
   usage: `penny withdraw --amount USDC      to the registered owner address; "all" for everything that can be spent
       --to 0x…                        registers this address first (a changed one waits for OWNER_COOLDOWN)
-      --account ID                    of another account than the only one
+      --account ID|NAME               of another one than the only one, or the sandbox's
       --id UUID                       repeats an order that may have been taken: it is the same withdrawal`,
   options: { amount: { type: 'string' }, to: { type: 'string' }, account: { type: 'string' }, id: { type: 'string' } },
   async run({ options, config, output }) {

@@ -77,7 +77,7 @@ export class NoSandboxError extends Error {
 
 export class SandboxOrderError extends Error {
   constructor(why: string) {
-    super(`The sandbox refused: ${why}.`)
+    super(`The sandbox refused: ${why.replace(/\.$/, '')}.`)
     this.name = 'SandboxOrderError'
   }
 }

@@ -49,6 +49,12 @@ test('penny chat writes the answer and what it cost; the request’s bill adds u
   assert.match(bill, new RegExp(`^Charged +${row.charged.replace('.', '\\.')}$`, 'm'))
 })
 
+// A short answer may be all reasoning: without a word about it the reader sees nothing, and paid for it.
+test('penny chat says that an answer was cut, and what allows more', async () => {
+  const cut = await penny.run(['chat', 'Hi', '--no-web', '--max-tokens', '20'])
+  assert.match(cut.stdout, /20 written, cut there: --max-tokens N allows more · req_/)
+})
+
 test('penny quote says the most that a question can cost, and penny chat then costs no more', async () => {
   const quote = await penny.json<{ quote_atomic: string; admitted: boolean }>(['quote', 'What is a penny?', '--no-web'])
   assert.equal(quote.admitted, true)
@@ -90,6 +96,7 @@ test('a word that means nothing to a command is refused, and nothing moves', asy
 test('a wrong amount, order or address is told in one line that says what is right', async () => {
   for (const [words, code, told] of [
     [['faucet', '--amount', 'much'], 2, /^penny: --amount must be an amount of USDC such as 2\.50, got "much"\.\n$/],
+    [['faucet', '--amount', '0'], 1, /it gives 0\.000001 to 1000000 USDC at once, not 0\.\n$/],
     [['withdraw', '--amount', 'much'], 2, /^penny: --amount must be an amount of USDC such as 2\.50, got "much"\.\n$/],
     [['payout', '--amount', 'much'], 2, /^penny: --amount must be an amount of USDC such as 2\.50, got "much"\.\n$/],
     [['withdraw', '--amount', '1'], 1, /^penny: No address is registered .* with --to 0x….\n$/],

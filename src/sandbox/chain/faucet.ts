@@ -1,5 +1,6 @@
 import { type Address, encodeFunctionData, type Hash, type Hex } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
+import { format, fromAtomic } from '../../money/usdc.ts'
 import { type Chain, weiPerAtomic } from './chain.ts'
 import { baseFeeWei } from './evm.ts'
 import { faucetAbi, founderAccount, mintAtomicMax } from './founding.ts'
@@ -30,7 +31,10 @@ export class Faucet {
   }
 
   async give(address: Address, atomic: bigint): Promise<Gift> {
-    if (atomic <= 0n || atomic > mintAtomicMax) throw new FaucetError(`it gives 1 to ${mintAtomicMax}, not ${atomic}`)
+    if (atomic <= 0n || atomic > mintAtomicMax)
+      throw new FaucetError(
+        `it gives ${format(fromAtomic(1n))} to ${format(fromAtomic(mintAtomicMax))} USDC at once, not ${format(fromAtomic(atomic))}`,
+      )
     const gift = this.#lastGift.then(() => this.#give(address, atomic))
     this.#lastGift = gift.catch(() => {})
     return gift
