@@ -7,20 +7,33 @@ import { request } from './requests.ts'
 // Described for readers of openapi.json. Chat requests themselves are parsed by `inference/chat-request.ts`, whose order of
 // checks and messages are the product.
 const chatMembers = {
-  model: z.string().optional().meta({ description: 'Default gpt-5.6-terra' }),
+  model: z
+    .string()
+    .nullish()
+    .meta({ description: 'An id of the model list; another name is 404, never a fallback. Default gpt-5.6-terra' }),
   messages: z.array(z.looseObject({ role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']) })).min(1),
-  stream: z.boolean().optional(),
+  stream: z.boolean().nullish(),
   stream_options: z.looseObject({ include_usage: z.boolean().optional() }).nullish(),
-  max_tokens: z.int().min(1).optional().meta({ description: 'Decides what is quoted and held. Default 8192' }),
+  max_tokens: z.int().min(1).nullish().meta({ description: 'Decides what is quoted and held. Default 8192' }),
+  max_completion_tokens: z.int().min(1).nullish().meta({ description: 'The same as max_tokens' }),
+  n: z.literal(1).nullish(),
   temperature: z.number().min(0).max(2).nullish(),
   tools: z.array(z.looseObject({ type: z.literal('function') })).nullish(),
   tool_choice: z
     .union([z.enum(['auto', 'none', 'required']), z.looseObject({ type: z.literal('function') })])
     .nullish(),
+  parallel_tool_calls: z.boolean().nullish(),
   response_format: z.looseObject({ type: z.enum(['text', 'json_object', 'json_schema']) }).nullish(),
-  reasoning_effort: z.enum(['none', 'minimal', 'low', 'medium', 'high', 'xhigh']).nullish(),
-  web_search: z.boolean().nullish(),
-  web_fetch: z.boolean().nullish(),
+  reasoning_effort: z
+    .enum(['none', 'minimal', 'low', 'medium', 'high', 'xhigh'])
+    .nullish()
+    .meta({ description: 'Default low' }),
+  prompt_cache_key: z.string().nullish().meta({ description: 'Cut to 128 characters' }),
+  web_search: z
+    .boolean()
+    .nullish()
+    .meta({ description: 'Default true without own tools, else false. Bounds the cost to the quote when false' }),
+  web_fetch: z.boolean().nullish().meta({ description: 'Default true without own tools, else false' }),
 }
 const chatBody = z.looseObject(chatMembers).meta({ id: 'ChatRequest' })
 
