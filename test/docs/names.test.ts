@@ -1,0 +1,82 @@
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+// A name in the documentation is a promise that the reader will find it.
+
+const root = fileURLToPath(new URL('../../', import.meta.url))
+const read = (file: string) => readFileSync(new URL(file, `file://${root}`), 'utf8')
+const files = execFileSync('git', ['ls-files'], { cwd: root, encoding: 'utf8' }).trim().split('\n')
+const pages = files.filter((file) => file.endsWith('.md') && file !== 'CHANGELOG.md')
+
+/** What stands between backticks, with the page it stands on. */
+function quoted(page: string): readonly string[] {
+  return [...read(page).matchAll(/`([^`\n]+)`/g)].map((match) => match[1]!)
+}
+
+test('every file and folder that a page names is there', () => {
+  // Made by the operator, or by the build.
+  const made = ['deploy/penny.env', 'deploy/secrets', 'web/dist']
+  const ofOurs = /^(src|test|bench|bin|deploy|docs|contracts|migrations|web)\/[\w./-]+$|^[\w/-]+\.(ts|tsx|mjs|sql|sol)$/
+  const isThere = (name: string) =>
+    made.includes(name) ||
+    files.some((file) => file === name || file.endsWith(`/${name}`) || `/${file}`.includes(`/${name}/`)) ||
+    // A migration by its number.
+    files.some((file) => /\/\d{4}$/.test(name) && file.startsWith(`${name}_`))
+  const wrong = pages.flatMap((page) =>
+    quoted(page)
+      .filter((name) => ofOurs.test(name) && !isThere(name.replace(/\/$/, '')))
+      .map((name) => `${page}: ${name}`),
+  )
+  assert.deepEqual(wrong, [])
+})
+
+// At night the line of the log is searched for in the runbooks, and theirs in the log.
+test('every line of the log that a runbook names is one that is written', () => {
+  const sources = files.filter((file) => /^(src|bin)\/.*\.(ts|mjs)$/.test(file) && !file.endsWith('.test.ts'))
+  const text = sources.map(read).join('\n')
+  const lines = pages
+    .filter((page) => page.startsWith('docs/runbooks/'))
+    .flatMap((page) => quoted(page).map((line) => ({ page, line })))
+    .filter(({ line }) => /^(a|the|nothing|books) [a-z’ ]+$/.test(line))
+  assert.ok(lines.length >= 8)
+  assert.deepEqual(
+    lines.filter(({ line }) => !text.includes(line)),
+    [],
+  )
+})
+
+test('a decision has in its title the number of its file', () => {
+  for (const page of pages.filter((file) => file.startsWith('docs/decisions/')))
+    assert.match(read(page), new RegExp(`^# ${Number(page.slice('docs/decisions/'.length, -1).slice(0, 4))}\\. `), page)
+})
+
+test('the page of the log has every event of an account', () => {
+  const events = [...read('src/http/api/trail.ts').matchAll(/^ {2}\| '(\w+)'/gm)].map((match) => match[1]!)
+  assert.ok(events.length > 10)
+  const page = read('docs/observability.md')
+  assert.deepEqual(
+    events.filter((event) => !page.includes(`\`${event}\``)),
+    [],
+  )
+})
+
+test('the reference and the page for who comes from OpenAI have every parameter of a completion that is read', () => {
+  const parser = read('src/inference/chat-request.ts')
+  const names = [...parser.matchAll(/fields\.(\w+)|read\('(\w+)'\)|parseOwnToolSwitch\(fields, '(\w+)'/g)].map(
+    ([, member, alias, own]) => member ?? alias ?? own!,
+  )
+  assert.ok(names.length > 12)
+  const { components } = JSON.parse(read('openapi.json')) as {
+    components: { schemas: { ChatRequest: { properties: object } } }
+  }
+  // Read only to be refused.
+  const described = [...Object.keys(components.schemas.ChatRequest.properties), 'modalities']
+  const moving = read('docs/guides/moving.md')
+  assert.deepEqual(
+    names.filter((name) => !described.includes(name) || !moving.includes(`\`${name}\``)),
+    [],
+  )
+})
