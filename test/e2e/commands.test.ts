@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import type { ChildProcess } from 'node:child_process'
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
@@ -106,6 +107,21 @@ test('a wrong amount, order or address is told in one line that says what is rig
     const refused = await penny.run([...words])
     assert.equal(refused.code, code, refused.stderr)
     assert.match(refused.stderr, told)
+  }
+})
+
+// In the wrong folder an audit once made new books, found them right and said so.
+test('a command in a folder without a service says so, and leaves nothing there', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'penny-elsewhere-'))
+  try {
+    for (const words of [['audit'], ['migrate'], ['accounts', 'create', '--name', 'lost']]) {
+      const { code, stdout, stderr } = await penny.run(words, { DATA_DIR: folder })
+      assert.deepEqual([code, stdout], [1, ''])
+      assert.match(stderr, /^penny: There is no database in [^\n]+\. Set DATA_DIR to [^\n]*\n$/)
+    }
+    assert.deepEqual(readdirSync(folder), [])
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
   }
 })
 
