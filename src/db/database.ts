@@ -3,7 +3,7 @@ import pg from 'pg'
 import { ServiceError } from '../errors.ts'
 
 /** What can run statements: the pool, or one transaction on one of its connections. */
-export interface Session {
+export interface Connection {
   /** The rows. A statement that should tell how many it changed does so with `returning`. */
   query<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<Row[]>
   /** Parsed and planned once per connection. A name stands for one text for ever. */
@@ -12,12 +12,12 @@ export interface Session {
   execute(script: string): Promise<void>
 }
 
-export interface Database extends Session {
+export interface Database extends Connection {
   /**
    * Commits when `work` resolves, rolls back when it rejects. When it rejects with an error for which
    * `isConnectionLost` holds, the transaction may have been committed or not: read before acting.
    */
-  transaction<Result>(work: (session: Session) => Promise<Result>, options?: TransactionOptions): Promise<Result>
+  transaction<Result>(work: (connection: Connection) => Promise<Result>, options?: TransactionOptions): Promise<Result>
   /** Waits a while for what is under way. */
   close(): Promise<void>
 }
@@ -82,19 +82,22 @@ class PooledDatabase implements Database {
   }
 
   query<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
-    return this.#lend((session) => session.query<Row>(text, values))
+    return this.#lend((connection) => connection.query<Row>(text, values))
   }
 
   queryPrepared<Row>(name: string, text: string, values: readonly unknown[]): Promise<Row[]> {
-    return this.#lend((session) => session.queryPrepared<Row>(name, text, values))
+    return this.#lend((connection) => connection.queryPrepared<Row>(name, text, values))
   }
 
   execute(script: string): Promise<void> {
-    return this.#lend((session) => session.execute(script))
+    return this.#lend((connection) => connection.execute(script))
   }
 
-  transaction<Result>(work: (session: Session) => Promise<Result>, options: TransactionOptions = {}): Promise<Result> {
-    return this.#lend((session) => runTransaction(session, work, options), options.statementMaxMs)
+  transaction<Result>(
+    work: (connection: Connection) => Promise<Result>,
+    options: TransactionOptions = {},
+  ): Promise<Result> {
+    return this.#lend((connection) => runTransaction(connection, work, options), options.statementMaxMs)
   }
 
   close(): Promise<void> {
@@ -103,18 +106,18 @@ class PooledDatabase implements Database {
   }
 
   /** Lends a connection to one piece of work. One of whose state we cannot be sure is not used again. */
-  async #lend<Result>(work: (session: ClientSession) => Promise<Result>, statementMaxMs?: number): Promise<Result> {
+  async #lend<Result>(work: (connection: LentConnection) => Promise<Result>, statementMaxMs?: number): Promise<Result> {
     const { waitingCount } = this.#pool
     if (waitingCount >= this.#waitingMax) throw new DatabaseOverloadedError(waitingCount, this.#waitingMax)
     const client = await this.#pool.connect()
     this.#busy.add(client)
     const replyMaxMs = statementMaxMs === undefined ? this.#replyMaxMs : statementMaxMs + replyGraceMs
-    const session = new ClientSession(client, replyMaxMs)
+    const connection = new LentConnection(client, replyMaxMs)
     try {
-      return await work(session)
+      return await work(connection)
     } finally {
       this.#busy.delete(client)
-      client.release(session.isDoubtful)
+      client.release(connection.isDoubtful)
     }
   }
 
@@ -128,7 +131,7 @@ class PooledDatabase implements Database {
 }
 
 /** One connection while it is lent. */
-class ClientSession implements Session {
+class LentConnection implements Connection {
   /** Whether the connection must be thrown away. */
   isDoubtful = false
   readonly #client: pg.PoolClient
@@ -172,19 +175,19 @@ class ClientSession implements Session {
 type Statement = { name?: string; text: string; values?: unknown[] }
 
 async function runTransaction<Result>(
-  session: ClientSession,
-  work: (session: Session) => Promise<Result>,
+  connection: LentConnection,
+  work: (connection: Connection) => Promise<Result>,
   options: TransactionOptions,
 ): Promise<Result> {
-  await session.execute(beginning(options))
+  await connection.execute(beginning(options))
   let result: Result
   try {
-    result = await work(session)
+    result = await work(connection)
   } catch (error) {
-    await rollBack(session)
+    await rollBack(connection)
     throw error
   }
-  const { command } = await session.send({ text: 'commit' })
+  const { command } = await connection.send({ text: 'commit' })
   // The server answers a commit of a failed transaction with ROLLBACK, and `pg` resolves: nothing was written.
   if (command !== 'COMMIT') throw new TransactionRolledBackError()
   return result
@@ -198,10 +201,10 @@ function beginning({ isolation, readOnly, statementMaxMs }: TransactionOptions):
 }
 
 /** Never fails: what went wrong first is what counts, and an unfinished transaction dies with its connection. */
-async function rollBack(session: ClientSession): Promise<void> {
-  if (session.isDoubtful) return
-  await session.execute('rollback').catch(() => {
-    session.isDoubtful = true
+async function rollBack(connection: LentConnection): Promise<void> {
+  if (connection.isDoubtful) return
+  await connection.execute('rollback').catch(() => {
+    connection.isDoubtful = true
   })
 }
 

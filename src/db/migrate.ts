@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import pg from 'pg'
 import { OperatorError } from '../errors.ts'
-import type { Database, Session } from './database.ts'
+import type { Connection, Database } from './database.ts'
 import { liftGuard, setGuard, shutLedger } from './migration-guard.ts'
 
 // "migrate" in ASCII, as a lock that nothing else takes.
@@ -48,10 +48,10 @@ export async function migrate(
     onProgress(`Applied migration ${name}.`)
   }
   // Also one that a node left behind which died over it. That it cannot be lifted now does no harm: it refuses nothing any more.
-  const alone = <Result>(work: (session: Session) => Promise<Result>) =>
-    database.transaction(async (session) => {
-      await lockOut(session)
-      return work(session)
+  const alone = <Result>(work: (connection: Connection) => Promise<Result>) =>
+    database.transaction(async (connection) => {
+      await lockOut(connection)
+      return work(connection)
     })
   await patiently(() => liftGuard(database, alone), liftAttemptsMax).catch((error: unknown) => {
     if (!isLockConflict(error)) throw error
@@ -67,7 +67,7 @@ export async function pendingMigrations(database: Database, folder: string): Pro
 
 /** Applies the first pending file and gives its name; undefined when another node was faster and none is left. */
 function applyNext(database: Database, files: readonly Migration[]): Promise<string | undefined> {
-  const apply = () => database.transaction((session) => applyFirstPending(session, files), { statementMaxMs })
+  const apply = () => database.transaction((connection) => applyFirstPending(connection, files), { statementMaxMs })
   return patiently(apply, attemptsMax)
 }
 
@@ -84,25 +84,25 @@ async function patiently<Result>(work: () => Promise<Result>, triesMax: number):
 }
 
 /** No other node migrates until the end of the transaction. */
-async function lockOut(session: Session): Promise<void> {
+async function lockOut(connection: Connection): Promise<void> {
   // Waiting for another node's migration is no harm to anybody, so this wait alone may be long.
-  await session.query('set local lock_timeout = 0')
-  await session.query('select pg_advisory_xact_lock($1)', [migrationLock])
-  await session.query(`set local lock_timeout = ${lockMaxMs}`)
+  await connection.query('set local lock_timeout = 0')
+  await connection.query('select pg_advisory_xact_lock($1)', [migrationLock])
+  await connection.query(`set local lock_timeout = ${lockMaxMs}`)
 }
 
-async function applyFirstPending(session: Session, files: readonly Migration[]): Promise<string | undefined> {
-  await lockOut(session)
-  await session.query(tableDefinition)
-  const [next] = pendingOf(files, await readLanded(session))
+async function applyFirstPending(connection: Connection, files: readonly Migration[]): Promise<string | undefined> {
+  await lockOut(connection)
+  await connection.query(tableDefinition)
+  const [next] = pendingOf(files, await readLanded(connection))
   if (next === undefined) return undefined
-  const isGuarded = await shutLedger(session)
-  await session.execute(next.text).catch((error: unknown) => {
+  const isGuarded = await shutLedger(connection)
+  await connection.execute(next.text).catch((error: unknown) => {
     throw isLockConflict(error) ? error : new MigrationFailedError(next.name, error)
   })
-  if (isGuarded) await setGuard(session)
+  if (isGuarded) await setGuard(connection)
   const landed = 'insert into migrations (number, name, sha256) values ($1, $2, $3)'
-  await session.query(landed, [next.number, next.name, next.sha256])
+  await connection.query(landed, [next.number, next.name, next.sha256])
   return next.name
 }
 
@@ -111,10 +111,10 @@ function isLockConflict(error: unknown): boolean {
   return error instanceof pg.DatabaseError && (error.code === '55P03' || error.code === '40P01')
 }
 
-async function readLanded(session: Session): Promise<Landed[]> {
-  const [table] = await session.query<{ name: string | null }>("select to_regclass('migrations')::text as name")
+async function readLanded(connection: Connection): Promise<Landed[]> {
+  const [table] = await connection.query<{ name: string | null }>("select to_regclass('migrations')::text as name")
   if (table?.name == null) return []
-  return session.query<Landed>('select number, name, sha256 from migrations order by number')
+  return connection.query<Landed>('select number, name, sha256 from migrations order by number')
 }
 
 function pendingOf(files: readonly Migration[], landed: readonly Landed[]): readonly Migration[] {

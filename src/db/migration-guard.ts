@@ -1,5 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises'
-import type { Database, Session } from './database.ts'
+import type { Connection, Database } from './database.ts'
 
 // Calls of the ledger's functions that wait for a migration began before it landed, and go on after it with the function as it
 // was before: they would not keep what the new one keeps. So every statement that began before the migration was committed is
@@ -17,22 +17,22 @@ const pollMs = 20
  * every call locks first too: a migration that came to it by another way would meet them in a deadlock. False when there is no
  * ledger yet.
  */
-export async function shutLedger(session: Session): Promise<boolean> {
-  const [row] = await session.query<{ exists: boolean; distributed: boolean }>(
+export async function shutLedger(connection: Connection): Promise<boolean> {
+  const [row] = await connection.query<{ exists: boolean; distributed: boolean }>(
     `select to_regclass($1) is not null as exists,
             exists (select from pg_extension where extname = 'citus') as distributed`,
     [table],
   )
   // A distributed table can have no trigger: there the nodes are stopped while the schema changes.
   if (!row!.exists || row!.distributed) return false
-  await session.execute(`lock table ${table} in access exclusive mode; ${removal}`)
+  await connection.execute(`lock table ${table} in access exclusive mode; ${removal}`)
   return true
 }
 
 /** The last of the migration's transaction: from its commit on earlier statements are refused, and for a while later ones too. */
-export async function setGuard(session: Session): Promise<void> {
-  await session.execute(`
-    ${guardFunction(await instant(session, earlierMaxMs))};
+export async function setGuard(connection: Connection): Promise<void> {
+  await connection.execute(`
+    ${guardFunction(await instant(connection, earlierMaxMs))};
     create trigger ${name} before insert or update or delete on ${table} for each statement execute function ${name}()`)
 }
 
@@ -42,24 +42,27 @@ export async function setGuard(session: Session): Promise<void> {
  */
 export async function liftGuard(
   database: Database,
-  transaction: <Result>(work: (session: Session) => Promise<Result>) => Promise<Result>,
+  transaction: <Result>(work: (connection: Connection) => Promise<Result>) => Promise<Result>,
 ): Promise<void> {
   if (!(await isSet(database, ''))) return
-  const committedAt = await transaction(async (session) => {
-    const at = await instant(session, 0)
-    if (await isSet(session, '')) await session.execute(guardFunction(at))
+  const committedAt = await transaction(async (connection) => {
+    const at = await instant(connection, 0)
+    if (await isSet(connection, '')) await connection.execute(guardFunction(at))
     return at
   })
   const deadline = performance.now() + earlierMaxMs
   while (performance.now() < deadline && (await isRunning(database, committedAt))) await pause(pollMs)
-  await transaction(async (session) => {
+  await transaction(async (connection) => {
     // Another node may have landed the next migration, and set its own.
-    if (await isSet(session, committedAt)) await session.execute(removal)
+    if (await isSet(connection, committedAt)) await connection.execute(removal)
   })
 }
 
-async function isSet(session: Session, at: string): Promise<boolean> {
-  const found = await session.query('select from pg_proc where proname = $1 and position($2 in prosrc) > 0', [name, at])
+async function isSet(connection: Connection, at: string): Promise<boolean> {
+  const found = await connection.query('select from pg_proc where proname = $1 and position($2 in prosrc) > 0', [
+    name,
+    at,
+  ])
   return found.length > 0
 }
 
@@ -77,8 +80,8 @@ function guardFunction(before: string): string {
 }
 
 /** Of the database's clock. */
-async function instant(session: Session, laterMs: number): Promise<string> {
-  const [row] = await session.query<{ at: string }>(
+async function instant(connection: Connection, laterMs: number): Promise<string> {
+  const [row] = await connection.query<{ at: string }>(
     `select (clock_timestamp() + $1 * interval '1 millisecond')::text as at`,
     [laterMs],
   )

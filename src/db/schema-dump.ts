@@ -1,4 +1,4 @@
-import type { Database, Session } from './database.ts'
+import type { Connection, Database } from './database.ts'
 
 const header = '-- The schema after all migrations, each kind in alphabetical order. Generated: do not edit.'
 
@@ -8,16 +8,16 @@ const header = '-- The schema after all migrations, each kind in alphabetical or
  */
 export function dumpSchema(database: Database): Promise<string> {
   return database.transaction(
-    async (session) => {
+    async (connection) => {
       // Names in this schema are written without it, whatever the server's own setting.
-      await session.query('set local search_path = public')
+      await connection.query('set local search_path = public')
       const statements = [
-        ...(await textsOf(session, extensions)),
-        ...(await textsOf(session, types)),
-        ...(await textsOf(session, sequences)),
-        ...(await dumpTables(session)),
-        ...(await dumpViews(session)),
-        ...(await textsOf(session, functions)),
+        ...(await textsOf(connection, extensions)),
+        ...(await textsOf(connection, types)),
+        ...(await textsOf(connection, sequences)),
+        ...(await dumpTables(connection)),
+        ...(await dumpViews(connection)),
+        ...(await textsOf(connection, functions)),
       ]
       return `${[header, ...statements].join('\n\n')}\n`
     },
@@ -27,8 +27,8 @@ export function dumpSchema(database: Database): Promise<string> {
 }
 
 /** Runs a query that gives the `text` of one object a row. */
-async function textsOf(session: Session, query: string): Promise<string[]> {
-  const rows = await session.query<{ text: string }>(query)
+async function textsOf(connection: Connection, query: string): Promise<string[]> {
+  const rows = await connection.query<{ text: string }>(query)
   return rows.map(({ text }) => text)
 }
 
@@ -151,10 +151,10 @@ const triggers = `
   from pg_trigger where tgrelid = any($1) and not tgisinternal
   order by tgrelid, tgname collate "C"`
 
-async function dumpTables(session: Session): Promise<string[]> {
-  const found = await session.query<Table>(tables)
+async function dumpTables(connection: Connection): Promise<string[]> {
+  const found = await connection.query<Table>(tables)
   const oids = found.map(({ oid }) => oid)
-  const linesOf = async (query: string) => Map.groupBy(await session.query<Line>(query, [oids]), ({ oid }) => oid)
+  const linesOf = async (query: string) => Map.groupBy(await connection.query<Line>(query, [oids]), ({ oid }) => oid)
   const [columnsOf, constraintsOf, indexesOf, triggersOf] = [
     await linesOf(columns),
     await linesOf(constraints),
@@ -185,14 +185,14 @@ const views = `
  * Since 16 a view's own text leaves out table names where there is only one table; 15 writes them. The body of an SQL
  * function is written alike by both, so each view passes through one, a temporary one.
  */
-async function dumpViews(session: Session): Promise<string[]> {
+async function dumpViews(connection: Connection): Promise<string[]> {
   const texts: string[] = []
-  for (const { opening, query, comment } of await session.query<View>(views)) {
-    await session.query(`create function pg_temp.dumped() returns setof record begin atomic ${query} end`)
-    const [row] = await session.query<{ body: string }>(
+  for (const { opening, query, comment } of await connection.query<View>(views)) {
+    await connection.query(`create function pg_temp.dumped() returns setof record begin atomic ${query} end`)
+    const [row] = await connection.query<{ body: string }>(
       "select pg_get_function_sqlbody('pg_temp.dumped'::regproc) as body",
     )
-    await session.query('drop function pg_temp.dumped')
+    await connection.query('drop function pg_temp.dumped')
     const body = row!.body
       .replace(/^BEGIN ATOMIC\n/, '')
       .replace(/\nEND$/, '')

@@ -1,7 +1,7 @@
 import { type Address, encodeFunctionData, type Hex, parseSignature } from 'viem'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import { plainArray, textArray } from '../db/array-literal.ts'
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { viewLastBatchId } from './chain/contract-views.ts'
 import { type ChainNode, ChainNodeError } from './chain/node.ts'
 import type { Relayer } from './chain/relayer.ts'
@@ -59,9 +59,9 @@ export class Batches {
     const batchId = await this.#nextBatchId()
     const root = receiptRoot(rows.flatMap(({ receiptHash }) => receiptHash ?? []))
     const call = await relayer.sign(encodeBatch(batchId, root, rows))
-    await database.transaction(async (session) => {
-      const id = await relayer.store(session, 'batch', call)
-      await storeBatch(session, id, batchId, root, rows)
+    await database.transaction(async (connection) => {
+      const id = await relayer.store(connection, 'batch', call)
+      await storeBatch(connection, id, batchId, root, rows)
     })
     await relayer.send(call)
     return true
@@ -77,9 +77,9 @@ export class Batches {
 }
 
 /** Gives the rows of a batch that never came into effect back to the queue. */
-export async function releaseBatch(session: Session, call: bigint): Promise<void> {
-  await session.query(`update batches set state = 'released' where call = $1 and state = 'sent'`, [call])
-  await session.query(
+export async function releaseBatch(connection: Connection, call: bigint): Promise<void> {
+  await connection.query(`update batches set state = 'released' where call = $1 and state = 'sent'`, [call])
+  await connection.query(
     `update transfers set status = 'received', updated_at = clock_timestamp()
        from batches where batches.call = $1 and transfers.batch = batches.id and status in ('batched', 'confirmed')`,
     [call],
@@ -87,8 +87,8 @@ export async function releaseBatch(session: Session, call: bigint): Promise<void
 }
 
 /** Its transaction is in a block that is not final yet. */
-export async function confirmBatch(session: Session, call: bigint): Promise<void> {
-  await session.query(
+export async function confirmBatch(connection: Connection, call: bigint): Promise<void> {
+  await connection.query(
     `update transfers set status = 'confirmed', updated_at = clock_timestamp()
        from batches where batches.call = $1 and transfers.batch = batches.id and status = 'batched'`,
     [call],
@@ -127,24 +127,24 @@ function encodeBatch(batchId: bigint, root: Hex, rows: readonly WaitingRow[]): H
 }
 
 async function storeBatch(
-  session: Session,
+  connection: Connection,
   call: bigint,
   batchId: bigint,
   root: Hex,
   rows: readonly WaitingRow[],
 ): Promise<void> {
   const ids = plainArray(rows.map(({ id }) => id))
-  const [batch] = await session.query<{ id: bigint }>(
+  const [batch] = await connection.query<{ id: bigint }>(
     'insert into batches (call, chain_batch_id, receipt_root, row_count) values ($1, $2, $3, $4) returning id',
     [call, batchId, root, rows.length],
   )
-  const taken = await session.query(
+  const taken = await connection.query(
     `update transfers set status = 'batched', batch = $1, updated_at = clock_timestamp()
       where id = any($2::uuid[]) and status = 'received' returning id`,
     [batch!.id, ids],
   )
   if (taken.length !== rows.length) throw new RowsTakenError()
-  await session.query(
+  await connection.query(
     `insert into batch_rows (batch, position, transfer, receipt_hash)
      select $1, position, id, receipt_hash
        from unnest($2::uuid[], $3::text[]) with ordinality as rows (id, receipt_hash, position)`,

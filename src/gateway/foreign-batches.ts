@@ -1,7 +1,7 @@
 import { concat, decodeFunctionData, type Hash, type Hex, toHex } from 'viem'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import { plainArray, textArray } from '../db/array-literal.ts'
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import type { OnAlarm } from './alarm.ts'
 import { type ChainNode, ChainNodeError } from './chain/node.ts'
 import { isSignedByPayer, type SignedPayment } from './payment.ts'
@@ -49,7 +49,7 @@ export class ForeignBatches {
     const asked = 'update foreign_batches set asked_at = $2 where chain_batch_id = $1'
     await database.query(asked, [batch.batchId, new Date(clock())])
     const payments = await this.#ask(batch)
-    if (await database.transaction((session) => adopt(session, batch.batchId, payments))) return
+    if (await database.transaction((connection) => adopt(connection, batch.batchId, payments))) return
     // Without its number: there may be thousands of them, and the reason is the same.
     const message = 'What others settled cannot be read from the node: it is not found by its nonce yet.'
     onAlarm({ code: 'foreign_batch_unread', message })
@@ -102,9 +102,9 @@ function decode(data: Hex) {
 }
 
 /** Makes transfers of those payments that the log has named. True when none of the batch is left. */
-async function adopt(session: Session, batchId: bigint, payments: readonly SignedPayment[]): Promise<boolean> {
+async function adopt(connection: Connection, batchId: bigint, payments: readonly SignedPayment[]): Promise<boolean> {
   const column = <Value>(pick: (payment: SignedPayment) => Value) => payments.map(pick)
-  await session.query(
+  await connection.query(
     `with rows as (
        select * from unnest($2::text[], $3::text[], $4::int8[], $5::numeric[], $6::numeric[], $7::text[], $8::text[])
                 as rows (payer, payee, value, valid_after, valid_before, nonce, signature)
@@ -126,7 +126,7 @@ async function adopt(session: Session, batchId: bigint, payments: readonly Signe
       textArray(column(({ signature }) => signature)),
     ],
   )
-  const whole = await session.query(
+  const whole = await connection.query(
     `update foreign_batches set is_read = true
       where chain_batch_id = $1 and not exists (select from foreign_authorizations where batch = $1) returning chain_batch_id`,
     [batchId],

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Address } from 'viem'
 import { plainArray, textArray } from '../db/array-literal.ts'
 import { BatchQueue } from '../db/batch.ts'
-import { type Database, isConnectionLost, type Session } from '../db/database.ts'
+import { type Connection, type Database, isConnectionLost } from '../db/database.ts'
 import { type Payment, PaymentRefusedError } from './payment.ts'
 
 export type SettleOptions = {
@@ -65,17 +65,21 @@ export async function requireSettleable(options: SettleOptions, payment: Payment
 }
 
 async function storePayments(options: SettleOptions, calls: readonly Call[]): Promise<readonly Outcome[]> {
-  const outcomes = await options.database.transaction((session) => store(session, calls, options.chainAgeMsMax))
+  const outcomes = await options.database.transaction((connection) => store(connection, calls, options.chainAgeMsMax))
   options.onStored?.(outcomes.filter((outcome) => outcome === 'received').length)
   return outcomes
 }
 
-async function store(session: Session, calls: readonly Call[], chainAgeMsMax: number): Promise<readonly Outcome[]> {
+async function store(
+  connection: Connection,
+  calls: readonly Call[],
+  chainAgeMsMax: number,
+): Promise<readonly Outcome[]> {
   const payments = calls.map(({ payment }) => payment)
   // The lock comes first and the reading after it: in one statement the snapshot would be older than the lock.
-  const free = await lockFree(session, payments)
-  await requireFreshChain(session, chainAgeMsMax)
-  const used = await findUsed(session, payments)
+  const free = await lockFree(connection, payments)
+  await requireFreshChain(connection, chainAgeMsMax)
+  const used = await findUsed(connection, payments)
   const accepted: Call[] = []
   const outcomes = calls.map((call): Outcome => {
     const { payer, value } = call.payment
@@ -89,14 +93,14 @@ async function store(session: Session, calls: readonly Call[], chainAgeMsMax: nu
     accepted.push(call)
     return 'received'
   })
-  if (accepted.length > 0) await insert(session, accepted)
+  if (accepted.length > 0) await insert(connection, accepted)
   return outcomes
 }
 
 /** What each payer can still promise. Locked in the order of addresses, as by all who change balances. */
-async function lockFree(session: Session, payments: readonly Payment[]): Promise<Map<Address, bigint>> {
+async function lockFree(connection: Connection, payments: readonly Payment[]): Promise<Map<Address, bigint>> {
   const payers = [...new Set(payments.map(({ payer }) => payer))]
-  const rows = await session.queryPrepared<{ depositor: Address; free: bigint }>(
+  const rows = await connection.queryPrepared<{ depositor: Address; free: bigint }>(
     'lock_payers',
     `select depositor, available - pending - doubtful as free from balances
       where depositor = any($1::text[]) order by depositor for update`,
@@ -105,8 +109,8 @@ async function lockFree(session: Session, payments: readonly Payment[]): Promise
   return new Map(rows.map(({ depositor, free }) => [depositor, free]))
 }
 
-async function requireFreshChain(session: Session, chainAgeMsMax: number): Promise<void> {
-  const [chain] = await session.queryPrepared<{ isFresh: boolean }>(
+async function requireFreshChain(connection: Connection, chainAgeMsMax: number): Promise<void> {
+  const [chain] = await connection.queryPrepared<{ isFresh: boolean }>(
     'is_chain_fresh',
     `select clock_timestamp() - at_head_since < $1::int8 * interval '1 ms' as "isFresh" from chain`,
     [chainAgeMsMax],
@@ -115,8 +119,8 @@ async function requireFreshChain(session: Session, chainAgeMsMax: number): Promi
 }
 
 /** By payer and nonce, who has them: the id of a transfer, or `foreign`. */
-async function findUsed(session: Session, payments: readonly Payment[]): Promise<Map<string, string>> {
-  const rows = await session.queryPrepared<{ key: string; user: string }>(
+async function findUsed(connection: Connection, payments: readonly Payment[]): Promise<Map<string, string>> {
+  const rows = await connection.queryPrepared<{ key: string; user: string }>(
     'find_used_nonces',
     `with asked as (select * from unnest($1::text[], $2::text[]) as asked (payer, nonce))
      select payer || ' ' || nonce as key, id::text as user from transfers join asked using (payer, nonce)
@@ -127,9 +131,9 @@ async function findUsed(session: Session, payments: readonly Payment[]): Promise
   return new Map(rows.map(({ key, user }) => [key, user]))
 }
 
-async function insert(session: Session, calls: readonly Call[]): Promise<void> {
+async function insert(connection: Connection, calls: readonly Call[]): Promise<void> {
   const payments = calls.map(({ payment }) => payment)
-  await session.queryPrepared(
+  await connection.queryPrepared(
     'insert_transfers',
     `insert into transfers (id, payer, payee, value, valid_after, valid_before, nonce, signature, receipt_hash)
      select * from unnest($1::uuid[], $2::text[], $3::text[], $4::int8[], $5::numeric[], $6::numeric[], $7::text[], $8::text[], $9::text[])`,
@@ -145,7 +149,7 @@ async function insert(session: Session, calls: readonly Call[]): Promise<void> {
       textArray(payments.map(({ receiptHash }) => receiptHash ?? null)),
     ],
   )
-  await session.queryPrepared(
+  await connection.queryPrepared(
     'set_aside',
     `update balances set pending = pending + total
        from (select payer, sum(value)::int8 as total from unnest($1::text[], $2::int8[]) as paid (payer, value) group by payer) paid

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { type Address, decodeErrorResult, encodeFunctionData, type Hash, type Hex } from 'viem'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import type { OnAlarm } from './alarm.ts'
 import { IntentRefusedError, type SignedBurnIntent } from './burn-intent.ts'
 import { viewIsOrderPaid } from './chain/contract-views.ts'
@@ -67,7 +67,7 @@ export class Withdrawals {
     if (new Set(intents.map(({ specHash }) => specHash)).size !== intents.length) {
       throw new IntentRefusedError('two burn intents of the request are the same')
     }
-    return database.transaction((session) => storeOrders(session, intents))
+    return database.transaction((connection) => storeOrders(connection, intents))
   }
 
   /** Sends the oldest order that waits. */
@@ -90,9 +90,9 @@ export class Withdrawals {
     }
     try {
       const call = await relayer.sign(next.data)
-      await database.transaction(async (session) => {
-        const id = await relayer.store(session, 'withdrawal', call)
-        await takeOrder(session, next.specHash, id)
+      await database.transaction(async (connection) => {
+        const id = await relayer.store(connection, 'withdrawal', call)
+        await takeOrder(connection, next.specHash, id)
       })
       await relayer.send(call)
     } catch (error) {
@@ -103,8 +103,8 @@ export class Withdrawals {
   }
 
   /** A block took the call, and the contract did not pay: its order waits again, each time longer. */
-  async takeBack(session: Session, call: bigint): Promise<void> {
-    await session.query(
+  async takeBack(connection: Connection, call: bigint): Promise<void> {
+    await connection.query(
       `update burn_intents set state = 'pending', call = null, failure = $3, reverts = reverts + 1,
               retry_at = $2::timestamptz + least($4 * 2 ^ reverts, $5) * interval '1 millisecond'
         where call = $1 and state in ('sent', 'confirmed')`,
@@ -178,13 +178,13 @@ export class Withdrawals {
   }
 
   async #end(specHash: Hash, state: 'finalized' | 'failed' | 'expired', failure: string | null): Promise<void> {
-    await this.#options.database.transaction(async (session) => {
-      const [ended] = await session.query<{ depositor: Address; value: bigint }>(
+    await this.#options.database.transaction(async (connection) => {
+      const [ended] = await connection.query<{ depositor: Address; value: bigint }>(
         `update burn_intents set state = $2, failure = $3 where spec_hash = $1 and state = 'pending' returning depositor, value`,
         [specHash, state, failure],
       )
       if (ended === undefined) return
-      await session.query('update balances set pending = pending - $2 where depositor = $1', [
+      await connection.query('update balances set pending = pending - $2 where depositor = $1', [
         ended.depositor,
         ended.value,
       ])
@@ -221,13 +221,13 @@ export async function findWithdrawal(database: Database, id: string): Promise<Wi
 }
 
 /** Its transaction is in a block that is not final yet. */
-export async function confirmBurnIntent(session: Session, call: bigint): Promise<void> {
-  await session.query(`update burn_intents set state = 'confirmed' where call = $1 and state = 'sent'`, [call])
+export async function confirmBurnIntent(connection: Connection, call: bigint): Promise<void> {
+  await connection.query(`update burn_intents set state = 'confirmed' where call = $1 and state = 'sent'`, [call])
 }
 
 /** The call never came into effect: its order waits again. */
-export async function releaseBurnIntent(session: Session, call: bigint): Promise<void> {
-  await session.query(
+export async function releaseBurnIntent(connection: Connection, call: bigint): Promise<void> {
+  await connection.query(
     `update burn_intents set state = 'pending', call = null where call = $1 and state in ('sent', 'confirmed')`,
     [call],
   )
@@ -240,14 +240,14 @@ function statusOf(states: readonly (WithdrawalStatus | 'sent')[]): WithdrawalSta
   return state === 'sent' ? 'pending' : state
 }
 
-async function storeOrders(session: Session, intents: readonly SignedBurnIntent[]): Promise<string> {
+async function storeOrders(connection: Connection, intents: readonly SignedBurnIntent[]): Promise<string> {
   const hashes = intents.map(({ specHash }) => specHash)
   const depositors = [...new Set(intents.map(({ depositor }) => depositor))]
-  const balances = await session.query<{ depositor: Address; free: bigint }>(
+  const balances = await connection.query<{ depositor: Address; free: bigint }>(
     `select depositor, available - pending - doubtful as free from balances where depositor = any($1) order by depositor for update`,
     [depositors],
   )
-  const known = await session.query<{ withdrawal: string }>(
+  const known = await connection.query<{ withdrawal: string }>(
     'select withdrawal from burn_intents where spec_hash = any($1)',
     [hashes],
   )
@@ -257,24 +257,24 @@ async function storeOrders(session: Session, intents: readonly SignedBurnIntent[
     if (isSame) return first.withdrawal
     throw new IntentRefusedError('some of these burn intents were used before')
   }
-  const paid = await readPaid(session, hashes)
+  const paid = await readPaid(connection, hashes)
   const free = new Map(balances.map((balance) => [balance.depositor, balance.free]))
   const withdrawal = randomUUID()
   for (const [position, order] of intents.entries()) {
     const isPaid = paid.has(order.specHash)
-    await insertOrder(session, withdrawal, position, order, isPaid ? 'finalized' : 'pending')
+    await insertOrder(connection, withdrawal, position, order, isPaid ? 'finalized' : 'pending')
     if (isPaid) continue
     const left = (free.get(order.depositor) ?? 0n) - order.intent.spec.value
     if (left < 0n) throw new IntentRefusedError('insufficient balance')
     free.set(order.depositor, left)
-    await setAside(session, order)
+    await setAside(connection, order)
   }
   return withdrawal
 }
 
 /** Orders that the chain has paid already: they were taken by a gateway whose books are lost. */
-async function readPaid(session: Session, hashes: readonly Hash[]): Promise<ReadonlySet<Hash>> {
-  const rows = await session.query<{ specHash: Hash }>(
+async function readPaid(connection: Connection, hashes: readonly Hash[]): Promise<ReadonlySet<Hash>> {
+  const rows = await connection.query<{ specHash: Hash }>(
     'select spec_hash as "specHash" from events where spec_hash = any($1)',
     [hashes],
   )
@@ -282,7 +282,7 @@ async function readPaid(session: Session, hashes: readonly Hash[]): Promise<Read
 }
 
 async function insertOrder(
-  session: Session,
+  connection: Connection,
   withdrawal: string,
   position: number,
   order: SignedBurnIntent,
@@ -294,20 +294,23 @@ async function insertOrder(
     functionName: 'instantWithdraw',
     args: [intent, signature],
   })
-  await session.query(
+  await connection.query(
     `insert into burn_intents (spec_hash, withdrawal, position, depositor, recipient, value, max_block_height, data, state)
      values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
     [specHash, withdrawal, position, depositor, recipient, intent.spec.value, intent.maxBlockHeight, data, state],
   )
 }
 
-async function setAside(session: Session, { depositor, intent }: SignedBurnIntent): Promise<void> {
-  await session.query('update balances set pending = pending + $2 where depositor = $1', [depositor, intent.spec.value])
+async function setAside(connection: Connection, { depositor, intent }: SignedBurnIntent): Promise<void> {
+  await connection.query('update balances set pending = pending + $2 where depositor = $1', [
+    depositor,
+    intent.spec.value,
+  ])
 }
 
 /** In the same database transaction as its call: another gateway may have ended it meanwhile, and its money is free. */
-async function takeOrder(session: Session, specHash: Hash, call: bigint): Promise<void> {
-  const taken = await session.query(
+async function takeOrder(connection: Connection, specHash: Hash, call: bigint): Promise<void> {
+  const taken = await connection.query(
     `update burn_intents set state = 'sent', call = $2, failure = null, refusals = 0, refused_since = null
       where spec_hash = $1 and state = 'pending' returning spec_hash`,
     [specHash, call],

@@ -115,12 +115,12 @@ export class Worker {
       await rewind(database, fate.receipt.block - 1n)
       return false
     }
-    await database.transaction(async (session) => {
-      const isClosed = await relayer.close(session, call, fate)
+    await database.transaction(async (connection) => {
+      const isClosed = await relayer.close(connection, call, fate)
       if (!isClosed || fate.state === 'succeeded') return
-      if (call.kind === 'batch') await releaseBatch(session, call.id)
-      else if (fate.state === 'reverted') await withdrawals.takeBack(session, call.id)
-      else await releaseBurnIntent(session, call.id)
+      if (call.kind === 'batch') await releaseBatch(connection, call.id)
+      else if (fate.state === 'reverted') await withdrawals.takeBack(connection, call.id)
+      else await releaseBurnIntent(connection, call.id)
     })
     failpoint('call_resolved')
     if (fate.state === 'succeeded') batches.onSucceeded()

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { createApiKey, hashApiKey, hintOf, isWellFormedApiKey } from './api-key-format.ts'
@@ -91,11 +91,11 @@ export async function listKeys(database: Database, accountId?: string): Promise<
 
 /** The account's own key; another account's is as absent as one that never was. */
 export async function findKey(
-  session: Session,
+  connection: Connection,
   { partition, accountId }: { readonly partition: number; readonly accountId: string },
   keyId: string,
 ): Promise<ApiKey | undefined> {
-  const [row] = await session.query<KeyRow>(
+  const [row] = await connection.query<KeyRow>(
     `select ${keyColumns} from api_keys k where partition = $1 and id = $2 and account_id = $3`,
     [partition, keyId, accountId],
   )
@@ -132,21 +132,21 @@ export async function rollKey(
   overlapSeconds: number,
 ): Promise<{ readonly secret: string } | undefined> {
   const secret = createApiKey()
-  const rolled = await withLockedKey(database, keyId, async (session, partition) => {
-    await session.query('delete from api_key_hashes where key_id = $1 and expires_at <= clock_timestamp()', [keyId])
-    await session.query(
+  const rolled = await withLockedKey(database, keyId, async (connection, partition) => {
+    await connection.query('delete from api_key_hashes where key_id = $1 and expires_at <= clock_timestamp()', [keyId])
+    await connection.query(
       `update api_key_hashes
           set expires_at = least(expires_at, clock_timestamp() + make_interval(secs => $2)),
               hint = coalesce(hint, (select k.hint from api_keys k where k.partition = $3 and k.id = $1))
         where key_id = $1`,
       [keyId, overlapSeconds, partition],
     )
-    await session.query(
+    await connection.query(
       `insert into api_key_hashes (hash, partition, account_id, key_id, hint)
        select $3, k.partition, k.account_id, k.id, $4 from api_keys k where k.partition = $1 and k.id = $2`,
       [partition, keyId, hashApiKey(secret), hintOf(secret)],
     )
-    await session.query('update api_keys set hint = $3 where partition = $1 and id = $2', [
+    await connection.query('update api_keys set hint = $3 where partition = $1 and id = $2', [
       partition,
       keyId,
       hintOf(secret),
@@ -157,8 +157,8 @@ export async function rollKey(
 
 /** Revokes a key from the next request on; requests that it already pays for may end. False when there is no such key. */
 export async function revokeKey(database: Database, keyId: string): Promise<boolean> {
-  return withLockedKey(database, keyId, async (session, partition) => {
-    await session.query(
+  return withLockedKey(database, keyId, async (connection, partition) => {
+    await connection.query(
       'update api_keys set revoked_at = coalesce(revoked_at, clock_timestamp()), disabled = false where partition = $1 and id = $2',
       [partition, keyId],
     )
@@ -180,8 +180,8 @@ export type KeyChanges = {
  * those under way alone. False when there is no such key.
  */
 export async function updateKey(database: Database, keyId: string, changes: KeyChanges): Promise<boolean> {
-  return withLockedKey(database, keyId, async (session, partition) => {
-    await session.query(
+  return withLockedKey(database, keyId, async (connection, partition) => {
+    await connection.query(
       `update api_keys set name = coalesce($3, name),
               limit_amount = case when $4 then $5::bigint else limit_amount end,
               expires_at = case when $6 then $7::timestamptz else expires_at end,
@@ -200,25 +200,30 @@ export async function updateKey(database: Database, keyId: string, changes: KeyC
         changes.disabled ?? null,
       ],
     )
-    if (changes.limitWindow !== undefined) await changeWindow(session, partition, keyId, changes.limitWindow)
+    if (changes.limitWindow !== undefined) await changeWindow(connection, partition, keyId, changes.limitWindow)
   })
 }
 
 /** Counts anew what was spent and is held in the window that the key is now limited by. */
-async function changeWindow(session: Session, partition: number, keyId: string, window: LimitWindow): Promise<void> {
-  const [key] = await session.query<{ account_id: string; start: string }>(
+async function changeWindow(
+  connection: Connection,
+  partition: number,
+  keyId: string,
+  window: LimitWindow,
+): Promise<void> {
+  const [key] = await connection.query<{ account_id: string; start: string }>(
     `update api_keys set limit_window = $3, window_start = window_start($3, clock_timestamp())
       where partition = $1 and id = $2 and limit_window <> $3 returning account_id, window_start::text as start`,
     [partition, keyId, window],
   )
   if (key === undefined) return
   const owned = [partition, keyId, key.account_id, key.start]
-  await session.query(
+  await connection.query(
     `update requests set key_window = $4
       where partition = $1 and key_id = $2 and account_id = $3 and created_at >= $4 and status <> 'refused'`,
     owned,
   )
-  await session.query(
+  await connection.query(
     `update api_keys k set spent = s.spent, held = s.held
        from (select coalesce(sum(charged), 0) as spent,
                     coalesce(sum(quote + extended) filter (where status = 'held'), 0) as held
@@ -233,16 +238,16 @@ async function changeWindow(session: Session, partition: number, keyId: string, 
 async function withLockedKey(
   database: Database,
   keyId: string,
-  work: (session: Session, partition: number) => Promise<void>,
+  work: (connection: Connection, partition: number) => Promise<void>,
 ): Promise<boolean> {
-  return database.transaction(async (session) => {
-    const [locked] = await session.query<{ partition: number }>(
+  return database.transaction(async (connection) => {
+    const [locked] = await connection.query<{ partition: number }>(
       `select a.partition from accounts a join api_keys k on k.partition = a.partition and k.account_id = a.id
         where k.id = $1 for no key update of a`,
       [keyId],
     )
     if (locked === undefined) return false
-    await work(session, locked.partition)
+    await work(connection, locked.partition)
     return true
   })
 }

@@ -1,5 +1,5 @@
 import type { AccountRef } from '../account-ref.ts'
-import type { Session as Connection } from '../db/database.ts'
+import type { Connection } from '../db/database.ts'
 
 /** Whoever could sign in to one account signs in to another from now on. Nobody stays signed in to the first. */
 export async function moveSignIns(connection: Connection, from: AccountRef, to: AccountRef): Promise<void> {

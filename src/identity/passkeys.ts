@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { AccountRef } from '../account-ref.ts'
-import type { Session as Connection, Database } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { takeChallenge } from './challenges.ts'
 import {

@@ -1,5 +1,5 @@
 import type { AccountRef } from '../account-ref.ts'
-import type { Session as Connection } from '../db/database.ts'
+import type { Connection } from '../db/database.ts'
 
 /** Revokes every key of an account and forgets everybody who could sign in to it. For a transaction that holds the account's lock. */
 export async function shutOut(connection: Connection, { partition, accountId }: AccountRef): Promise<void> {

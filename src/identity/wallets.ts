@@ -1,5 +1,5 @@
 import type { AccountRef } from '../account-ref.ts'
-import type { Session as Connection, Database } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
 import { SignInFailedError } from './sign-in-error.ts'

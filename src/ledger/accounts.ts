@@ -1,5 +1,5 @@
 import { randomInt, randomUUID } from 'node:crypto'
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
 export type Account = {
@@ -32,12 +32,12 @@ export type Account = {
 
 /** Opens an account with nothing in it. Its partition is drawn by lot, which spreads accounts evenly without counting them. */
 export async function createAccount(
-  database: Session,
+  connection: Connection,
   name: string,
   partitions: number,
   id: string = randomUUID(),
 ): Promise<Account> {
-  const [row] = await database.query<AccountRow>(
+  const [row] = await connection.query<AccountRow>(
     `insert into accounts (partition, id, name) values ($1, $2, $3) returning ${columns}`,
     [randomInt(partitions), id, name],
   )

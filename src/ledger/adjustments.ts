@@ -1,5 +1,5 @@
 import type { AccountRef } from '../account-ref.ts'
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Account } from './accounts.ts'
 import type { RequestId } from './request-id.ts'
@@ -23,11 +23,11 @@ export type AdjustmentDecision = {
 }
 
 export async function adjustAccount(
-  session: Session,
+  connection: Connection,
   { partition, id: accountId }: Pick<Account, 'partition' | 'id'>,
   { id, amount, reason, madeBy, requestId }: Adjustment,
 ): Promise<AdjustmentDecision> {
-  const [row] = await session.query<{ decision: AdjustmentDecision['decision']; room: bigint }>(
+  const [row] = await connection.query<{ decision: AdjustmentDecision['decision']; room: bigint }>(
     'select decision, room from adjust_account($1, $2, $3, $4, $5, $6, $7)',
     [partition, accountId, id, amount, reason, madeBy, requestId ?? null],
   )
@@ -42,11 +42,11 @@ export type AdjustmentRow = Omit<Adjustment, 'requestId'> & {
 
 /** The newest first; of one account, or of all. */
 export async function listAdjustments(
-  session: Session,
+  connection: Connection,
   accountId: string | undefined,
   rowsMax: number,
 ): Promise<readonly AdjustmentRow[]> {
-  return session.query<AdjustmentRow>(
+  return connection.query<AdjustmentRow>(
     `select id, account_id as "accountId", amount, reason, made_by as "madeBy",
             request_id as "requestId", created_at as "createdAt" from adjustments
       where $1::uuid is null or account_id = $1 order by created_at desc, id limit $2`,

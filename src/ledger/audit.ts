@@ -204,12 +204,12 @@ async function run(
   statementOf: (check: Check) => Statement | undefined,
 ): Promise<readonly Violation[]> {
   return database.transaction(
-    async (session) => {
+    async (connection) => {
       const found: Violation[] = []
       for (const [invariant, check] of Object.entries(checks)) {
         const statement = statementOf(check)
         if (statement === undefined) continue
-        const rows = await session.query<{ subject: string; detail: string }>(
+        const rows = await connection.query<{ subject: string; detail: string }>(
           `${statement.text} limit ${rowsMax}`,
           statement.values,
         )

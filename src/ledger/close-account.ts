@@ -1,5 +1,5 @@
 import type { AccountRef } from '../account-ref.ts'
-import type { Session } from '../db/database.ts'
+import type { Connection } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { openWithdrawalStates, uncreditedSweepStates } from './open-states.ts'
@@ -9,14 +9,17 @@ import { openWithdrawalStates, uncreditedSweepStates } from './open-states.ts'
  * every writer does, so that no hold, deposit or withdrawal comes in between. No money moves, and no row of the books goes: a
  * remainder that the gateway would keep of a withdrawal stays where it is. Payments that are signed are settled all the same.
  */
-export async function closeAccount(session: Session, account: AccountRef, depositMin: Usdc): Promise<void> {
+export async function closeAccount(connection: Connection, account: AccountRef, depositMin: Usdc): Promise<void> {
   const { partition, accountId } = account
-  await session.query('select from accounts where partition = $1 and id = $2 for no key update', [partition, accountId])
+  await connection.query('select from accounts where partition = $1 and id = $2 for no key update', [
+    partition,
+    accountId,
+  ])
   // A statement of its own: in one with the lock, what is read would be older than the lock.
-  checkNothingMoves(await readMovable(session, account, depositMin))
-  await session.query('delete from replays where partition = $1 and account_id = $2', [partition, accountId])
-  await session.query('delete from account_alerts where partition = $1 and account_id = $2', [partition, accountId])
-  await session.query(
+  checkNothingMoves(await readMovable(connection, account, depositMin))
+  await connection.query('delete from replays where partition = $1 and account_id = $2', [partition, accountId])
+  await connection.query('delete from account_alerts where partition = $1 and account_id = $2', [partition, accountId])
+  await connection.query(
     `update accounts set closed_at = coalesce(closed_at, clock_timestamp()), name = 'Account ' || left(id::text, 8)
       where partition = $1 and id = $2`,
     [partition, accountId],
@@ -24,8 +27,8 @@ export async function closeAccount(session: Session, account: AccountRef, deposi
 }
 
 /** Opens a closed account again, as empty of keys and ways in as it was left. False when it was open. */
-export async function reopenAccount(session: Session, { partition, accountId }: AccountRef): Promise<boolean> {
-  const rows = await session.query(
+export async function reopenAccount(connection: Connection, { partition, accountId }: AccountRef): Promise<boolean> {
+  const rows = await connection.query(
     'update accounts set closed_at = null where partition = $1 and id = $2 and closed_at is not null returning id',
     [partition, accountId],
   )
@@ -43,8 +46,8 @@ type Movable = {
 }
 
 /** What has arrived and is less than is swept waits for more, perhaps for ever: anybody can send that much, so it holds up nobody. */
-async function readMovable(session: Session, account: AccountRef, depositMin: Usdc): Promise<Movable> {
-  const [row] = await session.query<Movable>(
+async function readMovable(connection: Connection, account: AccountRef, depositMin: Usdc): Promise<Movable> {
+  const [row] = await connection.query<Movable>(
     `select a.gateway + a.credit - a.extended as available, a.held + a.extended as held, l.withdrawal_fee_max as fee_max,
             (select count(*)::int from requests r where r.status = 'held' and r.account_id = a.id) as open_requests,
             (select coalesce(sum(w.amount), 0)::bigint from withdrawals w

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { parse } from '../money/usdc.ts'
 import { type Account, createAccount, findAccount } from './accounts.ts'
 
@@ -28,10 +28,10 @@ export async function findDemoAccount(database: Database): Promise<Account | und
  * A new account in the place of another, with its name and nothing else of it. The other one stays in the books as it is,
  * under a name that says when it was left: money that moved on a chain cannot be made not to have moved.
  */
-export async function beginAgain(session: Session, left: Account, partitions: number): Promise<Account> {
+export async function beginAgain(connection: Connection, left: Account, partitions: number): Promise<Account> {
   const id = left.id.startsWith(demoPrefix) ? `${demoPrefix}${randomBytes(6).toString('hex')}` : undefined
-  const begun = await createAccount(session, left.name, partitions, id)
-  await session.query(
+  const begun = await createAccount(connection, left.name, partitions, id)
+  await connection.query(
     `update accounts set name = left(name, 150) || to_char(clock_timestamp() at time zone 'UTC', ' (left YYYY-MM-DD HH24:MI:SS)')
       where partition = $1 and id = $2`,
     [left.partition, left.id],

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import type { AccountRef } from '../account-ref.ts'
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { readCursor } from './chain-cursors.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
@@ -37,8 +37,8 @@ export type Deposit = {
 }
 
 /** Credits a deposit once. False when it was credited before. */
-export async function creditDeposit(session: Session, deposit: Deposit): Promise<boolean> {
-  const [row] = await session.query<{ credited: boolean }>('select credit_deposit($1, $2, $3, $4, $5) as credited', [
+export async function creditDeposit(connection: Connection, deposit: Deposit): Promise<boolean> {
+  const [row] = await connection.query<{ credited: boolean }>('select credit_deposit($1, $2, $3, $4, $5) as credited', [
     deposit.partition,
     deposit.id,
     deposit.accountId,
@@ -61,25 +61,26 @@ export type GatewayDeposit = {
 export async function creditGatewayDeposit(database: Database, deposit: GatewayDeposit): Promise<boolean> {
   const { account, chainId, block, logIndex, transactionHash, amount } = deposit
   const id = idOf(`${chainId}:${block}:${logIndex}`)
-  return database.transaction(async (session) => {
+  return database.transaction(async (connection) => {
     const { partition, id: accountId } = account
-    const isNews = await creditDeposit(session, {
+    const isNews = await creditDeposit(connection, {
       partition,
       id,
       accountId,
       amount: fromAtomic(amount),
       source: 'chain',
     })
-    await session.query(
+    await connection.query(
       `update deposits set tx_hash = decode($3, 'hex'), block = $4 where partition = $1 and id = $2`,
       [partition, id, transactionHash.slice(2), block],
     )
-    const own = await session.query(
+    const own = await connection.query(
       `update sweeps set state = 'credited', changed_at = clock_timestamp()
         where partition = $1 and account_id = $2 and tx_hash = decode($3, 'hex') returning id`,
       [partition, accountId, transactionHash.slice(2)],
     )
-    if (own.length === 0 && isNews) await adoptTransaction(session, { partition, accountId, transactionHash, amount })
+    if (own.length === 0 && isNews)
+      await adoptTransaction(connection, { partition, accountId, transactionHash, amount })
     return isNews
   })
 }

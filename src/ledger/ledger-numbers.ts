@@ -38,18 +38,18 @@ type Totals = Omit<LedgerNumbers, 'payments' | 'cursors' | 'told' | 'solvent' | 
 /** Read from one snapshot, over indexes that hold only what is open. Throws when it takes too long. */
 export async function readLedgerNumbers(database: Database): Promise<LedgerNumbers> {
   return database.transaction(
-    async (session) => {
-      const [totals] = await session.query<Totals>(totalsQuery)
+    async (connection) => {
+      const [totals] = await connection.query<Totals>(totalsQuery)
       return {
         ...totals!,
         solvent: totals!.solvent ?? undefined,
         solvencySeconds: totals!.solvencySeconds ?? undefined,
-        payments: await session.query<LedgerNumbers['payments'][number]>(paymentsQuery),
-        cursors: await session.query<LedgerNumbers['cursors'][number]>(
+        payments: await connection.query<LedgerNumbers['payments'][number]>(paymentsQuery),
+        cursors: await connection.query<LedgerNumbers['cursors'][number]>(
           `select name, block::float8 as block, ${age('changed_at')} as seconds from chain_cursors
             where name in ('arrivals', 'deposits') order by name`,
         ),
-        told: await session.query<LedgerNumbers['told'][number]>(
+        told: await connection.query<LedgerNumbers['told'][number]>(
           'select name, value from told_gauges order by name limit 100',
         ),
       }

@@ -1,5 +1,5 @@
 import { plainArray } from '../db/array-literal.ts'
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import type { Usdc } from '../money/usdc.ts'
 import { createRequestId } from './request-id.ts'
 
@@ -49,19 +49,19 @@ export async function readNonceNext(database: Database, partition: number, accou
  * has lost: it moves the account's next nonce, from which the search begins.
  */
 export async function bookLostPayments(
-  session: Session,
+  connection: Connection,
   payments: readonly LostPayment[],
   nowMs: number,
 ): Promise<readonly LostPayment[]> {
   const [first] = payments
   if (first === undefined) return []
   const { partition, accountId } = first
-  await session.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [
+  await connection.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [
     partition,
     accountId,
   ])
   // All at once: no index leads to a nonce, and the account may have millions of requests.
-  const known = await session.query<KnownRequest>(
+  const known = await connection.query<KnownRequest>(
     'select id, nonce, voided, authorized from requests where partition = $1 and account_id = $2 and nonce = any ($3::bigint[])',
     [partition, accountId, plainArray(payments.map(({ nonce }) => nonce))],
   )
@@ -69,7 +69,7 @@ export async function bookLostPayments(
   for (const payment of payments) {
     const same = known.filter(({ nonce }) => nonce === payment.nonce)
     if (same.some(({ voided, authorized }) => !voided || authorized !== payment.value)) continue
-    await book(session, payment, same[0], nowMs)
+    await book(connection, payment, same[0], nowMs)
     booked.push(payment)
   }
   return booked
@@ -82,13 +82,16 @@ type KnownRequest = {
   readonly authorized: bigint
 }
 
-async function book(session: Session, payment: LostPayment, voided: KnownRequest | undefined, nowMs: number) {
+async function book(connection: Connection, payment: LostPayment, voided: KnownRequest | undefined, nowMs: number) {
   const { partition, accountId, nonce, value } = payment
   const id = createRequestId(partition, nowMs)
-  if (voided === undefined) await session.query(insertRequest, [partition, id, accountId, value, nonce])
+  if (voided === undefined) await connection.query(insertRequest, [partition, id, accountId, value, nonce])
   else
-    await session.query('update requests set voided = false where partition = $1 and id = $2', [partition, voided.id])
-  await session.query(upsertSettlement, [
+    await connection.query('update requests set voided = false where partition = $1 and id = $2', [
+      partition,
+      voided.id,
+    ])
+  await connection.query(upsertSettlement, [
     partition,
     voided?.id ?? id,
     accountId,
@@ -99,7 +102,7 @@ async function book(session: Session, payment: LostPayment, voided: KnownRequest
     payment.batch ?? null,
     payment.transactionHash?.slice(2) ?? null,
   ])
-  await session.query(moveMoney, [partition, accountId, value, nonce, payment.state === 'completed' ? 0n : value])
+  await connection.query(moveMoney, [partition, accountId, value, nonce, payment.state === 'completed' ? 0n : value])
 }
 
 const insertRequest = `

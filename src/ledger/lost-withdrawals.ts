@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 
 // A ledger that was restored from a copy has forgotten the withdrawals after it. The chain has not: their money is gone.
 
@@ -39,23 +39,23 @@ export type LostReturns = { readonly value: bigint; readonly nonceNext: bigint }
  * In one transaction with the account's payments, as these.
  */
 export async function bookLostWithdrawals(
-  session: Session,
+  connection: Connection,
   account: AccountId,
   withdrawals: readonly LostWithdrawal[],
   returns: LostReturns,
 ): Promise<void> {
   const { partition, id } = account
-  await session.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [partition, id])
+  await connection.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [partition, id])
   let back = returns.value
   for (const { value, fee, ...withdrawal } of withdrawals) {
     const amount = value + fee
     const creditBack = back < amount ? back : amount
     const row = { ...withdrawal, amount, fee, creditBack, state: 'confirmed' as const }
-    if (await insert(session, account, row)) back -= creditBack
+    if (await insert(connection, account, row)) back -= creditBack
   }
   if (back > 0n) {
     const recipient = `0x${'0'.repeat(40)}`
-    await insert(session, account, {
+    await insert(connection, account, {
       id: randomUUID(),
       amount: back,
       fee: 0n,
@@ -64,7 +64,7 @@ export async function bookLostWithdrawals(
       state: 'failed',
     })
   }
-  await session.query('update accounts set nonce_next = greatest(nonce_next, $3) where partition = $1 and id = $2', [
+  await connection.query('update accounts set nonce_next = greatest(nonce_next, $3) where partition = $1 and id = $2', [
     partition,
     id,
     returns.nonceNext,
@@ -91,10 +91,10 @@ type Row = {
   readonly state: 'confirmed' | 'failed'
 }
 
-async function insert(session: Session, account: AccountId, row: Row): Promise<boolean> {
+async function insert(connection: Connection, account: AccountId, row: Row): Promise<boolean> {
   const { partition, id: accountId } = account
   const isPaid = row.state === 'confirmed'
-  const inserted = await session.query(
+  const inserted = await connection.query(
     `insert into withdrawals (partition, id, account_id, amount, fee_max, fee, credit_back, recipient, state, reason, tx_hash)
      values ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'forgotten by the copy', decode($10, 'hex'))
      on conflict do nothing returning true`,
@@ -113,7 +113,7 @@ async function insert(session: Session, account: AccountId, row: Row): Promise<b
   )
   if (inserted.length === 0) return false
   const withdrawn = isPaid ? row.amount : 0n
-  await session.query(
+  await connection.query(
     `update accounts set gateway = gateway - $3 + $4, credit = credit - $4, returned = returned + $4, withdrawn = withdrawn + $3
       where partition = $1 and id = $2`,
     [partition, accountId, withdrawn, row.creditBack],

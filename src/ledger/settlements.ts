@@ -53,8 +53,8 @@ export async function writeReceipts(
   epoch: number,
   write: (rows: readonly EndedRow[], heads: readonly ReceiptHead[]) => readonly NumberedReceipt[],
 ): Promise<number> {
-  return database.transaction(async (session) => {
-    const rows = await session.query<EndedRow>(
+  return database.transaction(async (connection) => {
+    const rows = await connection.query<EndedRow>(
       `select s.partition, s.id, s.revision, s.account_id, a.address, r.status, r.model, r.price_version, r.prompt_tokens,
               r.completion_tokens, r.search_calls, r.quote, r.created_at, s.charged, s.value, s.nonce, s.ended_at
          from (select * from settlements where receipt_number is null order by ended_at limit $1
@@ -66,7 +66,7 @@ export async function writeReceipts(
     )
     if (rows.length === 0) return 0
     const accounts = new Map(rows.map((row) => [row.account_id, row.partition]))
-    const heads = await session.query<ReceiptHead>(
+    const heads = await connection.query<ReceiptHead>(
       `select u.account_id, h.receipt_number as number, h.receipt_hash as hash
          from unnest($1::smallint[], $2::uuid[]) as u (partition, account_id)
         cross join lateral (select s.receipt_number, s.receipt_hash from settlements s
@@ -75,7 +75,7 @@ export async function writeReceipts(
       [plainArray([...accounts.values()]), plainArray([...accounts.keys()])],
     )
     const receipts = write(rows, heads)
-    await session.query(
+    await connection.query(
       `update settlements s set receipt_number = u.number, receipt_hash = decode(u.hash, 'hex'), epoch = $6
          from unnest($1::smallint[], $2::uuid[], $3::smallint[], $4::bigint[], $5::text[])
               as u (partition, id, revision, number, hash)

@@ -1,4 +1,4 @@
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
 import { openSweepStates } from './open-states.ts'
@@ -47,13 +47,13 @@ export async function planSweep(
   id: string,
   amount: bigint,
 ): Promise<void> {
-  await database.transaction(async (session) => {
-    await session.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [
+  await database.transaction(async (connection) => {
+    await connection.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [
       account.partition,
       account.id,
     ])
-    await session.query(insertSweep, [account.partition, id, account.id, amount, nonceUsed])
-    await session.query(
+    await connection.query(insertSweep, [account.partition, id, account.id, amount, nonceUsed])
+    await connection.query(
       `update arrivals set sweep_id = $2 where partition = $1 and account_id = $3 and sweep_id is null
           and exists (select from sweeps s where s.partition = $1 and s.id = $2)`,
       [account.partition, id, account.id],
@@ -112,11 +112,11 @@ export async function markSweepSent(
  * takes its transaction over. Nothing but what is shown depends on it.
  */
 export async function adoptTransaction(
-  session: Session,
+  connection: Connection,
   deposit: { partition: number; accountId: string; transactionHash: string; amount: bigint },
 ): Promise<void> {
   const { partition, accountId, transactionHash, amount } = deposit
-  await session.query(
+  await connection.query(
     `update sweeps set tx_hash = decode($4, 'hex')
       where partition = $1 and account_id = $2 and nonce = (
         select min(s.nonce) from sweeps s
@@ -128,8 +128,8 @@ export async function adoptTransaction(
 }
 
 /** The other way round: the deposit was there when the sweep was found done. */
-async function adoptDeposit(session: Session, { partition, id }: Pick<Sweep, 'partition' | 'id'>): Promise<void> {
-  await session.query(
+async function adoptDeposit(connection: Connection, { partition, id }: Pick<Sweep, 'partition' | 'id'>): Promise<void> {
+  await connection.query(
     `update sweeps s set tx_hash = coalesce((
         select d.tx_hash from deposits d
          where d.partition = s.partition and d.account_id = s.account_id and d.amount = s.amount and d.created_at >= s.created_at
@@ -149,15 +149,18 @@ export async function endSweep(
   state: 'confirmed' | 'credited' | 'failed',
   reason?: string,
 ): Promise<void> {
-  await database.transaction(async (session) => {
-    await session.query(
+  await database.transaction(async (connection) => {
+    await connection.query(
       `update sweeps set state = $3, reason = $4, changed_at = clock_timestamp()
         where partition = $1 and id = $2 and state in ${openSweepStates}`,
       [partition, id, state, reason ?? null],
     )
-    if (state === 'credited') await adoptDeposit(session, { partition, id })
+    if (state === 'credited') await adoptDeposit(connection, { partition, id })
     if (state === 'failed') {
-      await session.query('update arrivals set sweep_id = null where partition = $1 and sweep_id = $2', [partition, id])
+      await connection.query('update arrivals set sweep_id = null where partition = $1 and sweep_id = $2', [
+        partition,
+        id,
+      ])
     }
   })
 }

@@ -1,5 +1,5 @@
 import type { AccountRef } from '../account-ref.ts'
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { openWithdrawalStates } from './open-states.ts'
@@ -48,8 +48,8 @@ export async function setWithdrawalFeeMax(database: Database, feeMax: bigint): P
   await database.query('update ledger_state set withdrawal_fee_max = $1 where withdrawal_fee_max <> $1', [feeMax])
 }
 
-export async function readWithdrawalFeeMax(session: Session): Promise<Usdc> {
-  const [row] = await session.query<{ fee: bigint }>('select withdrawal_fee_max as fee from ledger_state')
+export async function readWithdrawalFeeMax(connection: Connection): Promise<Usdc> {
+  const [row] = await connection.query<{ fee: bigint }>('select withdrawal_fee_max as fee from ledger_state')
   return fromAtomic(row!.fee)
 }
 

@@ -1,4 +1,4 @@
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { OperatorError } from '../errors.ts'
 import type { Account } from '../ledger/accounts.ts'
 import { type Adjustment, type AdjustmentDecision, adjustAccount } from '../ledger/adjustments.ts'
@@ -16,22 +16,22 @@ export async function giveBack(
   adjustment: Adjustment,
   readBalance: ReadBalance,
 ): Promise<AdjustmentDecision> {
-  return database.transaction(async (session) => {
-    await lockRevenue(session)
-    if (adjustment.amount > 0n && !(await isMade(session, account, adjustment))) {
-      const payable = await readPayable(session, readBalance)
+  return database.transaction(async (connection) => {
+    await lockRevenue(connection)
+    if (adjustment.amount > 0n && !(await isMade(connection, account, adjustment))) {
+      const payable = await readPayable(connection, readBalance)
       if (adjustment.amount > payable) throw new BeyondRevenueError(fromAtomic(adjustment.amount), payable)
     }
-    return adjustAccount(session, account, adjustment)
+    return adjustAccount(connection, account, adjustment)
   })
 }
 
 async function isMade(
-  session: Session,
+  connection: Connection,
   { partition }: Pick<Account, 'partition'>,
   { id }: Adjustment,
 ): Promise<boolean> {
-  const rows = await session.query('select from adjustments where partition = $1 and id = $2', [partition, id])
+  const rows = await connection.query('select from adjustments where partition = $1 and id = $2', [partition, id])
   return rows.length > 0
 }
 

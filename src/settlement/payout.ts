@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import type { Database, Session } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { OperatorError } from '../errors.ts'
 import type { SettlementFailpoint } from '../failpoints.ts'
 import { refundable } from '../ledger/replays.ts'
@@ -39,15 +39,15 @@ export async function requestPayout(
   readBalance: ReadBalance,
 ): Promise<string> {
   const id = randomUUID()
-  await database.transaction(async (session) => {
-    await lockRevenue(session)
-    const payable = await readPayable(session, readBalance)
+  await database.transaction(async (connection) => {
+    await lockRevenue(connection)
+    const payable = await readPayable(connection, readBalance)
     const asked = amount === 'all' ? payable : amount
     if (asked <= 0n || asked > payable) throw new PayoutTooLargeError(asked, payable)
     if (asked > payOutMax) throw new PayoutAboveMostError(asked)
-    const feeMax = await readWithdrawalFeeMax(session)
+    const feeMax = await readWithdrawalFeeMax(connection)
     if (asked <= feeMax) throw new PayoutBelowFeeError(asked, feeMax)
-    await session.query(
+    await connection.query(
       `insert into payouts (id, amount, fee_max, recipient, state) values ($1, $2, $3, $4, 'requested')`,
       [id, asked, feeMax, recipient],
     )
@@ -56,8 +56,8 @@ export async function requestPayout(
 }
 
 /** One decision about the seller's revenue at a time: two that looked at the same balance would take it twice. */
-export async function lockRevenue(session: Session): Promise<void> {
-  await session.query(`select pg_advisory_xact_lock(hashtextextended('penny payout', 0))`)
+export async function lockRevenue(connection: Connection): Promise<void> {
+  await connection.query(`select pg_advisory_xact_lock(hashtextextended('penny payout', 0))`)
 }
 
 /**
@@ -65,8 +65,8 @@ export async function lockRevenue(session: Session): Promise<void> {
  * less charges that a retry may have given back, less payouts under way. The books are read in one moment, since what is
  * charged was credit before, and before the balance: what leaves it in between makes less of it, never more.
  */
-export async function readPayable(session: Session, readBalance: ReadBalance): Promise<Usdc> {
-  const [row] = await session.query<{ owed: bigint; open: bigint }>(
+export async function readPayable(connection: Connection, readBalance: ReadBalance): Promise<Usdc> {
+  const [row] = await connection.query<{ owed: bigint; open: bigint }>(
     `select (${creditOwed})::bigint
             + (select coalesce(sum(credit_back), 0) from withdrawals where state = 'returning')::bigint
             + (${refundable})::bigint as owed,

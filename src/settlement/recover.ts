@@ -100,10 +100,10 @@ function book(
   { found, returns }: Lost,
   withdrawals: readonly LostWithdrawal[],
 ): Promise<readonly LostPayment[]> {
-  return database.transaction(async (session) => {
+  return database.transaction(async (connection) => {
     // Credit that came back may have paid again: without it, payments would take more than there ever was at once.
-    await bookLostWithdrawals(session, account, withdrawals, returns)
-    return bookLostPayments(session, found, Date.now())
+    await bookLostWithdrawals(connection, account, withdrawals, returns)
+    return bookLostPayments(connection, found, Date.now())
   })
 }
 

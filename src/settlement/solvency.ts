@@ -65,7 +65,7 @@ export async function checkSolvency({ database, chain, seller }: SolvencyTools):
 
 /** What the books say that each account must have at the gateway, from one moment. */
 export async function findOwed(database: Database): Promise<readonly OwedAccount[]> {
-  return database.transaction((session) => session.query<OwedAccount>(owedByAccount, [null]), {
+  return database.transaction((connection) => connection.query<OwedAccount>(owedByAccount, [null]), {
     isolation: 'repeatable read',
     readOnly: true,
   })

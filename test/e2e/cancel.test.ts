@@ -159,8 +159,8 @@ for (const stream of [true, false]) {
     const asked = upstream.exchanges.length
     const timersBefore = activeTimers()
     const leavers = 20
-    await service.database.transaction(async (session) => {
-      await session.query('select from accounts where id = $1 for update', [account.id])
+    await service.database.transaction(async (connection) => {
+      await connection.query('select from accounts where id = $1 for update', [account.id])
       for (let leaver = 0; leaver < leavers; leaver += 1) {
         const arrival = nextArrival(account)
         const call = callChat(service, account, { ...question, stream, max_tokens: 100 })

@@ -62,9 +62,9 @@ for (const [index, file] of files.entries()) {
 test('a guard that a node left behind, dead over its migration, is lifted by the next start', async (t) => {
   const { database, url } = await databaseBefore(t, files.length)
   const { holds, payer } = await openNode(t, database, url)
-  await database.transaction(async (session) => {
-    await shutLedger(session)
-    await setGuard(session)
+  await database.transaction(async (connection) => {
+    await shutLedger(connection)
+    await setGuard(connection)
   })
   const waiting = hold(holds, payer, 500n)
   await migrate(database, migrations)

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
-import type { Database, Session } from '../../src/db/database.ts'
+import type { Connection, Database } from '../../src/db/database.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
@@ -133,17 +133,17 @@ test('what came back as credit can be withdrawn at once, however much it is', as
 /** A database whose client dies before the first statement with these words. */
 function dyingAt(words: string): Database {
   const { database } = bench
-  const dying = (session: Session): Session => ({
-    execute: (script) => session.execute(script),
-    queryPrepared: (name, text, values) => session.queryPrepared(name, text, values),
+  const dying = (connection: Connection): Connection => ({
+    execute: (script) => connection.execute(script),
+    queryPrepared: (name, text, values) => connection.queryPrepared(name, text, values),
     async query(text, values) {
       if (text.includes(words)) throw new Error('killed')
-      return session.query(text, values)
+      return connection.query(text, values)
     },
   })
   return {
     ...dying(database),
-    transaction: (work, options) => database.transaction((session) => work(dying(session)), options),
+    transaction: (work, options) => database.transaction((connection) => work(dying(connection)), options),
     close: () => database.close(),
   }
 }

@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import { plainArray, textArray } from '../../db/array-literal.ts'
-import type { Session } from '../../db/database.ts'
+import type { Connection } from '../../db/database.ts'
 import type { Alarm } from '../alarm.ts'
 import {
   type AuthorizationName,
@@ -29,36 +29,36 @@ const skipsMax = 20
  * known is passed over, so any range may be told again.
  */
 export async function applyEvents(
-  session: Session,
+  connection: Connection,
   events: readonly GatewayEvent[],
   blockTimes: ReadonlyMap<bigint, Date>,
 ): Promise<readonly Alarm[]> {
-  const fresh = await recordEvents(session, events, blockTimes)
+  const fresh = await recordEvents(connection, events, blockTimes)
   if (fresh.length === 0) return []
   const batches = fresh.filter((event) => event.kind === 'BatchSettled')
   const changes = fresh.filter((event) => event.kind !== 'BatchSettled')
-  await requireNoGap(session, batches)
-  const books = await openBooks(session, changes, batches)
+  await requireNoGap(connection, batches)
+  const books = await openBooks(connection, changes, batches)
   for (const change of changes) changeBalance(books, change)
   const alarms: Alarm[] = []
   for (const batch of batches) {
-    alarms.push(...(await completeTransfers(session, books, batch)))
-    alarms.push(...(await reexamineSkipped(session, books, batch)))
-    await closeBatch(session, batch)
+    alarms.push(...(await completeTransfers(connection, books, batch)))
+    alarms.push(...(await reexamineSkipped(connection, books, batch)))
+    await closeBatch(connection, batch)
   }
-  await finalizeWithdrawals(session, books, changes)
-  await closeBooks(session, books)
+  await finalizeWithdrawals(connection, books, changes)
+  await closeBooks(connection, books)
   return alarms
 }
 
 /** Writes the events down, and returns those that were not there before. */
 async function recordEvents(
-  session: Session,
+  connection: Connection,
   events: readonly GatewayEvent[],
   blockTimes: ReadonlyMap<bigint, Date>,
 ): Promise<readonly GatewayEvent[]> {
   if (events.length === 0) return []
-  const rows = await session.queryPrepared<{ block: bigint; log_index: number }>(
+  const rows = await connection.queryPrepared<{ block: bigint; log_index: number }>(
     'record_events',
     `insert into events (block, log_index, block_hash, transaction_hash, kind, account, value, block_time, spec_hash)
      select * from unnest($1::int8[], $2::int4[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int8[],
@@ -81,30 +81,30 @@ async function recordEvents(
 }
 
 /** Batches are numbered without a gap: when one is missing here, its logs were kept from us. */
-async function requireNoGap(session: Session, batches: readonly SettledBatch[]): Promise<void> {
+async function requireNoGap(connection: Connection, batches: readonly SettledBatch[]): Promise<void> {
   if (batches.length === 0) return
-  const [chain] = await session.query<{ last: bigint }>('select last_batch_id as last from chain for update')
+  const [chain] = await connection.query<{ last: bigint }>('select last_batch_id as last from chain for update')
   let last = chain!.last
   for (const { batchId } of batches) {
     if (batchId > last + 1n) throw new LogsMissingError(`batch ${batchId} follows batch ${last}: logs are missing`)
     if (batchId > last) last = batchId
   }
-  await session.query('update chain set last_batch_id = $1', [last])
+  await connection.query('update chain set last_batch_id = $1', [last])
 }
 
 /** The balances that these events touch, locked in the order of addresses, as by all who change balances. */
 async function openBooks(
-  session: Session,
+  connection: Connection,
   changes: readonly BalanceEvent[],
   batches: readonly SettledBatch[],
 ): Promise<Map<Address, Balance>> {
   const rows = batches.flatMap(({ used, skipped }) => [...used, ...skipped])
   const accounts = [...new Set([...changes.map(({ account }) => account), ...rows.map(({ payer }) => payer)])]
-  await session.query(
+  await connection.query(
     'insert into balances (depositor) select account from unnest($1::text[]) as account order by 1 on conflict do nothing',
     [textArray(accounts)],
   )
-  const found = await session.query<{ depositor: Address } & Balance>(
+  const found = await connection.query<{ depositor: Address } & Balance>(
     `select depositor, available, withdrawing, withdrawal_block as "withdrawalBlock", pending, changed_height as "changedHeight"
        from balances where depositor = any($1::text[]) order by depositor for update`,
     [textArray(accounts)],
@@ -112,9 +112,9 @@ async function openBooks(
   return new Map(found.map(({ depositor, ...balance }) => [depositor, balance]))
 }
 
-async function closeBooks(session: Session, books: ReadonlyMap<Address, Balance>): Promise<void> {
+async function closeBooks(connection: Connection, books: ReadonlyMap<Address, Balance>): Promise<void> {
   const balances = [...books.values()]
-  await session.query(
+  await connection.query(
     `update balances set available = now.available, withdrawing = now.withdrawing, withdrawal_block = now.withdrawal_block,
                          pending = now.pending, changed_height = now.changed_height
        from unnest($1::text[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[])
@@ -167,13 +167,13 @@ function debit(balance: Balance, value: bigint): void {
 
 /** What the chain has paid is paid, whichever batch it was in and whatever was thought of it before. */
 async function completeTransfers(
-  session: Session,
+  connection: Connection,
   books: ReadonlyMap<Address, Balance>,
   batch: SettledBatch,
 ): Promise<readonly Alarm[]> {
   if (batch.used.length === 0) return []
-  const { own, foreign } = await nameBatch(session, batch)
-  const paid = await session.query<{ payer: Address; nonce: string; value: bigint; before: string }>(
+  const { own, foreign } = await nameBatch(connection, batch)
+  const paid = await connection.query<{ payer: Address; nonce: string; value: bigint; before: string }>(
     `with asked as (
        select id, status as before from transfers join unnest($1::text[], $2::text[]) as asked (payer, nonce) using (payer, nonce)
      )
@@ -185,7 +185,7 @@ async function completeTransfers(
   for (const { payer, value, before } of paid) {
     if (before !== 'failed') books.get(payer)!.pending -= value
   }
-  await session.query(
+  await connection.query(
     `insert into foreign_authorizations (payer, nonce, batch)
      select payer, nonce, $3 from unnest($1::text[], $2::text[]) as used (payer, nonce)
       where not exists (select from transfers where transfers.payer = used.payer and transfers.nonce = used.nonce)
@@ -202,15 +202,15 @@ async function completeTransfers(
 
 /** Its number in these books when it was sent from here, otherwise its number on chain. */
 async function nameBatch(
-  session: Session,
+  connection: Connection,
   { batchId, transactionHash }: SettledBatch,
 ): Promise<{ readonly own: bigint | null; readonly foreign: bigint | null }> {
-  const [own] = await session.query<{ id: bigint }>(
+  const [own] = await connection.query<{ id: bigint }>(
     'select batches.id from batches join transactions using (call) where transactions.hash = $1',
     [transactionHash],
   )
   if (own !== undefined) return { own: own.id, foreign: null }
-  await session.query(
+  await connection.query(
     'insert into foreign_batches (chain_batch_id, transaction_hash) values ($1, $2) on conflict do nothing',
     [batchId, transactionHash],
   )
@@ -219,14 +219,14 @@ async function nameBatch(
 
 /** A row that was skipped goes into the next batch when its reason can pass; all others have failed for good. */
 async function reexamineSkipped(
-  session: Session,
+  connection: Connection,
   books: ReadonlyMap<Address, Balance>,
   batch: SettledBatch,
 ): Promise<readonly Alarm[]> {
   const alarms: Alarm[] = []
   for (const skipped of batch.skipped) {
     const { payer, nonce, reason } = skipped
-    const [transfer] = await session.query<{ id: string; value: bigint; skips: number }>(
+    const [transfer] = await connection.query<{ id: string; value: bigint; skips: number }>(
       `select id, value, skips from transfers
         where payer = $1 and nonce = $2 and status in ('batched', 'confirmed')
           and batch = (select batches.id from batches join transactions using (call) where transactions.hash = $3)
@@ -241,7 +241,7 @@ async function reexamineSkipped(
       message: `Batch ${batch.batchId} skipped ${payer} ${nonce} (${reason}): ${status}.`,
     })
     if (status !== 'received') balance.pending -= transfer.value
-    await session.query(
+    await connection.query(
       `update transfers set status = $2, failure = $3, skips = skips + 1, updated_at = clock_timestamp(),
               retry_at = clock_timestamp() + least(skips + 1, 60) * interval '1 s',
               batch = case when $2 = 'completed' then null else batch end
@@ -265,8 +265,8 @@ function afterSkip(
   return 'received'
 }
 
-async function closeBatch(session: Session, { transactionHash, settledCount, settledValue }: SettledBatch) {
-  await session.query(
+async function closeBatch(connection: Connection, { transactionHash, settledCount, settledValue }: SettledBatch) {
+  await connection.query(
     `update batches set state = 'settled', settled_count = $2, settled_value = $3
        from transactions where transactions.hash = $1 and batches.call = transactions.call`,
     [transactionHash, settledCount, settledValue],
@@ -274,13 +274,13 @@ async function closeBatch(session: Session, { transactionHash, settledCount, set
 }
 
 async function finalizeWithdrawals(
-  session: Session,
+  connection: Connection,
   books: ReadonlyMap<Address, Balance>,
   changes: readonly BalanceEvent[],
 ): Promise<void> {
   const hashes = changes.flatMap((event) => (event.kind === 'InstantWithdrawal' ? [event.specHash] : []))
   if (hashes.length === 0) return
-  const paid = await session.query<{ depositor: Address; value: bigint; before: string }>(
+  const paid = await connection.query<{ depositor: Address; value: bigint; before: string }>(
     `with asked as (select spec_hash, state as before from burn_intents where spec_hash = any($1::text[]) for update)
      update burn_intents set state = 'finalized', failure = null from asked
       where burn_intents.spec_hash = asked.spec_hash and before <> 'finalized'

@@ -1,6 +1,6 @@
 import type { Address, Hash, Hex, PrivateKeyAccount } from 'viem'
 import { keccak256 } from 'viem'
-import type { Database, Session } from '../../db/database.ts'
+import type { Connection, Database } from '../../db/database.ts'
 import type { OnAlarm } from '../alarm.ts'
 import type { Failpoint } from '../failpoints.ts'
 import type { GatewayTerms } from '../terms.ts'
@@ -87,12 +87,12 @@ export class Relayer {
   }
 
   /** In the same database transaction as what the call is for. */
-  async store(session: Session, kind: CallKind, { data, transaction }: SignedCall): Promise<bigint> {
-    const [call] = await session.query<{ id: bigint }>('insert into calls (kind, data) values ($1, $2) returning id', [
-      kind,
-      data,
-    ])
-    await storeVersion(session, call!.id, this.address, transaction)
+  async store(connection: Connection, kind: CallKind, { data, transaction }: SignedCall): Promise<bigint> {
+    const [call] = await connection.query<{ id: bigint }>(
+      'insert into calls (kind, data) values ($1, $2) returning id',
+      [kind, data],
+    )
+    await storeVersion(connection, call!.id, this.address, transaction)
     return call!.id
   }
 
@@ -128,9 +128,9 @@ export class Relayer {
   }
 
   /** Writes down how it ended, in the same database transaction as what follows from it. */
-  async close(session: Session, call: OpenCall, fate: CallFate): Promise<boolean> {
+  async close(connection: Connection, call: OpenCall, fate: CallFate): Promise<boolean> {
     const receipt = 'receipt' in fate ? fate.receipt : undefined
-    const closed = await session.query(
+    const closed = await connection.query(
       `update calls set state = $2, block = $3, hash = $4, gas_used = $5, gas_cost = $6
         where id = $1 and state = 'sent' returning id`,
       [
@@ -144,8 +144,8 @@ export class Relayer {
     )
     if (fate.state === 'succeeded') {
       // Only what may have to be sent again is worth its space.
-      await session.query(`update calls set data = '' where id = $1`, [call.id])
-      await session.query(`update transactions set raw = '' where call = $1`, [call.id])
+      await connection.query(`update calls set data = '' where id = $1`, [call.id])
+      await connection.query(`update transactions set raw = '' where call = $1`, [call.id])
     }
     return closed.length === 1
   }
@@ -241,12 +241,12 @@ function gasLimit(estimate: bigint): bigint {
 }
 
 async function storeVersion(
-  session: Session,
+  connection: Connection,
   call: bigint,
   relayer: Address,
   transaction: SignedTransaction,
 ): Promise<void> {
-  await session.query(
+  await connection.query(
     `insert into transactions (hash, call, relayer, nonce, raw, max_fee_per_gas) values ($1, $2, $3, $4, $5, $6)
      on conflict do nothing`,
     [transaction.hash, call, relayer, transaction.nonce, transaction.raw, transaction.maxFeePerGas],
@@ -254,8 +254,8 @@ async function storeVersion(
 }
 
 /** The newest first. */
-async function readVersions(session: Session, call: bigint): Promise<readonly Version[]> {
-  const rows = await session.query<Omit<Version, 'maxFeePerGas'> & { maxFeePerGas: string }>(
+async function readVersions(connection: Connection, call: bigint): Promise<readonly Version[]> {
+  const rows = await connection.query<Omit<Version, 'maxFeePerGas'> & { maxFeePerGas: string }>(
     `select hash, relayer, nonce, raw, max_fee_per_gas as "maxFeePerGas",
             (extract(epoch from clock_timestamp() - created_at) * 1000)::int8 as "ageMs"
        from transactions where call = $1 order by created_at desc, max_fee_per_gas desc`,

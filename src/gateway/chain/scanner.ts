@@ -97,9 +97,9 @@ export class Scanner {
     const { node, database, terms, onAlarm, failpoint } = this.#options
     const events = readEvents(await node.logs(terms.wallet, first, last))
     const blockTimes = await this.#blockTimes(events)
-    const alarms = await database.transaction(async (session) => {
-      const raised = await applyEvents(session, events, blockTimes)
-      await session.query(`update chain set ${progress}`)
+    const alarms = await database.transaction(async (connection) => {
+      const raised = await applyEvents(connection, events, blockTimes)
+      await connection.query(`update chain set ${progress}`)
       if (events.length > 0) failpoint('events_applied')
       return raised
     })

@@ -1,4 +1,4 @@
-import type { Database, Session } from '../../db/database.ts'
+import type { Connection, Database } from '../../db/database.ts'
 import { OperatorError } from '../../errors.ts'
 import type { GatewayTerms } from '../terms.ts'
 
@@ -27,16 +27,16 @@ export async function bindChain(database: Database, terms: GatewayTerms, firstBl
 
 /** The chain that this database is bound to, so that a start does not need the chain's node. */
 export async function readIdentity(
-  database: Session,
+  connection: Connection,
 ): Promise<{ readonly chainId: number; readonly wallet: string; readonly usdc: string } | undefined> {
-  const [row] = await database.query<{ chainId: bigint; wallet: string; usdc: string }>(
+  const [row] = await connection.query<{ chainId: bigint; wallet: string; usdc: string }>(
     'select chain_id as "chainId", gateway_wallet as wallet, usdc from chain',
   )
   return row === undefined ? undefined : { ...row, chainId: Number(row.chainId) }
 }
 
-export async function readChainState(session: Session): Promise<ChainState> {
-  const [state] = await session.query<ChainState>(
+export async function readChainState(connection: Connection): Promise<ChainState> {
+  const [state] = await connection.query<ChainState>(
     `select first_block as "firstBlock", processed_height as "processedHeight", rechecked_height as "recheckedHeight",
             last_batch_id as "lastBatchId" from chain`,
   )
@@ -44,8 +44,8 @@ export async function readChainState(session: Session): Promise<ChainState> {
 }
 
 /** Has everything above this block told again. Known events are passed over, so it costs nothing but time. */
-export async function rewind(session: Session, height: bigint): Promise<void> {
-  await session.query(
+export async function rewind(connection: Connection, height: bigint): Promise<void> {
+  await connection.query(
     `update chain set processed_height = greatest(least(processed_height, $1::int8), first_block - 1),
                       rechecked_height = greatest(least(rechecked_height, $1::int8), first_block - 1)`,
     [height],

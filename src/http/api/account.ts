@@ -1,5 +1,5 @@
 import type { AccountRef } from '../../account-ref.ts'
-import type { Session as Connection } from '../../db/database.ts'
+import type { Connection } from '../../db/database.ts'
 import { ServiceError } from '../../errors.ts'
 import { keepOpen } from '../../identity/open-account.ts'
 import { removePasskey } from '../../identity/passkeys.ts'
