@@ -1,19 +1,19 @@
 import { createParser } from 'eventsource-parser'
 import { type Command, CommandError, type Output } from './command.ts'
-import { connectionOptions, connectionUsage, findConnection, post } from './connection.ts'
 import { questionOptions, questionUsage, readQuestion } from './question.ts'
+import { accessOptions, accessUsage, findAccess, post } from './service-access.ts'
 
 export const chatCommand: Command = {
   summary: 'ask a model and see the answer as it is written, with what it cost',
   usage: `penny chat WORDS …                or - to read the question from standard input
 ${questionUsage}
-${connectionUsage}`,
-  options: { ...questionOptions, ...connectionOptions },
+${accessUsage}`,
+  options: { ...questionOptions, ...accessOptions },
   wordsMax: Number.POSITIVE_INFINITY,
   async run(invocation) {
     const { output } = invocation
     const question = { ...(await readQuestion(invocation)), stream: true, stream_options: { include_usage: true } }
-    const response = await post(findConnection(invocation), '/chat/completions', question)
+    const response = await post(findAccess(invocation), '/chat/completions', question)
     const answer = await readAnswer(response, output)
     const requestId = response.headers.get('x-router-request-id')
     const { usage } = answer

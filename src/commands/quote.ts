@@ -1,6 +1,6 @@
 import type { Command } from './command.ts'
-import { connectionOptions, connectionUsage, findConnection, post } from './connection.ts'
 import { questionOptions, questionUsage, readQuestion } from './question.ts'
+import { accessOptions, accessUsage, findAccess, post } from './service-access.ts'
 
 type Quote = {
   readonly model: string
@@ -17,12 +17,12 @@ export const quoteCommand: Command = {
   summary: 'say what a question may cost at most, without asking it',
   usage: `penny quote WORDS …               exit code 0 when it would be taken now, 1 when not
 ${questionUsage}
-${connectionUsage}`,
-  options: { ...questionOptions, ...connectionOptions },
+${accessUsage}`,
+  options: { ...questionOptions, ...accessOptions },
   wordsMax: Number.POSITIVE_INFINITY,
   async run(invocation) {
     const { output } = invocation
-    const response = await post(findConnection(invocation), '/quote', await readQuestion(invocation))
+    const response = await post(findAccess(invocation), '/quote', await readQuestion(invocation))
     const quote = (await response.json()) as Quote
     if (output.json) {
       output.write(`${JSON.stringify(quote, null, 2)}\n`)

@@ -2,14 +2,14 @@ import { CommandError, type Invocation } from './command.ts'
 import { readSandboxFile } from './sandbox-file.ts'
 
 /** Where a command sends requests as a customer would, and with which key. */
-export type Connection = { readonly baseUrl: string; readonly apiKey: string }
+export type ServiceAccess = { readonly baseUrl: string; readonly apiKey: string }
 
-export const connectionOptions = { url: { type: 'string' }, key: { type: 'string' } } as const
-export const connectionUsage = `      --key penny_…                   another key than the sandbox's
+export const accessOptions = { url: { type: 'string' }, key: { type: 'string' } } as const
+export const accessUsage = `      --key penny_…                   another key than the sandbox's
       --url URL                       another service; ends in /v1`
 
 /** What the options say, or what a service in the sandbox has left in the data folder. */
-export function findConnection({ options, config }: Pick<Invocation, 'options' | 'config'>): Connection {
+export function findAccess({ options, config }: Pick<Invocation, 'options' | 'config'>): ServiceAccess {
   const sandbox = readSandboxFile(config.dataDir)
   const baseUrl =
     typeof options.url === 'string'
@@ -22,7 +22,7 @@ export function findConnection({ options, config }: Pick<Invocation, 'options' |
 }
 
 /** Posts JSON. A refusal fails the command with the service's own words. */
-export async function post({ baseUrl, apiKey }: Connection, path: string, body: object): Promise<Response> {
+export async function post({ baseUrl, apiKey }: ServiceAccess, path: string, body: object): Promise<Response> {
   let response: Response
   try {
     response = await fetch(`${baseUrl}${path}`, {
