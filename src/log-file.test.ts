@@ -5,17 +5,13 @@ import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { setImmediate as turnOfEvents } from 'node:timers/promises'
 import { atEnd } from '../test/support/at-end.ts'
+import { until } from '../test/support/until.ts'
 import { type LogFile, openLogFile } from './log-file.ts'
 
 function temporaryLog(t: TestContext): { readonly folder: string; readonly path: string } {
   const folder = mkdtempSync(join(tmpdir(), 'penny-log-'))
   atEnd(t, () => rmSync(folder, { recursive: true, force: true }))
   return { folder, path: join(folder, 'penny.log') }
-}
-
-/** What is written arrives in its own time. */
-async function until(isSo: () => boolean): Promise<void> {
-  while (!isSo()) await turnOfEvents()
 }
 
 function linesIn(folder: string): string[] {

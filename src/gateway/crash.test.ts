@@ -16,10 +16,10 @@ import {
   paymentBody,
   relayerKey,
   seller,
-  until,
   untilBalance,
 } from '../../test/support/gateway.ts'
 import { publicClient, relayer, temporaryFolder, usdc, usdcBalance } from '../../test/support/sandbox-chain.ts'
+import { untilFits } from '../../test/support/until.ts'
 import { supervise } from '../supervisor.ts'
 import { type FailpointName, failpointNames } from './failpoints.ts'
 import type { GatewayReady, GatewaySettings } from './start.ts'
@@ -58,7 +58,7 @@ for (const name of failpointNames) {
       for (const id of ids) assert.equal((await ended(url, id)).status, 'completed')
       const order = [await burnIntent(bench.wallet, payer, { value: 4_000n })]
       const { transferId } = await retried(() => ask(url, '/v1/transfer?enableForwarder=true', order))
-      await until(
+      await untilFits(
         () => retried(() => ask(url, `/v1/transfer/${transferId}`)),
         ({ status }) => status === 'finalized',
       )
@@ -142,7 +142,7 @@ async function retried(question: () => ReturnType<typeof ask>) {
 /** Nothing is set aside any more, each settled batch is on chain once, and each nonce of the relayer is accounted for. */
 async function assertBooks({ database, chain }: GatewayBench): Promise<void> {
   const count = await publicClient(chain.url).getTransactionCount({ address: relayer.address })
-  const [books] = await until(
+  const [books] = await untilFits(
     () =>
       database.query<{ pending: bigint; open: bigint; sent: bigint }>(
         `select (select coalesce(sum(pending), 0)::int8 from gateway.balances) as pending,

@@ -17,7 +17,6 @@ import {
   sendCall,
   settle,
   transferOf,
-  until,
   untilBalance,
 } from '../../test/support/gateway.ts'
 import {
@@ -31,6 +30,7 @@ import {
 } from '../../test/support/gateway-line.ts'
 import { type RpcAnswer, type RpcCall, type RpcFault, startRpcProxy } from '../../test/support/rpc-proxy.ts'
 import { publicClient, relayer, signTransfer, startChain, usdc, usdcBalance } from '../../test/support/sandbox-chain.ts'
+import { untilFits } from '../../test/support/until.ts'
 import { format } from '../money/usdc.ts'
 import type { AlarmCode } from './alarm.ts'
 
@@ -50,7 +50,7 @@ test('while the node is away payments are taken and wait; when it is back they s
 test('when the chain was not heard of for too long nothing is promised any more', async (t) => {
   const line = await openLine(t, { chainAgeMsMax: 300 })
   line.proxy.fault = away
-  const answer = await until(
+  const answer = await untilFits(
     async () => ask(line.url, '/v1/x402/settle', await paymentBody(line.bench.wallet, payer, { value: 1n })),
     ({ status }) => status !== 200,
   )
@@ -127,7 +127,7 @@ test('when another transaction takes the relayer’s nonce the payments go into 
     return isDropping ? { result: keccak256(params[0] as Hex) } : forward()
   })
   const ids = await line.pay(2)
-  await until(
+  await untilFits(
     () => transferOf(line.url, ids[0]!),
     ({ status }) => status === 'batched',
   )
@@ -153,13 +153,13 @@ test('a batch that was given up and lands after all settles once, and its succes
   // The first batch is made while the node is honest about the relayer's nonce.
   line.proxy.fault = only('eth_sendRawTransaction', lying)
   const ids = await line.pay(3)
-  await until(
+  await untilFits(
     async () => raws.length,
     (count) => count > 0,
   )
   line.proxy.fault = lying
   await untilAlarm(line.bench, 'transaction_superseded')
-  await until(
+  await untilFits(
     async () => new Set(raws).size,
     (count) => count > 1,
   )
@@ -218,7 +218,7 @@ test('a new relayer brings the call of the old one, who cannot pay any more, to 
   const line = await openLine(t)
   line.proxy.fault = only('eth_sendRawTransaction', async ({ params }) => ({ result: keccak256(params[0] as Hex) }))
   const ids = await line.pay(2)
-  await until(
+  await untilFits(
     () => transferOf(line.url, ids[0]!),
     ({ status }) => status === 'batched',
   )
@@ -294,7 +294,7 @@ test('a node that is behind, or ahead of the truth, is caught up with', async (t
     return { result: { ...result, number: `0x${Math.max(0, number).toString(16)}` } }
   })
   const ids = await line.pay(3)
-  await until(
+  await untilFits(
     () => batchesOnChain(line.bench),
     (count) => count >= 1n,
   )
@@ -347,7 +347,7 @@ for (const seed of [1, 2]) {
     const total = [0n, 1n, 2n, 3n, 4n, 5n].reduce((sum, round) => sum + 5n * (100n + round), 0n)
     await untilBalance(url, payer.address, format(1_000_000n - total - 42n))
     await untilBalance(url, account('depositor').address, format(66n))
-    await until(
+    await untilFits(
       () => onChain(bench, payer.address),
       (balance) => balance === 1_000_000n - total - 42n,
     )
@@ -379,7 +379,7 @@ const faulty = async (call: RpcCall, forward: () => Promise<RpcAnswer>, random: 
 
 /** Nothing is set aside, and nothing is under way. */
 async function assertNothingOpen({ database }: GatewayBench): Promise<void> {
-  await until(
+  await untilFits(
     () =>
       database.query<{ pending: bigint; open: bigint }>(
         `select (select coalesce(sum(pending), 0)::int8 from gateway.balances) as pending,
@@ -426,7 +426,7 @@ test('a payment that expires before it can settle has failed, and its value is f
   const line = await openLine(t)
   line.proxy.fault = only('eth_sendRawTransaction', async () => 'hang up')
   const [id] = await line.pay(1)
-  await until(
+  await untilFits(
     () => transferOf(line.url, id!),
     ({ status }) => status === 'batched',
   )
@@ -471,7 +471,7 @@ test('USDC sent to the contract without a deposit is nobody’s', async (t) => {
   const client = publicClient(bench.chain.url)
   const nonce = await client.getTransactionCount({ address: payer.address })
   await client.sendRawTransaction({ serializedTransaction: await signTransfer(payer, nonce, bench.wallet, 500n) })
-  await until(
+  await untilFits(
     () => bench.database.query<{ stray: bigint }>('select stray from gateway.chain'),
     ([chain]) => chain!.stray === 500n,
   )

@@ -13,7 +13,6 @@ import {
   seller,
   settle,
   transferOf,
-  until,
   untilBalance,
 } from '../../test/support/gateway.ts'
 import {
@@ -26,6 +25,7 @@ import {
   untilAlarm,
 } from '../../test/support/gateway-line.ts'
 import { publicClient, relayer, signCall } from '../../test/support/sandbox-chain.ts'
+import { untilFits } from '../../test/support/until.ts'
 
 // Payments that reach the chain past the gateway's books: by somebody else's transaction, or by its own before it lost them.
 
@@ -118,7 +118,7 @@ async function transfersOf(url: string, body: PaymentBody): Promise<AnswerBody[]
 }
 
 async function untilFound(url: string, body: PaymentBody): Promise<AnswerBody> {
-  const [found] = await until(
+  const [found] = await untilFits(
     () => transfersOf(url, body),
     (transfers) => transfers.length === 1,
   )

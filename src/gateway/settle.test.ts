@@ -15,10 +15,10 @@ import {
   seller,
   settle,
   transferOf,
-  until,
   untilBalance,
 } from '../../test/support/gateway.ts'
 import { publicClient } from '../../test/support/sandbox-chain.ts'
+import { untilFits } from '../../test/support/until.ts'
 
 test('a payment is taken at once, settled on chain, and findable by its id and by payer and nonce', async (t) => {
   const bench = await openBench(t)
@@ -87,13 +87,13 @@ test('one payment sent many times at once is taken once', async (t) => {
 test('who never deposited cannot pay', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start()
-  await until(
+  await untilFits(
     () => ask(url, '/v1/x402/verify', {}),
     ({ status }) => status === 200,
   )
   const body = await paymentBody(bench.wallet, account('nobody'))
   // Before the chain has been read nothing is promised at all.
-  const answer = await until(
+  const answer = await untilFits(
     () => ask(url, '/v1/x402/settle', body),
     ({ status }) => status !== 503,
   )
@@ -120,7 +120,7 @@ test('a thousand payments of many payers settle with exact sums on chain, each p
     )
     ids.push(...(await Promise.all(bodies.map((body) => settle(url, body)))))
   }
-  await until(
+  await untilFits(
     () => ask(url, `/v1/x402/transfers?to=${seller.address}&status=received&pageSize=1`),
     ({ body }) => body.transfers.length === 0,
   )

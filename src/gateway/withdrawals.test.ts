@@ -16,12 +16,12 @@ import {
   paymentBody,
   sendCall,
   settle,
-  until,
   untilBalance,
 } from '../../test/support/gateway.ts'
 import { only, untilAlarm } from '../../test/support/gateway-line.ts'
 import { startRpcProxy } from '../../test/support/rpc-proxy.ts'
 import { relayer, usdc, usdcBalance } from '../../test/support/sandbox-chain.ts'
+import { untilFits } from '../../test/support/until.ts'
 import type { GatewayOptions } from './server.ts'
 
 const owner = account('owner').address
@@ -36,7 +36,7 @@ async function openFunded(bench: GatewayBench, options: Partial<GatewayOptions> 
 }
 
 async function withdrawalEnded(url: string, id: string) {
-  const { body } = await until(
+  const { body } = await untilFits(
     () => ask(url, `/v1/transfer/${id}`),
     (answer) => ['finalized', 'failed', 'expired'].includes(answer.body.status),
   )
@@ -140,7 +140,7 @@ test('an order to somebody whom USDC has blocked is given up after ten minutes, 
   const { transferId } = (await ask(first.url, withdraw, order)).body
   await untilAlarm(bench, 'withdrawal_refused')
   assert.equal(await balanceOf(first.url, payer.address), '0.006')
-  await until(
+  await untilFits(
     async () => {
       skippedMs += 20_000
       return ask(first.url, `/v1/transfer/${transferId}`)
@@ -172,7 +172,7 @@ test('an order to somebody who was blocked for a while is paid', async (t) => {
   await untilAlarm(bench, 'withdrawal_refused')
   // However long ago the first refusal was: one is not enough.
   skippedMs += 3_600_000
-  await until(
+  await untilFits(
     () => bench.database.query<{ refusals: number }>('select refusals from gateway.burn_intents'),
     ([row]) => row!.refusals === 2,
   )
@@ -192,7 +192,7 @@ test('an order that reverts in block after block is given up, and its money is f
   proxy.fault = only('eth_estimateGas', async () => ({ result: '0x493e0' }))
   const { body } = await ask(url, withdraw, [await burnIntent(bench.wallet, payer, { value: 4_000n })])
   await untilAlarm(bench, 'transaction_reverted')
-  await until(
+  await untilFits(
     async () => {
       skippedMs += 60_000
       return ask(url, `/v1/transfer/${body.transferId}`)
@@ -277,7 +277,7 @@ test('a withdrawal begun at the contract stops new payments at once and cannot e
   assert.equal(body.balances[0].withdrawing, '0.007')
   await bench.chain.admin.mine(5)
   await callWallet(bench, encodeFunctionData({ abi: settlementGatewayAbi, functionName: 'withdraw', args: [usdc] }))
-  await until(
+  await untilFits(
     () => ask(url, '/v1/balances', { token: 'USDC', sources: [{ depositor: payer.address }] }),
     (answer) => answer.body.balances[0].withdrawing === '0',
   )

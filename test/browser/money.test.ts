@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import jsQr from 'jsqr'
 import type { Page } from 'playwright-core'
+import { until } from '../support/until.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { availableBalance, createKey, openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 
@@ -187,12 +188,11 @@ async function chainAddresses(page: Page): Promise<{ usdc: string; gateway: stri
   return { usdc, gateway: receipt.domain.gateway_wallet }
 }
 
-async function receiptIsThere(id: string): Promise<{ domain: { gateway_wallet: string } }> {
-  for (;;) {
+function receiptIsThere(id: string): Promise<{ domain: { gateway_wallet: string } }> {
+  return until(async () => {
     const answer = await fetch(`${dashboard.origin}/api/receipts/${id}`)
-    if (answer.ok) return (await answer.json()) as { domain: { gateway_wallet: string } }
-    await new Promise((resolve) => setTimeout(resolve, 100))
-  }
+    return answer.ok && ((await answer.json()) as { domain: { gateway_wallet: string } })
+  })
 }
 
 async function confirm(page: Page, address: string): Promise<void> {

@@ -11,6 +11,7 @@ import {
   type TestAccount,
   type TestService,
 } from '../support/service.ts'
+import { until } from '../support/until.ts'
 import { type Exchange, startTap, type Tap } from './tap.ts'
 import { problemsOf } from './wire.ts'
 
@@ -115,18 +116,6 @@ function heldRequest(service: TestService, { id }: TestAccount): Promise<string>
     const [row] = await service.database.query<{ id: string }>('select id from requests where account_id = $1', [id])
     return row && `req_${row.id.replaceAll('-', '')}`
   })
-}
-
-const waitMsMax = 10_000
-
-/** Asks again until there is an answer. */
-async function until<Answer>(ask: () => Promise<Answer | undefined>): Promise<Answer> {
-  const deadline = Date.now() + waitMsMax
-  while (Date.now() < deadline) {
-    const answer = await ask()
-    if (answer !== undefined) return answer
-  }
-  throw new Error(`nothing has come in ${waitMsMax} ms`)
 }
 
 async function fillCap(service: TestService, account: TestAccount): Promise<{ release(): Promise<void> }> {

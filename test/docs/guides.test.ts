@@ -55,7 +55,7 @@ before(async () => {
     },
     stdio: ['ignore', 'pipe', 'inherit'],
   })
-  await until(service, 'Ctrl-C stops everything.')
+  await untilPrinted(service, 'Ctrl-C stops everything.')
   ledgerUrl = (await locateEmbeddedPostgres(dataDir))!
 })
 
@@ -163,7 +163,7 @@ function environment(): NodeJS.ProcessEnv {
   }
 }
 
-async function until({ stdout }: ChildProcess, line: string): Promise<void> {
+async function untilPrinted({ stdout }: ChildProcess, line: string): Promise<void> {
   let printed = ''
   for await (const text of stdout!) {
     printed += String(text)

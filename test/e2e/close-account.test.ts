@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { randomBytes, randomUUID } from 'node:crypto'
 import { test } from 'node:test'
-import { setTimeout as pause } from 'node:timers/promises'
 import type { AccountRef } from '../../src/account-ref.ts'
 import { createLoginToken } from '../../src/identity/login-links.ts'
 import { shutOut } from '../../src/identity/shut-out.ts'
@@ -14,6 +13,7 @@ import { createWallet, DashboardClient, type Json, signedMessage, signInNew } fr
 import { completed, created, text, type UpstreamExchange } from '../support/scripted-upstream.ts'
 import { postChat } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
+import { until } from '../support/until.ts'
 
 // An account is closed when its money is withdrawn, and then nobody spends from it or signs in to it. Its books stay.
 
@@ -230,14 +230,6 @@ async function waiting(): Promise<number> {
     `select count(*)::int as count from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
   )
   return row!.count
-}
-
-async function until(holds: () => Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + 20_000
-  while (!(await holds())) {
-    assert.ok(Date.now() < deadline, 'it never came about')
-    await pause(20)
-  }
 }
 
 test('the operator’s link opens a closed account again, with its history and without its keys', async () => {

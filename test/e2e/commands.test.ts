@@ -10,6 +10,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { createWallet, DashboardClient, signedMessage } from '../support/dashboard-client.ts'
 import { preparePenny } from '../support/penny-command.ts'
+import { until } from '../support/until.ts'
 
 // Every command as an operator runs it: beside a running service, given only its data folder.
 
@@ -175,7 +176,7 @@ test('penny logs tail follows requests as they end, one line each', async () => 
     await pause(50)
   }
   const answer = await chat('Follow me')
-  while (!text.includes(answer.request_id)) await pause(50)
+  await until(() => text.includes(answer.request_id))
   const exited = once(tail, 'exit')
   tail.kill('SIGINT')
   assert.deepEqual(await exited, [0, null])
@@ -207,11 +208,10 @@ test('a charge is given back only out of settled revenue, with a reason, and the
   assert.deepEqual([beyond.code, /settled revenue/.test(beyond.stderr)], [1, true])
   assert.equal((await penny.run(['accounts', 'adjust', id, '--amount', '0.0001'])).code, 2)
   // What is given has to be on chain first.
-  for (;;) {
+  await until(async () => {
     const { payable } = await penny.json<{ payable: string }>(['payout'])
-    if (Number(payable) >= 0.0001) break
-    await pause(100)
-  }
+    return Number(payable) >= 0.0001
+  })
   const before = await penny.json<Balance>(['balance'])
   const given = await penny.json<{ id: string; decision: string }>([
     'accounts',

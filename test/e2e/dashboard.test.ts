@@ -16,6 +16,7 @@ import { type DashboardClient, type Json, signInNew } from '../support/dashboard
 import { completed, created, text } from '../support/scripted-upstream.ts'
 import { postChat, startTestService } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
+import { until } from '../support/until.ts'
 
 // An account with some history, looked at from every side: what the dashboard shows is what the ledger has.
 
@@ -54,11 +55,6 @@ const suite = serviceSuite({ TRUST_PROXY: '1', STREAM_KEEPALIVE_MS: '100' }, asy
 
 async function send(secret: string, body: object): Promise<void> {
   await (await postChat(suite.service, secret, body)).arrayBuffer()
-}
-
-async function until(holds: () => Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + 10_000
-  while (!(await holds())) assert.ok(Date.now() < deadline, 'it never came about')
 }
 
 async function ledgerSum(where = 'true'): Promise<{ count: bigint; charged: bigint }> {

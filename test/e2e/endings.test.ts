@@ -12,6 +12,7 @@ import {
 } from '../support/scripted-upstream.ts'
 import { getRow, postChat, type RequestBody, withoutTools } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
+import { until } from '../support/until.ts'
 
 // One test per row of the table in docs/operations/charge.md. Prices of the default model: 1 atomic unit for a token of
 // input, 5 for one of output.
@@ -245,12 +246,13 @@ async function leave(begin: (exchange: UpstreamExchange) => void, stream: boolea
 }
 
 async function lastEnded(): Promise<RequestBody> {
-  for (;;) {
+  const { id } = await until(async () => {
     const [last] = await suite.service.database.query<{ id: string; status: string }>(
       'select id, status from requests order by id desc limit 1',
     )
-    if (last!.status !== 'held') return getRow(suite.service, apiKey, `req_${last!.id.replaceAll('-', '')}`)
-  }
+    return last!.status !== 'held' && last!
+  })
+  return getRow(suite.service, apiKey, `req_${id.replaceAll('-', '')}`)
 }
 
 function answers(...events: readonly object[]): ScriptedUpstream['answer'] {

@@ -5,6 +5,7 @@ import { assertBooksClosed } from '../support/audit.ts'
 import { type FlakyProxy, type Mishap, mishaps, startFlakyProxy } from '../support/flaky-proxy.ts'
 import { progressLines, recordProof } from '../support/proof.ts'
 import { startTestService, type TestService } from '../support/service.ts'
+import { until } from '../support/until.ts'
 
 // FLAKY_CALLS=10000 FLAKY_SEED=7 node test/run.ts test/e2e/flaky-network.test.ts for the long form.
 const calls = Number(process.env.FLAKY_CALLS ?? 500)
@@ -93,11 +94,10 @@ async function streamed(client: OpenAI, content: string): Promise<number> {
 }
 
 async function untilNothingIsHeld(): Promise<void> {
-  for (;;) {
+  await until(async () => {
     const open = await service.database.query("select from requests where status = 'held'")
-    if (open.length === 0) return
-    await new Promise((resolve) => setTimeout(resolve, 20))
-  }
+    return open.length === 0
+  })
 }
 
 /** Half of the requests pass; a small generator of our own, so that a seed repeats a run. */

@@ -3,8 +3,6 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
-import { setTimeout as pause } from 'node:timers/promises'
-import { inspect } from 'node:util'
 import { readConfig } from '../../src/config.ts'
 import { createLoginToken } from '../../src/identity/login-links.ts'
 import { addWallet } from '../../src/identity/wallets.ts'
@@ -12,11 +10,11 @@ import { createAccount } from '../../src/ledger/accounts.ts'
 import { readBalance } from '../../src/ledger/balance.ts'
 import { type Service, startService } from '../../src/service.ts'
 import { createWallet, DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
+import { untilFits } from '../support/until.ts'
 
 // The whole sandbox with its chain and gateway, seen from the dashboard: money in, spent, settled, and out again.
 
 const dataDir = mkdtempSync(join(tmpdir(), 'penny-funds-'))
-const pollMs = 100
 let service: Service
 before(async () => {
   const config = readConfig({
@@ -35,16 +33,6 @@ after(async () => {
   rmSync(dataDir, { recursive: true, force: true })
 })
 
-async function until<Value>(read: () => Promise<Value>, holds: (value: Value) => boolean): Promise<Value> {
-  const deadline = Date.now() + 60_000
-  for (;;) {
-    const value = await read()
-    if (holds(value)) return value
-    assert.ok(Date.now() < deadline, `it never came about: ${inspect(value).slice(0, 500)}`)
-    await pause(pollMs)
-  }
-}
-
 test('from a wallet to test money, a paid request on chain, its receipt, and the rest back in the wallet', async () => {
   const client = new DashboardClient({ origin: service.publicUrl })
   const wallet = createWallet()
@@ -53,7 +41,7 @@ test('from a wallet to test money, a paid request on chain, its receipt, and the
   assert.match(account.deposit_address, /^0x[0-9a-fA-F]{40}$/)
 
   await client.post('/api/faucet')
-  const deposits = await until(
+  const deposits = await untilFits(
     () => client.get('/api/deposits'),
     ({ data }) => data[0]?.state === 'credited',
   )
@@ -76,7 +64,7 @@ test('from a wallet to test money, a paid request on chain, its receipt, and the
   assert.equal(answer.status, 200)
   await answer.arrayBuffer()
   const id = answer.headers.get('x-router-request-id')
-  const paid = await until(
+  const paid = await untilFits(
     () => client.get(`/api/requests/${id}`),
     ({ settlement, receipt }) => settlement.tx_hash !== null && receipt !== null,
   )
@@ -92,7 +80,7 @@ test('from a wallet to test money, a paid request on chain, its receipt, and the
   }
   const { available } = await client.get('/api/balance')
   const requested = await client.post('/api/withdrawals', { amount: available, recipient: wallet.address }, form())
-  const sent = await until(
+  const sent = await untilFits(
     async () => (await client.get('/api/withdrawals')).data[0],
     ({ state }) => state === 'confirmed' || state === 'failed',
   )
@@ -118,14 +106,14 @@ test('what is sent to a closed account is credited, and the operator’s link le
     account.id,
   ])
   const owner = { partition: row!.partition, accountId: account.id as string }
-  await until(
+  await untilFits(
     () => readBalance(service.database, owner),
     ({ available }) => available === 25_000_000n,
   )
   await client.post('/api/auth/link', { token: await createLoginToken(service.database, owner, 60) })
   const form = { 'idempotency-key': crypto.randomUUID() }
   await client.post('/api/withdrawals', { amount: '25', recipient: wallet.address }, form)
-  await until(
+  await untilFits(
     async () => (await client.get('/api/withdrawals')).data[0],
     ({ state }) => state === 'confirmed',
   )
@@ -136,7 +124,7 @@ test('the sandbox’s controls do what they say', async () => {
   const client = new DashboardClient({ origin: service.publicUrl })
   await client.post('/api/auth/local')
   await client.post('/api/faucet')
-  await until(
+  await untilFits(
     () => client.get('/api/balance'),
     ({ available }) => available === '25',
   )

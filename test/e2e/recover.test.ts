@@ -16,9 +16,9 @@ import { startModelServer } from '../../src/sandbox/model/server.ts'
 import { type Service, startService } from '../../src/service.ts'
 import { atEnd } from '../support/at-end.ts'
 import { openBench } from '../support/gateway.ts'
-import { until } from '../support/money-service.ts'
 import { testDatabase } from '../support/postgres.ts'
 import { usdc } from '../support/sandbox-chain.ts'
+import { until } from '../support/until.ts'
 
 // As in production: the chain and the gateway are others', and keep what they have when the ledger is lost.
 

@@ -5,6 +5,7 @@ import { assertBooksClosed } from '../support/audit.ts'
 import { callChat, endedRow, framesOf, nextArrival } from '../support/chat-client.ts'
 import { completed, created, type ScriptedUpstream, startScriptedUpstream, text } from '../support/scripted-upstream.ts'
 import { getRow, postChat, startTestService, type TestService, withoutTools } from '../support/service.ts'
+import { until } from '../support/until.ts'
 
 // A service that is stopped while it serves, as every deployment does. That is our doing and nobody's who asked: what was not
 // delivered costs nothing, and who was served is told. Prices of the default model: 1 atomic unit for a token of input, 5 for
@@ -119,7 +120,7 @@ async function startNode(drainMs: number): Promise<TestService> {
 async function begin(ask: () => Promise<Response>): Promise<{ readonly answer: Promise<Response> }> {
   const before = upstream.exchanges.length
   const answer = ask()
-  while (upstream.exchanges.length === before) await pause(5)
+  await until(() => upstream.exchanges.length > before)
   return { answer }
 }
 

@@ -10,6 +10,7 @@ import { promisify } from 'node:util'
 import { openDatabase } from '../../src/db/database.ts'
 import { locateEmbeddedPostgres } from '../../src/db/embedded-postgres.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
+import { until } from '../support/until.ts'
 
 // The drill of docs/runbooks/backup.md: copy the data folder while requests run, lose it, put the copy in its place.
 
@@ -180,9 +181,4 @@ async function stop(signal: NodeJS.Signals): Promise<void> {
   if (service === undefined || service.exitCode !== null || service.signalCode !== null) return
   service.kill(signal)
   await once(service, 'exit')
-}
-
-/** The test's own time-out is the limit. */
-async function until(holds: () => Promise<boolean>): Promise<void> {
-  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 50))
 }

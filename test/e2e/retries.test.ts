@@ -11,6 +11,7 @@ import {
   type UpstreamExchange,
 } from '../support/scripted-upstream.ts'
 import { getRow, postChat, startTestService, type TestAccount, type TestService } from '../support/service.ts'
+import { until } from '../support/until.ts'
 
 let service: TestService
 let other: TestService
@@ -434,8 +435,4 @@ function idempotent(key: string): Record<string, string> {
 
 function usageOf(stream: string): string | undefined {
   return /"usage":(\{.*\})\}\n/.exec(stream)?.[1]
-}
-
-async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await condition())) await new Promise((resolve) => setTimeout(resolve, 5))
 }

@@ -15,9 +15,9 @@ import {
   openWallet,
   startMoneyService,
   sums,
-  until,
   usdcOf,
 } from '../support/money-service.ts'
+import { until } from '../support/until.ts'
 
 test('from a wallet to the gateway, through two hundred requests to the chain, and back to the owner, to the atomic unit', async (t) => {
   const money = await startMoneyService(t)

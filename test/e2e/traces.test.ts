@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
-import { setTimeout as pause } from 'node:timers/promises'
 import { type CollectedSpan, type Collector, startCollector } from '../support/collector.ts'
 import { parseMetrics, sampleValue } from '../support/prometheus.ts'
 import { completed, created, type ScriptedUpstream, startScriptedUpstream, text } from '../support/scripted-upstream.ts'
 import { startScriptedWeb } from '../support/scripted-web.ts'
 import { getRow, postChat, startTestService, type TestAccount, type TestService } from '../support/service.ts'
+import { until } from '../support/until.ts'
 
 let collector: Collector
 let service: TestService
@@ -35,12 +35,8 @@ function ask(content: string, traceparent?: string, more: object = {}): Promise<
 
 /** The spans of one request, once they have come; its own first. */
 async function spansOf(requestId: string | null): Promise<CollectedSpan[]> {
-  for (;;) {
-    const own = collector.spans.find((span) => span.attributes['penny.request_id'] === requestId)
-    if (own !== undefined)
-      return [own, ...collector.spans.filter((span) => span.traceId === own.traceId && span !== own)]
-    await pause(5)
-  }
+  const own = await until(() => collector.spans.find((span) => span.attributes['penny.request_id'] === requestId))
+  return [own, ...collector.spans.filter((span) => span.traceId === own.traceId && span !== own)]
 }
 
 test('one trace shows hold, upstream, tools and charge of a request, below the span of its caller', async () => {
@@ -137,11 +133,10 @@ test('a collector that is away costs no request anything, and what was lost is c
   const { apiKey } = await away.openAccount('1')
   const answer = await postChat(away, apiKey, { messages: [{ role: 'user', content: 'Hi' }] })
   assert.equal(answer.status, 200)
-  for (;;) {
+  await until(async () => {
     const page = parseMetrics(await (await fetch(`${away.origin}/metrics`)).text())
-    if (sampleValue(page, 'penny_spans_dropped_total')! > 0) break
-    await pause(20)
-  }
+    return sampleValue(page, 'penny_spans_dropped_total')! > 0
+  })
   await away.stop()
 })
 

@@ -14,6 +14,7 @@ import { atEnd } from '../support/at-end.ts'
 import { assertBooksBalance, assertBooksClosed } from '../support/audit.ts'
 import { charge, hold, openLedger, voided } from '../support/ledger.ts'
 import { testDatabase } from '../support/postgres.ts'
+import { until } from '../support/until.ts'
 
 // Nodes hold and end requests on the schema before a migration, while another node brings the database up to the newest, and
 // serve on. What they call are the functions of the ledger, whose signatures have not changed since the first migration.
@@ -131,11 +132,10 @@ async function openTraffic(t: TestContext, database: Database, url: string) {
 }
 
 async function untilWaiting(database: Database, count: number): Promise<void> {
-  for (;;) {
+  await until(async () => {
     const waiting = await database.query(
       "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
     )
-    if (waiting.length >= count) return
-    await pause(pollMs)
-  }
+    return waiting.length >= count
+  })
 }

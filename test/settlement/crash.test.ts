@@ -23,11 +23,11 @@ import {
   openWallet,
   startMoneyService,
   sums,
-  until,
   usdcOf,
 } from '../support/money-service.ts'
 import { testDatabase } from '../support/postgres.ts'
 import { address } from '../support/signing.ts'
+import { until } from '../support/until.ts'
 
 // Each process of the money line is killed as by a power cut, and the whole service too; afterwards every sum is exact.
 // SETTLEMENT_KILLS=all also kills settlement at each of its places alone.

@@ -29,11 +29,11 @@ import { askCustodian, createSigner } from '../../src/signer/signer.ts'
 import { type SigningTerms, usdcDomain } from '../../src/signer/signing-terms.ts'
 import { account as chainAccount, type GatewayBench, openBench, sendCall } from '../support/gateway.ts'
 import { partitions } from '../support/ledger.ts'
-import { until } from '../support/money-service.ts'
 import { testDatabase } from '../support/postgres.ts'
 import { type RpcAnswer, type RpcProxy, startRpcProxy } from '../support/rpc-proxy.ts'
 import { chainId, publicClient, usdc, walletClient } from '../support/sandbox-chain.ts'
 import { createCustodian, keys, terms as signingTerms } from '../support/signing.ts'
+import { until } from '../support/until.ts'
 
 // Deposits, from the token's log to the balance, over our own gateway and chain, with a node in between that may do anything.
 

@@ -13,9 +13,10 @@ import { noHash, type ReceiptDocument } from '../../src/settlement/receipt.ts'
 import { verifyReceipt } from '../../src/settlement/verify-receipt.ts'
 import { nonceOf } from '../../src/signer/nonce.ts'
 import { charge, hold } from '../support/ledger.ts'
-import { accountNow, ask, openWallet, startMoneyService, sums, until } from '../support/money-service.ts'
+import { accountNow, ask, openWallet, startMoneyService, sums } from '../support/money-service.ts'
 import { type BenchAccount, settleAll, settlementSuite } from '../support/settlement-bench.ts'
 import { keys, terms as signingTerms } from '../support/signing.ts'
+import { until } from '../support/until.ts'
 
 const bench = settlementSuite()
 const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))

@@ -14,11 +14,11 @@ import {
   paymentBody,
   seller,
   settle,
-  until,
   untilBalance,
 } from './gateway.ts'
 import { type RpcFault, type RpcProxy, startRpcProxy } from './rpc-proxy.ts'
 import { publicClient } from './sandbox-chain.ts'
+import { untilFits } from './until.ts'
 
 export const payer = account('payer')
 
@@ -51,7 +51,7 @@ export async function openLine(
 }
 
 export async function untilAlarm({ alarms }: GatewayBench, code: AlarmCode): Promise<void> {
-  await until(
+  await untilFits(
     async () => alarms.map((alarm) => alarm.code),
     (codes) => codes.includes(code),
   )

@@ -1,8 +1,6 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import type { TestContext } from 'node:test'
-import { setTimeout as pause } from 'node:timers/promises'
-import { inspect } from 'node:util'
 import { type Address, encodeFunctionData, type Hash, type Hex, keccak256, pad, toHex } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { devUsdcAbi } from '../../contracts/generated/DevUsdc.abi.ts'
@@ -14,6 +12,7 @@ import { atEnd } from './at-end.ts'
 import { burnIntentTypes, transferFields } from './circle-types.ts'
 import { type TestDatabase, testDatabase } from './postgres.ts'
 import { account, chainId, publicClient, signCall, startChain, usdc } from './sandbox-chain.ts'
+import { untilFits } from './until.ts'
 
 /** A gateway over a chain and a database of its own, which end with the test. */
 export type GatewayBench = {
@@ -29,7 +28,6 @@ export type GatewayBench = {
 export const relayerKey = keccak256(toHex('relayer'))
 export const seller = account('seller')
 const weekSeconds = 7 * 86_400
-const waitMsMax = 60_000
 
 export async function openBench(test: TestContext): Promise<GatewayBench> {
   // Ends before the chain, whose own end is asked for later, and the gateways before their database.
@@ -188,25 +186,9 @@ export async function transferOf(url: string, id: string) {
   return (await ask(url, `/v1/x402/transfers/${id}`)).body
 }
 
-/** Asks until the answer fits; fails when it never does. A server that is away, as one that was killed is, is asked again. */
-export async function until<Value>(question: () => Promise<Value>, fits: (value: Value) => boolean): Promise<Value> {
-  const deadline = Date.now() + waitMsMax
-  for (;;) {
-    const [answer] = await Promise.allSettled([question()])
-    if (answer.status === 'fulfilled' && fits(answer.value)) return answer.value
-    if (answer.status === 'rejected' && !isAway(answer.reason)) throw answer.reason
-    if (Date.now() > deadline) assert.fail(`still ${inspect(answer)}`)
-    await pause(25)
-  }
-}
-
-function isAway(error: unknown): boolean {
-  return error instanceof TypeError && error.message === 'fetch failed'
-}
-
 /** Waits for the end of a transfer. */
 export async function ended(url: string, id: string) {
-  return until(
+  return untilFits(
     () => transferOf(url, id),
     ({ status }) => status === 'completed' || status === 'failed',
   )
@@ -214,7 +196,7 @@ export async function ended(url: string, id: string) {
 
 /** Waits until the gateway has seen so much of a depositor's money; in decimal text. */
 export async function untilBalance(url: string, address: Address, balance: string): Promise<void> {
-  await until(
+  await untilFits(
     () => balanceOf(url, address),
     (found) => found === balance,
   )

@@ -2,7 +2,6 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { createPublicClient, createWalletClient, defineChain, type Hex, http, parseAbi } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { readConfig } from '../../src/config.ts'
@@ -17,6 +16,7 @@ import type { MoneyLine } from '../../src/settlement/money-line.ts'
 import { atEnd } from './at-end.ts'
 import { partitions } from './ledger.ts'
 import { testDatabase } from './postgres.ts'
+import { until } from './until.ts'
 
 /** The whole service with its signer, its settlement, its gateway and its chain: everything but a real network. */
 export type MoneyService = {
@@ -92,15 +92,6 @@ export async function startMoneyService(t: TestContext, options: MoneyServiceOpt
       const address = await until(() => findDepositAddress(service.database, account))
       return { ...account, apiKey: secret, address: address as Hex }
     },
-  }
-}
-
-/** Looks until there is something to see. The test's own time-out is the limit. */
-export async function until<Found>(look: () => Promise<Found | undefined | false>): Promise<Found> {
-  for (;;) {
-    const found = await look()
-    if (found !== undefined && found !== false) return found as Found
-    await sleep(20)
   }
 }
 
