@@ -14,8 +14,9 @@ import { clearedCookie } from '../site.ts'
 import type { BodyOf } from './contract.ts'
 import { signInContracts } from './contracts/sign-in.ts'
 import { requireRecentSignIn } from './gate.ts'
+import { unusable } from './input-refusal.ts'
 import { renderAccount, renderSessionEntry } from './render-session.ts'
-import { type ApiRouter, InvalidParameterError, NotFoundError } from './router.ts'
+import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
 import { leaveTrail } from './trail.ts'
 
@@ -94,8 +95,7 @@ type AlertsBody = NonNullable<BodyOf<typeof signInContracts.updateAccount>['aler
 
 function readAlertChanges({ balance_below, days_below }: AlertsBody): AlertChanges {
   const balanceBelow = typeof balance_below === 'string' ? parse(balance_below) : balance_below
-  if (balanceBelow === 0n)
-    throw new InvalidParameterError('alerts.balance_below', 'it must be above 0, or null for no warning')
+  if (balanceBelow === 0n) throw unusable('alerts.balance_below', 'it must be above 0, or null for no warning')
   return { balanceBelow, daysBelow: days_below }
 }
 

@@ -11,10 +11,11 @@ import { parse, type Usdc } from '../../money/usdc.ts'
 import { parseAddress, zeroAddress } from '../../signer/address.ts'
 import { fundsContracts } from './contracts/funds.ts'
 import { requireRecentSignIn } from './gate.ts'
+import { unusable } from './input-refusal.ts'
 import type { Funds } from './providers.ts'
 import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
 import { renderAccount } from './render-session.ts'
-import { type ApiRouter, InvalidParameterError, NotFoundError } from './router.ts'
+import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
 import { leaveTrail } from './trail.ts'
 
@@ -114,7 +115,7 @@ function readCursor(cursor: string): TransferCursor {
   const [, instant, id] = /^(\d{4}-\d\d-\d\dT[\d:.]+Z)_([0-9a-f-]{1,40})$/.exec(cursor) ?? []
   const at = new Date(instant ?? Number.NaN)
   if (Number.isNaN(at.getTime()) || id === undefined) {
-    throw new InvalidParameterError('cursor', 'it must be the next_cursor of a page before')
+    throw unusable('cursor', 'it must be the next_cursor of a page before')
   }
   return { at, id }
 }
@@ -127,7 +128,7 @@ function wired(funds: Funds | undefined): Funds {
 function readAmount(text: string): Usdc {
   const amount = parse(text)
   if (amount > 0n) return amount
-  throw new InvalidParameterError('amount', 'it must be above 0')
+  throw unusable('amount', 'it must be above 0')
 }
 
 /** The same form gives the same withdrawal, however often it is sent: a UUID made of the account and the form's key. */
@@ -143,28 +144,28 @@ async function checkRecipient({ database }: ApiServices, funds: Funds, owner: Ac
   const recipient = await checkDestination(funds, owner, text, 'recipient')
   const account = await findAccount(database, owner.partition, owner.accountId)
   if (account?.ownerAddress === undefined) {
-    throw new InvalidParameterError('recipient', 'the account has no owner address yet; register one first')
+    throw unusable('recipient', 'the account has no owner address yet; register one first')
   }
   if (account.ownerAddress !== recipient) {
-    throw new InvalidParameterError('recipient', 'withdrawals go to the registered owner address only')
+    throw unusable('recipient', 'withdrawals go to the registered owner address only')
   }
   if (!account.isOwnerUsable) {
     const from = account.ownerUsableFrom?.toISOString() ?? 'later'
-    throw new InvalidParameterError('recipient', `the owner address was changed; withdrawals go there from ${from} on`)
+    throw unusable('recipient', `the owner address was changed; withdrawals go there from ${from} on`)
   }
 }
 
 async function checkDestination(funds: Funds, owner: AccountRef, text: string, param: string): Promise<string> {
   const address = checkWallet(funds, text, param)
   if (address === (await funds.depositAddress(owner)).toLowerCase())
-    throw new InvalidParameterError(param, 'this is the account’s own deposit address')
+    throw unusable(param, 'this is the account’s own deposit address')
   return address
 }
 
 /** An address that USDC can be sent to and taken from again. */
 export function checkWallet({ chain }: Funds, text: string, param: string): string {
   const address = parseAddress(text)
-  const refused = (problem: string) => new InvalidParameterError(param, problem)
+  const refused = (problem: string) => unusable(param, problem)
   if (address === undefined) throw refused('a digit is mistyped: its checksum is wrong')
   if (address === zeroAddress) throw refused('nobody can take money out of the zero address')
   if (address === chain.usdcAddress.toLowerCase()) throw refused('this is the USDC contract itself')

@@ -36,6 +36,11 @@ function joined(place: string, part: PropertyKey): string {
   return place === '' ? String(part) : `${place}.${String(part)}`
 }
 
+/** The refusal of a value that has the right shape and cannot be used here and now. */
+export function unusable(param: string, problem: string): InvalidValueError {
+  return new InvalidValueError(`\`${param}\` cannot be used: ${problem}.`, param)
+}
+
 function wrong(place: string, value: unknown, demand: string): InvalidValueError {
   const came = value === null ? 'null' : described(value)
   return new InvalidValueError(`\`${place}\` is ${came}; it ${demand}.`, place)

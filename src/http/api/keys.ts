@@ -17,8 +17,9 @@ import { format, fromAtomic, max, parse, type Usdc, zero } from '../../money/usd
 import { moneyFields } from '../money-fields.ts'
 import type { AnswerOf } from './contract.ts'
 import { keyContracts } from './contracts/keys.ts'
+import { unusable } from './input-refusal.ts'
 import { renderRequest } from './render-request.ts'
-import { type ApiRouter, InvalidParameterError, NotFoundError } from './router.ts'
+import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
 import { leaveTrail } from './trail.ts'
 import { requestsOf } from './usage.ts'
@@ -153,14 +154,14 @@ function readExpiry(instant: string | null | undefined): Date | null | undefined
   if (typeof instant !== 'string') return instant
   const expiry = new Date(instant)
   if (expiry.getTime() < expiryMsMax) return expiry
-  throw new InvalidParameterError('expires_at', 'it must be an instant before the year 9999')
+  throw unusable('expires_at', 'it must be an instant before the year 9999')
 }
 
 /** An old key may be given an end in the past, which ends it now; a new one would never have worked. */
 function readFutureExpiry(instant: string | null | undefined): Date | undefined {
   const expiry = readExpiry(instant) ?? undefined
   if (expiry === undefined || expiry.getTime() > Date.now()) return expiry
-  throw new InvalidParameterError('expires_at', 'it is in the past, so the key would never work')
+  throw unusable('expires_at', 'it is in the past, so the key would never work')
 }
 
 type Span = { readonly from: Date; readonly to: Date }

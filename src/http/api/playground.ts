@@ -8,7 +8,8 @@ import { answerChat, type ChatOpening } from '../routes/create-chat-completion.t
 import { visitorOf } from '../visitor.ts'
 import { chatContracts } from './contracts/chat.ts'
 import type { Gate } from './gate.ts'
-import { InvalidParameterError, NotFoundError } from './router.ts'
+import { unusable } from './input-refusal.ts'
+import { NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
 
 /** `POST /api/playground`: the pipeline of a chat completion, for a session, under the limits of one of its keys. */
@@ -34,6 +35,6 @@ export async function createPlaygroundCompletion(
 export function readKeyId(body: Readonly<Record<string, unknown>>): { readonly keyId: string; readonly chat: object } {
   const { key_id: keyId, ...chat } = body
   const { data, success } = z.uuid().safeParse(keyId)
-  if (!success) throw new InvalidParameterError('key_id', 'it must be the id of one of your API keys')
+  if (!success) throw unusable('key_id', 'it must be the id of one of your API keys')
   return { keyId: data, chat }
 }

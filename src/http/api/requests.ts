@@ -13,8 +13,9 @@ import type { AnswerOf, QueryOf } from './contract.ts'
 import { requestContracts } from './contracts/requests.ts'
 import { csvHeader, csvLine, Downloads } from './downloads.ts'
 import { getRequest } from './get-request.ts'
+import { unusable } from './input-refusal.ts'
 import { type RenderedRequest, renderRequest } from './render-request.ts'
-import { type ApiRouter, InvalidParameterError } from './router.ts'
+import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
 
 type Filters = QueryOf<typeof requestContracts.getRequestTotals>
@@ -112,7 +113,7 @@ function foundBy(text: string): NonNullable<RequestFilter['found']> | null {
 
 function readCursor(cursor: string): RequestId {
   if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(cursor)) return cursor as RequestId
-  throw new InvalidParameterError('cursor', 'it must be the next_cursor of a page before')
+  throw unusable('cursor', 'it must be the next_cursor of a page before')
 }
 
 const nothing: RequestTotals = {

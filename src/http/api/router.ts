@@ -119,13 +119,6 @@ function read(schema: z.ZodType | undefined, given: unknown, Refusal?: new () =>
   throw refusalOf(result.error, given)
 }
 
-export class InvalidParameterError extends ServiceError {
-  readonly code = 'invalid_value'
-  constructor(param: string, problem: string) {
-    super(`\`${param}\` cannot be used: ${problem}.`, { param })
-  }
-}
-
 /** Another account's is as absent as what never was. */
 export class NotFoundError extends ServiceError {
   readonly code = 'not_found'

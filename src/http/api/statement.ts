@@ -3,7 +3,8 @@ import { moneyFields } from '../money-fields.ts'
 import type { AnswerOf } from './contract.ts'
 import { fundsContracts } from './contracts/funds.ts'
 import { csvRow } from './downloads.ts'
-import { type ApiRouter, InvalidParameterError } from './router.ts'
+import { unusable } from './input-refusal.ts'
+import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
 
 type RenderedStatement = AnswerOf<typeof fundsContracts.getStatement>
@@ -14,7 +15,7 @@ export function routeStatement(router: ApiRouter, { database }: ApiServices): vo
     const nowMs = Date.now()
     const month = query.month ?? monthOf(new Date(nowMs))
     const span = spanOf(month)
-    if (span.from.getTime() > nowMs) throw new InvalidParameterError('month', 'it has not begun yet')
+    if (span.from.getTime() > nowMs) throw unusable('month', 'it has not begun yet')
     const rendered = render(month, span, nowMs, await readStatement(database, owner, span.from, span.to))
     const format = query.format ?? (accept.includes('text/csv') ? 'csv' : 'json')
     return format === 'csv' ? csvFile(rendered) : rendered

@@ -17,7 +17,8 @@ import { fromAtomic, zero } from '../../money/usdc.ts'
 import { moneyFields } from '../money-fields.ts'
 import type { AnswerOf, QueryOf } from './contract.ts'
 import { usageContracts } from './contracts/usage.ts'
-import { type ApiRouter, InvalidParameterError } from './router.ts'
+import { unusable } from './input-refusal.ts'
+import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
 
 type RenderedUsage = AnswerOf<typeof usageContracts.getUsage>
@@ -61,17 +62,14 @@ export function routeUsage(router: ApiRouter, { database }: ApiServices): void {
 export function questionOf(query: QueryOf<typeof usageContracts.getUsage>, nowMs: number): UsageQuestion {
   const toMs = query.to === undefined ? nowMs : Date.parse(query.to)
   const fromMs = query.from === undefined ? toMs - dayMs : Date.parse(query.from)
-  if (fromMs >= toMs) throw new InvalidParameterError('from', 'it must be before "to"')
+  if (fromMs >= toMs) throw unusable('from', 'it must be before "to"')
   const granularity = query.granularity === 'auto' ? granularityFor(toMs - fromMs) : query.granularity
   if (granularity === 'minute' && toMs - fromMs > minuteRangeMsMax + minuteMs) {
-    throw new InvalidParameterError('granularity', 'minutes are kept apart for at most 3 hours; ask for hours')
+    throw unusable('granularity', 'minutes are kept apart for at most 3 hours; ask for hours')
   }
   const step = stepMs[granularity]
   if ((toMs - fromMs) / step > stepsMax) {
-    throw new InvalidParameterError(
-      'granularity',
-      `more than ${stepsMax} steps; ask for a shorter time or longer steps`,
-    )
+    throw unusable('granularity', `more than ${stepsMax} steps; ask for a shorter time or longer steps`)
   }
   return {
     from: new Date(Math.floor(fromMs / step) * step),
