@@ -24,7 +24,7 @@ export type Served = {
   readonly usage: unknown
 }
 
-export type ChargingTools = {
+export type ChargingParts = {
   readonly countTokens: (texts: readonly string[]) => Promise<number>
   /** The tokenizer failed: the customer is not charged for what nobody could count. */
   readonly onUncounted: (error: unknown, hold: Hold) => void
@@ -33,10 +33,10 @@ export type ChargingTools = {
 }
 
 /** What the ledger is told. `docs/operations/charge.md` has the table of every ending; each row of it has a test. */
-export async function chargeFor(served: Served, tools: ChargingTools): Promise<EndCall> {
+export async function chargeFor(served: Served, parts: ChargingParts): Promise<EndCall> {
   if (owesNothing(served)) return end(served, undefined, zero)
   const { tab } = served
-  const usage = await totalUsage(served, tools)
+  const usage = await totalUsage(served, parts)
   // The customer was promised at most the limit: whatever goes beyond it is the operator's loss.
   return end(served, usage, min(tab.costOf(usage), tab.limit))
 }
@@ -51,31 +51,31 @@ function owesNothing({ outcome, meter, stream, tab }: Served): boolean {
   return !meter.outputStarted && tab.searchCalls === 0
 }
 
-async function totalUsage(served: Served, tools: ChargingTools): Promise<RequestUsage> {
+async function totalUsage(served: Served, parts: ChargingParts): Promise<RequestUsage> {
   const { tab, meter, outcome } = served
   // A further round that had not begun to answer when the request broke off has given nothing for its input.
   const unanswered = outcome.status !== 'succeeded' && !meter.roundStarted
   if (tab.finished !== undefined && (tab.round === undefined || unanswered)) return tab.finished
-  return tab.sum(await roundUsage(served, tools))
+  return tab.sum(await roundUsage(served, parts))
 }
 
 /** What the round that is being written is billed. Never fails: a request must end, or its hold locks money for ever. */
-export async function roundUsage(served: ServedRound, tools: ChargingTools): Promise<RequestUsage> {
-  return billedUsage(served, tools).catch((error: unknown) => {
-    tools.onUncounted(error, served.hold)
+export async function roundUsage(served: ServedRound, parts: ChargingParts): Promise<RequestUsage> {
+  return billedUsage(served, parts).catch((error: unknown) => {
+    parts.onUncounted(error, served.hold)
     return uncounted
   })
 }
 
 type ServedRound = Pick<Served, 'hold' | 'meter' | 'tab' | 'usage'>
 
-async function billedUsage(served: ServedRound, tools: ChargingTools): Promise<RequestUsage> {
+async function billedUsage(served: ServedRound, parts: ChargingParts): Promise<RequestUsage> {
   const round = served.tab.round!
   const usage = readUsage(served.usage)
-  if (usage === undefined) return countUsage(round, served.meter, tools)
+  if (usage === undefined) return countUsage(round, served.meter, parts)
   if ('absurd' in usage || !fits(usage, round, served.tab)) {
-    tools.onRefusedUsage(usage, served.hold)
-    return countUsage(round, served.meter, tools)
+    parts.onRefusedUsage(usage, served.hold)
+    return countUsage(round, served.meter, parts)
   }
   // Asked for fewer than the upstream's minimum: billed on the asked count.
   const completionTokens = Math.min(usage.completionTokens, round.maxTokens)
@@ -102,12 +102,12 @@ function fits(usage: Usage, { inputTokensMax, maxTokens }: Round, tab: Tab): boo
 const itemTokens = 3
 const replyTokens = 3
 
-async function countUsage(round: Round, meter: Meter, tools: ChargingTools): Promise<RequestUsage> {
+async function countUsage(round: Round, meter: Meter, parts: ChargingParts): Promise<RequestUsage> {
   const { input, inputTokensMax, maxTokens } = round
   const [inputTokens, answerTokens, reasoningTokens] = await Promise.all([
-    tools.countTokens(input.texts),
-    tools.countTokens([meter.answerText]),
-    tools.countTokens([meter.reasoningText]),
+    parts.countTokens(input.texts),
+    parts.countTokens([meter.answerText]),
+    parts.countTokens([meter.reasoningText]),
   ])
   const completionTokens = Math.min(answerTokens + reasoningTokens, maxTokens)
   return {

@@ -51,7 +51,7 @@ export type Order = QuotedOrder & {
   readonly watch: RequestWatch
 }
 
-export type AdmissionTools = {
+export type AdmissionParts = {
   readonly web: WebTools
   readonly holds: Holds
   readonly prices: PriceList
@@ -62,16 +62,16 @@ export type AdmissionTools = {
 
 /** Quotes a request and holds the quote, or refuses with what the customer can do about it. */
 export async function admit(
-  tools: AdmissionTools,
+  parts: AdmissionParts,
   requestId: RequestId,
   payer: Payer,
   chat: ChatRequest,
   bodyHash: bigint | undefined,
   watch: RequestWatch,
 ): Promise<Order> {
-  const quoted = await quoteOrder(tools, chat, digits(requestId))
+  const quoted = await quoteOrder(parts, chat, digits(requestId))
   const { model } = quoted
-  tools.failpoint('after_quote')
+  parts.failpoint('after_quote')
   const call = {
     requestId,
     payer,
@@ -83,16 +83,16 @@ export async function admit(
   }
   const decision = await watch.during(
     'hold',
-    () => tools.holds.place(call),
+    () => parts.holds.place(call),
     (decided) => ('hold' in decided ? 'held' : decided.refusal.code),
   )
-  if ('refusal' in decision) throw refusalError(decision.refusal, quoted.quote, model, tools.inFlightCap, payer)
-  return { requestId, chat, ...quoted, searchPerCall: tools.prices.searchPerCall, hold: decision.hold, watch }
+  if ('refusal' in decision) throw refusalError(decision.refusal, quoted.quote, model, parts.inFlightCap, payer)
+  return { requestId, chat, ...quoted, searchPerCall: parts.prices.searchPerCall, hold: decision.hold, watch }
 }
 
 /** The arithmetic of a hold, without one. */
 export async function quoteOrder(
-  { prices, web, countTokens }: Pick<AdmissionTools, 'prices' | 'web' | 'countTokens'>,
+  { prices, web, countTokens }: Pick<AdmissionParts, 'prices' | 'web' | 'countTokens'>,
   chat: ChatRequest,
   cacheKey: string,
 ): Promise<QuotedOrder> {

@@ -12,7 +12,7 @@ import type { EndFacts } from '../observe/request-facts.ts'
 import type { Order } from './admit.ts'
 import type { Checkpoints } from './checkpoints.ts'
 import type { AnswerEnd } from './recording.ts'
-import { answerInRounds, type Bill, type LoopTools } from './tool-loop.ts'
+import { answerInRounds, type Bill, type LoopParts } from './tool-loop.ts'
 
 /** Who the answer is for. */
 export type Audience = {
@@ -22,7 +22,7 @@ export type Audience = {
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
 }
 
-export type ServingTools = LoopTools & {
+export type ServingParts = LoopParts & {
   readonly checkpoints: Checkpoints
   readonly observer: Observer
   /** Monotonic milliseconds. */
@@ -36,21 +36,21 @@ export type Completion =
   | { readonly status: 'cancelled' }
 
 /** The story of one request after its hold: serve, meter, charge. The caller sends the last byte. */
-export async function completeChat(tools: ServingTools, order: Order, audience: Audience): Promise<Completion> {
+export async function completeChat(parts: ServingParts, order: Order, audience: Audience): Promise<Completion> {
   const { stream } = order.chat
-  const meter = new Meter(tools.now, order.quote.maxTokens)
+  const meter = new Meter(parts.now, order.quote.maxTokens)
   const tab = new Tab(order.model, order.quote, order.searchPerCall, order.input)
-  const unwatch = stream ? tools.checkpoints.watch(order, meter, tab) : undefined
-  const served = await serve(tools, order, audience, { meter, tab })
+  const unwatch = stream ? parts.checkpoints.watch(order, meter, tab) : undefined
+  const served = await serve(parts, order, audience, { meter, tab })
   unwatch?.()
-  const charge = await chargeFor({ hold: order.hold, stream, meter, tab, ...served }, tools.charging)
+  const charge = await chargeFor({ hold: order.hold, stream, meter, tab, ...served }, parts.charging)
   // A stream has delivered what it charges. A buffered answer has not: it is given when the charge is certain, or never.
   const end = await order.watch.during(
     'charge',
-    () => tools.holds.end(charge, stream ? undefined : audience.gone),
+    () => parts.holds.end(charge, stream ? undefined : audience.gone),
     ({ status }) => status,
   )
-  tools.observer.ended(order.watch, endFacts(order, charge, end, tab))
+  parts.observer.ended(order.watch, endFacts(order, charge, end, tab))
   if (served.outcome.status === 'cancelled') return { status: 'cancelled' }
   if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure }
   return { status: 'succeeded', end: answerEnd(served.outcome, charge, end) }
@@ -89,14 +89,14 @@ type Serving = {
   readonly failure: unknown
 }
 
-async function serve(tools: ServingTools, order: Order, audience: Audience, bill: Bill): Promise<Serving> {
+async function serve(parts: ServingParts, order: Order, audience: Audience, bill: Bill): Promise<Serving> {
   const { meter } = bill
   try {
-    for await (const events of answerInRounds(tools, order, bill, audience.gone)) {
+    for await (const events of answerInRounds(parts, order, bill, audience.gone)) {
       const last = events.at(-1)
       // Before any output a failure is still an ordinary error response: nothing may be sent ahead of it.
       if (last?.type !== 'failed' || meter.outputStarted) await audience.deliver(events)
-      tools.failpoint('on_chunk')
+      parts.failpoint('on_chunk')
       if (meter.overflowed)
         return { outcome: { status: 'succeeded', finishReason: 'length' }, usage: undefined, failure: undefined }
       if (last?.type === 'failed') return failed(failureError(last), last.usage)

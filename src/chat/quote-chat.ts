@@ -6,7 +6,7 @@ import type { ChatRequest } from '../inference/chat-request.ts'
 import type { Balance } from '../ledger/balance.ts'
 import type { HoldRefusal } from '../ledger/holds.ts'
 import { fromAtomic, max, min, type Usdc, zero } from '../money/usdc.ts'
-import { type AdmissionTools, quoteOrder, refusalError } from './admit.ts'
+import { type AdmissionParts, quoteOrder, refusalError } from './admit.ts'
 
 /** What a request would be quoted, and what the ledger would say to it at this moment. Nothing is held. */
 export type QuotedChat = {
@@ -22,18 +22,18 @@ export type QuotedChat = {
 
 /** Quotes like `admit`, and decides like `place_holds`, in the same order. */
 export async function quoteChat(
-  tools: Pick<AdmissionTools, 'prices' | 'web' | 'inFlightCap' | 'countTokens'>,
+  parts: Pick<AdmissionParts, 'prices' | 'web' | 'inFlightCap' | 'countTokens'>,
   chat: ChatRequest,
   balance: Balance,
   key: ApiKey,
 ): Promise<QuotedChat> {
   // The cache's key is not part of what is counted: any will do.
-  const { model, input, quote: quoted } = await quoteOrder(tools, chat, '')
+  const { model, input, quote: quoted } = await quoteOrder(parts, chat, '')
   const fromCredit = min(balance.credit, quoted.amount)
   const limitLeft = key.limit === undefined ? undefined : fromAtomic(key.limit - key.spent - key.held)
   const inFlight = fromAtomic(balance.held + balance.extended)
-  const code = refusalCode(quoted.amount, { balance, key, limitLeft, inFlight, cap: tools.inFlightCap })
-  const room = [balance.available, fromAtomic(tools.inFlightCap - inFlight), limitLeft ?? tools.inFlightCap].reduce(min)
+  const code = refusalCode(quoted.amount, { balance, key, limitLeft, inFlight, cap: parts.inFlightCap })
+  const room = [balance.available, fromAtomic(parts.inFlightCap - inFlight), limitLeft ?? parts.inFlightCap].reduce(min)
   return {
     model,
     quote: quoted,
@@ -46,11 +46,11 @@ export async function quoteChat(
             { code, spendable: balance.available, inFlight, limitLeft },
             quoted,
             model,
-            tools.inFlightCap,
+            parts.inFlightCap,
             {},
           ),
     affordableMaxTokens: Math.max(0, affordableMaxTokens(model, quoted.inputTokensMax, max(zero, room))),
-    inputTokens: await tools.countTokens(input.texts),
+    inputTokens: await parts.countTokens(input.texts),
   }
 }
 

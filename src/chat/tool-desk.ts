@@ -13,7 +13,7 @@ import { Sources } from './sources.ts'
 import { note, notes, pageResult, searchResult, type ToolResult } from './tool-results.ts'
 import type { WebTools } from './web-tools.ts'
 
-export type DeskTools = {
+export type DeskParts = {
   readonly holds: Holds
   readonly web: WebTools
   /** One of our tools broke in a way of its own: the model is told that it failed, the operator why. */
@@ -38,7 +38,7 @@ type Performed = { readonly status: 'completed'; readonly results: number; reado
  */
 export class ToolDesk {
   readonly sources: Sources
-  readonly #tools: DeskTools
+  readonly #parts: DeskParts
   readonly #order: Order
   readonly #tab: Tab
   readonly #gone: AbortSignal
@@ -48,8 +48,8 @@ export class ToolDesk {
   #number = 0
   #moneySpent = false
 
-  constructor(tools: DeskTools, order: Order, tab: Tab, gone: AbortSignal) {
-    this.#tools = tools
+  constructor(parts: DeskParts, order: Order, tab: Tab, gone: AbortSignal) {
+    this.#parts = parts
     this.#order = order
     this.#tab = tab
     this.#gone = gone
@@ -100,7 +100,7 @@ export class ToolDesk {
     // Without search the quote is the most that a request costs, whatever it reads.
     if (!this.#order.offer.has('web_search') || this.#moneySpent) return false
     const { requestId, hold } = this.#order
-    const decision = await this.#tools.holds.extend({ requestId, payer: hold.payer, total }).catch((error: unknown) => {
+    const decision = await this.#parts.holds.extend({ requestId, payer: hold.payer, total }).catch((error: unknown) => {
       if (error instanceof ServiceError) return error.code
       throw error
     })
@@ -127,11 +127,11 @@ export class ToolDesk {
   async #perform(errand: Errand): Promise<Performed> {
     using deadline = startDeadline(this.#gone)
     if (errand.kind === 'search') {
-      const results = await deadline.during(this.#tools.web.search!.search(errand.query, deadline.signal))
+      const results = await deadline.during(this.#parts.web.search!.search(errand.query, deadline.signal))
       for (const { url, title } of results) this.sources.add(url, title)
       return { status: 'completed', results: results.length, result: searchResult(results, this.#fence) }
     }
-    const page = await deadline.during(this.#tools.web.fetch.fetch(errand.url, deadline.signal))
+    const page = await deadline.during(this.#parts.web.fetch.fetch(errand.url, deadline.signal))
     this.sources.add(errand.url, page.title)
     this.sources.add(page.url, page.title)
     return { status: 'completed', results: 1, result: pageResult(page, this.#fence) }
@@ -143,7 +143,7 @@ export class ToolDesk {
     if (status === 'completed' && kind === 'search') this.#tab.addSearch()
     if (status === 'completed' && kind === 'fetch') this.#tab.addFetch()
     const { requestId, hold } = this.#order
-    this.#tools.holds.recordToolCall({
+    this.#parts.holds.recordToolCall({
       requestId,
       partition: hold.payer.partition,
       number: this.#number,
@@ -156,7 +156,7 @@ export class ToolDesk {
 
   #explain(errand: Errand, error: unknown): string {
     if (error instanceof SearchFailedError || error instanceof FetchFailedError) return error.message
-    this.#tools.onToolFault(error, this.#order)
+    this.#parts.onToolFault(error, this.#order)
     return errand.kind === 'search' ? 'The search failed.' : 'The page could not be read.'
   }
 }

@@ -1,4 +1,4 @@
-import { type ChargingTools, roundUsage } from '../billing/charge.ts'
+import { type ChargingParts, roundUsage } from '../billing/charge.ts'
 import type { Meter } from '../billing/meter.ts'
 import type { Tab } from '../billing/tab.ts'
 import type { Failpoint } from '../failpoints.ts'
@@ -10,11 +10,11 @@ import type { Phase } from '../observe/request-watch.ts'
 import type { Order } from './admit.ts'
 import { type PendingResult, planRound, type RoundPlan, type RoundWish } from './plan-round.ts'
 import { type RoundEnd, RoundReader } from './round-reader.ts'
-import { type DeskTools, ToolDesk } from './tool-desk.ts'
+import { type DeskParts, ToolDesk } from './tool-desk.ts'
 
-export type LoopTools = DeskTools & {
+export type LoopParts = DeskParts & {
   readonly upstream: Upstream
-  readonly charging: ChargingTools
+  readonly charging: ChargingParts
   readonly failpoint: Failpoint
 }
 
@@ -30,7 +30,7 @@ const roundsMax = 9
  * the last event is the end.
  */
 export async function* answerInRounds(
-  tools: LoopTools,
+  parts: LoopParts,
   order: Order,
   bill: Bill,
   gone: AbortSignal,
@@ -49,7 +49,7 @@ export async function* answerInRounds(
     const asking = order.watch.begin('upstream')
     let shown: readonly ChatEvent[] = []
     try {
-      for await (const events of await askUpstream(tools, order, plan.request, asking, gone)) {
+      for await (const events of await askUpstream(parts, order, plan.request, asking, gone)) {
         shown = reader.take(events)
         if (reader.end !== undefined) break
         if (shown.length > 0) yield shown
@@ -64,14 +64,14 @@ export async function* answerInRounds(
       return yield [...shown, ...reader.release(), ...citations(desk, reader), endOf(reader, reader.end)]
     }
     if (shown.length > 0) yield shown
-    desk ??= new ToolDesk(tools, order, bill.tab, gone)
-    const results = yield* runCalls(tools, order, bill, desk, reader)
+    desk ??= new ToolDesk(parts, order, bill.tab, gone)
+    const results = yield* runCalls(parts, order, bill, desk, reader)
     const wish = {
       items: [...plan.items, ...reader.items],
       results,
       isLast: desk.closed || told.rounds >= roundsMax - 1,
     }
-    plan = await beginRound(tools, order, bill, desk, wish)
+    plan = await beginRound(parts, order, bill, desk, wish)
   }
   // Nothing is left to answer with. What was found is lost on the customer, but not one unit beyond the limit is spent.
   yield [{ type: 'finish', reason: 'length' }]
@@ -85,21 +85,21 @@ function outcomeOf({ end }: RoundReader, gone: AbortSignal): string {
 
 /** What the upstream answers, cut where the client asked for fewer tokens than the upstream's minimum. */
 async function askUpstream(
-  tools: LoopTools,
+  parts: LoopParts,
   { chat, watch }: Order,
   request: ResponsesRequest,
   asking: Phase,
   gone: AbortSignal,
 ): Promise<AsyncIterable<readonly ChatEvent[]>> {
-  tools.failpoint('before_upstream_write')
-  const answer = await tools.upstream.respond(request, gone, watch.headersOf(asking))
-  return chat.maxTokens >= request.max_output_tokens ? answer : cutAnswer(answer, chat.maxTokens, tools)
+  parts.failpoint('before_upstream_write')
+  const answer = await parts.upstream.respond(request, gone, watch.headersOf(asking))
+  return chat.maxTokens >= request.max_output_tokens ? answer : cutAnswer(answer, chat.maxTokens, parts)
 }
 
 async function* cutAnswer(
   answer: AsyncIterable<readonly ChatEvent[]>,
   tokensMax: number,
-  { charging }: LoopTools,
+  { charging }: LoopParts,
 ): AsyncGenerator<readonly ChatEvent[], void, undefined> {
   const cut = createOutputCut(tokensMax, (text) => charging.countTokens([text]))
   for await (const events of answer) yield await cut.push(events)
@@ -107,14 +107,14 @@ async function* cutAnswer(
 
 /** Closes the books of a round and runs what it called, one call after the other: each may need money that is not held yet. */
 async function* runCalls(
-  tools: LoopTools,
+  parts: LoopParts,
   { hold }: Order,
   { meter, tab }: Bill,
   desk: ToolDesk,
   { pendingCalls, end }: RoundReader,
 ): AsyncGenerator<readonly ChatEvent[], readonly PendingResult[], undefined> {
   const { inputTokensMax } = tab.round!
-  const usage = await roundUsage({ hold, meter, tab, usage: end?.usage }, tools.charging)
+  const usage = await roundUsage({ hold, meter, tab, usage: end?.usage }, parts.charging)
   tab.finishRound(usage)
   const results: PendingResult[] = []
   for (const call of pendingCalls) {
@@ -125,13 +125,13 @@ async function* runCalls(
 }
 
 async function beginRound(
-  tools: LoopTools,
+  parts: LoopParts,
   order: Order,
   { meter, tab }: Bill,
   desk: ToolDesk,
   wish: RoundWish,
 ): Promise<RoundPlan | undefined> {
-  const plan = await planRound(order, tab, desk, wish, tools.charging.countTokens)
+  const plan = await planRound(order, tab, desk, wish, parts.charging.countTokens)
   if (plan === undefined) return undefined
   tab.beginRound(plan.round)
   meter.beginRound(plan.round.maxTokens)

@@ -127,7 +127,7 @@ async function untilAnswered(open: () => Promise<Chain>, log: Log): Promise<Chai
 function settle(settings: SettleSettings, database: Database, chain: Chain, log: Log): void {
   const { terms, relayer } = settings
   const onAlarm = (what: string, details: object) => log.error(details, what)
-  const tools = {
+  const parts = {
     database,
     chain,
     onAlarm,
@@ -151,22 +151,22 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
   }
   const tell = (what: string) => (error: unknown) => log.error({ err: error }, what)
 
-  every(depositsMs, () => bringIn(tools), tell('deposits could not be looked after'))
-  every(paymentsMs, () => payOn(tools), tell('payments could not be settled'))
-  every(withdrawalsMs, () => advanceWithdrawals(tools), tell('withdrawals could not be looked after'))
-  every(withdrawalsMs, () => advancePayouts(tools), tell('payouts could not be looked after'))
-  every(reconcileMs, () => reconcileArrivals(tools), tell('deposit addresses could not be reconciled'))
-  every(reconcileMs, () => reconcileDeposits(tools), tell('deposits could not be reconciled'))
+  every(depositsMs, () => bringIn(parts), tell('deposits could not be looked after'))
+  every(paymentsMs, () => payOn(parts), tell('payments could not be settled'))
+  every(withdrawalsMs, () => advanceWithdrawals(parts), tell('withdrawals could not be looked after'))
+  every(withdrawalsMs, () => advancePayouts(parts), tell('payouts could not be looked after'))
+  every(reconcileMs, () => reconcileArrivals(parts), tell('deposit addresses could not be reconciled'))
+  every(reconcileMs, () => reconcileDeposits(parts), tell('deposits could not be reconciled'))
   every(
     solvencyMs,
-    () => watchSolvency(tools, settings.terms.seller),
+    () => watchSolvency(parts, settings.terms.seller),
     tell('the books could not be compared with the chain'),
   )
-  const fee = every(feeMs, () => watchWithdrawalFee(tools), tell('the gateway did not say what a withdrawal costs'))
+  const fee = every(feeMs, () => watchWithdrawalFee(parts), tell('the gateway did not say what a withdrawal costs'))
   void fee.now()
   const gas = every(
     gasMs,
-    () => refillGas(tools, BigInt(settings.gasMin)),
+    () => refillGas(parts, BigInt(settings.gasMin)),
     tell('the gas of the relayer could not be read'),
   )
   void gas.now()
@@ -176,39 +176,39 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
 
 /** Short once may be a matter of two clocks; short twice is short: then nothing new is held until somebody has looked. */
 async function watchSolvency(
-  tools: {
+  parts: {
     readonly database: Database
     readonly chain: Chain
     readonly onAlarm: (what: string, details: object) => void
   },
   seller: Address,
 ): Promise<void> {
-  const look = () => checkSolvency({ ...tools, seller })
-  const wasFrozen = (await findFreeze(tools.database)) !== undefined
+  const look = () => checkSolvency({ ...parts, seller })
+  const wasFrozen = (await findFreeze(parts.database)) !== undefined
   const first = await look()
   const report = isSolvent(first) ? first : await sleep(recheckMs).then(look)
-  await recordSolvency(tools.database, report)
+  await recordSolvency(parts.database, report)
   if (isSolvent(report)) return
-  tools.onAlarm('the chain has less than the books say', { report })
+  parts.onAlarm('the chain has less than the books say', { report })
   // Books that were frozen already may have been mended and opened while we looked, as by penny recover: the next look decides.
   if (wasFrozen) return
-  await freezeLedger(tools.database, `I17 is broken: the chain has less than the books say at block ${report.block}`)
+  await freezeLedger(parts.database, `I17 is broken: the chain has less than the books say at block ${report.block}`)
 }
 
-type DepositTools = Parameters<typeof watchDeposits>[0]
-type PaymentTools = Parameters<typeof submitPayments>[0] & Parameters<typeof confirmPayments>[0]
+type DepositParts = Parameters<typeof watchDeposits>[0]
+type PaymentParts = Parameters<typeof submitPayments>[0] & Parameters<typeof confirmPayments>[0]
 
-async function bringIn(tools: DepositTools): Promise<void> {
-  await assignAddresses(tools)
-  await watchDeposits(tools)
+async function bringIn(parts: DepositParts): Promise<void> {
+  await assignAddresses(parts)
+  await watchDeposits(parts)
   // What was just sent is in a block at once on a chain that is final with its first: no need to wait for the next round.
-  if ((await sweepDeposits(tools)) > 0) await watchDeposits(tools)
+  if ((await sweepDeposits(parts)) > 0) await watchDeposits(parts)
 }
 
-async function payOn(tools: PaymentTools): Promise<void> {
-  while ((await issueReceipts(tools.database, tools.terms)) > 0);
-  await submitPayments(tools)
-  await confirmPayments(tools, confirmAfterMs)
+async function payOn(parts: PaymentParts): Promise<void> {
+  while ((await issueReceipts(parts.database, parts.terms)) > 0);
+  await submitPayments(parts)
+  await confirmPayments(parts, confirmAfterMs)
 }
 
 function chainOptions({ rpcUrl, terms }: SettleSettings) {

@@ -8,7 +8,7 @@ import type { PaymentTerms } from './authorization.ts'
 import { receiptOf } from './issue-receipts.ts'
 import { noHash, type Receipt, type ReceiptDocument, receiptHash, receiptTypes, writeReceipt } from './receipt.ts'
 
-export type ReceiptTools = {
+export type ReceiptParts = {
   readonly database: Database
   readonly signer: Pick<Signer, 'signReceipt'>
   readonly terms: PaymentTerms
@@ -16,8 +16,8 @@ export type ReceiptTools = {
 }
 
 /** The newest receipt of a request, signed when it is first read. Undefined while it has none. */
-export async function findReceipt(tools: ReceiptTools, id: RequestId): Promise<ReceiptDocument | undefined> {
-  const { database, terms, issuer } = tools
+export async function findReceipt(parts: ReceiptParts, id: RequestId): Promise<ReceiptDocument | undefined> {
+  const { database, terms, issuer } = parts
   const row = await findSettledRow(database, partitionOf(id), id)
   if (row === undefined) return undefined
   const receipt = receiptOf(row, row.receipt_number, previousOf(row.previous_hash), Number(row.epoch))
@@ -29,12 +29,12 @@ export async function findReceipt(tools: ReceiptTools, id: RequestId): Promise<R
     domain: { chain_id: terms.chainId, gateway_wallet: terms.gatewayWallet },
     hash,
     issuer,
-    signature: row.signature === null ? await sign(tools, row, receipt) : `0x${row.signature.toString('hex')}`,
+    signature: row.signature === null ? await sign(parts, row, receipt) : `0x${row.signature.toString('hex')}`,
     ...(row.tx_hash === null || row.receipt_root === null ? {} : { batch: batchOf(row) }),
   }
 }
 
-async function sign({ database, signer }: ReceiptTools, row: SettledRow, receipt: Receipt): Promise<Hex> {
+async function sign({ database, signer }: ReceiptParts, row: SettledRow, receipt: Receipt): Promise<Hex> {
   const structHash = hashStruct({ data: receipt, primaryType: 'Receipt', types: receiptTypes })
   const signature = await signer.signReceipt(structHash)
   await database.query(

@@ -9,7 +9,7 @@ import type { Signer } from '../signer/signer.ts'
 import { type RegisteredOwner, SigningRefusedError } from '../signer/signing-request.ts'
 import { payOutMax } from '../signer/signing-terms.ts'
 
-export type FundsTools = {
+export type FundsParts = {
   readonly database: Database
   readonly signer: Pick<Signer, 'addressOf' | 'registerOwner'>
 }
@@ -18,18 +18,18 @@ export type OwnedAccount = Pick<DepositAccount, 'partition' | 'id'>
 
 /** Money in and out of an account, as its holder orders it. What is ordered here is carried out by the settlement process. */
 export class Funds {
-  readonly #tools: FundsTools
+  readonly #parts: FundsParts
 
-  constructor(tools: FundsTools) {
-    this.#tools = tools
+  constructor(parts: FundsParts) {
+    this.#parts = parts
   }
 
   async depositAddress(account: OwnedAccount): Promise<string> {
-    const known = await findDepositAddress(this.#tools.database, account)
+    const known = await findDepositAddress(this.#parts.database, account)
     if (known !== undefined) return known
     // Written down before it is told: what arrives at an address that nobody watches yet would be passed over.
-    const address = await this.#tools.signer.addressOf(account.id)
-    return assignAddress(this.#tools.database, { ...account, address })
+    const address = await this.#parts.signer.addressOf(account.id)
+    return assignAddress(this.#parts.database, { ...account, address })
   }
 
   /**
@@ -39,8 +39,8 @@ export class Funds {
   async registerOwner(account: OwnedAccount, text: string): Promise<RegisteredOwner> {
     const owner = readAddress(text)
     try {
-      const registered = await this.#tools.signer.registerOwner(account.id, owner)
-      await registerOwnerAddress(this.#tools.database, account, owner, new Date(registered.usableFromMs))
+      const registered = await this.#parts.signer.registerOwner(account.id, owner)
+      await registerOwnerAddress(this.#parts.database, account, owner, new Date(registered.usableFromMs))
       return registered
     } catch (error) {
       if (error instanceof SigningRefusedError && error.reason === 'bad_owner') throw new BadOwnerAddressError(text)
@@ -54,16 +54,16 @@ export class Funds {
    */
   async withdraw(account: OwnedAccount, id: string, amount: Usdc): Promise<Withdrawal> {
     if (amount <= 0n) throw new EmptyWithdrawalError()
-    const stored = await findWithdrawal(this.#tools.database, account.partition, account.id, id)
+    const stored = await findWithdrawal(this.#parts.database, account.partition, account.id, id)
     if (stored?.amount === amount) return stored
-    const [row] = await this.#tools.database.query<{ owner_address: string | null; usable: boolean | null }>(
+    const [row] = await this.#parts.database.query<{ owner_address: string | null; usable: boolean | null }>(
       `select owner_address, owner_usable_from <= clock_timestamp() as usable from accounts where partition = $1 and id = $2`,
       [account.partition, account.id],
     )
     if (row?.owner_address == null) throw new NoOwnerAddressError()
     if (row.usable !== true) throw new OwnerAddressTooNewError()
     if (amount > payOutMax) throw new WithdrawalAboveMostError(amount)
-    const { database } = this.#tools
+    const { database } = this.#parts
     return requestWithdrawal(database, {
       partition: account.partition,
       accountId: account.id,

@@ -14,7 +14,7 @@ import type { Rail } from './rail.ts'
 import { creditOwed } from './solvency.ts'
 import { feeTaken } from './withdrawal-fee.ts'
 
-export type PayoutTools = {
+export type PayoutParts = {
   readonly database: Database
   readonly signer: Signer
   readonly rail: Rail
@@ -77,8 +77,8 @@ export async function readPayable(connection: Connection, readBalance: ReadBalan
 }
 
 /** Takes every open payout one step on. One that cannot move does not hold up its neighbours. Returns how many are open. */
-export async function advancePayouts(tools: PayoutTools): Promise<number> {
-  const { database, onAlarm } = tools
+export async function advancePayouts(parts: PayoutParts): Promise<number> {
+  const { database, onAlarm } = parts
   const open = await database.query<PayoutRow>(
     `select id, amount, fee_max, recipient, state, rail_id, encode(signature, 'hex') as signature from payouts where state in ('requested', 'sent')
         and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
@@ -87,7 +87,7 @@ export async function advancePayouts(tools: PayoutTools): Promise<number> {
   )
   for (const payout of open) {
     try {
-      await (payout.rail_id === null ? order(tools, payout) : awaitPayment(tools, payout))
+      await (payout.rail_id === null ? order(parts, payout) : awaitPayment(parts, payout))
     } catch (error) {
       onAlarm('a payout is waiting', { payout: payout.id, err: error })
       const isRefused = error instanceof SigningRefusedError && error.reason !== 'hour_cap'
@@ -100,9 +100,9 @@ export async function advancePayouts(tools: PayoutTools): Promise<number> {
   return open.length
 }
 
-async function order(tools: PayoutTools, payout: PayoutRow): Promise<void> {
+async function order(parts: PayoutParts, payout: PayoutRow): Promise<void> {
   const { id, amount, fee_max, recipient, state } = payout
-  const { database, signer, rail, signingTerms, failpoint, onAlarm } = tools
+  const { database, signer, rail, signingTerms, failpoint, onAlarm } = parts
   const intent = burnIntent(signingTerms, {
     depositor: signingTerms.seller,
     recipient: recipient as Address,
@@ -131,16 +131,16 @@ async function order(tools: PayoutTools, payout: PayoutRow): Promise<void> {
     await move(database, sent, 'failed', { reason: answer.reason })
 }
 
-async function awaitPayment(tools: PayoutTools, payout: PayoutRow): Promise<void> {
+async function awaitPayment(parts: PayoutParts, payout: PayoutRow): Promise<void> {
   const { id, rail_id, fee_max } = payout
-  const paid = await tools.rail.withdrawal(rail_id!)
+  const paid = await parts.rail.withdrawal(rail_id!)
   if (paid === undefined) {
-    tools.onAlarm('the gateway has lost a payout', { payout: id, transfer: rail_id })
-    return order(tools, payout)
+    parts.onAlarm('the gateway has lost a payout', { payout: id, transfer: rail_id })
+    return order(parts, payout)
   }
   const fee = paid.state === 'confirmed' ? (feeTaken(paid, fee_max) ?? fee_max) : undefined
-  if (paid.state === 'failed') tools.onAlarm('a payout failed', { payout: id, reason: paid.reason })
-  if (paid.state !== 'pending') await move(tools.database, payout, paid.state, { ...paid, fee })
+  if (paid.state === 'failed') parts.onAlarm('a payout failed', { payout: id, reason: paid.reason })
+  if (paid.state !== 'pending') await move(parts.database, payout, paid.state, { ...paid, fee })
 }
 
 /** One to that address that is under way, or else the last that was paid. */

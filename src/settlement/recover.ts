@@ -18,7 +18,7 @@ import type { Chain, ChainWithdrawal } from './chain.ts'
 import type { Rail } from './rail.ts'
 import { findOwed, type OwedAccount } from './solvency.ts'
 
-export type RecoverTools = {
+export type RecoverParts = {
   readonly database: Database
   readonly chain: Chain
   readonly rail: Rail
@@ -54,10 +54,10 @@ const blocksMax = 1_000n
  * What an account has lost is booked whole or not at all: the search begins at the first nonce that the books have not given out,
  * and would pass over what was left behind. Running it again changes nothing.
  */
-export async function recoverPayments(tools: RecoverTools): Promise<Recovery> {
-  const owed = await findOwed(tools.database)
-  const paidOut = await findPaidOut(tools, owed)
-  const balances = await tools.rail.balances(owed.map(({ address }) => address as Address))
+export async function recoverPayments(parts: RecoverParts): Promise<Recovery> {
+  const owed = await findOwed(parts.database)
+  const paidOut = await findPaidOut(parts, owed)
+  const balances = await parts.rail.balances(owed.map(({ address }) => address as Address))
   const unexplained: { account: string; address: string; missing: bigint }[] = []
   const withdrawals: BookedWithdrawal[] = []
   let [payments, value] = [0, 0n]
@@ -67,19 +67,19 @@ export async function recoverPayments(tools: RecoverTools): Promise<Recovery> {
     const gone = lost.reduce((sum, withdrawal) => sum + withdrawal.value + withdrawal.fee, 0n)
     let missing = account.owed - balances.get(address)! - gone
     if (missing !== 0n || lost.length > 0) {
-      const onNonces = (nonces: number) => tools.onProgress(index, owed.length, nonces)
-      const { found, returns } = await findLost(tools, account, missing, onNonces)
-      const booked = await book(tools.database, account, { found, returns }, lost)
+      const onNonces = (nonces: number) => parts.onProgress(index, owed.length, nonces)
+      const { found, returns } = await findLost(parts, account, missing, onNonces)
+      const booked = await book(parts.database, account, { found, returns }, lost)
       const paid = sumOf(booked)
       payments += booked.length
       value += paid
       withdrawals.push(...lost.map((withdrawal) => ({ ...withdrawal, account: account.id })))
       missing += returns.value - paid
     }
-    if (!(await isExplained(tools.database, account, missing))) {
+    if (!(await isExplained(parts.database, account, missing))) {
       unexplained.push({ account: account.id, address, missing })
     }
-    tools.onProgress(index + 1, owed.length, 0)
+    parts.onProgress(index + 1, owed.length, 0)
   }
   return { payments, value, withdrawals, unexplained }
 }
@@ -109,7 +109,7 @@ function book(
 
 /** What the chain says was paid out since the copy, by depositor, without what the books know of. */
 async function findPaidOut(
-  { database, chain, signingTerms, copiedAt }: RecoverTools,
+  { database, chain, signingTerms, copiedAt }: RecoverParts,
   accounts: readonly OwedAccount[],
 ): Promise<ReadonlyMap<string, readonly LostWithdrawal[]>> {
   if (copiedAt === undefined) return new Map()
@@ -160,15 +160,15 @@ type Lost = { readonly found: readonly LostPayment[]; readonly returns: LostRetu
  * requests all failed for an hour has left thousands of nonces unused, and what it paid afterwards lies behind them.
  */
 async function findLost(
-  tools: RecoverTools,
+  parts: RecoverParts,
   account: OwedAccount,
   missing: bigint,
   onNonces: (asked: number) => void,
 ): Promise<Lost> {
-  const { database, gapMax } = tools
+  const { database, gapMax } = parts
   const voided = await findVoidedSinceFreeze(database, account.partition, account.id)
   const found = await findPayments(
-    tools,
+    parts,
     account,
     voided.map(({ nonce }) => nonce),
   )
@@ -178,7 +178,7 @@ async function findLost(
   let next = first
   for (let gap = 0; gap < explainedGapMax || (gap < gapMax && !(await isWhole())); ) {
     const nonces = Array.from({ length: atOnceMax }, (_, offset) => next + BigInt(offset))
-    const [more, back] = await Promise.all([findPayments(tools, account, nonces), findReturns(tools, account, nonces)])
+    const [more, back] = await Promise.all([findPayments(parts, account, nonces), findReturns(parts, account, nonces)])
     found.push(...more)
     for (const { nonce, value } of back) {
       returns.value += value
@@ -192,13 +192,13 @@ async function findLost(
 }
 
 async function findPayments(
-  tools: RecoverTools,
+  parts: RecoverParts,
   account: OwedAccount,
   nonces: readonly bigint[],
 ): Promise<LostPayment[]> {
-  const transfers = await ask(tools, account, 'authorization', nonces)
+  const transfers = await ask(parts, account, 'authorization', nonces)
   return transfers.flatMap((transfer, index) => {
-    if (transfer === undefined || transfer.state === 'failed' || transfer.to !== tools.terms.seller) return []
+    if (transfer === undefined || transfer.state === 'failed' || transfer.to !== parts.terms.seller) return []
     return [
       {
         partition: account.partition,
@@ -214,15 +214,15 @@ async function findPayments(
   })
 }
 
-async function findReturns(tools: RecoverTools, account: OwedAccount, nonces: readonly bigint[]) {
-  const transfers = await ask(tools, account, 'return', nonces)
+async function findReturns(parts: RecoverParts, account: OwedAccount, nonces: readonly bigint[]) {
+  const transfers = await ask(parts, account, 'return', nonces)
   return transfers.flatMap((transfer, index) => {
     if (transfer === undefined || transfer.state === 'failed' || transfer.to !== account.address) return []
     return [{ nonce: nonces[index]!, value: transfer.amount }]
   })
 }
 
-function ask({ rail, terms }: RecoverTools, account: OwedAccount, use: NonceUse, nonces: readonly bigint[]) {
+function ask({ rail, terms }: RecoverParts, account: OwedAccount, use: NonceUse, nonces: readonly bigint[]) {
   const from = use === 'return' ? terms.seller : (account.address as Address)
   return Promise.all(nonces.map((nonce) => rail.findTransfer(from, nonceOf(use, account.id, terms.epoch, nonce))))
 }

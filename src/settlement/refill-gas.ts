@@ -8,7 +8,7 @@ import type { Chain } from './chain.ts'
 import { findLatestPayout, PayoutTooLargeError, requestPayout } from './payout.ts'
 import type { Rail } from './rail.ts'
 
-export type RefillTools = {
+export type RefillParts = {
   readonly database: Database
   readonly chain: Pick<Chain, 'gasBalance'>
   readonly rail: Pick<Rail, 'balance'>
@@ -26,8 +26,8 @@ const refillSecondsMin = 3_600
  * the last refill was paid and the gas is low all the same: a node that stands still, or whose coin is another, would have all
  * revenue paid out to the relayer, refill by refill.
  */
-export async function refillGas(tools: RefillTools, gasMin: bigint): Promise<void> {
-  const { database, chain, rail, relayer, signingTerms, onAlarm } = tools
+export async function refillGas(parts: RefillParts, gasMin: bigint): Promise<void> {
+  const { database, chain, rail, relayer, signingTerms, onAlarm } = parts
   const left = (await chain.gasBalance(relayer.address)) / weiPerAtomic
   await tellGauge(database, 'relayer_gas_micro_usdc', Number(left))
   if (left >= gasMin) return

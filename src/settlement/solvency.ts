@@ -21,7 +21,7 @@ export type SolvencyReport = {
 
 export type ShortAccount = { readonly address: string; readonly owed_atomic: string; readonly on_chain_atomic: string }
 
-export type SolvencyTools = { readonly database: Database; readonly chain: Chain; readonly seller: Address }
+export type SolvencyParts = { readonly database: Database; readonly chain: Chain; readonly seller: Address }
 
 const shortMax = 20
 
@@ -32,7 +32,7 @@ const shortMax = 20
  * account seem short: its books are read once more then, and the lower number counts. A node that is behind the books is not
  * compared with.
  */
-export async function checkSolvency({ database, chain, seller }: SolvencyTools): Promise<SolvencyReport> {
+export async function checkSolvency({ database, chain, seller }: SolvencyParts): Promise<SolvencyReport> {
   const accounts = await findOwed(database)
   const [totals] = await database.query<{ credit: bigint; unsettled: bigint }>(
     `select (${creditOwed})::bigint as credit, coalesce(sum(unsettled), 0)::bigint as unsettled from accounts`,

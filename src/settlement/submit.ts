@@ -14,7 +14,7 @@ import {
 import { eachOf } from './each-of.ts'
 import type { Rail, Submission, Transfer } from './rail.ts'
 
-export type SubmitTools = {
+export type SubmitParts = {
   readonly database: Database
   readonly signer: Signer
   readonly rail: Rail
@@ -36,54 +36,54 @@ const gatewayNeedsMs = 7 * 24 * 60 * 60 * 1000
  * the same bytes, and after an unknown outcome the gateway is asked first: a payment is made once. Returns how many were
  * looked at.
  */
-export async function submitPayments(tools: SubmitTools): Promise<number> {
-  const payments = await findPayments(tools.database, ['allocated', 'signed', 'submitted', 'unknown'], 0, paymentsMax)
+export async function submitPayments(parts: SubmitParts): Promise<number> {
+  const payments = await findPayments(parts.database, ['allocated', 'signed', 'submitted', 'unknown'], 0, paymentsMax)
   if (payments.length === 0) return 0
   const news: PaymentNews[] = []
   const fresh: Payment[] = []
   await eachOf(payments, atOnceMax, async (payment) => {
-    const ready = await withOpenWindow(tools, payment).catch((error: Error) => error)
+    const ready = await withOpenWindow(parts, payment).catch((error: Error) => error)
     if (ready instanceof Error) news.push({ payment, state: payment.state, reason: ready.message })
     else fresh.push(ready)
   })
-  const authorizations = fresh.map((payment) => authorizationOf(rowOf(payment), tools.terms)!)
-  const outcomes = await tools.signer.signAuthorizations(authorizations)
-  tools.failpoint('after_sign')
+  const authorizations = fresh.map((payment) => authorizationOf(rowOf(payment), parts.terms)!)
+  const outcomes = await parts.signer.signAuthorizations(authorizations)
+  parts.failpoint('after_sign')
   await eachOf(fresh, atOnceMax, async (payment, index) => {
     const outcome = outcomes[index]!
     if ('refusal' in outcome) {
-      tools.onAlarm('the signer refuses a payment', { payment: payment.id, reason: outcome.refusal.message })
+      parts.onAlarm('the signer refuses a payment', { payment: payment.id, reason: outcome.refusal.message })
       news.push({ payment, state: payment.state, reason: `signer: ${outcome.refusal.reason}` })
-    } else news.push(await submit(tools, payment, authorizations[index]!, outcome.signature))
+    } else news.push(await submit(parts, payment, authorizations[index]!, outcome.signature))
   })
-  tools.failpoint('after_submit')
-  await settlePayments(tools.database, news)
+  parts.failpoint('after_submit')
+  await settlePayments(parts.database, news)
   return payments.length
 }
 
 async function submit(
-  tools: SubmitTools,
+  parts: SubmitParts,
   payment: Payment,
   authorization: Authorization,
   signature: Hex,
 ): Promise<PaymentNews> {
-  const { rail, terms, resource } = tools
+  const { rail, terms, resource } = parts
   if (payment.state === 'unknown') {
     const { from, nonce } = authorization.message
     const found = await rail.findTransfer(from, nonce).catch((error: Error) => error)
     if (found instanceof Error) return { payment, state: 'unknown', reason: found.message }
-    if (found !== undefined) return adopt(tools, payment, authorization, found)
+    if (found !== undefined) return adopt(parts, payment, authorization, found)
   }
   const payload = {
     ...paymentPayload(authorization, signature, terms, resource),
     extensions: { receipt: { hash: payment.receiptHash } },
   }
   const answer = await rail.settle(payload, paymentRequirements(authorization, terms))
-  return readAnswer(tools, payment, authorization, answer)
+  return readAnswer(parts, payment, authorization, answer)
 }
 
 async function readAnswer(
-  tools: SubmitTools,
+  parts: SubmitParts,
   payment: Payment,
   authorization: Authorization,
   answer: Submission,
@@ -91,26 +91,26 @@ async function readAnswer(
   if (answer.state === 'received') return { payment, state: 'received', railId: answer.id }
   if (answer.state === 'unknown') return { payment, state: 'unknown', reason: answer.reason }
   const { from, nonce } = authorization.message
-  const found = await tools.rail.findTransfer(from, nonce).catch(() => 'unknown' as const)
+  const found = await parts.rail.findTransfer(from, nonce).catch(() => 'unknown' as const)
   if (found === 'unknown') return { payment, state: 'unknown', reason: answer.reason }
-  if (found !== undefined) return adopt(tools, payment, authorization, found)
+  if (found !== undefined) return adopt(parts, payment, authorization, found)
   if (answer.reason === 'nonce_already_used') {
     // Something of ours has settled that it cannot show. What it was decides whether this is paid: a case for a person.
-    tools.onAlarm('a nonce of ours was used, and the gateway does not say for what', { payment: payment.id, nonce })
+    parts.onAlarm('a nonce of ours was used, and the gateway does not say for what', { payment: payment.id, nonce })
     return { payment, state: 'unknown', reason: answer.reason }
   }
   // The gateway has nothing of it. It is offered again: with the balance there, the clock right, the settings mended, it
   // passes; until then the account's unsettled money is capped.
-  tools.onAlarm('the gateway refuses a payment', { payment: payment.id, reason: answer.reason })
+  parts.onAlarm('the gateway refuses a payment', { payment: payment.id, reason: answer.reason })
   return { payment, state: 'allocated', reason: answer.reason }
 }
 
 /** Ours when it pays the same to the same; anything else under our nonce is a case for a person, never for a second try. */
-function adopt(tools: SubmitTools, payment: Payment, { message }: Authorization, found: Transfer): PaymentNews {
+function adopt(parts: SubmitParts, payment: Payment, { message }: Authorization, found: Transfer): PaymentNews {
   if (found.to === message.to && found.amount === message.value) {
     return { payment, state: 'received', railId: found.id }
   }
-  tools.onAlarm('a nonce of ours paid something else', {
+  parts.onAlarm('a nonce of ours paid something else', {
     payment: payment.id,
     nonce: message.nonce,
     transfer: found.id,
@@ -119,14 +119,14 @@ function adopt(tools: SubmitTools, payment: Payment, { message }: Authorization,
 }
 
 /** The gateway wants seven days to be left. What waited too long gets a new window, once it is certain that it has none. */
-async function withOpenWindow(tools: SubmitTools, payment: Payment): Promise<Payment> {
+async function withOpenWindow(parts: SubmitParts, payment: Payment): Promise<Payment> {
   const left = payment.authorizedAt.getTime() + windowMs - Date.now()
   if (left > gatewayNeedsMs + windowMarginMs) return payment
-  const nonce = authorizationOf(rowOf(payment), tools.terms)!.message.nonce
-  const found = await tools.rail.findTransfer(payment.address as Address, nonce)
+  const nonce = authorizationOf(rowOf(payment), parts.terms)!.message.nonce
+  const found = await parts.rail.findTransfer(payment.address as Address, nonce)
   if (found !== undefined) return payment
-  tools.onAlarm('a payment waited so long that its window was renewed', { payment: payment.id })
-  return { ...payment, authorizedAt: await renewWindow(tools.database, payment) }
+  parts.onAlarm('a payment waited so long that its window was renewed', { payment: payment.id })
+  return { ...payment, authorizedAt: await renewWindow(parts.database, payment) }
 }
 
 function rowOf(payment: Payment) {

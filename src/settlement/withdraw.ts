@@ -16,7 +16,7 @@ import { type PaidResource, type PaymentTerms, paymentPayload, paymentRequiremen
 import type { Rail } from './rail.ts'
 import { feeTaken } from './withdrawal-fee.ts'
 
-export type WithdrawTools = {
+export type WithdrawParts = {
   readonly database: Database
   readonly signer: Signer
   readonly rail: Rail
@@ -34,39 +34,39 @@ const windowAgeMsMax = 12 * 60 * 60 * 1000
 const creditWaitMsMax = 10 * 60 * 1000
 
 /** Takes every open withdrawal one step on. One that cannot move does not hold up its neighbours. Returns how many are open. */
-export async function advanceWithdrawals(tools: WithdrawTools): Promise<number> {
-  const open = await findOpenWithdrawals(tools.database, withdrawalsMax)
+export async function advanceWithdrawals(parts: WithdrawParts): Promise<number> {
+  const open = await findOpenWithdrawals(parts.database, withdrawalsMax)
   for (const withdrawal of open) {
     try {
-      await advance(tools, withdrawal)
+      await advance(parts, withdrawal)
     } catch (error) {
-      if (error instanceof SigningRefusedError) await refuse(tools, withdrawal, error)
-      else tools.onAlarm('a withdrawal is waiting', { withdrawal: withdrawal.id, state: withdrawal.state, err: error })
+      if (error instanceof SigningRefusedError) await refuse(parts, withdrawal, error)
+      else parts.onAlarm('a withdrawal is waiting', { withdrawal: withdrawal.id, state: withdrawal.state, err: error })
     }
-    await touchWithdrawal(tools.database, withdrawal)
+    await touchWithdrawal(parts.database, withdrawal)
   }
   return open.length
 }
 
-function advance(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
+function advance(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void> {
   switch (withdrawal.state) {
     case 'requested':
-      return withdrawal.creditBack > 0n ? payBack(tools, withdrawal) : order(tools, withdrawal)
+      return withdrawal.creditBack > 0n ? payBack(parts, withdrawal) : order(parts, withdrawal)
     case 'returning':
-      return withdrawal.returnId === undefined ? payBack(tools, withdrawal) : awaitReturn(tools, withdrawal)
+      return withdrawal.returnId === undefined ? payBack(parts, withdrawal) : awaitReturn(parts, withdrawal)
     case 'returned':
-      return order(tools, withdrawal)
+      return order(parts, withdrawal)
     default:
-      return withdrawal.railId === undefined ? order(tools, withdrawal) : awaitPayment(tools, withdrawal)
+      return withdrawal.railId === undefined ? order(parts, withdrawal) : awaitPayment(parts, withdrawal)
   }
 }
 
 /** The credit is the seller's until it is paid back into the account's balance at the gateway. */
-async function payBack(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
-  const { database, signer, rail, terms, resource, onAlarm } = tools
-  const authorization = await returnOf(tools, withdrawal)
+async function payBack(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void> {
+  const { database, signer, rail, terms, resource, onAlarm } = parts
+  const authorization = await returnOf(parts, withdrawal)
   // Handed in before, perhaps: then what became of it is asked first.
-  if (withdrawal.state === 'returning' && (await adoptReturn(tools, withdrawal, authorization))) return
+  if (withdrawal.state === 'returning' && (await adoptReturn(parts, withdrawal, authorization))) return
   const funds = await rail.balance(terms.seller)
   // It has not been paid itself yet: payments that are on their way will cover it.
   if (funds < withdrawal.creditBack) {
@@ -82,21 +82,21 @@ async function payBack(tools: WithdrawTools, withdrawal: Withdrawal): Promise<vo
   const signature = await signer.signReturn(authorization)
   // From here on it may be on its way, whatever we hear of it. One that has ended since it was read is not handed in: its credit is back.
   if (!(await advanceWithdrawal(database, withdrawal, { state: 'returning' }))) return
-  tools.failpoint('before_return')
+  parts.failpoint('before_return')
   const returning = { ...withdrawal, state: 'returning' as const }
   const payment = { ...authorization, operation: 'authorization' } as const
   const requirements = paymentRequirements(payment, terms)
   const answer = await rail.settle(paymentPayload(payment, signature, terms, resource), requirements)
-  tools.failpoint('after_return')
+  parts.failpoint('after_return')
   if (answer.state === 'received') {
     await advanceWithdrawal(database, returning, { state: 'returning', returnId: answer.id })
-  } else if (!(await adoptReturn(tools, returning, authorization))) {
+  } else if (!(await adoptReturn(parts, returning, authorization))) {
     onAlarm('credit could not be paid back', { withdrawal: withdrawal.id, reason: answer.reason })
   }
 }
 
 /** Whatever becomes of it, the nonce stays: the credit goes back once. */
-async function returnOf({ signer, terms }: WithdrawTools, withdrawal: Withdrawal): Promise<TransferRequest<'return'>> {
+async function returnOf({ signer, terms }: WithdrawParts, withdrawal: Withdrawal): Promise<TransferRequest<'return'>> {
   const { accountId, creditBack, createdAt } = withdrawal
   const nonce = withdrawal.nonce!
   const hasWaited = Date.now() - createdAt.getTime() > windowAgeMsMax
@@ -112,7 +112,7 @@ async function returnOf({ signer, terms }: WithdrawTools, withdrawal: Withdrawal
 
 /** Whether the gateway has the payment back. Another one under its nonce is a case for a person. */
 async function adoptReturn(
-  { database, rail, onAlarm }: WithdrawTools,
+  { database, rail, onAlarm }: WithdrawParts,
   withdrawal: Withdrawal,
   { message }: TransferRequest<'return'>,
 ): Promise<boolean> {
@@ -126,12 +126,12 @@ async function adoptReturn(
   return true
 }
 
-async function awaitReturn(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
-  const { database, rail, onAlarm } = tools
+async function awaitReturn(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void> {
+  const { database, rail, onAlarm } = parts
   const transfer = await rail.transfer(withdrawal.returnId!)
   if (transfer === undefined) {
     onAlarm('the gateway has lost a payment', { withdrawal: withdrawal.id, transfer: withdrawal.returnId })
-    return payBack(tools, withdrawal)
+    return payBack(parts, withdrawal)
   }
   if (transfer.state === 'completed') await advanceWithdrawal(database, withdrawal, { state: 'returned' })
   if (transfer.state === 'failed') {
@@ -140,8 +140,8 @@ async function awaitReturn(tools: WithdrawTools, withdrawal: Withdrawal): Promis
   }
 }
 
-async function order(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
-  const { database, signer, rail, signingTerms } = tools
+async function order(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void> {
+  const { database, signer, rail, signingTerms } = parts
   const intent = burnIntent(signingTerms, {
     depositor: await signer.addressOf(withdrawal.accountId),
     recipient: withdrawal.recipient as Address,
@@ -159,15 +159,15 @@ async function order(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void
   // From here on it may be on its way, whatever we hear of it. Asked again with the same salt it is the same order. One that has
   // ended since it was read is not handed in: its money is back in the balance, and would be paid out besides.
   if (!(await advanceWithdrawal(database, withdrawal, { state: 'sent' }))) return
-  tools.failpoint('before_withdraw')
+  parts.failpoint('before_withdraw')
   const sent = { ...withdrawal, state: 'sent' as const }
   const answer = await rail.withdraw(intent, signature)
-  tools.failpoint('after_withdraw')
+  parts.failpoint('after_withdraw')
   if (answer.state === 'received') {
     await advanceWithdrawal(database, sent, { state: 'sent', railId: answer.id })
     return
   }
-  tools.onAlarm('the gateway did not take a withdrawal', { withdrawal: id, reason: answer.reason })
+  parts.onAlarm('the gateway did not take a withdrawal', { withdrawal: id, reason: answer.reason })
   // Refused at the first try, it was never taken. After a try of unknown end a refusal may mean that it was paid before.
   const isFirst = withdrawal.state === 'requested' || withdrawal.state === 'returned'
   if (answer.state === 'failed' && isFirst) {
@@ -175,12 +175,12 @@ async function order(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void
   }
 }
 
-async function awaitPayment(tools: WithdrawTools, withdrawal: Withdrawal): Promise<void> {
-  const { database, rail, onAlarm } = tools
+async function awaitPayment(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void> {
+  const { database, rail, onAlarm } = parts
   const paid = await rail.withdrawal(withdrawal.railId!)
   if (paid === undefined) {
     onAlarm('the gateway has lost a withdrawal', { withdrawal: withdrawal.id, transfer: withdrawal.railId })
-    return order(tools, withdrawal)
+    return order(parts, withdrawal)
   }
   if (paid.state === 'confirmed') {
     const { transactionHash } = paid
@@ -196,10 +196,10 @@ async function awaitPayment(tools: WithdrawTools, withdrawal: Withdrawal): Promi
 }
 
 /** What the signer forbids will not pass tomorrow either, but for a limit per hour: then it waits. */
-async function refuse(tools: WithdrawTools, withdrawal: Withdrawal, error: SigningRefusedError): Promise<void> {
-  tools.onAlarm('the signer refuses a withdrawal', { withdrawal: withdrawal.id, reason: error.message })
+async function refuse(parts: WithdrawParts, withdrawal: Withdrawal, error: SigningRefusedError): Promise<void> {
+  parts.onAlarm('the signer refuses a withdrawal', { withdrawal: withdrawal.id, reason: error.message })
   if (error.reason === 'hour_cap') return
   // Once handed in, an order may be paid: its money does not come back because a later step is refused.
   if (withdrawal.state !== 'requested' && withdrawal.state !== 'returned') return
-  await advanceWithdrawal(tools.database, withdrawal, { state: 'failed', reason: `refused: ${error.reason}` })
+  await advanceWithdrawal(parts.database, withdrawal, { state: 'failed', reason: `refused: ${error.reason}` })
 }

@@ -4,7 +4,7 @@ import { saltOf } from '../signer/nonce.ts'
 import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
 import type { Rail, RailWithdrawal } from './rail.ts'
 
-export type FeeTools = {
+export type FeeParts = {
   readonly database: Database
   readonly rail: Rail
   readonly signingTerms: SigningTerms
@@ -17,8 +17,8 @@ export type FeeTools = {
 const headroom = 4n
 
 /** Asks the gateway what it keeps of a withdrawal and writes it down for those that are ordered from now on. */
-export async function watchWithdrawalFee(tools: FeeTools): Promise<bigint> {
-  const { database, rail, signingTerms, feeMax, onAlarm } = tools
+export async function watchWithdrawalFee(parts: FeeParts): Promise<bigint> {
+  const { database, rail, signingTerms, feeMax, onAlarm } = parts
   // On one chain the fee is the same for everybody and for every amount. Nobody signs this one.
   const example = burnIntent(signingTerms, {
     depositor: signingTerms.seller,

@@ -83,22 +83,22 @@ for (const fault of everyFault) {
 
 // Two machines with `jobs`: the first hands a payment in and dies before it writes so, and the other has the next epoch.
 test('a payment that was handed in before the epoch was raised is not made a second time under the new one', async () => {
-  const { database, tools } = bench
+  const { database, parts } = bench
   const account = await bench.openAccount(10_000n)
   for (const epoch of [0, null]) {
     await pay(bench, account, 1_000n, 1_000n)
-    await issueReceipts(database, tools.terms)
+    await issueReceipts(database, parts.terms)
     // As of a receipt that was written before epochs were kept.
     if (epoch === null) await database.query('update settlements set epoch = null where account_id = $1', [account.id])
     const dies = (name: string) => assert.notEqual(name, 'after_submit')
-    await assert.rejects(submitPayments({ ...tools, failpoint: dies }))
+    await assert.rejects(submitPayments({ ...parts, failpoint: dies }))
     const [row] = await database.query<{ state: string }>(
       `select state from settlements where account_id = $1 and state <> 'completed'`,
       [account.id],
     )
     assert.equal(row!.state, 'allocated')
-    const raised = { ...tools, terms: { ...tools.terms, epoch: 1 } }
-    await settleAll(Object.create(bench, { tools: { value: raised } }))
+    const raised = { ...parts, terms: { ...parts.terms, epoch: 1 } }
+    await settleAll(Object.create(bench, { parts: { value: raised } }))
     await assertSettled(bench, [account])
   }
   assert.equal([...bench.gateway.transfers.values()].filter(({ from }) => from === account.address).length, 2)

@@ -16,7 +16,7 @@ import { paymentTerms } from '../../src/settlement/authorization.ts'
 import { beginDeposits } from '../../src/settlement/begin-deposits.ts'
 import { openChain } from '../../src/settlement/chain.ts'
 import {
-  type DepositTools,
+  type DepositParts,
   reconcileArrivals,
   reconcileDeposits,
   sweepDeposits,
@@ -48,7 +48,7 @@ const runs = Number(process.env.SETTLEMENT_RUNS ?? 4)
 
 let bench: GatewayBench
 let proxy: RpcProxy
-let tools: DepositTools
+let parts: DepositParts
 const alarms: string[] = []
 const cleanUps: (() => unknown)[] = []
 
@@ -68,7 +68,7 @@ before(async () => {
   }
   const rail = createRail({ url: gateway.url, domain: chainId })
   cleanUps.push(() => rail.close())
-  tools = {
+  parts = {
     database: bench.database,
     chain: await openChain({ rpcUrl: proxy.url, usdc: terms.usdc.address, gatewayWallet, timeoutMs: 2_000 }),
     rail,
@@ -109,8 +109,8 @@ async function send(to: string, atomic: bigint): Promise<void> {
 
 /** One round as the settlement process runs it; what a faulty node makes of it is for the next round. */
 async function round(): Promise<void> {
-  await watchDeposits(tools).catch(() => undefined)
-  await sweepDeposits(tools).catch(() => undefined)
+  await watchDeposits(parts).catch(() => undefined)
+  await sweepDeposits(parts).catch(() => undefined)
 }
 
 async function balanceOf({ partition, id }: DepositAccount): Promise<bigint> {
@@ -157,17 +157,17 @@ test('at the first start the chain is read from its head on, and what is sent to
   const fresh = await testDatabase()
   cleanUps.push(() => fresh.drop())
   const { database } = fresh
-  const head = await tools.chain.finalBlock()
-  await beginDeposits({ database, readHead: tools.chain.finalBlock, fromBlock: undefined })
+  const head = await parts.chain.finalBlock()
+  await beginDeposits({ database, readHead: parts.chain.finalBlock, fromBlock: undefined })
   const { partition, id } = await createAccount(database, 'test', partitions)
   const account = { partition, id, address: keys.ofAccount(id).address }
   await assignAddress(database, account)
   await send(account.address, 400_000n)
-  await beginDeposits({ database, readHead: tools.chain.finalBlock, fromBlock: undefined })
+  await beginDeposits({ database, readHead: parts.chain.finalBlock, fromBlock: undefined })
   proxy.calls.length = 0
   await until(async () => {
-    await watchDeposits({ ...tools, database })
-    await sweepDeposits({ ...tools, database })
+    await watchDeposits({ ...parts, database })
+    await sweepDeposits({ ...parts, database })
     return (await findAccount(database, partition, id))!.gateway === 400_000n
   })
   const first = proxy.calls.flatMap(({ method, params }) => {
@@ -182,10 +182,10 @@ test('addresses that nobody watched yet are watched from the first block on, or 
   const { database } = fresh
   const { partition, id } = await createAccount(database, 'test', partitions)
   await assignAddress(database, { partition, id, address: keys.ofAccount(id).address })
-  await beginDeposits({ database, readHead: tools.chain.finalBlock, fromBlock: undefined })
+  await beginDeposits({ database, readHead: parts.chain.finalBlock, fromBlock: undefined })
   assert.equal(await readCursor(database, 'arrivals'), undefined)
-  await beginDeposits({ database, readHead: tools.chain.finalBlock, fromBlock: 3 })
-  await beginDeposits({ database, readHead: tools.chain.finalBlock, fromBlock: 1_000 })
+  await beginDeposits({ database, readHead: parts.chain.finalBlock, fromBlock: 3 })
+  await beginDeposits({ database, readHead: parts.chain.finalBlock, fromBlock: 1_000 })
   assert.deepEqual([await readCursor(database, 'arrivals'), await readCursor(database, 'deposits')], [2n, 2n])
 })
 
@@ -216,11 +216,11 @@ test('books of many accounts are compared with the chain in few calls, and one b
     await work()
     return proxy.calls.filter(({ method }) => method === 'eth_call').length
   }
-  const seller = tools.terms.seller
-  const look = () => checkSolvency({ database, chain: tools.chain, seller })
+  const seller = parts.terms.seller
+  const look = () => checkSolvency({ database, chain: parts.chain, seller })
   assert.equal(await counted(look), 3, 'of the accounts and the seller')
-  assert.equal(await counted(() => reconcileArrivals({ ...tools, database })), 3)
-  assert.equal(await counted(() => reconcileDeposits({ ...tools, database })), 3)
+  assert.equal(await counted(() => reconcileArrivals({ ...parts, database })), 3)
+  assert.equal(await counted(() => reconcileDeposits({ ...parts, database })), 3)
   const report = await look()
   // One of them had a deposit that its books did not know.
   assert.deepEqual([report.accounts, report.on_chain_atomic, report.owed_atomic], [250, '150000', '150250'])
@@ -234,7 +234,7 @@ test('books of many accounts are compared with the chain in few calls, and one b
 
 // One address, several nodes behind it: what the late one says is of the past, and would freeze the books of everybody.
 test('a node that is behind what the books have read is not compared with', async () => {
-  const { database, chain } = tools
+  const { database, chain } = parts
   const account = await openAccount()
   await send(account.address, 300_000n)
   const before = await chain.finalBlock()
@@ -244,9 +244,9 @@ test('a node that is behind what the books have read is not compared with', asyn
   })
   const late = { ...chain, finalBlock: async () => before - 1n }
   const behind = /the node is at block \d+, and the books have read up to \d+: nothing was compared/
-  await assert.rejects(checkSolvency({ database, chain: late, seller: tools.terms.seller }), behind)
-  await assert.rejects(reconcileArrivals({ ...tools, chain: late }), behind)
-  const report = await checkSolvency({ database, chain, seller: tools.terms.seller })
+  await assert.rejects(checkSolvency({ database, chain: late, seller: parts.terms.seller }), behind)
+  await assert.rejects(reconcileArrivals({ ...parts, chain: late }), behind)
+  const report = await checkSolvency({ database, chain, seller: parts.terms.seller })
   assert.ok(!report.short.some(({ address }) => address === account.address))
 })
 
@@ -331,7 +331,7 @@ test('a transfer whose log the node never told is found by the balance', async (
   proxy.fault = undefined
   for (let again = 0; again < 3; again += 1) await round()
   assert.equal(await balanceOf(account), 0n)
-  await reconcileArrivals(tools)
+  await reconcileArrivals(parts)
   await untilCredited(account, 500_000n)
 })
 
@@ -347,20 +347,20 @@ test('a deposit whose log the node never told is found by what the contract has,
     await round()
     return (await onChain(account)) === 600_000n
   })
-  await until(async () => (await tools.rail.processedHeight()) >= (await tools.chain.finalBlock()))
+  await until(async () => (await parts.rail.processedHeight()) >= (await parts.chain.finalBlock()))
   await round()
   proxy.fault = undefined
   await round()
   assert.equal(await balanceOf(account), 0n, 'its block has been read')
-  assert.equal(await reconcileDeposits(tools), 1)
-  assert.equal(await reconcileDeposits(tools), 0)
+  assert.equal(await reconcileDeposits(parts), 1)
+  assert.equal(await reconcileDeposits(parts), 0)
   assert.equal(await balanceOf(account), 600_000n)
   assert.deepEqual(alarms, ['the chain had deposits that its logs had not told'])
 })
 
 // On a chain of two blocks a second 20,000 blocks are three hours.
 test('a deposit that was missed long ago is found a part in each turn, and a surplus that nothing explains calls a person once', async () => {
-  const { database, chain, rail } = tools
+  const { database, chain, rail } = parts
   const account = await openAccount()
   const told = 'the gateway has more for an account than its deposits explain'
   await send(account.address, 700_000n)
@@ -371,8 +371,8 @@ test('a deposit that was missed long ago is found a part in each turn, and a sur
   const [first] = await database.query<{ block: bigint }>('select min(block) as block from deposits')
   // The chain as it would be long after, on which the contract has another unit for which there is no log at all.
   const later = 65_000n
-  const far: DepositTools = {
-    ...tools,
+  const far: DepositParts = {
+    ...parts,
     rail: { ...rail, processedHeight: async () => row!.block + later },
     chain: {
       ...chain,
@@ -501,10 +501,10 @@ const refused = 'a deposit into the gateway was refused'
 test('a deposit that the token refuses costs no gas, is tried ever less often, and comes in when it is free again', async () => {
   const account = await openAccount()
   await blocklistAfter(account, 300_000n)
-  const sent = await tools.chain.transactionCount(tools.relayer.address)
+  const sent = await parts.chain.transactionCount(parts.relayer.address)
   const tries = async () => {
     for (let again = 0; again < 5; again += 1) await round()
-    await reconcileArrivals(tools)
+    await reconcileArrivals(parts)
     await round()
     return (await sweepsOf(account)).length
   }
@@ -517,7 +517,7 @@ test('a deposit that the token refuses costs no gas, is tried ever less often, a
     assert.equal(await tries(), index + 2, `after ${minutes} minutes`)
   }
   assert.deepEqual(alarms, [refused, refused, refused, refused], 'one alarm for each')
-  assert.equal(await tools.chain.transactionCount(tools.relayer.address), sent, 'nothing was sent')
+  assert.equal(await parts.chain.transactionCount(parts.relayer.address), sent, 'nothing was sent')
   await blocklist('unBlacklist', account)
   await passMinutes(account, 8)
   await untilCredited(account, 300_000n)
@@ -533,9 +533,9 @@ test('a deposit that reverts though the node foresaw nothing costs one transacti
   const account = await openAccount()
   await blocklistAfter(account, 300_000n)
   proxy.fault = async ({ method }, forward) => (method === 'eth_estimateGas' ? { result: '0x1' } : forward())
-  const sent = await tools.chain.transactionCount(tools.relayer.address)
+  const sent = await parts.chain.transactionCount(parts.relayer.address)
   for (let again = 0; again < 10; again += 1) await round()
-  assert.equal(await tools.chain.transactionCount(tools.relayer.address), sent + 1)
+  assert.equal(await parts.chain.transactionCount(parts.relayer.address), sent + 1)
   assert.deepEqual([await sweepsOf(account), alarms], [['failed'], [refused]])
   proxy.fault = undefined
   await blocklist('unBlacklist', account)
@@ -564,7 +564,7 @@ test('what has waited for long is asked for once a minute, not in every round', 
     [account.id],
   )
   proxy.calls.length = 0
-  await sweepDeposits(tools)
+  await sweepDeposits(parts)
   const digits = account.address.slice(2)
   assert.deepEqual(
     proxy.calls.filter(({ params }) => JSON.stringify(params).includes(digits)),
@@ -614,7 +614,7 @@ test('whatever the node answers, in whatever order, deposits are credited once a
       }
       proxy.fault = undefined
       await send(account.address, sweepMin)
-      await reconcileArrivals(tools)
+      await reconcileArrivals(parts)
       await untilCredited(
         account,
         sent.reduce((total, amount) => total + BigInt(amount), sweepMin),

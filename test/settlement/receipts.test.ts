@@ -21,8 +21,8 @@ import { until } from '../support/until.ts'
 const bench = settlementSuite()
 const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
-async function receiptOf(id: RequestId, terms = bench.tools.terms): Promise<ReceiptDocument> {
-  const { signer } = bench.tools
+async function receiptOf(id: RequestId, terms = bench.parts.terms): Promise<ReceiptDocument> {
+  const { signer } = bench.parts
   const issuer = keys.ofRole('issuer').address
   return (await findReceipt({ database: bench.database, signer, terms, issuer }, id))!
 }
@@ -47,7 +47,7 @@ test('the receipts of an account are one chain without a gap, however many proce
   let isServing = true
   // A writer that loses a race for a number writes nothing and tries again.
   const writers = Array.from({ length: 3 }, async () => {
-    while (isServing) await issueReceipts(bench.database, bench.tools.terms).catch(() => 0)
+    while (isServing) await issueReceipts(bench.database, bench.parts.terms).catch(() => 0)
   })
   for (let round = 0; round < 5; round += 1) {
     await Promise.all(
@@ -76,10 +76,10 @@ test('a request whose charge was taken back gets a second receipt, which says th
   const account = await bench.openAccount(10_000n)
   const id = await served(account)
   await settleAll(bench)
-  await issueReceipts(bench.database, bench.tools.terms)
+  await issueReceipts(bench.database, bench.parts.terms)
   const first = await receiptOf(id)
   await refundAttempt(bench.database, account, id)
-  await issueReceipts(bench.database, bench.tools.terms)
+  await issueReceipts(bench.database, bench.parts.terms)
   const second = await receiptOf(id)
   assert.deepEqual([first.receipt.status, first.receipt.charged], ['succeeded', '400'])
   assert.deepEqual([second.receipt.status, second.receipt.charged], ['superseded', '0'])
@@ -90,7 +90,7 @@ test('a request whose charge was taken back gets a second receipt, which says th
 test('a receipt says the same whenever it is read, and is signed once', async () => {
   const account = await bench.openAccount(10_000n)
   const id = await served(account)
-  await issueReceipts(bench.database, bench.tools.terms)
+  await issueReceipts(bench.database, bench.parts.terms)
   const before = await receiptOf(id)
   await settleAll(bench)
   const after = await receiptOf(id)
@@ -102,12 +102,12 @@ test('receipts of every epoch say the same after the epoch was raised, and each 
   const first = await served(account)
   await settleAll(bench)
   const before = await receiptOf(first)
-  const raised = { ...bench.tools.terms, epoch: 7 }
+  const raised = { ...bench.parts.terms, epoch: 7 }
   const second = await served(account)
   await issueReceipts(bench.database, raised)
   // One that was written before epochs were kept.
   await bench.database.query('update settlements set epoch = null where id = $1', [first])
-  for (const terms of [bench.tools.terms, raised]) {
+  for (const terms of [bench.parts.terms, raised]) {
     assert.deepEqual(await receiptOf(first, terms), before)
     const after = await receiptOf(second, terms)
     assert.equal(after.receipt.nonce, nonceOf('authorization', account.id, 7, 1n))
@@ -143,7 +143,7 @@ const changes: readonly ((value: string | number) => unknown)[] = [
 test('every single field that somebody changed is found, without any network', async () => {
   const account = await bench.openAccount(10_000n)
   const id = await served(account)
-  await issueReceipts(bench.database, bench.tools.terms)
+  await issueReceipts(bench.database, bench.parts.terms)
   const document = await receiptOf(id)
   const ways = leaves(document)
   assert.equal(ways.length, 23)
@@ -159,7 +159,7 @@ test('every single field that somebody changed is found, without any network', a
 test('a receipt that somebody else signed is good only for who trusts him', async () => {
   const account = await bench.openAccount(10_000n)
   const id = await served(account)
-  await issueReceipts(bench.database, bench.tools.terms)
+  await issueReceipts(bench.database, bench.parts.terms)
   const document = await receiptOf(id)
   assert.equal(await isGood({ ...document, issuer: signingTerms.seller }), false)
   assert.equal(await isGood({ ...document, signature: '0x' }), false)

@@ -18,7 +18,7 @@ const gapMax = 2_048
 const progress: (readonly [number, number, number])[] = []
 
 function recover(database: Database = bench.database): Promise<Recovery> {
-  const { rail, terms: payment, signingTerms } = bench.tools
+  const { rail, terms: payment, signingTerms } = bench.parts
   // Asked for withdrawals alone, when it is known since when.
   const chain = {} as Chain
   const ends = { rail, chain, terms: payment, signingTerms, copiedAt: undefined }

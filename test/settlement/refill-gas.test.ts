@@ -10,7 +10,7 @@ const relayer = keys.ofRole('relayer')
 
 async function refill(gas: bigint): Promise<void> {
   const chain = { gasBalance: async () => gas * 10n ** 12n }
-  await refillGas({ ...bench.tools, chain, relayer }, gasMin)
+  await refillGas({ ...bench.parts, chain, relayer }, gasMin)
   await settleAll(bench)
 }
 

@@ -192,7 +192,7 @@ test('a payout above what an hour has room for is refused when it is asked for, 
 
 // A person gives a withdrawal back (docs/runbooks/settlement-stuck.md) in the moment in which its turn has come.
 test('a withdrawal that ended after it was read is not handed in: it would be paid besides', async () => {
-  const { database, tools } = bench
+  const { database, parts } = bench
   for (const credit of [0n, 1_000n]) {
     const account = await openOwned(10_000n)
     if (credit > 0n) await pay(bench, account, 2_000n, 2_000n - credit)
@@ -205,12 +205,12 @@ test('a withdrawal that ended after it was read is not handed in: it would be pa
       assert.equal(await advanceWithdrawal(database, ended, { state: 'failed', reason: 'by hand' }), true)
     }
     const signer: Signer = {
-      ...tools.signer,
-      signReturn: async (request) => end().then(() => tools.signer.signReturn(request)),
-      signWithdrawal: async (request) => end().then(() => tools.signer.signWithdrawal(request)),
+      ...parts.signer,
+      signReturn: async (request) => end().then(() => parts.signer.signReturn(request)),
+      signWithdrawal: async (request) => end().then(() => parts.signer.signWithdrawal(request)),
     }
     bench.gateway.calls.length = 0
-    await advanceWithdrawals({ ...tools, signer })
+    await advanceWithdrawals({ ...parts, signer })
     assert.equal((await stateOf(account, id)).reason, 'by hand')
     const handedIn = bench.gateway.calls.filter((call) => /transfer$|settle/.test(call))
     assert.deepEqual(handedIn, [], `with ${credit} of credit`)
@@ -221,22 +221,22 @@ test('a withdrawal that ended after it was read is not handed in: it would be pa
 
 // A process whose lock was lost unseen goes on with what it read, beside the one that has the lock now.
 test('an order that another process has handed in is not given back by one that read it before', async () => {
-  const { database, tools, funds } = bench
+  const { database, parts, funds } = bench
   const account = await openOwned(10_000n)
   const id = randomUUID()
   await funds.withdraw(account, id, fromAtomic(4_000n))
   const [reached, go] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   const signer: Signer = {
-    ...tools.signer,
+    ...parts.signer,
     async signWithdrawal() {
       reached.resolve()
       await go.promise
       throw new SigningRefusedError('wrong_intent', 'the owner has changed')
     },
   }
-  const late = advanceWithdrawals({ ...tools, signer })
+  const late = advanceWithdrawals({ ...parts, signer })
   await reached.promise
-  await advanceWithdrawals(tools)
+  await advanceWithdrawals(parts)
   assert.equal((await stateOf(account, id)).state, 'sent')
   go.resolve()
   await late
@@ -467,21 +467,21 @@ async function sumCredit(): Promise<bigint> {
 }
 
 test('a payout that ended after it was read is not handed in', async () => {
-  const { database, tools } = bench
+  const { database, parts } = bench
   const account = await openOwned(10_000n)
   await pay(bench, account, 1_000n, 1_000n)
   await settleAll(bench)
   const read = async () => bench.gateway.balance(terms.seller)
   const id = await requestPayout(database, fromAtomic(1_000n), payoutAddress, read)
   const signer: Signer = {
-    ...tools.signer,
+    ...parts.signer,
     async signPayout(request) {
       await database.query(`update payouts set state = 'failed', reason = 'by hand' where id = $1`, [id])
-      return tools.signer.signPayout(request)
+      return parts.signer.signPayout(request)
     },
   }
   bench.gateway.calls.length = 0
-  await advancePayouts({ ...tools, signer })
+  await advancePayouts({ ...parts, signer })
   assert.deepEqual(
     bench.gateway.calls.filter((call) => call === 'POST /v1/transfer'),
     [],

@@ -28,7 +28,7 @@ export type SettlementBench = {
   readonly gateway: CircleGateway
   readonly holds: Holds
   readonly funds: Funds
-  readonly tools: Parameters<typeof submitPayments>[0] &
+  readonly parts: Parameters<typeof submitPayments>[0] &
     Parameters<typeof advanceWithdrawals>[0] &
     Parameters<typeof advancePayouts>[0] &
     Parameters<typeof watchWithdrawalFee>[0]
@@ -68,7 +68,7 @@ async function openSettlementBench(t: Ending, changes: CustodianChanges): Promis
   const rail = createRail({ url: gateway.url, domain: terms.gatewayDomain, timeoutMs })
   atEnd(t, () => rail.close())
   const signer = createSigner({ ask: askCustodian(createCustodian(t, changes)), onFault: assert.ifError })
-  const tools = {
+  const parts = {
     database,
     signer,
     rail,
@@ -84,7 +84,7 @@ async function openSettlementBench(t: Ending, changes: CustodianChanges): Promis
     gateway,
     holds: await openLedger(database),
     funds: new Funds({ database, signer }),
-    tools,
+    parts,
     alarms,
     async openAccount(atomic) {
       const payer = await openPayer(database, atomic)
@@ -98,10 +98,10 @@ async function openSettlementBench(t: Ending, changes: CustodianChanges): Promis
 }
 
 /** From now on the gateway keeps that of a withdrawal, and says beforehand that it may be as much again. */
-export async function setFee({ gateway, tools }: SettlementBench, fee: bigint): Promise<bigint> {
+export async function setFee({ gateway, parts }: SettlementBench, fee: bigint): Promise<bigint> {
   gateway.fee = fee
   gateway.feeEstimate = 2n * fee
-  return watchWithdrawalFee(tools)
+  return watchWithdrawalFee(parts)
 }
 
 /** One request of that account, from its hold to its end. */
@@ -110,12 +110,12 @@ export async function pay({ holds }: SettlementBench, account: BenchAccount, quo
 }
 
 /** One round of everything that the settlement process does again and again. */
-export async function settleOnce({ database, tools }: SettlementBench): Promise<void> {
-  while ((await issueReceipts(database, tools.terms)) > 0);
-  await submitPayments(tools)
-  await confirmPayments(tools, 0)
-  await advanceWithdrawals(tools)
-  await advancePayouts(tools)
+export async function settleOnce({ database, parts }: SettlementBench): Promise<void> {
+  while ((await issueReceipts(database, parts.terms)) > 0);
+  await submitPayments(parts)
+  await confirmPayments(parts, 0)
+  await advanceWithdrawals(parts)
+  await advancePayouts(parts)
 }
 
 /** What waits for its next try is due. */

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { type AdmissionTools, admit, type Order } from '../../chat/admit.ts'
-import { type Audience, completeChat, type ServingTools } from '../../chat/complete-chat.ts'
+import { type AdmissionParts, admit, type Order } from '../../chat/admit.ts'
+import { type Audience, completeChat, type ServingParts } from '../../chat/complete-chat.ts'
 import type { AnswerHead, Recording } from '../../chat/recording.ts'
 import { JoinedAttemptLostError, type OwnAttempt, type Retries, type RetryMarks } from '../../chat/retries.ts'
 import { refuseUnavailable } from '../../chat/web-tools.ts'
@@ -25,8 +25,8 @@ export type ChatRouteServices = {
   readonly keys: KeyFinder
   readonly holds: Holds
   readonly models: ModelDirectory
-  readonly admission: AdmissionTools
-  readonly serving: ServingTools
+  readonly admission: AdmissionParts
+  readonly serving: ServingParts
   readonly retries: Retries
   readonly load: Load
   readonly failpoint: Failpoint
