@@ -6,7 +6,6 @@ import { fileURLToPath } from 'node:url'
 import { loadPriceList, type PriceList } from './billing/price-list.ts'
 import { Checkpoints } from './chat/checkpoints.ts'
 import { Retries } from './chat/retries.ts'
-import type { WebTools } from './chat/web-tools.ts'
 import type { Config } from './config.ts'
 import { type Database, openDatabase } from './db/database.ts'
 import { locateEmbeddedPostgres, startEmbeddedPostgres } from './db/embedded-postgres.ts'
@@ -51,7 +50,7 @@ import { startMoneyLine, startSandbox } from './processes.ts'
 import { openProviders } from './providers.ts'
 import type { SandboxReady } from './sandbox/start.ts'
 import type { MoneyLine } from './settlement/money-line.ts'
-import { createWebTools } from './tools/web-tools.ts'
+import { createWebTools, type WebTools } from './tools/web-tools.ts'
 
 export type Service = {
   readonly publicUrl: string

@@ -26,7 +26,8 @@ import {
 import { digits, type RequestId } from '../ledger/request-id.ts'
 import { min, type Usdc, zero } from '../money/usdc.ts'
 import type { RequestWatch } from '../observe/request-watch.ts'
-import { type Offer, offerTools, toolDefinitions, type WebTools } from './web-tools.ts'
+import type { WebTools } from '../tools/web-tools.ts'
+import { type Offer, offerTools, toolDefinitions } from './tool-offer.ts'
 
 /** What a request will be upstream, and what it may cost at most. */
 export type QuotedOrder = {

@@ -1,7 +1,7 @@
 import type { Meter } from '../billing/meter.ts'
 import { type ChatEvent, type FinishReason, paragraph, writtenText } from '../inference/chat-events.ts'
 import type { InputItem } from '../inference/responses-request.ts'
-import type { Offer } from './web-tools.ts'
+import type { Offer } from './tool-offer.ts'
 
 /** A call of one of our tools, as the model wrote it. */
 export type OwnCall = { readonly id: string; readonly name: string; arguments: string }

@@ -7,11 +7,11 @@ import { digits } from '../ledger/request-id.ts'
 import { fromAtomic, zero } from '../money/usdc.ts'
 import { FetchFailedError } from '../tools/web-fetch.ts'
 import { SearchFailedError } from '../tools/web-search.ts'
+import type { WebTools } from '../tools/web-tools.ts'
 import type { Order } from './admit.ts'
 import type { OwnCall } from './round-reader.ts'
 import { Sources } from './sources.ts'
 import { note, notes, pageResult, searchResult, type ToolResult } from './tool-results.ts'
-import type { WebTools } from './web-tools.ts'
 
 export type DeskParts = {
   readonly holds: Holds

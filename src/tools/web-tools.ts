@@ -26,15 +26,15 @@ export type WebToolsOptions = {
   readonly onProviderFailure: (error: ProviderError) => void
 }
 
+/** The tools that the service runs for a model. */
 export type WebTools = {
   /** Undefined: no provider is configured, and there is no sandbox. */
   readonly search: WebSearch | undefined
   readonly fetch: WebFetch
-  close(): Promise<void>
 }
 
 /** Everything the service needs to search and read the web on a model's behalf. */
-export function createWebTools(options: WebToolsOptions): WebTools {
+export function createWebTools(options: WebToolsOptions): WebTools & { close(): Promise<void> } {
   const { config, sandboxSearchUrl, publicUrl } = options
   const connections = createAsk()
   const reader = createPageReader()

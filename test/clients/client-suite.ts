@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, afterEach, before } from 'node:test'
-import type { WebTools } from '../../src/chat/web-tools.ts'
 import type { NewApiKey } from '../../src/identity/api-keys.ts'
+import type { WebTools } from '../../src/tools/web-tools.ts'
 import { assertBooksClosed } from '../support/audit.ts'
 import {
   getRow,

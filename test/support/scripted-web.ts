@@ -1,6 +1,6 @@
-import type { WebTools } from '../../src/chat/web-tools.ts'
 import { type FetchedPage, FetchFailedError } from '../../src/tools/web-fetch.ts'
 import { SearchFailedError, type SearchResult } from '../../src/tools/web-search.ts'
+import type { WebTools } from '../../src/tools/web-tools.ts'
 
 /** A web that is what the test says, and remembers what was asked of it. */
 export type ScriptedWeb = {

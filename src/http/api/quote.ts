@@ -1,7 +1,7 @@
 import type { AccountRef } from '../../account-ref.ts'
 import { inputLine, outputLine } from '../../billing/quote.ts'
 import { type QuotedChat, quoteChat } from '../../chat/quote-chat.ts'
-import { refuseUnavailable } from '../../chat/web-tools.ts'
+import { refuseUnavailable } from '../../chat/tool-offer.ts'
 import { findKey } from '../../identity/api-keys.ts'
 import { parseChatRequest } from '../../inference/chat-request.ts'
 import { type Balance, readBalance } from '../../ledger/balance.ts'

@@ -1,11 +1,7 @@
 import { ServiceError } from '../errors.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
 import type { FunctionTool } from '../inference/chat-tools.ts'
-import type { WebFetch } from '../tools/web-fetch.ts'
-import type { WebSearch } from '../tools/web-search.ts'
-
-/** The tools that the service runs. Without a provider there is no search. */
-export type WebTools = { readonly search: WebSearch | undefined; readonly fetch: WebFetch }
+import type { WebTools } from '../tools/web-tools.ts'
 
 /** The names of those of our tools that the model is given. */
 export type Offer = ReadonlySet<string>
