@@ -28,7 +28,7 @@ export type ProcessOptions = {
 }
 
 // What knows the chain is hundreds of files, which a machine that only serves requests never needs.
-const chainTools = () => import('./settlement/chain.ts')
+const chainModule = () => import('./settlement/chain.ts')
 
 const gatewayOperatorFile = 'gateway-operator.key'
 const withdrawalFeeMax = 2_010_000n
@@ -80,10 +80,10 @@ export async function startMoneyLine(
   const chain = config.chain === undefined ? sandboxTerms(sandbox!.chain!) : await realTerms(config.chain)
   await requireEpoch(options.database, config.settlementEpoch)
   const { beginDeposits } = await import('./settlement/begin-deposits.ts')
-  const { openChain, refuseUnusableNode } = await chainTools()
+  const { chainOptions, openChain, refuseUnusableNode } = await chainModule()
   await beginDeposits({
     database: options.database,
-    readHead: () => refuseUnusableNode(chain.rpcUrl, async () => (await openChain(endsOf(chain))).finalBlock()),
+    readHead: () => refuseUnusableNode(chain.rpcUrl, async () => (await openChain(chainOptions(chain))).finalBlock()),
     fromBlock: config.depositsFromBlock,
   })
   onProgress('Starting the signer.')
@@ -100,10 +100,6 @@ export async function startMoneyLine(
 }
 
 type ChainTerms = { readonly rpcUrl: string; readonly terms: Omit<SigningTerms, 'seller'> }
-
-function endsOf({ rpcUrl, terms: { usdc, gatewayWallet } }: ChainTerms) {
-  return { rpcUrl, usdc: usdc.address, gatewayWallet }
-}
 
 function sandboxTerms({ url, chainId, usdc, gateway }: NonNullable<SandboxReady['chain']>): ChainTerms {
   const gatewayWallet = lower(gateway)
@@ -122,11 +118,11 @@ function sandboxTerms({ url, chainId, usdc, gateway }: NonNullable<SandboxReady[
 async function realTerms(chain: NonNullable<Config['chain']>): Promise<ChainTerms> {
   const usdc = lower(chain.usdcAddress)
   const gatewayWallet = lower(chain.gatewayWalletAddress)
-  const { openChain, refuseUnusableNode } = await chainTools()
-  const ends = { rpcUrl: chain.rpcUrl, usdc, gatewayWallet }
-  const { chainId } = await refuseUnusableNode(chain.rpcUrl, () => openChain(ends))
+  const { openChain, refuseUnusableNode } = await chainModule()
+  const { rpcUrl } = chain
+  const { chainId } = await refuseUnusableNode(rpcUrl, () => openChain({ rpcUrl, usdc, gatewayWallet }))
   return {
-    rpcUrl: chain.rpcUrl,
+    rpcUrl,
     terms: {
       chainId,
       usdc: { address: usdc, name: chain.usdcName, version: chain.usdcVersion },

@@ -3,7 +3,7 @@ import type { Database } from '../db/database.ts'
 import { findViolations, invariants, type Violation } from '../ledger/audit.ts'
 import { copiedAtCursor, forgetCursor } from '../ledger/chain-cursors.ts'
 import { findFreeze, freezeLedger, restoredReason, unfreezeLedger } from '../ledger/freeze.ts'
-import { openChain } from '../settlement/chain.ts'
+import { chainOptions, openChain } from '../settlement/chain.ts'
 import { findMoneyLine, type MoneyLine } from '../settlement/money-line.ts'
 import { checkSolvency, isSolvent } from '../settlement/solvency.ts'
 import { type Command, CommandError, type Output, printRows } from './command.ts'
@@ -85,9 +85,8 @@ function needsChain({ chain }: Config, line: MoneyLine | undefined, frozen = '')
 
 /** I17: the chain has what the books say, for every account and for the seller. Undefined when it does not answer. */
 async function auditChain(database: Database, line: MoneyLine): Promise<readonly Violation[] | undefined> {
-  const { usdc, gatewayWallet, seller } = line.terms
-  const options = { rpcUrl: line.rpcUrl, usdc: usdc.address, gatewayWallet }
-  const report = await openChain(options)
+  const { seller } = line.terms
+  const report = await openChain(chainOptions(line))
     .then((chain) => checkSolvency({ database, chain, seller }))
     .catch(() => undefined)
   if (report === undefined) return undefined

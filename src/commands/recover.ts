@@ -7,7 +7,7 @@ import { findFreeze, freezeLedger, restoredReason, unfreezeLedger } from '../led
 import { summarizeSettlements } from '../ledger/settlements.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
-import { type Chain, openChain, refuseUnusableNode } from '../settlement/chain.ts'
+import { type Chain, chainOptions, openChain, refuseUnusableNode } from '../settlement/chain.ts'
 import { readMoneyLine } from '../settlement/money-line.ts'
 import { createRail } from '../settlement/rail.ts'
 import { type Recovery, recoverPayments } from '../settlement/recover.ts'
@@ -43,9 +43,9 @@ export const recoverCommand: Command = {
 }
 
 async function recover(database: Database, config: Config, output: Output): Promise<number> {
-  const { rpcUrl, gatewayUrl, terms } = readMoneyLine(config.dataDir)
-  const ends = { rpcUrl, usdc: terms.usdc.address, gatewayWallet: terms.gatewayWallet }
-  const chain = await refuseUnusableNode(rpcUrl, () => openChain(ends))
+  const line = readMoneyLine(config.dataDir)
+  const { gatewayUrl, terms } = line
+  const chain = await refuseUnusableNode(line.rpcUrl, () => openChain(chainOptions(line)))
   await replayed(database, chain)
   await using rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
   const recovery = await recoverPayments({

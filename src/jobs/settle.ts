@@ -8,7 +8,7 @@ import { findFreeze, freezeLedger } from '../ledger/freeze.ts'
 import { tellDeposits } from '../ledger/ledger-numbers.ts'
 import { createLog, type Log } from '../log.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
-import { type Chain, openChain } from '../settlement/chain.ts'
+import { type Chain, chainOptions, openChain } from '../settlement/chain.ts'
 import { confirmPayments } from '../settlement/confirm.ts'
 import {
   assignAddresses,
@@ -209,8 +209,4 @@ async function payOn(parts: PaymentParts): Promise<void> {
   while ((await issueReceipts(parts.database, parts.terms)) > 0);
   await submitPayments(parts)
   await confirmPayments(parts, confirmAfterMs)
-}
-
-function chainOptions({ rpcUrl, terms }: SettleSettings) {
-  return { rpcUrl, usdc: terms.usdc.address, gatewayWallet: terms.gatewayWallet }
 }

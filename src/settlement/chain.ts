@@ -13,6 +13,7 @@ import {
 import { privateKeyToAccount } from 'viem/accounts'
 import { reasonOf, UnusableSettingError } from '../errors.ts'
 import type { Address } from '../signer/address.ts'
+import type { SigningTerms } from '../signer/signing-terms.ts'
 import type { TransferMessage } from '../signer/typed-data.ts'
 
 /** What the service reads from the chain and the one thing it sends there by itself: deposits into the gateway. */
@@ -82,6 +83,15 @@ export type ChainOptions = {
   readonly usdc: Address
   readonly gatewayWallet: Address
   readonly timeoutMs?: number
+}
+
+/** How the chain of these terms is opened. */
+export function chainOptions(line: {
+  readonly rpcUrl: string
+  readonly terms: Pick<SigningTerms, 'usdc' | 'gatewayWallet'>
+}): ChainOptions {
+  const { usdc, gatewayWallet } = line.terms
+  return { rpcUrl: line.rpcUrl, usdc: usdc.address, gatewayWallet }
 }
 
 const transferEvent = parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)')

@@ -7,7 +7,7 @@ import { type TestContext, test } from 'node:test'
 import { everySettlementFailpoint, settlementFailpointNames } from '../../src/failpoints.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
-import { openChain } from '../../src/settlement/chain.ts'
+import { chainOptions, openChain } from '../../src/settlement/chain.ts'
 import { Funds } from '../../src/settlement/funds.ts'
 import { findPayout, requestPayout } from '../../src/settlement/payout.ts'
 import { createRail } from '../../src/settlement/rail.ts'
@@ -83,9 +83,8 @@ async function assertExact(money: MoneyService, account: MoneyAccount): Promise<
   assert.equal(await gatewayOf(money, account.address), (await accountNow(money, account)).gateway)
   assert.equal(await usdcOf(money, account.address), 0n)
   assert.deepEqual(await findViolations(database), [])
-  const { terms, rpcUrl } = money.money
-  const chain = await openChain({ rpcUrl, usdc: terms.usdc.address, gatewayWallet: terms.gatewayWallet })
-  const report = await checkSolvency({ database, chain, seller: terms.seller })
+  const chain = await openChain(chainOptions(money.money))
+  const report = await checkSolvency({ database, chain, seller: money.money.terms.seller })
   assert.ok(isSolvent(report), JSON.stringify(report))
 }
 
