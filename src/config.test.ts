@@ -95,6 +95,12 @@ test('only a machine that settles is asked for the master key, and only such a o
   assert.deepEqual(readConfig({ ...chain, MASTER_KEY: 'ab'.repeat(32) }).masterKey, { value: 'ab'.repeat(32) })
 })
 
+// It would start without a word and sign nothing.
+test('a machine that shall sign and has no jobs is refused', () => {
+  for (const ROLES of ['sign', 'web,sign']) assert.throws(() => readConfig({ ROLES }), /ROLES has sign without jobs/)
+  for (const ROLES of ['jobs', 'sign,jobs', 'web']) assert.deepEqual(readConfig({ ROLES }).roles, ROLES.split(','))
+})
+
 // What the configuration has, the process that talks to strangers has for as long as it lives.
 test('a master key that stands in a file stays there: the configuration has its path alone', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'penny-config-'))

@@ -169,7 +169,7 @@ export function describeConfig(
 }
 
 function buildConfig(read: SettingReader, reader: ConfigReader): Config {
-  const rolesHere = read.list('ROLES', roles)
+  const rolesHere = readRoles(read)
   const signs = reader === 'service' && rolesHere.includes('jobs')
   return {
     production: read.text('NODE_ENV') === 'production',
@@ -223,6 +223,16 @@ function buildConfig(read: SettingReader, reader: ConfigReader): Config {
     sandboxTokensPerSecond: read.integer('SANDBOX_TOKENS_PER_SECOND', 60, 0, 1_000_000),
     failpoint: readFailpoint(read),
   }
+}
+
+/** The signer runs beside the jobs and nowhere else: a machine that is told to sign alone would do nothing. */
+function readRoles(read: SettingReader): readonly Role[] {
+  const found = read.list('ROLES', roles)
+  if (found.includes('sign') && !found.includes('jobs'))
+    throw new InvalidConfigError(
+      'ROLES has sign without jobs, and only a machine with jobs signs: add jobs, or leave sign out.',
+    )
+  return found
 }
 
 /** The variables whose embedded stand-in is in use: fine on a laptop, refused in production. */
