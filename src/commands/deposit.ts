@@ -1,5 +1,5 @@
 import { findDepositAddress } from '../ledger/deposit-addresses.ts'
-import { type DepositRow, listDeposits } from '../ledger/deposits.ts'
+import { type ListedDeposit, listDeposits } from '../ledger/deposits.ts'
 import { format } from '../money/usdc.ts'
 import { type Address, checksummed } from '../signer/address.ts'
 import { type Command, CommandError, printRows } from './command.ts'
@@ -34,7 +34,7 @@ export const depositCommand: Command = {
   },
 }
 
-function render({ createdAt, amount, state, seenTxHash }: DepositRow) {
+function render({ createdAt, amount, state, seenTxHash }: ListedDeposit) {
   return {
     seen_at: createdAt.toISOString(),
     amount: format(amount),

@@ -46,7 +46,7 @@ export type TransferPage = {
   readonly hasPrevious: boolean
 }
 
-type Row = {
+type TransferRow = {
   readonly id: string
   readonly status: TransferStatus
   readonly payer: Hex
@@ -77,7 +77,7 @@ export async function findTransfer(
   receipts: BatchReceipts,
   id: string,
 ): Promise<TransferAnswer | undefined> {
-  const [row] = await database.query<Row>(`select ${columns} from ${tables} where transfers.id = $1`, [id])
+  const [row] = await database.query<TransferRow>(`select ${columns} from ${tables} where transfers.id = $1`, [id])
   if (row === undefined) return undefined
   return { ...answerOf(row, terms), ...(await proofOf(receipts, row)) }
 }
@@ -90,7 +90,7 @@ export async function searchTransfers(
 ): Promise<TransferPage> {
   const { from, to, nonce, status, startDate, endDate, pageSize, pageAfter, pageBefore } = search
   const isBackwards = pageBefore !== undefined
-  const rows = await database.query<Row>(
+  const rows = await database.query<TransferRow>(
     `select ${columns} from ${tables}
       where ($1::text is null or payer = $1) and ($2::text is null or payee = $2) and ($3::text is null or nonce = $3)
         and ($4::text is null or status = $4)
@@ -120,7 +120,7 @@ export async function searchTransfers(
   }
 }
 
-function answerOf(row: Row, terms: GatewayTerms): TransferAnswer {
+function answerOf(row: TransferRow, terms: GatewayTerms): TransferAnswer {
   const isBatched = row.status === 'batched' || row.status === 'confirmed' || row.status === 'completed'
   return {
     id: row.id,
@@ -143,7 +143,7 @@ function answerOf(row: Row, terms: GatewayTerms): TransferAnswer {
 /** That the receipt of what was paid for is under the root that its batch carries on chain. */
 async function proofOf(
   receipts: BatchReceipts,
-  { id, batch, status, receiptHash }: Row,
+  { id, batch, status, receiptHash }: TransferRow,
 ): Promise<Partial<TransferAnswer>> {
   if (receiptHash === null || batch === null || status === 'received' || status === 'failed') return {}
   const proved = await receipts.prove(batch, id)

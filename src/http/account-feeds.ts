@@ -2,15 +2,15 @@ import type { AccountRef } from '../account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { OverloadedError } from '../errors.ts'
 import { type Balance, readBalance } from '../ledger/balance.ts'
-import { type DepositRow, listDeposits } from '../ledger/deposits.ts'
+import { type ListedDeposit, listDeposits } from '../ledger/deposits.ts'
 import { listRequests } from '../ledger/request-log.ts'
-import { findRequest, type RequestRow } from '../ledger/requests.ts'
+import { findRequest, type LedgerRequest } from '../ledger/requests.ts'
 import { listWithdrawals, type Withdrawal } from '../ledger/withdrawals.ts'
 
 export type FeedEvent =
   | { readonly type: 'balance'; readonly balance: Balance }
-  | { readonly type: 'request'; readonly change: 'started' | 'ended' | 'refused'; readonly request: RequestRow }
-  | { readonly type: 'deposit'; readonly deposit: DepositRow }
+  | { readonly type: 'request'; readonly change: 'started' | 'ended' | 'refused'; readonly request: LedgerRequest }
+  | { readonly type: 'deposit'; readonly deposit: ListedDeposit }
   | { readonly type: 'withdrawal'; readonly withdrawal: Withdrawal }
 
 export type Listener = (event: FeedEvent) => void
@@ -87,7 +87,7 @@ class Feed {
   readonly #database: Database
   readonly #onError: (error: unknown) => void
   #mark: string | undefined
-  #statuses = new Map<string, RequestRow['status']>()
+  #statuses = new Map<string, LedgerRequest['status']>()
   #transfers = new Map<string, string>()
 
   constructor({ database, onError }: Required<AccountFeedsOptions>, account: AccountRef) {
@@ -142,13 +142,13 @@ class Feed {
   }
 
   /** The newest, oldest of them first, after those that were under way and have grown old meanwhile. */
-  async #readRequests(): Promise<readonly RequestRow[]> {
+  async #readRequests(): Promise<readonly LedgerRequest[]> {
     const { partition, accountId } = this.account
     const { rows } = await listRequests(this.#database, this.account, {}, { limit: newestMax })
     const shown = new Set<string>(rows.map(({ id }) => id))
     const open = [...this.#statuses].filter(([id, status]) => status === 'held' && !shown.has(id)).slice(-openMax)
     const older = await Promise.all(
-      open.map(([id]) => findRequest(this.#database, partition, accountId, id as RequestRow['id'])),
+      open.map(([id]) => findRequest(this.#database, partition, accountId, id as LedgerRequest['id'])),
     )
     return [...older.filter((row) => row !== undefined), ...rows.toReversed()]
   }

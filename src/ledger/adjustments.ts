@@ -34,7 +34,7 @@ export async function adjustAccount(
   return { decision: row!.decision, room: fromAtomic(row!.room) }
 }
 
-export type AdjustmentRow = Omit<Adjustment, 'requestId'> & {
+export type MadeAdjustment = Omit<Adjustment, 'requestId'> & {
   readonly requestId: RequestId | null
   readonly accountId: string
   readonly createdAt: Date
@@ -45,8 +45,8 @@ export async function listAdjustments(
   connection: Connection,
   accountId: string | undefined,
   rowsMax: number,
-): Promise<readonly AdjustmentRow[]> {
-  return connection.query<AdjustmentRow>(
+): Promise<readonly MadeAdjustment[]> {
+  return connection.query<MadeAdjustment>(
     `select id, account_id as "accountId", amount, reason, made_by as "madeBy",
             request_id as "requestId", created_at as "createdAt" from adjustments
       where $1::uuid is null or account_id = $1 order by created_at desc, id limit $2`,
@@ -55,7 +55,7 @@ export async function listAdjustments(
 }
 
 /** What its holder is told of an adjustment. */
-export type GivenBackRow = {
+export type GivenBack = {
   readonly id: string
   readonly amount: Usdc
   readonly reason: string
@@ -66,7 +66,7 @@ export async function listGivenBack(
   database: Database,
   { partition, accountId }: AccountRef,
   page: TransferPage,
-): Promise<readonly GivenBackRow[]> {
+): Promise<readonly GivenBack[]> {
   const rows = await database.query<{ id: string; amount: bigint; reason: string; created_at: Date }>(
     `select id, amount, reason, created_at from adjustments ${pageOfAccount}`,
     [partition, accountId, ...pageValues(page)],

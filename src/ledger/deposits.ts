@@ -169,7 +169,7 @@ function lookBackOf({ id }: DepositAccount): string {
 }
 
 /** Money on its way into an account, or arrived. */
-export type DepositRow = {
+export type ListedDeposit = {
   readonly id: string
   readonly amount: Usdc
   readonly source: string
@@ -194,8 +194,8 @@ export async function listDeposits(
   database: Database,
   { partition, accountId }: AccountRef,
   page: TransferPage,
-): Promise<readonly DepositRow[]> {
-  const rows = await database.query<StoredDeposit>(
+): Promise<readonly ListedDeposit[]> {
+  const rows = await database.query<DepositRow>(
     `select * from (
        select v.block::text || '-' || v.log_index as id, v.amount, 'chain' as source, v.sender,
               case when s.id is null then 'seen' when s.state in ${openSweepStates} then 'sweeping' else s.state end as state,
@@ -235,12 +235,12 @@ export async function listDeposits(
   }))
 }
 
-type StoredDeposit = {
+type DepositRow = {
   readonly id: string
   readonly amount: bigint
   readonly source: string
   readonly sender: string | null
-  readonly state: DepositRow['state']
+  readonly state: ListedDeposit['state']
   readonly reason: string | null
   readonly seen_at: Date | null
   readonly seen_block: bigint | null

@@ -81,7 +81,7 @@ export async function sumUnderWay(database: Database, { partition, id }: Account
   return row!.sum
 }
 
-type Row = {
+type WithdrawalRow = {
   readonly id: string
   readonly amount: bigint
   readonly fee: bigint
@@ -91,7 +91,7 @@ type Row = {
   readonly state: 'confirmed' | 'failed'
 }
 
-async function insert(connection: Connection, account: AccountId, row: Row): Promise<boolean> {
+async function insert(connection: Connection, account: AccountId, row: WithdrawalRow): Promise<boolean> {
   const { partition, id: accountId } = account
   const isPaid = row.state === 'confirmed'
   const inserted = await connection.query(

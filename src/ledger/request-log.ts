@@ -2,11 +2,11 @@ import type { AccountRef } from '../account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { earliestRequestId, type RequestId } from './request-id.ts'
-import { type RequestRow, readRequest, requestColumns, requestJoins, type StoredRow } from './requests.ts'
+import { type LedgerRequest, type RequestRow, readRequest, requestColumns, requestJoins } from './requests.ts'
 
 /** AND between the members, OR within one. What is undefined filters nothing. */
 export type RequestFilter = {
-  readonly statuses?: readonly RequestRow['status'][] | undefined
+  readonly statuses?: readonly LedgerRequest['status'][] | undefined
   readonly errorCodes?: readonly string[] | undefined
   readonly models?: readonly string[] | undefined
   readonly keyIds?: readonly string[] | undefined
@@ -28,7 +28,7 @@ export type PageOptions = {
 }
 
 export type RequestPage = {
-  readonly rows: readonly RequestRow[]
+  readonly rows: readonly LedgerRequest[]
   /** Where the next page begins; undefined after the last one. */
   readonly next: RequestId | undefined
 }
@@ -59,7 +59,7 @@ export async function listRequests(
   const { lookedAtMax = lookedAtMaxDefault } = page
   const limit = page.limit + 1
   const lookedAt = others.length === 0 ? limit : lookedAtMax
-  const rows = await database.query<StoredRow>(
+  const rows = await database.query<RequestRow>(
     `with page as materialized (
        select r.id
          from (select * from requests r where ${all(indexed)} order by r.id desc limit ${lookedAt}) r
@@ -84,7 +84,7 @@ export async function* readAllRequests(
   database: Database,
   account: AccountRef,
   filter: RequestFilter,
-): AsyncGenerator<readonly RequestRow[]> {
+): AsyncGenerator<readonly LedgerRequest[]> {
   let below: RequestId | undefined
   do {
     const page = await listRequests(database, account, filter, { below, limit: 1000 })

@@ -37,7 +37,7 @@ export async function readRequestsSince(database: Database, question: TailQuesti
   const [bound] = await database.query<{ next: RequestId }>(
     `select ${earliestRequestIdSql(`clock_timestamp() - interval '${overlapSeconds} seconds'`)}::text as next`,
   )
-  const rows = await database.query<StoredRow>(
+  const rows = await database.query<TailRow>(
     `select ${columns}
        from generate_series(0, $1::int - 1) as p (partition)
       cross join lateral (select * from requests x
@@ -54,7 +54,7 @@ export async function readRequestsById(
   database: Database,
   ids: readonly RequestId[],
 ): Promise<readonly LoggedRequest[]> {
-  const rows = await database.query<StoredRow>(
+  const rows = await database.query<TailRow>(
     `select ${columns} from unnest($1::uuid[], $2::int[]) as i (id, partition)
        join requests r on r.partition = i.partition and r.id = i.id
        left join api_keys k on k.partition = r.partition and k.id = r.key_id order by r.id`,
@@ -66,7 +66,7 @@ export async function readRequestsById(
 const columns = `r.id, r.status, r.created_at, r.account_id, k.hint, r.model, r.stream, r.error_code, r.prompt_tokens,
   r.completion_tokens, r.charged, r.total_ms`
 
-type StoredRow = {
+type TailRow = {
   readonly id: RequestId
   readonly status: string
   readonly created_at: Date
@@ -81,7 +81,7 @@ type StoredRow = {
   readonly total_ms: number | null
 }
 
-function readRow(row: StoredRow): LoggedRequest {
+function readRow(row: TailRow): LoggedRequest {
   return {
     id: row.id,
     status: row.status,

@@ -5,7 +5,7 @@ import { partitionOf, type RequestId } from './request-id.ts'
 import type { SettlementState } from './settlements.ts'
 
 /** The ledger row of one request, with the key that paid and the prices it was quoted at. */
-export type RequestRow = {
+export type LedgerRequest = {
   readonly id: RequestId
   readonly status: 'held' | 'succeeded' | 'failed' | 'cancelled' | 'refused'
   readonly createdAt: Date
@@ -24,7 +24,7 @@ export type RequestRow = {
   readonly searchCost: Usdc
   readonly searchCalls: number
   readonly fetchCalls: number
-  readonly toolCalls: readonly ToolCallRow[]
+  readonly toolCalls: readonly RequestToolCall[]
   readonly usage: RequestUsage | undefined
   readonly price: RequestPrice | undefined
   readonly finishReason: string | undefined
@@ -36,7 +36,7 @@ export type RequestRow = {
 }
 
 /** A call of one of our tools, in the order in which they were run. */
-export type ToolCallRow = {
+export type RequestToolCall = {
   readonly number: number
   readonly kind: 'search' | 'fetch'
   readonly status: 'completed' | 'failed'
@@ -71,8 +71,8 @@ export async function findRequest(
   partition: number,
   accountId: string,
   id: RequestId,
-): Promise<RequestRow | undefined> {
-  const [row] = await database.queryPrepared<StoredRow>(
+): Promise<LedgerRequest | undefined> {
+  const [row] = await database.queryPrepared<RequestRow>(
     'find_request',
     `select ${requestColumns} from requests r ${requestJoins}
       where r.partition = $1 and r.id = $2 and r.account_id = $3`,
@@ -82,8 +82,8 @@ export async function findRequest(
 }
 
 /** Any account's request: for the operator alone. */
-export async function findAnyRequest(database: Database, id: RequestId): Promise<RequestRow | undefined> {
-  const [row] = await database.query<StoredRow>(
+export async function findAnyRequest(database: Database, id: RequestId): Promise<LedgerRequest | undefined> {
+  const [row] = await database.query<RequestRow>(
     `select ${requestColumns} from requests r ${requestJoins} where r.partition = $1 and r.id = $2`,
     [partitionOf(id), id],
   )
@@ -121,9 +121,9 @@ export const requestJoins = `
   left join prices p on p.version = r.price_version and p.model = r.model
   left join settlements s on s.partition = r.partition and s.id = r.id and s.revision = 0`
 
-export type StoredRow = {
+export type RequestRow = {
   readonly id: RequestId
-  readonly status: RequestRow['status']
+  readonly status: LedgerRequest['status']
   readonly created_at: Date
   readonly ended_at: Date | null
   readonly model: string | null
@@ -142,7 +142,7 @@ export type StoredRow = {
   readonly search_cost: bigint
   readonly search_calls: number
   readonly fetch_calls: number
-  readonly tool_calls: readonly ToolCallRow[] | null
+  readonly tool_calls: readonly RequestToolCall[] | null
   readonly prompt_tokens: number | null
   readonly completion_tokens: number | null
   readonly reasoning_tokens: number | null
@@ -171,7 +171,7 @@ export type StoredRow = {
   readonly receipt_batched: boolean
 }
 
-export function readRequest(row: StoredRow): RequestRow {
+export function readRequest(row: RequestRow): LedgerRequest {
   return {
     id: row.id,
     status: row.status,
@@ -202,7 +202,7 @@ export function readRequest(row: StoredRow): RequestRow {
   }
 }
 
-function readSettlement(row: StoredRow): RequestSettlement | undefined {
+function readSettlement(row: RequestRow): RequestSettlement | undefined {
   if (row.settlement_state === null) return undefined
   return {
     state: row.settlement_state,
@@ -224,7 +224,7 @@ function readSettlement(row: StoredRow): RequestSettlement | undefined {
   }
 }
 
-function readUsage(row: StoredRow): RequestUsage | undefined {
+function readUsage(row: RequestRow): RequestUsage | undefined {
   if (row.usage_source === null) return undefined
   return {
     promptTokens: row.prompt_tokens ?? 0,
@@ -235,7 +235,7 @@ function readUsage(row: StoredRow): RequestUsage | undefined {
   }
 }
 
-function readPrice(row: StoredRow): RequestPrice | undefined {
+function readPrice(row: RequestRow): RequestPrice | undefined {
   if (row.price_version === null || row.input_per_million === null) return undefined
   return {
     version: row.price_version,

@@ -4,7 +4,7 @@ import { fromAtomic, type Usdc } from '../money/usdc.ts'
 export const usageReportGroups = ['day', 'model', 'key', 'account'] as const
 export type UsageReportGroup = (typeof usageReportGroups)[number]
 
-export type UsageReportRow = {
+export type UsageReportLine = {
   /** The values of the groups that were asked for, by their names. */
   readonly group: Readonly<Partial<Record<UsageReportGroup, string>>>
   readonly requests: number
@@ -33,9 +33,9 @@ export async function reportUsage(
     readonly days: number
     readonly accountId: string | undefined
   },
-): Promise<readonly UsageReportRow[]> {
+): Promise<readonly UsageReportLine[]> {
   const { groups, days, accountId } = question
-  const rows = await database.query<StoredRow>(
+  const rows = await database.query<UsageReportRow>(
     `select ${groups.map((group) => `${expressions[group]} as "group_${group}", `).join('')}
             sum(u.succeeded + u.failed + u.cancelled)::bigint as requests, sum(u.failed)::bigint as failed,
             sum(u.refused)::bigint as refused, sum(u.prompt_tokens)::bigint as input_tokens,
@@ -60,7 +60,7 @@ export async function reportUsage(
   }))
 }
 
-type StoredRow = {
+type UsageReportRow = {
   readonly requests: bigint
   readonly failed: bigint
   readonly refused: bigint

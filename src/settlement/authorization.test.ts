@@ -7,7 +7,7 @@ import { createCustodian, keys, terms } from '../../test/support/signing.ts'
 import { fromAtomic, zero } from '../money/usdc.ts'
 import { askCustodian, createSigner } from '../signer/signer.ts'
 import {
-  type AuthorizationRow,
+  type AuthorizationDecision,
   authorizationDigest,
   authorizationOf,
   paymentPayload,
@@ -17,7 +17,7 @@ import {
 
 const accountId = '0190a1b2-c3d4-7000-8000-000000000001'
 const payment = paymentTerms(terms, 0)
-const row: AuthorizationRow = {
+const decision: AuthorizationDecision = {
   accountId,
   address: keys.ofAccount(accountId).address,
   nonce: 3n,
@@ -31,14 +31,14 @@ const resource = {
   mimeType: 'application/json',
 }
 
-test('the authorization of a row is the same whenever and wherever it is made', () => {
-  const authorization = authorizationOf(row, payment)
+test('the authorization of a decision is the same whenever and wherever it is made', () => {
+  const authorization = authorizationOf(decision, payment)
   assert.deepEqual(
-    authorizationOf({ ...row, createdAt: new Date(row.createdAt) }, paymentTerms(terms, 9)),
+    authorizationOf({ ...decision, createdAt: new Date(decision.createdAt) }, paymentTerms(terms, 9)),
     authorization,
   )
   assert.deepEqual(authorization?.message, {
-    from: row.address,
+    from: decision.address,
     to: terms.seller,
     value: 1_234n,
     validAfter: Date.parse('2026-11-15T11:50:00Z') / 1000,
@@ -48,20 +48,20 @@ test('the authorization of a row is the same whenever and wherever it is made', 
 })
 
 test('where credit covers the quote nothing is authorized', () => {
-  assert.equal(authorizationOf({ ...row, nonce: undefined, authorized: zero }, payment), undefined)
+  assert.equal(authorizationOf({ ...decision, nonce: undefined, authorized: zero }, payment), undefined)
 })
 
 test('a new epoch uses no nonce of the old one', () => {
-  const [old, renewed] = [0, 1].map((epoch) => authorizationOf({ ...row, epoch }, payment)?.message.nonce)
+  const [old, renewed] = [0, 1].map((epoch) => authorizationOf({ ...decision, epoch }, payment)?.message.nonce)
   assert.notEqual(old, renewed)
 })
 
 test('the payment has the shape of x402 version 2, as Circle’s gateway wants it', async (t) => {
   const signer = createSigner({
-    ask: askCustodian(createCustodian(t, { now: () => row.createdAt.getTime() })),
+    ask: askCustodian(createCustodian(t, { now: () => decision.createdAt.getTime() })),
     onFault: assert.ifError,
   })
-  const authorization = authorizationOf(row, payment)!
+  const authorization = authorizationOf(decision, payment)!
   const [outcome] = await signer.signAuthorizations([authorization])
   assert.ok(outcome !== undefined && 'signature' in outcome)
   const requirements = paymentRequirements(authorization, payment)

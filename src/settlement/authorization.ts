@@ -12,7 +12,7 @@ import {
 import { transferDigest } from '../signer/typed-data.ts'
 
 /** What the ledger decided when it placed the hold, and the epoch that was kept with its receipt. */
-export type AuthorizationRow = {
+export type AuthorizationDecision = {
   readonly accountId: string
   /** The account's custodial address. */
   readonly address: Address
@@ -50,23 +50,23 @@ export function paymentTerms(terms: SigningTerms, epoch: number): PaymentTerms {
 }
 
 /**
- * The authorization of a hold. It is a pure function of the row: however often it is made, on whichever node, it is the same
- * to the byte, and so is its signature. Undefined when the row authorizes nothing.
+ * The authorization of a hold. It is a pure function of the decision: however often it is made, on whichever node, it is the same
+ * to the byte, and so is its signature. Undefined when the decision authorizes nothing.
  */
-export function authorizationOf(row: AuthorizationRow, terms: PaymentTerms): Authorization | undefined {
-  if (row.nonce === undefined || row.authorized <= 0n) return undefined
+export function authorizationOf(decision: AuthorizationDecision, terms: PaymentTerms): Authorization | undefined {
+  if (decision.nonce === undefined || decision.authorized <= 0n) return undefined
   return {
     operation: 'authorization',
-    account: row.accountId,
-    epoch: row.epoch,
-    sequence: row.nonce,
+    account: decision.accountId,
+    epoch: decision.epoch,
+    sequence: decision.nonce,
     domain: terms.domain,
     message: {
-      from: row.address,
+      from: decision.address,
       to: terms.seller,
-      value: row.authorized,
-      ...windowOf(row.createdAt),
-      nonce: nonceOf('authorization', row.accountId, row.epoch, row.nonce),
+      value: decision.authorized,
+      ...windowOf(decision.createdAt),
+      nonce: nonceOf('authorization', decision.accountId, decision.epoch, decision.nonce),
     },
   }
 }

@@ -46,7 +46,7 @@ export async function submitPayments(parts: SubmitParts): Promise<number> {
     if (ready instanceof Error) news.push({ payment, state: payment.state, reason: ready.message })
     else fresh.push(ready)
   })
-  const authorizations = fresh.map((payment) => authorizationOf(rowOf(payment), parts.terms)!)
+  const authorizations = fresh.map((payment) => authorizationOf(decisionOf(payment), parts.terms)!)
   const outcomes = await parts.signer.signAuthorizations(authorizations)
   parts.failpoint('after_sign')
   await eachOf(fresh, atOnceMax, async (payment, index) => {
@@ -122,14 +122,14 @@ function adopt(parts: SubmitParts, payment: Payment, { message }: Authorization,
 async function withOpenWindow(parts: SubmitParts, payment: Payment): Promise<Payment> {
   const left = payment.authorizedAt.getTime() + windowMs - Date.now()
   if (left > gatewayNeedsMs + windowMarginMs) return payment
-  const nonce = authorizationOf(rowOf(payment), parts.terms)!.message.nonce
+  const nonce = authorizationOf(decisionOf(payment), parts.terms)!.message.nonce
   const found = await parts.rail.findTransfer(payment.address as Address, nonce)
   if (found !== undefined) return payment
   parts.onAlarm('a payment waited so long that its window was renewed', { payment: payment.id })
   return { ...payment, authorizedAt: await renewWindow(parts.database, payment) }
 }
 
-function rowOf(payment: Payment) {
+function decisionOf(payment: Payment) {
   const { accountId, nonce, epoch, value, authorizedAt } = payment
   return { accountId, address: payment.address as Address, nonce, epoch, authorized: value, createdAt: authorizedAt }
 }

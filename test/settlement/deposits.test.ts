@@ -9,7 +9,7 @@ import { createAccount, findAccount } from '../../src/ledger/accounts.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { readCursor } from '../../src/ledger/chain-cursors.ts'
 import { assignAddress, type DepositAccount } from '../../src/ledger/deposit-addresses.ts'
-import { creditDeposit, type DepositRow, listDeposits } from '../../src/ledger/deposits.ts'
+import { creditDeposit, type ListedDeposit, listDeposits } from '../../src/ledger/deposits.ts'
 import { findOpenSweeps } from '../../src/ledger/sweeps.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import { paymentTerms } from '../../src/settlement/authorization.ts'
@@ -129,7 +129,7 @@ async function depositsOf({ id }: DepositAccount): Promise<number> {
 }
 
 /** As the account's holder sees them. */
-function shown({ partition, id }: DepositAccount): Promise<readonly DepositRow[]> {
+function shown({ partition, id }: DepositAccount): Promise<readonly ListedDeposit[]> {
   return listDeposits(bench.database, { partition, accountId: id }, { limit: 100 })
 }
 

@@ -16,7 +16,7 @@ export type ReconcilerOptions = {
   readonly onAlarm: OnAlarm
 }
 
-type Row = {
+type BalanceRow = {
   readonly depositor: Address
   readonly available: bigint
   readonly withdrawing: bigint
@@ -46,7 +46,7 @@ export class Reconciler {
     if (clock() - this.#reconciledAtMs < reconcileMs) return
     const { processedHeight } = await readChainState(database)
     if (processedHeight !== head) return
-    const rows = await database.query<Row>(
+    const rows = await database.query<BalanceRow>(
       `select depositor, available, withdrawing, checked_height as "checkedHeight" from balances
         where changed_height <= $2 order by changed_height > checked_height desc, checked_height limit $1`,
       [accountsMax, head],
@@ -56,7 +56,7 @@ export class Reconciler {
     this.#reconciledAtMs = clock()
   }
 
-  async #compare(row: Row, head: bigint): Promise<void> {
+  async #compare(row: BalanceRow, head: bigint): Promise<void> {
     const { database, node, terms, onAlarm } = this.#options
     const [available, withdrawing] = await Promise.all([
       viewBalance(node, terms, 'availableBalance', row.depositor, head),

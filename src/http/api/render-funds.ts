@@ -1,7 +1,7 @@
 import type { z } from 'zod'
-import type { GivenBackRow } from '../../ledger/adjustments.ts'
+import type { GivenBack } from '../../ledger/adjustments.ts'
 import type { Balance } from '../../ledger/balance.ts'
-import type { DepositRow } from '../../ledger/deposits.ts'
+import type { ListedDeposit } from '../../ledger/deposits.ts'
 import type { Withdrawal } from '../../ledger/withdrawals.ts'
 import { fromAtomic, type Usdc } from '../../money/usdc.ts'
 import { moneyFields } from '../money-fields.ts'
@@ -43,7 +43,7 @@ export function renderBalance(balance: Balance, inFlightCap: Usdc): RenderedBala
   }
 }
 
-export function renderDeposit(deposit: DepositRow): RenderedDeposit {
+export function renderDeposit(deposit: ListedDeposit): RenderedDeposit {
   const credited = {
     name: 'credited' as const,
     done: deposit.state === 'credited',
@@ -122,7 +122,7 @@ export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
   }
 }
 
-export function renderAdjustment({ id, amount, reason, createdAt }: GivenBackRow): RenderedAdjustment {
+export function renderAdjustment({ id, amount, reason, createdAt }: GivenBack): RenderedAdjustment {
   return { object: 'adjustment', id, ...moneyFields({ amount }), reason, created_at: createdAt.toISOString() }
 }
 

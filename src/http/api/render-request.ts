@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import { formatRequestId } from '../../ledger/request-id.ts'
-import type { RequestPrice, RequestRow, ToolCallRow } from '../../ledger/requests.ts'
+import type { LedgerRequest, RequestPrice, RequestToolCall } from '../../ledger/requests.ts'
 import { format, fromAtomic, max, zero } from '../../money/usdc.ts'
 import { moneyFields } from '../money-fields.ts'
 import type { request } from './contracts/requests.ts'
@@ -8,7 +8,7 @@ import type { request } from './contracts/requests.ts'
 export type RenderedRequest = z.output<typeof request>
 
 /** A ledger row as customers see it. */
-export function renderRequest(row: RequestRow): RenderedRequest {
+export function renderRequest(row: LedgerRequest): RenderedRequest {
   return {
     id: formatRequestId(row.id),
     object: 'request',
@@ -55,7 +55,7 @@ export function renderRequest(row: RequestRow): RenderedRequest {
   }
 }
 
-function renderUsage({ usage }: RequestRow): RenderedRequest['usage'] {
+function renderUsage({ usage }: LedgerRequest): RenderedRequest['usage'] {
   if (usage === undefined) return null
   return {
     prompt_tokens: usage.promptTokens,
@@ -68,7 +68,7 @@ function renderUsage({ usage }: RequestRow): RenderedRequest['usage'] {
 }
 
 // Tokens cost so much for a million of them, so only the sum of all lines is rounded, up, once.
-function renderLines({ usage, price, charged, toolCalls }: RequestRow): RenderedRequest['cost']['lines'] {
+function renderLines({ usage, price, charged, toolCalls }: LedgerRequest): RenderedRequest['cost']['lines'] {
   if (usage === undefined || price === undefined || charged === 0n) return []
   return [
     { item: 'input_tokens', units: usage.promptTokens, per_million: format(price.inputPerMillion) },
@@ -79,7 +79,7 @@ function renderLines({ usage, price, charged, toolCalls }: RequestRow): Rendered
 
 /** A call that failed is told, and costs nothing. */
 function renderToolLine(
-  { number, kind, status, results }: ToolCallRow,
+  { number, kind, status, results }: RequestToolCall,
   { searchPerCall }: RequestPrice,
 ): RenderedRequest['cost']['lines'][number] {
   const item = kind === 'search' ? 'web_search' : 'web_fetch'
@@ -87,7 +87,7 @@ function renderToolLine(
   return { item, units: status === 'completed' ? 1 : 0, per_call: perCall, call: number, status, results }
 }
 
-function renderSettlement(row: RequestRow): RenderedRequest['settlement'] {
+function renderSettlement(row: LedgerRequest): RenderedRequest['settlement'] {
   const { settlement } = row
   return {
     state: settlement?.state ?? stateBeforeTheEnd(row),
@@ -109,12 +109,12 @@ function renderSettlement(row: RequestRow): RenderedRequest['settlement'] {
 }
 
 // An authorization is allocated with its hold; the row about its payment is written when the request ends.
-function stateBeforeTheEnd(row: RequestRow): 'none' | 'allocated' | 'voided' {
+function stateBeforeTheEnd(row: LedgerRequest): 'none' | 'allocated' | 'voided' {
   if (row.authorized === 0n) return 'none'
   return row.voided ? 'voided' : 'allocated'
 }
 
-function renderReceipt({ id, settlement }: RequestRow): RenderedRequest['receipt'] {
+function renderReceipt({ id, settlement }: LedgerRequest): RenderedRequest['receipt'] {
   if (settlement?.receipt === undefined) return null
   const { number, hash, batched } = settlement.receipt
   const receiptId = formatRequestId(id)
