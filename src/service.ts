@@ -4,6 +4,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { loadPriceList, type PriceList } from './billing/price-list.ts'
+import { openChainSide } from './chain-side.ts'
 import { Checkpoints } from './chat/checkpoints.ts'
 import { Retries } from './chat/retries.ts'
 import type { Config } from './config.ts'
@@ -12,7 +13,7 @@ import { locateEmbeddedPostgres, startEmbeddedPostgres } from './db/embedded-pos
 import { migrate } from './db/migrate.ts'
 import { embeddedIn, openUsable, outside } from './db/open-usable.ts'
 import { armFailpoint, type Failpoint } from './failpoints.ts'
-import type { Providers } from './http/api/providers.ts'
+import type { ChainSide } from './http/api/chain-side.ts'
 import { createApp } from './http/app.ts'
 import { BodyBudget } from './http/body-budget.ts'
 import { Documentation } from './http/docs/documentation.ts'
@@ -47,7 +48,6 @@ import { createExporter } from './observe/otlp-exporter.ts'
 import { watchProcess } from './observe/process-metrics.ts'
 import { createServiceMetrics } from './observe/service-metrics.ts'
 import { startMoneyLine, startSandbox } from './processes.ts'
-import { openProviders } from './providers.ts'
 import type { SandboxReady } from './sandbox/start.ts'
 import type { MoneyLine } from './settlement/money-line.ts'
 import { createWebTools, type WebTools } from './tools/web-tools.ts'
@@ -125,7 +125,7 @@ export async function startService(
     stack.defer(() => void server.close())
     const web = given.web ?? openWeb({ config, log, publicUrl }, sandbox, stack)
     const money = await startMoneyLine({ config, database, databaseUrl, publicUrl, log, stack, onProgress }, sandbox)
-    const providers = openProviders({ config, database, money, stack })
+    const chainSide = openChainSide({ config, database, money, stack })
     const parts = {
       config,
       prices,
@@ -137,7 +137,7 @@ export async function startService(
       holds,
       upstream,
       web,
-      providers,
+      chainSide,
       publicUrl,
     }
     const load = serve(server, parts, stack)
@@ -171,7 +171,7 @@ type Parts = {
   readonly holds: Holds
   readonly upstream: Upstream
   readonly web: WebTools
-  readonly providers: Providers
+  readonly chainSide: ChainSide
   readonly publicUrl: string
 }
 
@@ -257,7 +257,7 @@ async function openHolds(
     database,
     failpoint,
     observer,
-  }: Omit<Parts, 'ledgerDatabase' | 'holds' | 'upstream' | 'web' | 'providers' | 'publicUrl'>,
+  }: Omit<Parts, 'ledgerDatabase' | 'holds' | 'upstream' | 'web' | 'chainSide' | 'publicUrl'>,
   stack: AsyncDisposableStack,
 ): Promise<Holds> {
   const node = randomUUID()
@@ -373,7 +373,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
       prices,
       publicUrl,
       site: siteOf(publicUrl),
-      providers: parts.providers,
+      chainSide: parts.chainSide,
       dashboard: Dashboard.load(dashboardFolder),
       documentation: Documentation.load(documentationFolder, { 'errors.md': errorsMarkdown() }),
       openApi: readFileSync(openApiFile, 'utf8'),

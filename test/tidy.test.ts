@@ -15,7 +15,7 @@ const ranks: readonly (readonly string[])[] = [
   ['commands'],
   ['doctor'],
   ['service.ts'],
-  ['processes.ts', 'providers.ts'],
+  ['processes.ts', 'chain-side.ts'],
   ['http', 'jobs'],
   ['chat'],
   ['billing', 'settlement'],
@@ -162,7 +162,7 @@ function directionProblem(file: string, target: string): string | undefined {
     return allowed.includes(to) ? undefined : `${from} may only import ${allowed.join(', ')}`
   }
   if (strangers.includes(to))
-    return ['service.ts', 'processes.ts', 'providers.ts', 'commands'].includes(from)
+    return ['service.ts', 'processes.ts', 'chain-side.ts', 'commands'].includes(from)
       ? undefined
       : `only the composition may start ${to}`
   const [fromRank, toRank] = [rankOf(from), rankOf(to)]

@@ -37,8 +37,8 @@ export type AppServices = ApiServices & {
 
 /** Everything the service answers. Chat completions are served straight from Node's own objects; the rest goes through Hono. */
 export function createApp(services: AppServices): RequestListener {
-  const { database, keys, site, providers, publicUrl, now } = services
-  const gate = new Gate({ database, keys, site, isSandbox: providers.sandbox !== undefined, now })
+  const { database, keys, site, chainSide, publicUrl, now } = services
+  const gate = new Gate({ database, keys, site, isSandbox: chainSide.sandbox !== undefined, now })
   const other = getRequestListener(createRoutes(services, gate).fetch, {
     overrideGlobalObjects: false,
     // Health checks of load balancers still speak HTTP/1.0, which knows no host.

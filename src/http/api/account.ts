@@ -22,7 +22,7 @@ import { leaveTrail } from './trail.ts'
 
 /** Who may sign in to the account, and who is. */
 export function routeAccount(router: ApiRouter, services: ApiServices): void {
-  const { database, providers, site } = services
+  const { database, chainSide, site } = services
 
   router.at(signInContracts.listSessions).answer(async ({ session }) => {
     const sessions = await listSessions(database, session)
@@ -53,7 +53,7 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     requireRecentSignIn(session)
     await refuseDemoAccount(services, session)
     await database.transaction(async (connection) => {
-      await closeAccount(connection, session, providers.funds?.depositMin ?? zero)
+      await closeAccount(connection, session, chainSide.funds?.depositMin ?? zero)
       await shutOut(connection, session)
     })
     leaveTrail(services, 'account_closed', call)
@@ -100,9 +100,9 @@ function readAlertChanges({ balance_below, days_below }: AlertsBody): AlertChang
 }
 
 /** One click signs in to it, and the sandbox starts with it: closed, it would be back at once. */
-async function refuseDemoAccount({ providers }: ApiServices, { accountId }: AccountRef): Promise<void> {
-  if (providers.sandbox === undefined) return
-  const demo = await providers.sandbox.localAccount()
+async function refuseDemoAccount({ chainSide }: ApiServices, { accountId }: AccountRef): Promise<void> {
+  if (chainSide.sandbox === undefined) return
+  const demo = await chainSide.sandbox.localAccount()
   if (demo.accountId === accountId)
     throw new NotClosableError('This is the sandbox’s demo account, which it starts with. Reset data begins again.')
 }

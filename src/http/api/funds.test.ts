@@ -19,9 +19,9 @@ import { parse } from '../../money/usdc.ts'
 import { BodyBudget } from '../body-budget.ts'
 import { errorResponse } from '../error-response.ts'
 import { siteOf } from '../site.ts'
+import type { ChainFunds } from './chain-side.ts'
 import { routeFunds } from './funds.ts'
 import { Gate } from './gate.ts'
-import type { Funds } from './providers.ts'
 import { type ApiBindings, ApiRouter } from './router.ts'
 import { routeSandbox } from './sandbox.ts'
 import type { ApiServices } from './services.ts'
@@ -57,7 +57,7 @@ function createRoutes() {
   const now = () => performance.now()
   const site = siteOf(origin)
   const keys = new KeyFinder({ database, now })
-  const funds: Funds = {
+  const funds: ChainFunds = {
     chain: { id: 5_042_002, name: 'Arc', usdcAddress, gatewayAddress, explorerUrl: undefined, publicRpcUrl: undefined },
     depositMin: parse('0.1'),
     depositAddress: async () => depositAddress,
@@ -75,7 +75,7 @@ function createRoutes() {
   const services = {
     database,
     site,
-    providers: { environment: 'testnet', funds },
+    chainSide: { environment: 'testnet', funds },
     prices: loadPriceList(undefined),
     inFlightCap: parse('1'),
     ledgerPartitions: 1,

@@ -9,10 +9,10 @@ import type { TransferCursor, TransferPage } from '../../ledger/transfer-page.ts
 import { findWithdrawal, listWithdrawals, readWithdrawalTime } from '../../ledger/withdrawals.ts'
 import { parse, type Usdc } from '../../money/usdc.ts'
 import { parseAddress, zeroAddress } from '../../signer/address.ts'
+import type { ChainFunds } from './chain-side.ts'
 import { fundsContracts } from './contracts/funds.ts'
 import { requireRecentSignIn } from './gate.ts'
 import { unusable } from './input-refusal.ts'
-import type { Funds } from './providers.ts'
 import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
 import { renderAccount } from './render-session.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
@@ -21,7 +21,7 @@ import { leaveTrail } from './trail.ts'
 
 /** Balance, and the ways of money in and out. */
 export function routeFunds(router: ApiRouter, services: ApiServices): void {
-  const { database, providers, inFlightCap } = services
+  const { database, chainSide, inFlightCap } = services
 
   router
     .at(fundsContracts.getBalance)
@@ -35,7 +35,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
       data: page.rows.map(renderDeposit),
       has_more: page.next !== null,
       next_cursor: page.next,
-      deposit_address: (await providers.funds?.depositAddress(owner)) ?? account?.address ?? null,
+      deposit_address: (await chainSide.funds?.depositAddress(owner)) ?? account?.address ?? null,
     }
   })
 
@@ -65,7 +65,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
   router.at(fundsContracts.createWithdrawal).answer(async (call) => {
     const { owner, session, body, headers } = call
     requireRecentSignIn(session)
-    const funds = wired(providers.funds)
+    const funds = wired(chainSide.funds)
     const amount = readAmount(body.amount)
     const id = withdrawalId(owner, headers['idempotency-key'])
     await checkRecipient(services, funds, owner, body.recipient)
@@ -77,7 +77,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
   router.at(fundsContracts.setOwner).answer(async (call) => {
     const { owner, session, body } = call
     requireRecentSignIn(session)
-    const funds = wired(providers.funds)
+    const funds = wired(chainSide.funds)
     const address = await checkDestination(funds, owner, body.address, 'address')
     await funds.registerOwner({ ...accountRef(owner), address })
     leaveTrail(services, 'owner_changed', call, { address })
@@ -85,7 +85,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
   })
 
   router.at(fundsContracts.getReceipt).answer(async ({ parameters }) => {
-    const receipt = await providers.findReceipt?.(parameters.id)
+    const receipt = await chainSide.findReceipt?.(parameters.id)
     if (receipt === undefined) throw new NotFoundError()
     return { object: 'receipt', id: parameters.id, ...receipt }
   })
@@ -94,7 +94,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
     ok: null,
     checked_at: null,
     block: null,
-    ...(await providers.solvency?.()),
+    ...(await chainSide.solvency?.()),
   }))
 }
 
@@ -120,7 +120,7 @@ function readCursor(cursor: string): TransferCursor {
   return { at, id }
 }
 
-function wired(funds: Funds | undefined): Funds {
+function wired(funds: ChainFunds | undefined): ChainFunds {
   if (funds === undefined) throw new FundsAwayError()
   return funds
 }
@@ -140,7 +140,12 @@ function withdrawalId({ accountId }: AccountRef, idempotencyKey: string): string
 }
 
 /** Money goes to the registered owner alone; what is no place for it is told before that. */
-async function checkRecipient({ database }: ApiServices, funds: Funds, owner: AccountRef, text: string): Promise<void> {
+async function checkRecipient(
+  { database }: ApiServices,
+  funds: ChainFunds,
+  owner: AccountRef,
+  text: string,
+): Promise<void> {
   const recipient = await checkDestination(funds, owner, text, 'recipient')
   const account = await findAccount(database, owner.partition, owner.accountId)
   if (account?.ownerAddress === undefined) {
@@ -155,7 +160,7 @@ async function checkRecipient({ database }: ApiServices, funds: Funds, owner: Ac
   }
 }
 
-async function checkDestination(funds: Funds, owner: AccountRef, text: string, param: string): Promise<string> {
+async function checkDestination(funds: ChainFunds, owner: AccountRef, text: string, param: string): Promise<string> {
   const address = checkWallet(funds, text, param)
   if (address === (await funds.depositAddress(owner)).toLowerCase())
     throw unusable(param, 'this is the account’s own deposit address')
@@ -163,7 +168,7 @@ async function checkDestination(funds: Funds, owner: AccountRef, text: string, p
 }
 
 /** An address that USDC can be sent to and taken from again. */
-export function checkWallet({ chain }: Funds, text: string, param: string): string {
+export function checkWallet({ chain }: ChainFunds, text: string, param: string): string {
   const address = parseAddress(text)
   const refused = (problem: string) => unusable(param, problem)
   if (address === undefined) throw refused('a digit is mistyped: its checksum is wrong')

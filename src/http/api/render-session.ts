@@ -21,9 +21,9 @@ export async function renderSession(
   visitor: Visitor,
   session: Session | undefined,
 ): Promise<RenderedSession> {
-  const { site, providers, prices, inFlightCap, unsettledCap } = services
+  const { site, chainSide, prices, inFlightCap, unsettledCap } = services
   const problem = signInProblem(site, visitor)
-  const chain = providers.funds?.chain
+  const chain = chainSide.funds?.chain
   return {
     object: 'session',
     signed_in: session !== undefined,
@@ -32,7 +32,7 @@ export async function renderSession(
     recent_until: session?.isRecent
       ? new Date(session.createdAt.getTime() + recentSecondsMax * 1000).toISOString()
       : null,
-    environment: providers.environment,
+    environment: chainSide.environment,
     public_url: site.publicUrl,
     base_url: `${site.publicUrl}/v1`,
     default_model: prices.defaultModel,
@@ -52,25 +52,25 @@ export async function renderSession(
             usdc_address: chain.usdcAddress,
             explorer_url: chain.explorerUrl ?? null,
             rpc_url: chain.publicRpcUrl ?? null,
-            ...moneyFields({ deposit_min: providers.funds!.depositMin }),
+            ...moneyFields({ deposit_min: chainSide.funds!.depositMin }),
           },
     features: {
-      faucet: providers.sandbox?.faucet !== undefined,
-      withdrawals: providers.funds !== undefined,
-      sandbox_controls: providers.sandbox?.mine !== undefined || providers.sandbox?.failNext !== undefined,
+      faucet: chainSide.sandbox?.faucet !== undefined,
+      withdrawals: chainSide.funds !== undefined,
+      sandbox_controls: chainSide.sandbox?.mine !== undefined || chainSide.sandbox?.failNext !== undefined,
     },
     limits: moneyFields({ in_flight_cap: inFlightCap, unsettled_cap: unsettledCap }),
   }
 }
 
 /** One click, no proof: only where the money is play money and the one who clicks sits at this machine. */
-export function isLocalSignInOffered({ site, providers }: ApiServices, visitor: Visitor): boolean {
+export function isLocalSignInOffered({ site, chainSide }: ApiServices, visitor: Visitor): boolean {
   return (
-    providers.sandbox !== undefined && site.isLoopback && visitor.isLocal && signInProblem(site, visitor) === undefined
+    chainSide.sandbox !== undefined && site.isLoopback && visitor.isLocal && signInProblem(site, visitor) === undefined
   )
 }
 
-export async function renderAccount({ database, providers }: ApiServices, owner: AccountRef): Promise<RenderedAccount> {
+export async function renderAccount({ database, chainSide }: ApiServices, owner: AccountRef): Promise<RenderedAccount> {
   const [found, { balanceBelow, daysBelow }, wallets, passkeys] = await Promise.all([
     findAccount(database, owner.partition, owner.accountId),
     readAlerts(database, owner),
@@ -82,7 +82,7 @@ export async function renderAccount({ database, providers }: ApiServices, owner:
     id: owner.accountId,
     name: found!.name,
     created_at: found!.createdAt.toISOString(),
-    deposit_address: (await providers.funds?.depositAddress(owner)) ?? found!.address ?? null,
+    deposit_address: (await chainSide.funds?.depositAddress(owner)) ?? found!.address ?? null,
     owner_address: found!.ownerAddress ?? null,
     owner_usable_from: found!.ownerUsableFrom?.toISOString() ?? null,
     alerts: {

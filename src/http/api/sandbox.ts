@@ -9,7 +9,7 @@ import { signIn } from './sign-in.ts'
 
 /** What only the sandbox can do; a control that is not wired up is not there. */
 export function routeSandbox(router: ApiRouter, services: ApiServices): void {
-  const { sandbox, funds } = services.providers
+  const { sandbox, funds } = services.chainSide
   router.at(fundsContracts.requestTestMoney).answer(async ({ owner, body }) => {
     if (sandbox?.faucet === undefined) throw new NotInSandboxError()
     if (body.wallet !== undefined && funds !== undefined) checkWallet(funds, body.wallet, 'wallet')

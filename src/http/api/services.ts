@@ -4,13 +4,13 @@ import type { Log } from '../../log.ts'
 import type { Usdc } from '../../money/usdc.ts'
 import type { ChatRouteServices } from '../routes/create-chat-completion.ts'
 import type { Site } from '../site.ts'
-import type { Providers } from './providers.ts'
+import type { ChainSide } from './chain-side.ts'
 
 /** What the dashboard's routes are made of. */
 export type ApiServices = ChatRouteServices & {
   readonly database: Database
   readonly site: Site
-  readonly providers: Providers
+  readonly chainSide: ChainSide
   readonly prices: PriceList
   readonly ledgerPartitions: number
   readonly inFlightCap: Usdc

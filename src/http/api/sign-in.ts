@@ -29,7 +29,7 @@ type SignInCall = {
 const chainIdWithoutChain = 5_042_002
 
 export function routeSignIn(router: ApiRouter, services: ApiServices): void {
-  const { database, site, providers } = services
+  const { database, site, chainSide } = services
 
   router.at(signInContracts.getSession).answer(({ visitor, session }) => renderSession(services, visitor, session))
 
@@ -37,7 +37,7 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     checkSignInIsSafe(site, visitor)
     const { nonce, message, expiresAt } = await createSignInMessage(database, {
       publicUrl: site.publicUrl,
-      chainId: providers.funds?.chain.id ?? chainIdWithoutChain,
+      chainId: chainSide.funds?.chain.id ?? chainIdWithoutChain,
       address: body.address,
     })
     return { object: 'nonce', nonce, message, expires_at: expiresAt.toISOString() }
@@ -109,7 +109,7 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
 
   router.at(signInContracts.signInLocally).answer(async (call) => {
     if (!isLocalSignInOffered(services, call.visitor)) throw new NotInSandboxError()
-    return signIn(services, call, await providers.sandbox!.localAccount(), 'local')
+    return signIn(services, call, await chainSide.sandbox!.localAccount(), 'local')
   })
 
   router.at(signInContracts.signOut).answer(async ({ session, setHeader }) => {
@@ -175,13 +175,13 @@ async function registerFirstOwner(
   account: AccountRef,
   address: string,
 ): Promise<void> {
-  const { database, providers } = services
-  if (providers.funds === undefined) return
+  const { database, chainSide } = services
+  if (chainSide.funds === undefined) return
   const { ownerAddress } = (await findAccount(database, account.partition, account.accountId))!
   if (ownerAddress !== undefined) return
   const [wallets, passkeys] = await Promise.all([listWallets(database, account), listCredentialIds(database, account)])
   if (wallets.length + passkeys.length !== 1) return
-  await providers.funds.registerOwner({ ...account, address })
+  await chainSide.funds.registerOwner({ ...account, address })
   leaveTrail(services, 'owner_changed', { owner: account, session: undefined, visitor }, { address })
 }
 

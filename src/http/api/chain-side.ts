@@ -16,7 +16,7 @@ export type ChainFacts = {
 }
 
 /** The ways of money in and out. */
-export type Funds = {
+export type ChainFunds = {
   readonly chain: ChainFacts
   /** What has arrived is credited when it adds up to this. */
   readonly depositMin: Usdc
@@ -44,9 +44,9 @@ export type SandboxControls = {
   slow?(milliseconds: number): Promise<void>
 }
 
-export type Providers = {
+export type ChainSide = {
   readonly environment: 'sandbox' | 'testnet' | 'live'
-  readonly funds?: Funds | undefined
+  readonly funds?: ChainFunds | undefined
   /** Undefined where money is real. */
   readonly sandbox?: SandboxControls | undefined
   /** The public receipt of a request by its id as customers see it; undefined when there is none. */

@@ -1,7 +1,7 @@
 import type { AccountRef } from './account-ref.ts'
 import type { Config } from './config.ts'
 import type { Database } from './db/database.ts'
-import type { Funds as FundsProvider, Providers, SandboxControls } from './http/api/providers.ts'
+import type { ChainFunds, ChainSide, SandboxControls } from './http/api/chain-side.ts'
 import { moveSignIns } from './identity/move-sign-ins.ts'
 import { findAccount } from './ledger/accounts.ts'
 import { beginAgain, openDemoAccount, testMoney } from './ledger/demo-account.ts'
@@ -13,7 +13,7 @@ import type { MoneyLine } from './settlement/money-line.ts'
 import { readSolvency } from './settlement/solvency.ts'
 import { openSigner, type Signer } from './signer/signer.ts'
 
-export type ProviderOptions = {
+export type ChainSideOptions = {
   readonly config: Config
   readonly database: Database
   /** Undefined where nothing is settled. */
@@ -36,7 +36,7 @@ const arc: Readonly<Record<number, { readonly name: string; readonly explorer: s
 }
 
 /** What the dashboard shows and does beyond the ledger, by those who know the chain. */
-export function openProviders(options: ProviderOptions): Providers {
+export function openChainSide(options: ChainSideOptions): ChainSide {
   const { config, database, money, stack } = options
   const isSandbox = config.chain === undefined
   if (money === undefined) {
@@ -48,7 +48,7 @@ export function openProviders(options: ProviderOptions): Providers {
   }
   const signer = stack.use(openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 }))
   const terms = paymentTerms(money.terms, config.settlementEpoch)
-  const funds = fundsProvider(options, signer, money)
+  const funds = openChainFunds(options, signer, money)
   return {
     environment: isSandbox ? 'sandbox' : arcTestnets.includes(money.terms.chainId) ? 'testnet' : 'live',
     sandbox: isSandbox ? sandboxControls(options, money, funds) : undefined,
@@ -66,11 +66,11 @@ export function openProviders(options: ProviderOptions): Providers {
   }
 }
 
-function fundsProvider(
-  { config, database }: ProviderOptions,
+function openChainFunds(
+  { config, database }: ChainSideOptions,
   signer: Signer,
   { terms, rpcUrl }: MoneyLine,
-): FundsProvider {
+): ChainFunds {
   const isSandbox = config.chain === undefined
   const funds = new Funds({ database, signer })
   const known = arc[terms.chainId]
@@ -96,7 +96,7 @@ function fundsProvider(
 }
 
 /** What a sandbox can do without a chain beside it: let its developer in. */
-function localSignIn({ config, database }: ProviderOptions): SandboxControls {
+function localSignIn({ config, database }: ChainSideOptions): SandboxControls {
   return {
     async localAccount() {
       const { partition, id } = await openDemoAccount(database, config.ledgerPartitions)
@@ -106,7 +106,7 @@ function localSignIn({ config, database }: ProviderOptions): SandboxControls {
 }
 
 /** What only a sandbox can do. */
-function sandboxControls(options: ProviderOptions, money: MoneyLine, funds: FundsProvider): SandboxControls {
+function sandboxControls(options: ChainSideOptions, money: MoneyLine, funds: ChainFunds): SandboxControls {
   const orders = sandboxOrders(options.config.dataDir)
   const faucet = async (account: AccountRef, wallet?: string) => {
     const txHash = await orders.faucet(wallet ?? (await funds.depositAddress(account)), testMoney)
@@ -131,7 +131,7 @@ function sandboxControls(options: ProviderOptions, money: MoneyLine, funds: Fund
   }
 }
 
-async function replaceAccount({ config, database }: ProviderOptions, account: AccountRef): Promise<AccountRef> {
+async function replaceAccount({ config, database }: ChainSideOptions, account: AccountRef): Promise<AccountRef> {
   const left = (await findAccount(database, account.partition, account.accountId))!
   return database.transaction(async (connection) => {
     const { partition, id } = await beginAgain(connection, left, config.ledgerPartitions)
