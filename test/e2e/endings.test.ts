@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import {
+  answers,
   completed,
   created,
   failedEvent,
@@ -253,13 +254,6 @@ async function lastEnded(): Promise<RequestBody> {
     return last!.status !== 'held' && last!
   })
   return getRow(suite.service, apiKey, `req_${id.replaceAll('-', '')}`)
-}
-
-function answers(...events: readonly object[]): ScriptedUpstream['answer'] {
-  return (exchange) => {
-    exchange.send(...events)
-    exchange.end()
-  }
 }
 
 function refuses(status: number): ScriptedUpstream['answer'] {

@@ -18,6 +18,7 @@ import {
   readContent,
 } from '../support/chat-client.ts'
 import {
+  answers,
   completed,
   created,
   failedEvent,
@@ -357,13 +358,6 @@ test('a client that closes its half of the connection is gone', async () => {
   const row = await endedRow(service, account)
   assert.deepEqual([row.status, Number(row.charged_atomic)], ['cancelled', countedInput + 5 * 2])
 })
-
-function answers(...events: readonly object[]): (exchange: UpstreamExchange) => void {
-  return (exchange) => {
-    exchange.send(...events)
-    exchange.end()
-  }
-}
 
 function refuse({ outgoing }: UpstreamExchange, status: number): void {
   outgoing.writeHead(status, { 'content-type': 'application/json' })

@@ -2,13 +2,15 @@ import assert from 'node:assert/strict'
 import { after, before, beforeEach, test } from 'node:test'
 import { endOrphanedHolds } from '../../src/jobs/end-orphaned-holds.ts'
 import { assertBooksClosed } from '../support/audit.ts'
-import { allFrames, callChat, chunkOf, contentOf, endedRow, framesOf, readContent } from '../support/chat-client.ts'
+import { allFrames, callChat, chunkOf, endedRow, framesOf } from '../support/chat-client.ts'
 import { openLedger } from '../support/ledger.ts'
 import {
+  answers,
   completed,
   created,
   failedEvent,
   functionCall,
+  inTurn,
   reasoning,
   type ScriptedUpstream,
   startScriptedUpstream,
@@ -370,86 +372,6 @@ test('what is said in several rounds is one text in paragraphs, and citations po
   assertCited(message.content, message.annotations)
 })
 
-const asJson = { response_format: { type: 'json_object' } }
-const looking = '{"answer":"looking"}'
-const coin = `{"answer":"A coin: ${pennyResult.url}"}`
-
-test('who asked for JSON gets one document: what the model says before it searches is billed, but no part of it', async () => {
-  const turns: Turn[] = [
-    [created, text(looking), ...functionCall('web_search', { query: 'penny' }, 1)],
-    [created, text(coin.slice(0, 9)), text(coin.slice(9))],
-  ]
-  upstream.answer = inTurn(turns)
-  const { body, row } = await ask(asJson)
-  const { message } = body.choices[0]
-  assert.equal(message.content, coin)
-  const { start_index, end_index } = message.annotations![0]!.url_citation
-  assert.equal(coin.slice(start_index, end_index), pennyResult.url)
-  assert.equal(Number(row.charged_atomic), 2 * 35 + searchPrice)
-
-  upstream.answer = inTurn(turns)
-  const frames = await allFrames(callChat(service, account, { messages, ...asJson, stream: true }))
-  assert.equal(
-    frames.map(contentOf).join(''),
-    `${looking}\n\n${coin}`,
-    'a stream shows what is written as it is written',
-  )
-
-  upstream.answer = inTurn(turns, {})
-  const counted = await ask({ ...asJson, web_search: true })
-  upstream.answer = inTurn(turns, {})
-  const asText = await ask({ web_search: true })
-  assert.equal(counted.row.usage!.completion_tokens, asText.row.usage!.completion_tokens)
-})
-
-test('a stream of JSON comes as it is written, also where our tools may be called', async () => {
-  for (const body of [{ web_search: false, web_fetch: false }, {}]) {
-    const exchange = Promise.withResolvers<UpstreamExchange>()
-    upstream.answer = (each) => {
-      each.send(created, text(looking))
-      exchange.resolve(each)
-    }
-    const call = callChat(service, account, { messages, ...asJson, ...body, stream: true })
-    const frames = framesOf(await call.answer)
-    assert.equal(await readContent(frames, looking.length), looking)
-    const { send, end } = await exchange.promise
-    send(completed())
-    end()
-    assert.equal((await Array.fromAsync(frames)).at(-1), 'data: [DONE]')
-  }
-})
-
-test('JSON beside a call of the client’s is part of the answer', async () => {
-  const tools = [{ type: 'function', function: { name: 'look_up' } }]
-  upstream.answer = inTurn([[created, text(looking), ...functionCall('look_up', {}, 1), text(' ')]])
-  const { body } = await ask({ ...asJson, tools, web_search: true })
-  const { message } = body.choices[0]
-  assert.equal(message.content, `${looking} `)
-  assert.equal(message.tool_calls!.length, 1)
-})
-
-test('JSON that was left out is paid for by nobody when the answer fails', async () => {
-  upstream.answer = inTurn([
-    [created, text(looking), ...functionCall('web_search', { query: 'penny' }, 1)],
-    (exchange) => {
-      exchange.send(created, failedEvent())
-      exchange.end()
-    },
-  ])
-  const failed = await postChat(service, account.apiKey, { messages, ...asJson })
-  assert.match(await failed.text(), /"error":/)
-  assert.equal((await getRow(service, account.apiKey, failed)).charged_atomic, '0')
-})
-
-test('JSON that breaks off is told and charged as far as it came', async () => {
-  upstream.answer = answers(created, text('{"answer":'), failedEvent())
-  const answer = await postChat(service, account.apiKey, { messages, ...asJson, stream: true })
-  const frames = (await answer.text()).split('\n\n')
-  assert.equal(frames.map(contentOf).join(''), '{"answer":')
-  assert.match(frames.at(-2)!, /"error":/)
-  assert.ok(Number((await getRow(service, account.apiKey, answer)).charged_atomic) > 0)
-})
-
 test('only addresses that the user wrote or a search returned are read', async () => {
   const tried = [
     'https://example.com/coins',
@@ -706,26 +628,6 @@ async function ask(body: object = {}): Promise<{ row: RequestBody; body: Complet
   assert.equal(answer.status, 200)
   const held = answer.headers.get('x-router-held-usdc')
   return { body: (await answer.json()) as Completion, row: await getRow(service, account.apiKey, answer), held }
-}
-
-function answers(...events: readonly object[]): ScriptedUpstream['answer'] {
-  return (exchange) => {
-    exchange.send(...events)
-    exchange.end()
-  }
-}
-
-type Turn = readonly object[] | ((exchange: UpstreamExchange) => void)
-
-/** One answer after another; each reports the same usage unless it ends itself. */
-function inTurn(turns: readonly Turn[], usage?: object): ScriptedUpstream['answer'] {
-  const left = [...turns]
-  return (exchange) => {
-    const turn = left.shift() ?? []
-    if (typeof turn === 'function') return turn(exchange)
-    exchange.send(...turn, completed(usage))
-    exchange.end()
-  }
 }
 
 function outputsOf({ body }: UpstreamExchange): string[] {

@@ -65,6 +65,27 @@ async function open(incoming: IncomingMessage, outgoing: ServerResponse): Promis
   }
 }
 
+/** These events, and the end. */
+export function answers(...events: readonly object[]): ScriptedUpstream['answer'] {
+  return (exchange) => {
+    exchange.send(...events)
+    exchange.end()
+  }
+}
+
+export type Turn = readonly object[] | ((exchange: UpstreamExchange) => void)
+
+/** One answer after another; each reports the same usage unless it ends itself. */
+export function inTurn(turns: readonly Turn[], usage?: object): ScriptedUpstream['answer'] {
+  const left = [...turns]
+  return (exchange) => {
+    const turn = left.shift() ?? []
+    if (typeof turn === 'function') return turn(exchange)
+    exchange.send(...turn, completed(usage))
+    exchange.end()
+  }
+}
+
 export const created = { type: 'response.created', response: { id: 'resp_1', status: 'in_progress' } }
 
 export function text(delta: string): object {

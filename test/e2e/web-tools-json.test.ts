@@ -1,0 +1,146 @@
+import assert from 'node:assert/strict'
+import { after, before, beforeEach, test } from 'node:test'
+import { assertBooksClosed } from '../support/audit.ts'
+import { allFrames, callChat, contentOf, framesOf, readContent } from '../support/chat-client.ts'
+import {
+  answers,
+  completed,
+  created,
+  failedEvent,
+  functionCall,
+  inTurn,
+  type ScriptedUpstream,
+  startScriptedUpstream,
+  type Turn,
+  text,
+  type UpstreamExchange,
+} from '../support/scripted-upstream.ts'
+import { pennyResult, type ScriptedWeb, startScriptedWeb } from '../support/scripted-web.ts'
+import {
+  getRow,
+  postChat,
+  type RequestBody,
+  startTestService,
+  type TestAccount,
+  type TestService,
+} from '../support/service.ts'
+
+// Who asks for JSON reads one document, however many rounds the model needed for it.
+
+const searchPrice = 8_750
+
+let web: ScriptedWeb
+let upstream: ScriptedUpstream
+let service: TestService
+let account: TestAccount
+before(async () => {
+  web = startScriptedWeb()
+  upstream = await startScriptedUpstream()
+  service = await startTestService({ upstreamUrl: upstream.url, web: web.tools })
+})
+after(async () => {
+  try {
+    await assertBooksClosed(service.database)
+  } finally {
+    await service.stop()
+    await upstream.close()
+  }
+})
+beforeEach(async () => {
+  web.forget()
+  account = await service.openAccount('25')
+})
+
+const messages = [{ role: 'user', content: 'What is a penny? See https://example.com/coins.' }]
+const asJson = { response_format: { type: 'json_object' } }
+const looking = '{"answer":"looking"}'
+const coin = `{"answer":"A coin: ${pennyResult.url}"}`
+
+test('who asked for JSON gets one document: what the model says before it searches is billed, but no part of it', async () => {
+  const turns: Turn[] = [
+    [created, text(looking), ...functionCall('web_search', { query: 'penny' }, 1)],
+    [created, text(coin.slice(0, 9)), text(coin.slice(9))],
+  ]
+  upstream.answer = inTurn(turns)
+  const { body, row } = await ask(asJson)
+  const { message } = body.choices[0]
+  assert.equal(message.content, coin)
+  const { start_index, end_index } = message.annotations![0]!.url_citation
+  assert.equal(coin.slice(start_index, end_index), pennyResult.url)
+  assert.equal(Number(row.charged_atomic), 2 * 35 + searchPrice)
+
+  upstream.answer = inTurn(turns)
+  const frames = await allFrames(callChat(service, account, { messages, ...asJson, stream: true }))
+  assert.equal(
+    frames.map(contentOf).join(''),
+    `${looking}\n\n${coin}`,
+    'a stream shows what is written as it is written',
+  )
+
+  upstream.answer = inTurn(turns, {})
+  const counted = await ask({ ...asJson, web_search: true })
+  upstream.answer = inTurn(turns, {})
+  const asText = await ask({ web_search: true })
+  assert.equal(counted.row.usage!.completion_tokens, asText.row.usage!.completion_tokens)
+})
+
+test('a stream of JSON comes as it is written, also where our tools may be called', async () => {
+  for (const body of [{ web_search: false, web_fetch: false }, {}]) {
+    const exchange = Promise.withResolvers<UpstreamExchange>()
+    upstream.answer = (each) => {
+      each.send(created, text(looking))
+      exchange.resolve(each)
+    }
+    const call = callChat(service, account, { messages, ...asJson, ...body, stream: true })
+    const frames = framesOf(await call.answer)
+    assert.equal(await readContent(frames, looking.length), looking)
+    const { send, end } = await exchange.promise
+    send(completed())
+    end()
+    assert.equal((await Array.fromAsync(frames)).at(-1), 'data: [DONE]')
+  }
+})
+
+test('JSON beside a call of the client’s is part of the answer', async () => {
+  const tools = [{ type: 'function', function: { name: 'look_up' } }]
+  upstream.answer = inTurn([[created, text(looking), ...functionCall('look_up', {}, 1), text(' ')]])
+  const { body } = await ask({ ...asJson, tools, web_search: true })
+  const { message } = body.choices[0]
+  assert.equal(message.content, `${looking} `)
+  assert.equal(message.tool_calls!.length, 1)
+})
+
+test('JSON that was left out is paid for by nobody when the answer fails', async () => {
+  upstream.answer = inTurn([
+    [created, text(looking), ...functionCall('web_search', { query: 'penny' }, 1)],
+    (exchange) => {
+      exchange.send(created, failedEvent())
+      exchange.end()
+    },
+  ])
+  const failed = await postChat(service, account.apiKey, { messages, ...asJson })
+  assert.match(await failed.text(), /"error":/)
+  assert.equal((await getRow(service, account.apiKey, failed)).charged_atomic, '0')
+})
+
+test('JSON that breaks off is told and charged as far as it came', async () => {
+  upstream.answer = answers(created, text('{"answer":'), failedEvent())
+  const answer = await postChat(service, account.apiKey, { messages, ...asJson, stream: true })
+  const frames = (await answer.text()).split('\n\n')
+  assert.equal(frames.map(contentOf).join(''), '{"answer":')
+  assert.match(frames.at(-2)!, /"error":/)
+  assert.ok(Number((await getRow(service, account.apiKey, answer)).charged_atomic) > 0)
+})
+
+type Completion = { readonly choices: [{ message: Message }] }
+type Message = {
+  readonly content: string | null
+  readonly annotations?: { url_citation: { start_index: number; end_index: number } }[]
+  readonly tool_calls?: object[]
+}
+
+async function ask(body: object): Promise<{ row: RequestBody; body: Completion }> {
+  const answer = await postChat(service, account.apiKey, { messages, ...body })
+  assert.equal(answer.status, 200)
+  return { body: (await answer.json()) as Completion, row: await getRow(service, account.apiKey, answer) }
+}
