@@ -1,7 +1,7 @@
 import type { FinishReason } from '../inference/chat-events.ts'
 import { maxOutputTokensMin } from '../inference/responses-request.ts'
 import { type AbsurdUsage, readUsage, type Usage } from '../inference/usage.ts'
-import type { EndCall, Hold, RequestUsage } from '../ledger/holds.ts'
+import type { EndCall, Hold, RequestUsage } from '../ledger/hold-calls.ts'
 import type { OrphanedHold } from '../ledger/nodes.ts'
 import { cost } from '../money/price.ts'
 import { fromAtomic, min, type Usdc, zero } from '../money/usdc.ts'

@@ -1,4 +1,4 @@
-import type { RequestUsage } from '../ledger/holds.ts'
+import type { RequestUsage } from '../ledger/hold-calls.ts'
 import { cost, type Line, unitsFor } from '../money/price.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
 import type { Model } from './price-list.ts'

@@ -12,7 +12,8 @@ import {
   toResponsesRequest,
 } from '../inference/responses-request.ts'
 import { ContextLengthExceededError } from '../inference/upstream.ts'
-import type { Hold, HoldRefusal, Holds, Payer } from '../ledger/holds.ts'
+import type { Hold, HoldRefusal, Payer } from '../ledger/hold-calls.ts'
+import type { Holds } from '../ledger/holds.ts'
 import {
   AccountSuspendedError,
   InFlightCapError,

@@ -4,7 +4,7 @@ import type { ServiceError } from '../errors.ts'
 import type { ApiKey } from '../identity/api-keys.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
 import type { Balance } from '../ledger/balance.ts'
-import type { HoldRefusal } from '../ledger/holds.ts'
+import type { HoldRefusal } from '../ledger/hold-calls.ts'
 import { fromAtomic, max, min, type Usdc, zero } from '../money/usdc.ts'
 import { type AdmissionParts, quoteOrder, refusalError } from './admit.ts'
 

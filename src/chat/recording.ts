@@ -1,5 +1,5 @@
 import type { ChatEvent, FinishReason } from '../inference/chat-events.ts'
-import type { RequestUsage } from '../ledger/holds.ts'
+import type { RequestUsage } from '../ledger/hold-calls.ts'
 import type { RequestId } from '../ledger/request-id.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 

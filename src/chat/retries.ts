@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Database, isPassing } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
-import type { Payer } from '../ledger/holds.ts'
+import type { Payer } from '../ledger/hold-calls.ts'
 import {
   claimReplay,
   type EarlierAttempt,

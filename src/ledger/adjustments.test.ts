@@ -8,7 +8,7 @@ import { ledgerSuite } from '../../test/support/suites.ts'
 import { findAccount, resumeAccount, suspendAccount } from './accounts.ts'
 import { adjustAccount, listAdjustments } from './adjustments.ts'
 import { freezeLedger, unfreezeLedger } from './freeze.ts'
-import type { Payer } from './holds.ts'
+import type { Payer } from './hold-calls.ts'
 import { refundAttempt } from './replays.ts'
 import type { RequestId } from './request-id.ts'
 

@@ -20,7 +20,8 @@ import { fromAtomic } from '../money/usdc.ts'
 import { findAccount } from './accounts.ts'
 import { findViolations } from './audit.ts'
 import { creditDeposit } from './deposits.ts'
-import type { Hold, Holds, Payer } from './holds.ts'
+import type { Hold, Payer } from './hold-calls.ts'
+import type { Holds } from './holds.ts'
 import { endLease, renewLease } from './nodes.ts'
 
 // MODEL_STEPS=1000000 for the long form, MODEL_SEED to repeat one. fast-check prints the seed and the path of a failure.

@@ -6,7 +6,7 @@ import { charge, codeOf, openKey, openLedger, openPayer, place, voided } from '.
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { findAccount } from './accounts.ts'
-import type { Hold, Payer } from './holds.ts'
+import type { Hold, Payer } from './hold-calls.ts'
 
 const ledger = ledgerSuite()
 

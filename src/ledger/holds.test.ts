@@ -24,7 +24,7 @@ import { fromAtomic, parse } from '../money/usdc.ts'
 import { createAccount, findAccount } from './accounts.ts'
 import { findViolations } from './audit.ts'
 import { creditDeposit } from './deposits.ts'
-import type { HoldDecision } from './holds.ts'
+import type { HoldDecision } from './hold-calls.ts'
 import { createRequestId } from './request-id.ts'
 
 const ledger = ledgerSuite()

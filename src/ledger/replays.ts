@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { Payer } from './holds.ts'
+import type { Payer } from './hold-calls.ts'
 import { earliestRequestIdSql, type RequestId } from './request-id.ts'
 
 /** Where a request with an Idempotency-Key stands. */

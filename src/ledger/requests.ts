@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { RequestUsage } from './holds.ts'
+import type { RequestUsage } from './hold-calls.ts'
 import { partitionOf, type RequestId } from './request-id.ts'
 import type { SettlementState } from './settlements.ts'
 

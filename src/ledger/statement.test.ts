@@ -10,7 +10,7 @@ import { fromAtomic } from '../money/usdc.ts'
 import { findAccount } from './accounts.ts'
 import { adjustAccount } from './adjustments.ts'
 import { creditDeposit } from './deposits.ts'
-import type { Hold, Payer } from './holds.ts'
+import type { Hold, Payer } from './hold-calls.ts'
 import { readStatement, type Statement } from './statement.ts'
 import { advanceWithdrawal, requestWithdrawal, setWithdrawalFeeMax } from './withdrawals.ts'
 

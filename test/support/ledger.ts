@@ -3,14 +3,8 @@ import type { Database } from '../../src/db/database.ts'
 import { createKey, type NewApiKey } from '../../src/identity/api-keys.ts'
 import { createAccount } from '../../src/ledger/accounts.ts'
 import { creditDeposit } from '../../src/ledger/deposits.ts'
-import {
-  type EndCall,
-  type Hold,
-  type HoldDecision,
-  Holds,
-  type Payer,
-  type ToolCallRecord,
-} from '../../src/ledger/holds.ts'
+import type { EndCall, Hold, HoldDecision, Payer, ToolCallRecord } from '../../src/ledger/hold-calls.ts'
+import { Holds } from '../../src/ledger/holds.ts'
 import { renewLease } from '../../src/ledger/nodes.ts'
 import { recordPrices } from '../../src/ledger/prices.ts'
 import { createRequestId } from '../../src/ledger/request-id.ts'
