@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
-import { after, before, beforeEach, test } from 'node:test'
-import { assertBooksClosed } from '../support/audit.ts'
+import { beforeEach, test } from 'node:test'
 import { allFrames, callChat, contentOf, framesOf, readContent } from '../support/chat-client.ts'
 import {
   answers,
@@ -9,46 +8,24 @@ import {
   failedEvent,
   functionCall,
   inTurn,
-  type ScriptedUpstream,
-  startScriptedUpstream,
   type Turn,
   text,
   type UpstreamExchange,
 } from '../support/scripted-upstream.ts'
-import { pennyResult, type ScriptedWeb, startScriptedWeb } from '../support/scripted-web.ts'
-import {
-  getRow,
-  postChat,
-  type RequestBody,
-  startTestService,
-  type TestAccount,
-  type TestService,
-} from '../support/service.ts'
+import { pennyResult, startScriptedWeb } from '../support/scripted-web.ts'
+import { getRow, postChat, type RequestBody, type TestAccount } from '../support/service.ts'
+import { serviceSuite } from '../support/suites.ts'
 
 // Who asks for JSON reads one document, however many rounds the model needed for it.
 
 const searchPrice = 8_750
 
-let web: ScriptedWeb
-let upstream: ScriptedUpstream
-let service: TestService
+const web = startScriptedWeb()
+const suite = serviceSuite({}, undefined, web.tools)
 let account: TestAccount
-before(async () => {
-  web = startScriptedWeb()
-  upstream = await startScriptedUpstream()
-  service = await startTestService({ upstreamUrl: upstream.url, web: web.tools })
-})
-after(async () => {
-  try {
-    await assertBooksClosed(service.database)
-  } finally {
-    await service.stop()
-    await upstream.close()
-  }
-})
 beforeEach(async () => {
   web.forget()
-  account = await service.openAccount('25')
+  account = await suite.service.openAccount('25')
 })
 
 const messages = [{ role: 'user', content: 'What is a penny? See https://example.com/coins.' }]
@@ -61,7 +38,7 @@ test('who asked for JSON gets one document: what the model says before it search
     [created, text(looking), ...functionCall('web_search', { query: 'penny' }, 1)],
     [created, text(coin.slice(0, 9)), text(coin.slice(9))],
   ]
-  upstream.answer = inTurn(turns)
+  suite.upstream.answer = inTurn(turns)
   const { body, row } = await ask(asJson)
   const { message } = body.choices[0]
   assert.equal(message.content, coin)
@@ -69,17 +46,17 @@ test('who asked for JSON gets one document: what the model says before it search
   assert.equal(coin.slice(start_index, end_index), pennyResult.url)
   assert.equal(Number(row.charged_atomic), 2 * 35 + searchPrice)
 
-  upstream.answer = inTurn(turns)
-  const frames = await allFrames(callChat(service, account, { messages, ...asJson, stream: true }))
+  suite.upstream.answer = inTurn(turns)
+  const frames = await allFrames(callChat(suite.service, account, { messages, ...asJson, stream: true }))
   assert.equal(
     frames.map(contentOf).join(''),
     `${looking}\n\n${coin}`,
     'a stream shows what is written as it is written',
   )
 
-  upstream.answer = inTurn(turns, {})
+  suite.upstream.answer = inTurn(turns, {})
   const counted = await ask({ ...asJson, web_search: true })
-  upstream.answer = inTurn(turns, {})
+  suite.upstream.answer = inTurn(turns, {})
   const asText = await ask({ web_search: true })
   assert.equal(counted.row.usage!.completion_tokens, asText.row.usage!.completion_tokens)
 })
@@ -87,11 +64,11 @@ test('who asked for JSON gets one document: what the model says before it search
 test('a stream of JSON comes as it is written, also where our tools may be called', async () => {
   for (const body of [{ web_search: false, web_fetch: false }, {}]) {
     const exchange = Promise.withResolvers<UpstreamExchange>()
-    upstream.answer = (each) => {
+    suite.upstream.answer = (each) => {
       each.send(created, text(looking))
       exchange.resolve(each)
     }
-    const call = callChat(service, account, { messages, ...asJson, ...body, stream: true })
+    const call = callChat(suite.service, account, { messages, ...asJson, ...body, stream: true })
     const frames = framesOf(await call.answer)
     assert.equal(await readContent(frames, looking.length), looking)
     const { send, end } = await exchange.promise
@@ -103,7 +80,7 @@ test('a stream of JSON comes as it is written, also where our tools may be calle
 
 test('JSON beside a call of the client’s is part of the answer', async () => {
   const tools = [{ type: 'function', function: { name: 'look_up' } }]
-  upstream.answer = inTurn([[created, text(looking), ...functionCall('look_up', {}, 1), text(' ')]])
+  suite.upstream.answer = inTurn([[created, text(looking), ...functionCall('look_up', {}, 1), text(' ')]])
   const { body } = await ask({ ...asJson, tools, web_search: true })
   const { message } = body.choices[0]
   assert.equal(message.content, `${looking} `)
@@ -111,25 +88,25 @@ test('JSON beside a call of the client’s is part of the answer', async () => {
 })
 
 test('JSON that was left out is paid for by nobody when the answer fails', async () => {
-  upstream.answer = inTurn([
+  suite.upstream.answer = inTurn([
     [created, text(looking), ...functionCall('web_search', { query: 'penny' }, 1)],
     (exchange) => {
       exchange.send(created, failedEvent())
       exchange.end()
     },
   ])
-  const failed = await postChat(service, account.apiKey, { messages, ...asJson })
+  const failed = await postChat(suite.service, account.apiKey, { messages, ...asJson })
   assert.match(await failed.text(), /"error":/)
-  assert.equal((await getRow(service, account.apiKey, failed)).charged_atomic, '0')
+  assert.equal((await getRow(suite.service, account.apiKey, failed)).charged_atomic, '0')
 })
 
 test('JSON that breaks off is told and charged as far as it came', async () => {
-  upstream.answer = answers(created, text('{"answer":'), failedEvent())
-  const answer = await postChat(service, account.apiKey, { messages, ...asJson, stream: true })
+  suite.upstream.answer = answers(created, text('{"answer":'), failedEvent())
+  const answer = await postChat(suite.service, account.apiKey, { messages, ...asJson, stream: true })
   const frames = (await answer.text()).split('\n\n')
   assert.equal(frames.map(contentOf).join(''), '{"answer":')
   assert.match(frames.at(-2)!, /"error":/)
-  assert.ok(Number((await getRow(service, account.apiKey, answer)).charged_atomic) > 0)
+  assert.ok(Number((await getRow(suite.service, account.apiKey, answer)).charged_atomic) > 0)
 })
 
 type Completion = { readonly choices: [{ message: Message }] }
@@ -140,7 +117,7 @@ type Message = {
 }
 
 async function ask(body: object): Promise<{ row: RequestBody; body: Completion }> {
-  const answer = await postChat(service, account.apiKey, { messages, ...body })
+  const answer = await postChat(suite.service, account.apiKey, { messages, ...body })
   assert.equal(answer.status, 200)
-  return { body: (await answer.json()) as Completion, row: await getRow(service, account.apiKey, answer) }
+  return { body: (await answer.json()) as Completion, row: await getRow(suite.service, account.apiKey, answer) }
 }

@@ -1,5 +1,6 @@
 import { after, before } from 'node:test'
 import type { Database } from '../../src/db/database.ts'
+import type { WebTools } from '../../src/tools/web-tools.ts'
 import { assertBooksClosed } from './audit.ts'
 import { type TestDatabase, testDatabase } from './postgres.ts'
 import { type ScriptedUpstream, startScriptedUpstream } from './scripted-upstream.ts'
@@ -31,12 +32,13 @@ export type ServiceSuite = { readonly service: TestService; readonly upstream: S
 export function serviceSuite(
   environment: Readonly<Record<string, string>> = {},
   prepare: (service: TestService) => Promise<void> = async () => {},
+  web?: WebTools,
 ): ServiceSuite {
   let service: TestService | undefined
   let upstream: ScriptedUpstream | undefined
   before(async () => {
     upstream = await startScriptedUpstream()
-    service = await startTestService({ upstreamUrl: upstream.url, environment })
+    service = await startTestService({ upstreamUrl: upstream.url, environment, ...(web && { web }) })
     // Here and not in a hook of the file's own: those at the top level of a file do not wait for each other.
     await prepare(service)
   })
