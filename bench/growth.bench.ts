@@ -10,8 +10,8 @@ import { setUnsettledCap } from '../src/ledger/accounts.ts'
 import type { Payer } from '../src/ledger/hold-calls.ts'
 import { Holds } from '../src/ledger/holds.ts'
 import { renewLease } from '../src/ledger/nodes.ts'
-import { createRequestId } from '../src/ledger/request-id.ts'
-import { fromAtomic, parse, zero } from '../src/money/usdc.ts'
+import { parse } from '../src/money/usdc.ts'
+import { holdAndEnd } from './parts/hold-and-end.ts'
 import { familyCpuMs } from './parts/process-usage.ts'
 import { median, round } from './parts/rounds.ts'
 import type { Bench } from './run.ts'
@@ -112,26 +112,4 @@ async function measure(database: Database, payers: readonly Payer[], postmaster:
     if (batch > 1) costs.push(((familyCpuMs(postmaster) - before) * 1000) / (4 * atOnce))
   }
   return median(costs)
-}
-
-async function holdAndEnd(holds: Holds, payer: Payer): Promise<void> {
-  const requestId = createRequestId(payer.partition, Date.now())
-  const quote = fromAtomic(1_900n)
-  const decision = await holds.place({ requestId, payer, quote, model: 'gpt-5.6-terra', stream: false, maxTokens: 300 })
-  if ('refusal' in decision) throw new Error(`the bench was refused: ${decision.refusal.code}`)
-  await holds.end({
-    requestId,
-    payer,
-    status: 'succeeded',
-    voided: false,
-    charged: fromAtomic(200n),
-    searchCost: zero,
-    searchCalls: 0,
-    fetchCalls: 0,
-    usage: { promptTokens: 100, completionTokens: 20, reasoningTokens: 0, cachedTokens: 0, source: 'upstream' },
-    finishReason: 'stop',
-    errorCode: undefined,
-    firstTokenMs: 10,
-    totalMs: 20,
-  })
 }

@@ -12,13 +12,10 @@ import { creditDeposit } from '../src/ledger/deposits.ts'
 import type { Payer } from '../src/ledger/hold-calls.ts'
 import { Holds } from '../src/ledger/holds.ts'
 import { renewLease } from '../src/ledger/nodes.ts'
-import { createRequestId } from '../src/ledger/request-id.ts'
-import { fromAtomic, parse, zero } from '../src/money/usdc.ts'
+import { parse } from '../src/money/usdc.ts'
+import { holdAndEnd } from './parts/hold-and-end.ts'
 import type { Bench } from './run.ts'
 
-// One account with 512 requests at once stays below the cap of 1.00 USDC only with quotes of at most 1,953 units.
-const quote = fromAtomic(1_900n)
-const charged = fromAtomic(200n)
 const measuredMs = 6_000
 const warmUpMs = 1_500
 
@@ -93,25 +90,4 @@ async function measure(database: Database, payers: readonly Payer[], atOnce: num
   latencies.sort((a, b) => a - b)
   const at = (share: number) => Number(latencies[Math.floor(latencies.length * share)]!.toFixed(1))
   return { per_second: Math.round(latencies.length / (measuredMs / 1000)), p50_ms: at(0.5), p99_ms: at(0.99) }
-}
-
-async function holdAndEnd(holds: Holds, payer: Payer): Promise<void> {
-  const requestId = createRequestId(payer.partition, Date.now())
-  const decision = await holds.place({ requestId, payer, quote, model: 'gpt-5.6-terra', stream: false, maxTokens: 300 })
-  if ('refusal' in decision) throw new Error(`the bench was refused: ${decision.refusal.code}`)
-  await holds.end({
-    requestId,
-    payer,
-    status: 'succeeded',
-    voided: false,
-    charged,
-    searchCost: zero,
-    searchCalls: 0,
-    fetchCalls: 0,
-    usage: { promptTokens: 100, completionTokens: 20, reasoningTokens: 0, cachedTokens: 0, source: 'upstream' },
-    finishReason: 'stop',
-    errorCode: undefined,
-    firstTokenMs: 10,
-    totalMs: 20,
-  })
 }
