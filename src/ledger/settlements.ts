@@ -3,20 +3,18 @@ import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { openPaymentStates } from './open-states.ts'
 
-export const settlementStates = [
-  'none',
-  'voided',
-  'allocated',
-  'signed',
-  'submitted',
-  'received',
-  'batched',
-  'confirmed',
-  'completed',
-  'failed',
-  'unknown',
-] as const
-export type SettlementState = (typeof settlementStates)[number]
+export type SettlementState =
+  | 'none'
+  | 'voided'
+  | 'allocated'
+  | 'signed'
+  | 'submitted'
+  | 'received'
+  | 'batched'
+  | 'confirmed'
+  | 'completed'
+  | 'failed'
+  | 'unknown'
 
 /** An ended request that has no receipt yet, with what the receipt says of it. */
 export type EndedRow = {
