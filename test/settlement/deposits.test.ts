@@ -70,7 +70,7 @@ before(async () => {
   cleanUps.push(() => rail.close())
   parts = {
     database: bench.database,
-    chain: await openChain({ rpcUrl: proxy.url, usdc: terms.usdc.address, gatewayWallet, timeoutMs: 2_000 }),
+    chain: await openChain({ rpcUrl: proxy.url, usdc: terms.usdc.address, gatewayWallet, timeoutMs: 10_000 }),
     rail,
     signer: createSigner({ ask: askCustodian(createCustodian(context, { terms })), onFault: assert.ifError }),
     terms: paymentTerms(terms, 0),
