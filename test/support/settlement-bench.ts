@@ -41,7 +41,7 @@ export type SettlementBench = {
 export type BenchAccount = Payer & { readonly id: string; readonly address: Address }
 
 /** A call that is not answered is given up after this. Long enough for a machine that does ten other things. */
-const timeoutMs = 10_000
+const timeoutMs = 5_000
 const roundsMax = 60
 
 /** A bench for the tests of one file. Each begins with an honest gateway. */
