@@ -20,7 +20,7 @@ import { until } from '../support/until.ts'
 
 let apiKey: string
 const suite = serviceSuite(
-  { UPSTREAM_IDLE_MS: '300', UPSTREAM_FIRST_BYTE_MS: '300', CHECKPOINT_MS: '50' },
+  { UPSTREAM_IDLE_MS: '1500', UPSTREAM_FIRST_BYTE_MS: '1500', CHECKPOINT_MS: '50' },
   async (service) => {
     ;({ apiKey } = await service.openAccount('25'))
   },

@@ -55,7 +55,7 @@ before(async () => {
       LOG_LEVEL: 'trace',
       MASTER_KEY: masterKey,
       SANDBOX_TOKENS_PER_SECOND: '0',
-      UPSTREAM_FIRST_BYTE_MS: '500',
+      UPSTREAM_FIRST_BYTE_MS: '2000',
       TRUST_PROXY: '1',
     },
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -121,7 +121,7 @@ async function everyKindOfRequest(baseUrl: string): Promise<void> {
     'error 500',
     'fail-after 3',
     'cut-after 3',
-    'delay 2000',
+    'delay 6000',
   ])
     await send(`[sandbox:${directive}]`)
   for (const directive of ['fail-after 30', 'cut-after 30', 'end-after 30', 'error-event-after 30', 'usage {"a":"b"}'])
