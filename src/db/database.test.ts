@@ -6,6 +6,7 @@ import fc from 'fast-check'
 import pg from 'pg'
 import { atEnd } from '../../test/support/at-end.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import { until } from '../../test/support/until.ts'
 import { type Database, type DatabaseOptions, isConnectionLost, isPassing, openDatabase } from './database.ts'
 
 let shared: TestDatabase
@@ -196,12 +197,25 @@ test('closing waits for what is under way and may be asked twice', async () => {
 })
 
 test('closing does not wait for ever for work that hangs', async () => {
-  const database = openDatabase({ url: shared.url, poolMax: 1, applicationName: 'test', closeMaxMs: 20 })
+  const database = openDatabase({ url: shared.url, poolMax: 1, applicationName: 'hanging', closeMaxMs: 20 })
   const hanging = rejection(database.query('select pg_sleep(60)'))
-  await shared.database.query('select 1')
+  await until(async () => (await activityOf('hanging')).length > 0)
   await database.close()
   assert.equal(isConnectionLost(await hanging), true)
 })
+
+test('closing does not wait for a connection that is only being made, and nothing is begun on it', async () => {
+  const database = openDatabase({ url: shared.url, poolMax: 1, applicationName: 'late', closeMaxMs: 0 })
+  const late = rejection(database.query('select pg_sleep(60)'))
+  await database.close()
+  assert.equal(isConnectionLost(await late), true)
+  await until(async () => (await activityOf('late')).length === 0)
+})
+
+async function activityOf(applicationName: string): Promise<readonly unknown[]> {
+  const text = "select 1 from pg_stat_activity where application_name = $1 and query like '%pg_sleep%'"
+  return shared.database.query(text, [applicationName])
+}
 
 function open(t: TestContext, options: Partial<DatabaseOptions>): Database {
   const database = openDatabase({ url: shared.url, poolMax: 2, applicationName: 'test', ...options })

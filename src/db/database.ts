@@ -61,6 +61,8 @@ class PooledDatabase implements Database {
   readonly #replyMaxMs: number
   readonly #closeMaxMs: number
   #closing: Promise<void> | undefined
+  /** What was under way has had its time: a connection that is made only now begins nothing. */
+  #isCut = false
 
   constructor(options: DatabaseOptions) {
     const { statementMaxMs = 10_000, connectMaxMs = 5_000, onIdleError = ignore } = options
@@ -110,6 +112,10 @@ class PooledDatabase implements Database {
     const { waitingCount } = this.#pool
     if (waitingCount >= this.#waitingMax) throw new DatabaseOverloadedError(waitingCount, this.#waitingMax)
     const client = await this.#pool.connect()
+    if (this.#isCut) {
+      client.release(true)
+      throw new Error(lostWhileClosing)
+    }
     this.#busy.add(client)
     const replyMaxMs = statementMaxMs === undefined ? this.#replyMaxMs : statementMaxMs + replyGraceMs
     const connection = new LentConnection(client, replyMaxMs)
@@ -126,6 +132,7 @@ class PooledDatabase implements Database {
     const late = pause(this.#closeMaxMs, undefined, { signal: patience.signal }).catch(ignore)
     await Promise.race([this.#pool.end(), late])
     patience.abort()
+    this.#isCut = true
     for (const client of this.#busy) void client.end()
   }
 }
@@ -208,9 +215,11 @@ async function rollBack(connection: LentConnection): Promise<void> {
   })
 }
 
+/** As `pg` says it. */
+const lostWhileClosing = 'Connection terminated'
 // What `pg` says, without a code, when the connection or the wait for it is gone.
 const lostMessages: readonly string[] = [
-  'Connection terminated',
+  lostWhileClosing,
   'Connection terminated unexpectedly',
   'Connection terminated due to connection timeout',
   'Client has encountered a connection error and is not queryable',
