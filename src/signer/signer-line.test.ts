@@ -51,7 +51,7 @@ test('a signer that is silent is left and asked again', async (t) => {
     // The first connection gets no answer.
     if (count > 1) socket.write(`${JSON.stringify({ id: line.id, answers: line.requests.map(() => answer) })}\n`)
   })
-  assert.deepEqual(await openLine(t, { dataDir, silentMsMax: 20 }).ask(request), answer)
+  assert.deepEqual(await openLine(t, { dataDir, silentMsMax: 1_000 }).ask(request), answer)
   assert.equal(asked.length, 2)
   assert.deepEqual(asked[0], asked[1])
 })
