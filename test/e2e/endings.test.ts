@@ -240,7 +240,7 @@ async function leave(begin: (exchange: UpstreamExchange) => void, stream: boolea
   const exchange = await begun.promise
   // What the upstream wrote has arrived once the service has written it on, or, buffered, a moment later.
   if (stream) await (await response).body!.getReader().read()
-  await new Promise((resolve) => setTimeout(resolve, 50))
+  await new Promise((resolve) => setTimeout(resolve, 300))
   controller.abort()
   await exchange.hungUp
   return lastEnded()

@@ -245,9 +245,9 @@ test('a retry joins the attempt under way, which goes on when its first client l
   const exchange = await begun.promise
   const retry = ask(service, account, question, { 'x-stainless-retry-count': '1' })
   // The retry has joined once the ledger was asked for the attempt before; then its first client goes.
-  await new Promise((resolve) => setTimeout(resolve, 200))
+  await new Promise((resolve) => setTimeout(resolve, 1_000))
   controller.abort()
-  await new Promise((resolve) => setTimeout(resolve, 50))
+  await new Promise((resolve) => setTimeout(resolve, 200))
   exchange.send(text(' whole'), completed())
   exchange.end()
   const { body } = await retry
