@@ -23,7 +23,7 @@ import { MetricsPage } from './http/metrics-page.ts'
 import { Dashboard } from './http/pages/dashboard.ts'
 import { errorsMarkdown } from './http/pages/errors.ts'
 import { Readiness } from './http/readiness.ts'
-import { drain, listen, openServer, requestMsMax } from './http/server.ts'
+import { drain, listen, openServer } from './http/server.ts'
 import { siteOf } from './http/site.ts'
 import { answerMalformed, answerStarting, answerUnread, BegunAnswers, ExpectationError } from './http/unrouted.ts'
 import { KeyFinder } from './identity/api-keys.ts'
@@ -117,7 +117,7 @@ export async function startService(
     server.on('request', tellStarting)
     const begun = new BegunAnswers()
     server.on('request', (incoming, outgoing) => begun.watch(incoming, outgoing))
-    server.on('clientError', (error, socket) => answerMalformed({ publicUrl, requestMsMax, begun }, error, socket))
+    server.on('clientError', (error, socket) => answerMalformed({ publicUrl, begun }, error, socket))
     server.on('checkExpectation', ({ headers }, outgoing) =>
       answerUnread(new ExpectationError(headers.expect), publicUrl, outgoing),
     )

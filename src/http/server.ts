@@ -18,8 +18,8 @@ const serverOptions = {
   requireHostHeader: false,
 }
 
-/** A request that has not arrived after so long is not waited for. */
-export const requestMsMax = serverOptions.requestTimeout
+/** A request that has not arrived after so long, or whose headers have not, is not waited for. */
+export const arrivalMsMax = { headers: serverOptions.headersTimeout, whole: serverOptions.requestTimeout }
 
 /** So many connections are taken however few requests are served at once: idle ones wait for their next. */
 const socketsAlways = 1_000

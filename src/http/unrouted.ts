@@ -4,8 +4,8 @@ import { RequestError } from '@hono/node-server'
 import { OverloadedError, ServiceError } from '../errors.ts'
 import { createRequestId, formatRequestId } from '../ledger/request-id.ts'
 import { errorResponse } from './error-response.ts'
-import { RequestTimeoutError } from './read-body.ts'
 import { sendJson, v1Headers } from './send.ts'
+import { arrivalMsMax } from './server.ts'
 
 // What no route answers still has an id and the envelope: a customer who sees it can be helped.
 
@@ -22,13 +22,12 @@ export function answerUnread(refusal: ServiceError, publicUrl: string, outgoing:
 
 export type MalformedOptions = {
   readonly publicUrl: string
-  readonly requestMsMax: number
   readonly begun: BegunAnswers
 }
 
 /** What is not HTTP, or was not sent to its end, never becomes a request. */
 export function answerMalformed(
-  { publicUrl, requestMsMax, begun }: MalformedOptions,
+  { publicUrl, begun }: MalformedOptions,
   error: NodeJS.ErrnoException,
   socket: Duplex,
 ): void {
@@ -37,10 +36,10 @@ export function answerMalformed(
     return
   }
   // The connection is told of it after the answers before it: in their place it would be read as the answer to a request that is paid for.
-  const isWaiting = begun.whenAnswered(socket, () => answerMalformed({ publicUrl, requestMsMax, begun }, error, socket))
+  const isWaiting = begun.whenAnswered(socket, () => answerMalformed({ publicUrl, begun }, error, socket))
   if (isWaiting) return
   const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
-  const refusal = isLate ? new RequestTimeoutError(requestMsMax) : new MalformedRequestError(error.code)
+  const refusal = isLate ? new LateRequestError() : new MalformedRequestError(error.code)
   const { status, headers, body } = answerTo(refusal, publicUrl)
   const text = JSON.stringify(body)
   const fields = {
@@ -98,6 +97,16 @@ export class MalformedRequestError extends ServiceError {
       reason === 'HPE_HEADER_OVERFLOW'
         ? 'The headers of the request are larger than the 16384 bytes that are read. Send fewer or shorter ones.'
         : 'This cannot be read as an HTTP request. Look at its first line, its host and its content-length.',
+    )
+  }
+}
+
+class LateRequestError extends ServiceError {
+  readonly code = 'request_timeout'
+  constructor() {
+    const { headers, whole } = arrivalMsMax
+    super(
+      `The request did not arrive in time: its headers may take ${headers / 1000} s, all of it ${whole / 1000}. Send it again.`,
     )
   }
 }

@@ -1,0 +1,17 @@
+import assert from 'node:assert/strict'
+import { PassThrough } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import { test } from 'node:test'
+import { answerMalformed, BegunAnswers } from './unrouted.ts'
+
+test('who sends a request too slowly is told how long its parts may take, in the envelope', async () => {
+  const socket = new PassThrough()
+  const late = Object.assign(new Error('Request timeout'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' })
+  answerMalformed({ publicUrl: 'http://localhost', begun: new BegunAnswers() }, late, socket)
+  const [head, body] = (await text(socket)).split('\r\n\r\n')
+  assert.match(head!, /^HTTP\/1\.1 408 Request Timeout\r\n/)
+  assert.match(head!, /\r\nx-request-id: req_/)
+  const { error } = JSON.parse(body!)
+  assert.equal(error.code, 'request_timeout')
+  assert.match(error.message, /its headers may take 10 s, all of it 60\. Send it again\./)
+})
