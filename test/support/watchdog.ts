@@ -8,8 +8,11 @@ const lingerMsMax = Number(process.env.TEST_LINGER_MS ?? 120_000)
 const fileMsMax = 20 * 60_000
 const isLong = process.env.TEST_IS_LONG === '1'
 
-after(() => watch(lingerMsMax, 'its tests are over'))
-if (!isLong) watch(fileMsMax, 'it is given up')
+// A long form audits at its end what it has written, for as long as that takes.
+if (!isLong) {
+  after(() => watch(lingerMsMax, 'its tests are over'))
+  watch(fileMsMax, 'it is given up')
+}
 
 function watch(ms: number, why: string): void {
   const timer = setTimeout(() => {
