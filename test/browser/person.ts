@@ -37,6 +37,8 @@ export async function atOverview(page: Page): Promise<void> {
 /** Makes a key in the dialog and returns its secret, as it is read off the page. */
 export async function createKey(page: Page, name: string, limit?: string): Promise<string> {
   await page.getByRole('link', { name: 'Keys', exact: true }).first().click()
+  // The overview of a new account has a button of that name too: it would be clicked while the page is still on its way.
+  await page.getByRole('heading', { name: 'Keys', level: 1 }).waitFor()
   await page.getByRole('button', { name: 'Create key' }).first().click()
   const dialog = page.getByRole('dialog', { name: 'Create a key' })
   await dialog.getByLabel('Name').fill(name)
