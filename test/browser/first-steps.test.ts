@@ -56,6 +56,7 @@ test('the first request appears on the empty log by itself; refused, it has neit
     client.chat.completions.create({ model: 'gpt-5.6-terra', messages: [{ role: 'user', content: 'Hi' }] }),
   )
   const row = page.getByTestId('request-row')
+  await row.waitFor()
   const quote = (await page.getByRole('columnheader').allTextContents()).indexOf('Quote')
   assert.equal(await row.getByRole('cell').nth(quote).textContent(), '–')
   await row.getByRole('link').click()

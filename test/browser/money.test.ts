@@ -197,6 +197,7 @@ function receiptIsThere(id: string): Promise<{ domain: { gateway_wallet: string 
 
 async function confirm(page: Page, address: string): Promise<void> {
   const dialog = page.getByRole('dialog', { name: 'Confirm withdrawal' })
+  await dialog.waitFor()
   const last = dialog.getByLabel('Type its last four characters')
   if ((await last.count()) > 0) await last.fill(address.slice(-4))
   await dialog.getByRole('button', { name: 'Withdraw 10 USDC' }).click()

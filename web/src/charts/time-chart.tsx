@@ -1,4 +1,4 @@
-import { type KeyboardEvent, type PointerEvent, useEffect, useId, useRef, useState } from 'react'
+import { type KeyboardEvent, type PointerEvent, useId, useLayoutEffect, useRef, useState } from 'react'
 import { type ChartKind, isBlank, isReadable } from './reading.ts'
 import { bucketLabel, bucketName, type Granularity, labelledBuckets, ticks } from './scale.ts'
 
@@ -280,8 +280,10 @@ function Tip({ title, rows, x, width }: { title: string; rows: readonly Row[]; x
 
 function useWidth(): [React.RefObject<HTMLDivElement | null>, number] {
   const frame = useRef<HTMLDivElement>(null)
-  const [width, setWidth] = useState(600)
-  useEffect(() => {
+  const [width, setWidth] = useState(0)
+  // Before it is shown: drawn at a guess, it would be wider than its place for a moment, and the page than the screen.
+  useLayoutEffect(() => {
+    setWidth(frame.current!.clientWidth)
     const observer = new ResizeObserver(([entry]) => setWidth(Math.floor(entry!.contentRect.width)))
     observer.observe(frame.current!)
     return () => observer.disconnect()
