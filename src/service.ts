@@ -30,7 +30,7 @@ import { KeyFinder } from './identity/api-keys.ts'
 import { forgetSignIns } from './identity/sessions.ts'
 import { createTokenCounter } from './inference/tokens.ts'
 import { createUpstream, type Upstream } from './inference/upstream.ts'
-import { type AuditScope, auditLedger } from './jobs/audit-ledger.ts'
+import { Auditor, type AuditScope } from './jobs/audit-ledger.ts'
 import { endOrphanedHolds } from './jobs/end-orphaned-holds.ts'
 import { every } from './jobs/every.ts'
 import { keepLease } from './jobs/keep-lease.ts'
@@ -305,7 +305,7 @@ function audit(
   stack: AsyncDisposableStack,
 ): void {
   const { metrics } = observer
-  const options = {
+  const auditor = new Auditor({
     database,
     recentSeconds: Math.ceil((5 * config.auditMs) / 1000),
     onViolations: (violations: readonly Violation[]) =>
@@ -315,12 +315,12 @@ function audit(
       metrics.violations.set(violations, scope)
       metrics.auditedAt.set(Date.now() / 1000, scope)
     },
-  }
+  })
   const onError = (error: unknown) => log.error({ err: error }, 'the books could not be audited')
-  const recent = every(config.auditMs, () => auditLedger(options, 'recent'), onError)
+  const recent = every(config.auditMs, () => auditor.audit('recent'), onError)
   stack.defer(() => recent.stop())
   if (config.roles.includes('jobs')) {
-    const all = every(config.fullAuditMs, () => auditLedger(options, 'all'), onError)
+    const all = every(config.fullAuditMs, () => auditor.audit('all'), onError)
     stack.defer(() => all.stop())
   }
   // Not only after the first minute is it known whether the books are right.

@@ -59,6 +59,25 @@ test('a prepared statement answers every call with its own values', async () => 
   }
 })
 
+// JIT compilation is on by default on an outside server, and makes a batch of holds up to 12 times slower.
+test('JIT compilation is off on every connection, whatever the server and the URL say', async (t) => {
+  await shared.database.execute(
+    `do $$ begin execute format('alter database %I set jit = on', current_database()); end $$`,
+  )
+  const client = new pg.Client({ connectionString: shared.url })
+  await client.connect()
+  const { rows } = await client.query('show jit')
+  await client.end()
+  assert.deepEqual(rows, [{ jit: 'on' }])
+  const url = new URL(shared.url)
+  url.searchParams.set('options', '-c jit=on')
+  for (const address of [shared.url, url.href]) {
+    const database = open(t, { url: address })
+    const settings = await Promise.all([database.query('show jit'), database.query('show jit')])
+    assert.deepEqual(settings.flat(), [{ jit: 'off' }, { jit: 'off' }])
+  }
+})
+
 test('a transaction whose work fails leaves nothing behind, and its connection goes on', async (t) => {
   const database = open(t, { poolMax: 1 })
   const backend = await backendOf(database)

@@ -25,7 +25,7 @@ export async function checkDatabase(config: Config, migrationsFolder: string): P
   try {
     const findings = [await checkServer(database)]
     if (findings[0]!.state === 'failed') return findings
-    findings.push(await checkClock(database))
+    findings.push(await checkJit(database), await checkClock(database))
     findings.push(...(await checkLedger(database, migrationsFolder)))
     return findings
   } catch (error) {
@@ -45,6 +45,17 @@ async function checkServer(database: Database): Promise<Finding> {
     'database',
     `PostgreSQL ${version} is not one of 15 to 18.`,
     'Use one of these: the ledger is tested on them.',
+  )
+}
+
+/** Our connections turn it off themselves; a pooler in between may undo that. */
+async function checkJit(database: Database): Promise<Finding> {
+  const [row] = await database.query<{ jit: string }>(`select current_setting('jit', true) as jit`)
+  if (row!.jit !== 'on') return ok('jit', 'JIT compilation is off.')
+  return warning(
+    'jit',
+    'JIT compilation is on, which makes the ledger up to 12 times slower, and this connection could not turn it off.',
+    'Run alter role <role> set jit = off as the database administrator, then restart penny.',
   )
 }
 

@@ -19,20 +19,43 @@ export type AuditOptions = {
 
 export type AuditScope = 'recent' | 'all'
 
+/** Audited in one snapshot: keeps each short, because a long one holds back the database's cleanup. */
 const accountsMax = 1_000
 
-async function auditTouched({ database, recentSeconds }: AuditOptions): Promise<readonly Violation[]> {
-  const accounts = await findTouchedAccounts(database, recentSeconds, accountsMax)
-  return accounts.length === 0 ? [] : findRecentViolations(database, accounts, recentSeconds)
-}
-
 /** Audits the accounts that were used lately, or all, and freezes the ledger when something is wrong. */
-export async function auditLedger(options: AuditOptions, scope: AuditScope): Promise<void> {
-  const { database, onViolations, onAudited } = options
-  const violations = scope === 'all' ? await findViolations(database) : await auditTouched(options)
-  onAudited?.(scope, violations.length === 0 ? 0n : await sumImbalance(database), violations.length)
-  const [first] = violations
-  if (first === undefined) return
-  await freezeLedger(database, `${first.invariant} is broken at ${first.subject}: ${first.detail}`)
-  onViolations(violations)
+export class Auditor {
+  readonly #options: AuditOptions
+  /** When the last complete run over the accounts in use began. */
+  #auditedToMs: number | undefined
+
+  constructor(options: AuditOptions) {
+    this.#options = options
+  }
+
+  async audit(scope: AuditScope): Promise<void> {
+    const { database, onViolations, onAudited } = this.#options
+    const violations = scope === 'all' ? await findViolations(database) : await this.#auditTouched()
+    onAudited?.(scope, violations.length === 0 ? 0n : await sumImbalance(database), violations.length)
+    const [first] = violations
+    if (first === undefined) return
+    await freezeLedger(database, `${first.invariant} is broken at ${first.subject}: ${first.detail}`)
+    onViolations(violations)
+  }
+
+  /** Every account in use, in pages in the order of their ids: however many there are, each gets its turn in every run. */
+  async #auditTouched(): Promise<readonly Violation[]> {
+    const { database, recentSeconds } = this.#options
+    const beganMs = performance.now()
+    // A run that takes longer than the window, or fails, leaves no gap: the next one looks back to where it began.
+    const fromMs = this.#auditedToMs ?? beganMs
+    const seconds = () => recentSeconds + Math.ceil((performance.now() - fromMs) / 1000)
+    const accounts = await findTouchedAccounts(database, seconds())
+    const violations: Violation[] = []
+    for (let start = 0; start < accounts.length; start += accountsMax) {
+      const page = accounts.slice(start, start + accountsMax)
+      violations.push(...(await findRecentViolations(database, page, seconds())))
+    }
+    this.#auditedToMs = beganMs
+    return violations
+  }
 }

@@ -221,16 +221,12 @@ async function run(
   )
 }
 
-/** Accounts whose requests began or ended since then: where a mistake made now would show. */
-export async function findTouchedAccounts(
-  database: Database,
-  seconds: number,
-  accountsMax: number,
-): Promise<readonly string[]> {
+/** Accounts with a request that began since then or is still open, ordered by id. */
+export async function findTouchedAccounts(database: Database, seconds: number): Promise<readonly string[]> {
   const rows = await database.query<{ account_id: string }>(
     `select k.account_id from api_keys k where k.last_used_at > clock_timestamp() - $1 * interval '1 second'
-      group by k.account_id limit $2`,
-    [seconds, accountsMax],
+      union select r.account_id from requests r where r.status = 'held' order by account_id`,
+    [seconds],
   )
   return rows.map((row) => row.account_id)
 }

@@ -26,6 +26,7 @@ const accounts = async () =>
 test('given only the data folder a command is about the database that the service has, wherever that is', async (t) => {
   const { url, database, drop } = await testDatabase()
   atEnd(t, drop)
+  await database.execute(`do $$ begin execute format('alter database %I set jit = on', current_database()); end $$`)
   mkdirSync(penny.dataDir)
   // Whatever an interrupted start has left there, for everybody to read.
   writeFileSync(`${file}.new`, 'half', { mode: 0o666 })
@@ -39,6 +40,7 @@ test('given only the data folder a command is about the database that the servic
   )
   const { stdout } = await penny.run(['doctor'])
   assert.match(stdout, /database +PostgreSQL \d+\S* answers/)
+  assert.match(stdout, /jit +JIT compilation is off/)
   const backup = await penny.run(['backup', join(penny.folder, 'copy')])
   assert.match(backup.stderr, /^penny: The service has a database of your own/)
   await stop(service)

@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { charge, hold, openLedger, openPayer } from '../../test/support/ledger.ts'
+import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
+import type { Violation } from '../ledger/audit.ts'
+import { findFreeze } from '../ledger/freeze.ts'
+import { Auditor } from './audit-ledger.ts'
+
+let ledger: TestDatabase
+before(async () => {
+  ledger = await testDatabase()
+})
+after(() => ledger.drop())
+
+const farFuture = 'ffffffff-ffff-4fff-bfff-ffffffffffff'
+
+// Accounts beyond the first page were skipped until the hourly audit: 2,500 of them were enough to hide a wrong balance.
+test('the running audit reaches every account in use, however many there are', async () => {
+  const { database } = ledger
+  await database.query(
+    `with made as (
+       insert into accounts (partition, id, name)
+       select 0, gen_random_uuid(), 'crowd' from generate_series(1, 2500) union all select 0, $1::uuid, 'last'
+       returning partition, id)
+     insert into api_keys (partition, id, account_id, name, hint, last_used_at)
+     select partition, gen_random_uuid(), id, 'key', 'penny_…', clock_timestamp() from made`,
+    [farFuture],
+  )
+  const found: Violation[] = []
+  const auditor = new Auditor({
+    database,
+    recentSeconds: 300,
+    onViolations: (violations) => found.push(...violations),
+  })
+  await auditor.audit('recent')
+  assert.deepEqual(found, [])
+  await database.query('update accounts set credit = credit + 7 where id = $1', [farFuture])
+  await auditor.audit('recent')
+  assert.deepEqual(
+    found.map(({ subject }) => subject),
+    [farFuture],
+  )
+  assert.match((await findFreeze(database)) ?? '', /I2 is broken/)
+  await database.query('update accounts set credit = 0 where id = $1', [farFuture])
+  await database.query('update ledger_state set frozen_at = null, reason = null')
+})
+
+test('an account whose only request has been open for longer than the window is in use', async () => {
+  const { database } = ledger
+  const holds = await openLedger(database)
+  const payer = await openPayer(database, 100_000n)
+  const open = await hold(holds, payer, 1_000n)
+  await database.query(`update api_keys set last_used_at = last_used_at - interval '1 day'`)
+  const found: Violation[] = []
+  const auditor = new Auditor({
+    database,
+    recentSeconds: 300,
+    onViolations: (violations) => found.push(...violations),
+  })
+  await database.query('update accounts set held = held + 1, credit = credit - 1 where id = $1', [payer.accountId])
+  await auditor.audit('recent')
+  assert.deepEqual(new Set(found.map(({ subject }) => subject)), new Set([payer.accountId]))
+  await database.query('update accounts set held = held - 1, credit = credit + 1 where id = $1', [payer.accountId])
+  await holds.end(charge(open, 10n))
+})
