@@ -68,11 +68,37 @@ test('citations are the links and addresses of pages that were found, at their p
 })
 
 test('a text of a megabyte, whatever it is made of, is looked through in one go', () => {
-  for (const piece of ['a-', 'a.', 'https://', 'https://a.test/(', ')', '](https://a.test/', '.'.repeat(10), 'é']) {
+  const labels = `${'a-'.repeat(9)}a.`.repeat(9)
+  for (const piece of [
+    'a-',
+    'a.',
+    labels,
+    'example.com,',
+    'https://',
+    'https://a.test/(',
+    ')',
+    '](https://a.test/',
+    '.'.repeat(10),
+    'é',
+  ]) {
     const sources = from(piece.repeat(1_000_000 / piece.length))
     sources.add('https://b.test/', 'B')
     assert.ok(sources.citationsIn(piece.repeat(1_000_000 / piece.length), 0).length <= 100)
   }
+})
+
+test('the first 100,000 characters of a message and the first 1,000 addresses of a request are looked through', () => {
+  const urls = Array.from({ length: 1_500 }, (_, number) => `https://example.com/${number}`)
+  const sources = new Sources(urls.map((content) => ({ role: 'user', content })))
+  assert.deepEqual(
+    urls.map((url) => sources.allows(url)),
+    urls.map((_, number) => number < 1_000),
+  )
+  const long = from(`https://example.com/near ${'word '.repeat(19_992)} https://example.com/cut-in-half/far`)
+  assert.deepEqual(
+    ['near', 'cut-in-half/far', 'cut', 'cut-in-half'].map((path) => long.allows(`https://example.com/${path}`)),
+    [true, false, false, false],
+  )
 })
 
 test('any web address that stands alone in a message may be read, and is found where it is cited', () => {

@@ -1,22 +1,25 @@
 import type { Annotation } from '../inference/chat-events.ts'
 import type { Message } from '../inference/chat-messages.ts'
+import { findWrittenUrls } from './written-urls.ts'
 
-// A URL as people and models write it, with or without its scheme, up to what cannot be part of one in running text. All
-// repetitions are bounded: a message of megabytes must not take minutes to look through.
-const written = /(?:https?:\/\/|\b(?=[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}\.[a-z]{2,63}\b))[^\s<>"'`\]}|\\^]{1,2000}/giu
 const citationsMax = 100
+const addressesMax = 1_000
+const messageCharactersMax = 100_000
+const requestCharactersMax = 1_000_000
+const linkTextMax = 1_000
 
 /**
  * The addresses that a request may read, and the pages that its answer can cite. An address is allowed when the customer wrote
  * it, or when one of our tools returned it as a result. What merely stands in the text of a page is not: a page
- * must not be able to send the model anywhere.
+ * must not be able to send the model anywhere. Only the first 100,000 characters of a message and the first 1,000 addresses count.
  */
 export class Sources {
   readonly #allowed: Set<string>
   readonly #titles = new Map<string, { readonly url: string; readonly title: string }>()
 
   constructor(messages: readonly Message[]) {
-    this.#allowed = new Set(messages.filter(isCustomers).flatMap(textsOf).flatMap(findUrls).map(keyOf))
+    const addresses = searchedTexts(messages).flatMap(findWrittenUrls)
+    this.#allowed = new Set(addresses.take(addressesMax).map(({ url }) => keyOf(url)))
   }
 
   allows(url: string): boolean {
@@ -37,12 +40,11 @@ export class Sources {
   citationsIn(text: string, start: number): readonly Annotation[] {
     if (this.#titles.size === 0) return []
     const found: Annotation[] = []
-    for (const match of text.matchAll(written)) {
+    for (const { index, url } of findWrittenUrls(text).take(addressesMax)) {
       if (found.length >= citationsMax) break
-      const address = trimUrl(match[0])
-      const source = this.#titles.get(keyOf(address))
+      const source = this.#titles.get(keyOf(url))
       if (source === undefined) continue
-      const [from, to] = linkAround(text, match.index, match.index + address.length)
+      const [from, to] = linkAround(text, index, index + url.length)
       found.push({ ...source, startIndex: start + from, endIndex: start + to })
     }
     return found
@@ -53,27 +55,19 @@ function isCustomers({ role }: Message): boolean {
   return role === 'user' || role === 'system' || role === 'developer'
 }
 
-function textsOf({ content }: Message): readonly string[] {
-  if (content === undefined) return []
-  return typeof content === 'string' ? [content] : content
-}
-
-function findUrls(text: string): readonly string[] {
-  return Array.from(text.matchAll(written), ([found]) => trimUrl(found))
-}
-
-const punctuation = '.,;:!?*_~'
-
-/** Without the sentence around it: its punctuation, and everything from a closing bracket on that the address did not open. */
-function trimUrl(found: string): string {
-  let depth = 0
-  let end = 0
-  for (; end < found.length; end += 1) {
-    if (found[end] === '(') depth += 1
-    if (found[end] === ')' && --depth < 0) break
+/** The texts in which addresses are looked for. This takes the event loop's time, so it is bounded per message and per request. */
+function* searchedTexts(messages: readonly Message[]): Generator<string, void, undefined> {
+  let left = requestCharactersMax
+  for (const text of messages.filter(isCustomers).flatMap(({ content = [] }) => content)) {
+    const searched = cutAtSpace(text, Math.min(left, messageCharactersMax))
+    left -= searched.length
+    yield searched
   }
-  while (end > 0 && punctuation.includes(found[end - 1]!)) end -= 1
-  return found.slice(0, end)
+}
+
+/** An address that the cut would leave half would be another address. */
+function cutAtSpace(text: string, charactersMax: number): string {
+  return text.length <= charactersMax ? text : text.slice(0, Math.max(0, text.lastIndexOf(' ', charactersMax)))
 }
 
 /** What two spellings of one page's address share; empty for what is no address. Credentials in it are nobody's wish. */
@@ -86,6 +80,7 @@ function keyOf(address: string): string {
 /** The whole Markdown link when the address is the target of one. */
 function linkAround(text: string, from: number, to: number): readonly [from: number, to: number] {
   if (text.slice(from - 2, from) !== '](' || text[to] !== ')') return [from, to]
-  const opening = text.lastIndexOf('[', from - 2)
-  return opening === -1 || text.slice(opening, from).includes('\n') ? [from, to] : [opening, to + 1]
+  const before = text.slice(Math.max(0, from - linkTextMax), from - 1)
+  const opening = from - 1 - before.length + before.lastIndexOf('[')
+  return !before.includes('[') || text.slice(opening, from).includes('\n') ? [from, to] : [opening, to + 1]
 }

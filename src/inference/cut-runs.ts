@@ -35,7 +35,7 @@ function weightOf(unit: number): number {
 }
 
 // As `\s` has it, which is how the tokenizer tells words apart.
-function isSpaceUnit(unit: number): boolean {
+export function isSpaceUnit(unit: number): boolean {
   if (unit <= 0x20) return unit === 0x20 || (unit >= 0x09 && unit <= 0x0d)
   if (unit < 0xa0) return false
   return unit === 0xa0 || unit === 0x1680 || (unit >= 0x2000 && unit <= 0x200a) || rareSpaces.has(unit)
