@@ -117,7 +117,7 @@ export class Retries {
     onJoin: (head: AnswerHead) => void,
   ): Promise<RetryDecision> {
     if (key.length > idempotencyKeyMax) throw new IdempotencyKeyTooLongError(key.length)
-    const claim = { payer: marks.payer, keyHash: sha256(key), bodyHash: sha256(marks.body) }
+    const claim = { payer: marks.payer, keyHash: sha256(`${marks.payer.keyId} ${key}`), bodyHash: sha256(marks.body) }
     let unheldWaits = 0
     for (let wait = 0; wait < waitsMax; wait += 1) {
       gone.throwIfAborted()

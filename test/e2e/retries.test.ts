@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import OpenAI from 'openai'
+import { createKey } from '../../src/identity/api-keys.ts'
 import { assertBooksClosed } from '../support/audit.ts'
 import {
   completed,
@@ -72,6 +73,18 @@ test('another account’s equal key is another request', async () => {
     const { answer } = await ask(service, account, question, { 'idempotency-key': 'c' })
     assert.equal(answer.headers.get('idempotent-replayed'), null)
   }
+})
+
+test('another API key of the same account cannot read the answer by its Idempotency-Key', async () => {
+  const account = await service.openAccount('25')
+  const { secret: apiKey } = await createKey(service.database, { ...account, accountId: account.id, name: 'second' })
+  upstream.answer = answering('One')
+  await ask(service, account, question, idempotent('shared'))
+  upstream.answer = answering('Two')
+  const { answer, body } = await ask(service, { ...account, apiKey }, question, idempotent('shared'))
+  assert.equal(answer.headers.get('idempotent-replayed'), null)
+  assert.match(body, /"content":"Two"/)
+  assert.deepEqual(await chargesOf(account), ['35', '35'])
 })
 
 test('fifty equal requests with one key at once are one request with fifty equal answers', async () => {
