@@ -1116,37 +1116,58 @@ begin
   return v_until is null or v_until >= clock_timestamp();
 end $function$;
 
-CREATE OR REPLACE FUNCTION public.request_withdrawal(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint, p_recipient text)
- RETURNS TABLE(decision text, withdrawable bigint)
+CREATE OR REPLACE FUNCTION public.request_withdrawal(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint, p_recipient text, p_min bigint DEFAULT 100000)
+ RETURNS TABLE(decision text, withdrawable bigint, available_at timestamp with time zone)
  LANGUAGE plpgsql
 AS $function$
 declare
-  v_account     accounts;
-  v_fee_max     bigint;
-  v_frozen      boolean;
-  v_debt        bigint;
-  v_credit_back bigint;
-  v_now         timestamptz;
+  v_account      accounts;
+  v_withdrawable bigint;
+  v_fee_max      bigint;
+  v_frozen       boolean;
+  v_debt         bigint;
+  v_credit_back  bigint;
+  v_now          timestamptz;
+  v_last_small   timestamptz;
 begin
   perform 1 from accounts a where a.partition = p_partition and a.id = p_account_id for no key update;
   select * into v_account from accounts a where a.partition = p_partition and a.id = p_account_id;
   v_now := clock_timestamp();
+  v_withdrawable := v_account.gateway + v_account.credit - v_account.extended;
   if exists (select from withdrawals w where w.partition = p_partition and w.id = p_id) then
-    return query select 'stored', v_account.gateway + v_account.credit - v_account.extended;
+    return query select 'stored', v_withdrawable, null::timestamptz;
     return;
   end if;
   select l.frozen_at is not null, l.withdrawal_fee_max into v_frozen, v_fee_max from ledger_state l;
   if v_frozen then
-    return query select 'ledger_frozen', 0::bigint;
+    return query select 'ledger_frozen', 0::bigint, null::timestamptz;
     return;
   end if;
-  if p_amount > v_account.gateway + v_account.credit - v_account.extended then
-    return query select 'insufficient_balance', v_account.gateway + v_account.credit - v_account.extended;
+  if p_amount > v_withdrawable then
+    return query select 'insufficient_balance', v_withdrawable, null::timestamptz;
     return;
   end if;
   if p_amount <= v_fee_max then
-    return query select 'below_fee', v_fee_max;
+    return query select 'below_fee', v_fee_max, null::timestamptz;
     return;
+  end if;
+  if p_amount < p_min and p_amount < v_withdrawable then
+    return query select 'below_min', v_withdrawable, null::timestamptz;
+    return;
+  end if;
+  if (select count(*) from withdrawals w where w.partition = p_partition and w.account_id = p_account_id
+        and w.state in ('requested', 'returning', 'returned', 'sent')) >= 3 then
+    return query select 'too_many_open', v_withdrawable, null::timestamptz;
+    return;
+  end if;
+  if p_amount < p_min then
+    select max(w.created_at) into v_last_small from withdrawals w
+      where w.partition = p_partition and w.account_id = p_account_id and w.amount < p_min and w.state <> 'failed'
+        and w.created_at > v_now - interval '24 hours';
+    if v_last_small is not null then
+      return query select 'small_too_soon', v_withdrawable, v_last_small + interval '24 hours';
+      return;
+    end if;
   end if;
 
   v_debt := greatest(0, -v_account.credit);
@@ -1165,7 +1186,7 @@ begin
         returned = a.returned + v_credit_back, withdrawn = a.withdrawn + p_amount,
         nonce_next = a.nonce_next + case when v_debt > 0 then 1 else 0 end + case when v_credit_back > 0 then 1 else 0 end
     where a.partition = p_partition and a.id = p_account_id;
-  return query select 'requested', v_account.gateway + v_account.credit - v_account.extended - p_amount;
+  return query select 'requested', v_withdrawable - p_amount, null::timestamptz;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.settle_payments(p_partition smallint, p_account_ids uuid[], p_ids uuid[], p_states text[], p_rail_ids text[], p_batches bigint[], p_tx_hashes bytea[], p_roots bytea[], p_proofs bytea[], p_reasons text[], p_positions integer[] DEFAULT NULL::integer[], p_sizes integer[] DEFAULT NULL::integer[])

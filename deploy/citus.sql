@@ -61,7 +61,7 @@ select create_distributed_function('refund_attempt(smallint, uuid, uuid)', 'p_pa
 select create_distributed_function(
   'settle_payments(smallint, uuid[], uuid[], text[], text[], bigint[], bytea[], bytea[], bytea[], text[], int[], int[])',
   'p_partition', colocate_with => 'accounts');
-select create_distributed_function('request_withdrawal(smallint, uuid, uuid, bigint, text)', 'p_partition', colocate_with => 'accounts');
+select create_distributed_function('request_withdrawal(smallint, uuid, uuid, bigint, text, bigint)', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function(
   'advance_withdrawal(smallint, uuid, uuid, text, text, text, bytea, text, bigint, text)', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function('extend_holds(smallint, uuid, bigint, uuid[], uuid[], uuid[], int[], int[], bigint[])', 'p_partition', colocate_with => 'accounts');

@@ -72,7 +72,7 @@ function openChainFunds(
   { terms, rpcUrl }: MoneyLine,
 ): ChainFunds {
   const isSandbox = config.chain === undefined
-  const funds = new Funds({ database, signer })
+  const funds = new Funds({ database, signer, withdrawalMin: config.withdrawalMin })
   const known = arc[terms.chainId]
   return {
     chain: {
@@ -84,6 +84,7 @@ function openChainFunds(
       publicRpcUrl: isSandbox ? rpcUrl : known?.rpc,
     },
     depositMin: config.sweepMin,
+    withdrawalMin: config.withdrawalMin,
     depositAddress: ({ partition, accountId }) => funds.depositAddress({ partition, id: accountId }),
     async requestWithdrawal({ partition, accountId, id, amount }) {
       await funds.withdraw({ partition, id: accountId }, id, amount)

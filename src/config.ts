@@ -35,6 +35,8 @@ export type Config = {
   readonly payoutAddress: string | undefined
   /** Deposits below this wait until they add up: bringing them in costs gas. */
   readonly sweepMin: Usdc
+  /** Withdrawals below this must take everything that is left: paying them out costs gas. */
+  readonly withdrawalMin: Usdc
   /** From where deposits are looked for when the chain was never read; undefined: from its head, before any address is given out. */
   readonly depositsFromBlock: number | undefined
   /** Raised when the ledger was restored from an older copy, whose nonces must not be used again. */
@@ -192,6 +194,7 @@ function buildConfig(read: SettingReader, reader: ConfigReader): Config {
     sellerAddress: read.address('SELLER_ADDRESS'),
     payoutAddress: read.address('PAYOUT_ADDRESS'),
     sweepMin: read.amount('SWEEP_MIN_USDC', '0.10'),
+    withdrawalMin: read.amount('WITHDRAWAL_MIN_USDC', '0.10'),
     depositsFromBlock: read.optionalInteger('DEPOSITS_FROM_BLOCK', 0, Number.MAX_SAFE_INTEGER),
     settlementEpoch: read.integer('SETTLEMENT_EPOCH', 0, 0, 2 ** 32 - 1),
     gatewayBatchMs: read.integer('GATEWAY_BATCH_MS', 2_000, 10, 60 * minuteMs),

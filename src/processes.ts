@@ -181,6 +181,7 @@ async function startGateway(
       gatewayWalletAddress: terms.gatewayWallet,
       relayerKey: operatorKey(config.dataDir),
       batchMs: config.gatewayBatchMs,
+      withdrawalMin: config.withdrawalMin.toString(),
     }),
     onRestart: (exit) => log.warn({ exit }, 'the gateway ended and is started again'),
   })

@@ -21,6 +21,7 @@ export const gatewayCommand: Command = {
     const gateway = await startGateway({
       ...options,
       host: config.host,
+      withdrawalMin: config.withdrawalMin,
       chainRpcUrl: rpcUrl,
       gasPriceMax: BigInt(gasPriceMaxGwei) * weiPerGwei,
       ...logTo(log),

@@ -16,7 +16,7 @@ const pollMs = 100
 
 export const withdrawCommand: Command = {
   summary: 'pay an account’s USDC out to its owner',
-  usage: `penny withdraw --amount USDC      to the registered owner address; "all" for everything that can be spent
+  usage: `penny withdraw --amount USDC      to the registered owner address; "all" for everything that can be spent; minimum 0.10 USDC, or all
       --to 0x…                        registers this address first (a changed one waits for OWNER_COOLDOWN)
       --account ID|NAME               of another one than the only one, or the sandbox's
       --id UUID                       repeats an order that may have been taken: it is the same withdrawal`,
@@ -28,7 +28,7 @@ export const withdrawCommand: Command = {
     using signer = openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 })
     return await withDatabase(config, async (database) => {
       const account = await whichAccount(database, options.account)
-      const funds = new Funds({ database, signer })
+      const funds = new Funds({ database, signer, withdrawalMin: config.withdrawalMin })
       if (typeof options.to === 'string') await funds.registerOwner(account, options.to)
       const { spendable } = (await findAccount(database, account.partition, account.id))!
       const amount: Usdc = asked === 'all' ? spendable : asked

@@ -40,6 +40,7 @@ async function settingsFor(t: TestContext, { databaseUrl, chain, wallet }: Gatew
     relayerKey,
     batchMs: 20,
     pollMs: 20,
+    withdrawalMin: '1',
     resendMs: 50,
     dataDir: await temporaryFolder(t),
     logLevel: 'silent',

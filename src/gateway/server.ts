@@ -50,6 +50,8 @@ export type GatewayOptions = {
   readonly reconcileMs?: number | undefined
   /** How old the knowledge of the chain may be on which a payment is promised. */
   readonly chainAgeMsMax?: number | undefined
+  /** Atomic USDC. A depositor may withdraw less than this once in 12 hours. */
+  readonly withdrawalMin?: bigint | undefined
   /** In wei for a unit of gas. */
   readonly gasPriceMax?: bigint | undefined
   readonly clock?: (() => number) | undefined
@@ -120,7 +122,7 @@ async function compose(
     replaceMs: options.replaceMs ?? 30_000,
     gasPriceMax: options.gasPriceMax ?? 2_000_000_000_000n,
   })
-  const withdrawals = new Withdrawals({ ...shared, relayer })
+  const withdrawals = new Withdrawals({ ...shared, relayer, min: options.withdrawalMin ?? 100_000n })
   const lock = new WorkerLock({ url, retryMs: lockRetryMs })
   const worker = new Worker({
     ...shared,

@@ -4,8 +4,13 @@ import { armFailpoint, type FailpointName } from './failpoints.ts'
 import { type GatewayOptions, logTo, startGateway } from './server.ts'
 
 /** What the service asks of its gateway process; it comes over a channel of JSON. */
-export type GatewaySettings = Omit<GatewayOptions, 'clock' | 'onAlarm' | 'onError' | 'failpoint' | 'gasPriceMax'> & {
+export type GatewaySettings = Omit<
+  GatewayOptions,
+  'clock' | 'onAlarm' | 'onError' | 'failpoint' | 'gasPriceMax' | 'withdrawalMin'
+> & {
   readonly dataDir: string
+  /** Atomic USDC. */
+  readonly withdrawalMin: string
   readonly logLevel: Parameters<typeof createLog>[0]
   /** Where this process dies, for the fault tests, and at which passing of that place. */
   readonly failpoint?: { readonly name: FailpointName; readonly reach: number } | undefined
@@ -15,9 +20,16 @@ export type GatewayReady = { readonly url: string; readonly port: number }
 
 runAsChild({ title: 'penny-gateway', isInBackground: true, start })
 
-async function start({ dataDir, logLevel, failpoint, ...options }: GatewaySettings): Promise<GatewayReady> {
+async function start({
+  dataDir,
+  logLevel,
+  failpoint,
+  withdrawalMin,
+  ...options
+}: GatewaySettings): Promise<GatewayReady> {
   const { url, port } = await startGateway({
     ...options,
+    withdrawalMin: BigInt(withdrawalMin),
     ...logTo(createLog(logLevel, dataDir)),
     failpoint: armFailpoint(failpoint),
   })

@@ -18,7 +18,7 @@ import {
   settle,
   untilBalance,
 } from '../../test/support/gateway.ts'
-import { only, untilAlarm } from '../../test/support/gateway-line.ts'
+import { away, only, untilAlarm } from '../../test/support/gateway-line.ts'
 import { startRpcProxy } from '../../test/support/rpc-proxy.ts'
 import { relayer, usdc, usdcBalance } from '../../test/support/sandbox-chain.ts'
 import { untilFits } from '../../test/support/until.ts'
@@ -61,6 +61,63 @@ test('a signed order is paid out at once to whom it names, without a fee, and on
   const mixed = [intents[0], await burnIntent(bench.wallet, payer)]
   assert.equal((await ask(url, withdraw, mixed)).status, 400)
   assert.deepEqual(bench.alarms, [])
+})
+
+// A9: 120 withdrawals of 0.000001 USDC cost 0.00194 USDC of gas each, and other depositors waited behind them.
+test('a depositor withdraws less than the minimum once in 12 hours', async (t) => {
+  const bench = await openBench(t)
+  let skippedMs = 0
+  const { url } = await bench.start({ withdrawalMin: undefined, clock: () => Date.now() + skippedMs })
+  await deposit(bench, payer, 500_000n)
+  await untilBalance(url, payer.address, '0.5')
+  const post = async (...values: readonly bigint[]) =>
+    ask(url, withdraw, await Promise.all(values.map((value) => burnIntent(bench.wallet, payer, { value }))))
+  assert.equal((await post(1n, 1n)).status, 400)
+  const small = [await burnIntent(bench.wallet, payer, { value: 99_999n })]
+  const first = await ask(url, withdraw, small)
+  assert.equal(first.status, 201)
+  const refused = await post(99_999n)
+  assert.equal(refused.status, 400)
+  assert.equal(
+    refused.body.message,
+    'value is 99999; the minimum is 100000, and a depositor may withdraw less once in 12 hours',
+  )
+  // The same order again is not a second one, and orders of the minimum have no limit.
+  assert.equal((await ask(url, withdraw, small)).body.transferId, first.body.transferId)
+  assert.equal((await post(100_000n, 100_000n)).status, 201)
+  assert.equal(await balanceOf(url, payer.address), '0.200001')
+  skippedMs = 12 * 3_600_000 + 60_000
+  assert.equal((await post(1n)).status, 201)
+})
+
+test('many orders of one depositor do not delay those of another', async (t) => {
+  const bench = await openBench(t)
+  const proxy = await startRpcProxy(t, bench.chain.url)
+  const url = await openFunded(bench, { chainRpcUrl: proxy.url })
+  const other = account('other')
+  await deposit(bench, other, 10_000n)
+  await untilBalance(url, other.address, '0.01')
+  // Nothing is sent until all orders are waiting.
+  proxy.fault = away
+  const order = async (from: typeof payer, value: bigint) => {
+    const answer = await ask(url, withdraw, [await burnIntent(bench.wallet, from, { value })])
+    assert.equal(answer.status, 201)
+    return answer.body.transferId as string
+  }
+  for (let count = 0; count < 8; count += 1) await order(payer, 100n)
+  const late = [await order(other, 200n), await order(other, 300n)]
+  proxy.fault = undefined
+  for (const id of late) assert.equal((await withdrawalEnded(url, id)).status, 'finalized')
+  const sent = await untilFits(
+    () =>
+      bench.database.query<{ depositor: string }>(
+        'select depositor from gateway.burn_intents where call is not null order by call',
+      ),
+    ({ length }) => length === 10,
+  )
+  const places = sent.flatMap(({ depositor }, place) => (depositor === other.address.toLowerCase() ? [place] : []))
+  // In turns: behind one order of the first depositor each, and not behind all eight.
+  assert.deepEqual(places, [1, 3])
 })
 
 test('orders and payments share one balance: together they never take more than there is', async (t) => {

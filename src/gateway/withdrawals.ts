@@ -14,6 +14,8 @@ export type WithdrawalsOptions = {
   readonly node: ChainNode
   readonly terms: GatewayTerms
   readonly relayer: Relayer
+  /** Atomic USDC. A depositor may withdraw less than this once in 12 hours: each withdrawal costs gas. */
+  readonly min: bigint
   readonly clock: () => number
   readonly onAlarm: OnAlarm
 }
@@ -43,6 +45,8 @@ const retryMsMin = 5_000
 const retryMsMax = 60_000
 /** An order whose transaction so many blocks took in vain is given up: the estimates that let it pass are not to be trusted. */
 const revertsMax = 10
+/** Shorter than the service's 24 hours: an order that reached us late must not delay the next one. */
+const smallHours = 12
 const reasonLengthMax = 200
 const revertedReason = 'reverted in its block'
 
@@ -67,16 +71,16 @@ export class Withdrawals {
     if (new Set(intents.map(({ specHash }) => specHash)).size !== intents.length) {
       throw new IntentRefusedError('two burn intents of the request are the same')
     }
-    return database.transaction((connection) => storeOrders(connection, intents))
+    return database.transaction((connection) => storeOrders(connection, intents, this.#options))
   }
 
-  /** Sends the oldest order that waits. */
+  /** Sends the order whose turn it is: depositors are served in turn, not by age. */
   async sendNext(head: bigint): Promise<boolean> {
     const { database, relayer, clock } = this.#options
     const [next] = await database.query<{ specHash: Hash; data: Hex; isExpired: boolean; reverts: number }>(
       `select spec_hash as "specHash", data, max_block_height < $1 as "isExpired", reverts from burn_intents
         where state = 'pending' and (retry_at <= $2 or max_block_height < $1)
-        order by max_block_height < $1 desc, created_at, position limit 1`,
+        order by max_block_height < $1 desc, turn, created_at, position limit 1`,
       [head, new Date(clock())],
     )
     if (next === undefined) return false
@@ -240,7 +244,11 @@ function statusOf(states: readonly (WithdrawalStatus | 'sent')[]): WithdrawalSta
   return state === 'sent' ? 'pending' : state
 }
 
-async function storeOrders(connection: Connection, intents: readonly SignedBurnIntent[]): Promise<string> {
+async function storeOrders(
+  connection: Connection,
+  intents: readonly SignedBurnIntent[],
+  options: Pick<WithdrawalsOptions, 'min' | 'clock'>,
+): Promise<string> {
   const hashes = intents.map(({ specHash }) => specHash)
   const depositors = [...new Set(intents.map(({ depositor }) => depositor))]
   const balances = await connection.query<{ depositor: Address; free: bigint }>(
@@ -262,6 +270,7 @@ async function storeOrders(connection: Connection, intents: readonly SignedBurnI
   const withdrawal = randomUUID()
   for (const [position, order] of intents.entries()) {
     const isPaid = paid.has(order.specHash)
+    if (!isPaid) await refuseDust(connection, order, options)
     await insertOrder(connection, withdrawal, position, order, isPaid ? 'finalized' : 'pending')
     if (isPaid) continue
     const left = (free.get(order.depositor) ?? 0n) - order.intent.spec.value
@@ -281,6 +290,27 @@ async function readPaid(connection: Connection, hashes: readonly Hash[]): Promis
   return new Set(rows.map(({ specHash }) => specHash))
 }
 
+async function refuseDust(
+  connection: Connection,
+  { depositor, intent }: SignedBurnIntent,
+  { min, clock }: Pick<WithdrawalsOptions, 'min' | 'clock'>,
+): Promise<void> {
+  if (intent.spec.value >= min) return
+  const [found] = await connection.query(
+    `select from burn_intents where depositor = $1 and value < $2 and state not in ('failed', 'expired')
+        and created_at > $3::timestamptz - ${smallHours} * interval '1 hour' limit 1`,
+    [depositor, min, new Date(clock())],
+  )
+  if (found === undefined) return
+  throw new IntentRefusedError(
+    `value is ${intent.spec.value}; the minimum is ${min}, and a depositor may withdraw less once in ${smallHours} hours`,
+  )
+}
+
+// After this depositor's other waiting orders, and not before the turn that is being served.
+const nextTurn = `greatest((select coalesce(min(turn), 0) from burn_intents where state = 'pending'),
+  (select coalesce(max(turn) + 1, 0) from burn_intents where state = 'pending' and depositor = $4))`
+
 async function insertOrder(
   connection: Connection,
   withdrawal: string,
@@ -295,8 +325,8 @@ async function insertOrder(
     args: [intent, signature],
   })
   await connection.query(
-    `insert into burn_intents (spec_hash, withdrawal, position, depositor, recipient, value, max_block_height, data, state)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+    `insert into burn_intents (spec_hash, withdrawal, position, depositor, recipient, value, max_block_height, data, state, turn)
+     values ($1, $2, $3, $4, $5, $6, $7, $8, $9, ${nextTurn})`,
     [specHash, withdrawal, position, depositor, recipient, intent.spec.value, intent.maxBlockHeight, data, state],
   )
 }

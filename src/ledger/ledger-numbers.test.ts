@@ -25,7 +25,14 @@ test('a payout that does not get on is seen in the age of what is on its way out
   const { database } = ledger
   const { partition, accountId } = await openPayer(database, 10_000n)
   const id = randomUUID()
-  await requestWithdrawal(database, { partition, accountId, id, amount: fromAtomic(1_000n), recipient })
+  await requestWithdrawal(database, {
+    partition,
+    accountId,
+    id,
+    amount: fromAtomic(1_000n),
+    recipient,
+    min: fromAtomic(1n),
+  })
   await database.query(`update withdrawals set created_at = created_at - interval '2 hours'`)
   assert.deepEqual(await outgoing(), [1, 2])
   await database.query(

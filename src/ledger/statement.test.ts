@@ -151,6 +151,13 @@ async function withdraw(
   fee?: bigint,
 ): Promise<void> {
   const id = randomUUID()
-  await requestWithdrawal(ledger.database, { partition, accountId, id, amount: fromAtomic(amount), recipient })
+  await requestWithdrawal(ledger.database, {
+    partition,
+    accountId,
+    id,
+    amount: fromAtomic(amount),
+    recipient,
+    min: fromAtomic(1n),
+  })
   await advanceWithdrawal(ledger.database, { partition, accountId, id, state: 'requested' }, { state, fee })
 }

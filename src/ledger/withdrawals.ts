@@ -41,7 +41,13 @@ export type WithdrawalOrder = {
   readonly id: string
   readonly amount: Usdc
   readonly recipient: string
+  /** Less than this is paid only when it is everything that is left, and once in 24 hours. */
+  readonly min: Usdc
 }
+
+/** Of one account. `request_withdrawal` has the same number. */
+const openWithdrawalsMax = 3
+const openRetryMs = 30_000
 
 /** Writes down what the gateway may keep of a withdrawal from now on. Orders that were made before keep theirs. */
 export async function setWithdrawalFeeMax(database: Database, feeMax: bigint): Promise<void> {
@@ -55,17 +61,30 @@ export async function readWithdrawalFeeMax(connection: Connection): Promise<Usdc
 
 /** Takes the amount out of what can be spent. Asking again with the same id gives the stored withdrawal. */
 export async function requestWithdrawal(database: Database, order: WithdrawalOrder): Promise<Withdrawal> {
-  const { partition, accountId, id, amount, recipient } = order
-  const [row] = await database.query<{ decision: string; withdrawable: bigint }>(
-    'select decision, withdrawable from request_withdrawal($1, $2, $3, $4, $5)',
-    [partition, accountId, id, amount, recipient],
+  const { partition, accountId, id, amount, recipient, min } = order
+  const [row] = await database.query<WithdrawalDecision>(
+    'select decision, withdrawable, available_at as "availableAt" from request_withdrawal($1, $2, $3, $4, $5, $6)',
+    [partition, accountId, id, amount, recipient, min],
   )
-  if (row!.decision === 'ledger_frozen') throw new LedgerFrozenError()
-  if (row!.decision === 'insufficient_balance') throw new WithdrawalTooLargeError(amount, fromAtomic(row!.withdrawable))
-  if (row!.decision === 'below_fee') throw new WithdrawalBelowFeeError(amount, fromAtomic(row!.withdrawable))
+  refuse(row!, order)
   const withdrawal = await findWithdrawal(database, partition, accountId, id)
   if (withdrawal?.amount === amount && withdrawal.recipient === recipient) return withdrawal
   throw new WithdrawalMismatchError(id)
+}
+
+type WithdrawalDecision = {
+  readonly decision: string
+  readonly withdrawable: bigint
+  readonly availableAt: Date | null
+}
+
+function refuse({ decision, withdrawable, availableAt }: WithdrawalDecision, { amount, min }: WithdrawalOrder): void {
+  if (decision === 'ledger_frozen') throw new LedgerFrozenError()
+  if (decision === 'insufficient_balance') throw new WithdrawalTooLargeError(amount, fromAtomic(withdrawable))
+  if (decision === 'below_fee') throw new WithdrawalBelowFeeError(amount, fromAtomic(withdrawable))
+  if (decision === 'below_min') throw new WithdrawalBelowMinError(amount, min, fromAtomic(withdrawable))
+  if (decision === 'small_too_soon') throw new SmallWithdrawalTooSoonError(amount, min, availableAt!)
+  if (decision === 'too_many_open') throw new TooManyWithdrawalsError()
 }
 
 export async function findWithdrawal(
@@ -255,6 +274,36 @@ export class WithdrawalBelowFeeError extends ServiceError {
     super(
       `${format(amount)} USDC cannot be withdrawn: the gateway keeps up to ${format(feeMax)} USDC of a withdrawal. Withdraw more than that.`,
       { param: 'amount' },
+    )
+  }
+}
+
+export class WithdrawalBelowMinError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor(amount: Usdc, min: Usdc, withdrawable: Usdc) {
+    super(
+      `${format(amount)} USDC cannot be withdrawn: the minimum is ${format(min)} USDC, or everything that is left (${format(withdrawable)} USDC).`,
+      { param: 'amount' },
+    )
+  }
+}
+
+export class SmallWithdrawalTooSoonError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor(amount: Usdc, min: Usdc, availableAt: Date) {
+    super(
+      `${format(amount)} USDC cannot be withdrawn yet: less than ${format(min)} USDC can be withdrawn once in 24 hours, next at ${availableAt.toISOString()}.`,
+      { param: 'amount' },
+    )
+  }
+}
+
+export class TooManyWithdrawalsError extends ServiceError {
+  readonly code = 'rate_limited'
+  constructor() {
+    super(
+      `${openWithdrawalsMax} withdrawals of this account are open; the limit is ${openWithdrawalsMax}. Try again when one of them has been paid.`,
+      { retryAfterMs: openRetryMs },
     )
   }
 }

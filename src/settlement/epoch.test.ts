@@ -37,6 +37,7 @@ test('an epoch is not raised while credit is on its way back for a withdrawal: i
     id,
     amount: fromAtomic(500n),
     recipient: `0x${'a'.repeat(40)}`,
+    min: fromAtomic(1n),
   })
   await advanceWithdrawal(database, { partition, accountId, id, state: 'requested' }, { state: 'returning' })
   await assert.rejects(requireEpoch(database, 5), /with 1 payments on their way/)

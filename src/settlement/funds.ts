@@ -12,6 +12,7 @@ import { payOutMax } from '../signer/signing-terms.ts'
 export type FundsParts = {
   readonly database: Database
   readonly signer: Pick<Signer, 'addressOf' | 'registerOwner'>
+  readonly withdrawalMin: Usdc
 }
 
 export type OwnedAccount = Pick<DepositAccount, 'partition' | 'id'>
@@ -63,13 +64,14 @@ export class Funds {
     if (row?.owner_address == null) throw new NoOwnerAddressError()
     if (row.usable !== true) throw new OwnerAddressTooNewError()
     if (amount > payOutMax) throw new WithdrawalAboveMostError(amount)
-    const { database } = this.#parts
+    const { database, withdrawalMin } = this.#parts
     return requestWithdrawal(database, {
       partition: account.partition,
       accountId: account.id,
       id,
       amount,
       recipient: row.owner_address,
+      min: withdrawalMin,
     })
   }
 }

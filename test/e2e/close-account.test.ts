@@ -44,7 +44,13 @@ async function withdrawAll(client: DashboardClient & { accountId: string }): Pro
   const { database } = suite.service
   const owner = await ownerOf(client.accountId)
   const { available } = await client.get('/api/balance')
-  const order = { ...owner, id: randomUUID(), amount: parse(available), recipient: `0x${'1'.repeat(40)}` }
+  const order = {
+    ...owner,
+    id: randomUUID(),
+    amount: parse(available),
+    recipient: `0x${'1'.repeat(40)}`,
+    min: parse('0.1'),
+  }
   await advanceWithdrawal(database, await requestWithdrawal(database, order), { state: 'confirmed', fee: 0n })
 }
 
@@ -77,7 +83,13 @@ test('an account whose money is on its way is not closed: held, withdrawn or arr
   await (await running).arrayBuffer()
 
   const { available } = await client.get('/api/balance')
-  const order = { ...owner, id: randomUUID(), amount: parse(available), recipient: `0x${'1'.repeat(40)}` }
+  const order = {
+    ...owner,
+    id: randomUUID(),
+    amount: parse(available),
+    recipient: `0x${'1'.repeat(40)}`,
+    min: parse('0.1'),
+  }
   const withdrawal = await requestWithdrawal(database, order)
   assert.equal(
     (await refusalOf(client)).error.message,

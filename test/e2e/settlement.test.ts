@@ -20,7 +20,7 @@ import {
 import { until } from '../support/until.ts'
 
 test('from a wallet to the gateway, through two hundred requests to the chain, and back to the owner, to the atomic unit', async (t) => {
-  const money = await startMoneyService(t)
+  const money = await startMoneyService(t, { environment: { WITHDRAWAL_MIN_USDC: '0.000001' } })
   const account = await money.openAccount()
   const wallet = await openWallet(money, '5')
 
@@ -51,7 +51,7 @@ test('from a wallet to the gateway, through two hundred requests to the chain, a
 /** Requests go on while everything is withdrawn; what they give back as credit is withdrawn after them. */
 async function withdrawAllUnderLoad(money: MoneyService, account: MoneyAccount, owner: `0x${string}`): Promise<bigint> {
   using signer = openSigner({ dataDir: money.dataDir, onFault: assert.ifError })
-  const funds = new Funds({ database: money.service.database, signer })
+  const funds = new Funds({ database: money.service.database, signer, withdrawalMin: fromAtomic(1n) })
   await funds.registerOwner(account, owner)
   const load = Array.from({ length: 4 }, async () => {
     for (let sent = 0; sent < 10; sent += 1) assert.ok([200, 402].includes((await ask(money, account)).status))

@@ -7,6 +7,7 @@ import { type TestContext, test } from 'node:test'
 import { everySettlementFailpoint, settlementFailpointNames } from '../../src/failpoints.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
+import { parse } from '../../src/money/usdc.ts'
 import { chainOptions, openChain } from '../../src/settlement/chain.ts'
 import { Funds } from '../../src/settlement/funds.ts'
 import { findPayout, requestPayout } from '../../src/settlement/payout.ts'
@@ -36,7 +37,7 @@ const operator = address('0x90f79bf6eb2c4f870365e785982e1f101e93b906')
 function openFunds(t: TestContext, money: MoneyService): Funds {
   const signer = openSigner({ dataDir: money.dataDir, onFault: assert.ifError })
   atEnd(t, () => signer[Symbol.dispose]())
-  return new Funds({ database: money.service.database, signer })
+  return new Funds({ database: money.service.database, signer, withdrawalMin: parse('0.1') })
 }
 
 /** A deposit, requests, a withdrawal of everything with its credit, a payout: all that the settlement process does. */

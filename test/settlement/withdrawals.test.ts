@@ -167,7 +167,14 @@ test('more than an hour has room for is refused when it is asked for, and given 
   await assert.rejects(bench.funds.withdraw(account, randomUUID(), amount), { code: 'invalid_value', message })
   const id = randomUUID()
   const { partition } = account
-  await requestWithdrawal(bench.database, { partition, accountId: account.id, id, amount, recipient: ownerAddress })
+  await requestWithdrawal(bench.database, {
+    partition,
+    accountId: account.id,
+    id,
+    amount,
+    recipient: ownerAddress,
+    min: fromAtomic(1n),
+  })
   await settleAll(bench)
   assert.equal((await stateOf(account, id)).reason, 'refused: value_out_of_range')
   assert.equal((await accountOf(bench, account)).spendable, amount)

@@ -46,6 +46,8 @@ export async function openBench(test: TestContext): Promise<GatewayBench> {
     usdcAddress: usdc,
     gatewayWalletAddress: wallet,
     relayerKey,
+    // Most tests move a few thousandths.
+    withdrawalMin: 1n,
     batchMs: 20,
     pollMs: 20,
     onAlarm: (alarm) => alarms.push(alarm),

@@ -6,6 +6,7 @@ import { findViolations } from '../../src/ledger/audit.ts'
 import { assignAddress } from '../../src/ledger/deposit-addresses.ts'
 import type { Payer } from '../../src/ledger/hold-calls.ts'
 import type { Holds } from '../../src/ledger/holds.ts'
+import { fromAtomic } from '../../src/money/usdc.ts'
 import { paymentTerms } from '../../src/settlement/authorization.ts'
 import { confirmPayments } from '../../src/settlement/confirm.ts'
 import { Funds } from '../../src/settlement/funds.ts'
@@ -84,7 +85,8 @@ async function openSettlementBench(t: Ending, changes: CustodianChanges): Promis
     database,
     gateway,
     holds: await openLedger(database),
-    funds: new Funds({ database, signer }),
+    // Most tests move a few thousandths.
+    funds: new Funds({ database, signer, withdrawalMin: fromAtomic(1n) }),
     parts,
     alarms,
     async openAccount(atomic) {

@@ -20,6 +20,7 @@ export type ChainFunds = {
   readonly chain: ChainFacts
   /** What has arrived is credited when it adds up to this. */
   readonly depositMin: Usdc
+  readonly withdrawalMin: Usdc
   /** The account's own address; made when it is first asked for. */
   depositAddress(account: AccountRef): Promise<string>
   /** To the registered owner, idempotent by `id`. It is stored when this returns; refusals are thrown as `ServiceError`s. */

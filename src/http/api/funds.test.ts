@@ -60,9 +60,17 @@ function createRoutes() {
   const funds: ChainFunds = {
     chain: { id: 5_042_002, name: 'Arc', usdcAddress, gatewayAddress, explorerUrl: undefined, publicRpcUrl: undefined },
     depositMin: parse('0.1'),
+    withdrawalMin: parse('0.1'),
     depositAddress: async () => depositAddress,
     async requestWithdrawal({ partition, accountId, id, amount }) {
-      await requestWithdrawal(database, { partition, accountId, id, amount, recipient: ownerAddress })
+      await requestWithdrawal(database, {
+        partition,
+        accountId,
+        id,
+        amount,
+        recipient: ownerAddress,
+        min: parse('0.1'),
+      })
     },
     async registerOwner({ partition, accountId, address }) {
       await database.query(
@@ -171,6 +179,64 @@ test('no more than there is, nothing, and nothing without a key for the form can
   assert.deepEqual(await refused('-1', form()), [400, 'invalid_value'])
   assert.deepEqual(await refused('0.0000001', form()), [400, 'invalid_value'])
   assert.deepEqual(await refused('1', {}), [400, 'missing_required_parameter'])
+})
+
+test('a withdrawal is at least 0.10 USDC or everything that is left, and the refusal has both numbers', async () => {
+  const client = await signIn('0.15')
+  await client.send('PUT', '/api/owner', { address: ownerAddress })
+  const withdraw = (amount: string) =>
+    client.send('POST', '/api/withdrawals', { amount, recipient: ownerAddress }, form())
+  const messageOf = async (answer: Response) => ((await answer.json()) as { error: { message: string } }).error.message
+  const dust = await withdraw('0.000001')
+  assert.equal(dust.status, 400)
+  assert.equal(
+    await messageOf(dust),
+    '0.000001 USDC cannot be withdrawn: the minimum is 0.1 USDC, or everything that is left (0.15 USDC).',
+  )
+  assert.equal((await withdraw('0.1')).status, 202)
+  assert.equal((await withdraw('0.049999')).status, 400)
+  assert.equal((await withdraw('0.05')).status, 202)
+  assert.equal((await client.get('/api/balance')).available, '0')
+
+  const { owner } = client
+  await creditDeposit(ledger.database, { ...owner, id: randomUUID(), amount: parse('0.02'), source: 'test' })
+  const again = await withdraw('0.02')
+  assert.equal(again.status, 400)
+  assert.match(
+    await messageOf(again),
+    /^0\.02 USDC cannot be withdrawn yet: less than 0\.1 USDC can be withdrawn once in 24 hours, next at 20\d\d-/,
+  )
+  await ledger.database.query(
+    `update withdrawals set created_at = created_at - interval '24 hours', state = 'confirmed' where account_id = $1`,
+    [owner.accountId],
+  )
+  assert.equal((await withdraw('0.02')).status, 202)
+})
+
+test('at most three withdrawals of an account are open, however many are asked for at once', async () => {
+  const client = await signIn('10')
+  await client.send('PUT', '/api/owner', { address: ownerAddress })
+  const body = { amount: '0.5', recipient: ownerAddress }
+  const headers = Array.from({ length: 8 }, form)
+  const send = () => Promise.all(headers.map((header) => client.send('POST', '/api/withdrawals', body, header)))
+  const answers = await send()
+  assert.deepEqual(answers.map(({ status }) => status).sort(), [202, 202, 202, 429, 429, 429, 429, 429])
+  const refused = answers.find(({ status }) => status === 429)!
+  const { error } = (await refused.json()) as { error: { code: string; message: string } }
+  assert.equal(error.code, 'rate_limited')
+  assert.equal(
+    error.message,
+    '3 withdrawals of this account are open; the limit is 3. Try again when one of them has been paid.',
+  )
+  assert.equal((await client.get('/api/balance')).available, '8.5')
+  // The stored ones are answered as before, and one that has ended makes room for one more.
+  assert.deepEqual((await send()).map(({ status }) => status).sort(), answers.map(({ status }) => status).sort())
+  await ledger.database.query(
+    `update withdrawals set state = 'confirmed' where id = (select id from withdrawals where account_id = $1 limit 1)`,
+    [client.owner.accountId],
+  )
+  assert.equal((await client.send('POST', '/api/withdrawals', body, form())).status, 202)
+  assert.equal((await client.send('POST', '/api/withdrawals', body, form())).status, 429)
 })
 
 test('a deposit is shown step by step, from the first sight of it to the balance', async () => {

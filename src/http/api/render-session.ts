@@ -52,7 +52,10 @@ export async function renderSession(
             usdc_address: chain.usdcAddress,
             explorer_url: chain.explorerUrl ?? null,
             rpc_url: chain.publicRpcUrl ?? null,
-            ...moneyFields({ deposit_min: chainSide.funds!.depositMin }),
+            ...moneyFields({
+              deposit_min: chainSide.funds!.depositMin,
+              withdrawal_min: chainSide.funds!.withdrawalMin,
+            }),
           },
     features: {
       faucet: chainSide.sandbox?.faucet !== undefined,

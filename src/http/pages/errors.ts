@@ -61,7 +61,10 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
   body_too_large: ['The body is larger than is read.', 'Shorten the conversation.'],
   unsupported_media_type: ['The body is not sent as JSON.', 'Send `content-type: application/json`.'],
   idempotency_mismatch: ['The `Idempotency-Key` was used with another body within the last day.', 'Use a new key.'],
-  rate_limited: ['So many requests from one address or session are not answered.', 'Slow down.'],
+  rate_limited: [
+    'Too many requests from one address or session, or too many open withdrawals.',
+    'Slow down; for withdrawals, wait until one of them has been paid.',
+  ],
   in_flight_cap: [
     'Requests that are still running hold too much of the account’s money for one more.',
     'Wait a moment: it clears as they end. Asking for fewer `max_tokens` holds less.',

@@ -74,7 +74,7 @@ export const session = z
         name: z.string(),
         usdc_address: address.nullable(),
         explorer_url: z.string().nullable(),
-        ...money('deposit_min'),
+        ...money('deposit_min', 'withdrawal_min'),
         rpc_url: z.string().nullable().meta({ description: 'A node that a wallet can be told of; its coin is USDC' }),
       })
       .nullable(),

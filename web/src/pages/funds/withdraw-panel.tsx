@@ -33,7 +33,8 @@ export function WithdrawPanel({ session, account, balance }: Props) {
   const feeMax = atomic(balance.withdrawal_fee_max_atomic)
   const { data: withdrawals } = useQuery(withdrawalsQuery)
   const time = withdrawals && usualTime(withdrawals)
-  const problems = checkForm(form, { available, feeMax }, session, account)
+  const min = atomic(session.chain?.withdrawal_min_atomic ?? '0')
+  const problems = checkForm(form, { available, feeMax, min }, session, account)
   const submit = (event: FormEvent) => {
     event.preventDefault()
     setTried(true)
@@ -117,7 +118,7 @@ function OwnerHint({ account }: { account: Account }) {
 
 function checkForm(
   form: Form,
-  { available, feeMax }: { available: bigint; feeMax: bigint },
+  { available, feeMax, min }: { available: bigint; feeMax: bigint; min: bigint },
   session: Session,
   account: Account,
 ): { amount?: string; address?: string } {
@@ -132,7 +133,9 @@ function checkForm(
       ? `${formatExact(available)} is available. Held money can be withdrawn when its requests have ended.`
       : parse(form.amount) <= feeMax
         ? `The gateway keeps up to ${formatExact(feeMax)} of a withdrawal: write more than that.`
-        : undefined
+        : parse(form.amount) < min && parse(form.amount) !== available
+          ? `The minimum is ${formatExact(min)}, or everything that is available (${formatExact(available)}).`
+          : undefined
   return { ...(amount !== undefined && { amount }), ...(address !== undefined && { address }) }
 }
 
