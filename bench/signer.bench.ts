@@ -20,6 +20,7 @@ export const signerBench: Bench = {
   async run(progress) {
     const dataDir = mkdtempSync(join(tmpdir(), 'penny-bench-'))
     const child = await supervise<SignerSettings, SignerReady>({
+      name: 'the signer',
       module: new URL('../src/signer/signer-process.ts', import.meta.url),
       settings: () => signerSettings(dataDir),
     })

@@ -7,5 +7,5 @@ try {
   process.exitCode = await run(node, 'src/main.ts', process.argv.slice(2))
 } catch (error) {
   console.error(error instanceof SetupError ? error.message : error)
-  process.exitCode = 1
+  process.exitCode = error instanceof SetupError ? error.exitCode : 1
 }

@@ -8,5 +8,5 @@ try {
   process.exitCode = await run(node, file, args)
 } catch (error) {
   console.error(error instanceof SetupError ? error.message : error)
-  process.exitCode = 1
+  process.exitCode = error instanceof SetupError ? error.exitCode : 1
 }

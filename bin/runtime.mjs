@@ -17,6 +17,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
+import { constants as osConstants } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
@@ -33,8 +34,24 @@ const setupLockStaleMs = 15 * 60_000
 export const projectRoot = dirname(dirname(fileURLToPath(import.meta.url)))
 const runtimeFolder = join(projectRoot, '.runtime')
 
+// Aborted by a signal during the set-up: its child is stopped and its lock removed before this process exits.
+const interruption = new AbortController()
+const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP']
+
 /** Makes sure that runtime, packages and dashboard are there. Returns the path of a Node that can run the service. */
 export async function prepare({ development }) {
+  const interrupt = (signal) => interruption.abort(new InterruptedError(signal))
+  for (const signal of stopSignals) process.on(signal, interrupt)
+  try {
+    return await setUp(development)
+  } catch (error) {
+    throw interruption.signal.reason ?? error
+  } finally {
+    for (const signal of stopSignals) process.off(signal, interrupt)
+  }
+}
+
+async function setUp(development) {
   const node = isReady(development)
     ? runtimePath()
     : await withSetupLock(async () => {
@@ -43,21 +60,23 @@ export async function prepare({ development }) {
         return runtime
       })
   await ensureDashboard(node, development)
+  interruption.signal.throwIfAborted()
   return node
 }
 
-/** Runs a TypeScript file of the project; resolves with the exit code when it ends. Signals are passed on. */
+/**
+ * Runs a TypeScript file of the project; resolves with its exit code when it ends. Signals are passed on: they may be meant for this
+ * process alone. The service ignores a signal that reaches it twice, from a terminal or a process group and from here.
+ */
 export function run(node, file, args) {
   const path = join(projectRoot, file)
   // A published package holds the same file without its types: below node_modules Node takes no TypeScript.
   const program = existsSync(path) ? path : path.replace(/\.ts$/, '.js')
   const child = spawn(node, [program, ...args], { stdio: 'inherit', env: environment(node) })
-  // The terminal sends Ctrl-C to the whole group: the child hears it by itself and needs time to stop in order.
-  process.on('SIGINT', () => {})
-  for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal))
+  for (const signal of stopSignals) process.on(signal, () => child.kill(signal))
   return new Promise((resolve, reject) => {
     child.once('error', reject)
-    child.once('exit', (code, signal) => resolve(code ?? (signal === 'SIGINT' ? 130 : 1)))
+    child.once('exit', (code, signal) => resolve(code ?? exitCodeOf(signal)))
   })
 }
 
@@ -118,6 +137,7 @@ async function ensureDashboard(node, development) {
     stdio: ['ignore', 'inherit', 'inherit'],
     env: environment(node),
     timeout: buildTimeoutMs,
+    signal: interruption.signal,
   })
   const code = await new Promise((resolve, reject) => {
     build.once('error', reject)
@@ -155,7 +175,12 @@ function lockHash() {
 /** Runs npm under the given Node, quietly; its output is shown when it fails. */
 function npm(node, args, folder) {
   return new Promise((resolve, reject) => {
-    const child = spawn(node, [npmPath(), ...args], { cwd: folder, env: environment(node), timeout: installTimeoutMs })
+    const child = spawn(node, [npmPath(), ...args], {
+      cwd: folder,
+      env: environment(node),
+      timeout: installTimeoutMs,
+      signal: interruption.signal,
+    })
     let output = ''
     child.stdout.on('data', (text) => {
       output += text
@@ -223,6 +248,7 @@ async function withSetupLock(work) {
   const lock = join(runtimeFolder, 'setup.lock')
   let waiting = false
   for (;;) {
+    interruption.signal.throwIfAborted()
     try {
       writeFileSync(lock, String(process.pid), { flag: 'wx' })
       break
@@ -270,4 +296,17 @@ function lockIsStale(lock) {
   }
 }
 
-export class SetupError extends Error {}
+function exitCodeOf(signal) {
+  return 128 + osConstants.signals[signal]
+}
+
+export class SetupError extends Error {
+  exitCode = 1
+}
+
+class InterruptedError extends SetupError {
+  constructor(signal) {
+    super(`Stopped by ${signal} during the set-up. Nothing is left running; start again to continue.`)
+    this.exitCode = exitCodeOf(signal)
+  }
+}

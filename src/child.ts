@@ -16,8 +16,9 @@ export type ChildRefusal = { readonly refused: string }
 export function runAsChild<Settings, Ready>({ title, isInBackground, start }: ChildOptions<Settings, Ready>): void {
   process.title = title
   if (isInBackground) setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
-  // The service decides when its child goes: by closing the channel, or by dying.
-  process.on('SIGINT', () => {})
+  // The service decides when its child goes: by closing the channel, or by dying. A signal to all processes of a terminal, a
+  // process group or a control group must not end a child that requests under way still need.
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {})
   process.on('disconnect', () => process.exit(0))
   process.once('message', (settings: Settings) => {
     start(settings).then((ready) => process.send?.(ready), leave)

@@ -25,6 +25,8 @@ export type ProcessOptions = {
   readonly log: Log
   readonly stack: AsyncDisposableStack
   readonly onProgress: (line: string) => void
+  /** Aborted when the start is no longer wanted. */
+  readonly signal: AbortSignal | undefined
 }
 
 // What knows the chain is hundreds of files, which a machine that only serves requests never needs.
@@ -43,6 +45,7 @@ export async function startSandbox({
   log,
   stack,
   onProgress,
+  signal,
 }: Omit<ProcessOptions, 'database' | 'databaseUrl' | 'publicUrl'>): Promise<SandboxReady | undefined> {
   const needs = {
     model: config.upstream === undefined,
@@ -54,6 +57,8 @@ export async function startSandbox({
   onProgress(`Starting the sandbox: ${names.join(', ')}.`)
   const gatewayOperator = needs.chain ? await addressOf(operatorKey(config.dataDir)) : undefined
   const sandbox = await supervise<SandboxSettings, SandboxReady>({
+    name: 'the sandbox',
+    signal,
     module: new URL('./sandbox/start.ts', import.meta.url),
     settings: (previous) => ({
       host: '127.0.0.1',
@@ -134,10 +139,12 @@ async function realTerms(chain: NonNullable<Config['chain']>): Promise<ChainTerm
 }
 
 async function startSigner(
-  { config, log, stack }: ProcessOptions,
+  { config, log, stack, signal }: ProcessOptions,
   terms: Omit<SigningTerms, 'seller'>,
 ): Promise<SignerReady> {
   const signer = await supervise<SignerSettings, SignerReady>({
+    name: 'the signer',
+    signal,
     module: new URL('./signer/signer-process.ts', import.meta.url),
     settings: () => ({
       dataDir: config.dataDir,
@@ -164,10 +171,12 @@ const ownerCooldownMs = 24 * 60 * 60_000
 
 /** Our own gateway, for the sandbox. An operator who runs it apart names its address in GATEWAY_URL. */
 async function startGateway(
-  { config, databaseUrl, log, stack }: ProcessOptions,
+  { config, databaseUrl, log, stack, signal }: ProcessOptions,
   { rpcUrl, terms }: ChainTerms,
 ): Promise<string> {
   const gateway = await supervise<GatewaySettings, GatewayReady>({
+    name: 'the gateway',
+    signal,
     module: new URL('./gateway/start.ts', import.meta.url),
     settings: (previous) => ({
       host: '127.0.0.1',
@@ -190,11 +199,13 @@ async function startGateway(
 }
 
 async function startSettlement(
-  { config, databaseUrl, publicUrl, log, stack }: ProcessOptions,
+  { config, databaseUrl, publicUrl, log, stack, signal }: ProcessOptions,
   line: ChainTerms & { gatewayUrl: string; terms: SigningTerms; relayer: SettleSettings['relayer'] },
 ): Promise<void> {
   let lives = 0
   const settlement = await supervise<SettleSettings, SettleReady>({
+    name: 'settlement',
+    signal,
     module: new URL('./jobs/settle.ts', import.meta.url),
     settings: () => ({
       dataDir: config.dataDir,

@@ -47,7 +47,7 @@ import { Observer } from './observe/observer.ts'
 import { createExporter } from './observe/otlp-exporter.ts'
 import { watchProcess } from './observe/process-metrics.ts'
 import { createServiceMetrics } from './observe/service-metrics.ts'
-import { startMoneyLine, startSandbox } from './processes.ts'
+import { type ProcessOptions, startMoneyLine, startSandbox } from './processes.ts'
 import type { SandboxReady } from './sandbox/start.ts'
 import type { MoneyLine } from './settlement/money-line.ts'
 import { createWebTools, type WebTools } from './tools/web-tools.ts'
@@ -63,6 +63,9 @@ export type Service = {
   readonly failed: Promise<Error>
   /** Finishes what is under way, fails what takes too long for that, and stops everything that was started. */
   stop(): Promise<void>
+  /** Ends a stop's wait for requests under way: they fail, and their clients are told so. */
+  hurry(): void
+  readonly requestsUnderWay: number
 }
 
 const migrationsFolder = fileURLToPath(new URL('../migrations/', import.meta.url))
@@ -78,29 +81,37 @@ const connectionsMax = 8
 const lastWritesMsMax = 10_000
 const cleanUpMs = 10 * 60_000
 
+export type StartOptions = {
+  /** Another web than the configured one, for tests, which have no network. */
+  readonly web?: WebTools | undefined
+  /** Aborted when the service is no longer wanted before it is ready: everything that was started is stopped. */
+  readonly signal?: AbortSignal | undefined
+}
+
 /**
- * Builds the service from its configuration. Everything is stopped in the opposite order of its start. The web can be another
- * one than the configured: the one way in for tests, which have no network.
+ * Builds the service from its configuration. Everything is stopped in the opposite order of its start.
  */
 export async function startService(
   config: Config,
   onProgress: (line: string) => void,
-  given: { readonly web?: WebTools } = {},
+  { web: givenWeb, signal }: StartOptions = {},
 ): Promise<Service> {
   const stack = new AsyncDisposableStack()
   const failure = Promise.withResolvers<Error>()
+  const hurry = new AbortController()
   try {
     const prices = loadPriceList(config.modelsFile)
     const log = createLog(config.logLevel, config.dataDir)
     stack.defer(() => log.flush())
     const isServed = config.databaseUrl === undefined && (await locateEmbeddedPostgres(config.dataDir)) !== undefined
-    const ledger = openLedger(config, prices, stack, failure.resolve, onProgress)
-    const openSandbox = () => startSandbox({ config, log, stack, onProgress })
+    const ledger = openLedger({ config, prices, stack, onProgress, signal }, failure.resolve)
+    const openSandbox = () => startSandbox({ config, log, stack, onProgress, signal })
     // Where a server runs already, another service may own the folder: its sandbox must not be touched before that is known.
     const [{ database, url: databaseUrl }, sandbox] = await both(
       ledger,
       isServed ? ledger.then(openSandbox) : openSandbox(),
     )
+    signal?.throwIfAborted()
     const upstream = openUpstream(config, sandbox, stack)
     const failpoint = armFailpoint(config.failpoint)
     const observer = startObserver(config, log, stack)
@@ -123,8 +134,11 @@ export async function startService(
     )
     // A start that fails from here on must not leave a port open behind which nobody is.
     stack.defer(() => void server.close())
-    const web = given.web ?? openWeb({ config, log, publicUrl }, sandbox, stack)
-    const money = await startMoneyLine({ config, database, databaseUrl, publicUrl, log, stack, onProgress }, sandbox)
+    const web = givenWeb ?? openWeb({ config, log, publicUrl }, sandbox, stack)
+    const money = await startMoneyLine(
+      { config, database, databaseUrl, publicUrl, log, stack, onProgress, signal },
+      sandbox,
+    )
     const chainSide = openChainSide({ config, database, money, stack })
     const parts = {
       config,
@@ -142,11 +156,22 @@ export async function startService(
     }
     const load = serve(server, parts, stack)
     server.off('request', tellStarting)
-    stack.defer(() => drain(server, load, config.drainMs))
+    stack.defer(() => drain(server, load, { drainMs: config.drainMs, hurry: hurry.signal }))
     audit({ config, log, database, observer }, stack)
     cleanUp({ config, log, database }, stack)
     const { defaultModel } = prices
-    return { publicUrl, defaultModel, database, money, failed: failure.promise, stop: () => stack.disposeAsync() }
+    return {
+      publicUrl,
+      defaultModel,
+      database,
+      money,
+      failed: failure.promise,
+      stop: () => stack.disposeAsync(),
+      hurry: () => hurry.abort(),
+      get requestsUnderWay() {
+        return load.requests
+      },
+    }
   } catch (error) {
     await stack.disposeAsync()
     throw error
@@ -191,18 +216,18 @@ function startObserver(config: Config, log: Log, stack: AsyncDisposableStack): O
   return new Observer({ metrics, log, exporter, now: () => performance.now() })
 }
 
+type LedgerOptions = Pick<ProcessOptions, 'config' | 'stack' | 'onProgress' | 'signal'> & { readonly prices: PriceList }
+
 async function openLedger(
-  config: Config,
-  prices: PriceList,
-  stack: AsyncDisposableStack,
+  { config, prices, stack, onProgress, signal }: LedgerOptions,
   onLost: (error: Error) => void,
-  onProgress: (line: string) => void,
 ): Promise<{ readonly database: Database; readonly url: string }> {
   let url = config.databaseUrl
   if (url === undefined) {
     const postgres = await startEmbeddedPostgres({
       dataDir: config.dataDir,
       onProgress,
+      signal,
       onLost: (error) => onLost(new Error(`PostgreSQL is lost: ${String(error)}`)),
     })
     stack.defer(() => postgres.stop())
@@ -211,6 +236,7 @@ async function openLedger(
   const options = { url, poolMax: connectionsMax, applicationName: 'penny' }
   const origin = config.databaseUrl === undefined ? embeddedIn(config.dataDir) : outside
   const database = await openUsable(options, origin, async (opened) => {
+    signal?.throwIfAborted()
     await migrate(opened, migrationsFolder, onProgress)
     await recordPrices(opened, prices.version, [...prices.models.values()], prices.searchPerCall)
     await setUnsettledCap(opened, config.unsettledCap)

@@ -9,7 +9,7 @@ const module = new URL('../test/support/supervised-child.ts', import.meta.url)
 test('a helper is given no secret of the service: its environment has only what it needs to run', async () => {
   const secrets = { MASTER_KEY: 'ab', UPSTREAM_API_KEY: 'cd', DATABASE_URL: 'ef', METRICS_TOKEN: 'gh' }
   Object.assign(process.env, secrets)
-  const child = await supervise<ChildSettings, ChildReady>({ module, settings: () => ({}) })
+  const child = await supervise<ChildSettings, ChildReady>({ name: 'the helper', module, settings: () => ({}) })
   try {
     const { environment } = child.ready
     assert.deepEqual(
@@ -26,7 +26,33 @@ test('a helper is given no secret of the service: its environment has only what 
 test('what a helper refuses to start with stops the start, in its own words', async () => {
   const refuseWith = 'MASTER_KEY is not the one that it was.'
   await assert.rejects(
-    supervise<ChildSettings, ChildReady>({ module, settings: () => ({ refuseWith }) }),
+    supervise<ChildSettings, ChildReady>({ name: 'the helper', module, settings: () => ({ refuseWith }) }),
     (error) => error instanceof OperatorError && error.message === refuseWith,
+  )
+})
+
+test('a helper that is not ready in time is named, with the seconds, and is not left running', async () => {
+  await assert.rejects(
+    supervise<ChildSettings, ChildReady>({
+      name: 'settlement',
+      module,
+      settings: () => ({ hang: true }),
+      readyMsMax: 2_000,
+    }),
+    (error) =>
+      error instanceof OperatorError &&
+      /^Settlement was not ready within 2 s\. Is this machine overloaded\?/.test(error.message),
+  )
+})
+
+test('a start that is no longer wanted ends its helper', async () => {
+  const unwanted = new AbortController()
+  const settings = () => {
+    setImmediate(() => unwanted.abort(new Error('no longer wanted')))
+    return { hang: true }
+  }
+  await assert.rejects(
+    supervise<ChildSettings, ChildReady>({ name: 'the helper', module, settings, signal: unwanted.signal }),
+    { name: 'AbortError' },
   )
 })

@@ -6,11 +6,16 @@ import { childEnvironment } from './config.ts'
 import { OperatorError } from './errors.ts'
 
 export type SupervisorOptions<Settings, Ready> = {
+  /** For people: "settlement", "the signer". */
+  readonly name: string
   /** Runs in the child, by `runAsChild`, with nothing of our environment but what `childEnvironment` leaves. */
   readonly module: URL
   /** Settings for this start. `previous` is what the child said when it was last ready, so that it can be started alike. */
   readonly settings: (previous: Ready | undefined) => Settings
   readonly onRestart?: (exit: string) => void
+  /** Aborted when the first start is no longer wanted. A child that is ready is stopped by `stop` alone. */
+  readonly signal?: AbortSignal | undefined
+  readonly readyMsMax?: number
 }
 
 export type SupervisedChild<Ready> = {
@@ -18,24 +23,25 @@ export type SupervisedChild<Ready> = {
   stop(): Promise<void>
 }
 
-const readyMsMax = 30_000
+// A busy machine can take more than a minute to load the chain's libraries.
+const defaultReadyMsMax = 120_000
 const stopMsMax = 5_000
 const restartPauseMs = 200
 
 /**
- * Starts a child process and starts it again whenever it dies. It hears of the end over its channel: a Ctrl-C in the
- * terminal goes to this process alone (the child ignores it), so that requests under way are finished before their
- * helpers go; and when this process is killed outright the channel closes, which ends the child too.
+ * Starts a child process and restarts it whenever it dies. The child is told to stop over its channel. It runs in a session of its
+ * own, so a Ctrl-C or a signal to our process group reaches this process alone: requests under way finish before their helpers
+ * stop. When this process is killed the channel closes, which ends the child too.
  */
 export async function supervise<Settings extends object, Ready>(
   options: SupervisorOptions<Settings, Ready>,
 ): Promise<SupervisedChild<Ready>> {
-  let stopping = false
-  let { child, ready } = await start(options, undefined)
+  const stopping = new AbortController()
+  let { child, ready } = await start(options, undefined, options.signal)
   let restarting: Promise<void> | undefined
   const watch = (watched: ChildProcess) => {
     watched.once('exit', (code, signal) => {
-      if (stopping) return
+      if (stopping.signal.aborted) return
       options.onRestart?.(signal ?? `code ${code}`)
       restarting = restart()
     })
@@ -43,9 +49,9 @@ export async function supervise<Settings extends object, Ready>(
   const restart = async () => {
     for (;;) {
       await sleep(restartPauseMs)
-      if (stopping) return
+      if (stopping.signal.aborted) return
       try {
-        ;({ child, ready } = await start(options, ready))
+        ;({ child, ready } = await start(options, ready, stopping.signal))
         return watch(child)
       } catch (error) {
         options.onRestart?.((error as Error).message)
@@ -56,8 +62,8 @@ export async function supervise<Settings extends object, Ready>(
   return {
     ready,
     async stop() {
-      stopping = true
-      // One that is being started at this moment would outlive us.
+      stopping.abort()
+      // A child that is being started at this moment would outlive us.
       await restarting
       if (child.exitCode !== null || child.signalCode !== null) return
       const exited = once(child, 'exit')
@@ -70,26 +76,40 @@ export async function supervise<Settings extends object, Ready>(
 }
 
 async function start<Settings extends object, Ready>(
-  { module, settings }: SupervisorOptions<Settings, Ready>,
+  { name, module, settings, readyMsMax = defaultReadyMsMax }: SupervisorOptions<Settings, Ready>,
   previous: Ready | undefined,
+  unwanted: AbortSignal | undefined,
 ): Promise<{ readonly child: ChildProcess; readonly ready: Ready }> {
-  const child = fork(module, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], env: childEnvironment() })
+  unwanted?.throwIfAborted()
+  const child = fork(module, {
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    env: childEnvironment(),
+    detached: true,
+  })
   child.send(settings(previous))
-  const signal = AbortSignal.timeout(readyMsMax)
+  const timeout = AbortSignal.timeout(readyMsMax)
+  const signal = unwanted === undefined ? timeout : AbortSignal.any([unwanted, timeout])
   try {
     const first = once(child, 'message', { signal }) as Promise<[Ready | ChildRefusal]>
-    const [message] = await Promise.race([first, failOnExit(child, module)])
+    const [message] = await Promise.race([first, failOnExit(child, name)])
     if (isRefusal(message)) throw new ChildRefusedError(message.refused)
     return { child, ready: message }
   } catch (error) {
-    child.kill('SIGKILL')
-    throw error
+    await kill(child)
+    throw timeout.aborted ? new ChildNotReadyError(name, readyMsMax) : error
   }
 }
 
-async function failOnExit(child: ChildProcess, module: URL): Promise<never> {
+async function failOnExit(child: ChildProcess, name: string): Promise<never> {
   const [code, signal] = await once(child, 'exit')
-  throw new Error(`${module.pathname.split('/').slice(-2).join('/')} ended at its start (${signal ?? `code ${code}`})`)
+  throw new Error(`${name} ended while starting (${signal ?? `exit code ${code}`})`)
+}
+
+async function kill(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const exited = once(child, 'exit')
+  child.kill('SIGKILL')
+  await exited
 }
 
 function isRefusal(message: unknown): message is ChildRefusal {
@@ -98,3 +118,11 @@ function isRefusal(message: unknown): message is ChildRefusal {
 
 /** In the words of the child. */
 class ChildRefusedError extends OperatorError {}
+
+class ChildNotReadyError extends OperatorError {
+  constructor(name: string, readyMsMax: number) {
+    super(
+      `${name[0]!.toUpperCase()}${name.slice(1)} was not ready within ${readyMsMax / 1000} s. Is this machine overloaded? Start penny again when it is less busy.`,
+    )
+  }
+}

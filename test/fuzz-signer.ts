@@ -27,6 +27,7 @@ console.log(`${count} requests of seed ${seed}`)
 const dataDir = mkdtempSync(join(tmpdir(), 'penny-fuzz-signer-'))
 let deaths = 0
 const child = await supervise<SignerSettings, SignerReady>({
+  name: 'the signer',
   module: new URL('../src/signer/signer-process.ts', import.meta.url),
   settings: () => signerSettings(dataDir),
   onRestart: () => (deaths += 1),

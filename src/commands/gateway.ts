@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs'
 import { logTo, startGateway } from '../gateway/server.ts'
 import { createLog } from '../log.ts'
 import type { Command } from './command.ts'
-import { stopSignal } from './stop-signal.ts'
+import { aborted, watchStopSignals } from './stop-signal.ts'
 
 const weiPerGwei = 1_000_000_000n
 
@@ -15,7 +15,7 @@ export const gatewayCommand: Command = {
   async run({ config, output }) {
     process.title = 'penny-gateway'
     mkdirSync(config.dataDir, { recursive: true })
-    const stop = stopSignal()
+    const { stop } = watchStopSignals()
     const log = createLog(config.logLevel, config.dataDir)
     const { rpcUrl, gasPriceMaxGwei, ...options } = config.gateway!
     const gateway = await startGateway({
@@ -27,7 +27,7 @@ export const gatewayCommand: Command = {
       ...logTo(log),
     })
     output.write(output.json ? `${JSON.stringify({ url: gateway.url })}\n` : `The gateway is ready at ${gateway.url}\n`)
-    await stop
+    await aborted(stop)
     await gateway.stop()
     log.flush()
     return 0

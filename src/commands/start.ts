@@ -7,7 +7,7 @@ import { announce } from './announce.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { openSandboxAccount } from './sandbox-account.ts'
 import { writeSandboxFile } from './sandbox-file.ts'
-import { stopSignal } from './stop-signal.ts'
+import { aborted, type StopSignals, watchStopSignals } from './stop-signal.ts'
 
 const masterKeyIgnored =
   'MASTER_KEY is ignored: ROLES has no jobs, and only such a machine signs. Take it away from this one.'
@@ -22,8 +22,9 @@ export const startCommand: Command = {
     await prepareDataDir(config.dataDir)
 
     if (config.isMasterKeyIgnored) process.stderr.write(`  ${masterKeyIgnored}\n`)
-    const stop = stopSignal()
-    const service = await startService(config, (line) => process.stderr.write(`  ${line}\n`))
+    const signals = watchStopSignals()
+    const service = await startUnlessStopped(config, signals.stop)
+    if (service === undefined) return 0
     try {
       if (config.databaseUrl === undefined) removeDatabaseFile(config.dataDir)
       else writeDatabaseFile(config.dataDir, config.databaseUrl)
@@ -33,15 +34,53 @@ export const startCommand: Command = {
       await service.stop()
       throw error
     }
-
-    const why = await Promise.race([stop, service.failed])
-    process.stderr.write(
-      why instanceof Error ? `  Stopping: ${why.message}\n` : '  Stopping: finishing what is under way …\n',
-    )
-    await service.stop()
-    if (why instanceof Error) throw new CommandError(why.message)
+    const failure = await Promise.race([aborted(signals.stop), service.failed])
+    await stopService(service, config, signals, failure)
+    if (failure !== undefined) throw new CommandError(failure.message)
     return 0
   },
+}
+
+/** Undefined when a signal came first; then everything that was started is stopped again. */
+async function startUnlessStopped(config: Config, stop: AbortSignal): Promise<Service | undefined> {
+  const tell = () => say('Stopping: the start is interrupted.')
+  stop.addEventListener('abort', tell, { once: true })
+  try {
+    return await startService(config, say, { signal: stop })
+  } catch (error) {
+    if (!stop.aborted) throw error
+    return undefined
+  } finally {
+    stop.removeEventListener('abort', tell)
+  }
+}
+
+async function stopService(
+  service: Service,
+  { drainMs }: Config,
+  { hurry }: StopSignals,
+  failure: Error | undefined,
+): Promise<void> {
+  say(failure === undefined ? describeStop(service.requestsUnderWay, drainMs) : `Stopping: ${failure.message}`)
+  hurry.addEventListener('abort', () => {
+    if (service.requestsUnderWay > 0) say(`Stopping now: ending ${countOf(service.requestsUnderWay)}.`)
+    service.hurry()
+  })
+  await service.stop()
+}
+
+function describeStop(requests: number, drainMs: number): string {
+  if (requests === 0) return 'Stopping.'
+  const ending = requests === 1 ? 'it ends' : 'they end'
+  return `${countOf(requests)} under way; stopping when ${ending}, at most ${drainMs / 1000} s. Press Ctrl-C again to stop now.`
+}
+
+function countOf(requests: number): string {
+  return `${requests} request${requests === 1 ? '' : 's'}`
+}
+
+function say(line: string): void {
+  process.stderr.write(`  ${line}\n`)
 }
 
 async function announceService(service: Service, config: Config, output: Output): Promise<void> {

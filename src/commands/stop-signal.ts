@@ -1,6 +1,38 @@
-/** Resolves when this process is asked to stop. Asked for before the start: a Ctrl-C during it is kept. */
-export function stopSignal(): Promise<NodeJS.Signals> {
+/** What the operator wants of a process that is running. */
+export type StopSignals = {
+  /** Aborted by the first signal: stop in good order. */
+  readonly stop: AbortSignal
+  /** Aborted by the second one: stop now, and still in good order. */
+  readonly hurry: AbortSignal
+}
+
+// One Ctrl-C or one `kill -- -PGID` reaches this process several times: from the terminal, from our wrapper, from npm.
+const duplicateMsMax = 1_000
+
+/**
+ * Listens for the signals that stop a process. The handlers stay for its whole life: without one, a later signal would kill the
+ * process and orphan its children. Call it before anything is started.
+ */
+export function watchStopSignals(now: () => number = () => performance.now()): StopSignals {
+  const stop = new AbortController()
+  const hurry = new AbortController()
+  let countedMs = Number.NEGATIVE_INFINITY
+  const onSignal = () => {
+    if (now() - countedMs < duplicateMsMax) return
+    countedMs = now()
+    if (stop.signal.aborted) hurry.abort()
+    else stop.abort()
+  }
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, onSignal)
+  // A terminal that was closed, or a pipe that nobody reads, must not end the process either.
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
+  return { stop: stop.signal, hurry: hurry.signal }
+}
+
+/** Resolves when the signal is aborted. */
+export function aborted(signal: AbortSignal): Promise<undefined> {
   return new Promise((resolve) => {
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => resolve(signal))
+    if (signal.aborted) resolve(undefined)
+    else signal.addEventListener('abort', () => resolve(undefined), { once: true })
   })
 }

@@ -28,6 +28,8 @@ export type EmbeddedPostgresOptions = {
   readonly onProgress?: ((line: string) => void) | undefined
   /** The folder was lost while the service ran and could not be had back: nothing can be written any more. */
   readonly onLost?: ((error: unknown) => void) | undefined
+  /** Aborted when the start is no longer wanted. */
+  readonly signal?: AbortSignal | undefined
 }
 
 const startMaxMs = 60_000
@@ -57,9 +59,12 @@ const ownershipLock = 0x70656e6e79
 export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const onProgress = options.onProgress ?? ignore
   const binaries = await prepareBinaries(options.packageRoot)
+  options.signal?.throwIfAborted()
   const cluster = await prepareCluster(resolve(options.dataDir), binaries, onProgress)
+  options.signal?.throwIfAborted()
   const url = await urlOf(cluster.folder, 'penny')
-  const postgres = new OwnedPostgres(cluster, await takeOwnership(cluster, onProgress, isWorthWaiting), url, options)
+  const ownership = await takeOwnership(cluster, onProgress, { waitMsMax: startMaxMs, signal: options.signal })
+  const postgres = new OwnedPostgres(cluster, ownership, url, options)
   try {
     await createDatabase(cluster.folder)
     return postgres
@@ -96,6 +101,7 @@ class OwnedPostgres implements EmbeddedPostgres {
   #ownership: Ownership
   #isOwner = true
   #regaining: Promise<void> | undefined
+  readonly #isStopping = new AbortController()
   #stopping: Promise<void> | undefined
 
   constructor(cluster: Cluster, ownership: Ownership, url: string, options: EmbeddedPostgresOptions) {
@@ -114,6 +120,7 @@ class OwnedPostgres implements EmbeddedPostgres {
   }
 
   stop(): Promise<void> {
+    this.#isStopping.abort()
     this.#stopping ??= this.#shutDown()
     return this.#stopping
   }
@@ -133,8 +140,8 @@ class OwnedPostgres implements EmbeddedPostgres {
     try {
       // A service that is up waits for as long as the trouble may pass, a full disk for instance: that it answers and says that
       // it is not ready is better than that it is gone.
-      const isPatient = () => this.#stopping === undefined
-      this.#watch(await takeOwnership(this.#cluster, onProgress, isPatient))
+      const patience = { waitMsMax: Number.POSITIVE_INFINITY, signal: this.#isStopping.signal }
+      this.#watch(await takeOwnership(this.#cluster, onProgress, patience))
       onProgress('PostgreSQL is back.')
     } catch (error) {
       onProgress(`PostgreSQL does not come back: ${error instanceof Error ? error.message : String(error)}`)
@@ -159,36 +166,43 @@ type Ownership = {
   readonly ended: Promise<unknown>
 }
 
-function isWorthWaiting(waitedMs: number): boolean {
-  return waitedMs <= startMaxMs
-}
+/** How long a server is waited for. */
+type Patience = { readonly waitMsMax: number; readonly signal: AbortSignal | undefined }
 
-/** Finds the server or starts it, as often as it takes until the lock is ours, is another's, or patience is over. */
+/**
+ * Finds the server or starts it, as often as it takes until the lock is ours, is another's, or patience is over. A server that it
+ * started does not outlive a failure.
+ */
 async function takeOwnership(
   cluster: Cluster,
   onProgress: (line: string) => void,
-  isPatient: (waitedMs: number) => boolean,
+  { waitMsMax, signal }: Patience,
 ): Promise<Ownership> {
   const start = performance.now()
   let server: ServerProcess | undefined
-  for (const wait of backOff()) {
-    const attempt = await connectOwner(cluster)
-    if (attempt.state === 'connected') return own(attempt, server === undefined)
-    const ending = await server?.ending()
-    if (ending?.mayPass === false) throw new PostgresStartError(ending.reason, cluster.logFile)
-    const waitedMs = performance.now() - start
-    const isRecovering = attempt.state === 'starting' && waitedMs <= recoveryMaxMs
-    if (!isRecovering && !isPatient(waitedMs))
-      throw new PostgresStartError(ending?.reason ?? attempt.reason, cluster.logFile)
-    if (ending?.isBlocked && waitedMs > orphanPatienceMs) await endOrphans(cluster.folder)
-    const runs = server !== undefined && ending === undefined
-    if (attempt.state === 'absent' && !runs && !(await isServed(cluster.folder))) {
-      if (server === undefined) onProgress('Starting PostgreSQL.')
-      server = await startServerProcess(cluster)
+  try {
+    for (const wait of backOff()) {
+      const attempt = await connectOwner(cluster)
+      if (attempt.state === 'connected') return own(attempt, server === undefined)
+      const ending = await server?.ending()
+      if (ending?.mayPass === false) throw new PostgresStartError(ending.reason, cluster.logFile)
+      const waitedMs = performance.now() - start
+      const isPatient = waitedMs <= waitMsMax || (attempt.state === 'starting' && waitedMs <= recoveryMaxMs)
+      if (!isPatient || signal?.aborted) throw new PostgresStartError(ending?.reason ?? attempt.reason, cluster.logFile)
+      if (ending?.isBlocked && waitedMs > orphanPatienceMs) await endOrphans(cluster.folder)
+      const runs = server !== undefined && ending === undefined
+      if (attempt.state === 'absent' && !runs && !(await isServed(cluster.folder))) {
+        if (server === undefined) onProgress('Starting PostgreSQL.')
+        server = await startServerProcess(cluster)
+      }
+      await pause(ending === undefined ? Math.min(wait, pollMaxMs) : wait)
     }
-    await pause(ending === undefined ? Math.min(wait, pollMaxMs) : wait)
+    throw new PostgresStartError('there was no time to try', cluster.logFile)
+  } catch (error) {
+    // Another service may have become the owner of the server that we started.
+    if (!(error instanceof AlreadyRunningError)) await server?.stop()
+    throw error
   }
-  throw new PostgresStartError('there was no time to try', cluster.logFile)
 }
 
 /** A server that is shutting down no longer answers and is still there: a second one would only fail. */

@@ -101,6 +101,7 @@ async function startArmed(t: TestContext, bench: GatewayBench, armed: { name: Fa
   const settings = await settingsFor(t, bench)
   const exits: string[] = []
   const child = await supervise<GatewaySettings, GatewayReady>({
+    name: 'the gateway',
     module,
     settings: (previous) =>
       previous === undefined ? { ...settings, failpoint: armed } : { ...settings, port: previous.port },

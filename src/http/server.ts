@@ -47,11 +47,19 @@ export async function listen(server: Server, config: Config): Promise<string> {
   return config.publicUrl ?? `http://localhost:${(server.address() as AddressInfo).port}`
 }
 
+export type DrainOptions = {
+  /** How long requests under way may take to finish. */
+  readonly drainMs: number
+  /** Aborted when the operator does not want to wait that long. */
+  readonly hurry: AbortSignal
+}
+
 /** Stops accepting, lets requests finish for a while, then fails the rest, tells their clients so, and hangs up. */
-export async function drain(server: Server, load: Load, drainMs: number): Promise<void> {
+export async function drain(server: Server, load: Load, { drainMs, hurry }: DrainOptions): Promise<void> {
   server.close()
   server.closeIdleConnections()
-  await Promise.race([load.idle(), sleep(drainMs, undefined, { ref: false })])
+  const timeout = sleep(drainMs, undefined, { ref: false, signal: hurry }).catch(() => {})
+  await Promise.race([load.idle(), timeout])
   load.stop()
   await Promise.race([load.idle(), sleep(lastWordsMsMax, undefined, { ref: false })])
   server.closeAllConnections()

@@ -143,7 +143,7 @@ test('of all keys only the relayer’s can be had, and only where it is asked fo
   assert.deepEqual(Object.keys(ready).sort(), ['issuer', 'masterKeyFingerprint', 'pid', 'relayer', 'seller'])
   const dataDir = temporaryFolder(t)
   const settings = () => ({ ...signerSettings(dataDir), handOutRelayerKey: true })
-  const child = await supervise<SignerSettings, SignerReady>({ module, settings })
+  const child = await supervise<SignerSettings, SignerReady>({ name: 'the signer', module, settings })
   atEnd(t, () => child.stop())
   assert.equal(addressOfKey(Buffer.from(child.ready.relayerKey!.slice(2), 'hex')), child.ready.relayer)
 })
@@ -162,6 +162,7 @@ test('a signer that is told a file reads the master key there, and again when it
   writeFileSync(file, `${'33'.repeat(32)}\n`)
   const refused = Promise.withResolvers<string>()
   const child = await supervise<SignerSettings, SignerReady>({
+    name: 'the signer',
     module,
     settings: () => ({ ...signerSettings(dataDir), masterKey: { file } }),
     onRestart: (exit) => exit !== 'SIGKILL' && refused.resolve(exit),
@@ -196,7 +197,7 @@ async function startSigner(
 ): Promise<Started> {
   const dataDir = temporaryFolder(t)
   const settings = () => ({ ...signerSettings(dataDir), ...changes })
-  const child = await supervise<SignerSettings, SignerReady>({ module, settings })
+  const child = await supervise<SignerSettings, SignerReady>({ name: 'the signer', module, settings })
   const line = new SignerLine({ dataDir, ...lineOptions })
   const stop = async () => {
     line.close()

@@ -1,9 +1,9 @@
 import { runAsChild } from '../../src/child.ts'
 import { OperatorError } from '../../src/errors.ts'
 
-// A child process that says what it was given, or refuses to start.
+// A child process that says what it was given, refuses to start, or never becomes ready.
 
-export type ChildSettings = { readonly refuseWith?: string }
+export type ChildSettings = { readonly refuseWith?: string; readonly hang?: boolean }
 export type ChildReady = { readonly environment: Readonly<Record<string, string | undefined>> }
 
 class TestRefusal extends OperatorError {}
@@ -11,8 +11,9 @@ class TestRefusal extends OperatorError {}
 runAsChild({
   title: 'penny-test-child',
   isInBackground: false,
-  async start({ refuseWith }: ChildSettings): Promise<ChildReady> {
+  async start({ refuseWith, hang }: ChildSettings): Promise<ChildReady> {
     if (refuseWith !== undefined) throw new TestRefusal(refuseWith)
+    if (hang) await new Promise(() => {})
     return { environment: process.env }
   },
 })

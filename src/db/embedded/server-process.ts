@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { open, rename, stat, statfs } from 'node:fs/promises'
+import { setTimeout as pause } from 'node:timers/promises'
 import type { Cluster } from './cluster.ts'
 import { isPostmasterOf, readPostmasterPid, readSocketPid } from './postmaster.ts'
 import { cleanEnvironment, commandAs } from './run-as.ts'
@@ -8,6 +9,8 @@ import { cleanEnvironment, commandAs } from './run-as.ts'
 export type ServerProcess = {
   /** How it ended, undefined while it runs. */
   ending(): Promise<Ending | undefined>
+  /** For a server that nobody owns yet: a fast shutdown, and an immediate one when that takes too long. */
+  stop(): Promise<void>
 }
 
 export type Ending = {
@@ -18,6 +21,8 @@ export type Ending = {
   readonly isBlocked?: boolean
 }
 
+const stopMsMax = 10_000
+const stopPollMs = 50
 const logBytesMax = 16 * 1024 * 1024
 const lastWordsBytesMax = 16 * 1024
 
@@ -96,6 +101,14 @@ function follow(child: ChildProcess, logFile: string, logStart: number): ServerP
       // On a full disk its last words may not have found room either.
       const isBlocked = blocked.test(reason)
       return { reason, isBlocked, mayPass: isBlocked || notYet.test(reason) || (await isFull(logFile)) }
+    },
+    async stop() {
+      const hasEnded = () => failure !== undefined || child.exitCode !== null || child.signalCode !== null
+      child.kill('SIGINT')
+      for (let waitedMs = 0; !hasEnded(); waitedMs += stopPollMs) {
+        if (waitedMs >= stopMsMax) child.kill('SIGQUIT')
+        await pause(stopPollMs)
+      }
     },
   }
 }
