@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto'
 import type { Model, PriceList } from '../billing/price-list.ts'
 import { affordableMaxTokens, boundInput, type InputText, type Quote, quote } from '../billing/quote.ts'
 import type { ServiceError } from '../errors.ts'
@@ -24,7 +25,7 @@ import {
   type RefusalAdvice,
   SettlementDelayedError,
 } from '../ledger/refusals.ts'
-import { digits, type RequestId } from '../ledger/request-id.ts'
+import { formatRequestId, type RequestId } from '../ledger/request-id.ts'
 import { min, type Usdc, zero } from '../money/usdc.ts'
 import type { RequestWatch } from '../observe/request-watch.ts'
 import type { WebTools } from '../tools/web-tools.ts'
@@ -71,7 +72,7 @@ export async function admit(
   bodyHash: bigint | undefined,
   watch: RequestWatch,
 ): Promise<Order> {
-  const quoted = await quoteOrder(parts, chat, digits(requestId))
+  const quoted = await quoteOrder(parts, chat, upstreamCacheKey(chat, payer, requestId))
   const { model } = quoted
   parts.failpoint('after_quote')
   const call = {
@@ -113,10 +114,18 @@ function refuseUnreadable(tokens: number, { id, contextLength }: Model): number 
   throw new ContextLengthExceededError(`it has ${tokens} tokens, and ${id} reads at most ${contextLength}. Shorten it.`)
 }
 
+/**
+ * The customer's `prompt_cache_key`, hashed with the account: customers who choose the same key must not share a cache, where
+ * `cached_tokens` would tell them about each other's prompts. Without one it is the request's own id.
+ */
+function upstreamCacheKey({ promptCacheKey }: ChatRequest, { accountId }: Payer, requestId: RequestId): string {
+  return promptCacheKey === undefined ? formatRequestId(requestId) : hash('sha256', `${accountId}\n${promptCacheKey}`)
+}
+
 function mappingOf(model: Model, cacheKey: string, chat: ChatRequest, offer: Offer): MappingOptions {
   return {
     upstreamModel: model.upstreamModel,
-    promptCacheKey: chat.promptCacheKey ?? cacheKey,
+    promptCacheKey: cacheKey,
     extraTools: toolDefinitions(offer),
     // Ours are run here and the client's there: one round cannot wait for both.
     ...(offer.size > 0 && chat.tools.length > 0 && { parallelToolCalls: false }),

@@ -1,12 +1,14 @@
 import { chargeFor, type Outcome } from '../billing/charge.ts'
 import { Meter } from '../billing/meter.ts'
+import { inputLine } from '../billing/quote.ts'
 import { Tab } from '../billing/tab.ts'
 import { ServiceError } from '../errors.ts'
 import type { ChatEvent, FinishReason } from '../inference/chat-events.ts'
 import { failureError } from '../inference/upstream.ts'
 import type { End, EndCall } from '../ledger/hold-calls.ts'
 import { formatRequestId } from '../ledger/request-id.ts'
-import { min } from '../money/usdc.ts'
+import { cost } from '../money/price.ts'
+import { fromAtomic, min } from '../money/usdc.ts'
 import type { Observer } from '../observe/observer.ts'
 import type { EndFacts } from '../observe/request-facts.ts'
 import type { Order } from './admit.ts'
@@ -53,16 +55,20 @@ export async function completeChat(parts: ServingParts, order: Order, audience: 
   parts.observer.ended(order.watch, endFacts(order, charge, end, tab))
   if (served.outcome.status === 'cancelled') return { status: 'cancelled' }
   if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure }
-  return { status: 'succeeded', end: answerEnd(served.outcome, charge, end) }
+  return { status: 'succeeded', end: answerEnd(order, served.outcome, charge, end) }
 }
 
 /** What the ledger says, which is not what was asked of it when another node had ended the request before. */
 function answerEnd(
+  { model }: Order,
   { finishReason }: { readonly finishReason: FinishReason },
   charge: EndCall,
   { charged }: End,
 ): AnswerEnd {
-  return { finishReason, usage: charge.usage!, charged, searchCost: min(charge.searchCost, charged) }
+  const usage = charge.usage!
+  const searchCost = min(charge.searchCost, charged)
+  const inputCost = min(cost([inputLine(model, usage.promptTokens)]), fromAtomic(charged - searchCost))
+  return { finishReason, usage, charged, searchCost, inputCost }
 }
 
 function endFacts(order: Order, charge: EndCall, { charged }: End, tab: Tab): EndFacts {

@@ -17,6 +17,8 @@ export type AnswerEnd = {
   readonly usage: RequestUsage
   readonly charged: Usdc
   readonly searchCost: Usdc
+  /** The part of the charge that is for the prompt; what is left beside it and the searches is for the completion. */
+  readonly inputCost: Usdc
 }
 
 /** A whole answer that can be given again, streamed or buffered. */
@@ -69,5 +71,7 @@ export function readRecording(text: string): Recording {
     held: fromAtomic(BigInt(stored.held)),
     charged: fromAtomic(BigInt(stored.charged)),
     searchCost: fromAtomic(BigInt(stored.searchCost)),
+    // Recordings of earlier versions do not have it; they are kept for a day.
+    inputCost: fromAtomic(BigInt(stored.inputCost ?? 0)),
   }
 }

@@ -112,6 +112,6 @@ function completionHead({ requestId, createdAt, model }: AnswerHead): Completion
   return { id: `chatcmpl-${digits(requestId)}`, created: Math.floor(createdAt.getTime() / 1000), model }
 }
 
-function costOf({ charged, searchCost }: AnswerEnd): Cost {
-  return { inference: fromAtomic(charged - searchCost), search: searchCost }
+function costOf({ charged, searchCost, inputCost }: AnswerEnd): Cost {
+  return { prompt: inputCost, completion: fromAtomic(charged - searchCost - inputCost), search: searchCost }
 }

@@ -17,7 +17,7 @@ import { createResponsesReader } from './responses-events.ts'
 
 const head = { id: 'chatcmpl-1', created: 1_763_180_000, model: 'gpt-5.6-terra' }
 const usage = { promptTokens: 30, cachedTokens: 16, completionTokens: 12, reasoningTokens: 4 }
-const cost = { inference: parse('0.0024'), search: parse('0.00875') }
+const cost = { prompt: parse('0.0009'), completion: parse('0.0015'), search: parse('0.00875') }
 const usageBody = {
   prompt_tokens: 30,
   completion_tokens: 12,
@@ -25,7 +25,12 @@ const usageBody = {
   prompt_tokens_details: { cached_tokens: 16 },
   completion_tokens_details: { reasoning_tokens: 4 },
   cost: 0.01115,
-  cost_details: { inference: 0.0024, search: 0.00875 },
+  cost_details: {
+    inference: 0.0024,
+    search: 0.00875,
+    upstream_inference_prompt_cost: 0.0009,
+    upstream_inference_completions_cost: 0.0015,
+  },
 }
 
 function recorded(name: string): ChatEvent[] {
@@ -99,7 +104,7 @@ test('usage comes in exactly one chunk, when asked for, with the cost', () => {
   const last = all.pop()
   assert.deepEqual(last?.choices, [])
   assert.deepEqual(last?.usage, usageBody)
-  for (const chunk of all) assert.equal(chunk.usage, null)
+  for (const chunk of all) assert.equal('usage' in chunk, false)
 })
 
 test('reasoning is told under both names that clients read', () => {
@@ -239,7 +244,8 @@ test('any text survives the way to the client', () => {
 
 test('a cost of nothing is zero', () => {
   const [chunk] = chunks(
-    createChunkRenderer({ ...head, includeUsage: true }).usage(usage, { inference: zero, search: zero }),
+    createChunkRenderer({ ...head, includeUsage: true }).usage(usage, { prompt: zero, completion: zero, search: zero }),
   )
-  assert.deepEqual(chunk?.usage, { ...usageBody, cost: 0, cost_details: { inference: 0, search: 0 } })
+  const details = Object.keys(usageBody.cost_details).map((name) => [name, 0])
+  assert.deepEqual(chunk?.usage, { ...usageBody, cost: 0, cost_details: Object.fromEntries(details) })
 })

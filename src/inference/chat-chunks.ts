@@ -11,7 +11,8 @@ export type CompletionHead = {
   readonly model: string
 }
 
-export type Cost = { readonly inference: Usdc; readonly search: Usdc }
+/** What an answer was charged, by what it was charged for. */
+export type Cost = { readonly prompt: Usdc; readonly completion: Usdc; readonly search: Usdc }
 
 /** Frames of one stream, each ready to be written. */
 export type ChunkRenderer = {
@@ -42,7 +43,8 @@ export function createChunkRenderer(options: CompletionHead & { readonly include
   const { includeUsage } = options
   const shared = { object: 'chat.completion.chunk', created: options.created, model: options.model }
   const head = JSON.stringify({ id: options.id, ...shared, system_fingerprint: systemFingerprint }).slice(0, -1)
-  const tail = includeUsage ? ',"usage":null}\n\n' : '}\n\n'
+  // No `usage` key beside the usage chunk: OpenRouter's SDK rejects `"usage": null`, and OpenAI's schema allows both.
+  const tail = '}\n\n'
   const opening = `data: ${head},"choices":[{"index":0,"delta":`
   const closing = `,"logprobs":null,"finish_reason":null}]`
   const chunk = (delta: string) => opening + delta + closing + tail
@@ -123,8 +125,14 @@ function usageBody(usage: Usage, cost: Cost): object {
     total_tokens: usage.promptTokens + usage.completionTokens,
     prompt_tokens_details: { cached_tokens: usage.cachedTokens },
     completion_tokens_details: { reasoning_tokens: usage.reasoningTokens },
-    cost: asNumber(fromAtomic(cost.inference + cost.search)),
-    cost_details: { inference: asNumber(cost.inference), search: asNumber(cost.search) },
+    cost: asNumber(fromAtomic(cost.prompt + cost.completion + cost.search)),
+    cost_details: {
+      inference: asNumber(fromAtomic(cost.prompt + cost.completion)),
+      search: asNumber(cost.search),
+      // OpenRouter's SDK rejects `cost_details` without these two.
+      upstream_inference_prompt_cost: asNumber(cost.prompt),
+      upstream_inference_completions_cost: asNumber(cost.completion),
+    },
   }
 }
 

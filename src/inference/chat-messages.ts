@@ -1,12 +1,13 @@
+import { hash } from 'node:crypto'
 import {
   InvalidValueError,
   isAbsent,
+  isName,
   type JsonObject,
   MissingParameterError,
   oneOf,
   optional,
   readArray,
-  readName,
   readObject,
   readString,
   required,
@@ -39,6 +40,7 @@ const messagesMax = 10_000
 const contentPartsMax = 1_000
 const toolCallsMax = 128
 const toolCallIdCharactersMax = 512
+const calledNameCharactersKept = 48
 
 const readRole = oneOf(['system', 'developer', 'user', 'assistant', 'tool'])
 
@@ -64,7 +66,8 @@ function parseMessage(value: unknown, place: string): Message {
   }
   if (role !== 'tool') return { role, content: required(fields.content, `${place}.content`, readContent) }
   const toolCallId = required(fields.tool_call_id, `${place}.tool_call_id`, readToolCallId)
-  return { role, toolCallId, content: required(fields.content, `${place}.content`, readContent) }
+  // Tools that return nothing: clients send null or leave the content out.
+  return { role, toolCallId, content: optional(fields.content, `${place}.content`, readContent) ?? '' }
 }
 
 function parseAssistantMessage(fields: JsonObject, place: string): AssistantMessage {
@@ -147,9 +150,20 @@ function readToolCall(value: unknown, place: string): ToolCall {
   const called = required(call.function, `${place}.function`, readObject)
   return {
     id,
-    name: required(called.name, `${place}.function.name`, readName),
+    name: required(called.name, `${place}.function.name`, readCalledName),
     arguments: required(called.arguments, `${place}.function.arguments`, readString),
   }
+}
+
+/**
+ * The name of a tool that was called in the past. Histories from other providers hold names such as `mcp.server:tool`, which the
+ * upstream refuses: those are rewritten. The hash keeps two of them distinct, and distinct from every tool that is offered.
+ */
+function readCalledName(value: unknown, place: string): string {
+  const name = readString(value, place)
+  if (name === '') throw wrongValue(place, name, 'the name of the tool that was called')
+  if (isName(name)) return name
+  return `${name.slice(0, calledNameCharactersKept).replace(/[^A-Za-z0-9_-]/g, '_')}_${hash('sha256', name).slice(0, 8)}`
 }
 
 function readToolCallId(value: unknown, place: string): string {

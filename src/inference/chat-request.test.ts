@@ -124,6 +124,7 @@ test('of several mistakes the first in the documented order is told', () => {
     tool_choice: 7,
     response_format: 7,
     reasoning_effort: 7,
+    reasoning: 7,
     n: 2,
     web_search: 7,
     web_fetch: 7,
@@ -148,6 +149,7 @@ test('of several mistakes the first in the documented order is told', () => {
     'tool_choice',
     'response_format',
     'reasoning_effort',
+    'reasoning',
     'n',
     'web_search',
     'web_fetch',
@@ -205,8 +207,8 @@ test('a refusal names the exact place of the mistake', () => {
     ],
     ['missing_required_parameter messages[1].tool_calls[0].id', inMessage(assistant({ function: {} }))],
     [
-      'invalid_value messages[1].tool_calls[0].function.name',
-      inMessage(assistant({ id: 'a', function: { name: 'get weather', arguments: '' } })),
+      'missing_required_parameter messages[1].tool_calls[0].function.name',
+      inMessage(assistant({ id: 'a', function: { arguments: '' } })),
     ],
     [
       'invalid_value messages[1].tool_calls[0].function.arguments',
@@ -300,6 +302,10 @@ test('a refusal names the exact place of the mistake', () => {
       { messages: hello, response_format: { type: 'json_schema', json_schema: { name: 'x', schema: 1 } } },
     ],
     ['invalid_value reasoning_effort', { messages: hello, reasoning_effort: 'max' }],
+    ['invalid_value reasoning.effort', { messages: hello, reasoning: { effort: 'max' } }],
+    ['invalid_value reasoning.effort', { messages: hello, reasoning_effort: 'low', reasoning: { effort: 'high' } }],
+    ['invalid_value usage', { messages: hello, stream: true, usage: true }],
+    ['invalid_value usage.include', { messages: hello, stream: true, usage: { include: 'yes' } }],
     ['invalid_value n', { messages: hello, n: 2 }],
     ['invalid_value n', { messages: hello, n: 0 }],
     ['invalid_value temperature', { messages: hello, temperature: 2.1 }],
@@ -310,6 +316,19 @@ test('a refusal names the exact place of the mistake', () => {
     [
       'unsupported_parameter tools[0].function.name',
       { messages: hello, tools: [{ type: 'function', function: { name: 'web_fetch' } }], web_fetch: true },
+    ],
+    // The place is the one in the request, also where `allowed_tools` offers only some of its tools.
+    [
+      'unsupported_parameter tools[1].function.name',
+      {
+        messages: hello,
+        tools: [weather, { type: 'function', function: { name: 'web_search' } }],
+        web_search: true,
+        tool_choice: {
+          type: 'allowed_tools',
+          allowed_tools: { mode: 'auto', tools: [{ type: 'function', function: { name: 'web_search' } }] },
+        },
+      },
     ],
     ['unsupported_parameter modalities[0]', { messages: hello, modalities: ['audio'] }],
   ]
@@ -359,6 +378,60 @@ test('histories as clients really send them are accepted', () => {
   ])
 })
 
+test('calls to tools with names of other providers are rewritten to names the upstream accepts', () => {
+  const named = (name: unknown) => ({ id: 'a', type: 'function', function: { name, arguments: '{}' } })
+  const history = (name: unknown) => ({
+    messages: [...hello, { role: 'assistant', content: null, tool_calls: [named(name)] }, result('a')],
+  })
+  const rewritten = (name: string): string => {
+    const [, message] = parse(history(name)).messages
+    return message?.role === 'assistant' ? message.toolCalls[0]!.name : ''
+  }
+  assert.equal(rewritten('get_weather'), 'get_weather')
+  assert.match(rewritten('mcp.server:tool'), /^mcp_server_tool_[0-9a-f]{8}$/)
+  const names = [
+    'mcp.server:tool',
+    'mcp:server.tool',
+    'web.search',
+    'ü',
+    ' ',
+    '😀'.repeat(100),
+    'n'.repeat(65),
+    'n'.repeat(66),
+  ]
+  const written = names.map(rewritten)
+  for (const name of written) assert.match(name, /^[A-Za-z0-9_-]{1,64}$/)
+  assert.equal(new Set(written).size, names.length, 'different tools stay different')
+  assert.deepEqual(written, names.map(rewritten), 'the same every time, so that prompt caches hit')
+  for (const name of ['', 7, {}]) {
+    assert.equal(refusal(history(name)), 'invalid_value messages[1].tool_calls[0].function.name')
+  }
+})
+
+test('a tool result without content is an empty one', () => {
+  for (const content of [{ content: null }, {}, { content: '' }]) {
+    const messages = [
+      ...hello,
+      { role: 'assistant', content: null, tool_calls: [call('a')] },
+      { role: 'tool', tool_call_id: 'a', ...content },
+    ]
+    assert.deepEqual(parse({ messages }).messages[2], { role: 'tool', toolCallId: 'a', content: '' })
+  }
+})
+
+test('usage and reasoning effort are also read in OpenRouter’s spelling', () => {
+  const asked = (body: object) => parse({ messages: hello, stream: true, ...body })
+  assert.equal(asked({ usage: { include: true } }).includeUsage, true)
+  assert.equal(asked({ usage: { include: false }, stream_options: { include_usage: true } }).includeUsage, true)
+  assert.equal(asked({ usage: { include: false } }).includeUsage, false)
+  assert.equal(asked({ usage: {} }).includeUsage, false)
+  assert.equal(asked({ usage: { include: true }, stream: false }).includeUsage, false)
+  assert.equal(asked({ reasoning: { effort: 'high', exclude: true } }).reasoningEffort, 'high')
+  assert.equal(asked({ reasoning: { effort: null } }).reasoningEffort, 'low')
+  assert.equal(asked({ reasoning: {} }).reasoningEffort, 'low')
+  assert.equal(asked({ reasoning: { effort: 'xhigh' }, reasoning_effort: 'xhigh' }).reasoningEffort, 'xhigh')
+})
+
 test('tools and the choice among them are read', () => {
   const named = (name: string) => ({ type: 'function', function: { name } })
   const parsed = parse({ messages: hello, tools: [weather, named('other')], tool_choice: named('other') })
@@ -386,8 +459,9 @@ test('a tool of the customer may carry our names while ours are off', () => {
 test('a prompt cache key is cut to 128 characters, never through a character', () => {
   const key = (prompt_cache_key: string) => parse({ messages: hello, prompt_cache_key }).promptCacheKey
   assert.equal(key('k'.repeat(200)), 'k'.repeat(128))
-  assert.equal(key(`${'k'.repeat(127)}😀`), 'k'.repeat(127))
-  assert.equal(key(`${'k'.repeat(126)}😀!`), `${'k'.repeat(126)}😀`)
+  assert.equal(key(`${'k'.repeat(127)}😀!`), `${'k'.repeat(127)}😀`)
+  assert.equal(key('😀'.repeat(200)), '😀'.repeat(128))
+  assert.equal(key(`a${'😀'.repeat(200)}`), `a${'😀'.repeat(127)}`)
   assert.equal(key(''), undefined)
 })
 

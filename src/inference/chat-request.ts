@@ -70,14 +70,15 @@ export function parseChatRequest(body: unknown, models: ModelDirectory): ChatReq
   const { model, outputTokensMax } = parseModel(fields.model, models)
   const messages = parseMessages(fields.messages)
   const stream = optional(fields.stream, 'stream', readBoolean) ?? false
-  const includeUsage = stream && parseIncludeUsage(fields.stream_options)
+  const includeUsage = stream && parseIncludeUsage(fields)
   const maxTokens = parseMaxTokens(fields, model, outputTokensMax)
-  const toolUse = parseToolChoice(fields.tool_choice, parseTools(fields.tools))
+  const tools = parseTools(fields.tools)
+  const toolUse = parseToolChoice(fields.tool_choice, tools)
   const responseFormat = parseResponseFormat(fields.response_format)
-  const reasoningEffort = optional(fields.reasoning_effort, 'reasoning_effort', readEffort) ?? 'low'
+  const reasoningEffort = parseReasoningEffort(fields) ?? 'low'
   refuseSeveralChoices(fields.n)
-  const webSearch = parseOwnToolSwitch(fields, 'web_search', toolUse)
-  const webFetch = parseOwnToolSwitch(fields, 'web_fetch', toolUse)
+  const webSearch = parseWebToolSwitch(fields, 'web_search', toolUse, tools)
+  const webFetch = parseWebToolSwitch(fields, 'web_fetch', toolUse, tools)
   const parallelToolCalls = optional(fields.parallel_tool_calls, 'parallel_tool_calls', readBoolean)
   const temperature = optional(fields.temperature, 'temperature', readTemperature)
   const promptCacheKey = optional(fields.prompt_cache_key, 'prompt_cache_key', readPromptCacheKey)
@@ -112,9 +113,26 @@ function parseModel(value: unknown, models: ModelDirectory): { model: string; ou
   return { model, outputTokensMax }
 }
 
-function parseIncludeUsage(value: unknown): boolean {
-  const options = optional(value, 'stream_options', readObject)
-  return optional(options?.include_usage, 'stream_options.include_usage', readBoolean) ?? false
+/** Either spelling asks for the usage chunk: OpenAI's `stream_options.include_usage` or OpenRouter's `usage.include`. */
+function parseIncludeUsage(fields: JsonObject): boolean {
+  const options = optional(fields.stream_options, 'stream_options', readObject)
+  const includeUsage = optional(options?.include_usage, 'stream_options.include_usage', readBoolean) ?? false
+  const usage = optional(fields.usage, 'usage', readObject)
+  return (optional(usage?.include, 'usage.include', readBoolean) ?? false) || includeUsage
+}
+
+/** OpenAI's `reasoning_effort` or OpenRouter's `reasoning.effort`. Its other members have no counterpart upstream. */
+function parseReasoningEffort(fields: JsonObject): ReasoningEffort | undefined {
+  const effort = optional(fields.reasoning_effort, 'reasoning_effort', readEffort)
+  const reasoning = optional(fields.reasoning, 'reasoning', readObject)
+  const nested = optional(reasoning?.effort, 'reasoning.effort', readEffort)
+  if (effort !== undefined && nested !== undefined && effort !== nested) {
+    throw new InvalidValueError(
+      `\`reasoning_effort\` is ${quoted(effort)} and \`reasoning.effort\` is ${quoted(nested)}; they mean the same. Send one of them.`,
+      'reasoning.effort',
+    )
+  }
+  return effort ?? nested
 }
 
 /** Clients send either name; both count the same tokens, so they must not contradict each other. */
@@ -144,21 +162,22 @@ function refuseSeveralChoices(value: unknown): void {
   throw wrongValue('n', value, '1 or absent: for several answers, send several requests')
 }
 
-/** Two tools of one name cannot be told apart in the model's answer; `none` drops ours, so nothing clashes then. */
-function parseOwnToolSwitch(
+/**
+ * Two tools with one name cannot be told apart in the model's answer; `none` drops ours, so nothing clashes then.
+ * `sentTools` are all tools of the request, before `allowed_tools` selected some: the error names the place in those.
+ */
+function parseWebToolSwitch(
   fields: JsonObject,
   name: 'web_search' | 'web_fetch',
   { tools, toolChoice }: ToolUse,
+  sentTools: readonly FunctionTool[],
 ): boolean | undefined {
   const isOn = optional(fields[name], name, readBoolean)
-  const twin = isOn === true && toolChoice !== 'none' ? tools.findIndex((tool) => tool.name === name) : -1
-  if (twin !== -1) {
-    throw new UnsupportedParameterError(
-      `A tool of your own is named \`${name}\` while \`${name}\` is true. Rename yours, or send \`${name}\` as false.`,
-      `tools[${twin}].function.name`,
-    )
-  }
-  return isOn
+  if (isOn !== true || toolChoice === 'none' || !tools.some((tool) => tool.name === name)) return isOn
+  throw new UnsupportedParameterError(
+    `A tool of your own is named \`${name}\` while \`${name}\` is true. Rename yours, or send \`${name}\` as false.`,
+    `tools[${sentTools.findIndex((tool) => tool.name === name)}].function.name`,
+  )
 }
 
 function readTemperature(value: unknown, place: string): number {

@@ -42,8 +42,12 @@ export function readString(value: unknown, place: string): string {
   return value.toWellFormed()
 }
 
+export function isName(text: string): boolean {
+  return namePattern.test(text)
+}
+
 export function readName(value: unknown, place: string): string {
-  if (typeof value !== 'string' || !namePattern.test(value)) {
+  if (typeof value !== 'string' || !isName(value)) {
     throw wrongValue(place, value, 'a string of 1 to 64 letters, digits, underscores or hyphens')
   }
   return value
@@ -81,12 +85,13 @@ export function isObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Cuts without leaving half a surrogate pair behind. */
+/** The first characters of a text, counted by code point: an emoji is one character, and is never cut in half. */
 export function cutText(text: string, charactersMax: number): string {
+  // A code point is one or two units: shorter texts need no counting, and of longer ones only the beginning is read.
   if (text.length <= charactersMax) return text
-  const lastUnit = text.charCodeAt(charactersMax - 1)
-  const splitsPair = lastUnit >= 0xd800 && lastUnit <= 0xdbff
-  return text.slice(0, splitsPair ? charactersMax - 1 : charactersMax)
+  return Array.from(text.slice(0, 2 * charactersMax))
+    .slice(0, charactersMax)
+    .join('')
 }
 
 /** The refusal of a value: what came, and what is accepted. */

@@ -136,8 +136,14 @@ test('tools always say whether they are strict, and take an object', () => {
 })
 
 test('nothing about tools is said without tools', () => {
-  const request = map({ tools: [], tool_choice: 'none', parallel_tool_calls: true })
+  const request = map({ tools: [], tool_choice: 'none' })
   assert.equal('tools' in request || 'tool_choice' in request || 'parallel_tool_calls' in request, false)
+})
+
+test('parallel_tool_calls goes upstream whenever it is set, also without tools', () => {
+  for (const parallel_tool_calls of [true, false]) {
+    assert.equal(map({ parallel_tool_calls }).parallel_tool_calls, parallel_tool_calls)
+  }
 })
 
 test('what the customer set goes upstream, and only that', () => {
@@ -145,7 +151,6 @@ test('what the customer set goes upstream, and only that', () => {
     max_tokens: 5,
     temperature: 0,
     reasoning_effort: 'none',
-    prompt_cache_key: 'theirs',
     top_p: 0.5,
     seed: 7,
     response_format: { type: 'json_schema', json_schema: { name: 'answer', schema: { type: 'object' }, strict: true } },
@@ -153,7 +158,6 @@ test('what the customer set goes upstream, and only that', () => {
   assert.equal(request.max_output_tokens, 16, 'the least the upstream takes')
   assert.equal(request.temperature, 0)
   assert.deepEqual(request.reasoning, { effort: 'none' })
-  assert.equal(request.prompt_cache_key, 'theirs')
   assert.deepEqual(request.text, {
     format: { type: 'json_schema', name: 'answer', schema: { type: 'object' }, strict: true },
   })

@@ -66,7 +66,7 @@ export type ResponsesRequest = {
 
 export type MappingOptions = {
   readonly upstreamModel: string
-  /** Sent when the client gave no key of its own, so that the rounds of one request share the upstream's cache. */
+  /** One value for all rounds of a request, so that they share the upstream's prompt cache; different for every account. */
   readonly promptCacheKey: string
   /** What this round may still write; the asked count when left out. */
   readonly maxOutputTokens?: number | undefined
@@ -100,7 +100,7 @@ export function toResponsesRequest(chat: ChatRequest, options: MappingOptions): 
     ...(format !== undefined && { text: { format } }),
     ...toolMembers(chat, options),
     ...(chat.temperature !== undefined && { temperature: chat.temperature }),
-    prompt_cache_key: chat.promptCacheKey ?? options.promptCacheKey,
+    prompt_cache_key: options.promptCacheKey,
   }
 }
 
@@ -197,11 +197,12 @@ function toolMembers(
   options: MappingOptions,
 ): Pick<ResponsesRequest, 'tools' | 'tool_choice' | 'parallel_tool_calls'> {
   const tools = [...chat.tools, ...(options.extraTools ?? [])]
-  if (tools.length === 0) return {}
   const parallel = options.parallelToolCalls ?? chat.parallelToolCalls
   return {
-    tools: tools.map(toolDefinition),
-    tool_choice: toolChoice(options.toolChoice ?? chat.toolChoice),
+    ...(tools.length > 0 && {
+      tools: tools.map(toolDefinition),
+      tool_choice: toolChoice(options.toolChoice ?? chat.toolChoice),
+    }),
     ...(parallel !== undefined && { parallel_tool_calls: parallel }),
   }
 }

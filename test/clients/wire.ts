@@ -137,11 +137,18 @@ export function readEventStream(text: string): EventStreamText {
   }
 }
 
+/** OpenAI's way to ask for the usage chunk, and OpenRouter's. */
+type UsageOptions = {
+  readonly stream_options?: { readonly include_usage?: boolean }
+  readonly usage?: { readonly include?: boolean }
+}
+
 function streamProblems(exchange: Exchange): string[] {
   const { headers, requestBody, isWhole } = exchange
   const stream = readEventStream(exchange.text)
   const { chunks, error } = stream
-  const options = requestBody.stream_options as { include_usage?: boolean } | undefined
+  const { stream_options, usage } = requestBody as UsageOptions
+  const includeUsage = stream_options?.include_usage === true || usage?.include === true
   return [
     ...stream.problems,
     ...chunks.flatMap((chunk) => validators.chunk(chunk)),
@@ -160,7 +167,7 @@ function streamProblems(exchange: Exchange): string[] {
       'the fingerprint is a string': chunks.every((chunk) => typeof chunk.system_fingerprint === 'string'),
       'no list is null': !hasNullList(chunks),
     }),
-    ...(isWhole && error === undefined ? endProblems(stream, options?.include_usage === true) : []),
+    ...(isWhole && error === undefined ? endProblems(stream, includeUsage) : []),
     ...toolCallProblems(chunks),
   ]
 }
@@ -176,9 +183,9 @@ function endProblems({ chunks, isDone }: EventStreamText, includeUsage: boolean)
     'usage is there when asked for': usages.length === (includeUsage ? 1 : 0),
     'usage has a chunk of its own at the end':
       !includeUsage || (usages[0] === chunks.at(-1) && usages[0]?.choices.length === 0),
-    'other chunks have a null for it, or nothing': chunks
+    'other chunks have no usage key': chunks
       .filter((chunk) => chunk !== usages[0])
-      .every((chunk) => (includeUsage ? chunk.usage === null : !('usage' in chunk))),
+      .every((chunk) => !('usage' in chunk)),
   })
 }
 

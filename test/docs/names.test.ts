@@ -65,7 +65,7 @@ test('the page of the log has every event of an account', () => {
 
 test('the reference and the page for who comes from OpenAI have every parameter of a completion that is read', () => {
   const parser = read('src/inference/chat-request.ts')
-  const names = [...parser.matchAll(/fields\.(\w+)|read\('(\w+)'\)|parseOwnToolSwitch\(fields, '(\w+)'/g)].map(
+  const names = [...parser.matchAll(/fields\.(\w+)|read\('(\w+)'\)|parseWebToolSwitch\(fields, '(\w+)'/g)].map(
     ([, member, alias, own]) => member ?? alias ?? own!,
   )
   assert.ok(names.length > 12)

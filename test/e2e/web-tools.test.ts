@@ -73,7 +73,12 @@ type Completion = {
     prompt_tokens: number
     completion_tokens: number
     cost: number
-    cost_details: { inference: number; search: number }
+    cost_details: {
+      inference: number
+      search: number
+      upstream_inference_prompt_cost: number
+      upstream_inference_completions_cost: number
+    }
   }
 }
 type Message = {
@@ -109,9 +114,13 @@ test('a buffered question is searched for, read up and answered with citations, 
   assert.deepEqual([row.cost.search_calls, row.cost.fetch_calls], [1, 1])
   assert.deepEqual([row.cost.search_atomic, row.status], [String(searchPrice), 'succeeded'])
   assert.equal(answer.headers.get('x-router-charged-usdc'), row.charged_atomic)
+  // One USDC per million tokens of input: a token is an atomic unit, and the rest of the inference is output.
+  const inference = Number(row.cost.inference_atomic)
   assert.deepEqual(body.usage.cost_details, {
-    inference: Number(row.cost.inference_atomic) / 1e6,
+    inference: inference / 1e6,
     search: searchPrice / 1e6,
+    upstream_inference_prompt_cost: row.usage!.prompt_tokens / 1e6,
+    upstream_inference_completions_cost: (inference - row.usage!.prompt_tokens) / 1e6,
   })
   assert.equal(body.usage.prompt_tokens, row.usage!.prompt_tokens)
 })

@@ -36,7 +36,7 @@ export async function startModelUpstream(seed: number, pace: Pace): Promise<Mode
   const upstream = await startScriptedUpstream(async (exchange) => {
     const name = Number(exchange.body.max_output_tokens)
     const entry: Generated = {
-      digits: String(exchange.body.prompt_cache_key),
+      digits: String(exchange.body.prompt_cache_key).replace('req_', ''),
       arrivedMs: Date.now(),
       firstOutputMs: undefined,
       finishedMs: undefined,

@@ -28,7 +28,18 @@ const chatMembers = {
     .enum(['none', 'minimal', 'low', 'medium', 'high', 'xhigh'])
     .nullish()
     .meta({ description: 'Default low' }),
-  prompt_cache_key: z.string().nullish().meta({ description: 'Cut to 128 characters' }),
+  reasoning: z
+    .looseObject({ effort: z.string().nullish() })
+    .nullish()
+    .meta({ description: 'OpenRouter’s spelling of reasoning_effort; other members have no effect' }),
+  usage: z
+    .looseObject({ include: z.boolean().nullish() })
+    .nullish()
+    .meta({ description: 'OpenRouter’s spelling of stream_options.include_usage' }),
+  prompt_cache_key: z
+    .string()
+    .nullish()
+    .meta({ description: 'Cut to 128 characters; accounts that choose the same key do not share a cache' }),
   web_search: z
     .boolean()
     .nullish()
@@ -44,7 +55,18 @@ const completion = z
     created: z.int(),
     model: z.string(),
     choices: z.array(z.looseObject({ index: z.int(), finish_reason: z.string() })),
-    usage: z.looseObject({ prompt_tokens: count, completion_tokens: count, total_tokens: count, cost: z.number() }),
+    usage: z.looseObject({
+      prompt_tokens: count,
+      completion_tokens: count,
+      total_tokens: count,
+      cost: z.number(),
+      cost_details: z.looseObject({
+        inference: z.number(),
+        search: z.number(),
+        upstream_inference_prompt_cost: z.number(),
+        upstream_inference_completions_cost: z.number(),
+      }),
+    }),
   })
   .meta({ id: 'Completion' })
 
