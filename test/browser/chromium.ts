@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type BrowserContext, chromium } from 'playwright-core'
+import { type Browser, type BrowserContext, chromium } from 'playwright-core'
 
 const candidates = [
   process.env.CHROMIUM_PATH,
@@ -48,6 +48,11 @@ function installChromium(): void {
 }
 
 export type Window = { readonly width: number; readonly height: number }
+
+/** One browser for many contexts, each with cookies and caches of its own. */
+export async function launchBrowser(): Promise<Browser> {
+  return chromium.launch({ executablePath: chromiumPath(), headless: true, args: settings })
+}
 
 /** A browser with an empty profile, gone when it is closed. */
 export async function openBrowser(

@@ -27,9 +27,12 @@ for (const colorScheme of ['light', 'dark'] as const) {
       traffic ??= makeTraffic()
       const made = await traffic
       const page = await dashboard.open({ viewport, colorScheme })
+      const look = (title: string) => inspect(page, title, colorScheme, name)
+      await page.goto(dashboard.origin)
+      await page.getByTestId('prices').getByRole('cell', { name: 'gpt-6-astra' }).waitFor()
+      await look('front')
       await page.goto(`${dashboard.origin}/login`)
       await page.getByRole('button', { name: 'Continue as local developer' }).waitFor()
-      const look = (title: string) => inspect(page, title, colorScheme, name)
       await look('sign-in')
       await signInAsDeveloper(dashboard, page)
       for (const [title, path, ready] of pagesOf(made)) {
@@ -58,7 +61,7 @@ test('the first steps and the one sight of a secret are accessible, on any scree
 test('a page that is not there says so, and offers a search', async () => {
   const page = await dashboard.open()
   await page.goto(`${dashboard.origin}/requests-of-nobody`)
-  await page.getByRole('heading', { name: 'There is nothing at this address' }).waitFor()
+  await page.getByRole('heading', { name: 'Page not found' }).waitFor()
   await inspect(page, 'not-found', 'light', 'wide')
 })
 

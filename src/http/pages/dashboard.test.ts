@@ -8,6 +8,7 @@ import type { ApiBindings } from '../api/router.ts'
 import { Documentation } from '../docs/documentation.ts'
 import { siteOf } from '../site.ts'
 import { Dashboard } from './dashboard.ts'
+import { pagePaths } from './page-paths.ts'
 import { routePages } from './route-pages.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'penny-pages-'))
@@ -35,7 +36,7 @@ async function get(path: string, headers: Record<string, string> = {}): Promise<
 }
 
 test('every page path is the dashboard, whose page loads nothing from elsewhere', async () => {
-  for (const path of ['/', '/login', '/requests/req_1', '/keys', '/r/req_2?x=1', '/status']) {
+  for (const path of [...pagePaths, '/requests/req_1', '/r/req_2?x=1', '/keys/', '/keys/a.b']) {
     const page = await get(path, { accept: 'text/html' })
     assert.equal(page.status, 200, path)
     assert.match(
@@ -47,10 +48,21 @@ test('every page path is the dashboard, whose page loads nothing from elsewhere'
   }
 })
 
+test('a person at an unknown address gets the not-found page with status 404, a program no page at all', async () => {
+  for (const path of ['/nothing', '/requests/req_1/more', '/keys//', '/funds/other', '/r', '/index', '/Keys']) {
+    const page = await get(path, { accept: 'text/html' })
+    assert.deepEqual([page.status, await page.text()], [404, '<!doctype html><title>Penny</title>'], path)
+    const again = await get(path, { accept: 'text/html', 'if-none-match': page.headers.get('etag')! })
+    assert.equal(again.status, 404, `${path} with a cached page`)
+    assert.deepEqual([(await get(path)).status, await (await get(path)).text()], [404, '404 Not Found'], path)
+  }
+})
+
 test('what programs ask for is never answered with a page', async () => {
   for (const path of ['/api/nothing', '/v1/nothing', '/api', '/v1', '/assets/gone-12345678.js', '/favicon.ico']) {
     assert.equal((await get(path)).status, 404, path)
   }
+  assert.doesNotMatch(await (await get('/v1/nothing', { accept: 'text/html' })).text(), /doctype/)
 })
 
 test('files with a hash in their name are kept for ever, and sent compressed where that is understood', async () => {

@@ -64,19 +64,19 @@ export class Dashboard {
     return [...this.#assets.keys()].find((path) => path.startsWith(prefix) && path.endsWith(suffix))
   }
 
-  /** The file of this path, or for the path of a page the page that all of them are. */
+  /** The file at this path. */
   find(path: string, acceptEncoding: string): Asset | undefined {
-    const variants = this.#assets.get(path) ?? (isPagePath(path) ? this.#assets.get('/index.html') : undefined)
+    const variants = this.#assets.get(path)
     if (variants === undefined) return undefined
     if (variants.br !== undefined && /\bbr\b/.test(acceptEncoding)) return variants.br
     if (variants.gzip !== undefined && /\bgzip\b/.test(acceptEncoding)) return variants.gzip
     return variants.plain
   }
-}
 
-/** Pages have no dot in their last part; what programs ask for is never answered with a page. */
-function isPagePath(path: string): boolean {
-  return !/^\/(api|v1)(\/|$)/.test(path) && !path.slice(path.lastIndexOf('/')).includes('.')
+  /** The one HTML file: its script reads the address and shows that page. */
+  page(acceptEncoding: string): Asset {
+    return this.find('/index.html', acceptEncoding)!
+  }
 }
 
 function asset(path: string, body: Buffer, encoding: Asset['encoding']): Asset {

@@ -6,6 +6,7 @@ import { pageAtItsName, type Site } from '../site.ts'
 import { visitorOf } from '../visitor.ts'
 import type { Asset, Dashboard } from './dashboard.ts'
 import { homePage } from './home.ts'
+import { isPagePath } from './page-paths.ts'
 import { securityHeaders } from './security-headers.ts'
 
 export type PageOptions = {
@@ -34,15 +35,20 @@ export function routePages(app: Hono<ApiBindings>, { site, dashboard, documentat
     return
   }
   app.get('*', (context, next) => {
-    const asset = dashboard.find(context.req.path, context.req.header('accept-encoding') ?? '')
-    return asset === undefined ? next() : send(context, asset)
+    const { path } = context.req
+    const acceptEncoding = context.req.header('accept-encoding') ?? ''
+    const file = dashboard.find(path, acceptEncoding)
+    if (file !== undefined) return send(context, file, 200)
+    if (isPagePath(path)) return send(context, dashboard.page(acceptEncoding), 200)
+    // A person gets the not-found page, which the same script shows; a program gets the error as JSON.
+    return isPageRequest(context) ? send(context, dashboard.page(acceptEncoding), 404) : next()
   })
 
   function plain(context: Context<ApiBindings>, html: string): Response | Promise<Response> {
     return context.html(html, 200, securityHeaders(site, 'inline too'))
   }
 
-  function send(context: Context<ApiBindings>, asset: Asset): Response {
+  function send(context: Context<ApiBindings>, asset: Asset, status: 200 | 404): Response {
     const headers = {
       'content-type': asset.type,
       etag: asset.etag,
@@ -51,8 +57,8 @@ export function routePages(app: Hono<ApiBindings>, { site, dashboard, documentat
       ...(asset.encoding !== undefined && { 'content-encoding': asset.encoding }),
       ...securityHeaders(site, 'own files'),
     }
-    if (context.req.header('if-none-match') === asset.etag) return context.body(null, 304, headers)
-    return context.body(new Uint8Array(asset.body), 200, headers)
+    if (status === 200 && context.req.header('if-none-match') === asset.etag) return context.body(null, 304, headers)
+    return context.body(new Uint8Array(asset.body), status, headers)
   }
 }
 

@@ -20,8 +20,8 @@ export function NotFoundPage() {
         <Wordmark />
       </Link>
       <div>
-        <h1 className="text-2xl tracking-tight">There is nothing at this address</h1>
-        <p className="mt-1 text-muted">No money moved. Look for a request by its id, or go on from here.</p>
+        <h1 className="text-2xl tracking-tight">Page not found</h1>
+        <p className="mt-1 text-muted">Check the address, search for a request by its id, or choose a page below.</p>
       </div>
       <form onSubmit={find} className="flex items-end gap-2">
         <div className="flex-1">
@@ -32,7 +32,7 @@ export function NotFoundPage() {
             onChange={(event) => setText(event.target.value)}
           />
         </div>
-        <Button type="submit">Find</Button>
+        <Button type="submit">Search</Button>
       </form>
       <nav aria-label="Pages" className="flex flex-wrap gap-x-4 gap-y-1">
         {places.map(({ to, label }) => (

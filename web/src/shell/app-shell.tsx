@@ -1,5 +1,5 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { Navigate, Outlet, useLocation } from '@tanstack/react-router'
+import { Outlet } from '@tanstack/react-router'
 import { lazy, Suspense, useCallback, useEffect, useState } from 'react'
 import { sessionQuery } from '../api/queries.ts'
 import type { Session } from '../api/shapes.ts'
@@ -10,6 +10,7 @@ import { enteredKey } from './providers.tsx'
 import { Rail } from './rail.tsx'
 import { SandboxBar } from './sandbox-bar.tsx'
 import { ShortcutsDialog, useShortcuts } from './shortcuts.tsx'
+import { SignedOut } from './signed-out.tsx'
 import { SkipLink } from './skip-link.tsx'
 import { TopBar } from './top-bar.tsx'
 
@@ -19,8 +20,7 @@ const Palette = lazy(() => import('./palette.tsx').then((module) => ({ default: 
 export function AppShell() {
   const session = useQuery(sessionQuery)
   const client = useQueryClient()
-  const { href } = useLocation()
-  // Once somebody has been in, a refused session is an expired one: asked for over the page, not by leaving it.
+  // After the first sign-in a refused session is an expired one: the sign-in dialog opens over the page.
   const entered = client.getQueryData(enteredKey) !== undefined
   useEffect(() => {
     if (session.data?.account != null) client.setQueryData(enteredKey, session.data.account.id)
@@ -35,8 +35,7 @@ export function AppShell() {
     )
   }
   if (session.data === undefined) return <div aria-busy="true" />
-  if (!session.data.signed_in && !entered)
-    return <Navigate to="/login" search={{ ...(href !== '/' && { next: href }) } as never} replace />
+  if (!session.data.signed_in && !entered) return <SignedOut />
   return <SignedIn session={session.data} />
 }
 

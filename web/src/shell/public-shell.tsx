@@ -1,10 +1,21 @@
 import { Link, Outlet } from '@tanstack/react-router'
+import type { ReactNode } from 'react'
 import { Wordmark } from './rail.tsx'
 import { SkipLink } from './skip-link.tsx'
 import { ThemeButton } from './theme-button.tsx'
 
-/** Pages for anybody: sign-in, receipts, documentation. */
+/** Pages that need no session: sign-in, receipts, status. */
 export function PublicShell() {
+  return (
+    <PublicFrame>
+      <Outlet />
+    </PublicFrame>
+  )
+}
+
+const headerLink = 'rounded-md px-2 py-1 text-muted hover:text-ink'
+
+export function PublicFrame({ children }: { children: ReactNode }) {
   return (
     <>
       <SkipLink />
@@ -14,14 +25,17 @@ export function PublicShell() {
             <Wordmark />
           </Link>
           <nav aria-label="Pages" className="flex items-center gap-1">
-            <a href="/docs" className="rounded-md px-2 py-1 text-muted hover:text-ink">
+            <a href="/docs" className={headerLink}>
               Docs
             </a>
+            <Link to="/status" className={`${headerLink} max-sm:hidden`}>
+              Status
+            </Link>
             <ThemeButton />
           </nav>
         </header>
         <main id="content" tabIndex={-1} className="flex flex-1 flex-col px-4 py-8 outline-none md:px-6">
-          <Outlet />
+          {children}
         </main>
       </div>
     </>

@@ -34,9 +34,10 @@ export function ErrorPanel({ error, onRetry, busy = false }: { error: Error; onR
   return (
     <Notice tone="error" role="alert">
       <p className="font-medium">{error.message}</p>
-      {error instanceof ApiError && error.requestId !== '' && (
+      {/* Only for faults of ours, which support looks up by it. Below "not found" it would read like the id that was asked for. */}
+      {error instanceof ApiError && error.status >= 500 && error.requestId !== '' && (
         <p className="mt-1 flex items-center gap-2 text-sm text-muted">
-          Request <CopyableId id={error.requestId} label="request id" short />
+          Error reference <CopyableId id={error.requestId} label="error reference" short />
         </p>
       )}
       {onRetry !== undefined && (
@@ -54,7 +55,7 @@ function StaleNotice({ query }: { query: Query<unknown> }) {
     <Notice tone="held" role="status">
       <span className="flex flex-wrap items-center justify-between gap-2">
         <span>
-          This is from {formatAge(now - query.dataUpdatedAt)}: it could not be renewed. {query.error?.message}
+          Last updated {formatAge(now - query.dataUpdatedAt)}; refreshing failed. {query.error?.message}
         </span>
         <Button small onClick={() => void query.refetch()} busy={query.isFetching}>
           Retry

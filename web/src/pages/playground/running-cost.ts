@@ -1,5 +1,6 @@
 import { cost } from '../../../../src/money/price.ts'
-import { parse, type Usdc } from '../../../../src/money/usdc.ts'
+import type { Usdc } from '../../../../src/money/usdc.ts'
+import { perMillion } from '../../money/token-price.ts'
 
 /** Prices of a model as the list has them: USDC for one token, such as `0.000005`. */
 export type TokenPrices = { readonly prompt: string; readonly completion: string }
@@ -13,10 +14,4 @@ export function runningCost(prices: TokenPrices, promptCharacters: number, answe
     { units: Math.ceil(promptCharacters / charactersPerToken), perMillion: perMillion(prices.prompt) },
     { units: Math.ceil(answerCharacters / charactersPerToken), perMillion: perMillion(prices.completion) },
   ])
-}
-
-/** A price per token as text, as atomic units for a million: the point moves by twelve places. */
-export function perMillion(perToken: string): bigint {
-  const [whole = '0', fraction = ''] = perToken.split('.')
-  return parse(whole) * 1_000_000n + BigInt(fraction.padEnd(12, '0').slice(0, 12) || '0')
 }

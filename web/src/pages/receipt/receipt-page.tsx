@@ -3,6 +3,7 @@ import { useParams } from '@tanstack/react-router'
 import { type ChangeEvent, useState } from 'react'
 import type { ReceiptDocument } from '../../../../src/settlement/receipt.ts'
 import type { ReceiptCheck } from '../../../../src/settlement/verify-receipt.ts'
+import { ApiError } from '../../api/call.ts'
 import { receiptQuery, sessionQuery } from '../../api/queries.ts'
 import { atomic, formatCharge, formatCount } from '../../money/format.ts'
 import { usePageTitle } from '../../shell/page.tsx'
@@ -26,9 +27,16 @@ export function ReceiptPage() {
     <div className="mx-auto flex w-full max-w-2xl flex-col gap-6">
       <div>
         <h1 className="text-2xl tracking-tight">Receipt</h1>
-        <p className="mt-1 text-muted">What one request cost. Checked here, in your browser; no prompt is in it.</p>
+        <p className="mt-1 text-muted">
+          What one request cost, verified in your browser. It contains no prompt and no answer.
+        </p>
       </div>
-      {chosen === undefined ? (
+      {chosen === undefined && isMissing(receipt.error) ? (
+        <Notice tone="error" role="alert">
+          <p className="font-medium">No receipt has this id.</p>
+          <p>Check the link. The receipt of a new request appears a few seconds after the request ends.</p>
+        </Notice>
+      ) : chosen === undefined ? (
         <Loaded query={receipt} skeleton={<Skeleton lines={10} />}>
           {(data) => <Verified document={data as unknown as ReceiptDocument} />}
         </Loaded>
@@ -38,6 +46,10 @@ export function ReceiptPage() {
       <VerifyFile onChosen={setChosen} />
     </div>
   )
+}
+
+function isMissing(error: Error | null): boolean {
+  return error instanceof ApiError && error.status === 404
 }
 
 function Verified({ document }: { document: ReceiptDocument }) {

@@ -1,0 +1,25 @@
+/**
+ * The addresses of the dashboard. `test/browser/routes.test.ts` compares them with the routes of its router. Every other address
+ * is answered with 404.
+ */
+export const pagePaths = [
+  '/',
+  '/login',
+  '/requests',
+  '/requests/$id',
+  '/usage',
+  '/keys',
+  '/keys/$id',
+  '/funds',
+  '/funds/statement',
+  '/playground',
+  '/settings',
+  '/r/$id',
+  '/status',
+] as const
+
+const pattern = new RegExp(`^(?:${pagePaths.map((path) => path.replace(/\$\w+/g, '[^/]+')).join('|')})$`)
+
+export function isPagePath(path: string): boolean {
+  return pattern.test(path === '/' ? path : path.replace(/\/$/, ''))
+}

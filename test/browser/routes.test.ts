@@ -1,0 +1,236 @@
+import assert from 'node:assert/strict'
+import { after, test } from 'node:test'
+import type { Browser, BrowserContext, Page } from 'playwright-core'
+import { pagePaths } from '../../src/http/pages/page-paths.ts'
+import { launchBrowser } from './chromium.ts'
+import { dashboardSuite } from './dashboard.ts'
+import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'
+
+// Every route of the dashboard for every kind of visitor, each in a fresh context. A visit fails when the page hangs, keeps
+// loading, logs an error, leaves a promise rejected or navigates in a loop.
+
+const dashboard = dashboardSuite({ SANDBOX_TOKENS_PER_SECOND: '0' })
+/** Only waited for by a visit that fails. */
+const settleMsMax = 45_000
+/** The document itself, then at most one redirect inside the page and one more for luck. */
+const navigationsMax = 3
+const parallelVisits = 4
+
+type State = Awaited<ReturnType<BrowserContext['storageState']>>
+type Visitors = { readonly developer: State; readonly stranger: State; readonly expired: State }
+type Ids = { readonly request: string; readonly key: string }
+type Seen = {
+  readonly status: number
+  readonly url: string
+  readonly heading: string
+  readonly alert: boolean
+  readonly text: string
+}
+
+let browser: Browser
+let visitors: Visitors
+let ids: Ids
+let routes: readonly string[]
+
+// The suite's own `before` starts the service; hooks of one file do not wait for each other, so this is the first test.
+test('the service has a request, three visitors and a router', async () => {
+  browser = await launchBrowser()
+  ids = await sendRequest()
+  visitors = {
+    developer: await stateAfter((page) => signInAsDeveloper(dashboard, page)),
+    stranger: await stateAfter((page) => openAccountWithPasskey(dashboard, page)),
+    expired: await stateAfter(async (page) => {
+      await signInAsDeveloper(dashboard, page)
+      const { session } = await page.evaluate(async () => (await fetch('/api/session')).json())
+      await dashboard.database.query(`update sessions set expires_at = clock_timestamp() where id = $1`, [session.id])
+    }),
+  }
+  routes = await routesOfRouter()
+  assert.ok(routes.length > 10)
+})
+after(() => browser?.close())
+
+test('the server knows every route of the router and no other', () => {
+  assert.deepEqual([...routes].sort(), [...pagePaths].sort())
+})
+
+test('a visitor without a session gets the front page, the sign-in form or the public page, at the address they opened', async () => {
+  await visitAll(undefined, routes, (route, seen) => {
+    assert.equal(seen.url, addressOf(route))
+    assert.equal(seen.heading, publicHeadings[route] ?? 'Sign in')
+  })
+})
+
+test('an expired session is like none', async () => {
+  await visitAll('expired', routes, (route, seen) => {
+    assert.equal(seen.url, addressOf(route))
+    assert.equal(seen.heading, publicHeadings[route] ?? 'Sign in')
+  })
+})
+
+test('every page opens directly for its owner', async () => {
+  await visitAll('developer', routes, (route, seen) => {
+    assert.equal(seen.url, addressOf(route === '/login' ? '/' : route))
+    assert.notEqual(seen.heading, 'Sign in')
+    assert.equal(seen.alert, false, seen.text)
+  })
+})
+
+test('the ids of another account and ids that do not exist are reported on the page, without other ids', async () => {
+  const withId = routes.filter((route) => route.includes('$') && route !== '/r/$id')
+  await visitAll('stranger', withId, (_route, seen) => {
+    assert.equal(seen.alert, true)
+    assert.doesNotMatch(seen.text.replaceAll(ids.request, ''), /req_[0-9a-f]{8}/)
+  })
+  for (const id of [`req_${'0'.repeat(32)}`, '00000000-0000-4000-8000-000000000000', 'nonsense', '%F0%9F%92%B8']) {
+    const unknown = routes.filter((route) => route.includes('$')).map((route) => route.replace('$id', id))
+    await visitAll('developer', unknown, (_route, seen) => {
+      assert.equal(seen.alert, true)
+      assert.doesNotMatch(seen.text.replaceAll(id, ''), /req_[0-9a-f]{8}/)
+    })
+  }
+})
+
+test('an unknown address is answered 404 with the not-found page, with and without a session', async () => {
+  const unknown = ['/nope', '/requests/a/b', '/keys/a/b/c', '/docs-of-nobody', '/settings/x?y=1']
+  for (const visitor of [undefined, 'developer'] as const) {
+    await visitAll(visitor, unknown, (route, seen) => {
+      assert.deepEqual([seen.status, seen.url, seen.heading], [404, addressOf(route), 'Page not found'])
+    })
+  }
+})
+
+test('a deep link shows its page right after signing in, with its query', async () => {
+  const path = '/requests?status=refused&range=24h'
+  const page = await newPage(await browser.newContext())
+  await page.goto(dashboard.origin + path)
+  await page.getByRole('button', { name: 'Continue as local developer' }).click()
+  await page.getByRole('button', { name: 'Status: Refused' }).waitFor()
+  assert.equal(page.url(), dashboard.origin + path)
+  await page.reload()
+  await page.getByRole('button', { name: 'Status: Refused' }).waitFor()
+  await page.context().close()
+})
+
+test('the logo of a public page leads to the front page, and from there the way in', async () => {
+  const page = await newPage(await browser.newContext())
+  for (const path of [`/r/${ids.request}`, '/docs']) {
+    await page.goto(dashboard.origin + path)
+    await page.getByRole('link', { name: 'Penny Router' }).first().click()
+    await page.getByTestId('prices').getByRole('cell', { name: 'gpt-6-astra' }).waitFor()
+  }
+  await page.getByRole('link', { name: 'Sign in' }).click()
+  await page.getByRole('button', { name: 'Continue as local developer' }).click()
+  await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor()
+  await page.context().close()
+})
+
+/** The headings of the pages that need no session. */
+const publicHeadings: Readonly<Record<string, string>> = {
+  '/': 'An OpenAI-compatible API, paid per request in USDC',
+  '/r/$id': 'Receipt',
+  '/status': 'Status',
+}
+
+function addressOf(route: string): string {
+  return dashboard.origin + route.replace('$id', route.startsWith('/keys') ? ids.key : ids.request)
+}
+
+async function visitAll(
+  visitor: keyof Visitors | undefined,
+  paths: readonly string[],
+  check: (route: string, seen: Seen) => void,
+): Promise<void> {
+  const waiting = [...paths]
+  const work = async () => {
+    for (let route = waiting.shift(); route !== undefined; route = waiting.shift()) {
+      const seen = await visit(visitor, addressOf(route))
+      try {
+        check(route, seen)
+      } catch (error) {
+        throw new Error(`${route} as ${visitor ?? 'visitor without a session'}: ${JSON.stringify(seen)}`, {
+          cause: error,
+        })
+      }
+    }
+  }
+  await Promise.all(Array.from({ length: parallelVisits }, work))
+}
+
+async function visit(visitor: keyof Visitors | undefined, address: string): Promise<Seen> {
+  const context = await browser.newContext(visitor === undefined ? {} : { storageState: visitors[visitor] })
+  const page = await newPage(context)
+  const complaints: string[] = []
+  let navigations = 0
+  page.on('pageerror', (error) => complaints.push(error.message))
+  page.on('console', (message) => {
+    if (message.type() === 'error' && !/Failed to load resource/.test(message.text())) complaints.push(message.text())
+  })
+  page.on('framenavigated', () => {
+    navigations += 1
+  })
+  const where = `${address} as ${visitor ?? 'visitor without a session'}`
+  const response = await page.goto(address, { waitUntil: 'commit' })
+  const seen = await settle(page).catch((error) => assert.fail(`${where} does not settle: ${error.message}`))
+  assert.deepEqual(complaints, [], where)
+  assert.ok(navigations <= navigationsMax, `${where}: ${navigations} navigations`)
+  await context.close()
+  return { status: response!.status(), url: page.url(), ...seen }
+}
+
+/** Waits until the page has its heading, loads nothing and answers, then reads it. */
+async function settle(page: Page): Promise<Omit<Seen, 'status' | 'url'>> {
+  await page.waitForFunction(
+    () => document.querySelector('h1') !== null && document.querySelector('[aria-busy=true]') === null,
+  )
+  return page.evaluate(async () => {
+    // Two frames: effects that the last render scheduled have run, and what they navigated to would be counted.
+    for (let frame = 0; frame < 2; frame += 1) await new Promise((resolve) => requestAnimationFrame(resolve))
+    return {
+      heading: document.querySelector('h1')!.textContent,
+      alert: document.querySelector('main [role=alert]') !== null,
+      text: document.querySelector('main')!.innerText,
+    }
+  })
+}
+
+async function newPage(context: BrowserContext): Promise<Page> {
+  const page = await context.newPage()
+  page.setDefaultTimeout(settleMsMax)
+  return page
+}
+
+async function stateAfter(act: (page: Page) => Promise<void>): Promise<State> {
+  const context = await browser.newContext()
+  await act(await newPage(context))
+  const state = await context.storageState()
+  await context.close()
+  return state
+}
+
+/** TanStack Router leaves itself in the page, for its developer tools. */
+async function routesOfRouter(): Promise<readonly string[]> {
+  const context = await browser.newContext()
+  const page = await newPage(context)
+  await page.goto(`${dashboard.origin}/status`)
+  const paths = await page.evaluate(() =>
+    Object.keys(
+      (self as unknown as { __TSR_ROUTER__: { routesByPath: Record<string, unknown> } }).__TSR_ROUTER__.routesByPath,
+    ),
+  )
+  await context.close()
+  return paths
+}
+
+/** A request of the demo account that has its receipt. */
+async function sendRequest(): Promise<Ids> {
+  const headers = { authorization: `Bearer ${dashboard.apiKey}`, 'content-type': 'application/json' }
+  const body = JSON.stringify({ max_tokens: 50, web_search: false, messages: [{ role: 'user', content: 'Hello' }] })
+  const answer = await fetch(`${dashboard.baseUrl}/chat/completions`, { method: 'POST', headers, body })
+  await answer.text()
+  const request = answer.headers.get('x-router-request-id')!
+  while (!(await fetch(`${dashboard.origin}/api/receipts/${request}`)).ok)
+    await new Promise((resolve) => setTimeout(resolve, 100))
+  const row = await fetch(`${dashboard.origin}/api/requests/${request}`, { headers })
+  return { request, key: ((await row.json()) as { key: { id: string } }).key.id }
+}
