@@ -15,6 +15,7 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 const copied = [
   'bin/penny.mjs',
   'bin/runtime.mjs',
+  'src/http/docs/site.js',
   'migrations',
   'docs',
   // Named one by one: an operator's penny.env and secrets may lie beside them. What concerns Docker builds from a clone.

@@ -16,12 +16,12 @@ import { armFailpoint, type Failpoint } from './failpoints.ts'
 import type { ChainSide } from './http/api/chain-side.ts'
 import { createApp } from './http/app.ts'
 import { BodyBudget } from './http/body-budget.ts'
-import { Documentation } from './http/docs/documentation.ts'
 import { findProblems } from './http/find-problems.ts'
 import { Load } from './http/load.ts'
 import { MetricsPage } from './http/metrics-page.ts'
 import { Dashboard } from './http/pages/dashboard.ts'
 import { errorsMarkdown } from './http/pages/errors.ts'
+import { modelsMarkdown } from './http/pages/models.ts'
 import { Readiness } from './http/readiness.ts'
 import { drain, listen, openServer } from './http/server.ts'
 import { siteOf } from './http/site.ts'
@@ -401,7 +401,10 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
       site: siteOf(publicUrl),
       chainSide: parts.chainSide,
       dashboard: Dashboard.load(dashboardFolder),
-      documentation: Documentation.load(documentationFolder, { 'errors.md': errorsMarkdown() }),
+      docs: {
+        folder: documentationFolder,
+        generated: { 'errors.md': errorsMarkdown(), 'models.md': modelsMarkdown(prices) },
+      },
       openApi: readFileSync(openApiFile, 'utf8'),
       ledgerPartitions: config.ledgerPartitions,
       unsettledCap: config.unsettledCap,

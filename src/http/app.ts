@@ -12,11 +12,10 @@ import { createPlaygroundCompletion } from './api/playground.ts'
 import { type ApiBindings, honoPath } from './api/router.ts'
 import { routeApi } from './api/routes.ts'
 import type { ApiServices } from './api/services.ts'
-import type { Documentation } from './docs/documentation.ts'
 import { errorResponse } from './error-response.ts'
 import type { MetricsPage } from './metrics-page.ts'
 import type { Dashboard } from './pages/dashboard.ts'
-import { routePages } from './pages/route-pages.ts'
+import { type DocsSource, routePages } from './pages/route-pages.ts'
 import { transportHeaders } from './pages/security-headers.ts'
 import type { Readiness } from './readiness.ts'
 import { createChatCompletion } from './routes/create-chat-completion.ts'
@@ -26,7 +25,7 @@ import { answerUnread, HostlessError, unroutedResponse } from './unrouted.ts'
 
 export type AppServices = ApiServices & {
   readonly dashboard: Dashboard | undefined
-  readonly documentation: Documentation
+  readonly docs: DocsSource
   /** The text of openapi.json. */
   readonly openApi: string
   readonly metricsPage: MetricsPage

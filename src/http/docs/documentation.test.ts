@@ -2,22 +2,31 @@ import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { Ajv2020 } from 'ajv/dist/2020.js'
+import addFormats from 'ajv-formats'
 import { Hono } from 'hono'
 import { parse } from 'parse5'
+import { loadPriceList } from '../../billing/price-list.ts'
 import { errorCodes } from '../../errors.ts'
 import type { ApiBindings } from '../api/router.ts'
 import { errorsMarkdown, rowCodes } from '../pages/errors.ts'
+import { modelsMarkdown } from '../pages/models.ts'
 import { siteOf } from '../site.ts'
+import { exampleBody, exampleResponse, type OpenApi } from './api-reference.ts'
 import { Documentation } from './documentation.ts'
 import { routeDocs } from './route-docs.ts'
 
 const folder = fileURLToPath(new URL('../../../docs/', import.meta.url))
-const documentation = Documentation.load(folder, { 'errors.md': errorsMarkdown() })
+const documentation = Documentation.load(folder, {
+  'errors.md': errorsMarkdown(),
+  'models.md': modelsMarkdown(loadPriceList(undefined)),
+})
+const openApi = readFileSync(new URL('../../../openapi.json', import.meta.url), 'utf8')
 const app = new Hono<ApiBindings>()
 routeDocs(app, {
   site: siteOf('http://localhost:8402'),
   documentation,
-  openApi: readFileSync(new URL('../../../openapi.json', import.meta.url), 'utf8'),
+  openApi,
   fontPath: (name) => `/assets/${name}-12345678.woff2`,
 })
 
@@ -52,10 +61,11 @@ test('every page of the documentation is served, as a page and as Markdown, and 
   }
 })
 
-test('no page has a script, a style of its own or anything from elsewhere, and each has one h1', async () => {
+test('every page loads only our own script and style, and has one h1', async () => {
   for (const path of [
     ...documentation.pages.map((page) => page.path),
     '/docs/api',
+    '/docs/api/dashboard',
     '/docs/search?q=hold',
     '/docs/nothing',
   ]) {
@@ -63,8 +73,10 @@ test('no page has a script, a style of its own or anything from elsewhere, and e
     assert.match(answer.headers.get('content-security-policy')!, /^default-src 'self';.*style-src 'self';/)
     const nodes = elements(await answer.text())
     assert.deepEqual(
-      nodes.filter(({ nodeName }) => ['script', 'style', 'iframe'].includes(nodeName)),
-      [],
+      nodes
+        .filter(({ nodeName }) => ['script', 'style', 'iframe'].includes(nodeName))
+        .map((node) => [node.nodeName, attribute(node, 'src')]),
+      [['script', '/docs/site.js']],
       path,
     )
     assert.equal(nodes.filter(({ nodeName }) => nodeName === 'h1').length, 1, path)
@@ -79,7 +91,7 @@ test('no page has a script, a style of its own or anything from elsewhere, and e
 test('every link on the site leads to a page, and every fragment to a place on it', async () => {
   const pages = new Map<string, ReadonlySet<string | undefined>>()
   const texts = new Map<string, readonly Node[]>()
-  for (const path of [...documentation.pages.map((page) => page.path), '/docs/api']) {
+  for (const path of [...documentation.pages.map((page) => page.path), '/docs/api', '/docs/api/dashboard']) {
     const nodes = elements(await (await get(path)).text())
     texts.set(path, nodes)
     pages.set(path, new Set(nodes.map((node) => attribute(node, 'id'))))
@@ -109,7 +121,7 @@ test('the search finds a page by its words, and an unknown page is a 404 that of
   const found = await (await get('/docs/search?q=in-flight+cap')).text()
   assert.match(found, /class="hit"/)
   assert.match(await (await get('/docs/search?q=%3Cscript%3E')).text(), /&lt;script&gt;/)
-  assert.match(await (await get('/docs/search?q=zzyzx')).text(), /Nothing has all of these words/)
+  assert.match(await (await get('/docs/search?q=zzyzx')).text(), /No matches/)
   const missing = await get('/docs/no-such-page')
   assert.equal(missing.status, 404)
   assert.match(await missing.text(), /role="search"/)
@@ -125,10 +137,62 @@ test('language models get the index, the whole, and any page as Markdown', async
   assert.equal(negotiated.headers.get('content-type'), 'text/markdown; charset=utf-8')
 })
 
-test('the reference has every route of the OpenAPI document', async () => {
-  const { paths } = JSON.parse(readFileSync(new URL('../../../openapi.json', import.meta.url), 'utf8')) as {
-    paths: object
+test('the reference has every route of the OpenAPI document, each with a request and a response', async () => {
+  const html = `${await (await get('/docs/api')).text()}${await (await get('/docs/api/dashboard')).text()}`
+  const ids = new Set(elements(html).map((node) => attribute(node, 'id')))
+  const { paths } = JSON.parse(openApi) as OpenApi
+  for (const [path, methods] of Object.entries(paths)) {
+    assert.ok(html.includes(`<code>${path}</code>`), path)
+    for (const { operationId } of Object.values(methods))
+      for (const id of [operationId, `${operationId}-request`, `${operationId}-response`]) assert.ok(ids.has(id), id)
   }
-  const html = await (await get('/docs/api')).text()
-  for (const path of Object.keys(paths)) assert.ok(html.includes(`<code>${path}</code>`), path)
+})
+
+test('every example of the reference is one that its schema allows', () => {
+  const document = JSON.parse(openApi) as OpenApi
+  const ajv = new Ajv2020({ strict: false, allErrors: true })
+  addFormats.default(ajv)
+  ajv.addSchema({ ...document, $id: 'openapi' })
+  const wrong: string[] = []
+  const check = (schema: object | undefined, example: unknown, place: string) => {
+    if (schema === undefined) return
+    const absolute = JSON.parse(JSON.stringify(schema).replaceAll('"#/components', '"openapi#/components'))
+    const validate = ajv.compile(absolute)
+    if (!validate(example)) wrong.push(`${place}: ${ajv.errorsText(validate.errors)}`)
+  }
+  for (const methods of Object.values(document.paths))
+    for (const operation of Object.values(methods)) {
+      const { operationId, requestBody, responses } = operation
+      const answer = Object.entries(responses).find(([status]) => status !== 'default')![1]
+      check(
+        requestBody?.content?.['application/json']?.schema,
+        exampleBody(operation, document.components.schemas),
+        `${operationId} request`,
+      )
+      check(
+        answer.content?.['application/json']?.schema,
+        exampleResponse(operation, document.components.schemas),
+        `${operationId} response`,
+      )
+    }
+  assert.deepEqual(wrong, [])
+})
+
+test('results while typing: the beginning of a word and a wrong letter are enough, and excerpts are prose', async () => {
+  const search = async (query: string) => {
+    const response = await get(`/docs/search.json?q=${encodeURIComponent(query)}`)
+    return (await response.json()) as { hits: { title: string; path: string; excerpt: string }[] }
+  }
+  assert.ok((await search('withdr')).hits.some(({ path }) => path.startsWith('/docs/operations/withdraw#')))
+  assert.ok((await search('idempotancy')).hits.some(({ path }) => path.startsWith('/docs/operations/retry#')))
+  assert.deepEqual((await search('')).hits, [])
+  assert.deepEqual((await search('zzyzx')).hits, [])
+  for (const { excerpt } of (await search('charged')).hits) assert.doesNotMatch(excerpt, /\||```/)
+})
+
+test('the price page has the price of every model and of a search', async () => {
+  const html = await (await get('/docs/models')).text()
+  const { models } = loadPriceList(undefined)
+  for (const id of models.keys()) assert.ok(html.includes(`<code>${id}</code>`), id)
+  assert.match(html, /0\.00875 USDC/)
 })

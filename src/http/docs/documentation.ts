@@ -1,10 +1,9 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Heading, plainText, renderMarkdown } from './markdown.ts'
+import MiniSearch from 'minisearch'
+import { type Heading, plainText, type Rendered, renderMarkdown, type Section } from './markdown.ts'
 
-type Section = { readonly heading: string; readonly id: string; readonly text: string }
-
-/** The front page's own lists are the way through the documentation. */
+/** A group of links of `contents.md`, which is the navigation of the site. */
 export type NavigationGroup = {
   readonly title: string
   readonly links: readonly { readonly title: string; readonly path: string; readonly about: string }[]
@@ -13,61 +12,72 @@ export type NavigationGroup = {
 export type Hit = { readonly page: DocPage; readonly section: Section; readonly excerpt: string }
 
 const frontFile = 'index.md'
+const contentsFile = 'contents.md'
 const hitsMax = 20
 const wordsMax = 8
-const excerptMax = 220
+const excerptMax = 180
+const excerptLead = 50
 const emptyFront = '# Penny Router\n\nThis installation has no documentation on board.\n'
 
-/** Everything that is written about the service. Pages that the service makes itself come in as Markdown too. */
+/** Everything that is written about the service. Pages that the service generates come in as Markdown too. */
 export class Documentation {
   readonly navigation: readonly NavigationGroup[]
   readonly #pages: ReadonlyMap<string, DocPage>
+  #index: MiniSearch<Entry> | undefined
 
   private constructor(pages: readonly DocPage[], navigation: readonly NavigationGroup[]) {
     this.#pages = new Map(pages.map((page) => [page.path, page]))
     this.navigation = navigation
   }
 
-  /** From the folder `docs/` of the installation, which may have been left out, and pages made elsewhere, by file name. */
-  static load(folder: string, made: Readonly<Record<string, string>> = {}): Documentation {
-    const files = new Map(Object.entries(made))
+  /** From the folder `docs/` of the installation, which may be missing, and generated pages by file name. */
+  static load(folder: string, generated: Readonly<Record<string, string>> = {}): Documentation {
+    const files = new Map(Object.entries(generated))
     const found = existsSync(folder) ? readdirSync(folder, { recursive: true, encoding: 'utf8' }) : []
     for (const name of found.filter((file) => file.endsWith('.md')).sort())
       files.set(name.replaceAll('\\', '/'), readFileSync(join(folder, name), 'utf8'))
     if (!files.has(frontFile)) files.set(frontFile, emptyFront)
     const names = new Set(files.keys())
     const pages = [...files].map(([file, markdown]) => new DocPage(file, markdown, names))
-    return new Documentation(pages, withTheRest(readNavigation(files.get(frontFile)!), pages))
+    return new Documentation(pages, readNavigation(files.get(contentsFile) ?? ''))
   }
 
   find(path: string): DocPage | undefined {
     return this.#pages.get(path)
   }
 
-  /** In the order of the navigation, then what it does not name. */
+  /** In the order of the navigation, then the pages that it does not name. */
   get pages(): readonly DocPage[] {
     const named = this.navigation.flatMap(({ links }) => links.map(({ path }) => path))
     const order = [...new Set(['/docs', ...named, ...this.#pages.keys()])]
     return order.flatMap((path) => this.#pages.get(path) ?? [])
   }
 
-  /** Sections that have all the words, those with a word in their title or heading first. */
+  /** Sections that have all the words, also as the beginning of a longer word or with a letter wrong; the best first. */
   search(query: string): readonly Hit[] {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean).slice(0, wordsMax)
     if (words.length === 0) return []
-    const hits = this.pages.flatMap((page) =>
-      page.sections.flatMap((section) => {
-        const score = scoreOf(page, section, words)
-        return score === 0 ? [] : [{ page, section, score, excerpt: excerptOf(section.text, words) }]
-      }),
-    )
-    return hits.sort((a, b) => b.score - a.score).slice(0, hitsMax)
+    this.#index ??= indexOf(this.pages)
+    return this.#index
+      .search(words.join(' '))
+      .slice(0, hitsMax)
+      .map(({ path, number, terms }) => {
+        const page = this.find(path)!
+        const section = page.sections[number]!
+        return { page, section, excerpt: excerptOf(section.text, terms) }
+      })
   }
 
-  /** https://llmstxt.org: the front page is written in that form; its links become absolute and lead to the Markdown. */
+  /** https://llmstxt.org: what this is, then every page with a line about it. */
   llms(publicUrl: string): string {
-    const absolute = (_: string, target: string) => `](${new URL(target, `${publicUrl}/docs/`)})`
-    return this.find('/docs')!.markdown.replaceAll(/\]\(([^()\s]+)\)/g, absolute)
+    const front = this.find('/docs')!.markdown
+    const [, about = ''] = /^(# .+?)\n## /s.exec(front) ?? []
+    const absolute = (path: string) => `${publicUrl}${this.find(path) === undefined ? path : markdownPath(path)}`
+    const groups = this.navigation.map(({ title, links }) => {
+      const lines = links.map((link) => `- [${link.title}](${absolute(link.path)}): ${link.about}`)
+      return `## ${title}\n\n${lines.join('\n')}\n`
+    })
+    return `${about.trim()}\n\n${groups.join('\n')}`
   }
 
   llmsFull(): string {
@@ -75,15 +85,14 @@ export class Documentation {
   }
 }
 
-/** One page, rendered when it is first asked for: a start does not wait for a hundred of them. */
+/** One page, rendered when it is first read: a start must not wait for a hundred of them. */
 export class DocPage {
   /** `/docs/guides/billing`; the front page is `/docs`. */
   readonly path: string
   readonly markdown: string
   readonly #file: string
   readonly #files: ReadonlySet<string>
-  #rendered: ReturnType<typeof renderMarkdown> | undefined
-  #sections: readonly Section[] | undefined
+  #rendered: Rendered | undefined
 
   /** `files` are those that it may link to. */
   constructor(file: string, markdown: string, files: ReadonlySet<string>) {
@@ -106,21 +115,25 @@ export class DocPage {
   }
 
   get sections(): readonly Section[] {
-    this.#sections ??= sectionsOf(this.markdown, this.headings)
-    return this.#sections
+    return this.#render().sections
   }
 
-  #render(): ReturnType<typeof renderMarkdown> {
+  #render(): Rendered {
     this.#rendered ??= renderMarkdown(this.markdown, (target) => resolveLink(this.#file, target, this.#files))
     return this.#rendered
   }
+}
+
+/** Where a page is served as Markdown. */
+export function markdownPath(path: string): string {
+  return `${path === '/docs' ? '/docs/index' : path}.md`
 }
 
 function pathOf(file: string): string {
   return file === frontFile ? '/docs' : `/docs/${file.replace(/\.md$/, '')}`
 }
 
-/** Links between the files become links between the pages; those to other files of the project lead nowhere on the site. */
+/** Links between the files become links between the pages. Other files of the project are not on the site. */
 function resolveLink(file: string, target: string, files: ReadonlySet<string>): string | undefined {
   if (/^(\w+:|#|\/)/.test(target)) return target
   const { pathname, hash } = new URL(target, `https://site.invalid/project/docs/${file}`)
@@ -129,9 +142,9 @@ function resolveLink(file: string, target: string, files: ReadonlySet<string>): 
   return files.has(inDocs) ? `${pathOf(inDocs)}${hash}` : undefined
 }
 
-function readNavigation(front: string): readonly NavigationGroup[] {
+function readNavigation(contents: string): readonly NavigationGroup[] {
   const groups: { title: string; links: { title: string; path: string; about: string }[] }[] = []
-  for (const line of front.split('\n')) {
+  for (const line of contents.split('\n')) {
     const [, title] = /^## (.+)$/.exec(line) ?? []
     if (title !== undefined) groups.push({ title, links: [] })
     const [, name, target, about] = /^- \[([^\]]+)\]\(([^()\s]+)\)(?:: (.*))?$/.exec(line) ?? []
@@ -142,45 +155,30 @@ function readNavigation(front: string): readonly NavigationGroup[] {
   return groups
 }
 
-/** A page that the front page forgot can still be found. */
-function withTheRest(groups: readonly NavigationGroup[], pages: readonly DocPage[]): readonly NavigationGroup[] {
-  const listed = new Set(['/docs', ...groups.flatMap(({ links }) => links.map(({ path }) => path))])
-  const links = pages.filter(({ path }) => !listed.has(path)).map(({ title, path }) => ({ title, path, about: '' }))
-  return links.length === 0 ? groups : [...groups, { title: 'More', links }]
+type Entry = Section & { readonly key: string; readonly path: string; readonly number: number; readonly title: string }
+
+function indexOf(pages: readonly DocPage[]): MiniSearch<Entry> {
+  const index = new MiniSearch<Entry>({
+    idField: 'key',
+    fields: ['title', 'heading', 'text', 'code'],
+    storeFields: ['path', 'number'],
+    searchOptions: {
+      boost: { title: 3, heading: 4, code: 0.5 },
+      combineWith: 'AND',
+      prefix: true,
+      // Short words are met by too many others.
+      fuzzy: (word) => (word.length > 4 ? 0.2 : false),
+    },
+  })
+  for (const { path, title, sections } of pages)
+    index.addAll(sections.map((section, number) => ({ ...section, key: `${path}#${number}`, path, number, title })))
+  return index
 }
 
-function sectionsOf(markdown: string, headings: readonly Heading[]): readonly Section[] {
-  const sections: { heading: string; id: string; lines: string[] }[] = []
-  let fenced = false
-  for (const line of markdown.split('\n')) {
-    if (line.startsWith('```')) fenced = !fenced
-    if (!fenced && /^#{1,6} /.test(line)) {
-      const { text, id } = headings[sections.length]!
-      sections.push({ heading: text, id, lines: [] })
-    } else sections.at(-1)?.lines.push(line)
-  }
-  return sections.map(({ heading, id, lines }) => ({
-    heading,
-    id,
-    text: plainText(lines.join(' ')).replaceAll(/\s+/g, ' '),
-  }))
-}
-
-function scoreOf({ title }: DocPage, { heading, text }: Section, words: readonly string[]): number {
-  let score = 0
-  for (const word of words) {
-    const inTitle = title.toLowerCase().includes(word)
-    const inHeading = heading.toLowerCase().includes(word)
-    const inText = text.toLowerCase().split(word).length - 1
-    if (!inHeading && inText === 0 && !(inTitle && heading === title)) return 0
-    score += (inTitle ? 20 : 0) + (inHeading ? 10 : 0) + Math.min(inText, 5)
-  }
-  return score
-}
-
-function excerptOf(text: string, words: readonly string[]): string {
-  const first = Math.min(...words.map((word) => text.toLowerCase().indexOf(word)).filter((at) => at >= 0), text.length)
-  const start = Math.max(0, first - 60)
+function excerptOf(text: string, terms: readonly string[]): string {
+  const lower = text.toLowerCase()
+  const first = Math.min(...terms.map((term) => lower.indexOf(term)).filter((at) => at >= 0), lower.length)
+  const start = first === lower.length ? 0 : Math.max(0, first - excerptLead)
   const cut = text.slice(start, start + excerptMax)
   return `${start > 0 ? '… ' : ''}${cut}${start + excerptMax < text.length ? ' …' : ''}`
 }

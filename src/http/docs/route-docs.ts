@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { readFileSync } from 'node:fs'
 import type { Context, Hono } from 'hono'
 import type { ApiBindings } from '../api/router.ts'
 import { escapeHtml } from '../pages/page.ts'
@@ -20,23 +21,40 @@ export type DocsOptions = {
 
 const queryMax = 200
 const markdownType = 'text/markdown; charset=utf-8'
+const htmlType = 'text/html; charset=utf-8'
 
-/** The documentation, from our own origin and without a script: pages, the same as Markdown, the API's reference, a search. */
+/** The documentation, from our own origin: pages, the same as Markdown, the API reference, a search. */
 export function routeDocs(app: Hono<ApiBindings>, { site, documentation, openApi, fontPath }: DocsOptions): void {
-  const api = apiReference(JSON.parse(openApi) as OpenApi)
   const style = docsStyle({ text: fontPath('geist-latin'), code: fontPath('geist-mono-latin') })
-  const llms = documentation.llms(site.publicUrl)
-  const llmsFull = documentation.llmsFull()
+  const script = readFileSync(new URL('site.js', import.meta.url), 'utf8')
+  const reference = once(() => JSON.parse(openApi) as OpenApi)
+  const programs = once(() => apiReference(reference(), 'programs'))
+  const dashboard = once(() => apiReference(reference(), 'dashboard'))
 
   app.get('/docs/style.css', (context) => send(context, style, 'text/css; charset=utf-8'))
-  app.get('/llms.txt', (context) => send(context, llms, markdownType))
-  app.get('/llms-full.txt', (context) => send(context, llmsFull, markdownType))
-  app.get('/docs/api', (context) =>
-    html(context, { title: 'API reference', path: '/docs/api', main: api.html, headings: api.headings }),
-  )
+  app.get('/docs/site.js', (context) => send(context, script, 'text/javascript; charset=utf-8'))
+  app.get('/llms.txt', (context) => send(context, documentation.llms(site.publicUrl), markdownType))
+  app.get('/llms-full.txt', (context) => send(context, documentation.llmsFull(), markdownType))
+  app.get('/docs/api', (context) => {
+    const { html: main, headings } = programs()
+    return html(context, { title: 'API reference', path: '/docs/api', main, headings })
+  })
+  app.get('/docs/api/dashboard', (context) => {
+    const { html: main, headings } = dashboard()
+    return html(context, { title: 'Dashboard API', path: '/docs/api/dashboard', main, headings })
+  })
   app.get('/docs/search', (context) => {
-    const query = (context.req.query('q') ?? '').slice(0, queryMax)
+    const query = queryOf(context)
     return html(context, { title: 'Search', path: '/docs/search', main: renderHits(documentation, query), query })
+  })
+  app.get('/docs/search.json', (context) => {
+    const hits = documentation.search(queryOf(context)).map(({ page, section, excerpt }) => ({
+      title: page.title,
+      heading: section.heading,
+      path: `${page.path}#${section.id}`,
+      excerpt,
+    }))
+    return send(context, JSON.stringify({ hits }), 'application/json')
   })
   app.get('/docs/*', (context) => {
     const path = context.req.path.replace(/\/$/, '')
@@ -47,7 +65,7 @@ export function routeDocs(app: Hono<ApiBindings>, { site, documentation, openApi
   })
 
   function html(context: Context<ApiBindings>, options: LayoutOptions, status: 200 | 404 = 200): Response {
-    return send(context, layout(documentation, options), 'text/html; charset=utf-8', status)
+    return send(context, layout(documentation, options), htmlType, status)
   }
 
   function send(context: Context<ApiBindings>, text: string, type: string, status: 200 | 404 = 200): Response {
@@ -64,33 +82,51 @@ export function routeDocs(app: Hono<ApiBindings>, { site, documentation, openApi
   }
 }
 
+/** Made when it is first asked for, so that a start does not wait for it. */
+function once<Value>(make: () => Value): () => Value {
+  let made: Value | undefined
+  return () => {
+    made ??= make()
+    return made
+  }
+}
+
+function queryOf(context: Context<ApiBindings>): string {
+  return (context.req.query('q') ?? '').slice(0, queryMax)
+}
+
 function accepts(context: Context<ApiBindings>, type: string): boolean {
   const accept = context.req.header('accept') ?? ''
   return accept.includes(type) && !accept.includes('text/html')
 }
 
 function optionsOf({ title, path, html, headings }: DocPage): LayoutOptions {
+  if (path === '/docs') return { title: 'Documentation', path, main: asCards(html), hasMarkdown: true }
   return { title, path, main: html, headings, hasMarkdown: true }
+}
+
+/** The front page shows each of its sections as a card. */
+function asCards(html: string): string {
+  const [intro, ...sections] = html.split(/(?=<h2 )/)
+  return `${intro}<div class="cards">${sections.map((section) => `<section>${section}</section>`).join('\n')}</div>`
 }
 
 function renderHits(documentation: Documentation, query: string): string {
   const hits = documentation.search(query)
-  const found = hits.map(
-    ({
-      page,
-      section,
-      excerpt,
-    }) => `<div class="hit"><a href="${escapeHtml(page.path)}#${section.id}">${escapeHtml(page.title)}${section.heading === page.title ? '' : ` · ${escapeHtml(section.heading)}`}</a>
-<p>${escapeHtml(excerpt)}</p></div>`,
-  )
-  const nothing = query === '' ? '<p>Type a word or two.</p>' : '<p>Nothing has all of these words. Try fewer.</p>'
-  return `<h1>Search</h1>\n${query === '' ? '' : `<p>For “${escapeHtml(query)}”:</p>`}\n${found.join('\n') || nothing}`
+  const found = hits.map(({ page, section, excerpt }) => {
+    const place = section.heading === page.title ? '' : ` · ${escapeHtml(section.heading)}`
+    return `<div class="hit"><a href="${escapeHtml(page.path)}#${section.id}">${escapeHtml(page.title)}${place}</a>
+<p>${escapeHtml(excerpt)}</p></div>`
+  })
+  const nothing = query === '' ? '<p>Enter one or more words.</p>' : '<p>No matches. Try fewer or other words.</p>'
+  const count = query === '' ? '' : `<p>${hits.length} results for “${escapeHtml(query)}”.</p>`
+  return `<h1>Search</h1>\n${count}\n${found.join('\n') || nothing}`
 }
 
 function notFound(path: string): LayoutOptions {
   return {
     title: 'Not found',
     path,
-    main: '<h1>There is no such page</h1>\n<p>It may have another name now: the search above looks through all of them, and <a href="/docs">the front page</a> lists them.</p>',
+    main: '<h1>Page not found</h1>\n<p>The page may have moved. Search above, or start at <a href="/docs">the documentation’s front page</a>.</p>',
   }
 }

@@ -5,7 +5,6 @@ import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { Hono } from 'hono'
 import type { ApiBindings } from '../api/router.ts'
-import { Documentation } from '../docs/documentation.ts'
 import { siteOf } from '../site.ts'
 import { Dashboard } from './dashboard.ts'
 import { pagePaths } from './page-paths.ts'
@@ -24,7 +23,7 @@ const app = new Hono<ApiBindings>()
 routePages(app, {
   site: siteOf('http://localhost:8402'),
   dashboard: Dashboard.load(join(folder, 'dist')),
-  documentation: Documentation.load(join(folder, 'nothing')),
+  docs: { folder: join(folder, 'nothing'), generated: {} },
   openApi: readFileSync(new URL('../../../openapi.json', import.meta.url), 'utf8'),
 })
 

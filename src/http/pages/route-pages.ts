@@ -1,7 +1,5 @@
-import type { Context, Hono } from 'hono'
+import { type Context, Hono } from 'hono'
 import type { ApiBindings } from '../api/router.ts'
-import type { Documentation } from '../docs/documentation.ts'
-import { routeDocs } from '../docs/route-docs.ts'
 import { pageAtItsName, type Site } from '../site.ts'
 import { visitorOf } from '../visitor.ts'
 import type { Asset, Dashboard } from './dashboard.ts'
@@ -9,17 +7,20 @@ import { homePage } from './home.ts'
 import { isPagePath } from './page-paths.ts'
 import { securityHeaders } from './security-headers.ts'
 
+/** What the documentation is made of: the folder `docs/`, and pages that the service generates, by file name. */
+export type DocsSource = { readonly folder: string; readonly generated: Readonly<Record<string, string>> }
+
 export type PageOptions = {
   readonly site: Site
   /** Undefined when it was not built: then a plain page stands in for it. */
   readonly dashboard: Dashboard | undefined
-  readonly documentation: Documentation
+  readonly docs: DocsSource
   /** The text of openapi.json. */
   readonly openApi: string
 }
 
 /** What people and their browsers are sent: the dashboard, and the few pages that need no script. */
-export function routePages(app: Hono<ApiBindings>, { site, dashboard, documentation, openApi }: PageOptions): void {
+export function routePages(app: Hono<ApiBindings>, { site, dashboard, docs, openApi }: PageOptions): void {
   app.use(async (context, next) => {
     const page = isPageRequest(context)
       ? pageAtItsName(site, visitorOf(context.env.incoming, false), pathOf(context))
@@ -29,7 +30,12 @@ export function routePages(app: Hono<ApiBindings>, { site, dashboard, documentat
   })
   app.get('/openapi.json', (context) => context.body(openApi, 200, { 'content-type': 'application/json' }))
   const fontPath = (name: string) => dashboard?.pathOf(`/assets/${name}`, '.woff2')
-  routeDocs(app, { site, documentation, openApi, fontPath })
+  let docsSite: Promise<Hono<ApiBindings>> | undefined
+  for (const path of ['/docs', '/docs/*', '/llms.txt', '/llms-full.txt'])
+    app.get(path, async (context) => {
+      docsSite ??= openDocs({ site, docs, openApi, fontPath })
+      return (await docsSite).fetch(context.req.raw, context.env)
+    })
   if (dashboard === undefined) {
     for (const path of ['/', '/login']) app.get(path, (context) => plain(context, homePage(site.publicUrl)))
     return
@@ -60,6 +66,20 @@ export function routePages(app: Hono<ApiBindings>, { site, dashboard, documentat
     if (status === 200 && context.req.header('if-none-match') === asset.etag) return context.body(null, 304, headers)
     return context.body(new Uint8Array(asset.body), status, headers)
   }
+}
+
+/** Loaded with the first page that is read: its parser and highlighter would delay every start. */
+async function openDocs({
+  site,
+  docs,
+  openApi,
+  fontPath,
+}: Pick<PageOptions, 'site' | 'docs' | 'openApi'> & { readonly fontPath: (name: string) => string | undefined }) {
+  const { Documentation } = await import('../docs/documentation.ts')
+  const { routeDocs } = await import('../docs/route-docs.ts')
+  const app = new Hono<ApiBindings>()
+  routeDocs(app, { site, documentation: Documentation.load(docs.folder, docs.generated), openApi, fontPath })
+  return app
 }
 
 /** Only what a person opens is sent elsewhere: a program that follows no redirect must find the API at any name. */

@@ -1,0 +1,176 @@
+import type { Route } from './api-reference.ts'
+import { exampleOf } from './examples.ts'
+
+type Sample = { readonly language: 'sh' | 'python' | 'js' | 'go'; readonly code: string }
+
+type Written = { readonly request?: unknown; readonly response?: unknown; readonly stream?: string }
+
+const question = { model: 'gpt-5.6-terra', messages: [{ role: 'user', content: 'What is a penny?' }], max_tokens: 400 }
+
+/** Examples written by hand, by operation, where one made from the schema would not show what matters. */
+export const writtenExamples: Readonly<Record<string, Written>> = {
+  createChatCompletion: {
+    request: question,
+    response: {
+      id: 'chatcmpl-0198f0c2a1b2700080d0a1b2c3d4e5f6',
+      object: 'chat.completion',
+      created: 1_794_821_400,
+      model: 'gpt-5.6-terra',
+      choices: [
+        {
+          index: 0,
+          message: { role: 'assistant', content: 'A coin worth one hundredth of a pound or dollar.', refusal: null },
+          finish_reason: 'stop',
+          logprobs: null,
+        },
+      ],
+      usage: {
+        prompt_tokens: 18,
+        completion_tokens: 171,
+        total_tokens: 189,
+        cost: 0.000873,
+        cost_details: {
+          inference: 0.000873,
+          search: 0,
+          upstream_inference_prompt_cost: 0.000018,
+          upstream_inference_completions_cost: 0.000855,
+        },
+      },
+    },
+    stream: `data: {"id":"chatcmpl-0198f0c2…","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}
+
+data: {"id":"chatcmpl-0198f0c2…","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"A coin"},"finish_reason":null}]}
+
+data: {"id":"chatcmpl-0198f0c2…","object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
+
+data: [DONE]`,
+  },
+  createQuote: { request: question },
+  createPlaygroundCompletion: { request: { key_id: '0198f0c2-a1b2-7000-80d0-a1b2c3d4e5f6', ...question } },
+  createPlaygroundQuote: { request: { key_id: '0198f0c2-a1b2-7000-80d0-a1b2c3d4e5f6', ...question } },
+  updateAccount: { request: { name: 'Production' } },
+  createKey: { request: { name: 'production', limit: '5', limit_window: 'month' } },
+  updateKey: { request: { limit: '10' } },
+}
+
+const completionSamples: readonly Sample[] = [
+  {
+    language: 'python',
+    code: `from openai import OpenAI
+
+client = OpenAI()  # reads OPENAI_BASE_URL and OPENAI_API_KEY
+answer = client.chat.completions.create(
+    model="gpt-5.6-terra",
+    messages=[{"role": "user", "content": "What is a penny?"}],
+    max_tokens=400,
+)
+print(answer.choices[0].message.content)`,
+  },
+  {
+    language: 'js',
+    code: `import OpenAI from 'openai'
+
+const client = new OpenAI() // reads OPENAI_BASE_URL and OPENAI_API_KEY
+const answer = await client.chat.completions.create({
+  model: 'gpt-5.6-terra',
+  messages: [{ role: 'user', content: 'What is a penny?' }],
+  max_tokens: 400,
+})
+console.log(answer.choices[0].message.content, answer.usage.cost)`,
+  },
+  {
+    language: 'go',
+    code: `client := openai.NewClient() // github.com/openai/openai-go: reads OPENAI_BASE_URL and OPENAI_API_KEY
+answer, err := client.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{
+	Model:     "gpt-5.6-terra",
+	Messages:  []openai.ChatCompletionMessageParamUnion{openai.UserMessage("What is a penny?")},
+	MaxTokens: openai.Int(400),
+})`,
+  },
+]
+
+/** The call in several languages. `$OPENAI_BASE_URL` ends in `/v1`; `$PENNY_URL` is the same address without it. */
+export function requestSamples(route: Route, body: unknown): readonly Sample[] {
+  const curl: Sample = { language: 'sh', code: curlOf(route, body) }
+  if (route.operation.operationId === 'createChatCompletion') return [curl, ...completionSamples]
+  return needs(route, 'session') && !needs(route, 'key') ? [curl] : [curl, pythonOf(route, body), nodeOf(route, body)]
+}
+
+function curlOf(route: Route, body: unknown): string {
+  const { variable, path } = addressOf(route)
+  const lines = [
+    `curl ${route.method === 'GET' ? '' : `-X ${route.method} `}"$${variable}${path}"`,
+    ...(needs(route, 'key') ? ['-H "Authorization: Bearer $OPENAI_API_KEY"'] : []),
+    ...(needs(route, 'session') && !needs(route, 'key') ? ['-b "__Host-penny=$SESSION"'] : []),
+    ...(body === undefined
+      ? []
+      : ['-H "Content-Type: application/json"', `-d '${JSON.stringify(body, null, 2).replaceAll("'", "'\\''")}'`]),
+  ]
+  return lines.join(' \\\n  ')
+}
+
+function pythonOf(route: Route, body: unknown): Sample {
+  const { variable, path } = addressOf(route)
+  const headers = [
+    ...(needs(route, 'key') ? ['"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]'] : []),
+    ...(body === undefined ? [] : ['"Content-Type": "application/json"']),
+  ]
+  const given = [
+    `os.environ["${variable}"] + "${path}"`,
+    ...(body === undefined ? [] : [`json.dumps(${pythonValue(body)}).encode()`]),
+    ...(headers.length === 0 ? [] : [`headers={${headers.join(', ')}}`]),
+    ...(route.method === 'GET' ? [] : [`method="${route.method}"`]),
+  ]
+  return {
+    language: 'python',
+    code: `import json, os, urllib.request
+
+request = urllib.request.Request(
+${given.map((argument) => `    ${argument},\n`).join('')})
+with urllib.request.urlopen(request) as response:
+    print(json.load(response))`,
+  }
+}
+
+function nodeOf(route: Route, body: unknown): Sample {
+  const { variable, path } = addressOf(route)
+  const headers = [
+    ...(needs(route, 'key') ? ["Authorization: 'Bearer ' + env.OPENAI_API_KEY"] : []),
+    ...(body === undefined ? [] : ["'Content-Type': 'application/json'"]),
+  ]
+  const options = [
+    ...(route.method === 'GET' ? [] : [`method: '${route.method}'`]),
+    ...(headers.length === 0 ? [] : [`headers: { ${headers.join(', ')} }`]),
+    ...(body === undefined ? [] : [`body: JSON.stringify(${JSON.stringify(body)})`]),
+  ]
+  const given = options.length === 0 ? '' : `, {\n${options.map((option) => `  ${option},\n`).join('')}}`
+  return {
+    language: 'js',
+    code: `import { env } from 'node:process'
+
+const response = await fetch(env.${variable} + '${path}'${given})
+console.log(await response.json())`,
+  }
+}
+
+/** The variable that holds the base address, and the path behind it with example values for its parameters. */
+function addressOf({ path, operation }: Route): { readonly variable: string; readonly path: string } {
+  const filled = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
+    const schema = operation.parameters?.find((candidate) => candidate.name === name)?.schema
+    return path.startsWith('/v1/models') ? 'gpt-5.6-terra' : String(schema && exampleOf(schema, {}, name))
+  })
+  return path.startsWith('/v1/')
+    ? { variable: 'OPENAI_BASE_URL', path: filled.slice('/v1'.length) }
+    : { variable: 'PENNY_URL', path: filled }
+}
+
+function needs({ operation }: Route, name: 'key' | 'session'): boolean {
+  return (operation.security ?? []).some((way) => name in way)
+}
+
+function pythonValue(value: unknown): string {
+  return JSON.stringify(value)
+    .replaceAll(/\btrue\b/g, 'True')
+    .replaceAll(/\bfalse\b/g, 'False')
+    .replaceAll(/\bnull\b/g, 'None')
+}

@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import { createRequire } from 'node:module'
+import type { AddressInfo } from 'node:net'
+import { type TestContext, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { getRequestListener } from '@hono/node-server'
+import { Hono } from 'hono'
+import { loadPriceList } from '../../src/billing/price-list.ts'
+import type { ApiBindings } from '../../src/http/api/router.ts'
+import { Dashboard } from '../../src/http/pages/dashboard.ts'
+import { errorsMarkdown } from '../../src/http/pages/errors.ts'
+import { modelsMarkdown } from '../../src/http/pages/models.ts'
+import { routePages } from '../../src/http/pages/route-pages.ts'
+import { siteOf } from '../../src/http/site.ts'
+import { atEnd } from '../support/at-end.ts'
+import { openBrowser } from './chromium.ts'
+
+const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const root = (path: string) => fileURLToPath(new URL(`../../${path}`, import.meta.url))
+
+/** The documentation alone, on a port of its own. */
+async function serveDocs(t: TestContext): Promise<string> {
+  const app = new Hono<ApiBindings>()
+  routePages(app, {
+    site: siteOf('http://localhost:8402'),
+    dashboard: Dashboard.load(root('web/dist')),
+    docs: {
+      folder: root('docs'),
+      generated: { 'errors.md': errorsMarkdown(), 'models.md': modelsMarkdown(loadPriceList(undefined)) },
+    },
+    openApi: readFileSync(root('openapi.json'), 'utf8'),
+  })
+  const server = createServer(getRequestListener(app.fetch)).listen(0, '127.0.0.1')
+  atEnd(t, () => server.close())
+  await new Promise((resolve) => server.once('listening', resolve))
+  return `http://localhost:${(server.address() as AddressInfo).port}`
+}
+
+test('a reader searches while typing, switches languages, copies code and opens the menu on a phone', async (t) => {
+  const site = await serveDocs(t)
+  const { context, close } = await openBrowser({ viewport: { width: 1280, height: 900 } })
+  atEnd(t, close)
+  await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: site })
+  const page = await context.newPage()
+  const problems: string[] = []
+  page.on('console', (message) => message.type() === 'error' && problems.push(message.text()))
+  page.on('pageerror', (error) => problems.push(error.message))
+
+  await page.goto(`${site}/docs`)
+  assert.equal(await page.locator('.tabs pre:visible').count(), 1)
+  await page.getByRole('tab', { name: 'Python' }).click()
+  assert.match(await page.locator('.tabs pre:visible').innerText(), /from openai import OpenAI/)
+  await page.locator('.tabs figure:visible').getByRole('button', { name: 'Copy' }).click()
+  await page.getByRole('button', { name: 'Copied' }).waitFor()
+  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^from openai import OpenAI\n.*\)$/s)
+
+  // The choice of a language lasts.
+  await page.goto(`${site}/docs/api#createQuote`)
+  assert.match(await page.locator('#createQuote-request ~ .tabs pre:visible').first().innerText(), /urllib\.request/)
+
+  await page.keyboard.press('/')
+  await page.keyboard.type('withdr')
+  const result = page.locator('.results a').first()
+  await result.waitFor()
+  await page.keyboard.press('ArrowDown')
+  await page.keyboard.press('Enter')
+  await page.waitForURL(/withdraw/)
+
+  await page.setViewportSize({ width: 390, height: 800 })
+  await page.goto(`${site}/docs/guides/billing`)
+  const link = page.locator('#navigation').getByRole('link', { name: 'Keys and limits' })
+  assert.equal(await link.isVisible(), false)
+  await page.getByRole('link', { name: 'Menu' }).click()
+  await link.click()
+  await page.waitForURL(/guides\/keys/)
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true)
+  assert.deepEqual(problems, [])
+})
+
+test('every page of the documentation shows its text without a script', async (t) => {
+  const site = await serveDocs(t)
+  const { context, close } = await openBrowser({ viewport: { width: 1280, height: 900 } })
+  atEnd(t, close)
+  await context.route('**/docs/site.js', (route) => route.abort())
+  const page = await context.newPage()
+  await page.goto(`${site}/docs`)
+  assert.equal(await page.locator('.tabs pre:visible').count(), 3)
+})
+
+type Axe = { run(): Promise<{ violations: { id: string; impact: string; nodes: { html: string }[] }[] }> }
+
+test('the documentation is accessible in both themes', async (t) => {
+  const site = await serveDocs(t)
+  for (const colorScheme of ['light', 'dark'] as const) {
+    const { context, close } = await openBrowser({ viewport: { width: 1280, height: 900 }, colorScheme })
+    atEnd(t, close)
+    const page = await context.newPage()
+    for (const path of ['/docs', '/docs/api', '/docs/models', '/docs/search?q=hold', '/docs/guides/quickstart']) {
+      await page.goto(`${site}${path}`)
+      await page.evaluate(axeSource)
+      const found = await page.evaluate(async () => {
+        const { violations } = await (window as unknown as { axe: Axe }).axe.run()
+        return violations.filter(({ impact }) => impact === 'serious' || impact === 'critical')
+      })
+      assert.deepEqual(
+        found.map(({ id, nodes }) => `${id}: ${nodes[0]?.html}`),
+        [],
+        `${path} ${colorScheme}`,
+      )
+    }
+  }
+})
