@@ -429,7 +429,7 @@ create table tool_calls (
   constraint tool_calls_number_check CHECK (number >= 1),
   constraint tool_calls_only_searches_cost CHECK (cost = 0 OR kind = 'search'::text AND status = 'completed'::text),
   constraint tool_calls_results_check CHECK (results >= 0),
-  constraint tool_calls_status_check CHECK (status = ANY (ARRAY['completed'::text, 'failed'::text]))
+  constraint tool_calls_status_check CHECK (status = ANY ('{completed,failed,max_tokens_spent,budget_spent}'::text[])) NOT VALID
 );
 
 create table usage_hours (

@@ -42,13 +42,14 @@ export async function chargeFor(served: Served, parts: ChargingParts): Promise<E
 }
 
 /**
- * Without output nothing is owed, unless the client itself left after a search had run. A buffered answer that ends in an
- * error delivered nothing, whatever the upstream wrote; a stream delivered what it delivered.
+ * A failure owes nothing before output. A buffered answer that ends in an error delivered nothing, whatever the upstream wrote; a
+ * stream delivered what it delivered. A client that leaves owes a finished round even without output: the model has generated it,
+ * and its tool calls were shown as activity.
  */
 function owesNothing({ outcome, meter, stream, tab }: Served): boolean {
   if (outcome.status === 'succeeded') return false
   if (outcome.status === 'failed') return !stream || !meter.outputStarted
-  return !meter.outputStarted && tab.searchCalls === 0
+  return !meter.outputStarted && tab.finished === undefined
 }
 
 async function totalUsage(served: Served, parts: ChargingParts): Promise<RequestUsage> {

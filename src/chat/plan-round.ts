@@ -13,7 +13,7 @@ import {
 } from '../inference/responses-request.ts'
 import { byteBound } from '../inference/tokens.ts'
 import type { Order } from './admit.ts'
-import type { ToolDesk } from './tool-desk.ts'
+import { answerTokensLeast, resultTokensLeast, type ToolDesk } from './tool-desk.ts'
 import { closing, notes, type ToolResult, textOf } from './tool-results.ts'
 
 type Count = (texts: readonly string[]) => Promise<number>
@@ -106,7 +106,10 @@ async function cut(
   contextLength: number,
   count: Count,
 ): Promise<ToolResult[]> {
-  const answerTokens = Math.min(tab.tokensLeft, answerTokensWanted)
+  const wanted = Math.min(tab.tokensLeft, answerTokensWanted)
+  // Results that were paid for must not be lost: where they would be, the answer may be short.
+  const isTight = tab.affordableInput(base, wanted) < resultTokensLeast
+  const answerTokens = isTight ? Math.min(wanted, answerTokensLeast) : wanted
   let room = Math.min(tab.affordableInput(base, answerTokens), contextLength - base - answerTokens)
   const given: ToolResult[] = []
   for (const [index, result] of results.entries()) {

@@ -1,12 +1,13 @@
 import type { Step, Tab } from '../billing/tab.ts'
 import { ServiceError } from '../errors.ts'
-import type { ChatEvent, ToolActivity } from '../inference/chat-events.ts'
+import type { ChatEvent, ToolActivity, ToolRefusalReason } from '../inference/chat-events.ts'
 import { cutText } from '../inference/parameter.ts'
+import type { ToolCallRecord } from '../ledger/hold-calls.ts'
 import type { Holds } from '../ledger/holds.ts'
 import { digits } from '../ledger/request-id.ts'
 import { fromAtomic, zero } from '../money/usdc.ts'
 import { FetchFailedError } from '../tools/web-fetch.ts'
-import { SearchFailedError } from '../tools/web-search.ts'
+import { queryCharactersMax, SearchFailedError } from '../tools/web-search.ts'
 import type { WebTools } from '../tools/web-tools.ts'
 import type { Order } from './admit.ts'
 import type { OwnCall } from './round-reader.ts'
@@ -21,16 +22,28 @@ export type DeskParts = {
 }
 
 const searchesMax = 3
+/** A failed search is free and does not use up one of the three; this bounds how often a failing provider is asked. */
+const searchAttemptsMax = 6
 const fetchesMax = 5
 const toolMsMax = 60_000
-const wantedCharactersMax = 2_000
-/** A guess at what the results of a search add to the next round; what they truly are is known when they have come. */
-const searchTokensExpected = 2_500
+const urlCharactersMax = 2_000
+/** An answer that uses a result needs about this much: a sentence and a link. With less left, a result would be paid for and lost. */
+const answerTokensMin = 64
+/** What the results of a search are expected to add to the next round, and the least of them that is worth its price. */
+const resultTokensExpected = 2_500
+export const resultTokensLeast = 1_000
+/** The least that must be affordable for the answer when the whole of `max_tokens` is not. */
+export const answerTokensLeast = 256
+/** A model that keeps calling after a refusal must not fill the stream or the row with refused calls. */
+const refusalsShownMax = 8
 
 /** What a model may ask for. */
 type Errand = { readonly kind: 'search'; readonly query: string } | { readonly kind: 'fetch'; readonly url: string }
 
 type Performed = { readonly status: 'completed'; readonly results: number; readonly result: ToolResult }
+
+/** Why a call is not run: what the model reads, and what the caller is told where the request itself is the reason. */
+type Refusal = { readonly result: ToolResult; readonly reason?: ToolRefusalReason }
 
 /**
  * Runs the calls of our own tools for one request, within its budget of calls and of money. Whatever is wrong with a call is
@@ -43,9 +56,10 @@ export class ToolDesk {
   readonly #tab: Tab
   readonly #gone: AbortSignal
   readonly #fence: string
-  #searches = 0
+  #searchAttempts = 0
   #fetches = 0
   #number = 0
+  #refusalsShown = 0
   #moneySpent = false
 
   constructor(parts: DeskParts, order: Order, tab: Tab, gone: AbortSignal) {
@@ -60,9 +74,13 @@ export class ToolDesk {
   /** Nothing more can be run: the model has to answer with what it has. */
   get closed(): boolean {
     const { offer } = this.#order
-    const searchable = offer.has('web_search') && this.#searches < searchesMax
+    const searchable = offer.has('web_search') && !this.#searchesSpent
     const fetchable = offer.has('web_fetch') && this.#fetches < fetchesMax
-    return this.#moneySpent || !(searchable || fetchable)
+    return this.#moneySpent || this.#tab.tokensLeft < answerTokensMin || !(searchable || fetchable)
+  }
+
+  get #searchesSpent(): boolean {
+    return this.#tab.searchCalls >= searchesMax || this.#searchAttempts >= searchAttemptsMax
   }
 
   /** Runs a call; yields what the client is told meanwhile. `inputTokens` is what the next round has to read without it. */
@@ -70,15 +88,13 @@ export class ToolDesk {
     const errand = readErrand(call)
     if (errand === undefined) return note(`The arguments of ${call.name} are not as its schema says. Nothing was run.`)
     const refusal = await this.#refuse(errand, inputTokens)
-    if (refusal !== undefined) return refusal
-    this.#number += 1
-    if (errand.kind === 'search') this.#searches += 1
-    else this.#fetches += 1
-    const about: Pick<ToolActivity, 'type' | 'call' | 'query' | 'url'> = {
-      type: errand.kind === 'search' ? 'web_search' : 'web_fetch',
-      call: this.#number,
-      ...(errand.kind === 'search' ? { query: errand.query } : { url: errand.url }),
+    if (refusal !== undefined) {
+      yield* this.#showRefusal(errand, refusal)
+      return refusal.result
     }
+    const about = this.#describe(errand)
+    if (errand.kind === 'search') this.#searchAttempts += 1
+    else this.#fetches += 1
     yield [{ type: 'activity', activity: { ...about, status: 'started' } }]
     const { watch } = this.#order
     const running = watch.begin('tool', about.type)
@@ -93,8 +109,14 @@ export class ToolDesk {
     return result
   }
 
-  /** Lets the request cost so much more than its quote, all told; false when the ledger will not. */
+  /** Lets the request cost so much more than its quote, all told; false when the ledger will not, and nothing more is asked for then. */
   async extend(step: Step): Promise<boolean> {
+    const extended = await this.#tryExtend(step)
+    if (!extended && this.#order.offer.has('web_search')) this.#moneySpent = true
+    return extended
+  }
+
+  async #tryExtend(step: Step): Promise<boolean> {
     const total = this.#tab.extensionFor(step)
     if (total === zero) return true
     // Without search the quote is the most that a request costs, whatever it reads.
@@ -105,23 +127,51 @@ export class ToolDesk {
       throw error
     })
     if (decision === 'extended') this.#tab.extendTo(total)
-    else this.#moneySpent = true
     return decision === 'extended'
   }
 
-  async #refuse(errand: Errand, inputTokens: number): Promise<ToolResult | undefined> {
+  async #refuse(errand: Errand, inputTokens: number): Promise<Refusal | undefined> {
+    if (errand.kind === 'search' && this.#searchesSpent) return { result: notes.searchesSpent }
     if (errand.kind === 'fetch') {
-      if (this.#fetches >= fetchesMax) return notes.fetchesSpent
-      return this.sources.allows(errand.url) ? undefined : notes.foreignUrl
+      if (this.#fetches >= fetchesMax) return { result: notes.fetchesSpent }
+      if (!this.sources.allows(errand.url)) return { result: notes.foreignUrl }
     }
-    if (this.#searches >= searchesMax) return notes.searchesSpent
-    // The search and the round that reads its results: who pays for the one shall be able to pay for the other.
-    const affordable = await this.extend({
+    const contextLeft = this.#order.model.contextLength - inputTokens - resultTokensLeast
+    if (Math.min(this.#tab.tokensLeft, contextLeft) < answerTokensMin) {
+      return { result: notes.tokensSpent, reason: 'max_tokens_spent' }
+    }
+    if (errand.kind === 'fetch' || (await this.#affordsSearch(inputTokens))) return undefined
+    return { result: notes.moneySpent, reason: 'budget_spent' }
+  }
+
+  /**
+   * Reserves the money of a search and of the round that reads its results, so that no search is paid for whose results cannot be.
+   * Where the whole of `max_tokens` is too dear, a short answer is enough.
+   */
+  async #affordsSearch(inputTokens: number): Promise<boolean> {
+    const { tokensLeft } = this.#tab
+    const whole = { searches: 1, inputTokens: inputTokens + resultTokensExpected, outputTokens: tokensLeft }
+    const least = {
       searches: 1,
-      inputTokens: inputTokens + searchTokensExpected,
-      outputTokens: this.#tab.tokensLeft,
-    })
-    return affordable ? undefined : notes.moneySpent
+      inputTokens: inputTokens + resultTokensLeast,
+      outputTokens: Math.min(tokensLeft, answerTokensLeast),
+    }
+    return (await this.#tryExtend(whole)) || (await this.extend(least))
+  }
+
+  async *#showRefusal(errand: Errand, { reason }: Refusal): AsyncGenerator<readonly ChatEvent[], void, undefined> {
+    if (reason === undefined || this.#refusalsShown >= refusalsShownMax) return
+    this.#refusalsShown += 1
+    const about = this.#describe(errand)
+    this.#record(errand.kind, reason, 0)
+    yield [{ type: 'activity', activity: { ...about, status: 'failed', reason } }]
+  }
+
+  /** Numbers a call that the client is shown. */
+  #describe(errand: Errand): Pick<ToolActivity, 'type' | 'call' | 'query' | 'url'> {
+    this.#number += 1
+    if (errand.kind === 'search') return { type: 'web_search', call: this.#number, query: errand.query }
+    return { type: 'web_fetch', call: this.#number, url: errand.url }
   }
 
   async #perform(errand: Errand): Promise<Performed> {
@@ -138,7 +188,7 @@ export class ToolDesk {
   }
 
   /** A search that ran is paid for, whatever becomes of the rest of the request; a failed one is not. */
-  #record(kind: Errand['kind'], status: 'completed' | 'failed', results: number): void {
+  #record(kind: Errand['kind'], status: ToolCallRecord['status'], results: number): void {
     const before = this.#tab.searchCost
     if (status === 'completed' && kind === 'search') this.#tab.addSearch()
     if (status === 'completed' && kind === 'fetch') this.#tab.addFetch()
@@ -161,12 +211,16 @@ export class ToolDesk {
   }
 }
 
+/** What the client is shown is what is used of a call and no more: whatever else a model writes into it would be an answer. */
 function readErrand({ name, arguments: text }: OwnCall): Errand | undefined {
   try {
     const { query, url } = JSON.parse(text) as { readonly query?: unknown; readonly url?: unknown }
-    const wanted = cutText(String(name === 'web_search' ? query : url).trim(), wantedCharactersMax)
-    if (name === 'web_search' && typeof query === 'string' && wanted !== '') return { kind: 'search', query: wanted }
-    if (name === 'web_fetch' && typeof url === 'string') return { kind: 'fetch', url: wanted }
+    if (name === 'web_search' && typeof query === 'string' && query.trim() !== '') {
+      return { kind: 'search', query: cutText(query.trim(), queryCharactersMax) }
+    }
+    if (name === 'web_fetch' && typeof url === 'string') {
+      return { kind: 'fetch', url: cutText(url.trim(), urlCharactersMax).replace(/#.*$/s, '') }
+    }
   } catch {
     // Not JSON, or null.
   }

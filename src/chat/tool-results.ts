@@ -20,6 +20,9 @@ export const notes = {
   searchesSpent: note('No search was made: this request has used all of its searches. Answer with what you have.'),
   fetchesSpent: note('No page was read: this request has used all of its page reads. Answer with what you have.'),
   moneySpent: note('Not run: the budget of this request is spent. Answer with what you have.'),
+  tokensSpent: note(
+    'Not run: the budget of this request is spent, its max_tokens leave too little for an answer. Answer with what you have.',
+  ),
   tooLong: note('The result does not fit the budget of this request. Answer with what you have.'),
   foreignUrl: note(
     'Not read: only addresses that the user wrote or that a search returned can be read, and this is none of them.',

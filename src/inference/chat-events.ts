@@ -11,6 +11,9 @@ export type Annotation = {
   readonly endIndex: number
 }
 
+/** Why a call of one of our tools was not run: `max_tokens` leaves no room for an answer, or money for it could not be held. */
+export type ToolRefusalReason = 'max_tokens_spent' | 'budget_spent'
+
 /** One of our tools at work, told to the client while it waits. */
 export type ToolActivity = {
   readonly type: 'web_search' | 'web_fetch'
@@ -19,6 +22,8 @@ export type ToolActivity = {
   readonly query?: string | undefined
   readonly url?: string | undefined
   readonly results?: number | undefined
+  /** With `failed`, for a call that was not run at all. */
+  readonly reason?: ToolRefusalReason | undefined
 }
 
 /** The next piece of a text. Where a paragraph begins that the upstream only says is another one, we part it from the last. */

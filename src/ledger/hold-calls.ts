@@ -109,6 +109,9 @@ export type ExtensionCall = {
 /** `ended`: somebody else has ended the request, and nothing of it can grow any more. */
 export type ExtensionDecision = 'extended' | 'ended' | HoldRefusalCode
 
+/** The last two were not run: too few of `max_tokens` were left for an answer, or the money could not be held. */
+export type ToolCallStatus = 'completed' | 'failed' | 'max_tokens_spent' | 'budget_spent'
+
 /** A call of one of our tools that has come to its end. */
 export type ToolCallRecord = {
   readonly requestId: RequestId
@@ -116,7 +119,7 @@ export type ToolCallRecord = {
   /** The calls of a request are numbered from 1. */
   readonly number: number
   readonly kind: 'search' | 'fetch'
-  readonly status: 'completed' | 'failed'
+  readonly status: ToolCallStatus
   readonly cost: Usdc
   readonly results: number
 }

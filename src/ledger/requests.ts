@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { RequestUsage } from './hold-calls.ts'
+import type { RequestUsage, ToolCallStatus } from './hold-calls.ts'
 import { partitionOf, type RequestId } from './request-id.ts'
 import type { SettlementState } from './settlements.ts'
 
@@ -39,7 +39,7 @@ export type LedgerRequest = {
 export type RequestToolCall = {
   readonly number: number
   readonly kind: 'search' | 'fetch'
-  readonly status: 'completed' | 'failed'
+  readonly status: ToolCallStatus
   readonly results: number
 }
 

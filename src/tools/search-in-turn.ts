@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Provider, ProviderError } from './providers/provider.ts'
-import { SearchFailedError, type SearchResult, type WebSearch } from './web-search.ts'
+import { queryCharactersMax, SearchFailedError, type SearchResult, type WebSearch } from './web-search.ts'
 
 export type SearchInTurnOptions = {
   /** In order of preference, at least one. */
@@ -10,7 +10,6 @@ export type SearchInTurnOptions = {
   readonly totalMsMax?: number
 }
 
-const queryCharactersMax = 400
 const totalMsMaxDefault = 20_000
 const pauseMs = 250
 const pauseMsMax = 1_500

@@ -7,6 +7,9 @@ export type SearchResult = {
   readonly publishedAt: string | undefined
 }
 
+/** What is used of a query. */
+export const queryCharactersMax = 400
+
 export type WebSearch = {
   /** Throws `SearchFailedError` when no provider answered; a search without hits is an empty list. */
   search(query: string, signal: AbortSignal): Promise<readonly SearchResult[]>

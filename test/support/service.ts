@@ -134,6 +134,7 @@ export type CostLine = {
   readonly per_million?: string
   readonly per_call?: string
   readonly status?: string
+  readonly reason?: string
   readonly results?: number
 }
 

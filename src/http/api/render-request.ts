@@ -77,14 +77,16 @@ function renderLines({ usage, price, charged, toolCalls }: LedgerRequest): Rende
   ]
 }
 
-/** A call that failed is told, and costs nothing. */
+/** A call that failed or was not run is listed, and costs nothing. */
 function renderToolLine(
   { number, kind, status, results }: RequestToolCall,
   { searchPerCall }: RequestPrice,
 ): RenderedRequest['cost']['lines'][number] {
   const item = kind === 'search' ? 'web_search' : 'web_fetch'
   const perCall = kind === 'search' ? format(searchPerCall) : '0'
-  return { item, units: status === 'completed' ? 1 : 0, per_call: perCall, call: number, status, results }
+  const line = { item, units: status === 'completed' ? 1 : 0, per_call: perCall, call: number, results } as const
+  if (status === 'completed' || status === 'failed') return { ...line, status }
+  return { ...line, status: 'failed', reason: status }
 }
 
 function renderSettlement(row: LedgerRequest): RenderedRequest['settlement'] {

@@ -67,6 +67,9 @@ export const request = z
           per_call: z.string().optional().meta({ description: 'USDC for one' }),
           call: count.optional().meta({ description: 'Its place among the tool calls' }),
           status: z.enum(['completed', 'failed']).optional(),
+          reason: z.enum(['max_tokens_spent', 'budget_spent']).optional().meta({
+            description: 'Why a failed call was not run: too few tokens left for an answer, or no money for it',
+          }),
           results: count.optional(),
         }),
       ),
