@@ -613,6 +613,7 @@ CREATE OR REPLACE FUNCTION public.end_requests(p_partition smallint, p_account_i
  SET enable_seqscan TO 'off'
  SET enable_nestloop TO 'off'
  SET enable_mergejoin TO 'off'
+ SET lock_timeout TO '200ms'
 AS $function$
 declare
   v_now         timestamptz;
@@ -741,6 +742,7 @@ CREATE OR REPLACE FUNCTION public.extend_holds(p_partition smallint, p_node uuid
  SET enable_seqscan TO 'off'
  SET enable_nestloop TO 'off'
  SET enable_mergejoin TO 'off'
+ SET lock_timeout TO '200ms'
 AS $function$
 declare
   v_now       timestamptz;
@@ -853,6 +855,7 @@ CREATE OR REPLACE FUNCTION public.place_holds(p_partition smallint, p_node uuid,
  SET enable_seqscan TO 'off'
  SET enable_nestloop TO 'off'
  SET enable_mergejoin TO 'off'
+ SET lock_timeout TO '200ms'
 AS $function$
 declare
   v_now         timestamptz;
@@ -1018,6 +1021,7 @@ end $function$;
 CREATE OR REPLACE FUNCTION public.record_refusals(p_partition smallint, p_node uuid, p_ids uuid[], p_account_ids uuid[], p_key_ids uuid[], p_models text[], p_streams boolean[], p_max_tokens integer[], p_error_codes text[])
  RETURNS void
  LANGUAGE plpgsql
+ SET lock_timeout TO '200ms'
 AS $function$
 declare
   v_accounts uuid[];

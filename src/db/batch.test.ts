@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type BatchOptions, BatchQueue } from './batch.ts'
+import { Turns } from './turns.ts'
 
 class Lost extends Error {}
+class Locked extends Error {}
 
 function queueOf(run: BatchOptions<number, number>['run'], options: Partial<BatchOptions<number, number>> = {}) {
   return new BatchQueue<number, number>({ run, isOutcomeUnknown: (error) => error instanceof Lost, ...options })
@@ -128,4 +130,61 @@ test('a few calls share one batch, whatever their lanes', async () => {
   )
   await Promise.all(Array.from({ length: 10 }, (_, index) => queue.add(index)))
   assert.deepEqual(sizes, [10])
+})
+
+test('a locked group is left out of every batch but its own until it is unlocked', async () => {
+  const runs: (readonly number[])[] = []
+  let isUnlocked = false
+  const refuseLocked = (calls: readonly number[]) => {
+    if (!isUnlocked && calls.some((call) => call >= 100)) throw new Locked()
+    return calls
+  }
+  const queue = queueOf(
+    async (calls) => {
+      runs.push(calls)
+      return refuseLocked(calls)
+    },
+    {
+      groups: {
+        of: (call) => (call >= 100 ? 'locked' : `free ${call}`),
+        isLocked: (error) => error instanceof Locked,
+        runUnlocked: async (calls) => calls.map((call) => (call >= 100 ? undefined : { result: call })),
+        turns: new Turns(1),
+        queuedMax: 2,
+      },
+    },
+  )
+  const waiting = [queue.add(100), queue.add(101)]
+  assert.deepEqual(await Promise.all([queue.add(1), queue.add(2)]), [1, 2])
+  assert.deepEqual(await Promise.all([queue.add(3), queue.add(4)]), [3, 4])
+  waiting.push(queue.add(102), queue.add(103))
+  await assert.rejects(queue.add(104), { code: 'overloaded' })
+  assert.deepEqual(await queue.add(5), 5)
+  isUnlocked = true
+  assert.deepEqual(await Promise.all(waiting), [100, 101, 102, 103])
+  await queue.drained()
+  const mixed = runs.filter((calls) => calls.some((call) => call >= 100) && calls.some((call) => call < 100))
+  assert.deepEqual(mixed, [[100, 101, 1, 2]], 'only the first batch met the lock')
+})
+
+test('when a locked group is stopped its calls are given up', async () => {
+  const queue = queueOf(
+    async () => {
+      throw new Locked()
+    },
+    {
+      groups: {
+        of: () => 'one',
+        isLocked: (error) => error instanceof Locked,
+        runUnlocked: async (calls) => calls.map(() => undefined),
+        turns: new Turns(1),
+        queuedMax: 10,
+      },
+    },
+  )
+  const given = queue.add(1)
+  await new Promise((resolve) => setImmediate(resolve))
+  queue.stop()
+  await assert.rejects(given, Locked)
+  await queue.drained()
 })

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { OverloadedError } from '../errors.ts'
+import type { Turns } from './turns.ts'
 
 export type BatchOptions<Call, Result> = {
   /** Runs the calls as one transaction and answers them in their order. Must be safe to repeat: see `isOutcomeUnknown`. */
@@ -10,6 +11,23 @@ export type BatchOptions<Call, Result> = {
   readonly queuedMax?: number
   /** 0 or 1. Calls of different lanes touch different rows, so batches of both may be committed at the same time. */
   readonly laneOf?: (call: Call) => number
+  /** How calls that lock the same rows are kept from holding up all others. */
+  readonly groups?: Groups<Call, Result> | undefined
+}
+
+/** Calls of one group lock the same rows: those of one account. */
+export type Groups<Call, Result> = {
+  readonly of: (call: Call) => string
+  /** True when a run gave up because another session kept a group's rows locked. Nothing was written. */
+  readonly isLocked: (error: unknown) => boolean
+  /** Runs only the calls whose group nobody else has locked, without waiting; the others are left undefined. */
+  readonly runUnlocked: (calls: readonly Call[]) => Promise<readonly ({ readonly result: Result } | undefined)[]>
+  /** Bounds how many locked groups wait for their locks at once: each occupies a connection. */
+  readonly turns: Turns
+  /** Calls of one locked group that may wait; more are refused. */
+  readonly queuedMax: number
+  /** A group stays aside for this long after it was last found locked. */
+  readonly asideMs?: number
 }
 
 // A commit costs the database a fixed part however few calls share it. Only what is plenty is worth two of them at once.
@@ -17,37 +35,53 @@ const plenty = 128
 
 const pauseMsMin = 20
 const pauseMsMax = 500
+const asideMsDefault = 10_000
+const asideGroupsMax = 10_000
 
 /**
  * Group commit. Calls that arrive while a batch is being committed form the next one, so a durable commit is shared by
  * hundreds of requests under load, and an idle service commits at once: batching adds no wait. When there is plenty, two
  * batches are under way at once where calls have lanes.
+ *
+ * A batch whose run gives up on a lock is run again without the locked groups. Those are put aside: each gets batches of
+ * its own, retried until they succeed, and its later calls follow it there. One account can so delay a lane once, by the
+ * time after which a run gives up, and not again while it stays locked.
  */
 export class BatchQueue<Call, Result> {
-  readonly #options: Required<BatchOptions<Call, Result>>
+  readonly #options: Required<Omit<BatchOptions<Call, Result>, 'groups'>>
+  readonly #groups: Groups<Call, Result> | undefined
   readonly #lanes: readonly Lane<Call, Result>[] = [
     { queued: [], busy: false },
     { queued: [], busy: false },
   ]
+  readonly #aside = new Map<string, AsideGroup<Call, Result>>()
   #scheduled = false
   #idle: PromiseWithResolvers<void> | undefined
   #stopped = false
 
-  constructor(options: BatchOptions<Call, Result>) {
+  constructor({ groups, ...options }: BatchOptions<Call, Result>) {
     this.#options = { sizeMax: 512, queuedMax: 16_384, laneOf: () => 0, ...options }
+    this.#groups = groups
   }
 
   add(call: Call): Promise<Result> {
-    if (this.queued >= this.#options.queuedMax) return Promise.reject(new OverloadedError())
     const { promise, resolve, reject } = Promise.withResolvers<Result>()
-    this.#lanes[this.#options.laneOf(call)]!.queued.push({ call, resolve, reject })
-    this.#schedule()
+    const entry = { call, resolve, reject }
+    const aside = this.#asideOf(call)
+    if (aside !== undefined) this.#addAside(aside, [entry])
+    else if (this.#queuedInLanes >= this.#options.queuedMax) reject(new OverloadedError())
+    else {
+      this.#lanes[this.#options.laneOf(call)]!.queued.push(entry)
+      this.#schedule()
+    }
     return promise
   }
 
   /** Calls that wait for a batch. */
   get queued(): number {
-    return this.#lanes.reduce((sum, { queued }) => sum + queued.length, 0)
+    let sum = this.#queuedInLanes
+    for (const { queued } of this.#aside.values()) sum += queued.length
+    return sum
   }
 
   /** Resolves when nothing is queued or in flight. */
@@ -62,8 +96,19 @@ export class BatchQueue<Call, Result> {
     this.#stopped = true
   }
 
+  get #queuedInLanes(): number {
+    return this.#lanes.reduce((sum, { queued }) => sum + queued.length, 0)
+  }
+
   #isIdle(): boolean {
-    return this.#lanes.every(({ queued, busy }) => queued.length === 0 && !busy)
+    const isServed = ({ queued, busy }: Lane<Call, Result>) => queued.length === 0 && !busy
+    return this.#lanes.every(isServed) && this.#aside.values().every(isServed)
+  }
+
+  #noticeIdle(): void {
+    if (!this.#isIdle()) return
+    this.#idle?.resolve()
+    this.#idle = undefined
   }
 
   // One turn of the event loop gathers the requests that were read from their sockets together.
@@ -80,7 +125,7 @@ export class BatchQueue<Call, Result> {
   /** The lanes of which the next batch takes its calls: all of them, or one when there is plenty. None: it is not time yet. */
   #lanesToTake(): readonly Lane<Call, Result>[] {
     const isBusy = this.#lanes.some(({ busy }) => busy)
-    if (!isBusy && this.queued < plenty) return this.#lanes.filter(({ queued }) => queued.length > 0)
+    if (!isBusy && this.#queuedInLanes < plenty) return this.#lanes.filter(({ queued }) => queued.length > 0)
     const least = isBusy ? plenty / 2 : 1
     return this.#lanes.filter(({ queued, busy }) => !busy && queued.length >= least).slice(0, 1)
   }
@@ -91,37 +136,132 @@ export class BatchQueue<Call, Result> {
       entries.push(...lane.queued.splice(0, this.#options.sizeMax - entries.length))
       lane.busy = true
     }
-    this.#commit(entries).finally(() => {
+    // Between the look at the lanes and this turn, their calls may have been put aside.
+    const committed = entries.length === 0 ? Promise.resolve() : this.#commit(entries)
+    committed.finally(() => {
       for (const lane of lanes) lane.busy = false
       this.#schedule()
-      if (this.#isIdle()) {
-        this.#idle?.resolve()
-        this.#idle = undefined
-      }
+      this.#noticeIdle()
     })
   }
 
-  async #commit(entries: readonly Entry<Call, Result>[]): Promise<void> {
+  async #commit(entries: readonly Entry<Call, Result>[], aside?: AsideGroup<Call, Result>): Promise<void> {
+    const calls = entries.map((entry) => entry.call)
     try {
-      const results = await this.#runRepeatedly(entries.map((entry) => entry.call))
+      const results = aside === undefined ? await this.#runInLane(calls) : await this.#runAside(aside, calls)
       for (const [index, entry] of entries.entries()) entry.resolve(results[index] as Result)
     } catch (error) {
+      if (aside === undefined && this.#isLocked(error) && !this.#stopped) return this.#commitUnlocked(entries)
       if (entries.length === 1 || this.#options.isOutcomeUnknown(error) || this.#stopped) {
         for (const entry of entries) entry.reject(error)
         return
       }
       // One bad row must fail alone: run them one by one.
-      for (const entry of entries) await this.#commit([entry])
+      for (const entry of entries) await this.#commit([entry], aside)
     }
   }
 
-  // For ever: of a call whose outcome is unknown nothing but an answer tells. Who cannot wait goes away, not the call.
-  async #runRepeatedly(calls: readonly Call[]): Promise<readonly Result[]> {
+  #runInLane(calls: readonly Call[]): Promise<readonly Result[]> {
+    const isRepeated = (error: unknown) => !this.#isLocked(error) && this.#options.isOutcomeUnknown(error)
+    return this.#runRepeatedly(() => this.#options.run(calls), isRepeated)
+  }
+
+  #runAside(aside: AsideGroup<Call, Result>, calls: readonly Call[]): Promise<readonly Result[]> {
+    const run = () => this.#groups!.turns.take(() => this.#options.run(calls))
+    return this.#runRepeatedly(run, (error) => {
+      if (this.#isLocked(error)) this.#markLocked(aside)
+      return this.#isLocked(error) || this.#options.isOutcomeUnknown(error)
+    })
+  }
+
+  #isLocked(error: unknown): boolean {
+    return this.#groups?.isLocked(error) === true
+  }
+
+  /** Commits what can be committed without waiting for a lock, and puts the rest aside. */
+  async #commitUnlocked(entries: readonly Entry<Call, Result>[]): Promise<void> {
+    const groups = this.#groups!
+    const calls = entries.map((entry) => entry.call)
+    let answers: readonly ({ readonly result: Result } | undefined)[] = []
+    const isOneGroup = new Set(calls.map(groups.of)).size === 1
+    try {
+      if (!isOneGroup)
+        answers = await this.#runRepeatedly(() => groups.runUnlocked(calls), this.#options.isOutcomeUnknown)
+    } catch (error) {
+      if (this.#stopped) {
+        for (const entry of entries) entry.reject(error)
+        return
+      }
+      // A bad row among them: aside, each group fails or succeeds alone.
+    }
+    const locked: Entry<Call, Result>[] = []
+    for (const [index, entry] of entries.entries()) {
+      const answer = answers[index]
+      if (answer === undefined) locked.push(entry)
+      else entry.resolve(answer.result)
+    }
+    for (const [name, members] of Map.groupBy(locked, ({ call }) => groups.of(call))) this.#putAside(name, members)
+  }
+
+  #asideOf(call: Call): AsideGroup<Call, Result> | undefined {
+    if (this.#groups === undefined || this.#aside.size === 0) return undefined
+    const name = this.#groups.of(call)
+    const aside = this.#aside.get(name)
+    if (aside === undefined || aside.busy || aside.untilMs > performance.now()) return aside
+    this.#aside.delete(name)
+    return undefined
+  }
+
+  #putAside(name: string, entries: readonly Entry<Call, Result>[]): void {
+    if (this.#aside.size >= asideGroupsMax) this.#forgetServed()
+    const aside = this.#aside.get(name) ?? { queued: [], busy: false, untilMs: 0 }
+    this.#aside.set(name, aside)
+    this.#markLocked(aside)
+    // Left in a lane, the group's other calls would delay that lane again.
+    const isMember = (entry: Entry<Call, Result>) => this.#groups!.of(entry.call) === name
+    const waiting = this.#lanes.flatMap((lane) => {
+      const members = lane.queued.filter(isMember)
+      if (members.length > 0) lane.queued = lane.queued.filter((entry) => !isMember(entry))
+      return members
+    })
+    this.#addAside(aside, [...entries, ...waiting])
+  }
+
+  #markLocked(aside: AsideGroup<Call, Result>): void {
+    aside.untilMs = performance.now() + (this.#groups!.asideMs ?? asideMsDefault)
+  }
+
+  #forgetServed(): void {
+    const nowMs = performance.now()
+    for (const [name, { busy, untilMs }] of this.#aside) if (!busy && untilMs <= nowMs) this.#aside.delete(name)
+  }
+
+  #addAside(aside: AsideGroup<Call, Result>, entries: readonly Entry<Call, Result>[]): void {
+    for (const entry of entries) {
+      if (aside.queued.length < this.#groups!.queuedMax) aside.queued.push(entry)
+      else entry.reject(new OverloadedError())
+    }
+    if (aside.busy) return
+    aside.busy = true
+    void this.#serveAside(aside).finally(() => {
+      aside.busy = false
+      this.#noticeIdle()
+    })
+  }
+
+  async #serveAside(aside: AsideGroup<Call, Result>): Promise<void> {
+    while (aside.queued.length > 0) {
+      await this.#commit(aside.queued.splice(0, this.#options.sizeMax), aside)
+    }
+  }
+
+  // Retry without limit: the outcome is unknown until the database answers. The client may give up; the call does not.
+  async #runRepeatedly<Answer>(run: () => Promise<Answer>, isRepeated: (error: unknown) => boolean): Promise<Answer> {
     for (let pauseMs = pauseMsMin; ; pauseMs = Math.min(pauseMs * 2, pauseMsMax)) {
       try {
-        return await this.#options.run(calls)
+        return await run()
       } catch (error) {
-        if (this.#stopped || !this.#options.isOutcomeUnknown(error)) throw error
+        if (!isRepeated(error) || this.#stopped) throw error
         await sleep(pauseMs)
       }
     }
@@ -135,7 +275,10 @@ type Entry<Call, Result> = {
 }
 
 type Lane<Call, Result> = {
-  readonly queued: Entry<Call, Result>[]
+  queued: Entry<Call, Result>[]
   /** A batch with calls of this lane is being committed. */
   busy: boolean
 }
+
+/** A lane of its own for one group. */
+type AsideGroup<Call, Result> = Lane<Call, Result> & { untilMs: number }

@@ -1,5 +1,7 @@
 import { plainArray, textArray } from '../db/array-literal.ts'
-import { type Database, isConnectionLost } from '../db/database.ts'
+import type { Groups } from '../db/batch.ts'
+import { type Connection, type Database, isConnectionLost } from '../db/database.ts'
+import { Turns } from '../db/turns.ts'
 import { ServiceError } from '../errors.ts'
 import { type Failpoint, noFailpoint } from '../failpoints.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
@@ -48,29 +50,36 @@ export type LedgerOperation = (typeof ledgerOperations)[number]
  */
 export class Holds {
   readonly #options: Required<HoldsOptions>
+  /** Locked accounts that wait for their lock at once, over all kinds of calls: each occupies a connection. */
+  readonly #lockedTurns = new Turns(2)
   readonly #places = new PartitionQueues<HoldCall, HoldDecision | 'ended'>({
-    run: (partition, calls) => this.#place(partition, calls),
+    run: (partition, calls) => this.#place(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('hold', size, ms),
     isRepeated: isHoldRepeated,
     laneOf,
+    groups: this.#byAccount((...call) => this.#place(...call), lockedCallsMax),
   })
   readonly #ends = new PartitionQueues<EndCall, End>({
-    run: (partition, calls) => this.#end(partition, calls),
+    run: (partition, calls) => this.#end(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('end', size, ms),
     laneOf,
+    // Never refused: the money is charged or given back. The requests that this process serves at once are bounded.
+    groups: this.#byAccount((...call) => this.#end(...call), Number.POSITIVE_INFINITY),
   })
   readonly #checkpoints = new PartitionQueues<CheckpointCall, void>({
     run: (partition, calls) => this.#checkpoint(partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('checkpoint', size, ms),
   })
   readonly #refusals = new PartitionQueues<RefusalCall, void>({
-    run: (partition, calls) => this.#refuse(partition, calls),
+    run: (partition, calls) => this.#refuse(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('refuse', size, ms),
+    groups: this.#byAccount((...call) => this.#refuse(...call), lockedCallsMax),
   })
   readonly #extensions = new PartitionQueues<ExtensionCall, ExtensionDecision>({
-    run: (partition, calls) => this.#extend(partition, calls),
+    run: (partition, calls) => this.#extend(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('extend', size, ms),
     laneOf,
+    groups: this.#byAccount((...call) => this.#extend(...call), lockedCallsMax),
   })
   readonly #toolCalls = new PartitionQueues<ToolCallRecord, void>({
     run: (partition, calls) => this.#recordToolCalls(partition, calls),
@@ -183,14 +192,51 @@ export class Holds {
     }
   }
 
-  async #place(partition: number, calls: readonly HoldCall[]): Promise<readonly (HoldDecision | 'ended')[]> {
+  /** The functions of the ledger give up on an account that another session keeps locked (`lock_timeout`). */
+  #byAccount<Paid extends { readonly payer: Payer }, Result>(
+    run: RunCalls<Paid, Result>,
+    queuedMax: number,
+  ): (partition: number) => Groups<Paid, Result> {
+    return (partition) => ({
+      of: ({ payer }) => payer.accountId,
+      isLocked: isLockTimeout,
+      runUnlocked: (calls) => this.#runUnlocked(run, partition, calls),
+      turns: this.#lockedTurns,
+      queuedMax,
+    })
+  }
+
+  async #runUnlocked<Paid extends { readonly payer: Payer }, Result>(
+    run: RunCalls<Paid, Result>,
+    partition: number,
+    calls: readonly Paid[],
+  ): Promise<readonly ({ readonly result: Result } | undefined)[]> {
+    return this.#options.database.transaction(async (connection) => {
+      const accounts = [...new Set(calls.map(({ payer }) => payer.accountId))]
+      const rows = await connection.queryPrepared<{ id: string }>('lock_unlocked', lockUnlocked, [
+        partition,
+        plainArray(accounts),
+      ])
+      const locked = new Set(rows.map(({ id }) => id))
+      const runnable = calls.filter(({ payer }) => locked.has(payer.accountId))
+      const results = runnable.length === 0 ? [] : await run(connection, partition, runnable)
+      const answers = new Map(runnable.map((call, index) => [call, { result: results[index] as Result }]))
+      return calls.map((call) => answers.get(call))
+    })
+  }
+
+  async #place(
+    connection: Connection,
+    partition: number,
+    calls: readonly HoldCall[],
+  ): Promise<readonly (HoldDecision | 'ended')[]> {
     const accounts = new Positions()
     const keys = new Positions()
     const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
     const keyOf = calls.map((call) => keys.of(call.payer.keyId))
-    const { database, node, priceVersion, inFlightCap, failpoint } = this.#options
+    const { node, priceVersion, inFlightCap, failpoint } = this.#options
     failpoint('before_hold_commit')
-    const rows = await database.queryPrepared<PlacedRow>('place_holds', placeHolds, [
+    const rows = await connection.queryPrepared<PlacedRow>('place_holds', placeHolds, [
       partition,
       node,
       priceVersion,
@@ -212,10 +258,10 @@ export class Holds {
     return decisions
   }
 
-  async #end(partition: number, calls: readonly EndCall[]): Promise<readonly End[]> {
-    const { database, failpoint } = this.#options
+  async #end(connection: Connection, partition: number, calls: readonly EndCall[]): Promise<readonly End[]> {
+    const { failpoint } = this.#options
     failpoint('before_end_commit')
-    const rows = await database.queryPrepared<EndedRow>('end_requests', endRequests, [
+    const rows = await connection.queryPrepared<EndedRow>('end_requests', endRequests, [
       partition,
       plainArray([...new Set(calls.map((call) => call.payer.accountId))]),
       plainArray(calls.map((call) => call.requestId)),
@@ -244,13 +290,17 @@ export class Holds {
     })
   }
 
-  async #extend(partition: number, calls: readonly ExtensionCall[]): Promise<readonly ExtensionDecision[]> {
+  async #extend(
+    connection: Connection,
+    partition: number,
+    calls: readonly ExtensionCall[],
+  ): Promise<readonly ExtensionDecision[]> {
     const accounts = new Positions()
     const keys = new Positions()
     const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
     const keyOf = calls.map((call) => keys.of(call.payer.keyId))
-    const { database, node, inFlightCap } = this.#options
-    const rows = await database.queryPrepared<ExtendedRow>('extend_holds', extendHolds, [
+    const { node, inFlightCap } = this.#options
+    const rows = await connection.queryPrepared<ExtendedRow>('extend_holds', extendHolds, [
       partition,
       node,
       inFlightCap,
@@ -292,8 +342,12 @@ export class Holds {
     return calls.map(() => undefined)
   }
 
-  async #refuse(partition: number, calls: readonly RefusalCall[]): Promise<readonly undefined[]> {
-    await this.#options.database.queryPrepared('record_refusals', recordRefusals, [
+  async #refuse(
+    connection: Connection,
+    partition: number,
+    calls: readonly RefusalCall[],
+  ): Promise<readonly undefined[]> {
+    await connection.queryPrepared('record_refusals', recordRefusals, [
       partition,
       this.#options.node,
       plainArray(calls.map((call) => call.requestId)),
@@ -319,6 +373,20 @@ function isHoldRepeated(error: unknown): boolean {
   return isConnectionLost(error) || collisionStates.test(String((error as { code?: unknown } | null)?.code ?? ''))
 }
 
+/** An account stayed locked for longer than a batch waits for it. */
+function isLockTimeout(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === '55P03'
+}
+
+type RunCalls<Call, Result> = (
+  connection: Connection,
+  partition: number,
+  calls: readonly Call[],
+) => Promise<readonly Result[]>
+
+/** Holds, extensions or refusals that wait for one locked account. */
+const lockedCallsMax = 512
+
 function isDeadLease(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === 'P0L01'
 }
@@ -341,6 +409,11 @@ function unserved(hold: Hold): EndCall {
     totalMs: 0,
   }
 }
+
+// In the order of their ids, as every function locks them. The function that follows in the same transaction does not wait.
+const lockUnlocked = `
+  select a.id from accounts a where a.partition = $1 and a.id = any ($2::uuid[])
+   order by a.id for no key update skip locked`
 
 const placeHolds = `
   select row_number, decision, authorized, from_credit, nonce, created_at, spendable, in_flight, limit_left

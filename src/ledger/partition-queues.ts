@@ -1,4 +1,4 @@
-import { BatchQueue } from '../db/batch.ts'
+import { BatchQueue, type Groups } from '../db/batch.ts'
 import { isPassing } from '../db/database.ts'
 
 export type PartitionQueuesOptions<Call, Result> = {
@@ -9,6 +9,8 @@ export type PartitionQueuesOptions<Call, Result> = {
   readonly isRepeated?: (error: unknown) => boolean
   /** See `BatchQueue`. Without it no two batches of a partition are under way at once. */
   readonly laneOf?: (call: Call) => number
+  /** Of the calls that lock their account. */
+  readonly groups?: (partition: number) => Groups<Call, Result>
 }
 
 /** One queue per partition: a batch is one function call, and a function touches one partition. */
@@ -23,9 +25,14 @@ export class PartitionQueues<Call, Result> {
   add(partition: number, call: Call): Promise<Result> {
     let queue = this.#queues.get(partition)
     if (queue === undefined) {
-      const { isRepeated = isPassing, laneOf } = this.#options
+      const { isRepeated = isPassing, laneOf, groups } = this.#options
       const run = (calls: readonly Call[]) => this.#timed(partition, calls)
-      queue = new BatchQueue({ run, isOutcomeUnknown: isRepeated, ...(laneOf && { laneOf }) })
+      queue = new BatchQueue({
+        run,
+        isOutcomeUnknown: isRepeated,
+        ...(laneOf && { laneOf }),
+        groups: groups?.(partition),
+      })
       this.#queues.set(partition, queue)
     }
     return queue.add(call)

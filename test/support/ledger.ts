@@ -18,7 +18,7 @@ export const partitions = Number(process.env.LEDGER_PARTITIONS ?? 1)
 /** A ledger without the service around it: prices of one unit per token, so that charges can be written as token counts. */
 export async function openLedger(
   database: Database,
-  options: { readonly cap?: string; readonly node?: string } = {},
+  options: { readonly cap?: string; readonly node?: string; readonly waitMsMax?: number } = {},
 ): Promise<Holds> {
   await recordPrices(database, 'test', [testModel], searchPrice)
   const { node = randomUUID() } = options
@@ -28,6 +28,7 @@ export async function openLedger(
     node,
     priceVersion: 'test',
     inFlightCap: parse(options.cap ?? '1000'),
+    ...(options.waitMsMax !== undefined && { waitMsMax: options.waitMsMax }),
     onLost: (error) => {
       throw error
     },
