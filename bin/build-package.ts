@@ -14,6 +14,7 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 /** Copied as they are. Everything else stays at home: tests, sources of the dashboard and of the contracts, tools. */
 const copied = [
   'bin/penny.mjs',
+  'bin/preflight.mjs',
   'bin/runtime.mjs',
   'src/http/docs/site.js',
   'migrations',

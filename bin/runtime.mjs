@@ -80,7 +80,8 @@ export function run(node, file, args) {
   })
 }
 
-function isReady(development) {
+/** Whether runtime and packages are there. */
+export function isReady(development) {
   return runtimePath() !== undefined && packagesAreCurrent(development)
 }
 

@@ -23,7 +23,7 @@ import { Dashboard } from './http/pages/dashboard.ts'
 import { errorsMarkdown } from './http/pages/errors.ts'
 import { modelsMarkdown } from './http/pages/models.ts'
 import { Readiness } from './http/readiness.ts'
-import { drain, listen, openServer } from './http/server.ts'
+import { drain, listen, openServer, portProblem } from './http/server.ts'
 import { siteOf } from './http/site.ts'
 import { answerMalformed, answerStarting, answerUnread, BegunAnswers, ExpectationError } from './http/unrouted.ts'
 import { KeyFinder } from './identity/api-keys.ts'
@@ -104,6 +104,9 @@ export async function startService(
     const log = createLog(config.logLevel, config.dataDir)
     stack.defer(() => log.flush())
     const isServed = config.databaseUrl === undefined && (await locateEmbeddedPostgres(config.dataDir)) !== undefined
+    // A port that the service of this very folder has is reported as that service, by the ledger.
+    const problem = isServed ? undefined : await portProblem(config)
+    if (problem !== undefined) throw problem
     const ledger = openLedger({ config, prices, stack, onProgress, signal }, failure.resolve)
     const openSandbox = () => startSandbox({ config, log, stack, onProgress, signal })
     // Where a server runs already, another service may own the folder: its sandbox must not be touched before that is known.

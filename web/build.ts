@@ -25,7 +25,8 @@ if (!process.argv.includes('--if-stale') || !isCurrent()) await build()
 
 async function build(): Promise<void> {
   const startedMs = Date.now()
-  process.stderr.write('  Building the dashboard …')
+  const title = '  Building the dashboard …'
+  process.stderr.write(title)
   const fingerprint = sourcesHash()
   // Renamed when whole: a service that is running meanwhile serves the old build or the new one, never half of one.
   const staging = `${built}-${process.pid}`
@@ -42,7 +43,9 @@ async function build(): Promise<void> {
   } finally {
     rmSync(staging, { recursive: true, force: true })
   }
-  process.stderr.write(` done in ${((Date.now() - startedMs) / 1000).toFixed(1)} s\n`)
+  // In a terminal Vite erases the line that it finds: the title is written again.
+  const line = process.stderr.isTTY ? `\r\x1b[2K${title}` : ''
+  process.stderr.write(`${line} done in ${((Date.now() - startedMs) / 1000).toFixed(1)} s\n`)
 }
 
 function isCurrent(): boolean {

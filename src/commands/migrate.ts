@@ -19,7 +19,8 @@ export const migrateCommand: Command = {
         const tell = (line: string) => void (output.json || output.write(`${line}\n`))
         const applied = verb === 'apply' ? (await migrate(database, migrationsFolder, tell)).applied : []
         if (output.json) output.write(`${JSON.stringify({ pending: verb === 'apply' ? [] : pending, applied })}\n`)
-        else if (verb === 'apply') output.write(applied.length === 0 ? 'Nothing to do.\n' : 'Done.\n')
+        else if (verb === 'apply')
+          output.write(applied.length === 0 ? 'Nothing to do.\n' : `Applied ${applied.join(', ')}.\n`)
         else output.write(pending.length === 0 ? 'Nothing is pending.\n' : `${pending.join('\n')}\n`)
         return verb === 'pending' && pending.length > 0 ? 1 : 0
       },

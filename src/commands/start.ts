@@ -5,6 +5,7 @@ import { loginLink } from '../identity/login-links.ts'
 import { type Service, startService } from '../service.ts'
 import { announce } from './announce.ts'
 import { type Command, CommandError, type Output } from './command.ts'
+import { createProgress, type Progress } from './progress.ts'
 import { openSandboxAccount } from './sandbox-account.ts'
 import { writeSandboxFile } from './sandbox-file.ts'
 import { aborted, type StopSignals, watchStopSignals } from './stop-signal.ts'
@@ -23,16 +24,22 @@ export const startCommand: Command = {
 
     if (config.isMasterKeyIgnored) process.stderr.write(`  ${masterKeyIgnored}\n`)
     const signals = watchStopSignals()
-    const service = await startUnlessStopped(config, signals.stop)
+    const progress = createProgress()
+    const service = await startUnlessStopped(config, progress, signals.stop)
     if (service === undefined) return 0
     try {
       if (config.databaseUrl === undefined) removeDatabaseFile(config.dataDir)
       else writeDatabaseFile(config.dataDir, config.databaseUrl)
-      await announceService(service, config, output)
+      const announced = announceService(service, config, progress, output)
+      await Promise.race([announced, aborted(signals.stop)])
+      // An announcement that a signal has cut short fails once the database is gone.
+      announced.catch(() => {})
     } catch (error) {
       // Left running, a service that nobody was told of would keep a command alive that has failed.
       await service.stop()
       throw error
+    } finally {
+      progress.end()
     }
     const failure = await Promise.race([aborted(signals.stop), service.failed])
     await stopService(service, config, signals, failure)
@@ -42,15 +49,22 @@ export const startCommand: Command = {
 }
 
 /** Undefined when a signal came first; then everything that was started is stopped again. */
-async function startUnlessStopped(config: Config, stop: AbortSignal): Promise<Service | undefined> {
-  const tell = () => say('Stopping: the start is interrupted.')
+async function startUnlessStopped(config: Config, progress: Progress, stop: AbortSignal): Promise<Service | undefined> {
+  let isStarting = true
+  const tell = () => {
+    progress.end()
+    say('Stopping: the start is interrupted.')
+  }
   stop.addEventListener('abort', tell, { once: true })
   try {
-    return await startService(config, say, { signal: stop })
+    const onProgress = (line: string) => (isStarting && !stop.aborted ? progress.step(line) : say(line))
+    return await startService(config, onProgress, { signal: stop })
   } catch (error) {
+    progress.end()
     if (!stop.aborted) throw error
     return undefined
   } finally {
+    isStarting = false
     stop.removeEventListener('abort', tell)
   }
 }
@@ -83,12 +97,15 @@ function say(line: string): void {
   process.stderr.write(`  ${line}\n`)
 }
 
-async function announceService(service: Service, config: Config, output: Output): Promise<void> {
+async function announceService(service: Service, config: Config, progress: Progress, output: Output): Promise<void> {
   if (config.chain !== undefined) {
+    progress.end()
     output.write(`Penny Router is ready at ${service.publicUrl}/v1\n`)
     return
   }
+  progress.step('Opening the demo account.')
   const demo = await openSandboxAccount(service, config)
+  progress.end()
   const file = {
     base_url: `${service.publicUrl}/v1`,
     api_key: demo.apiKey,

@@ -17,6 +17,13 @@ export async function prepareDataDir(dataDir: string): Promise<string> {
     if (mayChange && (found.mode & 0o777) !== mode) await chmod(home, mode)
     return home
   } catch (error) {
-    throw new UnusableSettingError('DATA_DIR', reasonOf(error), 'Name a folder that this user may write to.', error)
+    const { code } = error as NodeJS.ErrnoException
+    const isFile = code === 'EEXIST' || code === 'ENOTDIR'
+    const reason = isFile ? `${dataDir} is not a folder, or is inside a file` : reasonOf(error)
+    throw new UnusableSettingError('DATA_DIR', reason, remedyFor(code), error)
   }
+}
+
+function remedyFor(code: string | undefined): string {
+  return code === 'ENOSPC' ? 'Free some disk space.' : 'Name a folder that this user may write to.'
 }

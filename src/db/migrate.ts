@@ -39,13 +39,14 @@ export async function migrate(
 ): Promise<{ applied: string[] }> {
   const files = await readMigrations(folder)
   const applied: string[] = []
+  const pending = pendingOf(files, await readLanded(database)).length
+  if (pending > 0) onProgress(`Applying ${pending} migration${pending === 1 ? '' : 's'}.`)
   // Every turn lands one file, by us or by another node; the last one finds nothing to do.
   for (let turn = 0; turn <= files.length; turn += 1) {
     if (pendingOf(files, await readLanded(database)).length === 0) break
     const name = await applyNext(database, files)
     if (name === undefined) break
     applied.push(name)
-    onProgress(`Applied migration ${name}.`)
   }
   // Also one that a node left behind which died over it. That it cannot be lifted now does no harm: it refuses nothing any more.
   const alone = <Result>(work: (connection: Connection) => Promise<Result>) =>

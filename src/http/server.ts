@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { type AddressInfo, createServer as createNetServer, type Server as NetServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config } from '../config.ts'
 import { OperatorError } from '../errors.ts'
@@ -33,17 +33,40 @@ export function openServer(requestsMax: number): Server {
   return server
 }
 
-/** The address people use. */
-export async function listen(server: Server, config: Config): Promise<string> {
-  server.listen(config.port, config.host)
+type Address = Pick<Config, 'host' | 'port'>
+
+/**
+ * Why the port cannot be had; undefined when it can. Asked before the long part of a start. The port is not kept: while nobody
+ * listens, a load balancer sends its requests elsewhere.
+ */
+export async function portProblem(address: Address): Promise<Error | undefined> {
+  const server = createNetServer()
+  try {
+    await bind(server, address)
+    return undefined
+  } catch (error) {
+    return error as Error
+  } finally {
+    server.close()
+  }
+}
+
+async function bind(server: NetServer, { host, port }: Address): Promise<void> {
+  server.listen(port, host)
   try {
     await once(server, 'listening')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    if (code === 'EADDRINUSE') throw new PortInUseError(config.host, config.port)
-    if (code === 'ENOTFOUND' || code === 'EADDRNOTAVAIL') throw new NotOurAddressError(config.host)
+    if (code === 'EADDRINUSE') throw new PortInUseError(host, port)
+    if (code === 'EACCES') throw new PortForbiddenError(host, port)
+    if (code === 'ENOTFOUND' || code === 'EADDRNOTAVAIL') throw new NotOurAddressError(host)
     throw error
   }
+}
+
+/** The address people use. */
+export async function listen(server: Server, config: Config): Promise<string> {
+  await bind(server, config)
   return config.publicUrl ?? `http://localhost:${(server.address() as AddressInfo).port}`
 }
 
@@ -69,6 +92,12 @@ export async function drain(server: Server, load: Load, { drainMs, hurry }: Drai
 class NotOurAddressError extends OperatorError {
   constructor(host: string) {
     super(`HOST is ${host}, which is no address of this machine. Use one that is, or 0.0.0.0 for all of them.`)
+  }
+}
+
+class PortForbiddenError extends OperatorError {
+  constructor(host: string, port: number) {
+    super(`This user may not listen on port ${port} of ${host}. Choose a port above 1023 with PORT.`)
   }
 }
 

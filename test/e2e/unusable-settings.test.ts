@@ -1,8 +1,13 @@
 import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
+import { existsSync, writeFileSync } from 'node:fs'
 import { createServer as createHttpServer } from 'node:http'
 import { type AddressInfo, createServer, type Server } from 'node:net'
+import { join } from 'node:path'
 import { after, type TestContext, test } from 'node:test'
+import { promisify } from 'node:util'
+import { findStartProblem } from '../../bin/preflight.mjs'
 import { atEnd } from '../support/at-end.ts'
 import { preparePenny } from '../support/penny-command.ts'
 import { testDatabase } from '../support/postgres.ts'
@@ -63,6 +68,51 @@ async function refusingPasswords(t: TestContext): Promise<number> {
     createServer((socket) => socket.on('error', () => {}).once('data', () => socket.end(Buffer.concat([head, body])))),
   )
 }
+
+// A newcomer must not wait for a database before being told that the port is taken.
+test('a start whose port or data folder cannot be had is refused in one line, before anything is made', async (t) => {
+  const port = await listen(t, createServer())
+  await assertOneLine(
+    ['start'],
+    { PORT: String(port) },
+    new RegExp(`^penny: Port ${port} of 127\\.0\\.0\\.1 is in use\\. Stop what uses it`),
+  )
+  assert.equal(existsSync(join(penny.dataDir, 'postgres')), false)
+  const file = join(penny.folder, 'file')
+  writeFileSync(file, '')
+  await assertOneLine(['start'], { DATA_DIR: file }, /^penny: DATA_DIR cannot be used: .*file is not a folder/)
+})
+
+test('a fresh clone looks at port and data folder before it installs anything', async (t) => {
+  const port = await listen(t, createServer())
+  const file = join(penny.folder, 'file')
+  writeFileSync(file, '')
+  assert.match(
+    (await findStartProblem({ PORT: String(port), DATA_DIR: penny.folder }))!,
+    /^Port \d+ of 127\.0\.0\.1 is in use/,
+  )
+  assert.match((await findStartProblem({ PORT: 'abc', DATA_DIR: penny.folder }))!, /^PORT must be a whole number/)
+  assert.match((await findStartProblem({ PORT: '0', DATA_DIR: file }))!, /file is not a folder/)
+  assert.match((await findStartProblem({ PORT: '0', DATA_DIR: join(file, 'data') }))!, /file is not a folder/)
+  assert.equal(await findStartProblem({ PORT: '0', DATA_DIR: join(penny.folder, 'a', 'b') }), undefined)
+})
+
+const rootOnly = process.getuid?.() === 0 ? {} : { skip: 'only root can become another user' }
+test('a port that this user may not use is refused in one line', rootOnly, async () => {
+  const script = `
+    const [{ portProblem }, { findStartProblem }] = await Promise.all([
+      import(${JSON.stringify(new URL('../../src/http/server.ts', import.meta.url).href)}),
+      import(${JSON.stringify(new URL('../../bin/preflight.mjs', import.meta.url).href)}),
+    ])
+    process.setgroups([])
+    process.setgid(65534)
+    process.setuid(65534)
+    const { message } = (await portProblem({ host: '127.0.0.1', port: 80 })) ?? {}
+    console.log(JSON.stringify([message, await findStartProblem({ PORT: '80', DATA_DIR: '/tmp' })]))`
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', script])
+  const line = 'This user may not listen on port 80 of 127.0.0.1. Choose a port above 1023 with PORT.'
+  assert.deepEqual(JSON.parse(stdout), [line, line])
+})
 
 const checkIt = 'Check host, port, name, user and password, and that this machine may connect\\.$'
 

@@ -100,7 +100,9 @@ async function runInitdb(side: string, binaries: PostgresBinaries, runAs: RunAs)
   try {
     await execute(program, args, options)
   } catch (error) {
-    throw new InitdbError(side, error)
+    throw noRoom.test((error as { stderr?: string }).stderr ?? '')
+      ? new NoRoomError(side, error)
+      : new InitdbError(side, error)
   }
 }
 
@@ -140,6 +142,17 @@ class DataOwnerError extends OperatorError {
       uid === 0
         ? `${folder} belongs to root, and PostgreSQL does not run as root: give it to another user (chown -R nobody ${folder}).`
         : `${folder} belongs to user ${uid}: start penny as that user or as root, or set DATA_DIR to another folder.`,
+    )
+  }
+}
+
+const noRoom = /No space left on device|Disk quota exceeded/
+
+class NoRoomError extends OperatorError {
+  constructor(side: string, cause: unknown) {
+    super(
+      `The disk of DATA_DIR (${dirname(side)}) is full. Free at least 200 MB, or set DATA_DIR to another disk.`,
+      cause,
     )
   }
 }

@@ -1,0 +1,1 @@
+export function findStartProblem(environment: Readonly<Record<string, string | undefined>>): Promise<string | undefined>

@@ -1,0 +1,48 @@
+/** Shows the steps of a start as they begin; in a terminal the current one with a running clock. */
+export type Progress = {
+  step(line: string): void
+  /** Ends the current line; what is printed next starts on a line of its own. */
+  end(): void
+}
+
+type Terminal = { readonly isTTY?: boolean; write(text: string): unknown }
+
+const tickMs = 100
+
+export function createProgress(
+  stream: Terminal = process.stderr,
+  now: () => number = () => performance.now(),
+): Progress {
+  let current: { readonly title: string; readonly startedMs: number; readonly timer: NodeJS.Timeout } | undefined
+  const draw = (title: string, startedMs: number) =>
+    stream.write(`\r\x1b[2K  ${title} … ${seconds(now() - startedMs)} s`)
+  const end = () => {
+    if (current === undefined) return
+    clearInterval(current.timer)
+    draw(current.title, current.startedMs)
+    stream.write('\n')
+    current = undefined
+  }
+  return {
+    step(line) {
+      if (stream.isTTY !== true) {
+        stream.write(`  ${line}\n`)
+        return
+      }
+      end()
+      const title = line.replace(/\.$/, '')
+      const startedMs = now()
+      draw(title, startedMs)
+      const timer = setInterval(() => draw(title, startedMs), tickMs)
+      timer.unref()
+      current = { title, startedMs, timer }
+    },
+    end,
+  }
+}
+
+/** With one decimal. */
+function seconds(ms: number): string {
+  const tenths = Math.floor(ms / 100)
+  return `${Math.floor(tenths / 10)}.${tenths % 10}`
+}
