@@ -23,7 +23,7 @@ import { Dashboard } from './http/pages/dashboard.ts'
 import { errorsMarkdown } from './http/pages/errors.ts'
 import { modelsMarkdown } from './http/pages/models.ts'
 import { Readiness } from './http/readiness.ts'
-import { drain, listen, openServer, portProblem } from './http/server.ts'
+import { connectionsMaxFor, drain, listen, openServer, portProblem } from './http/server.ts'
 import { siteOf } from './http/site.ts'
 import { answerMalformed, answerStarting, answerUnread, BegunAnswers, ExpectationError } from './http/unrouted.ts'
 import { KeyFinder } from './identity/api-keys.ts'
@@ -428,9 +428,10 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
       admission: {
         web,
         holds,
+        database: parts.ledgerDatabase,
         prices,
         inFlightCap: config.inFlightCap,
-        countTokens: (texts) => counter.count(texts),
+        countTokens: (texts, options) => counter.count(texts, options),
         failpoint,
       },
       retries: new Retries(database, parts.ledgerDatabase, now),
@@ -473,8 +474,12 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
 }
 
 /** One body of the largest size always fits. */
-function openBudget({ bodiesBytesMax, bodyBytesMax }: Config): BodyBudget {
-  return new BodyBudget(Math.max(bodiesBytesMax, bodyBytesMax))
+function openBudget({ bodiesBytesMax, bodyBytesMax, requestsMax }: Config): BodyBudget {
+  return new BodyBudget({
+    bytesMax: Math.max(bodiesBytesMax, bodyBytesMax),
+    accountBytesMin: bodyBytesMax,
+    bodiesMax: connectionsMaxFor(requestsMax),
+  })
 }
 
 /** What this process counts, and what it reads when it is asked. */

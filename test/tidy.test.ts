@@ -24,7 +24,7 @@ const ranks: readonly (readonly string[])[] = [
   ['observe'],
   ['supervisor.ts', 'log.ts', 'failpoints.ts'],
   ['config.ts', 'child.ts', 'log-file.ts', 'private-file.ts'],
-  ['setting-reader.ts'],
+  ['setting-reader.ts', 'shares.ts', 'fair-queue.ts'],
   ['money', 'errors.ts', 'account-ref.ts'],
 ]
 

@@ -8,7 +8,7 @@ import { affordableMaxTokens, boundInput, quote } from './quote.ts'
 
 const counter = createTokenCounter()
 after(() => counter.close())
-const count = (texts: readonly string[]) => counter.count(texts)
+const count = (texts: readonly string[]) => counter.count(texts, { account: '' })
 const model = loadPriceList(undefined).models.get('gpt-6-astra')!
 
 test('the bound of the input is never below the count, for short texts and long ones', async () => {

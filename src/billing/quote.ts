@@ -1,4 +1,4 @@
-import { byteBound } from '../inference/tokens.ts'
+import { byteBound, bytesPerTokenMax } from '../inference/tokens.ts'
 import { cost, type Line, unitsFor } from '../money/price.ts'
 import type { Usdc } from '../money/usdc.ts'
 import type { Model } from './price-list.ts'
@@ -24,16 +24,21 @@ const countedBytesMin = 4096
 const itemOverheadTokens = 8
 const requestOverheadTokens = 32
 
-/** A true upper bound of the input tokens: what is quoted must never be passed. */
+/** A true upper bound of the input tokens: what is quoted must never be passed. `count` is called for long input only. */
 export async function boundInput(
   input: InputText,
-  count: (texts: readonly string[]) => Promise<number>,
+  count: (texts: readonly string[], bytes: number) => Promise<number>,
 ): Promise<number> {
   const overhead = requestOverheadTokens + itemOverheadTokens * input.itemCount
   const bytes = byteBound(input.texts)
   if (bytes <= countedBytesMin) return bytes + overhead
   // Ten percent for what a count of the parts can miss: tokens differ a little where texts are joined.
-  return Math.min(bytes, Math.ceil((await count(input.texts)) * 1.1)) + overhead
+  return Math.min(bytes, Math.ceil((await count(input.texts, bytes)) * 1.1)) + overhead
+}
+
+/** The least that input of so many bytes costs, whatever its tokens are counted to. */
+export function leastInputCost(model: Model, bytes: number): Usdc {
+  return cost([inputLine(model, Math.ceil(bytes / bytesPerTokenMax))])
 }
 
 export function quote(model: Model, inputTokensMax: number, maxTokens: number): Quote {

@@ -1,9 +1,9 @@
 import { hash } from 'node:crypto'
 import type { Model, PriceList } from '../billing/price-list.ts'
-import { affordableMaxTokens, boundInput, type InputText, type Quote, quote } from '../billing/quote.ts'
-import type { ServiceError } from '../errors.ts'
+import { boundInput, type InputText, leastInputCost, type Quote, quote } from '../billing/quote.ts'
+import type { Database } from '../db/database.ts'
 import type { Failpoint } from '../failpoints.ts'
-import { ExpiredApiKeyError, InvalidApiKeyError, RevokedApiKeyError } from '../identity/api-keys.ts'
+import { findKey, InvalidApiKeyError } from '../identity/api-keys.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
 import {
   inputItemCount,
@@ -12,23 +12,16 @@ import {
   type ResponsesRequest,
   toResponsesRequest,
 } from '../inference/responses-request.ts'
+import type { CountOptions } from '../inference/tokens.ts'
 import { ContextLengthExceededError } from '../inference/upstream.ts'
-import type { Hold, HoldRefusal, Payer } from '../ledger/hold-calls.ts'
+import type { Hold, Payer } from '../ledger/hold-calls.ts'
 import type { Holds } from '../ledger/holds.ts'
-import {
-  AccountSuspendedError,
-  InFlightCapError,
-  InsufficientBalanceError,
-  KeyLimitExceededError,
-  LedgerFrozenError,
-  QuoteExceedsCapError,
-  type RefusalAdvice,
-  SettlementDelayedError,
-} from '../ledger/refusals.ts'
 import { formatRequestId, type RequestId } from '../ledger/request-id.ts'
-import { min, type Usdc, zero } from '../money/usdc.ts'
+import { readStanding } from '../ledger/standing.ts'
+import type { Usdc } from '../money/usdc.ts'
 import type { RequestWatch } from '../observe/request-watch.ts'
 import type { WebTools } from '../tools/web-tools.ts'
+import { findRefusal, refusalError } from './find-refusal.ts'
 import { type Offer, offerTools, toolDefinitions } from './tool-offer.ts'
 
 /** What a request will be upstream, and what it may cost at most. */
@@ -40,6 +33,8 @@ export type QuotedOrder = {
   readonly mapping: MappingOptions
   readonly upstreamRequest: ResponsesRequest
   readonly input: InputText
+  /** As counted; undefined where the input is too short to be counted. */
+  readonly inputTokens: number | undefined
   readonly quote: Quote
 }
 
@@ -57,22 +52,33 @@ export type Order = QuotedOrder & {
 export type AdmissionParts = {
   readonly web: WebTools
   readonly holds: Holds
+  /** Asked what an account has before its long input is counted. */
+  readonly database: Database
   readonly prices: PriceList
   readonly inFlightCap: Usdc
-  readonly countTokens: (texts: readonly string[]) => Promise<number>
+  readonly countTokens: (texts: readonly string[], options: CountOptions) => Promise<number>
   readonly failpoint: Failpoint
 }
 
+/** A request that asks to be admitted. */
+export type Applicant = {
+  readonly requestId: RequestId
+  readonly payer: Payer
+  readonly chat: ChatRequest
+  readonly bodyHash: bigint | undefined
+  readonly watch: RequestWatch
+  /** Aborts when its client has left. */
+  readonly signal: AbortSignal
+}
+
 /** Quotes a request and holds the quote, or refuses with what the customer can do about it. */
-export async function admit(
-  parts: AdmissionParts,
-  requestId: RequestId,
-  payer: Payer,
-  chat: ChatRequest,
-  bodyHash: bigint | undefined,
-  watch: RequestWatch,
-): Promise<Order> {
-  const quoted = await quoteOrder(parts, chat, upstreamCacheKey(chat, payer, requestId))
+export async function admit(parts: AdmissionParts, applicant: Applicant): Promise<Order> {
+  const { requestId, payer, chat, bodyHash, watch, signal } = applicant
+  const quoted = await quoteOrder(parts, chat, upstreamCacheKey(chat, payer, requestId), {
+    account: payer.accountId,
+    signal,
+    refuseUnpaid: (least, asked) => refuseUnpaid(parts, payer, least, asked),
+  })
   const { model } = quoted
   parts.failpoint('after_quote')
   const call = {
@@ -89,8 +95,18 @@ export async function admit(
     () => parts.holds.place(call),
     (decided) => ('hold' in decided ? 'held' : decided.refusal.code),
   )
-  if ('refusal' in decision) throw refusalError(decision.refusal, quoted.quote, model, parts.inFlightCap, payer)
+  if ('refusal' in decision) {
+    throw refusalError(decision.refusal, { model, quote: quoted.quote, cap: parts.inFlightCap, payer })
+  }
   return { requestId, chat, ...quoted, searchPerCall: parts.prices.searchPerCall, hold: decision.hold, watch }
+}
+
+/** For whom long input is counted. */
+export type Counting = {
+  readonly account: string
+  readonly signal: AbortSignal
+  /** Throws when the account cannot pay even the least that the request costs. Counting takes a processor's time, and nothing is held for it. */
+  readonly refuseUnpaid: (least: Usdc, asked: Pick<QuotedOrder, 'model' | 'quote'>) => Promise<void>
 }
 
 /** The arithmetic of a hold, without one. */
@@ -98,20 +114,47 @@ export async function quoteOrder(
   { prices, web, countTokens }: Pick<AdmissionParts, 'prices' | 'web' | 'countTokens'>,
   chat: ChatRequest,
   cacheKey: string,
+  { account, signal, refuseUnpaid }: Counting,
 ): Promise<QuotedOrder> {
   const model = prices.models.get(chat.model)!
   const offer = offerTools(chat, web)
   const mapping = mappingOf(model, cacheKey, chat, offer)
   const upstreamRequest = toResponsesRequest(chat, mapping)
   const input = { texts: inputTexts(upstreamRequest), itemCount: inputItemCount(upstreamRequest) }
-  const bound = await boundInput(input, async (texts) => refuseUnreadable(await countTokens(texts), model))
-  return { model, offer, mapping, upstreamRequest, input, quote: quote(model, bound, chat.maxTokens) }
+  let inputTokens: number | undefined
+  const bound = await boundInput(input, async (texts, bytes) => {
+    const tokensMax = model.contextLength
+    if (bytes > tokensMax * bytesPerTokenExpectedMax) throw new UnreadableInputError(model)
+    await refuseUnpaid(leastInputCost(model, bytes), { model, quote: quote(model, bytes, chat.maxTokens) })
+    inputTokens = await countTokens(texts, { account, signal, tokensMax })
+    // The upstream would refuse it too: after it was held for, and sent.
+    if (inputTokens > tokensMax) throw new UnreadableInputError(model)
+    return inputTokens
+  })
+  return { model, offer, mapping, upstreamRequest, input, inputTokens, quote: quote(model, bound, chat.maxTokens) }
 }
 
-/** What the model cannot read by our own count, the upstream would refuse too: after it was held for, and sent. */
-function refuseUnreadable(tokens: number, { id, contextLength }: Model): number {
-  if (tokens <= contextLength) return tokens
-  throw new ContextLengthExceededError(`it has ${tokens} tokens, and ${id} reads at most ${contextLength}. Shorten it.`)
+/** No language and no code has so many; it takes repeated spaces and the like. Longer input is refused without counting. */
+const bytesPerTokenExpectedMax = 10
+
+async function refuseUnpaid(
+  { database, inFlightCap: cap }: AdmissionParts,
+  payer: Payer,
+  least: Usdc,
+  asked: Pick<QuotedOrder, 'model' | 'quote'>,
+): Promise<void> {
+  const standing = await readStanding(database, payer)
+  if (least <= standing.available) return
+  const key = await findKey(database, payer, payer.keyId)
+  if (key === undefined) throw new InvalidApiKeyError()
+  const refusal = findRefusal(least, { ...asked, cap, payer }, standing, key)
+  if (refusal !== undefined) throw refusal
+}
+
+class UnreadableInputError extends ContextLengthExceededError {
+  constructor({ id, contextLength }: Model) {
+    super(`it has more than the ${contextLength} tokens that ${id} reads. Shorten it.`)
+  }
 }
 
 /**
@@ -129,46 +172,5 @@ function mappingOf(model: Model, cacheKey: string, chat: ChatRequest, offer: Off
     extraTools: toolDefinitions(offer),
     // Ours are run here and the client's there: one round cannot wait for both.
     ...(offer.size > 0 && chat.tools.length > 0 && { parallelToolCalls: false }),
-  }
-}
-
-/** What a customer is told when the ledger holds nothing. */
-export function refusalError(
-  refusal: HoldRefusal,
-  quoted: Quote,
-  model: Model,
-  cap: Usdc,
-  payer: Pick<Payer, 'depositAddress'>,
-): ServiceError {
-  const advise = (room: Usdc): RefusalAdvice => ({
-    quote: quoted.amount,
-    spendable: refusal.spendable,
-    inFlight: refusal.inFlight,
-    affordableMaxTokens: Math.max(0, affordableMaxTokens(model, quoted.inputTokensMax, min(room, cap))),
-    depositAddress: payer.depositAddress ?? null,
-  })
-  switch (refusal.code) {
-    case 'invalid_api_key':
-      return new InvalidApiKeyError()
-    case 'api_key_revoked':
-      return new RevokedApiKeyError()
-    case 'api_key_expired':
-      return new ExpiredApiKeyError()
-    case 'account_suspended':
-      return new AccountSuspendedError()
-    case 'quote_exceeds_cap':
-      return new QuoteExceedsCapError(advise(cap), cap)
-    case 'key_limit_exceeded': {
-      const limitLeft = refusal.limitLeft ?? zero
-      return new KeyLimitExceededError(advise(min(limitLeft, refusal.spendable)), limitLeft)
-    }
-    case 'insufficient_balance':
-      return new InsufficientBalanceError(advise(refusal.spendable))
-    case 'settlement_delayed':
-      return new SettlementDelayedError()
-    case 'ledger_frozen':
-      return new LedgerFrozenError()
-    case 'in_flight_cap':
-      return new InFlightCapError(advise((cap - refusal.inFlight) as Usdc), cap)
   }
 }

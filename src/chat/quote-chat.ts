@@ -4,9 +4,9 @@ import type { ServiceError } from '../errors.ts'
 import type { ApiKey } from '../identity/api-keys.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
 import type { Balance } from '../ledger/balance.ts'
-import type { HoldRefusal } from '../ledger/hold-calls.ts'
 import { fromAtomic, max, min, type Usdc, zero } from '../money/usdc.ts'
-import { type AdmissionParts, quoteOrder, refusalError } from './admit.ts'
+import { type AdmissionParts, quoteOrder } from './admit.ts'
+import { findRefusal, inFlightOf, limitLeftOf } from './find-refusal.ts'
 
 /** What a request would be quoted, and what the ledger would say to it at this moment. Nothing is held. */
 export type QuotedChat = {
@@ -20,59 +20,41 @@ export type QuotedChat = {
   readonly inputTokens: number
 }
 
+/** Whose request is quoted. */
+export type QuotedFor = {
+  readonly balance: Balance
+  readonly key: ApiKey
+  /** Aborts when the client has left. */
+  readonly signal: AbortSignal
+}
+
 /** Quotes like `admit`, and decides like `place_holds`, in the same order. */
 export async function quoteChat(
   parts: Pick<AdmissionParts, 'prices' | 'web' | 'inFlightCap' | 'countTokens'>,
   chat: ChatRequest,
-  balance: Balance,
-  key: ApiKey,
+  { balance, key, signal }: QuotedFor,
 ): Promise<QuotedChat> {
+  const { inFlightCap: cap } = parts
+  const account = key.accountId
   // The cache's key is not part of what is counted: any will do.
-  const { model, input, quote: quoted } = await quoteOrder(parts, chat, '')
-  const fromCredit = min(balance.credit, quoted.amount)
-  const limitLeft = key.limit === undefined ? undefined : fromAtomic(key.limit - key.spent - key.held)
-  const inFlight = fromAtomic(balance.held + balance.extended)
-  const code = refusalCode(quoted.amount, { balance, key, limitLeft, inFlight, cap: parts.inFlightCap })
-  const room = [balance.available, fromAtomic(parts.inFlightCap - inFlight), limitLeft ?? parts.inFlightCap].reduce(min)
+  const { model, input, inputTokens, quote } = await quoteOrder(parts, chat, '', {
+    account,
+    signal,
+    async refuseUnpaid(least, asked) {
+      if (least <= balance.available) return
+      const refusal = findRefusal(least, { ...asked, cap, payer: {} }, balance, key)
+      if (refusal !== undefined) throw refusal
+    },
+  })
+  const fromCredit = min(balance.credit, quote.amount)
+  const room = [balance.available, fromAtomic(cap - inFlightOf(balance)), limitLeftOf(key) ?? cap].reduce(min)
   return {
     model,
-    quote: quoted,
+    quote,
     fromCredit,
-    authorized: fromAtomic(quoted.amount - fromCredit),
-    refusal:
-      code === undefined
-        ? undefined
-        : refusalError(
-            { code, spendable: balance.available, inFlight, limitLeft },
-            quoted,
-            model,
-            parts.inFlightCap,
-            {},
-          ),
-    affordableMaxTokens: Math.max(0, affordableMaxTokens(model, quoted.inputTokensMax, max(zero, room))),
-    inputTokens: await parts.countTokens(input.texts),
+    authorized: fromAtomic(quote.amount - fromCredit),
+    refusal: findRefusal(quote.amount, { model, quote, cap, payer: {} }, balance, key),
+    affordableMaxTokens: Math.max(0, affordableMaxTokens(model, quote.inputTokensMax, max(zero, room))),
+    inputTokens: inputTokens ?? (await parts.countTokens(input.texts, { account, signal })),
   }
-}
-
-type Standing = {
-  readonly balance: Balance
-  readonly key: ApiKey
-  readonly limitLeft: Usdc | undefined
-  readonly inFlight: Usdc
-  readonly cap: Usdc
-}
-
-function refusalCode(
-  amount: Usdc,
-  { balance, key, limitLeft, inFlight, cap }: Standing,
-): HoldRefusal['code'] | undefined {
-  if (balance.frozen) return 'ledger_frozen'
-  if (key.revokedAt !== undefined) return 'api_key_revoked'
-  if (key.expired) return 'api_key_expired'
-  if (balance.suspended) return 'account_suspended'
-  if (amount > cap) return 'quote_exceeds_cap'
-  if (limitLeft !== undefined && amount > limitLeft) return 'key_limit_exceeded'
-  if (amount > balance.available) return 'insufficient_balance'
-  if (inFlight + amount > cap) return 'in_flight_cap'
-  return balance.settlementDelayed ? 'settlement_delayed' : undefined
 }

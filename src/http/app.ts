@@ -13,10 +13,12 @@ import { type ApiBindings, honoPath } from './api/router.ts'
 import { routeApi } from './api/routes.ts'
 import type { ApiServices } from './api/services.ts'
 import { errorResponse } from './error-response.ts'
+import { ClientGoneError } from './gone.ts'
 import type { MetricsPage } from './metrics-page.ts'
 import type { Dashboard } from './pages/dashboard.ts'
 import { type DocsSource, routePages } from './pages/route-pages.ts'
 import { transportHeaders } from './pages/security-headers.ts'
+import { UploadCutError } from './read-body.ts'
 import type { Readiness } from './readiness.ts'
 import { createChatCompletion } from './routes/create-chat-completion.ts'
 import { getModel, listModels } from './routes/list-models.ts'
@@ -117,7 +119,9 @@ function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {
   routePages(app, services)
   app.notFound((context) => refuse(new UnknownUrlError(context.req.method, context.req.path), context))
   app.onError((error, context) => {
-    if (!(error instanceof ServiceError)) services.onError(error, context.get('requestId'))
+    const isClients =
+      error instanceof ServiceError || error instanceof ClientGoneError || error instanceof UploadCutError
+    if (!isClients) services.onError(error, context.get('requestId'))
     return refuse(error, context)
   })
   return app

@@ -4,14 +4,14 @@ import type { ServedRequest } from './load.ts'
 /**
  * Aborts when the client has left before its answer was whole, or when the request is stopped, with the reason of that. The request's own `close` event is of no use here: it fires as soon as the body is read.
  */
-export function goneSignal(outgoing: ServerResponse, request: ServedRequest): AbortSignal {
+export function goneSignal(outgoing: ServerResponse, request?: ServedRequest): AbortSignal {
   const controller = new AbortController()
   const check = () => {
     if (!outgoing.writableFinished) controller.abort(new ClientGoneError())
   }
   if (isOver(outgoing)) check()
   else outgoing.once('close', check)
-  request.stop = (reason) => controller.abort(reason)
+  if (request !== undefined) request.stop = (reason) => controller.abort(reason)
   return controller.signal
 }
 

@@ -23,21 +23,21 @@ test('a client that left before its body was asked for is not waited for', { tim
   const { incoming, outgoing } = await upload('{', 2)
   outgoing.destroy()
   await new Promise((resolve) => incoming.once('close', resolve))
-  const limits = { bytesMax: 100, readMsMax: 60_000, budget: new BodyBudget(100, 0) }
-  await assert.rejects(readJsonBytes(incoming, limits), UploadCutError)
+  const limits = { bytesMax: 100, readMsMax: 60_000, budget: new BodyBudget({ bytesMax: 100, smallBytesMax: 0 }) }
+  await assert.rejects(readJsonBytes(incoming, limits, 'a'), UploadCutError)
   assert.equal(limits.budget.bytes, 0)
 })
 
 test('bodies that are being read share one budget, of what has arrived and not of what is promised', async () => {
-  const budget = new BodyBudget(100, 0)
+  const budget = new BodyBudget({ bytesMax: 100, smallBytesMax: 0 })
   const limits = { bytesMax: 1_000, readMsMax: 60_000, budget }
   const promised = await upload('12345', 900)
-  const slow = readJsonBytes(promised.incoming, limits)
+  const slow = readJsonBytes(promised.incoming, limits, 'a')
   const whole = await upload('"'.repeat(90), 90)
-  assert.equal((await readJsonBytes(whole.incoming, limits)).length, 90)
+  assert.equal((await readJsonBytes(whole.incoming, limits, 'a')).length, 90)
   await untilBytes(budget, 5)
   const over = await upload('"'.repeat(96), 900)
-  await assert.rejects(readJsonBytes(over.incoming, limits), OverloadedError)
+  await assert.rejects(readJsonBytes(over.incoming, limits, 'a'), OverloadedError)
   assert.ok(over.incoming.isPaused())
   assert.equal(budget.bytes, 5)
   promised.outgoing.destroy()
@@ -46,25 +46,31 @@ test('bodies that are being read share one budget, of what has arrived and not o
 })
 
 test('a small body is read however much others are sending', async () => {
-  const budget = new BodyBudget(100, 50)
+  const budget = new BodyBudget({ bytesMax: 100, smallBytesMax: 50 })
   const limits = { bytesMax: 1_000, readMsMax: 60_000, budget }
   const greedy = await upload('"'.repeat(99), 900)
-  const slow = readJsonBytes(greedy.incoming, limits)
+  const slow = readJsonBytes(greedy.incoming, limits, 'a')
   await untilBytes(budget, 99)
   const small = await upload('"'.repeat(50), 50)
-  assert.equal((await readJsonBytes(small.incoming, limits)).length, 50)
+  assert.equal((await readJsonBytes(small.incoming, limits, 'a')).length, 50)
   const larger = await upload('"'.repeat(51), 51)
-  await assert.rejects(readJsonBytes(larger.incoming, limits), OverloadedError)
+  await assert.rejects(readJsonBytes(larger.incoming, limits, 'a'), OverloadedError)
   greedy.outgoing.destroy()
   await assert.rejects(slow)
 })
 
 test('a body that is refused, for its size or its time, gives its room back and takes none afterwards', async () => {
-  const budget = new BodyBudget(100, 0)
+  const budget = new BodyBudget({ bytesMax: 100, smallBytesMax: 0 })
   const large = await upload('"'.repeat(20))
-  await assert.rejects(readJsonBytes(large.incoming, { bytesMax: 10, readMsMax: 60_000, budget }), BodyTooLargeError)
+  await assert.rejects(
+    readJsonBytes(large.incoming, { bytesMax: 10, readMsMax: 60_000, budget }, 'a'),
+    BodyTooLargeError,
+  )
   const late = await upload('"'.repeat(20), 900)
-  await assert.rejects(readJsonBytes(late.incoming, { bytesMax: 1_000, readMsMax: 100, budget }), RequestTimeoutError)
+  await assert.rejects(
+    readJsonBytes(late.incoming, { bytesMax: 1_000, readMsMax: 100, budget }, 'a'),
+    RequestTimeoutError,
+  )
   assert.equal(budget.bytes, 0)
   late.outgoing.write('"'.repeat(20))
   late.incoming.resume()
@@ -81,9 +87,9 @@ function heapBytes(): number {
 }
 
 test('a body that was handed over is let go while its request is still being answered', async () => {
-  const limits = { bytesMax: 1_000, readMsMax: 60_000, budget: new BodyBudget(1_000) }
+  const limits = { bytesMax: 1_000, readMsMax: 60_000, budget: new BodyBudget({ bytesMax: 1_000 }) }
   const { incoming } = await upload('"'.repeat(500), 500)
-  const body = new WeakRef(await readJsonBytes(incoming, limits))
+  const body = new WeakRef(await readJsonBytes(incoming, limits, 'a'))
   await new Promise((resolve) => setImmediate(resolve))
   collectGarbage()
   assert.equal(body.deref(), undefined)
@@ -98,8 +104,8 @@ test('a body that comes byte by byte takes no more memory than its length allows
   socket.write('POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n')
   const [incoming] = (await once(server, 'request')) as [IncomingMessage]
   const before = heapBytes()
-  const limits = { bytesMax: bytes, readMsMax: 60_000, budget: new BodyBudget(bytes) }
-  const read = readJsonBytes(incoming, limits)
+  const limits = { bytesMax: bytes, readMsMax: 60_000, budget: new BodyBudget({ bytesMax: bytes }) }
+  const read = readJsonBytes(incoming, limits, 'a')
   const pieces = Array.from({ length: 10 }, (_, digit) => `1\r\n${digit}\r\n`).join('')
   socket.write(pieces.repeat(bytes / 10))
   await untilBytes(limits.budget, bytes)

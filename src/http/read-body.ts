@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http'
-import { OverloadedError, ServiceError } from '../errors.ts'
-import type { BodyBudget } from './body-budget.ts'
+import { ServiceError } from '../errors.ts'
+import type { BodyBudget, OpenBody } from './body-budget.ts'
 
 export type BodyLimits = {
   readonly bytesMax: number
@@ -10,31 +10,28 @@ export type BodyLimits = {
 }
 
 /** The whole body, or a refusal as soon as it is known to be too large, too slow, too much or of another kind than JSON. */
-export async function readJsonBytes(incoming: IncomingMessage, limits: BodyLimits): Promise<Buffer> {
+export async function readJsonBytes(incoming: IncomingMessage, limits: BodyLimits, account: string): Promise<Buffer> {
   if (Number(incoming.headers['content-length'] ?? 0) > limits.bytesMax) throw new BodyTooLargeError(limits.bytesMax)
   checkMediaType(incoming)
-  return collect(incoming, limits)
+  return collect(incoming, limits, limits.budget.open(account))
 }
 
 // Listeners, not `for await`: leaving an async iteration early would destroy the socket that the refusal must still use.
-function collect(incoming: IncomingMessage, { bytesMax, readMsMax, budget }: BodyLimits): Promise<Buffer> {
+function collect(incoming: IncomingMessage, { bytesMax, readMsMax }: BodyLimits, body: OpenBody): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     let pieces = new Pieces()
-    let bytes = 0
     const take = (chunk: Buffer) => {
-      bytes += chunk.length
       pieces.add(chunk)
       // Counted as it arrives: a content-length promises, and holds no memory.
-      const hasRoom = budget.take(chunk.length, bytes)
-      if (bytes > bytesMax) refuse(new BodyTooLargeError(bytesMax))
-      else if (!hasRoom) refuse(new OverloadedError('More is being sent than can be read at once.'))
+      const refusal = body.add(chunk.length)
+      if (body.bytes > bytesMax) refuse(new BodyTooLargeError(bytesMax))
+      else if (refusal !== undefined) refuse(refusal)
     }
     const stop = () => {
       clearTimeout(timer)
       // A listener that stays would keep the body for as long as it is answered.
       incoming.off('data', take).off('close', onClose).off('error', refuse)
-      budget.giveBack(bytes)
-      bytes = 0
+      body.close()
     }
     const refuse = (error: Error) => {
       stop()

@@ -27,9 +27,14 @@ const socketsAlways = 1_000
 // For the ends of what is broken off, and for what their clients are told of it.
 const lastWordsMsMax = 2_000
 
+/** Connections that are accepted: each request in progress has one, and as many may be idle or sending their request. */
+export function connectionsMaxFor(requestsMax: number): number {
+  return Math.max(2 * requestsMax, socketsAlways)
+}
+
 export function openServer(requestsMax: number): Server {
   const server = createServer(serverOptions)
-  server.maxConnections = Math.max(2 * requestsMax, socketsAlways)
+  server.maxConnections = connectionsMaxFor(requestsMax)
   return server
 }
 

@@ -43,6 +43,6 @@ export function isSpaceUnit(unit: number): boolean {
 
 const rareSpaces = new Set([0x2028, 0x2029, 0x202f, 0x205f, 0x3000, 0xfeff])
 
-function isLowSurrogate(unit: number): boolean {
+export function isLowSurrogate(unit: number): boolean {
   return unit >= 0xdc00 && unit <= 0xdfff
 }

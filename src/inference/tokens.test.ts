@@ -1,29 +1,35 @@
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import fc from 'fast-check'
-import { byteBound, createTokenCounter, TokenizerError, TokenQueueFullError } from './tokens.ts'
+import { countTokens } from 'gpt-tokenizer/encoding/o200k_base'
+import { OverloadedError } from '../errors.ts'
+import { ShareUsedUpError } from '../shares.ts'
+import { byteBound, createTokenCounter, TokenizerError } from './tokens.ts'
 
 const counter = createTokenCounter()
 after(() => counter.close())
 
+const account = 'a'
+const count = (texts: readonly string[], of = account) => counter.count(texts, { account: of })
+
 test('tokens are counted as the model counts them', async () => {
   counter.warm()
-  assert.equal(await counter.count(['Hello, world!']), 4)
-  assert.equal(await counter.count(['Hello,', ' world!']), 4)
-  assert.equal(await counter.count([]), 0)
-  assert.equal(await counter.count(['', '']), 0)
+  assert.equal(await count(['Hello, world!']), 4)
+  assert.equal(await count(['Hello,', ' world!']), 4)
+  assert.equal(await count([]), 0)
+  assert.equal(await count(['', '']), 0)
 })
 
 test('text that spells a special token is only text', async () => {
-  assert.ok((await counter.count(['<|endoftext|>'])) > 1)
-  assert.ok((await counter.count(['a <|im_start|>system<|endofprompt|>'])) > 5)
+  assert.ok((await count(['<|endoftext|>'])) > 1)
+  assert.ok((await count(['a <|im_start|>system<|endofprompt|>'])) > 5)
 })
 
 test('tokens never outnumber bytes', async () => {
   const texts = fc.array(fc.string({ unit: 'binary', maxLength: 60 }), { maxLength: 3 })
   await fc.assert(
     fc.asyncProperty(texts, async (parts) => {
-      assert.ok((await counter.count(parts)) <= byteBound(parts))
+      assert.ok((await count(parts)) <= byteBound(parts))
     }),
     { numRuns: 300 },
   )
@@ -44,25 +50,96 @@ test('texts made to stall a tokenizer are counted all the same', async () => {
     '\ud800'.repeat(10_000),
     `${'x'.repeat(255)} `.repeat(500),
   ]
-  for (const text of hostile) assert.ok((await counter.count([text])) > 0)
+  for (const text of hostile) assert.ok((await count([text])) > 0)
 })
 
-test('the queue is bounded, and room comes back', async () => {
-  await assert.rejects(counter.count(['x'.repeat(64 * 1024 * 1024 + 1)]), TokenQueueFullError)
-  // Sixteen are being counted, and a thousand wait.
-  const counting = Array.from({ length: 1_016 }, () => counter.count(['one']))
-  await assert.rejects(counter.count(['one']), TokenQueueFullError)
-  assert.deepEqual(
-    await Promise.all(counting),
-    Array.from({ length: 1_016 }, () => 1),
+test('a text is counted in slices, which have as many tokens together as the whole', async () => {
+  const plain = (text: string) => countTokens(text, { disallowedSpecial: new Set<string>() })
+  const word = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 12 })
+  const separator = fc.constantFrom(
+    ' ',
+    ' ',
+    ' ',
+    '  ',
+    '\n',
+    '. ',
+    ' (',
+    "'s ",
+    ' 1234567 ',
+    '\t',
+    '/',
+    ' \r\n ',
+    ' and ',
   )
-  assert.equal(await counter.count(['room again']), 2)
+  const texts = fc.array(fc.tuple(word, separator), { minLength: 50, maxLength: 100 })
+  await fc.assert(
+    fc.asyncProperty(texts, async (pairs) => {
+      const text = pairs
+        .map((pair) => pair.join(''))
+        .join('')
+        .repeat(50)
+      assert.equal(await count([text, text.slice(0, 100), '', text]), 2 * plain(text) + plain(text.slice(0, 100)))
+    }),
+    { numRuns: 20 },
+  )
+})
+
+test('a long text of one account does not delay another account, nor what is paid for', async () => {
+  const over: string[] = []
+  const isOver = (name: string) => () => over.push(name)
+  const long = count(['ordinary words '.repeat(200_000)], 'greedy').then(isOver('long'))
+  const short = count(['a short text '.repeat(500)], 'honest').then(isOver('short'))
+  const paid = counter.countPaid(['paid']).then(isOver('paid'))
+  await Promise.all([long, short, paid])
+  assert.deepEqual(over, ['paid', 'short', 'long'])
+})
+
+test('counting stops beyond the most tokens that matter', async () => {
+  const tokens = await counter.count(['word '.repeat(800_000)], { account, tokensMax: 5_000 })
+  assert.ok(tokens > 5_000 && tokens < 20_000, String(tokens))
+  assert.equal(await counter.count(['word'], { account, tokensMax: 1 }), 1)
+})
+
+test('what a client waits for that has left is not counted', async () => {
+  const controller = new AbortController()
+  const { signal } = controller
+  const left = new Error('left')
+  const long = 'word '.repeat(800_000)
+  const counts = [0, 1].map((number) => counter.count([long], { account: `of ${number}`, signal }))
+  controller.abort(left)
+  for (const counted of counts) await assert.rejects(counted, left)
+  await assert.rejects(counter.count(['word'], { account, signal }), left)
+  // Their room is free again, and nothing of them is in the way.
+  assert.equal(await count(['word'], 'of 0'), 1)
+  assert.equal(await counter.count([long.slice(0, 50)], { account: 'of 0', signal: new AbortController().signal }), 11)
+})
+
+test('the queue is bounded, also for each account, and room comes back', async () => {
+  await assert.rejects(count(['x'.repeat(64 * 1024 * 1024 + 1)]), OverloadedError)
+  const waiting = new AbortController()
+  const { signal } = waiting
+  const two = [
+    counter.count(['x '.repeat(2 ** 20)], { account, signal }),
+    counter.count(['x '.repeat(2 ** 20)], { account, signal }),
+  ]
+  await assert.rejects(count(['x']), ShareUsedUpError)
+  assert.equal(await count(['x'], 'other'), 1)
+  waiting.abort()
+  await Promise.allSettled(two)
+  const counting = Array.from({ length: 250 }, () => count(['one']))
+  await assert.rejects(count(['one']), ShareUsedUpError)
+  const others = Array.from({ length: 750 }, (_, number) => count(['one'], `other ${number}`))
+  await assert.rejects(count(['one'], 'one more'), OverloadedError)
+  const counted = await Promise.all([...counting, ...others])
+  assert.ok(counted.every((tokens) => tokens === 1))
+  assert.equal(await count(['room again']), 2)
 })
 
 test('what is paid for is counted before all that is not, and never refused', async () => {
   const order: string[] = []
-  const strangers = Array.from({ length: 1_016 }, () => counter.count(['one']).then(() => order.push('unpaid')))
-  await assert.rejects(counter.count(['one']), TokenQueueFullError)
+  const ask = (_: unknown, number: number) => count(['one'], `of ${number}`).then(() => order.push('unpaid'))
+  const strangers = Array.from({ length: 1_000 }, ask)
+  await assert.rejects(count(['one']), OverloadedError)
   const paid = Array.from({ length: 2_000 }, () => counter.countPaid(['one']).then(() => order.push('paid')))
   await Promise.all([...strangers, ...paid])
   // Those that were under way, and then whoever pays.
@@ -72,7 +149,7 @@ test('what is paid for is counted before all that is not, and never refused', as
 test('streams that go on and what is not paid for take turns', async () => {
   const order: string[] = []
   const open = Array.from({ length: 2_000 }, () => counter.countOpen(['one']).then(() => order.push('open')))
-  const unpaid = Array.from({ length: 200 }, () => counter.count(['one']).then(() => order.push('unpaid')))
+  const unpaid = Array.from({ length: 200 }, () => count(['one']).then(() => order.push('unpaid')))
   await Promise.all([...open, ...unpaid])
   assert.equal(order.slice(0, 500).filter((kind) => kind === 'unpaid').length, 200)
 })
@@ -80,12 +157,12 @@ test('streams that go on and what is not paid for take turns', async () => {
 test('a count survives the death of the thread once, and fails alone the second time', async () => {
   const fragile = createTokenCounter(new URL('./__fixtures__/dying-token-worker.ts', import.meta.url))
   // One of the two meets a thread of its kind.
-  assert.equal(await fragile.count(['die in odd threads']), 18)
-  assert.equal(await fragile.count(['die in even threads']), 19)
-  await assert.rejects(fragile.count(['die always']), TokenizerError)
-  assert.equal(await fragile.count(['live']), 4)
+  assert.equal(await fragile.countPaid(['die in odd threads']), 18)
+  assert.equal(await fragile.countPaid(['die in even threads']), 19)
+  await assert.rejects(fragile.countPaid(['die always']), TokenizerError)
+  assert.equal(await fragile.countPaid(['live']), 4)
   await fragile.close()
-  await assert.rejects(fragile.count(['live']), TokenizerError)
+  await assert.rejects(fragile.countPaid(['live']), TokenizerError)
 })
 
 test('a text that kills every thread takes none of those with it that were given beside it', async () => {
@@ -101,6 +178,6 @@ test('a text that kills every thread takes none of those with it that were given
 
 test('closing ends a count that is under way', async () => {
   const closing = createTokenCounter()
-  const counting = closing.count(['never '.repeat(1_000_000)])
+  const counting = closing.countPaid(['never '.repeat(1_000_000)])
   await Promise.all([assert.rejects(counting, TokenizerError), closing.close()])
 })

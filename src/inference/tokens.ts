@@ -1,11 +1,27 @@
 import { Worker } from 'node:worker_threads'
 import { ServiceError } from '../errors.ts'
+import { FairQueue } from '../fair-queue.ts'
+import { Shares } from '../shares.ts'
+import { TextSlicer } from './text-slicer.ts'
 import type { CountAnswer, CountQuestion } from './token-worker.ts'
+
+/** Who has something counted, and how far. */
+export type CountOptions = {
+  /** Accounts are served in turn. */
+  readonly account: string
+  /** Nothing more is counted once it aborts. */
+  readonly signal?: AbortSignal | undefined
+  /** Counting stops beyond this: the result is then some larger number. */
+  readonly tokensMax?: number | undefined
+}
 
 /** Counts o200k tokens off the event loop. */
 export type TokenCounter = {
-  /** The tokens of all texts together. Exact but for runs without a break, whose pieces are counted apart. */
-  count(texts: readonly string[]): Promise<number>
+  /**
+   * The tokens of all texts together. Exact but for runs without a break, whose pieces are counted apart.
+   * @throws {OverloadedError} when too much text waits. @throws {ShareUsedUpError} when too much of it is this account's.
+   */
+  count(texts: readonly string[], options: CountOptions): Promise<number>
   /** The same for what is paid for: before all that is not, and however much waits. Strangers cannot keep a charge from being made. */
   countPaid(texts: readonly string[]): Promise<number>
   /** The same for streams that go on, however much waits: in turn with what is not paid for, so that neither starves the other. */
@@ -16,25 +32,39 @@ export type TokenCounter = {
 }
 
 type Job = {
-  readonly id: number
-  readonly texts: readonly string[]
-  readonly characters: number
+  readonly queue: FairQueue<Job>
+  readonly account: string
+  readonly slicer: TextSlicer
+  readonly tokensMax: number
   readonly resolve: (tokens: number) => void
-  readonly reject: (error: Error) => void
-  attempts: number
+  readonly reject: (error: unknown) => void
+  tokens: number
+  /** Slices that the thread has. */
+  given: number
+  isOver: boolean
 }
 
+/** What the thread is given at a time. */
+type Slice = { readonly id: number; readonly job: Job; readonly texts: readonly string[]; attempts: number }
+
 const jobsMax = 1_000
+const jobsPerAccountMin = 16
 const waitingCharactersMax = 64 * 1024 * 1024
+const waitingPerAccountMax = 4 * 1024 * 1024
 const attemptsMax = 2
 const givenMax = 16
-const givenCharactersMax = 64 * 1024
-const retryAfterMs = 1_000
+// Random words, Chinese and symbols take 3 to 5 µs a character: a slice of them takes a few dozen milliseconds.
+const sliceCharactersMax = 8 * 1024
+/** One slice to work on and one that waits in the thread. */
+const givenCharactersMax = 2 * sliceCharactersMax
 
 const workerFile = new URL('./token-worker.ts', import.meta.url)
 
 /** The length of the vocabulary's longest token: a text of more characters than so many for each token has more tokens. */
 export const charactersPerTokenMax = 128
+
+/** The same in UTF-8. */
+export const bytesPerTokenMax = 128
 
 /** Tokens never outnumber bytes: each stands for at least one. */
 export function byteBound(texts: readonly string[]): number {
@@ -47,22 +77,28 @@ export function createTokenCounter(file: URL = workerFile): TokenCounter {
 }
 
 /**
- * One worker thread: the tokenizer is fast, but a long text takes long enough to hold up every stream of the process. It is given
- * a few short jobs or one long one at a time, so that the order is ours. The thread keeps the process alive only while somebody
- * waits for a count.
+ * One worker thread: the tokenizer is fast, but a long text takes long enough to hold up every stream of the process. Texts
+ * are given to it slice by slice, so that the order is ours: what is paid for never waits for more than two slices, accounts
+ * take turns, and what nobody waits for any more is not counted. The thread keeps the process alive only while
+ * somebody waits for a count.
  */
 class CountingThread implements TokenCounter {
   readonly #file: URL
-  readonly #paid: Job[] = []
-  readonly #open: Job[] = []
-  readonly #unpaid: Job[] = []
+  readonly #paid = new FairQueue<Job>(sliceCharactersMax)
+  readonly #open = new FairQueue<Job>(sliceCharactersMax)
+  readonly #unpaid = new FairQueue<Job>(sliceCharactersMax)
   /** A thread died while it had them, perhaps of one of them: each is given alone, so that the one does not take the others along. */
-  readonly #suspects: Job[] = []
-  readonly #given = new Map<number, Job>()
+  readonly #suspects: Slice[] = []
+  readonly #given = new Map<number, Slice>()
+  readonly #jobs = new Shares({ what: 'prompts that wait to be counted', capacity: jobsMax, floor: jobsPerAccountMin })
+  readonly #characters = new Shares({
+    what: 'characters of prompts that wait to be counted',
+    capacity: waitingCharactersMax,
+    accountMax: waitingPerAccountMax,
+  })
   #worker: Worker | undefined
   #nextId = 0
   #givenCharacters = 0
-  #unpaidCharacters = 0
   #isOpensTurn = true
   #isAlone = false
   #closed = false
@@ -71,24 +107,29 @@ class CountingThread implements TokenCounter {
     this.#file = file
   }
 
-  async count(texts: readonly string[]): Promise<number> {
+  async count(texts: readonly string[], options: CountOptions): Promise<number> {
+    const { account } = options
     const characters = lengthOf(texts)
-    const isFull = this.#unpaid.length >= jobsMax || this.#unpaidCharacters + characters > waitingCharactersMax
-    if (isFull && characters > 0) throw new TokenQueueFullError()
-    this.#unpaidCharacters += characters
+    options.signal?.throwIfAborted()
+    this.#jobs.acquire(account)
     try {
-      return await this.#add(this.#unpaid, texts, characters)
+      this.#characters.acquire(account, characters)
+      try {
+        return await this.#add(this.#unpaid, texts, options)
+      } finally {
+        this.#characters.release(account, characters)
+      }
     } finally {
-      this.#unpaidCharacters -= characters
+      this.#jobs.release(account)
     }
   }
 
   async countPaid(texts: readonly string[]): Promise<number> {
-    return this.#add(this.#paid, texts, lengthOf(texts))
+    return this.#add(this.#paid, texts, { account: '' })
   }
 
   async countOpen(texts: readonly string[]): Promise<number> {
-    return this.#add(this.#open, texts, lengthOf(texts))
+    return this.#add(this.#open, texts, { account: '' })
   }
 
   warm(): void {
@@ -100,14 +141,21 @@ class CountingThread implements TokenCounter {
     await this.#worker?.terminate()
   }
 
-  async #add(queue: Job[], texts: readonly string[], characters: number): Promise<number> {
-    if (characters === 0) return 0
+  async #add(queue: FairQueue<Job>, texts: readonly string[], options: CountOptions): Promise<number> {
+    const { account, signal, tokensMax = Number.POSITIVE_INFINITY } = options
+    const slicer = new TextSlicer(texts, sliceCharactersMax)
+    if (slicer.next === undefined) return 0
     if (this.#closed) throw new TokenizerError('the counter is closed')
     const { promise, resolve, reject } = Promise.withResolvers<number>()
-    queue.push({ id: this.#nextId, texts, characters, resolve, reject, attempts: 0 })
-    this.#nextId += 1
+    const job: Job = { queue, account, slicer, tokensMax, resolve, reject, tokens: 0, given: 0, isOver: false }
+    const leave = () => {
+      this.#end(job)
+      reject(signal?.reason)
+    }
+    signal?.addEventListener('abort', leave, { once: true })
+    queue.push(account, job)
     this.#give()
-    return promise
+    return promise.finally(() => signal?.removeEventListener('abort', leave))
   }
 
   #start(): Worker {
@@ -127,73 +175,97 @@ class CountingThread implements TokenCounter {
 
   /** Gives the thread what fits beside what it has. */
   #give(): void {
-    for (let queue = this.#nextQueue(); queue !== undefined; queue = this.#nextQueue()) {
-      const [job] = queue as [Job]
-      const isSuspect = queue === this.#suspects
-      const fits = this.#given.size < givenMax && this.#givenCharacters + job.characters <= givenCharactersMax
-      if (this.#given.size > 0 && (!fits || isSuspect || this.#isAlone)) return
-      queue.shift()
-      this.#isAlone = isSuspect
-      if (queue === this.#open || queue === this.#unpaid) this.#isOpensTurn = queue === this.#unpaid
-      this.#given.set(job.id, job)
-      this.#givenCharacters += job.characters
-      this.#ask(job)
-    }
+    for (let slice = this.#nextSlice(); slice !== undefined; slice = this.#nextSlice()) this.#ask(slice)
     if (this.#given.size === 0) this.#worker?.unref()
   }
 
-  #nextQueue(): Job[] | undefined {
-    const turns = this.#isOpensTurn ? [this.#open, this.#unpaid] : [this.#unpaid, this.#open]
-    return [this.#suspects, this.#paid, ...turns].find(({ length }) => length > 0)
+  #nextSlice(): Slice | undefined {
+    if (this.#suspects.length > 0) {
+      if (this.#given.size > 0) return undefined
+      this.#isAlone = true
+      return this.#suspects.shift()
+    }
+    const queue = this.#nextQueue()
+    const job = queue?.peek()
+    const texts = job?.slicer.next
+    if (queue === undefined || job === undefined || texts === undefined) return undefined
+    const characters = lengthOf(texts)
+    const fits = this.#given.size < givenMax && this.#givenCharacters + characters <= givenCharactersMax
+    if (this.#given.size > 0 && (!fits || this.#isAlone)) return undefined
+    this.#isAlone = false
+    if (queue !== this.#paid) this.#isOpensTurn = queue === this.#unpaid
+    job.slicer.advance()
+    queue.served(characters, job.slicer.next === undefined)
+    job.given += 1
+    this.#nextId += 1
+    return { id: this.#nextId, job, texts, attempts: 0 }
   }
 
-  #ask(job: Job): void {
-    job.attempts += 1
+  #nextQueue(): FairQueue<Job> | undefined {
+    const turns = this.#isOpensTurn ? [this.#open, this.#unpaid] : [this.#unpaid, this.#open]
+    return [this.#paid, ...turns].find(({ length }) => length > 0)
+  }
+
+  #ask(slice: Slice): void {
+    slice.attempts += 1
+    this.#given.set(slice.id, slice)
+    this.#givenCharacters += lengthOf(slice.texts)
     this.#worker ??= this.#start()
     this.#worker.ref()
-    this.#worker.postMessage({ id: job.id, texts: job.texts } satisfies CountQuestion)
+    this.#worker.postMessage({ id: slice.id, texts: slice.texts } satisfies CountQuestion)
   }
 
   #answer(answer: CountAnswer): void {
-    const job = this.#take(answer.id)
-    if (answer.tokens === undefined) job?.reject(new TokenizerError(answer.problem))
-    else job?.resolve(answer.tokens)
+    const slice = this.#take(answer.id)
+    if (slice !== undefined) this.#book(slice.job, answer)
     this.#give()
   }
 
-  #take(id: number): Job | undefined {
-    const job = this.#given.get(id)
-    if (job === undefined) return undefined
-    this.#given.delete(id)
-    this.#givenCharacters -= job.characters
-    return job
+  #book(job: Job, { tokens, problem }: CountAnswer): void {
+    job.given -= 1
+    if (tokens === undefined) job.reject(new TokenizerError(problem))
+    job.tokens += tokens ?? 0
+    const isCounted = job.slicer.next === undefined && job.given === 0
+    if (!isCounted && tokens !== undefined && job.tokens <= job.tokensMax) return
+    this.#end(job)
+    job.resolve(job.tokens)
   }
 
-  /** The thread died, perhaps of one of its jobs: each gets one more chance, alone. */
+  /** Nothing more of it is counted. */
+  #end(job: Job): void {
+    job.isOver = true
+    job.queue.remove(job.account, job)
+  }
+
+  #take(id: number): Slice | undefined {
+    const slice = this.#given.get(id)
+    if (slice === undefined) return undefined
+    this.#given.delete(id)
+    this.#givenCharacters -= lengthOf(slice.texts)
+    return slice
+  }
+
+  /** The thread died, perhaps of one of its slices: each gets one more chance, alone. */
   #handOn(problem: string): void {
     this.#worker = undefined
-    const given = [...this.#given.keys()].map((id) => this.#take(id)!)
-    const queues = [this.#suspects, this.#paid, this.#open, this.#unpaid]
-    const lost = this.#closed
-      ? [...given, ...queues.flatMap((queue) => queue.splice(0))]
-      : given.filter(({ attempts }) => attempts >= attemptsMax)
-    for (const job of lost) job.reject(new TokenizerError(problem))
+    const given = [...this.#given.keys()].map((id) => this.#take(id)!).filter(({ job }) => !job.isOver)
+    const lost = given.filter(({ attempts }) => attempts >= attemptsMax).map(({ job }) => job)
+    if (this.#closed) {
+      lost.push(...[...given, ...this.#suspects.splice(0)].map(({ job }) => job))
+      for (const queue of [this.#paid, this.#open, this.#unpaid]) lost.push(...queue.drain())
+    }
+    for (const job of lost) {
+      this.#end(job)
+      job.reject(new TokenizerError(problem))
+    }
     if (this.#closed) return
-    this.#suspects.unshift(...given.filter(({ attempts }) => attempts < attemptsMax))
+    this.#suspects.unshift(...given.filter(({ job }) => !job.isOver))
     this.#give()
   }
 }
 
 function lengthOf(texts: readonly string[]): number {
   return texts.reduce((sum, text) => sum + text.length, 0)
-}
-
-/** More text waits to be counted than the worker can get through soon. */
-export class TokenQueueFullError extends ServiceError {
-  readonly code = 'overloaded'
-  constructor() {
-    super(`Too many long requests at once. Try again in ${retryAfterMs / 1000} second.`, { retryAfterMs })
-  }
 }
 
 export class TokenizerError extends ServiceError {

@@ -52,23 +52,28 @@ test('more requests at once than can be served are told to come back, before any
 
 test('more bodies at once than there is room for are told to come back, on every route that reads one, and room is given back', async (t) => {
   const { service } = suite
+  const greedy = await service.openAccount('0')
   const { apiKey } = await service.openAccount('0')
   const body = `{"padding":"${'a'.repeat(600_000)}"}`
-  const headers = { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' }
+  const headersOf = (key: string) => ({ authorization: `Bearer ${key}`, 'content-type': 'application/json' })
   const upload = request(`${service.baseUrl}/chat/completions`, {
     method: 'POST',
-    headers: { ...headers, 'content-length': body.length },
+    headers: { ...headersOf(greedy.apiKey), 'content-length': body.length },
   })
   upload.on('error', () => {})
   atEnd(t, () => upload.destroy())
   upload.write(body.slice(0, -1))
-  const ask = (path: string) => fetch(`${service.baseUrl}${path}`, { method: 'POST', headers, body })
+  const ask = (path: string, key = apiKey) =>
+    fetch(`${service.baseUrl}${path}`, { method: 'POST', headers: headersOf(key), body })
   // What was sent above arrives in its own time.
   while ((await ask('/quote')).status !== 503) await new Promise((resolve) => setImmediate(resolve))
   for (const path of ['/quote', '/chat/completions']) {
     const answer = await ask(path)
     const { error } = (await answer.json()) as { error: { code: string } }
     assert.deepEqual([answer.status, error.code, answer.headers.get('retry-after')], [503, 'overloaded', '1'], path)
+    // The one who takes the room is told that it is the account's own doing.
+    const own = await ask(path, greedy.apiKey)
+    assert.deepEqual([own.status, own.headers.get('retry-after')], [429, '1'], path)
   }
   upload.destroy()
   while ((await ask('/quote')).status === 503) await new Promise((resolve) => setImmediate(resolve))

@@ -92,7 +92,7 @@ function createRoutes() {
   } as unknown as ApiServices
   const app = new Hono<ApiBindings>()
   const gate = new Gate({ database, keys, site, isSandbox: false, now })
-  const chatBodyLimits = { bytesMax: 10_000, readMsMax: 1_000, budget: new BodyBudget(100_000) }
+  const chatBodyLimits = { bytesMax: 10_000, readMsMax: 1_000, budget: new BodyBudget({ bytesMax: 100_000 }) }
   const router = new ApiRouter({ app, gate, trustProxy: true, chatBodyLimits })
   routeSignIn(router, services)
   routeFunds(router, services)

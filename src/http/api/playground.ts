@@ -22,7 +22,7 @@ export async function createPlaygroundCompletion(
   const { database, trustProxy, bodyLimits } = services
   await answerChat(services, incoming, outgoing, async (): Promise<ChatOpening> => {
     const { owner } = await gate.admit(chatContracts.createPlaygroundCompletion, visitorOf(incoming, trustProxy))
-    const { keyId, chat } = readKeyId(parseJsonBody(await readJsonBytes(incoming, bodyLimits)))
+    const { keyId, chat } = readKeyId(parseJsonBody(await readJsonBytes(incoming, bodyLimits, owner!.accountId)))
     const key = await findKey(database, owner!, keyId)
     if (key === undefined) throw new NotFoundError()
     const depositAddress = (await findAccount(database, key.partition, key.accountId))?.address

@@ -8,6 +8,7 @@ import { type Balance, readBalance } from '../../ledger/balance.ts'
 import { addMeasures, noMeasures, readUsage } from '../../ledger/usage.ts'
 import { cost } from '../../money/price.ts'
 import { format, min, type Usdc } from '../../money/usdc.ts'
+import { goneSignal } from '../gone.ts'
 import { moneyFields } from '../money-fields.ts'
 import type { AnswerOf } from './contract.ts'
 import { chatContracts } from './contracts/chat.ts'
@@ -26,18 +27,20 @@ export function routeQuote(router: ApiRouter, services: ApiServices): void {
 
   router
     .at(chatContracts.createQuote)
-    .answer(({ owner, body }) => answer(owner, (owner as AccountRef & { readonly keyId: string }).keyId, body))
-  router.at(chatContracts.createPlaygroundQuote).answer(({ owner, body }) => {
+    .answer(({ owner, body, outgoing }) =>
+      answer(owner, (owner as AccountRef & { readonly keyId: string }).keyId, body, goneSignal(outgoing)),
+    )
+  router.at(chatContracts.createPlaygroundQuote).answer(({ owner, body, outgoing }) => {
     const { keyId, chat } = readKeyId(body)
-    return answer(owner, keyId, chat)
+    return answer(owner, keyId, chat, goneSignal(outgoing))
   })
 
-  async function answer(owner: AccountRef, keyId: string, body: unknown): Promise<RenderedQuote> {
+  async function answer(owner: AccountRef, keyId: string, body: unknown, signal: AbortSignal): Promise<RenderedQuote> {
     const chat = parseChatRequest(body, models)
     refuseUnavailable(chat, admission.web)
     const [balance, key] = await Promise.all([readBalance(database, owner), findKey(database, owner, keyId)])
     if (key === undefined) throw new NotFoundError()
-    const quoted = await quoteChat(admission, chat, balance, key)
+    const quoted = await quoteChat(admission, chat, { balance, key, signal })
     return renderQuote(quoted, balance, await typicalCost(owner, quoted))
   }
 

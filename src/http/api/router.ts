@@ -79,7 +79,7 @@ export class ApiRouter {
       parameters: read(contract.parameters, context.req.param(), NotFoundError),
       query: read(contract.query, queryOf(context.req.url)),
       headers: read(contract.headers, context.req.header()),
-      body: await this.#readBody(contract, incoming),
+      body: await this.#readBody(contract, incoming, caller.owner?.accountId ?? visitor.network),
       accept: context.req.header('accept') ?? '',
       outgoing,
       setHeader: (name, value) => context.header(name, value, { append: name === 'set-cookie' }),
@@ -87,10 +87,11 @@ export class ApiRouter {
   }
 
   /** No body at all is an empty one: some routes need none. */
-  async #readBody({ body, isChat }: Contract, incoming: IncomingMessage): Promise<unknown> {
+  async #readBody({ body, isChat }: Contract, incoming: IncomingMessage, account: string): Promise<unknown> {
     if (body === undefined) return undefined
-    if (isChat) return parseJsonBody(await readJsonBytes(incoming, this.#options.chatBodyLimits))
-    const bytes = await readJsonBytes(incoming, { ...this.#options.chatBodyLimits, bytesMax: bodyBytesMax })
+    const { chatBodyLimits } = this.#options
+    if (isChat) return parseJsonBody(await readJsonBytes(incoming, chatBodyLimits, account))
+    const bytes = await readJsonBytes(incoming, { ...chatBodyLimits, bytesMax: bodyBytesMax }, account)
     return read(body, bytes.length === 0 ? {} : parseJsonBody(bytes))
   }
 }

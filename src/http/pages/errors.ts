@@ -62,8 +62,8 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
   unsupported_media_type: ['The body is not sent as JSON.', 'Send `content-type: application/json`.'],
   idempotency_mismatch: ['The `Idempotency-Key` was used with another body within the last day.', 'Use a new key.'],
   rate_limited: [
-    'Too many requests from one address or session, or too many open withdrawals.',
-    'Slow down; for withdrawals, wait until one of them has been paid.',
+    'Too many requests from one address or session, too many open withdrawals, or an account that uses its whole share of the service.',
+    'Slow down, or wait until requests of the account have ended; for withdrawals, until one of them has been paid.',
   ],
   in_flight_cap: [
     'Requests that are still running hold too much of the account’s money for one more.',

@@ -67,7 +67,7 @@ export async function answerChat(
     const opening = await open()
     attempt.payer = opening.payer
     attempt.requestId = createRequestId(opening.payer.partition, Date.now())
-    await services.load.during(async (request) => {
+    await services.load.during(opening.payer.accountId, async (request) => {
       try {
         await serve(services, attempt, opening, request, incoming, outgoing)
       } catch (error) {
@@ -98,7 +98,7 @@ async function serve(
   outgoing: ServerResponse,
 ): Promise<void> {
   const gone = goneSignal(outgoing, request)
-  const admitted = await prepare(services, attempt, opening, gone, incoming, outgoing)
+  const admitted = await prepare(services, attempt, opening, { request, gone }, incoming, outgoing)
   if (admitted !== undefined) await answerOrder(services, admitted.order, admitted.own, gone, outgoing)
 }
 
@@ -110,11 +110,12 @@ async function prepare(
   services: ChatRouteServices,
   attempt: Attempt,
   { payer, body }: ChatOpening,
-  gone: AbortSignal,
+  { request, gone }: { readonly request: ServedRequest; readonly gone: AbortSignal },
   incoming: IncomingMessage,
   outgoing: ServerResponse,
 ): Promise<{ readonly order: Order; readonly own: OwnAttempt } | undefined> {
-  const bytes = body ?? (await readJsonBytes(incoming, services.bodyLimits))
+  const bytes = body ?? (await readJsonBytes(incoming, services.bodyLimits, payer.accountId))
+  request.begin()
   attempt.body = parseJsonBody(bytes)
   const chat = parseChatRequest(attempt.body, services.models)
   refuseUnavailable(chat, services.admission.web)
@@ -122,13 +123,13 @@ async function prepare(
   const marks = { payer, body: bytes, ...readRetryHeaders(incoming) }
   const own = await joinOrOwn(services, marks, attempt, chat, gone, outgoing)
   if (own === undefined) return undefined
-  const order = await admit(services.admission, attempt.requestId, payer, chat, own.bodyHash, attempt.watch).catch(
-    async (error) => {
-      await own.release()
-      if (isRepeatable(error)) own.toldToRepeat()
-      throw error
-    },
-  )
+  const { requestId, watch } = attempt
+  const applicant = { requestId, payer, chat, bodyHash: own.bodyHash, watch, signal: gone }
+  const order = await admit(services.admission, applicant).catch(async (error) => {
+    await own.release()
+    if (isRepeatable(error) && !outgoing.destroyed) own.toldToRepeat()
+    throw error
+  })
   attempt.body = undefined
   return { order, own }
 }

@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict'
+import { type ClientRequest, request } from 'node:http'
+import { type TestContext, test } from 'node:test'
+import { atEnd } from '../support/at-end.ts'
+import { answers, completed, created, text } from '../support/scripted-upstream.ts'
+import { postChat, type TestService } from '../support/service.ts'
+import { serviceSuite } from '../support/suites.ts'
+import { until } from '../support/until.ts'
+
+// One customer against all: what a single account cannot take from the others.
+
+const suite = serviceSuite({ REQUESTS_MAX: '60', IN_FLIGHT_CAP_USDC: '10' })
+const hi = { messages: [{ role: 'user', content: 'Hi' }], max_tokens: 16 }
+
+async function post(path: string, apiKey: string, body: object) {
+  const answer = await fetch(`${suite.service.baseUrl}${path}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  })
+  const { error } = (await answer.json()) as { error?: { code: string; message: string; required_atomic?: string } }
+  return { status: answer.status, code: error?.code, error, retryAfter: answer.headers.get('retry-after') }
+}
+
+/** Sends the beginning of a body and no more. */
+function sendSlowly(t: TestContext, service: TestService, apiKey: string): ClientRequest {
+  const upload = request(`${service.baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json', 'content-length': 1_000 },
+  })
+  upload.on('error', () => {})
+  atEnd(t, () => upload.destroy())
+  upload.write('{')
+  return upload
+}
+
+test('requests whose bodies never arrive take no place from others', async (t) => {
+  const { service, upstream } = suite
+  const greedy = await service.openAccount('0')
+  const honest = await service.openAccount('1')
+  upstream.answer = answers(created, text('Hi'), completed())
+  const uploads = Array.from({ length: 100 }, () => sendSlowly(t, service, greedy.apiKey))
+  await Promise.all(uploads.map((upload) => until(() => upload.socket?.bytesWritten)))
+  // A later request on a connection of its own is read after them.
+  assert.equal((await post('/quote', greedy.apiKey, hi)).status, 200)
+  for (let time = 0; time < 20; time += 1) assert.equal((await postChat(service, honest.apiKey, hi)).status, 200)
+})
+
+test('an account that has its share of the requests in progress is told so, and others are served', async () => {
+  const { service, upstream } = suite
+  const greedy = await service.openAccount('5')
+  const honest = await service.openAccount('1')
+  const go = Promise.withResolvers<void>()
+  const before = upstream.exchanges.length
+  upstream.answer = async (exchange) => {
+    await go.promise
+    exchange.send(created, text('Hi'), completed())
+    exchange.end()
+  }
+  const served = Array.from({ length: 16 }, () => postChat(service, greedy.apiKey, hi))
+  await until(() => upstream.exchanges.length === before + 16)
+  const refused = await post('/chat/completions', greedy.apiKey, hi)
+  assert.deepEqual([refused.status, refused.code, refused.retryAfter], [429, 'rate_limited', '1'])
+  assert.match(refused.error!.message, /16 of the service's 60 requests in progress/)
+  const other = postChat(service, honest.apiKey, hi)
+  await until(() => upstream.exchanges.length === before + 17)
+  go.resolve()
+  for (const answer of await Promise.all([other, ...served])) assert.equal(answer.status, 200)
+  assert.equal((await postChat(service, greedy.apiKey, hi)).status, 200)
+})
+
+test('long input of an account that cannot pay for it is refused before it is counted', async () => {
+  const { service } = suite
+  const poor = await service.openAccount('0')
+  const rich = await service.openAccount('5')
+  // Half a million tokens: who is counted for is told that the model cannot read them.
+  const long = { ...hi, messages: [{ role: 'user', content: 'a b c d e '.repeat(100_000) }] }
+  const short = { ...hi, messages: [{ role: 'user', content: 'a b c d e '.repeat(100) }] }
+  for (const path of ['/chat/completions', '/quote']) {
+    const refused = await post(path, poor.apiKey, long)
+    assert.deepEqual([refused.status, refused.code], [402, 'insufficient_balance'], path)
+    assert.ok(BigInt(refused.error!.required_atomic!) > 0n)
+    const unreadable = await post(path, rich.apiKey, long)
+    assert.deepEqual([unreadable.status, unreadable.code], [400, 'context_length_exceeded'], path)
+  }
+  assert.equal((await post('/chat/completions', poor.apiKey, short)).code, 'insufficient_balance')
+  assert.equal((await post('/quote', poor.apiKey, short)).status, 200)
+})
+
+test('the order of checks is the same for long input: a key without limit left is told that first', async () => {
+  const { service } = suite
+  const { apiKey } = await service.openAccount('0', { limit: 0n as never })
+  const long = { ...hi, messages: [{ role: 'user', content: 'a b c d e '.repeat(1_000) }] }
+  assert.equal((await post('/chat/completions', apiKey, long)).code, 'key_limit_exceeded')
+})
+
+test('input of more than ten bytes for each token of the context is refused at once', async () => {
+  const { service } = suite
+  const { apiKey } = await service.openAccount('0')
+  // Spaces are up to 128 to a token: counted, these would fit.
+  const spaces = { ...hi, messages: [{ role: 'user', content: ' '.repeat(4_050_000) }] }
+  const refused = await post('/chat/completions', apiKey, spaces)
+  assert.deepEqual([refused.status, refused.code], [400, 'context_length_exceeded'])
+})
