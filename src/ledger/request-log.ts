@@ -34,7 +34,9 @@ export type RequestPage = {
 }
 
 export type RequestTotals = {
+  /** Admitted: all but the refused ones. */
   readonly requests: number
+  readonly refused: number
   readonly charged: Usdc
   readonly quote: Usdc
   readonly search: Usdc
@@ -137,7 +139,7 @@ async function sumOpen(database: Database, account: AccountRef, filter: RequestF
 
 async function sumHours(database: Database, account: AccountRef, filter: RequestFilter): Promise<RequestTotals> {
   const [row] = await database.query<TotalsRow>(
-    `select coalesce(sum(succeeded + failed + cancelled + refused), 0)::bigint as requests,
+    `select coalesce(sum(succeeded + failed + cancelled), 0)::bigint as requests, coalesce(sum(refused), 0)::bigint as refused,
             coalesce(sum(charged), 0)::bigint as charged, coalesce(sum(quote), 0)::bigint as quote,
             coalesce(sum(search_cost), 0)::bigint as search_cost, coalesce(sum(prompt_tokens), 0)::bigint as prompt_tokens,
             coalesce(sum(completion_tokens), 0)::bigint as completion_tokens,
@@ -157,13 +159,15 @@ async function sumHours(database: Database, account: AccountRef, filter: Request
   return readTotals(row!)
 }
 
-const sums = `count(*) as requests, coalesce(sum(r.charged), 0)::bigint as charged,
+const sums = `count(*) filter (where r.status <> 'refused') as requests, count(*) filter (where r.status = 'refused') as refused,
+  coalesce(sum(r.charged), 0)::bigint as charged,
   coalesce(sum(r.quote), 0)::bigint as quote, coalesce(sum(r.search_cost), 0)::bigint as search_cost,
   coalesce(sum(r.prompt_tokens), 0)::bigint as prompt_tokens,
   coalesce(sum(r.completion_tokens), 0)::bigint as completion_tokens, coalesce(sum(r.search_calls), 0)::bigint as search_calls`
 
 type TotalsRow = {
   readonly requests: bigint
+  readonly refused: bigint
   readonly charged: bigint
   readonly quote: bigint
   readonly search_cost: bigint
@@ -176,6 +180,7 @@ type TotalsRow = {
 function readTotals(row: TotalsRow): RequestTotals {
   return {
     requests: Number(row.requests),
+    refused: Number(row.refused),
     charged: fromAtomic(row.charged),
     quote: fromAtomic(row.quote),
     search: fromAtomic(row.search_cost),
@@ -189,6 +194,7 @@ function readTotals(row: TotalsRow): RequestTotals {
 function add(a: RequestTotals, b: RequestTotals): RequestTotals {
   return {
     requests: a.requests + b.requests,
+    refused: a.refused + b.refused,
     charged: fromAtomic(a.charged + b.charged),
     quote: fromAtomic(a.quote + b.quote),
     search: fromAtomic(a.search + b.search),

@@ -106,7 +106,8 @@ export async function readUnsuccessfulCharges(
   return rows.map((row) => ({ ...row, charged: fromAtomic(row.charged), quote: fromAtomic(row.quote) }))
 }
 
-/** Percentiles of a sample: the newest requests of each step. */
+/** Percentiles of a sample: the newest requests of each step. A request that a restart interrupted ended when the service was back:
+ * its time says how long the service was down, not how long it took. */
 export type Latency = {
   readonly start: Date | undefined
   readonly group: string | undefined
@@ -138,7 +139,7 @@ export async function readLatency(
          cross join lateral (
            select ${group} as group_name, r.total_ms, r.first_token_ms from requests r
             where r.account_id = $1 and r.id >= b.first_id and r.id < b.last_id
-              and r.status <> 'refused' and r.total_ms is not null
+              and r.status <> 'refused' and r.total_ms is not null and r.error_code is distinct from 'interrupted'
               and ($5::text[] is null or r.model = any ($5)) and ($6::uuid[] is null or r.key_id = any ($6))
             order by r.id desc limit $7) r)
      select start, group_name, count(*)::int as requests,

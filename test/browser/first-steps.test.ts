@@ -24,7 +24,7 @@ test('from nothing to the first paid answer: money, key, request and explanation
     client.chat.completions.create({ model: 'gpt-none', messages: [{ role: 'user', content: 'Hi' }] }),
   )
   await page.getByTestId('listener').getByText('model_not_found').waitFor()
-  await page.getByTestId('listener').getByText('There is no model of that name').waitFor()
+  await page.getByTestId('listener').getByText('Unknown model').waitFor()
 
   await client.chat.completions.create({
     model: 'gpt-5.6-terra',
@@ -34,7 +34,7 @@ test('from nothing to the first paid answer: money, key, request and explanation
   await heard.getByRole('link', { name: 'Explain' }).click()
 
   const explain = page.getByTestId('explain')
-  await explain.getByText('The lines sum to the charge').waitFor()
+  await explain.getByText('The lines add up to the charge').waitFor()
   await explain.getByRole('button', { name: 'Recompute in this browser' }).click()
   await page.locator('[data-testid=recomputed][data-agrees=true]').waitFor()
   const charged = BigInt((await explain.getByTestId('charged').textContent())!.replace(/[^\d]/g, ''))
@@ -60,7 +60,7 @@ test('the first request appears on the empty log by itself; refused, it has neit
   const quote = (await page.getByRole('columnheader').allTextContents()).indexOf('Quote')
   assert.equal(await row.getByRole('cell').nth(quote).textContent(), '–')
   await row.getByRole('link').click()
-  await page.getByTestId('explain').getByText('Nothing was held, nothing was charged').waitFor()
+  await page.getByTestId('explain').getByText('Nothing was held or charged').waitFor()
   assert.equal(await page.getByTestId('explain').getByRole('table').count(), 0)
 })
 
@@ -69,13 +69,13 @@ test('the sandbox bar says what the latest action did, a failed one too', async 
   await signInAsDeveloper(dashboard, page)
   const bar = page.getByTestId('sandbox-bar')
   await bar.getByRole('button', { name: 'Fail next call' }).click()
-  await bar.getByText('The next call to the model will fail.').waitFor()
+  await bar.getByText('The next model call will fail.').waitFor()
   await page.route('**/api/sandbox/mine', (route) => route.abort())
   await bar.getByRole('button', { name: 'Advance chain 10 blocks' }).click()
-  await bar.getByText('The service did not answer').waitFor()
+  await bar.getByText('The service did not respond').waitFor()
   await bar.getByRole('button', { name: 'Slow next call 3 s' }).click()
-  await bar.getByText('The next call to the model will wait 3 s.').waitFor()
-  assert.equal(await bar.getByText(/will fail|did not answer/).count(), 0)
+  await bar.getByText('The next model call will be delayed by 3 s.').waitFor()
+  assert.equal(await bar.getByText(/will fail|did not respond/).count(), 0)
 })
 
 test('the printed link signs in once, by opening it', async () => {

@@ -12,12 +12,12 @@ const recipient = '0x70997970C51812dc3A010C7d01b50e0d17dc79C8'
 test('a withdrawal long after the sign-in asks for a new one over the form, and goes on with what was typed', async () => {
   const page = await dashboard.open()
   const confirm = await aboutToWithdraw(page)
-  await confirm.getByText('not known yet').waitFor()
+  await confirm.getByText('We can’t estimate the arrival time yet').waitFor()
   await confirm.getByRole('button', { name: 'Withdraw 10 USDC' }).click()
 
-  const again = page.getByRole('dialog', { name: 'Confirm that it is you' })
+  const again = page.getByRole('dialog', { name: 'Confirm it is you' })
   await again.waitFor()
-  assert.equal(await confirm.getByLabel('Type its last four characters').inputValue(), '79C8')
+  assert.equal(await confirm.getByLabel('Type the last four characters of the address').inputValue(), '79C8')
   assert.equal(await availableBalance(page), 25_000_000n, 'nothing has moved')
   await again.getByRole('button', { name: 'Sign in with a passkey' }).click()
 
@@ -27,7 +27,7 @@ test('a withdrawal long after the sign-in asks for a new one over the form, and 
   await page.locator('[data-testid=withdrawal-row][data-state=confirmed]').waitFor()
   await page.locator('[data-testid=balance-pill][data-available="15000000"]').waitFor()
   assert.equal(await row.count(), 1, 'one form is one payment')
-  await page.getByTestId('withdraw').getByText('so long the only withdrawal here took').waitFor()
+  await page.getByTestId('withdraw').getByText('based on the one withdrawal made so far').waitFor()
 })
 
 test('whoever signs in as somebody else meanwhile withdraws nothing and sees none of it', async () => {
@@ -35,7 +35,7 @@ test('whoever signs in as somebody else meanwhile withdraws nothing and sees non
   const confirm = await aboutToWithdraw(page)
   const before = await withdrawalsEver()
   await confirm.getByRole('button', { name: 'Withdraw 10 USDC' }).click()
-  const again = page.getByRole('dialog', { name: 'Confirm that it is you' })
+  const again = page.getByRole('dialog', { name: 'Confirm it is you' })
   await again.getByRole('button', { name: 'Continue as local developer' }).click()
   await atOverview(page)
   await page.getByTestId('balance-pill').waitFor()
@@ -50,7 +50,7 @@ test('a wallet is brought to the chain and sends a deposit itself, which is then
   const deposit = page.getByTestId('wallet-deposit')
   await deposit.getByRole('button', { name: 'Test Wallet' }).click()
   await deposit.getByText('The wallet has 0.000000 USDC.').waitFor()
-  await deposit.getByRole('button', { name: 'Get 25 test USDC into the wallet' }).click()
+  await deposit.getByRole('button', { name: 'Send 25 test USDC to the wallet' }).click()
   await deposit.getByText('The wallet has 25.000000 USDC.').waitFor()
 
   await deposit.getByLabel('Amount to deposit').fill('26')
@@ -72,7 +72,7 @@ test('a wallet is brought to the chain and sends a deposit itself, which is then
   await deposit.getByRole('button', { name: 'Send 0.05 USDC' }).click()
   await page
     .locator('[data-testid=deposit-row][data-state=seen]')
-    .getByText('Less than 0.1 USDC: it is credited when what has arrived adds up to that.')
+    .getByText('Less than 0.1 USDC: it will be credited once your deposits add up to that.')
     .waitFor()
 })
 
@@ -82,7 +82,7 @@ test('a wallet whose owner declines sends nothing', async () => {
   await openAccountWithPasskey(dashboard, page)
   await page.goto(`${dashboard.origin}/funds`)
   await page.getByTestId('wallet-deposit').getByRole('button', { name: 'Test Wallet' }).click()
-  await page.getByText('You declined the change of chain. Nothing was sent.').waitFor()
+  await page.getByText('You declined switching the chain. Nothing was sent.').waitFor()
   assert.equal(await availableBalance(page), 0n)
 })
 
@@ -92,7 +92,7 @@ test('a monthly statement adds up on the page, on paper and in a spreadsheet', a
   await chat()
   await page.goto(`${dashboard.origin}/funds`)
   await page.getByRole('link', { name: 'Monthly statement' }).click()
-  await page.getByTestId('statement').getByText('sum to the balance now.').waitFor()
+  await page.getByTestId('statement').getByText('add up to the current balance.').waitFor()
   const opening = await amountOf(page, 'opening')
   const closing = await amountOf(page, 'closing')
   const lines = await page
@@ -125,7 +125,7 @@ test('a page that lacks a part of what it shows says so, and gets it with Retry'
   const refusal = { error: { message: 'Not today.', code: 'not_found', request_id: '' } }
   for (const [lacking, path, whole] of [
     ['**/api/withdrawals*', 'funds', page.getByTestId('deposit-row').first()],
-    ['**/v1/models', 'playground', page.getByLabel('Key that pays')],
+    ['**/v1/models', 'playground', page.getByLabel('Pay with key')],
   ] as const) {
     await page.route(lacking, (route) => route.fulfill({ status: 404, json: refusal }))
     await page.goto(`${dashboard.origin}/${path}`)
@@ -168,7 +168,7 @@ test('a reset begins again with an empty account and fresh test money, and leave
   await createKey(page, 'Before the reset')
   const before = await accountOf(page)
   await page.getByTestId('sandbox-bar').getByRole('button', { name: 'Reset data' }).click()
-  await page.getByRole('dialog', { name: 'Reset data' }).getByRole('button', { name: 'Begin again' }).click()
+  await page.getByRole('dialog', { name: 'Reset data' }).getByRole('button', { name: 'Start over' }).click()
   await page.locator('[data-testid=balance-pill][data-available="25000000"]').waitFor()
   await page.getByTestId('checklist').waitFor()
   const begun = await accountOf(page)
@@ -217,7 +217,7 @@ async function aboutToWithdraw(page: Page) {
   await form.getByLabel('To').fill(recipient)
   await form.getByRole('button', { name: 'Review withdrawal' }).click()
   const confirm = page.getByRole('dialog', { name: 'Confirm withdrawal' })
-  await confirm.getByLabel('Type its last four characters').fill(recipient.slice(-4))
+  await confirm.getByLabel('Type the last four characters of the address').fill(recipient.slice(-4))
   await dashboard.database.query(`update sessions set created_at = created_at - interval '1 hour'`)
   return confirm
 }

@@ -23,7 +23,7 @@ test('a key with a limit of $0.01 hit by fifty calls at once never spends more, 
   await page.getByRole('link', { name: 'One cent' }).click()
   const refusals = page.getByTestId('refusals')
   await refusals.getByText('key_limit_exceeded').waitFor()
-  await refusals.getByText('could have cost more than the key’s limit leaves').waitFor()
+  await refusals.getByText('could have exceeded the key’s limit').waitFor()
   const key = await keyFromPage(page)
   assert.ok(BigInt(key.spent_atomic) > 0n && BigInt(key.spent_atomic) <= 10_000n, key.spent_atomic)
 })
@@ -32,7 +32,7 @@ test('a stream stopped in the playground is charged for what was produced', asyn
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page)
   await page.goto(`${dashboard.origin}/playground`)
-  await page.getByLabel('Key that pays').selectOption({ index: await indexOfDemoKey(page) })
+  await page.getByLabel('Pay with key').selectOption({ index: await indexOfDemoKey(page) })
   await page.getByLabel('You').fill('Tell me all [sandbox:tokens 2000]')
   await page.getByLabel('Max tokens').fill('4000')
   const quote = page.locator('[data-testid=quote][data-quote]')
@@ -51,7 +51,7 @@ test('a stream stopped in the playground is charged for what was produced', asyn
   const code = await page.getByTestId('call-as-code').locator('code').textContent()
   assert.equal(code!.match(/"role"/g)!.length, 1, 'the code is of the call that was sent, without its answer')
   await final.getByRole('link', { name: 'Explain' }).click()
-  await page.getByTestId('explain').getByText('The lines sum to the charge').waitFor()
+  await page.getByTestId('explain').getByText('The lines add up to the charge').waitFor()
 })
 
 test('a deposit goes live, step by step, and the code on the page is the address beside it', async () => {
@@ -79,7 +79,7 @@ test('money is not withdrawn to four kinds of bad address; to a good one it is p
   const { usdc, gateway } = await chainAddresses(page)
   for (const [address, why] of [
     [`0x${'0'.repeat(40)}`, /zero address/],
-    [usdc, /token itself/],
+    [usdc, /token contract/],
     [own, /own deposit address/],
   ] as const) {
     await form.getByLabel('To').fill(address)
@@ -158,8 +158,8 @@ test('new requests appear in the live log, and the export sums to its footer', a
 })
 
 async function indexOfDemoKey(page: Page): Promise<number> {
-  await page.getByLabel('Key that pays').waitFor()
-  const options = await page.getByLabel('Key that pays').locator('option').allTextContents()
+  await page.getByLabel('Pay with key').waitFor()
+  const options = await page.getByLabel('Pay with key').locator('option').allTextContents()
   return options.findIndex((option) => option.startsWith('Sandbox demo key'))
 }
 
@@ -198,7 +198,7 @@ function receiptIsThere(id: string): Promise<{ domain: { gateway_wallet: string 
 async function confirm(page: Page, address: string): Promise<void> {
   const dialog = page.getByRole('dialog', { name: 'Confirm withdrawal' })
   await dialog.waitFor()
-  const last = dialog.getByLabel('Type its last four characters')
+  const last = dialog.getByLabel('Type the last four characters of the address')
   if ((await last.count()) > 0) await last.fill(address.slice(-4))
   await dialog.getByRole('button', { name: 'Withdraw 10 USDC' }).click()
 }

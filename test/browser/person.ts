@@ -19,7 +19,7 @@ export async function openAccountWithPasskey(dashboard: Dashboard, page: Page): 
     },
   })
   await page.goto(`${dashboard.origin}/login`)
-  await page.getByRole('button', { name: 'Open an account with a new passkey' }).click()
+  await page.getByRole('button', { name: 'Create an account with a new passkey' }).click()
   await atOverview(page)
 }
 

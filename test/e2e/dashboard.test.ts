@@ -12,6 +12,8 @@ import { requestContracts } from '../../src/http/api/contracts/requests.ts'
 import { signInContracts } from '../../src/http/api/contracts/sign-in.ts'
 import { usageContracts } from '../../src/http/api/contracts/usage.ts'
 import { adjustAccount } from '../../src/ledger/adjustments.ts'
+import { parseRequestId } from '../../src/ledger/request-id.ts'
+import { reportUsage } from '../../src/ledger/usage-report.ts'
 import { type DashboardClient, type Json, signInNew } from '../support/dashboard-client.ts'
 import { completed, created, text } from '../support/scripted-upstream.ts'
 import { postChat, startTestService } from '../support/service.ts'
@@ -161,7 +163,12 @@ test('each filter and all of them together give what the ledger has, in rows, to
     const sum = (rows: Json[]) => rows.reduce((total: bigint, row: Json) => total + BigInt(row.charged_atomic), 0n)
     assert.deepEqual([BigInt(data.length), sum(data)], [count, charged], query)
     const totals = await client.get(`/api/requests/totals?${query}`)
-    assert.deepEqual([BigInt(totals.requests), BigInt(totals.charged_atomic)], [count, charged], query)
+    const refused = (await ledgerSum(`${where} and status = 'refused'`)).count
+    assert.deepEqual(
+      [BigInt(totals.requests), BigInt(totals.refused), BigInt(totals.charged_atomic)],
+      [count - refused, refused, charged],
+      query,
+    )
     const lines = await readText(`/api/requests?${query}&format=ndjson`)
     const exported = lines
       .split('\n')
@@ -226,14 +233,15 @@ test('the sums of the charts are the sums of the ledger, however they are split'
       assert.equal(add(usage.buckets.map(({ total }: Json) => total)), charged)
       assert.equal(add(usage.series.map(({ total }: Json) => total)), charged)
       assert.equal(add(usage.series.flatMap(({ points }: Json) => points)), charged)
-      if (group !== 'component') assert.equal(usage.total.requests, 11)
+      if (group !== 'component') assert.deepEqual([usage.total.requests, usage.total.refused], [9, 2])
     }
   }
 })
 
 test('the overview counts what happened and says what to do next', async () => {
   const overview = await client.get('/api/overview')
-  assert.equal(overview.tiles.requests.value, 11)
+  assert.deepEqual([overview.tiles.requests.value, overview.tiles.refused.value], [9, 2])
+  assert.equal(overview.tiles.error_rate.value, 3 / 11)
   assert.equal(BigInt(overview.tiles.spend.value_atomic), (await ledgerSum()).charged)
   assert.equal(overview.recent.length, 8)
   assert.deepEqual(overview.checklist, { funded: true, key_created: true, request_sent: true })
@@ -245,6 +253,40 @@ test('the overview counts what happened and says what to do next', async () => {
   })
 })
 
+test('"requests" means the same everywhere: admitted ones, with the refused ones apart', async () => {
+  const usage = (await client.get('/api/usage')).total
+  const totals = await client.get('/api/requests/totals')
+  const { tiles } = await client.get('/api/overview')
+  const { lines } = await client.get('/api/statement')
+  const [report] = await reportUsage(suite.service.database, {
+    groups: ['account'],
+    days: 2,
+    accountId: client.accountId,
+  })
+  const statement = lines
+    .filter(({ kind }: Json) => kind === 'inference')
+    .reduce((sum: number, { count }: Json) => sum + count, 0)
+  assert.deepEqual(
+    [usage.requests, totals.requests, tiles.requests.value, statement, report!.requests],
+    Array.from({ length: 5 }, () => 9),
+  )
+  assert.deepEqual([usage.refused, totals.refused, tiles.refused.value, report!.refused], [2, 2, 2, 2])
+})
+
+test('the time that the service was down is in no latency percentile', async () => {
+  const [failed] = (await client.get('/api/requests?status=failed')).data
+  const id = parseRequestId(failed.id)
+  const { database } = suite.service
+  const set = `update requests set error_code = $2, total_ms = $3 where id = $1`
+  await database.query(set, [id, 'interrupted', 7_000_000])
+  const { tiles } = await client.get('/api/overview')
+  const usage = await client.get('/api/usage?latency=true')
+  await database.query(set, [id, failed.error.code, failed.latency.total_ms])
+  assert.ok(tiles.total_ms_p95.value < 7_000_000)
+  assert.ok(usage.total.latency.total_ms_p95 < 7_000_000)
+  assert.equal(usage.total.latency.requests, 8)
+})
+
 test('the holder says below what to be warned, and the overview then gives the numbers', async () => {
   const holder = await signInNew(suite.service, '4.2')
   const alertsOf = async () => (await holder.get('/api/session')).account.alerts
@@ -254,7 +296,7 @@ test('the holder says below what to be warned, and the overview then gives the n
   const { alerts } = await holder.patch('/api/account', { alerts: { balance_below: '5' } })
   assert.deepEqual(alerts, { balance_below_atomic: '5000000', balance_below: '5', days_below: 3 })
   assert.deepEqual((await holder.get('/api/overview')).alerts, [
-    { level: 'warning', code: 'balance_low', message: '4.2 USDC is left. We warn below 5 USDC.', href: '/funds' },
+    { level: 'warning', code: 'balance_low', message: '4.2 USDC left. Your warning is set to 5 USDC.', href: '/funds' },
   ])
   await holder.patch('/api/account', { alerts: { days_below: null } })
   assert.deepEqual(await alertsOf(), { balance_below_atomic: '5000000', balance_below: '5', days_below: null })

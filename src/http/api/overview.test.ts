@@ -11,19 +11,22 @@ function messageOf(available: string, daysLeft: number | null, alerts: Alerts = 
 }
 
 test('a low balance is told in days, one of them in the singular, with what it is measured by', () => {
-  assert.equal(messageOf('2', 1), '2 USDC is left; at 2 USDC a day that is 1 day. We warn below 3 days.')
-  assert.equal(messageOf('3', 1.5), '3 USDC is left; at 2 USDC a day that is 1.5 days. We warn below 3 days.')
+  assert.equal(messageOf('2', 1), '2 USDC left, enough for 1 day at 2 USDC per day. Your warning is set to 3 days.')
+  assert.equal(
+    messageOf('3', 1.5),
+    '3 USDC left, enough for 1.5 days at 2 USDC per day. Your warning is set to 3 days.',
+  )
   assert.equal(messageOf('8', 4), undefined)
 })
 
 test('an account warns below the amount and the days that its holder set, and of nothing that they turned off', () => {
   const amount = { balanceBelow: parse('5'), daysBelow: undefined }
-  assert.equal(messageOf('4.2', null, amount), '4.2 USDC is left. We warn below 5 USDC.')
-  assert.equal(messageOf('4.2', 2.1, amount), '4.2 USDC is left. We warn below 5 USDC.')
+  assert.equal(messageOf('4.2', null, amount), '4.2 USDC left. Your warning is set to 5 USDC.')
+  assert.equal(messageOf('4.2', 2.1, amount), '4.2 USDC left. Your warning is set to 5 USDC.')
   assert.equal(messageOf('5', 0.5, amount), undefined, 'below is less than')
   assert.equal(
     messageOf('1', 0.5, { balanceBelow: parse('5'), daysBelow: 1 }),
-    '1 USDC is left; at 2 USDC a day that is 0.5 days. We warn below 5 USDC and below 1 day.',
+    '1 USDC left, enough for 0.5 days at 2 USDC per day. Your warning is set to 5 USDC and 1 day.',
   )
   assert.equal(messageOf('0.1', 0.1, { balanceBelow: undefined, daysBelow: undefined }), undefined)
 })

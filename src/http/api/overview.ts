@@ -108,6 +108,7 @@ function tilesOf(
       sparkline_atomic: points.map(({ charged }) => charged.toString()),
     },
     requests: tile(requestsOf),
+    refused: tile(({ refused }) => refused),
     prompt_tokens: tile(({ promptTokens }) => promptTokens),
     completion_tokens: tile(({ completionTokens }) => completionTokens),
     error_rate: tile(errorRate),
@@ -126,8 +127,8 @@ function sum(steps: readonly UsageStep[]): Measures {
 }
 
 function errorRate(measures: Measures): number | null {
-  const requests = requestsOf(measures)
-  return requests === 0 ? null : (measures.failed + measures.refused) / requests
+  const attempts = requestsOf(measures) + measures.refused
+  return attempts === 0 ? null : (measures.failed + measures.refused) / attempts
 }
 
 type Burning = { readonly perDay: Usdc; readonly daysLeft: number | null }
@@ -154,7 +155,7 @@ export function alertsOf(
       {
         level: 'error',
         code: 'balance_empty',
-        message: 'Nothing is left to spend: requests are refused.',
+        message: 'Your balance is empty. Requests are refused until you deposit.',
         href: '/funds',
       },
     ]
@@ -162,16 +163,16 @@ export function alertsOf(
   const isBalanceLow = balanceBelow !== undefined && available < balanceBelow
   const isShortOfDays = daysBelow !== undefined && daysLeft !== null && daysLeft < daysBelow
   if (!isBalanceLow && !isShortOfDays) return []
-  const rate = isShortOfDays ? `; at ${format(perDay)} USDC a day that is ${days(daysLeft)}` : ''
+  const rate = isShortOfDays ? `, enough for ${days(daysLeft)} at ${format(perDay)} USDC per day` : ''
   const limits = [
-    ...(isBalanceLow ? [`below ${format(balanceBelow)} USDC`] : []),
-    ...(isShortOfDays ? [`below ${days(daysBelow)}`] : []),
+    ...(isBalanceLow ? [`${format(balanceBelow)} USDC`] : []),
+    ...(isShortOfDays ? [days(daysBelow)] : []),
   ]
   return [
     {
       level: 'warning',
       code: 'balance_low',
-      message: `${format(available)} USDC is left${rate}. We warn ${limits.join(' and ')}.`,
+      message: `${format(available)} USDC left${rate}. Your warning is set to ${limits.join(' and ')}.`,
       href: '/funds',
     },
   ]

@@ -118,6 +118,7 @@ function readCursor(cursor: string): RequestId {
 
 const nothing: RequestTotals = {
   requests: 0,
+  refused: 0,
   charged: zero,
   quote: zero,
   search: zero,
@@ -131,6 +132,7 @@ function renderTotals(totals: RequestTotals): AnswerOf<typeof requestContracts.g
   return {
     object: 'request_totals',
     requests: totals.requests,
+    refused: totals.refused,
     ...moneyFields({ charged: totals.charged, quote: totals.quote, search: totals.search }),
     prompt_tokens: totals.promptTokens,
     completion_tokens: totals.completionTokens,

@@ -179,13 +179,14 @@ function startsOf({ from, to, granularity }: UsageQuestion): Date[] {
 
 /** The largest groups first; beyond so many the rest are one. */
 function mergeSmall(steps: readonly UsageStep[]): readonly UsageStep[] {
-  const sums = new Map<string, { charged: bigint; requests: number }>()
+  const sums = new Map<string, { charged: bigint; attempts: number }>()
   for (const { group, measures } of steps) {
-    const sum = sums.get(group) ?? { charged: 0n, requests: 0 }
-    sums.set(group, { charged: sum.charged + measures.charged, requests: sum.requests + requestsOf(measures) })
+    const sum = sums.get(group) ?? { charged: 0n, attempts: 0 }
+    const attempts = sum.attempts + requestsOf(measures) + measures.refused
+    sums.set(group, { charged: sum.charged + measures.charged, attempts })
   }
   const ordered = [...sums].sort(([, a], [, b]) =>
-    a.charged === b.charged ? b.requests - a.requests : a.charged < b.charged ? 1 : -1,
+    a.charged === b.charged ? b.attempts - a.attempts : a.charged < b.charged ? 1 : -1,
   )
   const place = new Map(ordered.map(([group], index) => [group, index]))
   return steps
@@ -200,12 +201,13 @@ function labelOf(group: string): string {
   return group === '' ? 'None' : group
 }
 
-export function requestsOf({ succeeded, failed, cancelled, refused }: Measures): number {
-  return succeeded + failed + cancelled + refused
+/** Requests that were admitted. Refused ones held and cost nothing: they are counted apart, on every page and in every report. */
+export function requestsOf({ succeeded, failed, cancelled }: Measures): number {
+  return succeeded + failed + cancelled
 }
 
 function renderMeasures(measures: Measures, latency: Latency | 'none' | undefined): RenderedMeasures {
-  const ended = measures.succeeded + measures.failed + measures.cancelled
+  const requests = requestsOf(measures)
   return {
     ...moneyFields({
       spend: measures.charged,
@@ -213,7 +215,7 @@ function renderMeasures(measures: Measures, latency: Latency | 'none' | undefine
       search: measures.search,
       quote: measures.quote,
     }),
-    requests: requestsOf(measures),
+    requests,
     succeeded: measures.succeeded,
     failed: measures.failed,
     cancelled: measures.cancelled,
@@ -224,7 +226,7 @@ function renderMeasures(measures: Measures, latency: Latency | 'none' | undefine
     cached_tokens: measures.cachedTokens,
     search_calls: measures.searchCalls,
     fetch_calls: measures.fetchCalls,
-    total_ms_average: ended === 0 ? null : Math.round(measures.totalMs / ended),
+    total_ms_average: requests === 0 ? null : Math.round(measures.totalMs / requests),
     first_token_ms_average: measures.timed === 0 ? null : Math.round(measures.firstTokenMs / measures.timed),
     latency: latency === undefined ? null : renderLatency(latency === 'none' ? undefined : latency),
   }

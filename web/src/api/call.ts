@@ -73,7 +73,7 @@ function searchOf(query: Readonly<Record<string, unknown>>): string {
 async function refusalOf(response: Response): Promise<ApiError> {
   const body = (await response.json().catch(() => ({}))) as { error?: Partial<ErrorBody> }
   return new ApiError(response.status, {
-    message: `The service answered ${response.status} without saying why.`,
+    message: `The service answered ${response.status} without an explanation.`,
     code: 'internal_error',
     request_id: response.headers.get('x-router-request-id') ?? '',
     ...body.error,
@@ -108,7 +108,7 @@ export class ApiError extends Error {
 /** No answer at all. Whether the service heard us is not known. */
 export class UnreachableError extends Error {
   constructor(cause: unknown) {
-    super('The service did not answer. Check that it runs and that this machine can reach it.', { cause })
+    super('The service did not respond. Check that it is running and that you can reach it.', { cause })
     this.name = 'UnreachableError'
   }
 }

@@ -84,9 +84,9 @@ export function TimeChart(props: Props) {
         />
       )}
       {isBlank(kind, series) && (
-        <p className="absolute inset-0 grid place-items-center text-muted">Nothing in this range.</p>
+        <p className="absolute inset-0 grid place-items-center text-muted">No data in this range.</p>
       )}
-      <span className="sr-only">{format(0)} is the base line.</span>
+      <span className="sr-only">{format(0)} is the baseline.</span>
     </div>
   )
 }
@@ -237,14 +237,14 @@ function readBucket({ kind, buckets, granularity, series, format }: Props, at: n
     .map(({ label, values, colour }) => ({ label, value: format(values[at]!), colour }))
   if (kind === 'bars' && series.length > 1)
     rows.push({ label: 'Total', value: format(series.reduce((sum, { values }) => sum + (values[at] ?? 0), 0)) })
-  if (rows.length === 0) rows.push({ label: 'Nothing', value: '' })
+  if (rows.length === 0) rows.push({ label: 'No data', value: '' })
   const bucket = buckets[at]!
-  const name = `${bucketName(bucket.start, granularity)}${bucket.partial ? ', still going on' : ''}`
+  const name = `${bucketName(bucket.start, granularity)}${bucket.partial ? ', in progress' : ''}`
   return { rows, text: `${name}: ${rows.map(({ label, value }) => `${label} ${value}`.trim()).join(', ')}` }
 }
 
 function summary({ buckets, series, format, kind }: Props): string {
-  if (isBlank(kind, series)) return 'Nothing in this range'
+  if (isBlank(kind, series)) return 'No data in this range'
   if (kind === 'lines') return `${buckets.length} points in time. Use the arrow keys to read them`
   const parts = series.map(
     ({ label, values }) => `${label} ${format(values.reduce<number>((sum, value) => sum + (value ?? 0), 0))}`,

@@ -2,26 +2,42 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import {
+  formatAmount,
   formatAxis,
-  formatBalance,
   formatCharge,
   formatExact,
   formatMillionths,
   formatPercent,
   formatPrice,
-  formatSum,
 } from './format.ts'
 
 const amount = fc.bigInt({ min: 0n, max: 10n ** 15n })
 
-test('a balance shows two decimals and never more than there is', () => {
-  assert.equal(formatBalance(24_999_999n), '$24.99')
-  assert.equal(formatBalance(1_234_567_890_000n), '$1,234,567.89')
-  assert.equal(formatBalance(-5_000_001n), '−$5.00')
+test('an amount above zero is never shown as zero, nor as more than there is', () => {
+  assert.deepEqual(
+    [0n, 1n, 42n, 5_236n, 5_000n, 10_000n, 78_437n, 100_000n, 999_999n, 2_000_000n, 24_999_999n].map(formatAmount),
+    [
+      '$0.00',
+      '$0.000001',
+      '$0.000042',
+      '$0.005236',
+      '$0.005',
+      '$0.01',
+      '$0.0784',
+      '$0.10',
+      '$0.9999',
+      '$2.00',
+      '$24.99',
+    ],
+  )
+  assert.equal(formatAmount(1_234_567_890_000n), '$1,234,567.89')
+  assert.equal(formatAmount(-5_000_001n), '−$5.00')
   fc.assert(
-    fc.property(amount, (units) => {
-      const shown = BigInt(formatBalance(units).replace(/[^\d]/g, '')) * 10_000n
-      assert.ok(shown <= units && units - shown < 10_000n)
+    fc.property(fc.oneof(amount, fc.bigInt({ min: 0n, max: 2_000_000n })), (units) => {
+      const [whole, fraction] = formatAmount(units).replace(/[$,]/g, '').split('.')
+      const shown = BigInt(whole!) * 1_000_000n + BigInt(fraction!.padEnd(6, '0'))
+      assert.ok(shown <= units && (units === 0n || shown > 0n), `${units}: ${shown}`)
+      assert.ok((units - shown) * 100n <= units, 'what is cut is less than one percent')
     }),
   )
 })
@@ -31,17 +47,6 @@ test('what one request cost is shown with all six decimals, and reads back to th
   assert.equal(formatCharge(1_873n), '$0.001873')
   fc.assert(fc.property(amount, (units) => assert.equal(BigInt(formatCharge(units).replace(/[^\d]/g, '')), units)))
   fc.assert(fc.property(amount, (units) => assert.equal(BigInt(formatExact(units).replace(/[^\d]/g, '')), units)))
-})
-
-test('a sum has the decimals that its size makes readable', () => {
-  assert.deepEqual([0n, 42n, 99_999n, 100_000n, 9_999_999n, 10_000_000n].map(formatSum), [
-    '$0.00',
-    '$0.000042',
-    '$0.099999',
-    '$0.1000',
-    '$9.9999',
-    '$10.00',
-  ])
 })
 
 test('an axis has no needless zeros', () => {

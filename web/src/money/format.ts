@@ -1,25 +1,30 @@
 import { fromAtomic, type Usdc } from '../../../src/money/usdc.ts'
 
-// How amounts are written. Never through a float: what is shown is what the ledger holds, cut where it says so.
+// How amounts are written, everywhere in the dashboard. Never through a float. Three rules:
+//
+// 1. What one request was quoted, held or charged has six decimals: `$0.001873` (formatCharge).
+// 2. Every other amount (balances, held money, sums, limits) is written by its size, so that an amount above zero is never shown
+//    as `$0.00`: two decimals from a dollar on, four below a dollar, six below a cent, without trailing zeros beyond the cents
+//    (formatAmount). It is cut, never rounded up: what is shown can be spent. The exact value is in the title.
+// 3. Where money is about to move, and in titles and copies, every decimal is written with the unit: `12.345678 USDC`
+//    (formatExact).
 
 /** Millionths of an atomic unit: what a line of a charge is made of before the sum is rounded up. */
 export type Millionths = bigint
 
-/** A balance: two decimals, cut and never rounded up, so that what is shown can be spent. */
-export function formatBalance(amount: bigint): string {
-  return dollars(amount, 2)
+const dollar = 1_000_000n
+const cent = 10_000n
+
+/** A balance, a sum, a limit: as many decimals as its size needs. */
+export function formatAmount(amount: bigint): string {
+  const size = amount < 0n ? -amount : amount
+  if (size === 0n || size >= dollar) return dollars(amount, 2)
+  return dollars(amount, size >= cent ? 4 : 6).replace(/(\.\d\d\d*?)0+$/, '$1')
 }
 
 /** What one request cost: always six decimals. */
 export function formatCharge(amount: bigint): string {
   return dollars(amount, 6)
-}
-
-/** A sum over many requests: as many decimals as its size makes readable, the exact value is in its title. */
-export function formatSum(amount: bigint): string {
-  const size = amount < 0n ? -amount : amount
-  if (size === 0n || size >= 10_000_000n) return dollars(amount, 2)
-  return dollars(amount, size >= 100_000n ? 4 : 6)
 }
 
 /** An amount beside an axis: no more decimals than it needs. */

@@ -21,7 +21,7 @@ export function StatusPage() {
               rows={[
                 [
                   'Requests',
-                  <StateMark key="ok" mark={ok ? 'settled' : 'failed'} word={ok ? 'Served' : 'Not served'} />,
+                  <StateMark key="ok" mark={ok ? 'settled' : 'failed'} word={ok ? 'Available' : 'Unavailable'} />,
                 ],
                 ...Object.entries(problems).map(([name, text]) => [name, text] as const),
               ]}
@@ -39,7 +39,7 @@ export function StatusPage() {
                   <StateMark
                     key="ok"
                     mark={checked_at === null ? 'pending' : ok ? 'settled' : 'failed'}
-                    word={checked_at === null ? 'Being compared' : ok ? 'Match' : 'Differ'}
+                    word={checked_at === null ? 'Checking' : ok ? 'Match' : 'Differ'}
                   />,
                 ],
                 ['Block', block ?? '–'],

@@ -49,7 +49,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
     // biome-ignore lint/a11y/useKeyWithClickEvents: Escape is the keyboard's way out, and the browser hears it.
     <dialog
       ref={dialog}
-      aria-label="Find or do"
+      aria-label="Search or run a command"
       data-testid="palette"
       onCancel={onClose}
       onClick={(event) => {
@@ -61,12 +61,12 @@ export function Palette({ onClose }: { onClose: () => void }) {
         <Icon name="search" className="shrink-0 text-muted" />
         <input
           role="combobox"
-          aria-label="Find or do"
+          aria-label="Search or run a command"
           aria-expanded="true"
           aria-controls={listId}
           aria-activedescendant={chosen === undefined ? undefined : `${listId}-${chosen.id}`}
           aria-autocomplete="list"
-          placeholder="Page, key, request id, action"
+          placeholder="Pages, keys, docs, models, request ids, actions"
           className="h-12 flex-1 bg-transparent outline-none"
           value={text}
           onChange={(event) => {
@@ -76,7 +76,7 @@ export function Palette({ onClose }: { onClose: () => void }) {
           onKeyDown={onKeyDown}
         />
       </div>
-      {choices.length === 0 && <p className="px-4 py-4 text-muted">Nothing has this name.</p>}
+      {choices.length === 0 && <p className="px-4 py-4 text-muted">No matches.</p>}
       <div id={listId} role="listbox" aria-label="Choices" className="max-h-96 overflow-y-auto p-1.5">
         {choices.map((choice) => (
           <div
@@ -119,7 +119,7 @@ function useChoices(text: string): readonly Choice[] {
       { id: 'statement', label: 'Monthly statement', icon: 'funds', run: () => go('/funds/statement') },
       {
         id: 'theme',
-        label: isDark ? 'Use the light theme' : 'Use the dark theme',
+        label: isDark ? 'Switch to the light theme' : 'Switch to the dark theme',
         icon: isDark ? 'sun' : 'moon',
         run: () => setTheme(isDark ? 'light' : 'dark'),
       },

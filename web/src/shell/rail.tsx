@@ -8,7 +8,10 @@ import { ThemeButton } from './theme-button.tsx'
 
 export function Rail({ session }: { session: Session }) {
   return (
-    <div className="sticky top-0 hidden h-dvh w-[220px] shrink-0 flex-col border-r border-rule bg-paper md:flex print:hidden">
+    <aside
+      aria-label="Sidebar"
+      className="sticky top-0 hidden h-dvh w-[220px] shrink-0 flex-col border-r border-rule bg-paper md:flex print:hidden"
+    >
       <Link to="/" className="flex h-14 items-center gap-2.5 px-5">
         <Wordmark />
       </Link>
@@ -38,7 +41,7 @@ export function Rail({ session }: { session: Session }) {
         </div>
         <AccountMenu session={session} />
       </div>
-    </div>
+    </aside>
   )
 }
 

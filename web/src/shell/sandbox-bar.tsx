@@ -18,11 +18,11 @@ export function SandboxBar({ session }: { session: Session }) {
   }, setSaid)
   const fail = useSandboxAction(async () => {
     await call('failNextCall')
-    return 'The next call to the model will fail.'
+    return 'The next model call will fail.'
   }, setSaid)
   const slow = useSandboxAction(async () => {
     await call('slowModel', { body: { milliseconds: 3_000 } })
-    return 'The next call to the model will wait 3 s.'
+    return 'The next model call will be delayed by 3 s.'
   }, setSaid)
   const [resetting, setResetting] = useState(false)
   if (session.environment !== 'sandbox') return null
@@ -33,7 +33,7 @@ export function SandboxBar({ session }: { session: Session }) {
       className="flex items-center gap-x-3 overflow-x-auto border-b border-rule bg-held-wash px-4 py-1 whitespace-nowrap md:px-6 print:hidden"
     >
       <p className="text-sm font-medium text-held">
-        Sandbox<span className="max-md:sr-only">: test money, no model is paid.</span>
+        Sandbox<span className="max-md:sr-only">: test money, simulated model.</span>
       </p>
       <span className="flex gap-1">
         {session.features.faucet && (
@@ -79,20 +79,19 @@ function ResetDialog({ onClose }: { onClose: () => void }) {
         <>
           <Button onClick={onClose}>Cancel</Button>
           <Button variant="primary" onClick={() => reset.mutate()} busy={reset.isPending || reset.isSuccess}>
-            Begin again
+            Start over
           </Button>
         </>
       }
     >
       <div className="flex flex-col gap-3 whitespace-normal">
         <p>
-          You begin again with an empty account: no keys, no requests, and 25 test USDC on their way. You sign in to it
-          as before; other browsers have to sign in again.
+          You start over with an empty account: no keys, no requests and 25 test USDC. You stay signed in; other
+          browsers have to sign in again.
         </p>
         <p>
-          The account of now is left, not deleted: its keys keep spending its own money and its receipts stay valid, for
-          the chain forgets nothing. When it is the demo account, the key in <code className="num">sandbox.json</code>{' '}
-          is one of them until the service starts again.
+          Your current account is kept, not deleted: its keys still work and its receipts stay valid. If it is the demo
+          account, the key in <code className="num">sandbox.json</code> belongs to it until the service restarts.
         </p>
         {reset.error !== null && <ErrorPanel error={reset.error} />}
       </div>

@@ -39,11 +39,11 @@ export function isBusy(target: EventTarget | null): boolean {
 }
 
 const other: readonly (readonly [string, string])[] = [
-  ['⌘K or Ctrl K', 'Find or do'],
-  ['?', 'This list'],
-  ['j, k', 'Requests: next row, row before'],
+  ['⌘K or Ctrl K', 'Search or run a command'],
+  ['?', 'Show this list'],
+  ['j, k', 'Requests: next row, previous row'],
   ['Enter', 'Requests: open the row'],
-  ['Esc', 'Close what is open'],
+  ['Esc', 'Close the open panel'],
 ]
 
 export function ShortcutsDialog({ onClose }: { onClose: () => void }) {
@@ -60,7 +60,7 @@ export function ShortcutsDialog({ onClose }: { onClose: () => void }) {
           </div>
         ))}
       </dl>
-      <p className="mt-4 text-sm text-muted">Single keys can be turned off in Settings.</p>
+      <p className="mt-4 text-sm text-muted">You can turn off single-key shortcuts in Settings.</p>
     </Dialog>
   )
 }

@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { balanceQuery, overviewQuery } from '../api/queries.ts'
-import { atomic, formatBalance, formatExact } from '../money/format.ts'
+import { atomic, formatAmount, formatExact } from '../money/format.ts'
 import { Icon } from '../ui/icon.tsx'
 import { Popover } from '../ui/menu.tsx'
 import { useLiveStatus } from './live.tsx'
@@ -24,14 +24,14 @@ export function TopBar({ onPalette }: { onPalette: () => void }) {
         className="hidden h-8 w-72 items-center gap-2 rounded-md border border-rule bg-surface px-2.5 text-muted hover:border-edge md:flex"
       >
         <Icon name="search" />
-        <span className="flex-1 text-left">Find or do</span>
+        <span className="flex-1 text-left whitespace-nowrap">Search or run a command</span>
         <kbd className="num text-xs">{isMac() ? '⌘K' : 'Ctrl K'}</kbd>
       </button>
       <div className="flex-1" />
       <button
         type="button"
         onClick={onPalette}
-        aria-label="Find or do"
+        aria-label="Search or run a command"
         className="inline-flex size-8 items-center justify-center rounded-md text-muted hover:bg-sunken md:hidden"
       >
         <Icon name="search" />
@@ -62,11 +62,11 @@ function BalancePill() {
     >
       {status === 'lost' && <span className="text-held max-sm:text-xs">Reconnecting…</span>}
       <span className="flex items-center gap-2">
-        <span className="num font-medium">{formatBalance(available)}</span>
+        <span className="num font-medium">{formatAmount(available)}</span>
         <span className="sr-only">available,</span>
         <span className="flex items-center gap-1 text-muted">
           <span aria-hidden="true">·</span>
-          <span className="num">{formatBalance(held)}</span> held
+          <span className="num">{formatAmount(held)}</span> held
         </span>
       </span>
     </Link>
@@ -90,7 +90,7 @@ function Alerts() {
     >
       {(close) => (
         <div className="w-72 p-2">
-          {alerts.length === 0 && <p className="text-muted">Nothing needs your attention.</p>}
+          {alerts.length === 0 && <p className="text-muted">No alerts.</p>}
           <ul className="flex flex-col gap-2">
             {alerts.map((alert) => (
               <li key={alert.code}>

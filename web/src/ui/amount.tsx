@@ -1,4 +1,4 @@
-import { formatBalance, formatExact, formatSum } from '../money/format.ts'
+import { formatAmount, formatExact } from '../money/format.ts'
 import { useAnnounce } from './announce.tsx'
 import { classNames } from './class-names.ts'
 import { Tooltip } from './tooltip.tsx'
@@ -7,12 +7,12 @@ import { Tooltip } from './tooltip.tsx'
 export function Sum({ amount, className }: { amount: bigint; className?: string }) {
   return (
     <span className={classNames('num', className)} title={formatExact(amount)}>
-      {formatSum(amount)}
+      {formatAmount(amount)}
     </span>
   )
 }
 
-/** A balance with two decimals. Hover or focus shows every decimal, a click copies them. */
+/** A balance. Hover or focus shows every decimal, a click copies them. */
 export function Balance({ amount, label, className }: { amount: bigint; label: string; className?: string }) {
   const announce = useAnnounce()
   const exact = formatExact(amount)
@@ -20,17 +20,17 @@ export function Balance({ amount, label, className }: { amount: bigint; label: s
     void navigator.clipboard
       .writeText(exact.replace(/[^\d.−-]/g, ''))
       .then(() => announce('Copied'))
-      .catch(() => announce('The browser did not allow copying.'))
+      .catch(() => announce('The browser blocked copying.'))
   }
   return (
     <Tooltip text={exact}>
       <button
         type="button"
         onClick={copy}
-        aria-label={`${label} ${formatBalance(amount)}, exactly ${exact}. Copy`}
+        aria-label={`${label} ${formatAmount(amount)}, exactly ${exact}. Copy`}
         className={classNames('num rounded-sm text-left', className)}
       >
-        {formatBalance(amount)}
+        {formatAmount(amount)}
       </button>
     </Tooltip>
   )

@@ -17,7 +17,7 @@ export function useCopy(text: string, onCopied?: () => void): { copied: boolean;
   const copy = () => {
     void writeClipboard(text).then((done) => {
       setCopied(done)
-      announce(done ? 'Copied' : 'The browser did not allow copying. Select the text and copy it.')
+      announce(done ? 'Copied' : 'The browser blocked copying. Select the text and copy it.')
       if (done) onCopied?.()
     })
   }

@@ -62,8 +62,8 @@ export async function askWallet(wallet: Wallet, method: string, params?: readonl
 const declinable: Readonly<Record<string, string>> = {
   personal_sign: 'the signature',
   eth_sendTransaction: 'the transaction',
-  wallet_addEthereumChain: 'the new chain',
-  wallet_switchEthereumChain: 'the change of chain',
+  wallet_addEthereumChain: 'adding the chain',
+  wallet_switchEthereumChain: 'switching the chain',
 }
 
 /** What the wallet or its owner refused: to be shown as it is. */

@@ -119,7 +119,8 @@ export const requestFilters = {
 export const requestTotals = z
   .object({
     object: z.literal('request_totals'),
-    requests: count,
+    requests: count.meta({ description: 'Admitted, running ones included. Refused ones are apart' }),
+    refused: count,
     ...money('charged', 'quote', 'search'),
     prompt_tokens: count,
     completion_tokens: count,

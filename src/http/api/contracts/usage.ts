@@ -7,7 +7,7 @@ import { request } from './requests.ts'
 const measures = z
   .object({
     ...money('spend', 'inference', 'search', 'quote'),
-    requests: count.meta({ description: 'All that ended: succeeded + failed + cancelled + refused' }),
+    requests: count.meta({ description: 'Admitted and ended: succeeded + failed + cancelled. Refused ones are apart' }),
     succeeded: count,
     failed: count,
     cancelled: count,
@@ -94,10 +94,11 @@ export const usageContracts = {
       to: instant,
       tiles: z.object({
         spend: z.object({ ...money('value', 'previous'), sparkline_atomic: z.array(z.string()) }),
-        requests: tile,
+        requests: tile.meta({ description: 'Admitted and ended' }),
+        refused: tile,
         prompt_tokens: tile,
         completion_tokens: tile,
-        error_rate: tile.meta({ description: 'Failed and refused of all, 0 to 1' }),
+        error_rate: tile.meta({ description: 'Failed and refused of all attempts (requests + refused), 0 to 1' }),
         total_ms_p95: tile,
       }),
       burn: z.object({

@@ -13,14 +13,17 @@ test('money is not sent where it would be lost or come straight back', () => {
   assert.match(addressProblem(`0x${'0'.repeat(40)}`, known)!, /zero address/)
   assert.match(addressProblem(known.usdcAddress, known)!, /token/)
   assert.match(addressProblem(known.depositAddress.toLowerCase(), known)!, /own deposit address/)
-  assert.match(addressProblem('0x1234', known)!, /40 hex digits/)
+  assert.match(addressProblem('0x1234', known)!, /40 hexadecimal digits/)
   assert.equal(addressProblem(owner, known), undefined)
 })
 
 test('once there is an owner address, no other is accepted', () => {
   const registered = { ...known, ownerAddress: owner }
   assert.equal(addressProblem(owner.toLowerCase(), registered), undefined)
-  assert.match(addressProblem('0x90F79bf6EB2c4f870365E785982E1f101E93b906', registered)!, /owner address only/)
+  assert.match(
+    addressProblem('0x90F79bf6EB2c4f870365E785982E1f101E93b906', registered)!,
+    /only go to your owner address/,
+  )
 })
 
 test('an address is shown in groups that join to the address', () => {

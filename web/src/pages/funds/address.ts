@@ -10,13 +10,13 @@ type Known = {
 
 /** Why an address cannot be withdrawn to; undefined when nothing here speaks against it. */
 export function addressProblem(address: string, known: Known): AddressProblem | undefined {
-  if (!/^0x[0-9a-fA-F]{40}$/.test(address)) return 'An address is 0x and 40 hex digits.'
+  if (!/^0x[0-9a-fA-F]{40}$/.test(address)) return 'Enter an address: 0x followed by 40 hexadecimal digits.'
   const same = (other: string | null) => other !== null && other.toLowerCase() === address.toLowerCase()
-  if (/^0x0{40}$/.test(address)) return 'This is the zero address: money sent there is lost.'
-  if (same(known.usdcAddress)) return 'This is the USDC token itself: money sent there is lost.'
-  if (same(known.depositAddress)) return 'This is your own deposit address: the money would come straight back.'
+  if (/^0x0{40}$/.test(address)) return 'This is the zero address. Money sent there is lost.'
+  if (same(known.usdcAddress)) return 'This is the USDC token contract. Money sent there is lost.'
+  if (same(known.depositAddress)) return 'This is your own deposit address. The money would come straight back.'
   if (known.ownerAddress !== null && !same(known.ownerAddress))
-    return 'Withdrawals go to the registered owner address only. Change it in Settings.'
+    return 'Withdrawals can only go to your owner address. Change it in Settings.'
   return undefined
 }
 

@@ -31,8 +31,8 @@ export function DepositPanel({ session, account }: { session: Session; account: 
       {address === null ? (
         <p className="text-muted">
           {session.chain === null
-            ? 'This installation has no chain yet, and so no deposit address.'
-            : 'The deposit address is being made. It appears here by itself.'}
+            ? 'This installation has no chain configured, so there is no deposit address.'
+            : 'Your deposit address is being created and will appear here.'}
         </p>
       ) : (
         <div className="flex flex-col gap-4">
@@ -45,7 +45,7 @@ export function DepositPanel({ session, account }: { session: Session; account: 
           </p>
           <div className="flex flex-wrap gap-6">
             <Tabs
-              label="What the code holds"
+              label="QR code contents"
               value={form}
               tabs={[
                 ['plain', 'Address'],
@@ -76,8 +76,8 @@ export function DepositPanel({ session, account }: { session: Session; account: 
               </div>
               {form === 'request' && (
                 <p className="text-sm text-muted">
-                  A payment request also names token and chain. Not every wallet reads it; the plain address works
-                  everywhere.
+                  A payment request also contains the token and the chain. Not every wallet supports it; the plain
+                  address always works.
                 </p>
               )}
             </div>

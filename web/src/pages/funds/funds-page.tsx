@@ -41,9 +41,9 @@ function BalanceCard({ balance, account }: { balance: BalanceShape; account: Acc
   const rest = [
     ['Pending deposits', balance.pending_deposits_atomic],
     ['Pending withdrawals', balance.pending_withdrawals_atomic],
-    ['Deposited, ever', balance.deposited_atomic],
-    ['Withdrawn, ever', balance.withdrawn_atomic],
-    ['Charged, ever', balance.charged_atomic],
+    ['Total deposited', balance.deposited_atomic],
+    ['Total withdrawn', balance.withdrawn_atomic],
+    ['Total charged', balance.charged_atomic],
   ] as const
   return (
     <section className="rounded-md border border-rule bg-surface" aria-label="Balance">
@@ -68,10 +68,10 @@ function BalanceCard({ balance, account }: { balance: BalanceShape; account: Acc
           />
           <p className="text-sm text-muted">
             {balance.open_requests === 0 ? (
-              'by no open request'
+              'No open requests'
             ) : (
               <>
-                by {balance.open_requests} open {balance.open_requests === 1 ? 'request' : 'requests'}
+                {balance.open_requests} open {balance.open_requests === 1 ? 'request' : 'requests'}
                 {balance.oldest_hold_at !== null && (
                   <>
                     , oldest <Time at={balance.oldest_hold_at} show="age" />
@@ -96,7 +96,7 @@ function BalanceCard({ balance, account }: { balance: BalanceShape; account: Acc
         <p className="border-t border-rule px-6 py-3 text-sm">
           {alertWords(account.alerts)}{' '}
           <Link to="/settings" className="link">
-            Change<span className="sr-only"> when we warn</span>
+            Change<span className="sr-only"> low-balance warnings</span>
           </Link>
         </p>
       )}
@@ -111,7 +111,7 @@ function SolvencyLine() {
   // A service that has just started has compared nothing yet.
   const mark = data.ok === null || data.checked_at === null ? 'pending' : data.ok ? 'settled' : 'failed'
   const words = {
-    pending: 'Ledger and chain are being compared',
+    pending: 'Comparing ledger and chain',
     settled: 'Ledger matches chain',
     failed: 'Ledger and chain differ',
   }

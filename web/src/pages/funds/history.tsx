@@ -75,7 +75,7 @@ export function History({ chain }: { chain: Chain | null }) {
       >
         {() =>
           entries.length === 0 ? (
-            <p className="p-4 text-muted">Nothing yet. A deposit appears here as soon as it is seen on chain.</p>
+            <p className="p-4 text-muted">Nothing yet. Deposits appear here as soon as they are seen on chain.</p>
           ) : (
             <ul>
               {entries.map((entry) =>
@@ -91,8 +91,8 @@ export function History({ chain }: { chain: Chain | null }) {
       </Loaded>
       {isCut && (
         <p className="border-t border-rule px-4 py-2 text-sm text-muted">
-          The newest 100 of each kind are shown here and in the CSV. All there ever were are in the export, under
-          Settings.
+          This list and the CSV contain the newest 100 entries of each kind. The export in Settings contains all of
+          them.
         </p>
       )}
     </Panel>
@@ -106,7 +106,7 @@ function TransferRow({ entry, chain }: { entry: Exclude<Entry, { kind: 'adjustme
   const now = useNow(10_000)
   const failed = item.state === 'failed'
   const done = item.state === 'credited' || (kind === 'withdrawal' && item.state === 'confirmed')
-  const words = kind === 'deposit' ? ['Deposit', 'Credited', 'On its way'] : ['Withdrawal', 'Confirmed', 'On its way']
+  const words = kind === 'deposit' ? ['Deposit', 'Credited', 'In progress'] : ['Withdrawal', 'Confirmed', 'In progress']
   return (
     <li
       data-testid={kind === 'deposit' ? 'deposit-row' : 'withdrawal-row'}
@@ -146,7 +146,7 @@ function AdjustmentRow({ adjustment: { amount_atomic, reason, created_at } }: { 
   return (
     <li data-testid="adjustment-row" className={rowClass}>
       <div>
-        <p className="font-medium">{amount > 0n ? 'Given back' : 'Taken back'}</p>
+        <p className="font-medium">{amount > 0n ? 'Refund' : 'Charge'}</p>
         <p className="text-sm text-muted">
           <Time at={created_at} />
         </p>

@@ -65,7 +65,7 @@ export function StatementPage() {
 function Sheet({ statement }: { statement: Statement }) {
   const { data: session } = useQuery(sessionQuery)
   const { month, is_over, from, to, adds_up } = statement
-  const end = is_over ? 'closing balance' : 'balance now'
+  const end = is_over ? 'closing balance' : 'current balance'
   return (
     <section
       aria-label={`Statement of ${monthName(month)}`}
@@ -77,7 +77,7 @@ function Sheet({ statement }: { statement: Statement }) {
         <div>
           <h2 className="text-xl">{monthName(month)}</h2>
           <p className="text-sm text-muted">
-            {utc(new Date(from))} to {is_over ? utc(new Date(to)) : 'now, the month is not over'}
+            {utc(new Date(from))} to {is_over ? utc(new Date(to)) : 'now (the month has not ended)'}
           </p>
         </div>
         {session?.account && (
@@ -93,13 +93,13 @@ function Sheet({ statement }: { statement: Statement }) {
           mark={adds_up ? 'settled' : 'failed'}
           word={
             adds_up
-              ? `The opening balance and all movements sum to the ${end}.`
-              : `The opening balance and all movements do not sum to the ${end}. Please tell the operator.`
+              ? `The opening balance and all movements add up to the ${end}.`
+              : `The opening balance and all movements do not add up to the ${end}. Please contact the operator.`
           }
         />
         <p>
-          Amounts are USDC. Balances are all of the account’s money, with what open requests hold. A request counts in
-          the month in which it began.
+          Amounts are in USDC. Balances include money held by open requests. A request counts in the month it started
+          (UTC).
         </p>
       </footer>
     </section>
@@ -139,11 +139,11 @@ function Lines({ statement: { opening_atomic, closing_atomic, lines, is_over } }
         {lines.length === 0 && (
           <tr className="border-b border-rule">
             <td colSpan={3} className="px-6 py-2 text-muted">
-              Nothing moved.
+              No movements.
             </td>
           </tr>
         )}
-        <BalanceRow name={is_over ? 'Closing balance' : 'Balance now'} amount={closing_atomic} testId="closing" />
+        <BalanceRow name={is_over ? 'Closing balance' : 'Current balance'} amount={closing_atomic} testId="closing" />
       </tbody>
     </table>
   )
@@ -166,10 +166,10 @@ const kinds: Readonly<
   deposit: { name: 'Deposits', counted: ['deposit', 'deposits'] },
   inference: { name: 'Inference', counted: ['request', 'requests'] },
   search: { name: 'Web search', counted: ['search', 'searches'] },
-  adjustment: { name: 'Given back or adjusted', counted: ['adjustment', 'adjustments'] },
+  adjustment: { name: 'Refunds and adjustments', counted: ['adjustment', 'adjustments'] },
   withdrawal: { name: 'Withdrawals', counted: ['withdrawal', 'withdrawals'] },
-  withdrawal_returned: { name: 'Withdrawals that failed and came back', counted: ['withdrawal', 'withdrawals'] },
-  withdrawal_fee_returned: { name: 'Fees that were not taken', counted: ['withdrawal', 'withdrawals'] },
+  withdrawal_returned: { name: 'Failed withdrawals, returned', counted: ['withdrawal', 'withdrawals'] },
+  withdrawal_fee_returned: { name: 'Unused withdrawal fees, returned', counted: ['withdrawal', 'withdrawals'] },
 }
 
 function signed(amount: bigint): string {

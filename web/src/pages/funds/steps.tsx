@@ -8,7 +8,7 @@ type StepList = Deposit['steps'] | Withdrawal['steps']
 
 const words: Readonly<Record<StepList[number]['name'], string>> = {
   seen: 'Seen on chain',
-  swept: 'Final, moved into the gateway',
+  swept: 'Final and moved to the gateway',
   credited: 'Credited',
   requested: 'Requested',
   returned: 'Unused credit returned',
@@ -49,7 +49,7 @@ export function Steps({
       ))}
       {failed && (
         <li className="text-error">
-          Failed{reason === null ? '' : `: ${reason}`}. The money is back in your balance or was never taken.
+          Failed{reason === null ? '' : `: ${reason}`}. The money was returned to your balance or never left it.
         </li>
       )}
     </ol>

@@ -39,7 +39,9 @@ export function WalletDeposit({ chain, to, hasFaucet }: { chain: Chain; to: stri
     >
       <h3 className="font-medium">From a wallet in this browser</h3>
       {wallets.length === 0 && (
-        <p className="text-sm text-muted">No wallet was found. The address above works from any wallet.</p>
+        <p className="text-sm text-muted">
+          No wallet found in this browser. You can send from any wallet to the address above.
+        </p>
       )}
       {connect.data === undefined ? (
         <div className="flex flex-wrap gap-2">
@@ -99,7 +101,7 @@ function TransferForm({
       hash: await sendUsdc(wallet, chain, { from: address, to, amount: parse(amount) }),
     }),
     onSuccess: (sent) => {
-      announce('Sent. The deposit follows.')
+      announce('Sent. Waiting for the deposit.')
       setAmount('')
       setTried(false)
       onSent(sent)
@@ -122,7 +124,7 @@ function TransferForm({
       <p className="flex flex-wrap items-center gap-x-2">
         {wallet.name} <CopyableId id={address} label="wallet address" short /> on {chain.name}
         <Button small variant="quiet" onClick={onLeave}>
-          Another wallet
+          Use another wallet
         </Button>
       </p>
       <TextField
@@ -132,7 +134,7 @@ function TransferForm({
         value={amount}
         error={tried ? problem : undefined}
         hint={
-          balance.data === undefined ? 'Reading what the wallet has…' : `The wallet has ${formatExact(balance.data)}.`
+          balance.data === undefined ? 'Reading the wallet balance…' : `The wallet has ${formatExact(balance.data)}.`
         }
         onChange={({ target }) => setAmount(target.value.trim())}
         suffix="USDC"
@@ -143,12 +145,12 @@ function TransferForm({
         </Button>
         {hasFaucet && (
           <Button onClick={() => faucet.mutate()} busy={faucet.isPending}>
-            Get 25 test USDC into the wallet
+            Send 25 test USDC to the wallet
           </Button>
         )}
       </div>
       <p className="text-sm text-muted">
-        {wallet.name} shows the transfer and asks you before it sends anything. You pay its fee on {chain.name}.
+        {wallet.name} asks you to approve the transfer before anything is sent. You pay the network fee on {chain.name}.
       </p>
       {error !== null && <ErrorPanel error={error} />}
     </form>
@@ -156,7 +158,7 @@ function TransferForm({
 }
 
 function amountProblem(amount: string, balance: bigint | undefined): string | undefined {
-  if (!isAmount(amount)) return 'Write an amount of USDC above 0 with at most six decimals.'
+  if (!isAmount(amount)) return 'Enter an amount above 0 USDC with at most six decimals.'
   if (balance !== undefined && parse(amount) > balance) return `The wallet has ${formatExact(balance)}.`
   return undefined
 }
@@ -174,7 +176,7 @@ function Progress({ sent: { hash, wallet }, chain }: { sent: Sent; chain: Chain 
   if (outcome.data === 'reverted' && deposit === undefined) {
     return (
       <Notice tone="error" role="alert">
-        The transaction failed on {chain.name}: no USDC left the wallet, only its fee.{' '}
+        The transaction failed on {chain.name}: no USDC left the wallet, only the network fee.{' '}
         <Transaction hash={hash} explorer={chain.explorer_url} />
       </Notice>
     )
@@ -183,7 +185,7 @@ function Progress({ sent: { hash, wallet }, chain }: { sent: Sent; chain: Chain 
     <div data-testid="wallet-progress" data-state={deposit?.state ?? 'sent'} className="rounded-md bg-sunken p-3">
       {deposit === undefined ? (
         <p className="flex flex-wrap items-center gap-x-3" role="status">
-          Sent by {wallet.name}, waiting until we see it <Transaction hash={hash} explorer={chain.explorer_url} />
+          Sent by {wallet.name}, waiting for confirmation <Transaction hash={hash} explorer={chain.explorer_url} />
         </p>
       ) : (
         <Steps

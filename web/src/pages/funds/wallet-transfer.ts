@@ -20,7 +20,7 @@ export async function enterChain(wallet: Wallet, chain: Chain): Promise<void> {
     if (!(await isOnChain(wallet, chain))) await switchChain(wallet, chain)
   }
   if (!(await isOnChain(wallet, chain)))
-    throw new WalletError(`${wallet.name} stayed on another chain than ${chain.name}. Nothing was sent.`)
+    throw new WalletError(`${wallet.name} is still on another chain, not ${chain.name}. Nothing was sent.`)
 }
 
 async function isOnChain(wallet: Wallet, chain: Chain): Promise<boolean> {

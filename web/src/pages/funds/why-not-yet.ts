@@ -12,8 +12,8 @@ export function whyNotYet(
 ): string | undefined {
   if (state === 'credited' || state === 'failed') return undefined
   if (state === 'seen' && chain !== null && atomic(amount_atomic) < atomic(chain.deposit_min_atomic))
-    return `Less than ${chain.deposit_min} USDC: it is credited when what has arrived adds up to that.`
+    return `Less than ${chain.deposit_min} USDC: it will be credited once your deposits add up to that.`
   if (nowMs - Date.parse(created_at) > usualMsMax)
-    return 'This takes longer than usual. It is credited by itself as soon as it is in the gateway.'
+    return 'This is taking longer than usual. It will be credited as soon as it reaches the gateway.'
   return undefined
 }

@@ -44,7 +44,7 @@ export function WithdrawPanel({ session, account, balance }: Props) {
   if (!session.features.withdrawals) {
     return (
       <Panel title="Withdraw">
-        <p className="text-muted">Withdrawals are not offered by this installation yet.</p>
+        <p className="text-muted">Withdrawals are not available in this installation yet.</p>
       </Panel>
     )
   }
@@ -57,7 +57,7 @@ export function WithdrawPanel({ session, account, balance }: Props) {
           inputMode="decimal"
           value={form.amount}
           error={tried ? problems.amount : undefined}
-          hint={`Available: ${formatExact(available)}. ${feeMax === 0n ? 'The fee is 0.' : `The gateway keeps up to ${formatExact(feeMax)} of it.`}`}
+          hint={`Available: ${formatExact(available)}. ${feeMax === 0n ? 'No fee.' : `The gateway keeps up to ${formatExact(feeMax)} of it.`}`}
           onChange={({ target }) => setAmount(target.value.trim())}
           suffix={
             <>
@@ -105,10 +105,12 @@ export function WithdrawPanel({ session, account, balance }: Props) {
 
 function OwnerHint({ account }: { account: Account }) {
   if (account.owner_address === null)
-    return <>The first address you withdraw to becomes the owner address: the only one money can go to.</>
+    return (
+      <>The first address you withdraw to becomes your owner address. Withdrawals can only go to the owner address.</>
+    )
   return (
     <>
-      Your owner address; money goes nowhere else.{' '}
+      Your owner address. Withdrawals can only go there.{' '}
       <Link to="/settings" className="link">
         Change it
       </Link>
@@ -128,11 +130,11 @@ function checkForm(
     ownerAddress: account.owner_address,
   })
   const amount = !isAmount(form.amount)
-    ? 'Write an amount of USDC above 0 with at most six decimals.'
+    ? 'Enter an amount above 0 USDC with at most six decimals.'
     : parse(form.amount) > available
-      ? `${formatExact(available)} is available. Held money can be withdrawn when its requests have ended.`
+      ? `${formatExact(available)} is available. Held money can be withdrawn once its requests have ended.`
       : parse(form.amount) <= feeMax
-        ? `The gateway keeps up to ${formatExact(feeMax)} of a withdrawal: write more than that.`
+        ? `The gateway keeps up to ${formatExact(feeMax)} of a withdrawal. Enter a larger amount.`
         : parse(form.amount) < min && parse(form.amount) !== available
           ? `The minimum is ${formatExact(min)}, or everything that is available (${formatExact(available)}).`
           : undefined
@@ -208,7 +210,7 @@ function ConfirmDialog({
               </span>,
             ],
             [
-              feeMax === 0n ? 'Fee' : 'Fee, at most; what is not taken comes back',
+              feeMax === 0n ? 'Fee' : 'Maximum fee (any unused part is returned)',
               <span key="fee" className="num">
                 {formatExact(feeMax)}
               </span>,
@@ -232,11 +234,10 @@ function ConfirmDialog({
         {agreed.isNewAddress && (
           <>
             <Notice tone="held">
-              This address is new here and becomes your owner address: from now on, money can go nowhere else without a
-              wait.
+              This is a new address. It becomes your owner address; changing it later requires a waiting period.
             </Notice>
             <TextField
-              label="Type its last four characters"
+              label="Type the last four characters of the address"
               mono
               maxLength={4}
               value={typed}

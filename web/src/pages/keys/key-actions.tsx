@@ -22,7 +22,7 @@ export function KeyActions({ apiKey }: { apiKey: Key }) {
   const [action, setAction] = useState<Action>()
   const disable = useChange(
     () => call('updateKey', { parameters: { id: apiKey.id }, body: { disabled: apiKey.status !== 'disabled' } }),
-    apiKey.status === 'disabled' ? 'The key works again.' : 'The key is disabled.',
+    apiKey.status === 'disabled' ? 'Key enabled.' : 'Key disabled.',
   )
   if (apiKey.status === 'revoked') return null
   const close = () => setAction(undefined)
@@ -114,7 +114,7 @@ function EditDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
     >
       <form id="edit-key" onSubmit={submit} noValidate className="flex flex-col gap-4">
         <TermsFields form={form} errors={errors} onChange={setForm} expiresAt={apiKey.expires_at} />
-        <p className="text-sm text-muted">Changes act on the next request.</p>
+        <p className="text-sm text-muted">Changes apply to the next request.</p>
         {save.error !== null && <ErrorPanel error={save.error} />}
       </form>
     </Dialog>
@@ -122,7 +122,7 @@ function EditDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
 }
 
 const overlaps = [
-  ['0', 'At once'],
+  ['0', 'Immediately'],
   ['3600', 'After 1 hour'],
   ['86400', 'After 24 hours'],
   ['604800', 'After 7 days'],
@@ -154,8 +154,12 @@ function RollDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
       }
     >
       <div className="flex flex-col gap-4">
-        <p>The key gets a new secret, shown once. Its limit, its spend and its log stay.</p>
-        <SelectField label="The old secret stops" value={overlap} onChange={({ target }) => setOverlap(target.value)}>
+        <p>The key gets a new secret, shown once. Its limit, spend and log stay the same.</p>
+        <SelectField
+          label="Old secret stops working"
+          value={overlap}
+          onChange={({ target }) => setOverlap(target.value)}
+        >
           {overlaps.map(([value, words]) => (
             <option key={value} value={value}>
               {words}
@@ -171,7 +175,7 @@ function RollDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
 function RevokeDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void }) {
   const { data } = useQuery(keyQuery(apiKey.id))
   const [typed, setTyped] = useState('')
-  const revoke = useChange(() => call('revokeKey', { parameters: { id: apiKey.id } }), 'The key is revoked.', onClose)
+  const revoke = useChange(() => call('revokeKey', { parameters: { id: apiKey.id } }), 'Key revoked.', onClose)
   return (
     <Dialog
       wide
@@ -186,16 +190,16 @@ function RevokeDialog({ apiKey, onClose }: { apiKey: Key; onClose: () => void })
             onClick={() => revoke.mutate()}
             busy={revoke.isPending}
           >
-            Revoke for ever
+            Revoke permanently
           </Button>
         </>
       }
     >
       <div className="flex flex-col gap-4">
-        <p>Calls with it are refused from now on. Requests that already run may end, and are charged.</p>
+        <p>The key stops working immediately. Requests already running may finish and are charged.</p>
         <section>
-          <h3 className="mb-1 text-sm text-muted">Its last calls</h3>
-          {data?.recent.length === 0 && <p className="text-muted">It was never used.</p>}
+          <h3 className="mb-1 text-sm text-muted">Latest requests</h3>
+          {data?.recent.length === 0 && <p className="text-muted">This key was never used.</p>}
           <RequestList requests={(data?.recent ?? []).slice(0, 5)} />
         </section>
         <TextField

@@ -3,7 +3,7 @@ import { Link, useParams } from '@tanstack/react-router'
 import { keyQuery } from '../../api/queries.ts'
 import type { Answer } from '../../api/routes.ts'
 import { TimeChart } from '../../charts/time-chart.tsx'
-import { formatAxis, formatCount, formatSum } from '../../money/format.ts'
+import { formatAmount, formatAxis, formatCount } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { Icon } from '../../ui/icon.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
@@ -40,7 +40,7 @@ export function KeyPage() {
                 title="Recent requests"
                 actions={
                   <Link to="/requests" search={{ key: data.id } as never} className="text-sm link">
-                    All of this key
+                    All requests of this key
                   </Link>
                 }
               >
@@ -64,7 +64,7 @@ export function KeyPage() {
 
 function Terms({ apiKey }: { apiKey: KeyDetails }) {
   return (
-    <Panel title="Terms">
+    <Panel title="Limits">
       <div className="mb-4">
         <LimitBar apiKey={apiKey} />
       </div>
@@ -102,7 +102,7 @@ function Terms({ apiKey }: { apiKey: KeyDetails }) {
 function Refusals({ apiKey: { refusals } }: { apiKey: KeyDetails }) {
   return (
     <Panel title="Refusals" testId="refusals">
-      {refusals.length === 0 && <p className="text-muted">No call with this key was refused.</p>}
+      {refusals.length === 0 && <p className="text-muted">No requests refused.</p>}
       <ul className="flex flex-col gap-4">
         {refusals.map(({ code, count, last_at }) => {
           const { cause, remedy } = explainCode(code)
@@ -144,7 +144,7 @@ function SpendPanel({ apiKey: { spend_by_day } }: { apiKey: KeyDetails }) {
             values: spend_by_day.map(({ spend_atomic }) => Number(spend_atomic)),
           },
         ]}
-        format={(value) => formatSum(BigInt(Math.round(value)))}
+        format={(value) => formatAmount(BigInt(Math.round(value)))}
         formatAxis={(value) => formatAxis(BigInt(Math.round(value)))}
       />
     </Panel>

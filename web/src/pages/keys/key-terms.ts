@@ -19,7 +19,7 @@ export type TermsForm = {
 export const emptyTerms: TermsForm = { name: '', limit: '', window: 'lifetime', expiry: 'none', date: '' }
 
 export const windowWords: Readonly<Record<Window, readonly [choice: string, period: string]>> = {
-  lifetime: ['Never', 'over its life'],
+  lifetime: ['Never', 'in total'],
   day: ['Daily, at 00:00 UTC', 'today (UTC)'],
   week: ['Weekly, Monday 00:00 UTC', 'this week (UTC)'],
   month: ['Monthly, on the 1st, 00:00 UTC', 'this month (UTC)'],
@@ -31,9 +31,9 @@ export function checkTerms(form: TermsForm, nowMs: number): TermsErrors {
   return {
     ...(form.name.trim() === '' && { name: 'Give the key a name.' }),
     ...(form.limit !== '' &&
-      !isAmount(form.limit) && { limit: 'Write an amount of USDC above 0 with at most six decimals, such as 2.50.' }),
+      !isAmount(form.limit) && { limit: 'Enter an amount above 0 USDC with at most six decimals, such as 2.50.' }),
     ...(form.expiry === 'date' &&
-      !(Date.parse(endOfDay(form.date)) > nowMs) && { date: 'Choose a day that is not over.' }),
+      !(Date.parse(endOfDay(form.date)) > nowMs) && { date: 'Choose a day that is not in the past.' }),
   }
 }
 

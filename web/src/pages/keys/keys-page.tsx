@@ -25,7 +25,7 @@ export function KeysPage() {
     </Button>
   )
   return (
-    <Page title="Keys" lead="Each key can carry its own limit and expiry." actions={button}>
+    <Page title="Keys" lead="Each key can have its own limit and expiry." actions={button}>
       <Panel flush>
         <Loaded
           query={keys}
@@ -38,8 +38,8 @@ export function KeysPage() {
           {({ data }) =>
             data.length === 0 ? (
               <EmptyState title="No keys yet" action={button}>
-                A key lets a program spend from this account. Give each program its own, with a limit: what it can cost
-                you is then known beforehand.
+                A key lets an application spend from this account. Give each application its own key with a limit, so
+                you know the most it can cost you.
               </EmptyState>
             ) : narrow ? (
               <KeyItems keys={data} />

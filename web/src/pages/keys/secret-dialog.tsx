@@ -40,8 +40,8 @@ export function SecretDialog({
     >
       <div className="flex flex-col gap-4" data-testid="secret-once">
         <p>
-          This is the secret of <strong className="font-medium">{apiKey.name}</strong>. It is shown now and never again;
-          we keep only its hash.
+          This is the secret of <strong className="font-medium">{apiKey.name}</strong>. Copy it now: we store only a
+          hash and cannot show it again.
         </p>
         <output className="num block rounded-md border border-edge bg-sunken p-3 break-all" data-testid="secret">
           {apiKey.secret}
@@ -56,8 +56,8 @@ export function SecretDialog({
         </div>
         {asked && !kept && (
           <Notice tone="held" role="alert">
-            You have not copied this key. Once this is closed, nobody can show it again; you would roll the key to get
-            another secret.
+            You have not copied this key. It cannot be shown again after you close this window; you would have to roll
+            the key to get a new secret.
           </Notice>
         )}
         {session !== undefined && <SnippetTabs call={firstCall(session, apiKey.secret)} />}

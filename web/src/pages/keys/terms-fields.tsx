@@ -6,7 +6,7 @@ const expiries: readonly (readonly [ExpiryChoice, string])[] = [
   ['7', 'In 7 days'],
   ['30', 'In 30 days'],
   ['90', 'In 90 days'],
-  ['date', 'On a day'],
+  ['date', 'On a date'],
 ]
 
 /** `expiresAt` is what a key that there is has now, null when it has no end; a new key has none to keep. */
@@ -90,7 +90,7 @@ function endless(expiresAt: string | null | undefined): readonly (readonly [Expi
   if (expiresAt === undefined) return [['none', 'Never']]
   if (expiresAt === null) return [['keep', 'Never']]
   return [
-    ['keep', 'As it is now'],
+    ['keep', 'Keep as is'],
     ['none', 'Never'],
   ]
 }

@@ -24,7 +24,7 @@ export function Checklist({ session, overview: { checklist }, done, onDismiss }:
   return (
     <Panel
       testId="checklist"
-      title={done ? 'Ready' : 'First steps'}
+      title={done ? 'All set' : 'Get started'}
       flush
       actions={
         <Button small variant="quiet" onClick={onDismiss}>
@@ -85,7 +85,7 @@ function Fund({ session, funded }: { session: Session; funded: boolean }) {
   if (!session.features.faucet) {
     return (
       <p className="text-muted">
-        {funded ? 'The account has money. ' : 'Send USDC to your deposit address. '}
+        {funded ? 'Your account is funded. ' : 'Send USDC to your deposit address. '}
         <Link to="/funds" className="link">
           Deposit
         </Link>
@@ -98,7 +98,7 @@ function Fund({ session, funded }: { session: Session; funded: boolean }) {
         Get 25 test USDC
       </Button>
       <p className="text-muted" role="status">
-        {faucet.error?.message ?? faucet.data ?? 'Credited within seconds; the balance above moves by itself.'}
+        {faucet.error?.message ?? faucet.data ?? 'Credited within seconds; the balance updates automatically.'}
       </p>
     </div>
   )
@@ -142,7 +142,7 @@ function Created({ apiKey }: { apiKey: KeyWithSecret }) {
     <div data-testid="secret-once" className="flex flex-col gap-1">
       <CopyableId id={apiKey.secret} label="key" />
       <p className="text-sm text-muted">
-        Shown now and never again: copy it before you leave this page. It is in the code below.
+        Copy it before you leave this page: it cannot be shown again. The code below contains it.
       </p>
     </div>
   )
@@ -157,7 +157,7 @@ function SendRequest({ session, created }: { session: Session; created: KeyWithS
       <SnippetTabs call={firstCall(session, shown)} />
       {created === undefined && active !== undefined && (
         <p className="text-sm text-muted">
-          {active.hint} is {active.name}; put its secret there. It was shown when the key was made.
+          {active.hint} is {active.name}; replace it with the full key, which was shown when you created it.
         </p>
       )}
       <Listener session={session} keyId={created?.id ?? active?.id} />

@@ -35,7 +35,7 @@ export function Listener({ session, keyId }: { session: Session; keyId: string |
         {heard.length === 0 && (
           <p className="flex items-center gap-2 text-muted">
             <span className="size-2 motion-safe:animate-pulse rounded-full bg-accent" aria-hidden="true" />
-            Listening for your first request
+            Waiting for your first request
           </p>
         )}
         {keyId !== undefined && (
@@ -49,7 +49,7 @@ export function Listener({ session, keyId }: { session: Session; keyId: string |
       ))}
       {run.error !== null && heard.length === 0 && <Notice tone="error">{run.error.message}</Notice>}
       <p className="text-sm text-muted">
-        A call with a key we do not know is answered 401 and cannot be shown here: we cannot tell whose it is.
+        Calls with an invalid key return 401 and don’t appear here, because we can’t tell whose they are.
       </p>
     </div>
   )
@@ -75,7 +75,7 @@ function Heard({ request }: { request: LedgerRequest }) {
           {cause} {remedy} You were charged {formatCharge(atomic(request.charged_atomic))}.{' '}
           {to !== undefined && (
             <Link to={to} className="link">
-              Go there
+              Fix it
             </Link>
           )}
         </p>

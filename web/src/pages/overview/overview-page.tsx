@@ -3,7 +3,7 @@ import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
 import { overviewQuery, readinessQuery, type Standing, sessionQuery, solvencyQuery } from '../../api/queries.ts'
 import type { Overview } from '../../api/shapes.ts'
-import { atomic, formatSum } from '../../money/format.ts'
+import { atomic, formatAmount } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { usePreference } from '../../shell/preferences.ts'
 import { Segmented } from '../../ui/field.tsx'
@@ -12,6 +12,7 @@ import { Panel } from '../../ui/panel.tsx'
 import { StateMark } from '../../ui/state-mark.tsx'
 import { RequestList } from '../requests/request-list.tsx'
 import { Checklist } from './checklist.tsx'
+import { SpendChart } from './spend-chart.tsx'
 import { Tiles } from './tiles.tsx'
 
 type Range = Overview['range']
@@ -50,6 +51,7 @@ function OverviewBody({ overview, range }: { overview: Overview; range: Range })
       )}
       <Tiles overview={overview} range={range} />
       <Burn overview={overview} />
+      {overview.checklist.request_sent && <SpendChart range={range} />}
       <div className="grid items-start gap-6 lg:grid-cols-[1fr_288px]">
         <Panel
           flush
@@ -61,7 +63,7 @@ function OverviewBody({ overview, range }: { overview: Overview; range: Range })
           }
         >
           {overview.recent.length === 0 ? (
-            <p className="p-4 text-muted">No request yet. The first one appears here by itself.</p>
+            <p className="p-4 text-muted">No requests yet. The first one appears here automatically.</p>
           ) : (
             <RequestList requests={overview.recent.slice(0, 8)} />
           )}
@@ -82,18 +84,18 @@ function Burn({ overview: { burn } }: { overview: Overview }) {
   const days = Math.floor(burn.days_left)
   return (
     <p className="-mt-3 text-muted" data-testid="burn">
-      {days > 999 ? 'More than 999 days' : `≈ ${days} ${days === 1 ? 'day' : 'days'}`} left at this rate:{' '}
-      {formatSum(perDay)} a day, averaged over the last 7 days or since the first request in them.
+      {days > 999 ? 'More than 999 days' : `≈ ${days} ${days === 1 ? 'day' : 'days'}`} left at {formatAmount(perDay)}{' '}
+      per day (average of the last 7 days, or since your first request).
     </p>
   )
 }
 
 function AlertsPanel({ overview: { alerts } }: { overview: Overview }) {
   const tones = { info: 'settled', warning: 'held', error: 'failed' } as const
-  const words = { info: 'Note', warning: 'Soon', error: 'Now' }
+  const words = { info: 'Note', warning: 'Warning', error: 'Action needed' }
   return (
     <Panel title="Alerts">
-      {alerts.length === 0 && <p className="text-muted">Nothing needs your attention.</p>}
+      {alerts.length === 0 && <p className="text-muted">No alerts.</p>}
       <ul className="flex flex-col gap-3">
         {alerts.map(({ code, level, message, href }) => (
           <li key={code}>
@@ -111,7 +113,7 @@ function AlertsPanel({ overview: { alerts } }: { overview: Overview }) {
 const standings = {
   working: ['settled', 'Working'],
   failing: ['failed', 'Failing'],
-  unused: ['pending', 'Not asked yet'],
+  unused: ['pending', 'Not used yet'],
   off: ['cancelled', 'Off'],
 } as const
 

@@ -2,12 +2,12 @@ import { Link } from '@tanstack/react-router'
 import type { ReactNode } from 'react'
 import type { Overview } from '../../api/shapes.ts'
 import { Sparkline } from '../../charts/sparkline.tsx'
-import { atomic, formatCount, formatExact, formatSum } from '../../money/format.ts'
+import { atomic, formatAmount, formatCount, formatExact } from '../../money/format.ts'
 import { formatMs } from '../../ui/format-time.ts'
 
 /** The five numbers of the first page, each with its course, its change and the page that explains it. */
 export function Tiles({ overview, range }: { overview: Overview; range: Overview['range'] }) {
-  const { spend, requests, prompt_tokens, completion_tokens, error_rate, total_ms_p95 } = overview.tiles
+  const { spend, requests, refused, prompt_tokens, completion_tokens, error_rate, total_ms_p95 } = overview.tiles
   const spent = atomic(spend.value_atomic)
   const search = { range }
   return (
@@ -16,7 +16,7 @@ export function Tiles({ overview, range }: { overview: Overview; range: Overview
         label="Spend"
         to="/usage"
         search={search}
-        value={<span title={formatExact(spent)}>{formatSum(spent)}</span>}
+        value={<span title={formatExact(spent)}>{formatAmount(spent)}</span>}
         change={change(Number(spent), Number(spend.previous_atomic))}
         course={spend.sparkline_atomic.map(Number)}
       />
@@ -25,7 +25,7 @@ export function Tiles({ overview, range }: { overview: Overview; range: Overview
         to="/requests"
         search={search}
         value={formatCount(requests.value ?? 0)}
-        change={change(requests.value, requests.previous)}
+        change={refused.value ? `${formatCount(refused.value)} refused` : change(requests.value, requests.previous)}
         course={requests.sparkline}
       />
       <Tile

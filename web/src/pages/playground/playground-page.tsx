@@ -20,7 +20,7 @@ export function PlaygroundPage() {
   const models = useQuery(modelsQuery)
   const session = useQuery(sessionQuery)
   return (
-    <Page title="Playground" lead="Every call is quoted before it is sent, and paid for by the key you choose.">
+    <Page title="Playground" lead="Every request is quoted before it is sent and paid for by the key you choose.">
       <Loaded
         query={worstOf<UseQueryResult<unknown>>(keys, models, session)}
         skeleton={<Skeleton lines={6} height={24} />}
@@ -31,14 +31,14 @@ export function PlaygroundPage() {
             return (
               <Panel>
                 <EmptyState
-                  title="No key to pay with"
+                  title="You need an active key"
                   action={
                     <Link to="/keys" search={{ create: '1' } as never} className={buttonClass({ variant: 'primary' })}>
                       Create a key
                     </Link>
                   }
                 >
-                  The playground spends under the limits of a key, as a program would.
+                  The playground pays with a key and respects its limits, like your own code.
                 </EmptyState>
               </Panel>
             )
@@ -74,7 +74,7 @@ function Workbench({ keys, models, session }: { keys: readonly Key[]; models: re
   const sentModel = models.find(({ id }) => id === run?.body.model)
   return (
     <div className="grid items-start gap-6 lg:grid-cols-[280px_1fr]">
-      <Panel title="Call">
+      <Panel title="Settings">
         <Settings form={form} onChange={setForm} keys={keys} models={models} />
       </Panel>
       <div className="flex min-w-0 flex-col gap-6">
@@ -88,7 +88,7 @@ function Workbench({ keys, models, session }: { keys: readonly Key[]; models: re
           >
             <Messages form={form} onChange={setForm} />
             <div className="flex flex-wrap items-center justify-between gap-3 border-t border-rule pt-4">
-              <QuoteLine form={form} body={body} />
+              <QuoteLine form={form} body={body} model={models.find(({ id }) => id === form.model)!} />
               {/* Two elements, not one that changes: a click on Stop must never end as a click on Send. */}
               {running ? (
                 <Button key="stop" icon="stopped" variant="danger" onClick={stop} busy={run.state === 'stopping'}>
@@ -104,9 +104,9 @@ function Workbench({ keys, models, session }: { keys: readonly Key[]; models: re
         </Panel>
         {run !== undefined && sentModel !== undefined && <RunPanel run={run} model={sentModel} />}
         {problem === undefined ? (
-          <CallAsCode title="This call as code" session={session} body={body} />
+          <CallAsCode title="This request as code" session={session} body={body} />
         ) : (
-          run !== undefined && <CallAsCode title="The call that was sent, as code" session={session} body={run.body} />
+          run !== undefined && <CallAsCode title="The request you sent, as code" session={session} body={run.body} />
         )}
       </div>
     </div>
@@ -136,7 +136,7 @@ function Settings({ form, onChange, keys, models }: FormProps & { keys: readonly
         ))}
       </SelectField>
       <SelectField
-        label="Key that pays"
+        label="Pay with key"
         value={form.keyId}
         hint={<span className="num">{keys.find(({ id }) => id === form.keyId)?.hint}</span>}
         onChange={({ target }) => set({ keyId: target.value })}
@@ -164,11 +164,11 @@ function Settings({ form, onChange, keys, models }: FormProps & { keys: readonly
           onChange={({ target }) => set({ temperature: target.value.trim() })}
         />
       </div>
-      <p className="-mt-2 text-sm text-muted">Max tokens decide what is quoted and held.</p>
+      <p className="-mt-2 text-sm text-muted">Max tokens set how much is quoted and held.</p>
       <div>
         <Checkbox
           label="Web search and fetch"
-          hint="A search turn can cost more than its quote."
+          hint="Searches cost extra: they are not part of the quote."
           checked={form.search}
           onChange={({ target }) => set({ search: target.checked })}
         />

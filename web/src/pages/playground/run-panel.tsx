@@ -39,7 +39,7 @@ export function RunPanel({ run, model }: { run: Run; model: Model }) {
           </p>
         )}
         {run.error !== undefined && <Failure error={run.error} />}
-        {ended?.status === 'cancelled' && <Notice>Stopped. You were charged only for what had been produced.</Notice>}
+        {ended?.status === 'cancelled' && <Notice>Stopped. You were charged only for the output so far.</Notice>}
       </div>
     </Panel>
   )
@@ -53,7 +53,7 @@ function Meter({ run, model }: { run: Run; model: Model }) {
   return (
     <p data-testid="meter" className="flex items-baseline gap-2">
       <span className="num font-medium">≈ {formatCharge(soFar)}</span>
-      <span className="text-sm text-muted">so far, at four characters a token; the charge is counted exactly</span>
+      <span className="text-sm text-muted">so far, estimated at 4 characters per token; the final charge is exact</span>
     </p>
   )
 }

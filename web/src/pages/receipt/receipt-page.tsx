@@ -75,17 +75,17 @@ function Verified({ document }: { document: ReceiptDocument }) {
         </Button>
       </div>
       <p className="text-muted">
-        Check it without this page: <code className="num">penny verify receipt.json</code>
+        Verify it yourself: <code className="num">penny verify receipt.json</code>
       </p>
     </>
   )
 }
 
 const names: Readonly<Record<ReceiptCheck['name'], readonly [good: string, bad: string]>> = {
-  hash: ['The fields are the ones that were signed', 'The fields were changed'],
-  signature: ['The signature is the issuer’s', 'The signature is not the issuer’s'],
-  amounts: ['The amounts agree with each other', 'The amounts do not agree with each other'],
-  inclusion: ['It is in its batch', 'It is not in the batch it names'],
+  hash: ['The signed fields are unchanged', 'The fields were changed after signing'],
+  signature: ['The issuer’s signature is valid', 'The issuer’s signature is not valid'],
+  amounts: ['The amounts are consistent', 'The amounts are not consistent'],
+  inclusion: ['Included in its batch', 'Not included in the batch it names'],
 }
 
 /** Where the payment stands. What credit paid for has no payment of its own. */
@@ -185,7 +185,7 @@ function ReceiptFacts({ document }: { document: ReceiptDocument }) {
           ['To', <Time key="to" at={instant(receipt.endedAt)} />],
           ['Payer', <CopyableId key="payer" id={receipt.payer} label="payer" short />],
           ['Issuer', <CopyableId key="issuer" id={issuer} label="issuer" short />],
-          ['Number', `${formatCount(BigInt(receipt.number))} of this payer`],
+          ['Number', `Receipt no. ${formatCount(BigInt(receipt.number))} for this payer`],
           [
             'Settled',
             batch === undefined ? (
@@ -213,13 +213,13 @@ function VerifyFile({ onChosen }: { onChosen: (document: ReceiptDocument) => voi
       onChosen(JSON.parse(await file.text()) as ReceiptDocument)
       setProblem(undefined)
     } catch {
-      setProblem(`${file.name} is not JSON.`)
+      setProblem(`${file.name} is not valid JSON.`)
     }
   }
   return (
     <div className="border-t border-rule pt-4">
       <label className={`${buttonClass({})} relative has-focus-visible:outline-2 has-focus-visible:outline-link`}>
-        <Icon name="docs" /> Check a receipt file
+        <Icon name="docs" /> Verify a receipt file
         <input type="file" accept="application/json,.json" className="absolute inset-0 opacity-0" onChange={choose} />
       </label>
       {problem !== undefined && (

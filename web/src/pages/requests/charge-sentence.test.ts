@@ -29,5 +29,5 @@ test('of a hold that was extended for a search all that was not used is returned
 test('an attempt whose retry was answered says that its charge was given back, and nothing of a released hold', () => {
   const superseded = { ...succeeded, charged_atomic: '0', error: { code: 'superseded' } }
   for (const status of ['succeeded', 'cancelled'] as const)
-    assert.match(chargeSentence({ ...superseded, status }), /\$0\.000000\. What this attempt had cost was given back/)
+    assert.match(chargeSentence({ ...superseded, status }), /\$0\.000000\. The charge of this attempt was refunded/)
 })

@@ -24,8 +24,8 @@ export function chargeSentence(request: Paid): string {
   const charged = atomic(request.charged_atomic)
   const held = formatCharge(mostHeld(request))
   if (request.status === 'held') return `We hold ${held} while this request runs.`
-  if (request.status === 'refused') return 'Refused before it started. Nothing was held, nothing was charged.'
-  if (isSuperseded(request)) return 'You were charged $0.000000. What this attempt had cost was given back.'
+  if (request.status === 'refused') return 'Refused before it started. Nothing was held or charged.'
+  if (isSuperseded(request)) return 'You were charged $0.000000. The charge of this attempt was refunded.'
   if (charged === 0n) {
     const when = request.ended_at === null ? '' : ` at ${new Date(request.ended_at).toLocaleTimeString('en-GB')}`
     return `You were charged $0.000000. The hold of ${held} was released${when}.`

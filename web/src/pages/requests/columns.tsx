@@ -47,10 +47,10 @@ export const requestColumns: readonly RequestColumn[] = [
     id: 'status',
     head: 'Status',
     cell: (request) => (
-      <span title={detail(request)} className="flex max-w-56 items-center gap-2">
+      <span title={detail(request)} className="flex items-center gap-2 whitespace-nowrap">
         <RequestMark status={request.status} />
         {(request.error !== null || request.status === 'cancelled') && (
-          <span className="truncate text-sm text-muted">{detail(request)}</span>
+          <span className="text-sm text-muted">{detail(request)}</span>
         )}
       </span>
     ),

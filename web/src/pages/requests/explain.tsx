@@ -5,8 +5,8 @@ import { atomic, formatCharge, formatCount, formatMillionths, formatPrice } from
 import { useAnnounce } from '../../ui/announce.tsx'
 import { Button } from '../../ui/button.tsx'
 import { classNames } from '../../ui/class-names.ts'
-import { utc } from '../../ui/format-time.ts'
 import { StateMark } from '../../ui/state-mark.tsx'
+import { Time } from '../../ui/time.tsx'
 import { chargeSentence, mostHeld, returned } from './charge-sentence.ts'
 
 const names: Readonly<Record<ExplainedLine['item'], readonly [one: string, unit: string]>> = {
@@ -40,8 +40,10 @@ function Waterfall({ request }: { request: LedgerRequest }) {
       <table className="w-full border-collapse">
         <caption className="sr-only">The charge, line by line</caption>
         <tbody>
-          <Line label="Quote" note="the most it could cost" amount={formatCharge(atomic(request.quote_atomic))} />
-          {extended > 0n && <Line label="Added for search" amount={formatCharge(extended)} />}
+          <Line label="Quote" note={quoteNote(request)} amount={formatCharge(atomic(request.quote_atomic))} />
+          {extended > 0n && (
+            <Line label="Added for web search" note="held while it ran" amount={formatCharge(extended)} />
+          )}
           <Line label={<StateMark mark="held" />} amount={formatCharge(held)} />
           {explanation.lines.map((line) => (
             <Line
@@ -56,17 +58,12 @@ function Waterfall({ request }: { request: LedgerRequest }) {
             <Line
               indent
               label="Rounding"
-              note="up, once, to $0.000001"
+              note="rounded up once, to $0.000001"
               amount={formatMillionths(explanation.rounding)}
             />
           )}
           {explanation.borneByUs > 0n && (
-            <Line
-              indent
-              label="Beyond the hold"
-              note="borne by us"
-              amount={`−${formatCharge(explanation.borneByUs)}`}
-            />
+            <Line indent label="Above the hold" note="not charged" amount={`−${formatCharge(explanation.borneByUs)}`} />
           )}
           {!running && (
             <>
@@ -81,9 +78,15 @@ function Waterfall({ request }: { request: LedgerRequest }) {
   )
 }
 
+/** Searches are not in the quote: their share is held as the model makes them. */
+function quoteNote({ status, extended_atomic }: LedgerRequest): string {
+  const maySearch = status === 'held' || atomic(extended_atomic) > 0n
+  return maySearch ? 'the most it could cost without web search' : 'the most it could cost'
+}
+
 function lineNote({ item, units, price }: ExplainedLine): string {
   const unit = names[item][1]
-  const each = unit === 'calls' ? `${formatPrice(price)} a call` : `${formatPrice(price)} a million`
+  const each = unit === 'calls' ? `${formatPrice(price)} per call` : `${formatPrice(price)} per million`
   return `${formatCount(units)} ${units === 1 ? unit.slice(0, -1) : unit} × ${each}`
 }
 
@@ -128,7 +131,7 @@ function Proof({ request, explanation }: { request: LedgerRequest; explanation: 
     const { recomputed, borneByUs, agrees } = explainCharge(request)
     const amount = formatCharge(recomputed - borneByUs)
     const text = agrees
-      ? `Recomputed in this browser: ${amount}, equal to the ledger.`
+      ? `Recomputed in this browser: ${amount}, same as the ledger.`
       : `Recomputed in this browser: ${amount}. The ledger says ${formatCharge(atomic(request.charged_atomic))}.`
     setShown(text)
     announce(text)
@@ -138,7 +141,7 @@ function Proof({ request, explanation }: { request: LedgerRequest; explanation: 
       <p className="flex flex-wrap items-center gap-x-3 gap-y-1" data-testid="sum-check">
         <StateMark
           mark={explanation.agrees ? 'settled' : 'failed'}
-          word={explanation.agrees ? 'The lines sum to the charge' : 'The lines do not sum to the charge'}
+          word={explanation.agrees ? 'The lines add up to the charge' : 'The lines do not add up to the charge'}
         />
         {request.price !== null && (
           <span className="text-sm text-muted">
@@ -149,7 +152,7 @@ function Proof({ request, explanation }: { request: LedgerRequest; explanation: 
           </span>
         )}
         {request.usage?.source === 'counted' && (
-          <span className="text-sm text-muted">Tokens counted by us: the model reported none.</span>
+          <span className="text-sm text-muted">We counted the tokens: the model reported none.</span>
         )}
       </p>
       <div className="flex flex-wrap items-center gap-3">
@@ -163,7 +166,9 @@ function Proof({ request, explanation }: { request: LedgerRequest; explanation: 
         )}
       </div>
       {request.ended_at !== null && (
-        <p className="text-sm text-muted">Final since {utc(new Date(request.ended_at))}.</p>
+        <p className="text-sm text-muted">
+          Final since <Time at={request.ended_at} />.
+        </p>
       )}
     </div>
   )

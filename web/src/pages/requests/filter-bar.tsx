@@ -21,7 +21,7 @@ export function FilterBar({ filters, onChange }: Props) {
       <Segmented
         label="Range"
         value={preset}
-        options={preset === 'custom' ? [...ranges, ['custom', 'Chosen'] as const] : ranges}
+        options={preset === 'custom' ? [...ranges, ['custom', 'Custom'] as const] : ranges}
         onChange={(range) => range !== 'custom' && set({ range })}
       />
       <Choices<Status>

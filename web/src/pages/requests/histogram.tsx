@@ -1,8 +1,10 @@
 import { useQuery } from '@tanstack/react-query'
+import { useMemo } from 'react'
 import type { RequestFilter } from '../../api/queries.ts'
-import { usageQuery } from '../../api/queries.ts'
+import { sessionQuery, usageQuery } from '../../api/queries.ts'
 import { TimeChart } from '../../charts/time-chart.tsx'
 import { formatCount } from '../../money/format.ts'
+import { fromWithinAccount } from '../usage/usage-range.ts'
 import type { Filters } from './filters.ts'
 
 const colours: Readonly<Record<string, string>> = {
@@ -14,12 +16,22 @@ const colours: Readonly<Record<string, string>> = {
 
 const spans = { minute: 60_000, hour: 3_600_000, day: 86_400_000 }
 
-/** How many requests when; choosing a bar narrows the range to it. Models and keys filter it, the rest does not. */
+/** Requests over time; choosing a bar narrows the range to it. Models, keys and status filter it, the other filters do not. */
 export function Histogram({ filter, onRange }: { filter: RequestFilter; onRange: (range: Filters['range']) => void }) {
+  const { data: session } = useQuery(sessionQuery)
+  const createdAt = session?.account?.created_at
+  const from = useMemo(() => {
+    const nowMs = Date.now()
+    return fromWithinAccount(
+      filter.from === undefined ? nowMs - 30 * spans.day : Date.parse(filter.from),
+      nowMs,
+      createdAt,
+    )
+  }, [filter.from, createdAt])
   const { data } = useQuery(
     usageQuery({
       group_by: 'status',
-      from: filter.from ?? new Date(Math.floor(Date.now() / 3_600_000) * 3_600_000 - 30 * 86_400_000).toISOString(),
+      from: filter.to === undefined ? from : (filter.from ?? from),
       ...(filter.to !== undefined && { to: filter.to }),
       ...(filter.model !== undefined && { model: filter.model }),
       ...(filter.key !== undefined && { key: filter.key }),
@@ -32,7 +44,7 @@ export function Histogram({ filter, onRange }: { filter: RequestFilter; onRange:
       id: group,
       label,
       colour: colours[group]!,
-      values: points.map(({ requests }) => requests),
+      values: points.map(({ requests, refused }) => requests + refused),
     }))
   return (
     <TimeChart

@@ -8,71 +8,83 @@ export type Explanation = {
 }
 
 const explanations: Readonly<Record<string, Explanation>> = {
-  invalid_json: { cause: 'The body was not JSON.', remedy: 'Send a JSON object with content-type application/json.' },
-  invalid_value: {
-    cause: 'A parameter had a value that cannot be used.',
-    remedy: 'The answer’s param names the place.',
+  invalid_json: {
+    cause: 'The request body was not valid JSON.',
+    remedy: 'Send a JSON object with content-type application/json.',
   },
-  missing_required_parameter: { cause: 'A required parameter was missing.', remedy: 'The answer’s param names it.' },
-  unsupported_parameter: { cause: 'A parameter asked for something that is not offered.', remedy: 'Leave it out.' },
-  unsupported_content: { cause: 'A message had a part that is not text.', remedy: 'Send text only.' },
-  context_length_exceeded: { cause: 'The conversation was longer than the model reads.', remedy: 'Shorten it.' },
-  web_search_unavailable: { cause: 'web_search was asked for, and no provider is set up.', remedy: 'Leave it out.' },
+  invalid_value: {
+    cause: 'A parameter had an invalid value.',
+    remedy: 'See “param” in the error response.',
+  },
+  missing_required_parameter: {
+    cause: 'A required parameter was missing.',
+    remedy: 'See “param” in the error response.',
+  },
+  unsupported_parameter: { cause: 'A parameter is not supported.', remedy: 'Remove it.' },
+  unsupported_content: { cause: 'A message contained something other than text.', remedy: 'Send text only.' },
+  context_length_exceeded: {
+    cause: 'The conversation is longer than the model’s context window.',
+    remedy: 'Shorten it.',
+  },
+  web_search_unavailable: {
+    cause: 'web_search was requested, but no search provider is configured.',
+    remedy: 'Remove it.',
+  },
   model_not_found: {
-    cause: 'There is no model of that name; another is never taken instead.',
-    remedy: 'Take a name from /v1/models.',
+    cause: 'Unknown model. We never substitute another one.',
+    remedy: 'Use a name from /v1/models.',
   },
   key_limit_exceeded: {
-    cause: 'The request could have cost more than the key’s limit leaves.',
-    remedy: 'Raise the key’s limit, wait for its reset, or ask for fewer max_tokens.',
+    cause: 'The request could have exceeded the key’s limit.',
+    remedy: 'Raise the limit, wait for its reset, or lower max_tokens.',
     to: '/keys',
   },
   insufficient_balance: {
-    cause: 'The request could have cost more than the account can spend.',
-    remedy: 'Deposit USDC, or ask for fewer max_tokens.',
+    cause: 'The request could have cost more than the available balance.',
+    remedy: 'Deposit USDC or lower max_tokens.',
     to: '/funds',
   },
   in_flight_cap: {
-    cause: 'Requests still running held too much of the account’s money.',
-    remedy: 'It clears as they end. Fewer max_tokens hold less.',
+    cause: 'Running requests held too much of the account’s balance.',
+    remedy: 'Wait for them to finish, or lower max_tokens.',
   },
   quote_exceeds_cap: {
-    cause: 'This request alone could have cost more than may be held at once.',
-    remedy: 'Ask for fewer max_tokens; waiting does not help.',
+    cause: 'This request alone could have cost more than the maximum hold.',
+    remedy: 'Lower max_tokens. Waiting does not help.',
   },
   idempotency_mismatch: {
-    cause: 'The Idempotency-Key was used before with another body.',
+    cause: 'The Idempotency-Key was already used with a different body.',
     remedy: 'Use a new key for a new request.',
   },
-  upstream_error: { cause: 'The model failed.', remedy: 'Try again. Without output nothing is charged.' },
-  upstream_timeout: { cause: 'The model did not answer in time.', remedy: 'Try again, or ask for less.' },
+  upstream_error: { cause: 'The model failed.', remedy: 'Try again. You are not charged when there is no output.' },
+  upstream_timeout: { cause: 'The model did not answer in time.', remedy: 'Try again, or request less output.' },
   overloaded: {
-    cause: 'The service or the model was at its limit, or the service was restarting.',
+    cause: 'The service or the model was overloaded, or the service was restarting.',
     remedy: 'Wait a moment and try again.',
   },
   settlement_delayed: {
-    cause: 'Too much of the account’s money waits to be settled on chain.',
-    remedy: 'It clears by itself.',
+    cause: 'Too many of the account’s payments are waiting to settle on chain.',
+    remedy: 'It resolves automatically.',
   },
-  ledger_frozen: { cause: 'The books are being checked; no new request is taken.', remedy: 'Try again later.' },
+  ledger_frozen: { cause: 'The ledger is being checked; new requests are paused.', remedy: 'Try again later.' },
   interrupted: {
     cause: 'The service stopped while this request ran.',
-    remedy: 'You were charged for what had provably been produced, or nothing.',
+    remedy: 'You were charged for the recorded output, or nothing.',
   },
   superseded: {
-    cause: 'This attempt was repeated, and the retry was answered.',
-    remedy: 'What it had cost was given back: you pay for the retry alone. There is nothing to do.',
+    cause: 'This attempt was retried, and the retry succeeded.',
+    remedy: 'This attempt was refunded; you pay only for the retry. No action needed.',
   },
   account_suspended: {
-    cause: 'The operator had suspended the account.',
-    remedy: 'Ask the operator; the balance can be withdrawn.',
+    cause: 'The operator suspended the account.',
+    remedy: 'Contact the operator. You can still withdraw the balance.',
     to: '/funds',
   },
-  api_key_expired: { cause: 'The key’s time was over.', remedy: 'Make another key, or move its expiry.', to: '/keys' },
-  api_key_revoked: { cause: 'The key was revoked.', remedy: 'Make another key.', to: '/keys' },
-  internal_error: { cause: 'A mistake of ours.', remedy: 'Write to us with the request’s id.' },
+  api_key_expired: { cause: 'The key had expired.', remedy: 'Create a new key or extend its expiry.', to: '/keys' },
+  api_key_revoked: { cause: 'The key was revoked.', remedy: 'Create a new key.', to: '/keys' },
+  internal_error: { cause: 'Internal error.', remedy: 'Contact support with the request id.' },
 }
 
 export function explainCode(code: string): Explanation {
-  return explanations[code] ?? { cause: `The service answered ${code}.`, remedy: 'The documentation has every code.' }
+  return explanations[code] ?? { cause: `The service answered ${code}.`, remedy: 'See the error list in the docs.' }
 }

@@ -71,7 +71,7 @@ function Details({ request }: { request: LedgerRequest }) {
       {request.error !== null && <Failure request={request} code={request.error.code} />}
       {request.status === 'cancelled' && (
         <Notice>
-          {detail(request)}. {atomic(request.charged_atomic) > 0n && 'Charged for what had been produced.'}
+          {detail(request)}. {atomic(request.charged_atomic) > 0n && 'You were charged for the output so far.'}
         </Notice>
       )}
       <section className="flex flex-col gap-3">
@@ -82,7 +82,7 @@ function Details({ request }: { request: LedgerRequest }) {
       <Settlement request={request} session={session} />
       <section className="flex flex-col gap-2">
         <h3 className="border-b border-rule pb-1 text-sm text-muted">Prompt and answer</h3>
-        <p>Not stored. Prompts and answers are neither kept nor logged.</p>
+        <p>Not stored. We do not keep or log prompts and answers.</p>
       </section>
     </>
   )
@@ -148,7 +148,7 @@ function curlOf(request: LedgerRequest, session: Session): string {
     apiKey: '$OPENAI_API_KEY',
     body: {
       model: request.model ?? session.default_model,
-      messages: [{ role: 'user', content: '(the prompt is not stored: write it here)' }],
+      messages: [{ role: 'user', content: '(the prompt is not stored; enter it here)' }],
       ...(request.stream && { stream: true }),
       ...(request.max_tokens !== null && { max_tokens: request.max_tokens }),
     },
@@ -169,7 +169,7 @@ function Failure({ request, code }: { request: LedgerRequest; code: string }) {
         {cause} {remedy}{' '}
         {to !== undefined && (
           <Link to={to} className="link">
-            Go there
+            Fix it
           </Link>
         )}
       </p>
@@ -206,18 +206,18 @@ const settlementWords: Readonly<
   allocated: ['pending', 'Waiting to be signed'],
   signed: ['pending', 'Signed, waiting to be sent'],
   submitted: ['pending', 'Sent to the gateway'],
-  received: ['pending', 'Taken by the gateway'],
-  batched: ['pending', 'In a batch, waiting for its block'],
+  received: ['pending', 'Accepted by the gateway'],
+  batched: ['pending', 'In a batch, waiting for confirmation'],
   confirmed: ['settled', 'Confirmed on chain'],
   completed: ['settled', 'Settled on chain'],
   voided: ['charged', 'Nothing to settle: the hold was released'],
-  failed: ['failed', 'Failed on chain; it is owed again'],
-  unknown: ['pending', 'Being asked for: the gateway’s answer was lost'],
+  failed: ['failed', 'Failed on chain; will be paid again'],
+  unknown: ['pending', 'Unknown: asking the gateway again'],
 }
 
 function settlementMark({ status, settlement: { state }, charged_atomic }: LedgerRequest) {
   if (state !== 'none') return settlementWords[state]
-  if (status === 'held') return ['pending', 'When the request has ended'] as const
+  if (status === 'held') return ['pending', 'After the request ends'] as const
   return atomic(charged_atomic) > 0n
     ? settlementWords.none
     : (['charged', 'Nothing to settle: nothing was charged'] as const)

@@ -115,7 +115,7 @@ export function RequestRows({ rows, hasMore, totals }: Props) {
 /** How many there are, read or not; undefined while nobody knows. */
 function countOf(rows: readonly LedgerRequest[], hasMore: boolean, totals: RequestTotals | undefined) {
   if (!hasMore) return rows.length
-  return totals?.complete ? Math.max(totals.requests, rows.length) : undefined
+  return totals?.complete ? Math.max(totals.requests + totals.refused, rows.length) : undefined
 }
 
 type Gap = (key: string, height: number) => ReactNode
@@ -150,10 +150,17 @@ function windowed(
   return parts
 }
 
+/** Requests are those that were admitted, as on every page; refused ones are in the log too and counted apart. */
+function countWords({ requests, refused }: RequestTotals): string {
+  const admitted = `${formatCount(requests)} ${requests === 1 ? 'request' : 'requests'}`
+  if (refused === 0) return admitted
+  return requests === 0 ? `${formatCount(refused)} refused` : `${admitted}, ${formatCount(refused)} refused`
+}
+
 function totalOf(column: string, totals: RequestTotals): string {
   switch (column) {
     case 'time':
-      return `${totals.complete ? '' : 'First '}${formatCount(totals.requests)} ${totals.requests === 1 ? 'request' : 'requests'}`
+      return `${totals.complete ? '' : 'First '}${countWords(totals)}`
     case 'in':
       return formatCount(totals.prompt_tokens)
     case 'out':

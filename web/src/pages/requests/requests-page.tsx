@@ -249,7 +249,7 @@ function NoRows({ filtered, onClear }: { filtered: boolean; onClear: () => void 
   return (
     <div className="p-4">
       <p className="mb-3 text-lg font-medium">No requests yet</p>
-      <p className="mb-4 text-muted">Send one with a key of yours; it appears here by itself.</p>
+      <p className="mb-4 text-muted">Send one with one of your keys and it appears here automatically.</p>
       {session !== undefined && <SnippetTabs call={firstCall(session, '$OPENAI_API_KEY')} />}
     </div>
   )
@@ -273,7 +273,7 @@ function More({
   }, [hasNextPage, isFetchingNextPage, fetchNextPage])
   return (
     <div ref={mark} className="flex justify-center" role="status">
-      {isFetchingNextPage && <span className="text-muted">Reading older requests…</span>}
+      {isFetchingNextPage && <span className="text-muted">Loading older requests…</span>}
     </div>
   )
 }

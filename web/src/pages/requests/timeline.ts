@@ -24,9 +24,9 @@ export function timelineOf(request: LedgerRequest): readonly Moment[] {
   ]
   if (status === 'held') return [...moments, { name: stream ? 'Last token' : 'Answer', afterMs: null }]
   moments.push({ name: endings[status], afterMs: ended })
-  if (isSuperseded(request)) moments.push({ name: 'Charged; given back when its retry was answered', afterMs: ended })
-  else if (BigInt(request.charged_atomic) > 0n) moments.push({ name: 'Charged, rest returned', afterMs: ended })
-  else moments.push({ name: 'Hold released whole', afterMs: ended })
+  if (isSuperseded(request)) moments.push({ name: 'Charged, then refunded when the retry succeeded', afterMs: ended })
+  else if (BigInt(request.charged_atomic) > 0n) moments.push({ name: 'Charged; the rest was released', afterMs: ended })
+  else moments.push({ name: 'Hold released', afterMs: ended })
   if (settledStates.has(settlement.state))
     moments.push({ name: 'Settled on chain', afterMs: since(settlement.changed_at) })
   else if (settlement.state !== 'none' && settlement.state !== 'voided')

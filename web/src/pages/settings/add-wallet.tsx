@@ -8,7 +8,7 @@ import { WalletButton } from '../../wallet/wallet-button.tsx'
 import { prepareMessage, sign } from '../sign-in/wallet.ts'
 import { useAccountChange } from './account-change.ts'
 
-/** Another wallet of this browser, added by the same signature that signs in. */
+/** Use another wallet of this browser, added by the same signature that signs in. */
 export function AddWallet() {
   const [open, setOpen] = useState(false)
   return (
@@ -31,7 +31,7 @@ function AddWalletDialog({ onClose }: { onClose: () => void }) {
   return (
     <Dialog title="Add a wallet" onClose={onClose}>
       <div className="flex flex-col gap-3">
-        {wallets.length === 0 && <p className="text-muted">No wallet was found in this browser.</p>}
+        {wallets.length === 0 && <p className="text-muted">No wallet found in this browser.</p>}
         {wallets.map((wallet) => (
           <WalletButton key={wallet.id} wallet={wallet} onClick={() => add.mutate(wallet)} busy={add.isPending} />
         ))}

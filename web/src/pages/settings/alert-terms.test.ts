@@ -9,10 +9,13 @@ const alerts = (balance_below: string | null, days_below: number | null) => ({
 })
 
 test('what is warned of is said in one sentence, also when it is nothing', () => {
-  assert.equal(alertWords(alerts(null, 3)), 'We warn below 3 days left.')
-  assert.equal(alertWords(alerts('2.5', null)), 'We warn below 2.5 USDC.')
-  assert.equal(alertWords(alerts('2.5', 1)), 'We warn below 2.5 USDC and below 1 day left.')
-  assert.equal(alertWords(alerts(null, null)), 'We do not warn of a low balance.')
+  assert.equal(alertWords(alerts(null, 3)), 'We’ll warn you when less than 3 days of balance remain.')
+  assert.equal(alertWords(alerts('2.5', null)), 'We’ll warn you when the balance falls below 2.5 USDC.')
+  assert.equal(
+    alertWords(alerts('2.5', 1)),
+    'We’ll warn you when the balance falls below 2.5 USDC or less than 1 day of balance remains.',
+  )
+  assert.equal(alertWords(alerts(null, null)), 'Low-balance warnings are off.')
 })
 
 test('an emptied field turns its warning off, and a form that was not touched changes nothing', () => {

@@ -18,10 +18,10 @@ export function alertFormOf({ balance_below, days_below }: Alerts): AlertForm {
 export function checkAlerts({ balance, days }: AlertForm): AlertErrors {
   return {
     ...(balance !== '' &&
-      !isAmount(balance) && { balance: 'Write an amount of USDC above 0 with at most six decimals, such as 2.50.' }),
+      !isAmount(balance) && { balance: 'Enter an amount above 0 USDC with at most six decimals, such as 2.50.' }),
     ...(days !== '' &&
       !(/^\d{1,3}$/.test(days) && Number(days) >= 1 && Number(days) <= daysMax) && {
-        days: `Write a whole number of days from 1 to ${daysMax}.`,
+        days: `Enter a whole number of days from 1 to ${daysMax}.`,
       }),
   }
 }
@@ -32,8 +32,12 @@ export function alertsBody({ balance, days }: AlertForm) {
 
 export function alertWords({ balance_below, days_below }: Alerts): string {
   const limits = [
-    ...(balance_below === null ? [] : [`below ${balance_below} USDC`]),
-    ...(days_below === null ? [] : [`below ${days_below} ${days_below === 1 ? 'day' : 'days'} left`]),
+    ...(balance_below === null ? [] : [`the balance falls below ${balance_below} USDC`]),
+    ...(days_below === null
+      ? []
+      : [
+          `less than ${days_below} ${days_below === 1 ? 'day' : 'days'} of balance ${days_below === 1 ? 'remains' : 'remain'}`,
+        ]),
   ]
-  return limits.length === 0 ? 'We do not warn of a low balance.' : `We warn ${limits.join(' and ')}.`
+  return limits.length === 0 ? 'Low-balance warnings are off.' : `We’ll warn you when ${limits.join(' or ')}.`
 }

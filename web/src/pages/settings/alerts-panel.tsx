@@ -38,7 +38,7 @@ export function AlertsPanel({ account }: { account: Account }) {
             onChange={({ target }) => setForm({ ...form, balance: target.value.trim() })}
           />
           <TextField
-            label="Warn when it lasts less than"
+            label="Warn when less than this remains"
             mono
             inputMode="numeric"
             placeholder="off"
@@ -49,8 +49,8 @@ export function AlertsPanel({ account }: { account: Account }) {
           />
         </div>
         <p className="text-sm text-muted">
-          On the overview and at the bell. Days are counted at the rate of the last 7 days. An empty field is no
-          warning.
+          Shown on the Overview and in the bell menu. Days are estimated from the last 7 days. Leave a field empty to
+          turn that warning off.
         </p>
         <div>
           <Button type="submit" busy={save.isPending}>

@@ -19,14 +19,14 @@ export function CloseAccount({ session, account }: { session: Session; account: 
     <Panel title="Close account" testId="close-account">
       {session.session?.method === 'local' ? (
         <p className="text-muted">
-          This is the sandbox’s demo account, which it starts with: it stays. <em>Reset data</em>, in the bar above,
-          begins again.
+          This is the sandbox’s demo account and cannot be closed. Use <em>Reset data</em> in the bar above to start
+          over.
         </p>
       ) : (
         <>
           <p>
-            All keys are revoked, everybody is signed out, and wallets, passkeys and the account’s name are deleted. The
-            ledger stays, with every request and receipt: those are the books.
+            Closing revokes all keys, ends all sessions and deletes wallets, passkeys and the account name. The ledger
+            keeps every request and receipt.
           </p>
           <MoneyLeft />
           <Button variant="danger" className="mt-3" onClick={() => setOpen(true)}>
@@ -48,7 +48,7 @@ function MoneyLeft() {
   if (available <= atomic(balance.withdrawal_fee_max_atomic))
     return (
       <p className="mt-3 text-sm text-muted">
-        {formatExact(available)} is left, which the gateway would keep of a withdrawal. It stays in the books.
+        {formatExact(available)} is left. It is less than the withdrawal fee and cannot be withdrawn.
       </p>
     )
   return (
@@ -85,15 +85,16 @@ function CloseDialog({ account, onClose }: { account: Account; onClose: () => vo
             onClick={() => close.mutate(undefined)}
             busy={close.isPending}
           >
-            Close for good
+            Close permanently
           </Button>
         </>
       }
     >
       <div className="flex flex-col gap-4">
         <p>
-          Calls with its keys are refused from now on, and nobody can sign in to it. The same wallet would open a new
-          account. What is sent to its deposit address later is credited to it; the operator can then let you in.
+          Its keys stop working and you can no longer sign in. Signing in with the same wallet creates a new account.
+          Money sent to its deposit address later is still credited to the closed account; contact the operator to get
+          access.
         </p>
         <TextField
           label={`Type the account’s name, ${account.name}`}

@@ -120,7 +120,9 @@ function Passkeys({ session, account }: { session: Session; account: Account }) 
         )
       }
     >
-      {account.passkeys.length === 0 && <p className="text-muted">None. A passkey signs in without a wallet.</p>}
+      {account.passkeys.length === 0 && (
+        <p className="text-muted">No passkeys. A passkey lets you sign in without a wallet.</p>
+      )}
       <ul className="flex flex-col gap-2">
         {account.passkeys.map(({ id, name, added_at }) => (
           <li key={id} className="flex items-center justify-between gap-4">
@@ -149,7 +151,7 @@ function Wallets({ account }: { account: Account }) {
   return (
     <Panel title="Wallets" actions={<AddWallet />}>
       {account.wallets.length === 0 && (
-        <p className="text-muted">None. A wallet can sign in and receive withdrawals.</p>
+        <p className="text-muted">No wallets. A wallet can sign in and receive withdrawals.</p>
       )}
       <ul className="flex flex-col gap-2">
         {account.wallets.map(({ address }) => (
@@ -183,7 +185,7 @@ function Owner({ account }: { account: Account }) {
     <Panel title="Owner address">
       <p className="mb-3">
         {account.owner_address === null ? (
-          'None yet. Withdrawals go to this address and nowhere else; the first one counts at once.'
+          'Not set. Withdrawals can only go to this address. The first address takes effect immediately.'
         ) : (
           <>
             Withdrawals go to <CopyableId id={account.owner_address} label="owner address" short />
@@ -202,11 +204,11 @@ function Owner({ account }: { account: Account }) {
             label={account.owner_address === null ? 'Address' : 'Another address'}
             mono
             value={address}
-            error={tried && !valid ? 'An address is 0x and 40 hex digits.' : undefined}
+            error={tried && !valid ? 'Enter an address: 0x followed by 40 hexadecimal digits.' : undefined}
             hint={
               account.owner_address === null
                 ? undefined
-                : 'A changed address works after a wait, so that a thief cannot use it at once.'
+                : 'A new address takes effect after a waiting period, to protect you if someone else changes it.'
             }
             onChange={({ target }) => setAddress(target.value.trim())}
           />
@@ -232,7 +234,7 @@ function Sessions() {
       title="Sessions"
       actions={
         <Button small onClick={() => endOthers.mutate(undefined)} busy={endOthers.isPending}>
-          End all others
+          End other sessions
         </Button>
       }
     >
@@ -244,13 +246,13 @@ function Sessions() {
                 <span className="min-w-0">
                   <span className="block truncate">
                     {methods[method]}
-                    {current && <span className="text-accent"> · this one</span>}
+                    {current && <span className="text-accent"> · this session</span>}
                   </span>
                   <span className="block truncate text-sm text-muted" title={browser ?? undefined}>
                     {browserName(browser)}
                   </span>
                   <span className="block text-sm text-muted">
-                    Used <Time at={last_used_at} show="age" />, ends <Time at={expires_at} show="day" />
+                    Last used <Time at={last_used_at} show="age" />, ends <Time at={expires_at} />
                   </span>
                 </span>
                 {!current && (
@@ -271,8 +273,8 @@ function Data() {
   return (
     <Panel title="Your data">
       <p>
-        Prompts and answers are not stored. Everything that is kept about the account, the ledger above all, is in one
-        file.
+        Prompts and answers are not stored. The export contains everything we keep about the account, including the
+        ledger, in one file.
       </p>
       <AnchorButton icon="download" href="/api/export" download="penny-account.json" className="mt-3">
         Export everything

@@ -29,11 +29,10 @@ async function answered(asked: Promise<Credential | null>): Promise<PublicKeyCre
   } catch (error) {
     // The browser says the same for "declined", "timed out" and "none on this device", on purpose.
     if (!(error instanceof DOMException)) throw error
-    if (error.name === 'InvalidStateError') throw new PasskeyError('This device already has a passkey of the account.')
+    if (error.name === 'InvalidStateError')
+      throw new PasskeyError('This device already has a passkey for this account.')
   }
-  throw new PasskeyError(
-    'No passkey was used: it was declined, or this device has none for this site. Nothing was sent.',
-  )
+  throw new PasskeyError('No passkey was used: you declined, or this device has none for this site. Nothing was sent.')
 }
 
 export class PasskeyError extends Error {}

@@ -6,11 +6,8 @@ import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { WaysIn } from './ways-in.tsx'
 
 const words = {
-  expired: ['Your session has ended', 'Sign in again to go on. What you typed is still here.'],
-  recent: [
-    'Confirm that it is you',
-    'This moves money or changes who may sign in, and your last sign-in is a while ago.',
-  ],
+  expired: ['Your session has ended', 'Sign in again to continue. Your input is kept.'],
+  recent: ['Confirm it is you', 'Please sign in again: this moves money or changes account access.'],
 } as const
 
 /** Over the page as it is: nothing that was typed is lost. */

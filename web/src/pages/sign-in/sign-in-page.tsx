@@ -39,6 +39,6 @@ function LinkSignIn() {
     window.history.replaceState(null, '', window.location.pathname + window.location.search)
     mutate(token)
   }, [token, mutate])
-  if (isPending) return <p role="status">Signing you in with the link…</p>
+  if (isPending) return <p role="status">Signing you in…</p>
   return error === null ? null : <ErrorPanel error={error} />
 }

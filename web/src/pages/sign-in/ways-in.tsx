@@ -28,7 +28,7 @@ export function WaysIn({ session, again = false, onSignedIn }: Props) {
   if (!session.sign_in.allowed) {
     return (
       <Notice tone="error" role="alert">
-        {session.sign_in.reason ?? 'Signing in is not possible at this address.'}
+        {session.sign_in.reason ?? 'You cannot sign in at this address.'}
       </Notice>
     )
   }
@@ -40,7 +40,7 @@ export function WaysIn({ session, again = false, onSignedIn }: Props) {
           <Button variant="primary" className="h-10" onClick={() => local.mutate()} busy={local.isPending}>
             Continue as local developer
           </Button>
-          <p className="text-sm text-muted">Only in the sandbox, only from this machine. No wallet, no password.</p>
+          <p className="text-sm text-muted">Sandbox only, from this machine only. No wallet or password needed.</p>
         </div>
       )}
       <WalletList session={session} onSignedIn={onSignedIn} />
@@ -52,7 +52,7 @@ export function WaysIn({ session, again = false, onSignedIn }: Props) {
           </Button>
           {!again && (
             <Button variant="quiet" onClick={() => passkey.mutate('register')} busy={passkey.isPending}>
-              Open an account with a new passkey
+              Create an account with a new passkey
             </Button>
           )}
         </section>
@@ -89,7 +89,7 @@ function WalletList({ session, onSignedIn }: Props) {
         ))}
       {prepared !== undefined && (
         <div className="flex flex-col gap-2">
-          <p>{prepared.wallet.name} will be asked to sign this text. It moves no money.</p>
+          <p>{prepared.wallet.name} will ask you to sign this text. Signing moves no money.</p>
           <pre
             data-testid="siwe-text"
             className="num overflow-x-auto rounded-md border border-rule bg-sunken p-3 text-xs whitespace-pre-wrap"
@@ -120,7 +120,7 @@ const installable = [
 function NoWallet({ passkeys }: { passkeys: boolean }) {
   return (
     <p className="rounded-md border border-rule bg-sunken px-3 py-2 text-sm text-muted">
-      No wallet was found in this browser. Install{' '}
+      No wallet found in this browser. Install{' '}
       {installable.map(([name, url], at) => (
         <span key={name}>
           {at > 0 && (at === installable.length - 1 ? ' or ' : ', ')}
@@ -130,7 +130,7 @@ function NoWallet({ passkeys }: { passkeys: boolean }) {
           </a>
         </span>
       ))}
-      {passkeys ? ', or use a passkey: it needs nothing installed.' : '.'}
+      {passkeys ? ', or use a passkey, which needs no installation.' : '.'}
     </p>
   )
 }

@@ -103,7 +103,7 @@ function ChartTable({
   format,
 }: Pick<Props, 'title' | 'kind' | 'usage' | 'series' | 'format'>) {
   const rows = usage.buckets.map(({ start }, at) => ({ start, at })).filter(({ at }) => hasReading(kind, series, at))
-  if (rows.length === 0) return <p className="py-12 text-center text-muted">Nothing in this range.</p>
+  if (rows.length === 0) return <p className="py-12 text-center text-muted">No data in this range.</p>
   return (
     <div className="max-h-96 overflow-y-auto">
       <Table

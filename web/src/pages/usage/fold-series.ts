@@ -1,6 +1,9 @@
 import { otherColour, seriesColour, seriesMax } from '../../charts/colours.ts'
 import type { Series } from '../../charts/time-chart.tsx'
 
+/** In atomic units, for drawing alone. */
+export const spendOf = ({ spend_atomic }: { readonly spend_atomic: string }) => Number(spend_atomic)
+
 type Group<Point> = { readonly group: string; readonly label: string; readonly points: readonly Point[] }
 type Measure<Point> = (point: Point) => number
 

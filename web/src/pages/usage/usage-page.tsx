@@ -1,9 +1,9 @@
 import { useQuery } from '@tanstack/react-query'
 import { useLocation, useNavigate, useSearch } from '@tanstack/react-router'
 import { useEffect, useMemo } from 'react'
-import { usageQuery } from '../../api/queries.ts'
+import { sessionQuery, usageQuery } from '../../api/queries.ts'
 import type { Measures, Usage } from '../../api/shapes.ts'
-import { atomic, formatAxis, formatCharge, formatCount, formatSum } from '../../money/format.ts'
+import { atomic, formatAmount, formatAxis, formatCharge, formatCount } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { Button } from '../../ui/button.tsx'
 import { downloadCsv } from '../../ui/csv.ts'
@@ -15,7 +15,7 @@ import { Popover } from '../../ui/menu.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Table } from '../../ui/table.tsx'
 import { ChartPanel } from './chart-panel.tsx'
-import { colouredGroups, foldSeries } from './fold-series.ts'
+import { colouredGroups, foldSeries, spendOf } from './fold-series.ts'
 import { parseUsageRange, presets, type UsageRange, usageSpan } from './usage-range.ts'
 
 const groups = [
@@ -31,7 +31,9 @@ export function UsagePage() {
   const navigate = useNavigate()
   const range = useMemo(() => parseUsageRange(search), [search])
   const group = groups.find(([one]) => one === search.group)?.[0] ?? 'model'
-  const span = useMemo(() => usageSpan(range, Date.now()), [range])
+  const { data: session } = useQuery(sessionQuery)
+  const createdAt = session?.account?.created_at
+  const span = useMemo(() => usageSpan(range, Date.now(), createdAt), [range, createdAt])
   const usage = useQuery(usageQuery({ ...span, group_by: group }))
   const timing = useQuery(usageQuery({ ...span, latency: 'true' }))
   const set = (next: UsageRange, nextGroup: Group) => {
@@ -42,13 +44,13 @@ export function UsagePage() {
   return (
     <Page
       title="Usage"
-      lead="Days and hours are counted as the ledger counts them; days are UTC."
+      lead="Days are UTC days, as in the ledger. Hours and minutes are in your time zone."
       actions={
         <>
           <Segmented
             label="Range"
             value={typeof range === 'string' ? range : 'custom'}
-            options={typeof range === 'string' ? presets : [...presets, ['custom', 'Chosen'] as const]}
+            options={typeof range === 'string' ? presets : [...presets, ['custom', 'Custom'] as const]}
             onChange={(next) => next !== 'custom' && set(next, group)}
           />
           <CustomRange range={range} onChange={(next) => set(next, group)} />
@@ -78,17 +80,19 @@ export function UsagePage() {
   )
 }
 
-const money = (value: number) => formatSum(BigInt(Math.round(value)))
+const money = (value: number) => formatAmount(BigInt(Math.round(value)))
 const moneyAxis = (value: number) => formatAxis(BigInt(Math.round(value)))
 const whole = (value: number) => formatCount(Math.round(value))
 
-const spendOf = ({ spend_atomic }: Measures) => Number(spend_atomic)
 const requestsOf = ({ requests }: Measures) => requests
+/** Refused ones are a group of their own by status; in any other group they are not counted as requests. */
+const attemptsOf = ({ requests, refused }: Measures) => requests + refused
 
 function GroupedCharts({ usage }: { usage: Usage }) {
-  const coloured = colouredGroups(usage.series, [spendOf, requestsOf])
+  const countOf = usage.group_by === 'status' ? attemptsOf : requestsOf
+  const coloured = colouredGroups(usage.series, [spendOf, countOf])
   const spend = foldSeries(usage.series, spendOf, coloured)
-  const requests = foldSeries(usage.series, requestsOf, coloured)
+  const requests = foldSeries(usage.series, countOf, coloured)
   return (
     <>
       <ChartPanel
@@ -170,15 +174,15 @@ function TimingCharts({ usage }: { usage: Usage }) {
       percent,
       [
         line('errors', 'Failed or refused', 3, ({ requests, failed, refused }) =>
-          requests === 0 ? null : (failed + refused) / requests,
+          requests + refused === 0 ? null : (failed + refused) / (requests + refused),
         ),
       ],
     ],
     [
       'refunds',
-      'Refund ratio',
+      'Unused share of quotes',
       percent,
-      [line('refunds', 'Returned of what was quoted', 1, (total) => refundRatio(total))],
+      [line('refunds', 'Share of the quote returned', 1, (total) => refundRatio(total))],
     ],
   ] as const
   return (
@@ -213,10 +217,11 @@ function Breakdown({ usage, group }: { usage: Usage; group: Group }) {
   const heads = { model: 'Model', key: 'Key', component: 'Component', status: 'Status' }
   const csv = () =>
     downloadCsv('usage.csv', [
-      [group, 'requests', 'prompt_tokens', 'completion_tokens', 'search_calls', 'spend_atomic', 'spend'],
+      [group, 'requests', 'refused', 'prompt_tokens', 'completion_tokens', 'search_calls', 'spend_atomic', 'spend'],
       ...rows.map(({ label, total: one }) => [
         label,
         String(one.requests),
+        String(one.refused),
         String(one.prompt_tokens),
         String(one.completion_tokens),
         String(one.search_calls),
@@ -228,7 +233,7 @@ function Breakdown({ usage, group }: { usage: Usage; group: Group }) {
     <div data-testid="usage-table" data-spend={total.spend_atomic}>
       <Panel
         flush
-        title="Sums"
+        title="Totals"
         actions={
           <Button small variant="quiet" icon="download" onClick={csv}>
             CSV
@@ -236,12 +241,13 @@ function Breakdown({ usage, group }: { usage: Usage; group: Group }) {
         }
       >
         <Table
-          label="Sums of the range"
+          label="Totals for this range"
           rows={rows}
           rowKey={(row) => row.group}
           columns={[
             { id: 'label', head: heads[group], cell: ({ label }) => label || 'None' },
             { id: 'requests', head: 'Requests', right: true, cell: ({ total: one }) => formatCount(one.requests) },
+            { id: 'refused', head: 'Refused', right: true, cell: ({ total: one }) => formatCount(one.refused) },
             { id: 'in', head: 'Tokens in', right: true, cell: ({ total: one }) => formatCount(one.prompt_tokens) },
             {
               id: 'out',
@@ -260,6 +266,7 @@ function Breakdown({ usage, group }: { usage: Usage; group: Group }) {
           footer={[
             'Total',
             formatCount(total.requests),
+            formatCount(total.refused),
             formatCount(total.prompt_tokens),
             formatCount(total.completion_tokens),
             formatCount(total.search_calls),
@@ -295,7 +302,7 @@ function CustomRange({ range, onChange }: { range: UsageRange; onChange: (range:
             onChange={({ target }) => onChange({ from: target.value, to })}
           />
           <TextField
-            label="To, included"
+            label="To (inclusive)"
             type="date"
             min={from}
             max={today}

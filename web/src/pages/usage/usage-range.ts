@@ -26,14 +26,26 @@ export function parseUsageRange(search: Readonly<Record<string, string | undefin
   return presets.find(([preset]) => preset === range)?.[0] ?? '7d'
 }
 
-/** Chosen days are UTC days, both included, as the ledger counts them. */
-export function usageSpan(range: UsageRange, nowMs: number): { from: string; to?: string } {
-  if (typeof range === 'string') {
-    const minute = Math.floor(nowMs / 60_000) * 60_000
-    return { from: new Date(minute - spans[range]).toISOString() }
-  }
+/**
+ * A preset never begins before the account did: there is nothing to see there, and the service chooses minutes, hours or days by
+ * the length of the span. Chosen days are UTC days, both included, as the ledger counts them.
+ */
+export function usageSpan(
+  range: UsageRange,
+  nowMs: number,
+  accountCreatedAt: string | undefined,
+): { from: string; to?: string } {
+  if (typeof range === 'string') return { from: fromWithinAccount(nowMs - spans[range], nowMs, accountCreatedAt) }
   const end = Date.parse(`${range.to}T00:00:00Z`) + 24 * hourMs
   return { from: `${range.from}T00:00:00.000Z`, to: new Date(end).toISOString() }
+}
+
+const shortestMs = 15 * 60_000
+
+/** The start of a span, cut to the minute so that it stays the same for a while, and not before the account's first hour. */
+export function fromWithinAccount(fromMs: number, nowMs: number, accountCreatedAt: string | undefined): string {
+  const bornMs = accountCreatedAt === undefined ? 0 : Math.min(Date.parse(accountCreatedAt), nowMs - shortestMs)
+  return new Date(Math.floor(Math.max(fromMs, bornMs) / 60_000) * 60_000).toISOString()
 }
 
 function isDay(text: string | undefined): text is string {

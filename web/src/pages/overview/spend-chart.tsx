@@ -1,0 +1,60 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { useMemo } from 'react'
+import { sessionQuery, usageQuery } from '../../api/queries.ts'
+import type { Overview } from '../../api/shapes.ts'
+import { TimeChart } from '../../charts/time-chart.tsx'
+import { formatAmount, formatAxis } from '../../money/format.ts'
+import { Loaded } from '../../ui/loaded.tsx'
+import { Panel } from '../../ui/panel.tsx'
+import { colouredGroups, foldSeries, spendOf } from '../usage/fold-series.ts'
+import { usageSpan } from '../usage/usage-range.ts'
+
+const height = 180
+
+/** Spend over the range of the tiles, by model. A new account sees its first minutes, not a day of nothing. */
+export function SpendChart({ range }: { range: Overview['range'] }) {
+  const { data: session } = useQuery(sessionQuery)
+  const createdAt = session?.account?.created_at
+  const span = useMemo(() => usageSpan(range, Date.now(), createdAt), [range, createdAt])
+  const usage = useQuery(usageQuery({ ...span, group_by: 'model' }))
+  return (
+    <Panel
+      title="Spend by model"
+      testId="spend-chart"
+      actions={
+        <Link to="/usage" search={{ range } as never} className="text-sm link">
+          Usage
+        </Link>
+      }
+    >
+      <Loaded query={usage} skeleton={<div className="skeleton" style={{ height }} />}>
+        {(data) => {
+          const series = foldSeries(data.series, spendOf, colouredGroups(data.series, [spendOf]))
+          return (
+            <>
+              <TimeChart
+                label="Spend by model"
+                kind="bars"
+                height={height}
+                buckets={data.buckets}
+                granularity={data.granularity}
+                series={series}
+                format={(value) => formatAmount(BigInt(Math.round(value)))}
+                formatAxis={(value) => formatAxis(BigInt(Math.round(value)))}
+              />
+              <ul className="mt-2 flex flex-wrap gap-x-4 gap-y-1 text-sm text-muted">
+                {series.map(({ id, label, colour }) => (
+                  <li key={id} className="flex items-center gap-1.5">
+                    <span className="size-2" style={{ background: colour }} aria-hidden="true" />
+                    {label}
+                  </li>
+                ))}
+              </ul>
+            </>
+          )
+        }}
+      </Loaded>
+    </Panel>
+  )
+}
