@@ -3,6 +3,8 @@ import { readFileSync } from 'node:fs'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { CancelAllowance } from './billing/cancel-allowance.ts'
+import { HiddenReasoning } from './billing/hidden-reasoning.ts'
 import { loadPriceList, type PriceList } from './billing/price-list.ts'
 import { openChainSide } from './chain-side.ts'
 import { Checkpoints } from './chat/checkpoints.ts'
@@ -388,9 +390,9 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
   const load = new Load(config.requestsMax)
   const countTokens = (texts: readonly string[]) => counter.countPaid(texts)
   counter.warm()
+  const hiddenReasoning = new HiddenReasoning()
   const checkpoints = new Checkpoints({
     holds,
-    countTokens: (texts) => counter.countOpen(texts),
     everyMs: config.checkpointMs,
     onError: (error) => log.warn({ err: error }, 'open streams could not be checkpointed'),
   })
@@ -441,11 +443,14 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         web,
         onToolFault: (error, { requestId }) => log.error({ fault: error, request_id: requestId }, 'a tool failed'),
         checkpoints,
+        counting: { countTokens: (texts) => counter.countOpen(texts), hiddenReasoning },
         observer,
         now,
         failpoint,
         charging: {
           countTokens,
+          hiddenReasoning,
+          cancelAllowance: new CancelAllowance(now),
           onUncounted: (error, hold) =>
             log.error({ err: error, request_id: hold.requestId }, 'an answer could not be counted and was not charged'),
           onRefusedUsage: (usage, hold) =>

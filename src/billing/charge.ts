@@ -5,6 +5,8 @@ import type { EndCall, Hold, RequestUsage } from '../ledger/hold-calls.ts'
 import type { OrphanedHold } from '../ledger/nodes.ts'
 import { cost } from '../money/price.ts'
 import { fromAtomic, min, type Usdc, zero } from '../money/usdc.ts'
+import type { CancelAllowance } from './cancel-allowance.ts'
+import type { HiddenReasoning } from './hidden-reasoning.ts'
 import type { Meter } from './meter.ts'
 import type { Round, Tab } from './tab.ts'
 
@@ -26,6 +28,8 @@ export type Served = {
 
 export type ChargingParts = {
   readonly countTokens: (texts: readonly string[]) => Promise<number>
+  readonly hiddenReasoning: HiddenReasoning
+  readonly cancelAllowance: CancelAllowance
   /** The tokenizer failed: the customer is not charged for what nobody could count. */
   readonly onUncounted: (error: unknown, hold: Hold) => void
   /** An upstream whose usage cannot be true is the operator's to look into. */
@@ -35,21 +39,34 @@ export type ChargingParts = {
 /** What the ledger is told. `docs/operations/charge.md` has the table of every ending; each row of it has a test. */
 export async function chargeFor(served: Served, parts: ChargingParts): Promise<EndCall> {
   if (owesNothing(served)) return end(served, undefined, zero)
-  const { tab } = served
+  const { tab, hold } = served
   const usage = await totalUsage(served, parts)
   // The customer was promised at most the limit: whatever goes beyond it is the operator's loss.
-  return end(served, usage, min(tab.costOf(usage), tab.limit))
+  const charged = min(tab.costOf(usage), tab.limit)
+  if (!isEarlyCancel(served)) return end(served, usage, charged)
+  if (parts.cancelAllowance.take(hold.payer.accountId, charged)) return end(served, undefined, zero)
+  return { ...end(served, usage, charged), errorCode: cancelAllowanceSpent }
 }
+
+/** The code of a cancelled request that was charged although it had no output yet. */
+export const cancelAllowanceSpent = 'cancel_allowance_spent'
 
 /**
  * A failure owes nothing before output. A buffered answer that ends in an error delivered nothing, whatever the upstream wrote; a
- * stream delivered what it delivered. A client that leaves owes a finished round even without output: the model has generated it,
- * and its tool calls were shown as activity.
+ * stream delivered what it delivered. A client that leaves owes nothing before the upstream has the request.
  */
-function owesNothing({ outcome, meter, stream, tab }: Served): boolean {
+function owesNothing({ outcome, meter, stream }: Served): boolean {
   if (outcome.status === 'succeeded') return false
   if (outcome.status === 'failed') return !stream || !meter.outputStarted
-  return !meter.outputStarted && tab.finished === undefined
+  return !meter.accepted
+}
+
+/**
+ * The client left after the upstream had accepted and before it got anything: free as a rule, but bounded. A finished round is
+ * something, also without output: the model has generated it, and its tool calls were shown as activity.
+ */
+function isEarlyCancel({ outcome, meter, tab }: Served): boolean {
+  return outcome.status === 'cancelled' && !meter.outputStarted && tab.finished === undefined
 }
 
 async function totalUsage(served: Served, parts: ChargingParts): Promise<RequestUsage> {
@@ -73,11 +90,12 @@ type ServedRound = Pick<Served, 'hold' | 'meter' | 'tab' | 'usage'>
 async function billedUsage(served: ServedRound, parts: ChargingParts): Promise<RequestUsage> {
   const round = served.tab.round!
   const usage = readUsage(served.usage)
-  if (usage === undefined) return countUsage(round, served.meter, parts)
+  if (usage === undefined) return countUsage(served, parts)
   if ('absurd' in usage || !fits(usage, round, served.tab)) {
     parts.onRefusedUsage(usage, served.hold)
-    return countUsage(round, served.meter, parts)
+    return countUsage(served, parts)
   }
+  parts.hiddenReasoning.learn(served.tab.modelId, served.meter.sealedBytes, usage.reasoningTokens)
   // Asked for fewer than the upstream's minimum: billed on the asked count.
   const completionTokens = Math.min(usage.completionTokens, round.maxTokens)
   const reasoningTokens = Math.min(usage.reasoningTokens, completionTokens)
@@ -103,13 +121,15 @@ function fits(usage: Usage, { inputTokensMax, maxTokens }: Round, tab: Tab): boo
 const itemTokens = 3
 const replyTokens = 3
 
-async function countUsage(round: Round, meter: Meter, parts: ChargingParts): Promise<RequestUsage> {
-  const { input, inputTokensMax, maxTokens } = round
-  const [inputTokens, answerTokens, reasoningTokens] = await Promise.all([
+async function countUsage({ meter, tab }: ServedRound, parts: ChargingParts): Promise<RequestUsage> {
+  const { input, inputTokensMax, maxTokens } = tab.round!
+  const [inputTokens, answerTokens, summaryTokens] = await Promise.all([
     parts.countTokens(input.texts),
     parts.countTokens([meter.answerText]),
     parts.countTokens([meter.reasoningText]),
   ])
+  // Most of the reasoning is never shown: its summary is the least that it was, the size of its seal tells more.
+  const reasoningTokens = Math.max(summaryTokens, parts.hiddenReasoning.estimate(tab.modelId, meter.sealedBytes))
   const completionTokens = Math.min(answerTokens + reasoningTokens, maxTokens)
   return {
     promptTokens: Math.min(inputTokens + itemTokens * input.itemCount + replyTokens, inputTokensMax),

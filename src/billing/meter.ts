@@ -1,5 +1,6 @@
 import { type ChatEvent, writtenText } from '../inference/chat-events.ts'
 import { charactersPerTokenMax } from '../inference/tokens.ts'
+import { sealedEnvelopeBytes } from './hidden-reasoning.ts'
 
 // Counted piece by piece, and beside the upstream's own minimum of sixteen tokens.
 const countingSlack = 256
@@ -14,7 +15,10 @@ export class Meter {
   #answer: KeptText
   #reasoning: KeptText
   #tokensMax: number
-  #fresh: string[] = []
+  #freshAnswer: string[] = []
+  #freshReasoning: string[] = []
+  #sealedBytes = 0
+  #accepted = false
   #counted = 0
   #firstOutputMs: number | undefined
 
@@ -32,7 +36,9 @@ export class Meter {
     this.#tokensMax = tokensMax
     this.#answer = new KeptText(tokensMax * charactersPerTokenMax)
     this.#reasoning = new KeptText(tokensMax * charactersPerTokenMax)
-    this.#fresh = []
+    this.#freshAnswer = []
+    this.#freshReasoning = []
+    this.#sealedBytes = 0
     this.#counted = 0
   }
 
@@ -42,7 +48,12 @@ export class Meter {
 
   /** Output that the client does not get, or not yet, such as a call of one of our tools: it is billed, but delivers nothing. */
   seeHidden(text: string): void {
-    this.#keep(this.#answer, text)
+    if (this.#answer.add(text)) this.#freshAnswer.push(text)
+  }
+
+  /** A finished item of reasoning that only the upstream can read: its size is all that is known of the tokens in it. */
+  seeSealed(bytes: number): void {
+    this.#sealedBytes += Math.max(0, bytes - sealedEnvelopeBytes)
   }
 
   /** What was hidden is given to the client after all, or would have been, had it not left. */
@@ -52,7 +63,17 @@ export class Meter {
 
   /** True when anything was written in this round. */
   get roundStarted(): boolean {
-    return !this.#answer.isEmpty || !this.#reasoning.isEmpty
+    return !this.#answer.isEmpty || !this.#reasoning.isEmpty || this.#sealedBytes > 0
+  }
+
+  /** The upstream took the request: from then on it reads the input. */
+  get accepted(): boolean {
+    return this.#accepted
+  }
+
+  /** Of this round's sealed reasoning, without what surrounds it. */
+  get sealedBytes(): number {
+    return this.#sealedBytes
   }
 
   /** True from the first content, refusal, reasoning or tool call that came from the upstream. */
@@ -87,9 +108,10 @@ export class Meter {
   }
 
   /** The output that came since this was last asked for. */
-  takeFresh(): string {
-    const fresh = this.#fresh.join('')
-    this.#fresh = []
+  takeFresh(): { readonly answer: string; readonly reasoning: string } {
+    const fresh = { answer: this.#freshAnswer.join(''), reasoning: this.#freshReasoning.join('') }
+    this.#freshAnswer = []
+    this.#freshReasoning = []
     return fresh
   }
 
@@ -98,22 +120,25 @@ export class Meter {
       case 'text':
       case 'refusal':
       case 'tool-arguments':
-        this.#keep(this.#answer, writtenText(event))
+        this.seeHidden(writtenText(event))
         break
       case 'tool-call':
-        this.#keep(this.#answer, event.name)
+        this.seeHidden(event.name)
         break
       case 'reasoning':
-        this.#keep(this.#reasoning, writtenText(event))
+        this.#seeReasoning(writtenText(event))
         break
+      case 'accepted':
+        this.#accepted = true
+        return
       default:
         return
     }
     this.noteDelivered()
   }
 
-  #keep(kept: KeptText, piece: string): void {
-    if (kept.add(piece)) this.#fresh.push(piece)
+  #seeReasoning(text: string): void {
+    if (this.#reasoning.add(text)) this.#freshReasoning.push(text)
   }
 }
 

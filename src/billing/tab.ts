@@ -35,6 +35,10 @@ export class Tab {
     this.#round = { input, inputTokensMax: quote.inputTokensMax, maxTokens: quote.maxTokens }
   }
 
+  get modelId(): string {
+    return this.#model.id
+  }
+
   /** The round that is being written; undefined between two rounds. */
   get round(): Round | undefined {
     return this.#round

@@ -1,11 +1,10 @@
 import type { Meter } from '../billing/meter.ts'
-import type { Round, Tab } from '../billing/tab.ts'
 import type { Holds } from '../ledger/holds.ts'
 import type { Order } from './admit.ts'
+import type { TokenCount, UsageSoFar } from './usage-so-far.ts'
 
 export type CheckpointOptions = {
   readonly holds: Holds
-  readonly countTokens: (texts: readonly string[]) => Promise<number>
   readonly everyMs: number
   readonly onError: (error: unknown) => void
 }
@@ -13,11 +12,8 @@ export type CheckpointOptions = {
 type OpenStream = {
   readonly order: Order
   readonly meter: Meter
-  readonly tab: Tab
-  /** The round that the counts below are of. */
-  round: Round | undefined
-  promptTokens: number
-  completionTokens: number
+  readonly usage: UsageSoFar
+  written: TokenCount | undefined
 }
 
 /**
@@ -37,8 +33,8 @@ export class Checkpoints {
   }
 
   /** Watches a stream until the returned function is called. */
-  watch(order: Order, meter: Meter, tab: Tab): () => void {
-    const stream = { order, meter, tab, round: undefined, promptTokens: 0, completionTokens: 0 }
+  watch(order: Order, meter: Meter, usage: UsageSoFar): () => void {
+    const stream = { order, meter, usage, written: undefined }
     this.#streams.add(stream)
     return () => this.#streams.delete(stream)
   }
@@ -61,28 +57,20 @@ export class Checkpoints {
   }
 
   async #writeOne(stream: OpenStream): Promise<void> {
-    const { order, meter, tab } = stream
-    const { round, finished } = tab
+    const { order, meter, usage, written } = stream
     // Until something was delivered a crash charges nothing, so there is nothing to write down.
-    if (round === undefined || !meter.outputStarted) return
-    const fresh = meter.takeFresh()
-    if (fresh === '') return
-    const { countTokens, holds } = this.#options
-    if (stream.round !== round) {
-      stream.promptTokens = await countTokens(round.input.texts)
-      stream.completionTokens = 0
-      stream.round = round
-    }
-    // Counted piece by piece: where two pieces meet a token may be counted twice, never more than one a round.
-    stream.completionTokens += await countTokens([fresh])
-    if (tab.round !== round) return
-    meter.noteCounted(stream.completionTokens)
-    if (!this.#streams.has(stream)) return
+    if (!meter.outputStarted) return
+    const count = await usage.read()
+    if (count === undefined || !this.#streams.has(stream)) return
+    const { promptTokens, completionTokens } = count
+    if (written?.promptTokens === promptTokens && written.completionTokens === completionTokens) return
+    stream.written = count
+    const { holds } = this.#options
     holds.checkpoint({
       requestId: order.requestId,
       partition: order.hold.payer.partition,
-      promptTokens: (finished?.promptTokens ?? 0) + Math.min(stream.promptTokens, round.inputTokensMax),
-      completionTokens: (finished?.completionTokens ?? 0) + Math.min(stream.completionTokens, round.maxTokens),
+      promptTokens,
+      completionTokens,
     })
   }
 }

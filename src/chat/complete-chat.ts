@@ -15,6 +15,7 @@ import type { Order } from './admit.ts'
 import type { Checkpoints } from './checkpoints.ts'
 import type { AnswerEnd } from './recording.ts'
 import { answerInRounds, type Bill, type LoopParts } from './tool-loop.ts'
+import { type CountingParts, UsageSoFar } from './usage-so-far.ts'
 
 /** Who the answer is for. */
 export type Audience = {
@@ -27,6 +28,8 @@ export type Audience = {
 export type ServingParts = LoopParts & {
   readonly checkpoints: Checkpoints
   readonly observer: Observer
+  /** For streams that go on: what they have come to is counted behind what is being charged. */
+  readonly counting: CountingParts
   /** Monotonic milliseconds. */
   readonly now: () => number
 }
@@ -42,7 +45,8 @@ export async function completeChat(parts: ServingParts, order: Order, audience: 
   const { stream } = order.chat
   const meter = new Meter(parts.now, order.quote.maxTokens)
   const tab = new Tab(order.model, order.quote, order.searchPerCall, order.input)
-  const unwatch = stream ? parts.checkpoints.watch(order, meter, tab) : undefined
+  const usage = new UsageSoFar(meter, tab, parts.counting)
+  const unwatch = stream ? parts.checkpoints.watch(order, meter, usage) : undefined
   const served = await serve(parts, order, audience, { meter, tab })
   unwatch?.()
   const charge = await chargeFor({ hold: order.hold, stream, meter, tab, ...served }, parts.charging)

@@ -1,5 +1,6 @@
 import type { Meter } from '../billing/meter.ts'
 import { type ChatEvent, type FinishReason, paragraph, writtenText } from '../inference/chat-events.ts'
+import type { JsonObject } from '../inference/parameter.ts'
 import type { InputItem } from '../inference/responses-request.ts'
 import type { Offer } from './tool-offer.ts'
 
@@ -135,6 +136,7 @@ export class RoundReader {
         return this.#shifted(event)
       case 'item':
         if (this.#offer.size > 0) this.#items.set(event.index, event.item)
+        this.#seeSealed(event.item)
         return undefined
       case 'finish':
       case 'failed':
@@ -143,6 +145,10 @@ export class RoundReader {
       default:
         return event
     }
+  }
+
+  #seeSealed({ type, encrypted_content: sealed }: JsonObject): void {
+    if (type === 'reasoning' && typeof sealed === 'string') this.#meter.seeSealed(sealed.length)
   }
 
   #takeText({ text }: Extract<ChatEvent, { type: 'text' }>): ChatEvent {

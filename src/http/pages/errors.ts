@@ -88,9 +88,11 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
 }
 
 /** Codes of requests that no answer carries: they stand in the request log, which links here. */
-export const rowCodes = ['interrupted', 'superseded'] as const
+export const rowCodes = ['cancel_allowance_spent', 'interrupted', 'superseded'] as const
 
 const rowExplanations: Readonly<Record<(typeof rowCodes)[number], string>> = {
+  cancel_allowance_spent:
+    'The client left after the model had accepted the request and before any output. That is free 20 times an hour and for up to 0.10 USDC an hour per account; this request came after that and was charged its input. Wait for the first token before cancelling, or raise the timeout of the client.',
   interrupted:
     'The service stopped while the request ran. What had provably been produced was charged; the rest of the hold went back.',
   superseded:

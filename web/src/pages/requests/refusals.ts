@@ -67,6 +67,10 @@ const explanations: Readonly<Record<string, Explanation>> = {
     remedy: 'It resolves automatically.',
   },
   ledger_frozen: { cause: 'The ledger is being checked; new requests are paused.', remedy: 'Try again later.' },
+  cancel_allowance_spent: {
+    cause: 'You cancelled before any output, and the free cancels of this hour were used up.',
+    remedy: 'You were charged for the input. Wait for the first token before cancelling.',
+  },
   interrupted: {
     cause: 'The service stopped while this request ran.',
     remedy: 'You were charged for the recorded output, or nothing.',
