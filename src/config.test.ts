@@ -135,9 +135,24 @@ test('search providers are a list in order of preference, each with what it need
 
 test('the gateway reads its own variables, and the service none of them', () => {
   const { GATEWAY_URL: _, ...own } = chain
-  const environment = { ...own, DATABASE_URL: 'postgres://x', GATEWAY_RELAYER_KEY: 'b'.repeat(64) }
+  const environment = {
+    ...own,
+    DATABASE_URL: 'postgres://x',
+    GATEWAY_RELAYER_KEY: 'b'.repeat(64),
+    GATEWAY_TOKEN: 't'.repeat(32),
+    HOST: '0.0.0.0',
+  }
   const { gateway } = readConfig(environment, 'gateway')
   assert.deepEqual([gateway!.port, gateway!.batchMs, gateway!.relayerKey], [8_403, 2_000, `0x${'b'.repeat(64)}`])
+  assert.deepEqual([gateway!.host, gateway!.payees, gateway!.token], ['127.0.0.1', undefined, 't'.repeat(32)])
+  const seller = `0x${'c'.repeat(40)}`
+  const payeesOf = (changes: object) => readConfig({ ...environment, ...changes }, 'gateway').gateway!.payees
+  assert.deepEqual(payeesOf({ SELLER_ADDRESS: seller }), [seller])
+  const payees = `${seller}, 0x${'d'.repeat(40)}`
+  assert.deepEqual(payeesOf({ SELLER_ADDRESS: seller, GATEWAY_PAYEES: payees }), payees.split(', '))
+  assert.throws(() => payeesOf({ GATEWAY_PAYEES: `${seller},` }), /GATEWAY_PAYEES must be addresses/)
+  assert.throws(() => payeesOf({ GATEWAY_TOKEN: 'short' }), /GATEWAY_TOKEN must have 32 to 512 characters/)
+  assert.throws(() => payeesOf({ GATEWAY_TOKEN: '' }), /GATEWAY_TOKEN must be set/)
   assert.throws(() => readConfig(environment), /GATEWAY_URL must be set too/)
   assert.throws(() => readConfig({ ...environment, GATEWAY_RELAYER_KEY: '0x12' }, 'gateway'), /GATEWAY_RELAYER_KEY/)
   assert.equal(readConfig({}).gateway, undefined)

@@ -91,6 +91,8 @@ export type MasterKeySource = { readonly value: string } | { readonly file: stri
 export type ChainConfig = {
   readonly rpcUrl: string
   readonly gatewayUrl: string
+  /** Of our own gateway; Circle's asks for none. */
+  readonly gatewayToken: string | undefined
   readonly usdcAddress: string
   readonly gatewayWalletAddress: string
   /** Who pays withdrawals out: Circle's minter; our own gateway does it itself. */
@@ -103,7 +105,11 @@ export type ChainConfig = {
 
 /** What our own settlement gateway runs on. */
 export type GatewayConfig = {
+  readonly host: string
   readonly port: number
+  /** Undefined: the seller of the service on this `DATA_DIR`. */
+  readonly payees: readonly string[] | undefined
+  readonly token: string
   readonly databaseUrl: string
   readonly rpcUrl: string
   readonly usdcAddress: string
@@ -291,6 +297,7 @@ function readChain(read: SettingReader): ChainConfig | undefined {
   return {
     rpcUrl: values.CHAIN_RPC_URL!,
     gatewayUrl: values.GATEWAY_URL!,
+    gatewayToken: readGatewayToken(read),
     usdcAddress: values.USDC_ADDRESS!,
     gatewayWalletAddress: values.GATEWAY_WALLET_ADDRESS!,
     gatewayMinterAddress: read.address('GATEWAY_MINTER_ADDRESS') ?? values.GATEWAY_WALLET_ADDRESS!,
@@ -304,6 +311,7 @@ function readGateway(read: SettingReader): GatewayConfig {
   const relayerKey = read.secret('GATEWAY_RELAYER_KEY')
   const values = {
     GATEWAY_RELAYER_KEY: relayerKey,
+    GATEWAY_TOKEN: readGatewayToken(read),
     DATABASE_URL: readDatabaseUrl(read),
     CHAIN_RPC_URL: read.url('CHAIN_RPC_URL'),
     USDC_ADDRESS: read.address('USDC_ADDRESS'),
@@ -320,8 +328,13 @@ function readGateway(read: SettingReader): GatewayConfig {
       'GATEWAY_RELAYER_KEY must be 64 hex digits: the key of an address that pays gas and owns nothing else.',
     )
   }
+  const seller = read.address('SELLER_ADDRESS')
   return {
+    // Not HOST: an image that opens the service to its network must not open the gateway with it.
+    host: read.text('GATEWAY_HOST', '127.0.0.1'),
     port: read.integer('GATEWAY_PORT', 8403, 0, 65_535),
+    payees: read.addresses('GATEWAY_PAYEES') ?? (seller === undefined ? undefined : [seller]),
+    token: values.GATEWAY_TOKEN!,
     databaseUrl: values.DATABASE_URL!,
     rpcUrl: values.CHAIN_RPC_URL!,
     usdcAddress: values.USDC_ADDRESS!,
@@ -331,6 +344,12 @@ function readGateway(read: SettingReader): GatewayConfig {
     batchMs: read.integer('GATEWAY_BATCH_MS', 2_000, 10, 60 * minuteMs),
     gasPriceMaxGwei: read.integer('GATEWAY_GAS_PRICE_MAX_GWEI', 2_000, 20, 1_000_000),
   }
+}
+
+function readGatewayToken(read: SettingReader): string | undefined {
+  const token = read.secret('GATEWAY_TOKEN')
+  if (token === undefined || /^[\x21-\x7e]{32,512}$/.test(token)) return token
+  throw new InvalidConfigError('GATEWAY_TOKEN must have 32 to 512 characters without spaces: openssl rand -hex 32')
 }
 
 function readSearch(read: SettingReader): Config['search'] {

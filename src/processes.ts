@@ -33,6 +33,7 @@ export type ProcessOptions = {
 const chainModule = () => import('./settlement/chain.ts')
 
 const gatewayOperatorFile = 'gateway-operator.key'
+const gatewayTokenFile = 'gateway-token'
 const withdrawalFeeMax = 2_010_000n
 const gasMin = 1_000_000n
 const sandboxGas = 1_000_000_000n
@@ -97,9 +98,11 @@ export async function startMoneyLine(
   const relayer = { address: signer.relayer, key: signer.relayerKey! }
   if (config.chain === undefined) await sandboxOrders(config.dataDir).gas(relayer.address, sandboxGas)
   onProgress('Starting settlement.')
-  const gatewayUrl = config.chain?.gatewayUrl ?? (await startGateway(options, chain))
-  await startSettlement(options, { ...chain, gatewayUrl, terms, relayer })
-  const line = { rpcUrl: chain.rpcUrl, gatewayUrl, terms, issuer: signer.issuer, relayer: relayer.address }
+  const gateway = config.chain ?? (await startGateway(options, chain, signer.seller))
+  const { gatewayUrl, gatewayToken } = gateway
+  await startSettlement(options, { ...chain, gatewayUrl, gatewayToken, terms, relayer })
+  const { issuer } = signer
+  const line = { rpcUrl: chain.rpcUrl, gatewayUrl, gatewayToken, terms, issuer, relayer: relayer.address }
   writeMoneyLine(config.dataDir, line)
   return line
 }
@@ -173,7 +176,9 @@ const ownerCooldownMs = 24 * 60 * 60_000
 async function startGateway(
   { config, databaseUrl, log, stack, signal }: ProcessOptions,
   { rpcUrl, terms }: ChainTerms,
-): Promise<string> {
+  seller: Address,
+): Promise<{ readonly gatewayUrl: string; readonly gatewayToken: string }> {
+  const token = secretIn(config.dataDir, gatewayTokenFile)
   const gateway = await supervise<GatewaySettings, GatewayReady>({
     name: 'the gateway',
     signal,
@@ -188,6 +193,8 @@ async function startGateway(
       chainId: terms.chainId,
       usdcAddress: terms.usdc.address,
       gatewayWalletAddress: terms.gatewayWallet,
+      payees: [seller],
+      token,
       relayerKey: operatorKey(config.dataDir),
       batchMs: config.gatewayBatchMs,
       withdrawalMin: config.withdrawalMin.toString(),
@@ -195,12 +202,17 @@ async function startGateway(
     onRestart: (exit) => log.warn({ exit }, 'the gateway ended and is started again'),
   })
   stack.defer(() => gateway.stop())
-  return gateway.ready.url
+  return { gatewayUrl: gateway.ready.url, gatewayToken: token }
 }
 
 async function startSettlement(
   { config, databaseUrl, publicUrl, log, stack, signal }: ProcessOptions,
-  line: ChainTerms & { gatewayUrl: string; terms: SigningTerms; relayer: SettleSettings['relayer'] },
+  line: ChainTerms & {
+    gatewayUrl: string
+    gatewayToken: string | undefined
+    terms: SigningTerms
+    relayer: SettleSettings['relayer']
+  },
 ): Promise<void> {
   let lives = 0
   const settlement = await supervise<SettleSettings, SettleReady>({
@@ -214,6 +226,7 @@ async function startSettlement(
       publicUrl,
       rpcUrl: line.rpcUrl,
       gatewayUrl: line.gatewayUrl,
+      gatewayToken: line.gatewayToken,
       terms: line.terms,
       relayer: line.relayer,
       epoch: config.settlementEpoch,
@@ -232,11 +245,16 @@ async function addressOf(key: Hex): Promise<Address> {
   return lower(privateKeyToAddress(key))
 }
 
-/** The key that owns the sandbox's gateway and pays its gas: made once, for the owner's eyes. */
+/** The key that owns the sandbox's gateway and pays its gas. */
 function operatorKey(dataDir: string): Hex {
-  const path = join(dataDir, gatewayOperatorFile)
+  return `0x${secretIn(dataDir, gatewayOperatorFile)}`
+}
+
+/** 64 hex digits, made at the first start and readable by their owner alone. */
+function secretIn(dataDir: string, file: string): string {
+  const path = join(dataDir, file)
   if (!existsSync(path)) writeFileSync(path, randomBytes(32).toString('hex'), { mode: 0o600, flag: 'wx' })
-  return `0x${readFileSync(path, 'utf8').trim()}`
+  return readFileSync(path, 'utf8').trim()
 }
 
 function lower(address: string): Address {

@@ -12,6 +12,8 @@ export type ConfigEntry = {
   readonly origin: 'environment' | 'file' | 'default'
 }
 
+const addressPattern = /^0x[0-9a-fA-F]{40}$/
+
 /** One value at a time, each with its own rule. An empty value counts as unset, as in most shells and compose files. */
 export class SettingReader {
   readonly #environment: Environment
@@ -167,9 +169,18 @@ export class SettingReader {
     throw new InvalidConfigError(`${name} must be an http or https address, got "${value}".`)
   }
 
+  /** One or several, separated by commas. */
+  addresses(name: string): readonly string[] | undefined {
+    const items = this.text(name)
+      ?.split(',')
+      .map((item) => item.trim())
+    if (items === undefined || items.every((item) => addressPattern.test(item))) return items
+    throw new InvalidConfigError(`${name} must be addresses, 0x and 40 hex digits each, separated by commas.`)
+  }
+
   address(name: string): string | undefined {
     const value = this.text(name)
-    if (value === undefined || /^0x[0-9a-fA-F]{40}$/.test(value)) return value
+    if (value === undefined || addressPattern.test(value)) return value
     throw new InvalidConfigError(`${name} must be an address, 0x and 40 hex digits, got "${value}".`)
   }
 }

@@ -118,8 +118,8 @@ async function adjust(database: Database, invocation: Invocation): Promise<void>
 
 /** What the seller has at the gateway; only asked for where something is given. */
 async function sellerBalance(dataDir: string): Promise<bigint> {
-  const { gatewayUrl, terms } = readMoneyLine(dataDir)
-  await using rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
+  const { gatewayUrl, gatewayToken, terms } = readMoneyLine(dataDir)
+  await using rail = createRail({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
   return await rail.balance(terms.seller)
 }
 

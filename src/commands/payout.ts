@@ -19,8 +19,8 @@ export const payoutCommand: Command = {
   options: { amount: { type: 'string' } },
   async run({ options, config, output }) {
     const amount = typeof options.amount === 'string' ? readAmountOrAll('amount', options.amount) : undefined
-    const { gatewayUrl, terms } = readMoneyLine(config.dataDir)
-    await using rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
+    const { gatewayUrl, gatewayToken, terms } = readMoneyLine(config.dataDir)
+    await using rail = createRail({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
     const readBalance = () => rail.balance(terms.seller)
     return await withDatabase(config, async (database) => {
       if (amount === undefined) return show(database, terms.seller, readBalance, output)

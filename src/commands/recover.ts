@@ -44,10 +44,10 @@ export const recoverCommand: Command = {
 
 async function recover(database: Database, config: Config, output: Output): Promise<number> {
   const line = readMoneyLine(config.dataDir)
-  const { gatewayUrl, terms } = line
+  const { gatewayUrl, gatewayToken, terms } = line
   const chain = await refuseUnusableNode(line.rpcUrl, () => openChain(chainOptions(line)))
   await replayed(database, chain)
-  await using rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
+  await using rail = createRail({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
   const recovery = await recoverPayments({
     database,
     chain,

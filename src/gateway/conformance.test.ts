@@ -35,7 +35,7 @@ test('Circle’s facilitator client finds our network, verifies a payment and se
     kinds.map((kind) => [kind.x402Version, kind.scheme, kind.network]),
     [[2, 'exact', network]],
   )
-  const { paymentPayload, paymentRequirements } = await paymentBody(bench.wallet, payer, { value: 7n })
+  const { paymentPayload, paymentRequirements } = await paymentBody(bench.wallet, payer, { value: 7_000n })
   assert.deepEqual(await facilitator.verify(paymentPayload, paymentRequirements), {
     isValid: true,
     payer: payer.address,
@@ -50,7 +50,7 @@ test('Circle’s facilitator client finds our network, verifies a payment and se
   assert.equal(again.errorReason, 'nonce_already_used')
   const verified = await facilitator.verify(paymentPayload, paymentRequirements)
   assert.deepEqual([verified.isValid, verified.invalidReason], [false, 'nonce_already_used'])
-  assert.equal(await onChain(bench, seller.address), 7n)
+  assert.equal(await onChain(bench, seller.address), 7_000n)
 })
 
 test('Circle’s buyer pays Circle’s seller through our gateway', async (t) => {

@@ -16,6 +16,7 @@ import {
   paymentBody,
   relayerKey,
   seller,
+  token,
   untilBalance,
 } from '../../test/support/gateway.ts'
 import { publicClient, relayer, temporaryFolder, usdc, usdcBalance } from '../../test/support/sandbox-chain.ts'
@@ -41,6 +42,8 @@ async function settingsFor(t: TestContext, { databaseUrl, chain, wallet }: Gatew
     batchMs: 20,
     pollMs: 20,
     withdrawalMin: '1',
+    payees: [seller.address],
+    token,
     resendMs: 50,
     dataDir: await temporaryFolder(t),
     logLevel: 'silent',

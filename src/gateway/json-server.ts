@@ -13,6 +13,8 @@ export type JsonRequest = {
   readonly query: URLSearchParams
   /** Undefined for a GET. */
   readonly body: unknown
+  /** The header of that name. */
+  readonly authorization: string | undefined
 }
 
 export type Route = (request: JsonRequest) => Promise<JsonAnswer>
@@ -88,10 +90,11 @@ async function answerTo(
     return { ...refusal(405, `${path.slice(0, 200)} takes ${allow}.`), headers: { allow } }
   }
   if (bytes === undefined) return refusal(413, `A body may have ${bodyBytesMax} bytes.`)
-  if (request.method === 'GET') return route({ path, query: url.searchParams, body: undefined })
+  const { authorization } = request.headers
+  if (request.method === 'GET') return route({ path, query: url.searchParams, body: undefined, authorization })
   const body = parseJson(bytes)
   if (body === undefined) return refusal(400, 'The body is not JSON.')
-  return route({ path, query: url.searchParams, body })
+  return route({ path, query: url.searchParams, body, authorization })
 }
 
 function findRoute(routes: ReadonlyMap<string, Route>, method: string, path: string): Route | undefined {

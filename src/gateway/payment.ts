@@ -16,7 +16,7 @@ export type SignedPayment = {
 /** A payment that may be settled: everything but the payer's balance and the newness of its nonce has been checked. */
 export type Payment = SignedPayment & { readonly receiptHash: Hex | undefined }
 
-/** Circle's reasons, word for word. */
+/** Circle's reasons, word for word; the last two are ours. */
 export type PaymentReason =
   | 'unsupported_scheme'
   | 'unsupported_network'
@@ -33,6 +33,8 @@ export type PaymentReason =
   | 'invalid_signature'
   | 'nonce_already_used'
   | 'insufficient_balance'
+  | 'payee_not_allowed'
+  | 'amount_too_small'
 
 // Circle's rule: a batch may take days, and the authorization must outlive it.
 export const validitySecondsMin = 7n * 24n * 3600n

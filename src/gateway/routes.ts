@@ -1,6 +1,7 @@
 import { type Address, getAddress, type Hex } from 'viem'
 import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
+import type { Access } from './access.ts'
 import type { BatchReceipts } from './batch-receipts.ts'
 import { readBatches } from './batch-report.ts'
 import { IntentRefusedError, readIntents, readSignedIntents, specHashOf } from './burn-intent.ts'
@@ -28,6 +29,7 @@ export type RoutesOptions = {
   readonly settleOptions: SettleOptions
   readonly withdrawals: Withdrawals
   readonly receipts: BatchReceipts
+  readonly access: Access
   readonly clock: () => number
   readonly failpoint: Failpoint
   /** Looks at once whether there is something to send. */
@@ -42,12 +44,12 @@ const batchesMax = 100
 
 /** Circle's paths, each with its answer. */
 export function gatewayRoutes(options: RoutesOptions): ReadonlyMap<string, Route> {
-  const routes: Record<string, (options: RoutesOptions, request: JsonRequest) => Promise<JsonAnswer>> = {
+  const routes: Record<string, Answerer> = {
     'GET /v1/x402/supported': answerSupported,
-    'POST /v1/x402/verify': answerVerify,
-    'POST /v1/x402/settle': answerSettle,
-    'GET /v1/x402/transfers': answerTransfers,
-    'GET /v1/x402/transfers/': answerTransfer,
+    'POST /v1/x402/verify': withoutWrongToken(answerVerify),
+    'POST /v1/x402/settle': withoutWrongToken(answerSettle),
+    'GET /v1/x402/transfers': withToken(answerTransfers),
+    'GET /v1/x402/transfers/': withToken(answerTransfer),
     'POST /v1/balances': answerBalances,
     'POST /v1/deposits': answerDeposits,
     'GET /v1/info': answerInfo,
@@ -55,9 +57,33 @@ export function gatewayRoutes(options: RoutesOptions): ReadonlyMap<string, Route
     'POST /v1/transfer': answerWithdraw,
     'GET /v1/transfer/': answerWithdrawal,
     // Ours: what settlement costs.
-    'GET /v1/batches': answerBatches,
+    'GET /v1/batches': withToken(answerBatches),
   }
   return new Map(Object.entries(routes).map(([name, route]) => [name, (request) => route(options, request)]))
+}
+
+type Answerer = (options: RoutesOptions, request: JsonRequest) => Promise<JsonAnswer>
+
+/** Shows payments of every account: for the service that settles here, and for nobody else. */
+function withToken(answer: Answerer): Answerer {
+  return async (options, request) => {
+    return options.access.hasToken(request.authorization) ? answer(options, request) : tokenRefusal
+  }
+}
+
+/** A service with a wrong token must learn that its token is wrong, not that its small payments have failed. */
+function withoutWrongToken(answer: Answerer): Answerer {
+  return async (options, request) => {
+    const { authorization } = request
+    return authorization === undefined || options.access.hasToken(authorization)
+      ? answer(options, request)
+      : tokenRefusal
+  }
+}
+
+const tokenRefusal: JsonAnswer = {
+  ...refusal(401, 'This needs the bearer token of the gateway (GATEWAY_TOKEN).'),
+  headers: { 'www-authenticate': 'Bearer realm="Penny gateway"' },
 }
 
 /** For what no route has foreseen. */
@@ -83,11 +109,12 @@ async function answerSupported({ terms }: RoutesOptions): Promise<JsonAnswer> {
 }
 
 async function answerVerify(
-  { terms, settleOptions, clock }: RoutesOptions,
-  { body }: JsonRequest,
+  { terms, settleOptions, clock, access }: RoutesOptions,
+  { body, authorization }: JsonRequest,
 ): Promise<JsonAnswer> {
   try {
     const payment = readPayment(body, terms, clock())
+    access.requireServed(payment, authorization)
     await requireSettleable(settleOptions, payment)
     return { status: 200, body: { isValid: true, payer: getAddress(payment.payer) } }
   } catch (error) {
@@ -97,10 +124,11 @@ async function answerVerify(
   }
 }
 
-async function answerSettle(options: RoutesOptions, { body }: JsonRequest): Promise<JsonAnswer> {
-  const { terms, settler, clock, failpoint } = options
+async function answerSettle(options: RoutesOptions, { body, authorization }: JsonRequest): Promise<JsonAnswer> {
+  const { terms, settler, clock, failpoint, access } = options
   try {
     const payment = readPayment(body, terms, clock())
+    access.requireServed(payment, authorization)
     const transaction = await settler.settle(payment)
     failpoint('transfer_stored')
     return {

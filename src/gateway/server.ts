@@ -6,6 +6,7 @@ import { migrate } from '../db/migrate.ts'
 import { openUsable, outside, refuseUnusable } from '../db/open-usable.ts'
 import { reasonOf, UnusableSettingError } from '../errors.ts'
 import type { Log } from '../log.ts'
+import { Access } from './access.ts'
 import { type OnAlarm, withoutRepeats } from './alarm.ts'
 import { BatchReceipts } from './batch-receipts.ts'
 import { Batches, batchRowsMax } from './batches.ts'
@@ -36,6 +37,10 @@ export type GatewayOptions = {
   readonly chainId?: number | undefined
   readonly usdcAddress: string
   readonly gatewayWalletAddress: string
+  /** Only payments to these addresses, or from them, are settled. */
+  readonly payees: readonly string[]
+  /** Bearer token of the service: payments can be read only with it. */
+  readonly token: string
   /** Pays gas, and owns nothing else. */
   readonly relayerKey: Hex
   /** The block of the contract's deployment, or one before it. */
@@ -142,7 +147,8 @@ async function compose(
   }
   const settler = new Settler(settleOptions)
   const receipts = new BatchReceipts(database)
-  const routesOptions = { ...shared, relayer: relayer.address, settler, settleOptions, withdrawals, receipts }
+  const access = new Access(options)
+  const routesOptions = { ...shared, relayer: relayer.address, settler, settleOptions, withdrawals, receipts, access }
   const server = await startJsonServer({
     host: options.host,
     port: options.port,

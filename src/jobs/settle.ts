@@ -38,6 +38,7 @@ export type SettleSettings = {
   readonly databaseUrl: string
   readonly rpcUrl: string
   readonly gatewayUrl: string
+  readonly gatewayToken: string | undefined
   readonly publicUrl: string
   readonly terms: SigningTerms
   readonly epoch: number
@@ -136,7 +137,7 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
       dataDir: settings.dataDir,
       onFault: (error) => log.error({ err: error }, 'the signer is not to be trusted: nothing more is signed'),
     }),
-    rail: createRail({ url: settings.gatewayUrl, domain: terms.gatewayDomain }),
+    rail: createRail({ url: settings.gatewayUrl, token: settings.gatewayToken, domain: terms.gatewayDomain }),
     terms: paymentTerms(terms, settings.epoch),
     signingTerms: terms,
     usdcDomain: usdcDomain(terms),

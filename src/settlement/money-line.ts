@@ -10,6 +10,8 @@ export type MoneyLine = {
   /** May hold a provider's key. */
   readonly rpcUrl: string
   readonly gatewayUrl: string
+  /** Undefined at Circle's gateway. */
+  readonly gatewayToken?: string | undefined
   readonly terms: SigningTerms
   /** Signs receipts. */
   readonly issuer: Address

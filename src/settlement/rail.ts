@@ -60,6 +60,8 @@ export type RailWithdrawal = {
 
 export type RailOptions = {
   readonly url: string
+  /** Our own gateway shows payments only with its token. */
+  readonly token?: string | undefined
   /** The gateway's number of the chain. */
   readonly domain: number
   readonly timeoutMs?: number
@@ -72,7 +74,7 @@ const bodyBytesMax = 4 * 1024 * 1024
 /** Balances in one call. */
 const balancesMax = 100
 
-export function createRail({ url, domain, timeoutMs = 10_000, connectionsMax = 16 }: RailOptions): Rail {
+export function createRail({ url, token, domain, timeoutMs = 10_000, connectionsMax = 16 }: RailOptions): Rail {
   const { origin, pathname } = new URL(url)
   const base = pathname.replace(/\/+$/, '')
   const pool = new Pool(origin, {
@@ -87,7 +89,11 @@ export function createRail({ url, domain, timeoutMs = 10_000, connectionsMax = 1
     const { statusCode, body } = await pool.request({
       method,
       path: `${base}${path}`,
-      headers: { accept: 'application/json', ...(content === undefined ? {} : { 'content-type': 'application/json' }) },
+      headers: {
+        accept: 'application/json',
+        ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+        ...(content === undefined ? {} : { 'content-type': 'application/json' }),
+      },
       ...(content === undefined ? {} : { body: encode(content) }),
       signal: AbortSignal.timeout(timeoutMs),
     })

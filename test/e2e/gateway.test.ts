@@ -17,6 +17,7 @@ import {
   relayerKey,
   seller,
   settle,
+  token,
   untilBalance,
 } from '../support/gateway.ts'
 import { temporaryFolder, usdc } from '../support/sandbox-chain.ts'
@@ -33,6 +34,7 @@ test('penny gateway serves from its environment alone, and goes on where it stop
   await deposit(bench, payer, 10_000n)
 
   const first = await start(environment)
+  assert.match(first.url, /^http:\/\/127\.0\.0\.1:/)
   await untilBalance(first.url, payer.address, '0.01')
   const id = await settle(first.url, await paymentBody(bench.wallet, payer))
   assert.deepEqual(await first.stop(), [0, null])
@@ -50,7 +52,10 @@ test('penny gateway says what it needs', async (t) => {
     env: { PATH: process.env.PATH ?? '', DATA_DIR: await temporaryFolder(t), CHAIN_RPC_URL: 'http://127.0.0.1:1' },
   })
   const [[said], [code]] = await Promise.all([once(child.stderr, 'data'), once(child, 'exit')])
-  assert.match(String(said), /GATEWAY_RELAYER_KEY, DATABASE_URL, USDC_ADDRESS, GATEWAY_WALLET_ADDRESS must be set/)
+  assert.match(
+    String(said),
+    /GATEWAY_RELAYER_KEY, GATEWAY_TOKEN, DATABASE_URL, USDC_ADDRESS, GATEWAY_WALLET_ADDRESS must be set/,
+  )
   assert.equal(code, 1)
 })
 
@@ -64,6 +69,10 @@ function environmentOf({ databaseUrl, chain, wallet }: GatewayBench, folder: str
     USDC_ADDRESS: usdc,
     GATEWAY_WALLET_ADDRESS: wallet,
     GATEWAY_RELAYER_KEY_FILE: keyFile,
+    GATEWAY_TOKEN: token,
+    GATEWAY_PAYEES: `${account('other').address}, ${seller.address}`,
+    // As in our image. The gateway has a setting of its own.
+    HOST: '0.0.0.0',
     GATEWAY_PORT: '0',
     // A transfer of the first start must not be settled by it.
     GATEWAY_BATCH_MS: '60000',

@@ -65,9 +65,9 @@ async function passThrough(t: TestContext, money: MoneyService): Promise<void> {
 }
 
 async function payOut(t: TestContext, money: MoneyService): Promise<void> {
-  const { gatewayUrl, terms } = money.money
+  const { gatewayUrl, gatewayToken, terms } = money.money
   const { database } = money.service
-  const rail = createRail({ url: gatewayUrl, domain: terms.gatewayDomain })
+  const rail = createRail({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
   atEnd(t, () => rail.close())
   const before = await usdcOf(money, operator)
   const earned = await gatewayOf(money, terms.seller)

@@ -27,6 +27,8 @@ export type GatewayBench = {
 
 export const relayerKey = keccak256(toHex('relayer'))
 export const seller = account('seller')
+/** What the service sends to its gateway. */
+export const token = 'the-token-between-service-and-gateway'
 const weekSeconds = 7 * 86_400
 
 export async function openBench(test: TestContext): Promise<GatewayBench> {
@@ -45,6 +47,8 @@ export async function openBench(test: TestContext): Promise<GatewayBench> {
     chainRpcUrl: chain.url,
     usdcAddress: usdc,
     gatewayWalletAddress: wallet,
+    payees: [seller.address],
+    token,
     relayerKey,
     // Most tests move a few thousandths.
     withdrawalMin: 1n,
@@ -169,10 +173,16 @@ export type AnswerBody = Record<string, any>
 
 export type Answer = { readonly status: number; readonly body: AnswerBody; readonly link: string | null }
 
-export async function ask(url: string, path: string, body?: unknown): Promise<Answer> {
+/** As the service asks, or with another authorization; with none when it is empty. */
+export async function ask(
+  url: string,
+  path: string,
+  body?: unknown,
+  authorization = `Bearer ${token}`,
+): Promise<Answer> {
   const response = await fetch(`${url}${path}`, {
     ...(body === undefined ? {} : { method: 'POST', body: typeof body === 'string' ? body : JSON.stringify(body) }),
-    headers: { 'content-type': 'application/json' },
+    headers: { 'content-type': 'application/json', ...(authorization === '' ? {} : { authorization }) },
   })
   return { status: response.status, body: (await response.json()) as AnswerBody, link: response.headers.get('link') }
 }

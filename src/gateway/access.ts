@@ -1,0 +1,41 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { type Payment, PaymentRefusedError } from './payment.ts'
+import { lowerCase } from './terms.ts'
+
+export type AccessOptions = {
+  /** Only payments to these addresses, or from them, are settled: each one costs the operator gas. */
+  readonly payees: readonly string[]
+  /** The service's. */
+  readonly token: string
+}
+
+/** A payment costs about 0.0007 USDC of gas. Clients without the token must pay more than that. */
+const publicPaymentMin = 1_000n
+
+/** Who may use the gateway for what. The protocol is public; the operator's gas and the customers' payments are not. */
+export class Access {
+  readonly #payees: ReadonlySet<string>
+  readonly #tokenHash: Buffer
+
+  constructor({ payees, token }: AccessOptions) {
+    this.#payees = new Set(payees.map(lowerCase))
+    this.#tokenHash = hash(token)
+  }
+
+  hasToken(authorization: string | undefined): boolean {
+    const [, token] = /^Bearer (.+)$/i.exec(authorization ?? '') ?? []
+    return token !== undefined && timingSafeEqual(hash(token), this.#tokenHash)
+  }
+
+  /** Customers pay a payee; a payee returns their credit. Throws `PaymentRefusedError` for everything else. */
+  requireServed({ payer, payee, value }: Payment, authorization: string | undefined): void {
+    if (!this.#payees.has(payee) && !this.#payees.has(payer)) throw new PaymentRefusedError('payee_not_allowed', payer)
+    if (value < publicPaymentMin && !this.hasToken(authorization)) {
+      throw new PaymentRefusedError('amount_too_small', payer)
+    }
+  }
+}
+
+function hash(text: string): Buffer {
+  return createHash('sha256').update(text).digest()
+}
