@@ -90,7 +90,7 @@ test('an operator can stop new requests, says why, and leaves nothing to the nex
   assert.equal(await readCursor(database, copiedAtCursor), undefined)
 })
 
-test('a seller that has less than the credit it owes breaks I17, and the ledger stays frozen', async (t) => {
+test('a seller that has less than the credit it owes breaks I17, and does not keep the ledger frozen', async (t) => {
   const installation = await install(t)
   const { database } = installation
   const holds = await openLedger(database)
@@ -104,8 +104,8 @@ test('a seller that has less than the credit it owes breaks I17, and the ledger 
   const { code, chain, text } = await audit(installation, false)
   assert.deepEqual([code, chain], [1, 'BROKEN'])
   assert.match(text, /owed 600, on chain 599/)
-  await assert.rejects(audit(installation, true), /The books are not right/)
-  assert.equal(await findFreeze(database), 'by a test')
+  assert.equal((await audit(installation, true)).code, 1)
+  assert.equal(await findFreeze(database), undefined)
   installation.seller = 600n
-  assert.equal((await audit(installation, true)).code, 0)
+  assert.equal((await audit(installation, false)).code, 0)
 })

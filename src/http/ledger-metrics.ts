@@ -27,6 +27,11 @@ const plain: readonly Plain[] = [
     'Since the books were last compared with the chain; absent when they never were.',
     (n) => n.solvencySeconds,
   ],
+  [
+    'penny_seller_short_micro_usdc',
+    'Credit that the seller owes and does not have, in atomic USDC. Must be 0; absent when it was never compared.',
+    (n) => n.sellerShort,
+  ],
 ]
 
 type Told = readonly [key: string, name: string, help: string, type?: 'counter']
@@ -58,7 +63,10 @@ export function createLedgerMetrics(): LedgerMetrics {
     help: 'Since a watcher of the chain last got further.',
     labels: ['cursor'],
   })
-  const solvent = new Gauge({ name: 'penny_solvent', help: '1 when the chain has what the books say. Must be 1.' })
+  const solvent = new Gauge({
+    name: 'penny_solvent',
+    help: '1 when the chain has what the books say for every account. Must be 1.',
+  })
   const toldGauges = told.map(([key, name, help, type]) => ({
     key,
     gauge: new Gauge({ name, help, ...(type && { type }) }),

@@ -4,7 +4,6 @@ import type { LogLevel } from '../config.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
 import { armSettlementFailpoint } from '../failpoints.ts'
-import { findFreeze, freezeLedger } from '../ledger/freeze.ts'
 import { tellDeposits } from '../ledger/ledger-numbers.ts'
 import { createLog, type Log } from '../log.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
@@ -22,8 +21,8 @@ import { issueReceipts } from '../settlement/issue-receipts.ts'
 import { advancePayouts } from '../settlement/payout.ts'
 import { createRail } from '../settlement/rail.ts'
 import { refillGas } from '../settlement/refill-gas.ts'
-import { checkSolvency, isSolvent, recordSolvency } from '../settlement/solvency.ts'
 import { submitPayments } from '../settlement/submit.ts'
+import { watchSolvency } from '../settlement/watch-solvency.ts'
 import { advanceWithdrawals } from '../settlement/withdraw.ts'
 import { watchWithdrawalFee } from '../settlement/withdrawal-fee.ts'
 import type { Address, Hex } from '../signer/address.ts'
@@ -160,7 +159,7 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
   every(reconcileMs, () => reconcileDeposits(parts), tell('deposits could not be reconciled'))
   every(
     solvencyMs,
-    () => watchSolvency(parts, settings.terms.seller),
+    () => watchSolvency({ ...parts, seller: terms.seller, recheckMs }),
     tell('the books could not be compared with the chain'),
   )
   const fee = every(feeMs, () => watchWithdrawalFee(parts), tell('the gateway did not say what a withdrawal costs'))
@@ -173,27 +172,6 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
   void gas.now()
   const totals = every(totalsMs, () => tellDeposits(database), tell('deposits could not be counted'))
   void totals.now()
-}
-
-/** Short once may be a matter of two clocks; short twice is short: then nothing new is held until somebody has looked. */
-async function watchSolvency(
-  parts: {
-    readonly database: Database
-    readonly chain: Chain
-    readonly onAlarm: (what: string, details: object) => void
-  },
-  seller: Address,
-): Promise<void> {
-  const look = () => checkSolvency({ ...parts, seller })
-  const wasFrozen = (await findFreeze(parts.database)) !== undefined
-  const first = await look()
-  const report = isSolvent(first) ? first : await sleep(recheckMs).then(look)
-  await recordSolvency(parts.database, report)
-  if (isSolvent(report)) return
-  parts.onAlarm('the chain has less than the books say', { report })
-  // Books that were frozen already may have been mended and opened while we looked, as by penny recover: the next look decides.
-  if (wasFrozen) return
-  await freezeLedger(parts.database, `I17 is broken: the chain has less than the books say at block ${report.block}`)
 }
 
 type DepositParts = Parameters<typeof watchDeposits>[0]

@@ -24,15 +24,18 @@ export type LedgerNumbers = {
   /** Undefined before the books were first compared with the chain. */
   readonly solvent: boolean | undefined
   readonly solvencySeconds: number | undefined
+  /** Atomic USDC. */
+  readonly sellerShort: number | undefined
 }
 
 // Rows beyond this are not counted: a number so high says enough, and reading it must not become a load of its own.
 const rowsMax = 100_000
 const statementMaxMs = 2_000
 
-type Totals = Omit<LedgerNumbers, 'payments' | 'cursors' | 'told' | 'solvent' | 'solvencySeconds'> & {
+type Totals = Omit<LedgerNumbers, 'payments' | 'cursors' | 'told' | 'solvent' | 'solvencySeconds' | 'sellerShort'> & {
   readonly solvent: boolean | null
   readonly solvencySeconds: number | null
+  readonly sellerShort: number | null
 }
 
 /** Read from one snapshot, over indexes that hold only what is open. Throws when it takes too long. */
@@ -44,6 +47,7 @@ export async function readLedgerNumbers(database: Database): Promise<LedgerNumbe
         ...totals!,
         solvent: totals!.solvent ?? undefined,
         solvencySeconds: totals!.solvencySeconds ?? undefined,
+        sellerShort: totals!.sellerShort ?? undefined,
         payments: await connection.query<LedgerNumbers['payments'][number]>(paymentsQuery),
         cursors: await connection.query<LedgerNumbers['cursors'][number]>(
           `select name, block::float8 as block, ${age('changed_at')} as seconds from chain_cursors
@@ -104,7 +108,9 @@ const totalsQuery = `
          u.count as "arrivalsWaiting",
          s.count as "sweepsOpen", coalesce(${age('s.oldest')}, 0) as "oldestSweepSeconds",
          w.count as "withdrawalsOpen", coalesce(${age('w.oldest')}, 0) as "oldestWithdrawalSeconds",
-         l.frozen_at is not null as frozen, n.count as "nodesAlive", o.ok as solvent,
+         l.frozen_at is not null as frozen, n.count as "nodesAlive", 
+         o.ok or jsonb_array_length(coalesce(o.report->'short', '[0]')) = 0 as solvent,
+         (o.report->>'seller_short_atomic')::float8 as "sellerShort",
          case when o.checked_at is not null then ${age('o.checked_at')} end as "solvencySeconds"
     from (select count(*)::int as count, coalesce(sum(quote + extended), 0)::float8 as held, min(created_at) as oldest
             from (select quote, extended, created_at from requests where status = 'held' limit ${rowsMax}) x) r

@@ -11,7 +11,7 @@ import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'
 import { burnIntent, payOutMax, type SigningTerms } from '../signer/signing-terms.ts'
 import type { Rail } from './rail.ts'
-import { creditOwed } from './solvency.ts'
+import { creditOwed, isSellerShort } from './solvency.ts'
 import { feeTaken } from './withdrawal-fee.ts'
 
 export type PayoutParts = {
@@ -103,6 +103,10 @@ export async function advancePayouts(parts: PayoutParts): Promise<number> {
 async function order(parts: PayoutParts, payout: PayoutRow): Promise<void> {
   const { id, amount, fee_max, recipient, state } = payout
   const { database, signer, rail, signingTerms, failpoint, onAlarm } = parts
+  // One that was handed in before goes on: it may be paid already.
+  if (state === 'requested' && (await isSellerShort(database))) {
+    return onAlarm('a payout waits until the seller has the credit that it owes', { payout: id })
+  }
   const intent = burnIntent(signingTerms, {
     depositor: signingTerms.seller,
     recipient: recipient as Address,

@@ -14,6 +14,8 @@ export type SolvencyReport = {
   /** What the seller has at the gateway, and how much of it is credit that belongs to accounts, held by open requests, asked for or neither. */
   readonly seller_atomic: string
   readonly credit_atomic: string
+  /** How much more credit is owed than the seller has or is about to get; 0 when all of it is covered. */
+  readonly seller_short_atomic: string
   /** Payments that are charged and not yet on chain. */
   readonly unsettled_atomic: string
   readonly short: readonly ShortAccount[]
@@ -51,14 +53,17 @@ export async function checkSolvency({ database, chain, seller }: SolvencyParts):
       short.push({ address: account.address, owed_atomic: `${least}`, on_chain_atomic: `${balance}` })
     }
   }
+  const sellerHas = balances.at(-1)!
+  const { credit, unsettled } = totals!
   return {
     block: block.toString(),
     accounts: accounts.length,
     owed_atomic: owed.toString(),
     on_chain_atomic: onChain.toString(),
-    seller_atomic: balances.at(-1)!.toString(),
-    credit_atomic: totals!.credit.toString(),
-    unsettled_atomic: totals!.unsettled.toString(),
+    seller_atomic: sellerHas.toString(),
+    credit_atomic: credit.toString(),
+    seller_short_atomic: (credit > sellerHas + unsettled ? credit - sellerHas - unsettled : 0n).toString(),
+    unsettled_atomic: unsettled.toString(),
     short,
   }
 }
@@ -71,10 +76,15 @@ export async function findOwed(database: Database): Promise<readonly OwedAccount
   })
 }
 
-/** Whoever owes more than there is, is not solvent: not an account, and not the seller for the credit it owes. */
+/** Every account has on chain what the books say, and the seller covers the credit it owes. */
 export function isSolvent(report: SolvencyReport): boolean {
-  const coverage = BigInt(report.seller_atomic) + BigInt(report.unsettled_atomic)
-  return report.short.length === 0 && BigInt(report.credit_atomic) <= coverage
+  return report.short.length === 0 && report.seller_short_atomic === '0'
+}
+
+/** By the last comparison. While the seller is short nothing leaves it: the first to ask must not be paid with the money of others. */
+export async function isSellerShort(database: Database): Promise<boolean> {
+  const [row] = await database.query(`select from solvency where (report->>'seller_short_atomic')::numeric > 0`)
+  return row !== undefined
 }
 
 export async function recordSolvency(database: Database, report: SolvencyReport): Promise<void> {

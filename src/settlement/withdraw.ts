@@ -14,6 +14,7 @@ import { SigningRefusedError, type TransferRequest } from '../signer/signing-req
 import { burnIntent, type SigningTerms, windowOf } from '../signer/signing-terms.ts'
 import { type PaidResource, type PaymentTerms, paymentPayload, paymentRequirements } from './authorization.ts'
 import type { Rail } from './rail.ts'
+import { isSellerShort } from './solvency.ts'
 import { feeTaken } from './withdrawal-fee.ts'
 
 export type WithdrawParts = {
@@ -69,7 +70,7 @@ async function payBack(parts: WithdrawParts, withdrawal: Withdrawal): Promise<vo
   if (withdrawal.state === 'returning' && (await adoptReturn(parts, withdrawal, authorization))) return
   const funds = await rail.balance(terms.seller)
   // It has not been paid itself yet: payments that are on their way will cover it.
-  if (funds < withdrawal.creditBack) {
+  if (funds < withdrawal.creditBack || (await isSellerShort(database))) {
     const { id, creditBack, createdAt } = withdrawal
     if (Date.now() - createdAt.getTime() > creditWaitMsMax)
       onAlarm('the seller has too little to pay credit back', {

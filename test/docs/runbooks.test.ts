@@ -7,7 +7,7 @@ import { testDatabase } from '../support/postgres.ts'
 
 const root = new URL('../../', import.meta.url)
 const read = (file: string) => readFileSync(new URL(file, root), 'utf8')
-const settle = read('src/jobs/settle.ts')
+const settle = read('src/settlement/watch-solvency.ts')
 
 test('the runbooks know the freeze of a chain that has too little by the number it is told with', () => {
   const [, invariant] = /`(I\d+) is broken: the chain has less than the books say/.exec(settle)!

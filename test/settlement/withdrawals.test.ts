@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes, randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { findViolations } from '../../src/ledger/audit.ts'
+import { findFreeze, unfreezeLedger } from '../../src/ledger/freeze.ts'
 import type { Hold } from '../../src/ledger/hold-calls.ts'
 import { claimReplay, keepReplay, refundAttempt, takeOverReplay } from '../../src/ledger/replays.ts'
 import { advanceWithdrawal, findWithdrawal, requestWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
@@ -14,12 +15,14 @@ import {
   readPayable,
   requestPayout,
 } from '../../src/settlement/payout.ts'
-import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
+import { checkSolvency, isSolvent, readSolvency } from '../../src/settlement/solvency.ts'
+import { watchSolvency } from '../../src/settlement/watch-solvency.ts'
 import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
 import { type Address, checksummed, zeroAddress } from '../../src/signer/address.ts'
 import type { Signer } from '../../src/signer/signer.ts'
 import { SigningRefusedError } from '../../src/signer/signing-request.ts'
 import { payOutMax } from '../../src/signer/signing-terms.ts'
+import { atEnd } from '../support/at-end.ts'
 import { charge, hold, place, search, searchPrice, voided } from '../support/ledger.ts'
 import {
   accountOf,
@@ -345,12 +348,7 @@ test('a seller that cannot pay the credit it owes stays insolvent when its owner
   const read = async () => gateway.balance(terms.seller)
   const drained = await read()
   gateway.deposit(terms.seller, -drained)
-  const chain = {
-    finalBlock: async () => 1n,
-    gatewayBalances: async (depositors: readonly Address[]) =>
-      depositors.map((depositor) => gateway.balance(depositor)),
-  } as unknown as Chain
-  const look = () => checkSolvency({ database, chain, seller: terms.seller })
+  const look = () => checkSolvency({ database, chain: chainOf(gateway), seller: terms.seller })
   const before = await look()
   assert.equal(isSolvent(before), false)
   const id = randomUUID()
@@ -375,6 +373,69 @@ test('a seller that cannot pay the credit it owes stays insolvent when its owner
   assert.equal(await readPayable(database, read), payable, 'counted once, before and after')
   await assertSettled(bench, [account])
 })
+
+// A4: one unit of missing coverage refused every account's requests.
+test('a seller that is short stops payouts and withdrawals of credit, and nothing else', async () => {
+  const { database, gateway, holds, parts } = bench
+  const payer = await openOwned(2_000n)
+  await pay(bench, payer, 2_000n, 1_000n)
+  await settleAll(bench)
+  const other = await openOwned(5_000n)
+  const read = async () => gateway.balance(terms.seller)
+  const earned = await readPayable(database, read)
+  const payout = await requestPayout(database, fromAtomic(1n), payoutAddress, read)
+  gateway.deposit(terms.seller, -(earned + 1n))
+  const watch = () => watchSolvency({ ...parts, chain: chainOf(gateway), seller: terms.seller, recheckMs: 0 })
+  await watch()
+  assert.deepEqual(bench.alarms.splice(0), ['the seller has less than the credit that it owes'])
+  const report = (await readSolvency(database)) as Record<string, unknown>
+  assert.deepEqual([report.ok, report.seller_short_atomic, report.short], [false, '1', []])
+  assert.equal(await findFreeze(database), undefined)
+  await holds.end(charge(await hold(holds, other, 1_000n), 500n))
+
+  const [credit, plain] = [randomUUID(), randomUUID()]
+  await bench.funds.withdraw(payer, credit, fromAtomic(1_000n))
+  await bench.funds.withdraw(other, plain, fromAtomic(1_000n))
+  for (let round = 0; round < 3; round += 1) {
+    await settleOnce(bench)
+    gateway.payOut()
+    await passTime(bench)
+  }
+  assert.equal((await stateOf(payer, credit)).state, 'requested')
+  assert.equal((await stateOf(other, plain)).state, 'confirmed')
+  assert.equal((await findPayout(database, payout))!.state, 'requested')
+  assert.ok(bench.alarms.includes('a payout waits until the seller has the credit that it owes'))
+
+  gateway.deposit(terms.seller, earned + 1n)
+  await watch()
+  await settleAll(bench)
+  assert.equal((await stateOf(payer, credit)).state, 'confirmed')
+  assert.equal((await findPayout(database, payout))!.state, 'confirmed')
+  await assertSettled(bench, [payer, other])
+})
+
+test('an account that is short on chain freezes the ledger', async (t) => {
+  const { database, gateway, parts } = bench
+  const account = await openOwned(2_000n)
+  atEnd(t, () => unfreezeLedger(database))
+  gateway.deposit(account.address, -1n)
+  const watch = () => watchSolvency({ ...parts, chain: chainOf(gateway), seller: terms.seller, recheckMs: 0 })
+  await watch()
+  assert.match((await findFreeze(database))!, /^I17 is broken: the chain has less than the books say/)
+  assert.deepEqual(bench.alarms, ['the chain has less than the books say'])
+  gateway.deposit(account.address, 1n)
+  await unfreezeLedger(database)
+  await watch()
+  assert.equal(await findFreeze(database), undefined)
+})
+
+function chainOf(gateway: typeof bench.gateway): Chain {
+  return {
+    finalBlock: async () => 1n,
+    gatewayBalances: async (depositors: readonly Address[]) =>
+      depositors.map((depositor) => gateway.balance(depositor)),
+  } as unknown as Chain
+}
 
 test('a payout takes what was earned, never what is owed as credit, however many are asked for at once', async () => {
   const account = await openOwned(10_000n)

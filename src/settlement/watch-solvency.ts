@@ -1,0 +1,28 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { findFreeze, freezeLedger } from '../ledger/freeze.ts'
+import { checkSolvency, isSolvent, recordSolvency, type SolvencyParts } from './solvency.ts'
+
+export type SolvencyWatchParts = SolvencyParts & {
+  readonly onAlarm: (what: string, details: object) => void
+  /** Until the second look; a shortage seen once may be a matter of two clocks. */
+  readonly recheckMs: number
+}
+
+/**
+ * Compares the books with the chain. When an account is short, new holds stop until an operator has looked. A seller that is short
+ * of the credit it owes stops only what needs the seller, payouts and withdrawals of credit: one customer's refund must not stop
+ * everybody's requests.
+ */
+export async function watchSolvency({ onAlarm, recheckMs, ...parts }: SolvencyWatchParts): Promise<void> {
+  const { database } = parts
+  const wasFrozen = (await findFreeze(database)) !== undefined
+  const first = await checkSolvency(parts)
+  const report = isSolvent(first) ? first : await sleep(recheckMs).then(() => checkSolvency(parts))
+  await recordSolvency(database, report)
+  if (report.seller_short_atomic !== '0') onAlarm('the seller has less than the credit that it owes', { report })
+  if (report.short.length === 0) return
+  onAlarm('the chain has less than the books say', { report })
+  // Books that were frozen already may have been mended and opened while we looked, as by penny recover: the next look decides.
+  if (wasFrozen) return
+  await freezeLedger(database, `I17 is broken: the chain has less than the books say at block ${report.block}`)
+}
