@@ -34,6 +34,7 @@ create table accounts (
   suspended_reason text,
   adjusted bigint default 0 not null,
   closed_at timestamp with time zone,
+  settled bigint default 0 not null,
   constraint accounts_pkey PRIMARY KEY (partition, id),
   constraint accounts_address_check CHECK (address ~ '^0x[0-9a-f]{40}$'::text),
   constraint accounts_given_back_within_charged CHECK (adjusted <= charged),
@@ -45,6 +46,8 @@ create table accounts (
   constraint accounts_suspended_reason_check CHECK (length(suspended_reason) >= 1 AND length(suspended_reason) <= 500)
 ) with (fillfactor=50);
 CREATE UNIQUE INDEX accounts_by_address ON public.accounts USING btree (address, partition) WHERE (address IS NOT NULL);
+comment on column accounts.unsettled is 'Sum of the payments under way: authorizations of ended requests, not final on chain.';
+comment on column accounts.settled is 'Sum of the payments that are final on chain.';
 
 create table adjustments (
   partition smallint not null,
@@ -91,6 +94,7 @@ create table api_keys (
   last_used_at timestamp with time zone,
   created_at timestamp with time zone default clock_timestamp() not null,
   disabled boolean default false not null,
+  window_changed_at timestamp with time zone,
   constraint api_keys_pkey PRIMARY KEY (partition, id),
   constraint api_keys_partition_account_id_fkey FOREIGN KEY (partition, account_id) REFERENCES accounts(partition, id),
   constraint api_keys_disabled_is_revoked CHECK (NOT disabled OR revoked_at IS NOT NULL),
@@ -99,6 +103,7 @@ create table api_keys (
   constraint api_keys_not_negative CHECK (LEAST(limit_amount, spent, held) >= 0) NOT VALID
 ) with (fillfactor=50);
 CREATE INDEX api_keys_of_account ON public.api_keys USING btree (account_id);
+comment on column api_keys.window_changed_at is 'When limit_window was last changed: at most once a minute.';
 
 create table arrivals (
   partition smallint not null,
@@ -307,6 +312,7 @@ CREATE INDEX requests_of_key ON public.requests USING btree (key_id, id);
 CREATE INDEX requests_refused ON public.requests USING btree (created_at) WHERE (status = 'refused'::text);
 CREATE INDEX requests_refused_of_key ON public.requests USING btree (key_id, id) INCLUDE (account_id, error_code, created_at) WHERE (status = 'refused'::text);
 CREATE INDEX requests_with_search ON public.requests USING btree (account_id, id) WHERE (search_calls > 0);
+comment on column requests.key_window is 'Of an open request: the window of its key that it is held in. Not kept up to date after its end.';
 
 create table sessions (
   token_hash bytea not null,
@@ -911,7 +917,8 @@ begin
          array_agg(s.authorized), array_agg(s.unsettled), array_agg(s.suspended)
     into a_gateway, a_credit, a_held, a_extended, a_nonce_next, a_authorized, a_unsettled,
          a_suspended
-    from (select a.gateway, a.credit, a.held, a.extended, a.nonce_next, a.authorized, a.unsettled,
+    from (select a.gateway, a.credit, a.held, a.extended, a.nonce_next, a.authorized,
+                 unsettled_charges(a.charged, a.adjusted, a.settled, a.returned) as unsettled,
                  a.suspended_at is not null as suspended
             from unnest(p_account_ids) with ordinality as i (id, n)
             left join accounts a on a.partition = p_partition and a.id = any (p_account_ids) and a.id = i.id
@@ -994,7 +1001,7 @@ begin
   insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version,
                         body_hash, created_at, quote, from_credit, authorized, nonce, key_window)
     select p_partition, u.id, p_account_ids[u.account_of], p_key_ids[u.key_of], p_node, 'held', u.model, u.stream,
-           u.max_tokens, p_price_version, u.body_hash, v_now, u.quote, u.from_credit, u.authorized, u.nonce, k_window[u.key_of]
+           u.max_tokens, p_price_version, u.body_hash, greatest(v_now, k_window[u.key_of]), u.quote, u.from_credit, u.authorized, u.nonce, k_window[u.key_of]
       from unnest(p_ids, p_account_of, p_key_of, p_models, p_streams, p_max_tokens, p_body_hashes, p_quotes, r_from_credit,
                   r_authorized, r_nonce, r_decision)
            as u (id, account_of, key_of, model, stream, max_tokens, body_hash, quote, from_credit, authorized, nonce,
@@ -1003,17 +1010,19 @@ begin
 
   if v_stored is null then
     return query
-      select u.n::int, u.decision, u.authorized, u.from_credit, u.nonce, v_now, u.spendable, u.in_flight, u.limit_left
-        from unnest(r_decision, r_authorized, r_from_credit, r_nonce, r_spendable, r_in_flight, r_limit_left) with ordinality
-             as u (decision, authorized, from_credit, nonce, spendable, in_flight, limit_left, n);
+      select u.n::int, u.decision, u.authorized, u.from_credit, u.nonce, greatest(v_now, k_window[u.key_of]), u.spendable,
+             u.in_flight, u.limit_left
+        from unnest(p_key_of, r_decision, r_authorized, r_from_credit, r_nonce, r_spendable, r_in_flight, r_limit_left)
+             with ordinality
+             as u (key_of, decision, authorized, from_credit, nonce, spendable, in_flight, limit_left, n);
   else
     return query
       select u.n::int, coalesce(r.status, u.decision), coalesce(r.authorized, u.authorized),
-             coalesce(r.from_credit, u.from_credit), coalesce(r.nonce, u.nonce), coalesce(r.created_at, v_now),
+             coalesce(r.from_credit, u.from_credit), coalesce(r.nonce, u.nonce), coalesce(r.created_at, greatest(v_now, k_window[u.key_of])),
              u.spendable, u.in_flight, u.limit_left
-        from unnest(p_ids, r_decision, r_authorized, r_from_credit, r_nonce, r_spendable, r_in_flight, r_limit_left)
+        from unnest(p_ids, p_key_of, r_decision, r_authorized, r_from_credit, r_nonce, r_spendable, r_in_flight, r_limit_left)
              with ordinality
-             as u (id, decision, authorized, from_credit, nonce, spendable, in_flight, limit_left, n)
+             as u (id, key_of, decision, authorized, from_credit, nonce, spendable, in_flight, limit_left, n)
         left join requests r on r.partition = p_partition and r.id = any (v_stored) and r.id = u.id;
   end if;
 end $function$;
@@ -1098,7 +1107,7 @@ begin
     set credit = a.credit + v_request.charged - v_given, charged = a.charged - v_request.charged, adjusted = a.adjusted - v_given
     where a.partition = p_partition and a.id = p_account_id;
   update api_keys k set spent = k.spent - v_request.charged
-    where k.partition = p_partition and k.id = v_request.key_id and k.window_start = v_request.key_window;
+    where k.partition = p_partition and k.id = v_request.key_id and v_request.created_at >= k.window_start;
   update usage_hours h set charged = h.charged - v_request.charged, search_cost = h.search_cost - v_request.search_cost
     where h.partition = p_partition and h.account_id = p_account_id and h.key_id = v_request.key_id
       and h.hour = date_trunc('hour', v_request.created_at, 'UTC') and h.model = v_request.model;
@@ -1205,6 +1214,7 @@ declare
   v_accounts uuid[];
   v_final    bigint[];
   v_failed   bigint[];
+  v_settled  bigint[];
 begin
   perform 1 from accounts a
     where a.partition = p_partition and a.id = any (p_account_ids)
@@ -1212,8 +1222,9 @@ begin
 
   select array_agg(s.id), array_agg(s.account_id),
          array_agg(case when u.state in ('completed', 'failed') then s.value else 0 end),
-         array_agg(case when u.state = 'failed' then s.value else 0 end)
-    into v_ids, v_accounts, v_final, v_failed
+         array_agg(case when u.state = 'failed' then s.value else 0 end),
+         array_agg(case when u.state = 'completed' then s.value else 0 end)
+    into v_ids, v_accounts, v_final, v_failed, v_settled
     from settlements s
     join unnest(p_ids, p_states) as u (id, state) on u.id = s.id
    where s.partition = p_partition and s.id = any (p_ids) and s.revision = 0 and s.account_id = any (p_account_ids)
@@ -1231,14 +1242,22 @@ begin
 
   update accounts a
     set unsettled = a.unsettled - t.final, gateway = a.gateway + t.failed, credit = a.credit - t.failed,
-        authorized = a.authorized - t.failed
-    from (select u.id, sum(u.final) as final, sum(u.failed) as failed
-            from unnest(v_accounts, v_final, v_failed) as u (id, final, failed)
+        authorized = a.authorized - t.failed, settled = a.settled + t.settled
+    from (select u.id, sum(u.final) as final, sum(u.failed) as failed, sum(u.settled) as settled
+            from unnest(v_accounts, v_final, v_failed, v_settled) as u (id, final, failed, settled)
            group by u.id having sum(u.final) > 0) t
     where a.partition = p_partition and a.id = any (p_account_ids) and a.id = t.id;
 
   return query select u.id, u.state from unnest(p_ids, p_states) as u (id, state) where u.id = any (v_ids);
 end $function$;
+
+CREATE OR REPLACE FUNCTION public.unsettled_charges(p_charged bigint, p_adjusted bigint, p_settled bigint, p_returned bigint)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+AS $function$
+  select greatest(0, p_charged - p_adjusted - greatest(0, p_settled - p_returned))
+$function$;
 
 CREATE OR REPLACE FUNCTION public.window_start(p_window text, p_at timestamp with time zone)
  RETURNS timestamp with time zone

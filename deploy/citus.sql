@@ -45,6 +45,7 @@ select create_distributed_table('adjustments', 'partition', colocate_with => 'ac
 
 -- Called by the others on the workers.
 select create_distributed_function('window_start(text, timestamptz)');
+select create_distributed_function('unsettled_charges(bigint, bigint, bigint, bigint)');
 
 select create_distributed_function(
   'place_holds(smallint, uuid, text, bigint, uuid[], uuid[], uuid[], int[], int[], bigint[], text[], boolean[], int[], bigint[])',

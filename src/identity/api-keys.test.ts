@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import { assertBooksBalance } from '../../test/support/audit.ts'
 import { charge, codeOf, hold, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
+import type { Payer } from '../ledger/hold-calls.ts'
 import { fromAtomic, parse } from '../money/usdc.ts'
 import { createKey, KeyFinder, listKeys, revokeKey, updateKey } from './api-keys.ts'
 
@@ -56,7 +57,7 @@ test('another window counts what was spent and is held in it, open requests incl
   await holds.end(charge(await hold(holds, payer, 2_000n), 1_500n))
   const open = await hold(holds, payer, 3_000n)
   for (const limitWindow of ['day', 'week', 'month', 'lifetime'] as const) {
-    await updateKey(ledger.database, payer.keyId, { limitWindow })
+    await changeWindowNow(payer, limitWindow)
     const [key] = (await listKeys(ledger.database, payer.accountId)).filter(({ id }) => id === payer.keyId)
     assert.deepEqual([key?.limitWindow, key?.spent, key?.held], [limitWindow, 1_500n, 3_000n])
     await assertBooksBalance(ledger.database)
@@ -64,6 +65,86 @@ test('another window counts what was spent and is held in it, open requests incl
   await holds.end(charge(open, 2_500n))
   assert.equal(codeOf(await place(holds, payer, 6_001n)), 'key_limit_exceeded')
   await holds.end(voided(await hold(holds, payer, 6_000n)))
+})
+
+/** As if the last change were more than a minute ago. */
+async function changeWindowNow({ keyId }: Payer, limitWindow: 'lifetime' | 'day' | 'week' | 'month'): Promise<void> {
+  await ledger.database.query(`update api_keys set window_changed_at = window_changed_at - interval '61 seconds'`)
+  await updateKey(ledger.database, keyId, { limitWindow })
+}
+
+const rowVersions = (payer: Payer) =>
+  ledger.database.query(`select id, xmin::text from requests where account_id = $1 and status <> 'held' order by id`, [
+    payer.accountId,
+  ])
+
+// Rewriting the rows took seconds under the account's lock, and a customer could make all others wait with it.
+test('another window rewrites no history, and counts old requests by the time of each', async () => {
+  const { database } = ledger
+  const holds = await openLedger(database)
+  const payer = await openPayer(database, 1_000_000n, { limit: fromAtomic(900_000n) })
+  const ended = []
+  for (const charged of [1n, 20n, 300n, 4_000n]) ended.push(charge(await hold(holds, payer, 5_000n), charged))
+  for (const call of ended) await holds.end(call)
+  // Today, and in hours that can and can no longer change; all before the month began, or long ago.
+  const ages = ['0', '36 hours', '40 days', '400 days']
+  for (const [index, { requestId }] of ended.entries()) {
+    await database.query(
+      `update requests set created_at = created_at - $2::interval, ended_at = ended_at - $2::interval where id = $1`,
+      [requestId, ages[index]],
+    )
+  }
+  await database.query('delete from usage_hours where account_id = $1', [payer.accountId])
+  await database.query(
+    `insert into usage_hours (partition, account_id, hour, key_id, model, charged)
+     select partition, account_id, date_trunc('hour', created_at, 'UTC'), key_id, model, sum(charged) from requests
+      where account_id = $1 group by 1, 2, 3, 4, 5`,
+    [payer.accountId],
+  )
+  const before = await rowVersions(payer)
+  const open = await hold(holds, payer, 3_000n)
+  for (const limitWindow of ['day', 'lifetime', 'week', 'month', 'lifetime'] as const) {
+    await changeWindowNow(payer, limitWindow)
+    await assertBooksBalance(database)
+    const [key] = (await listKeys(database, payer.accountId)).filter(({ id }) => id === payer.keyId)
+    assert.equal(key?.held, 3_000n)
+    if (limitWindow === 'day') assert.equal(key?.spent, 1n)
+    if (limitWindow === 'lifetime') assert.equal(key?.spent, 4_321n)
+  }
+  assert.deepEqual(await rowVersions(payer), before)
+  await holds.end(charge(open, 50_000n / 50n))
+  // A charge of the window that is given back is given back to the key as well, whatever window its row was held in.
+  await changeWindowNow(payer, 'day')
+  await database.query('select refund_attempt($1, $2, $3)', [payer.partition, payer.accountId, ended[0]!.requestId])
+  await assertBooksBalance(database)
+})
+
+test('a window is changed once a minute at most, and a refused change leaves the whole key as it was', async () => {
+  const { database } = ledger
+  const payer = await openPayer(database, 0n, { limit: fromAtomic(1_000n) })
+  await updateKey(database, payer.keyId, { limitWindow: 'day' })
+  // The same window again is no change.
+  await updateKey(database, payer.keyId, { limitWindow: 'day', name: 'daily' })
+  await assert.rejects(updateKey(database, payer.keyId, { limitWindow: 'month', name: 'monthly' }), {
+    code: 'rate_limited',
+    message: /once a minute\. Try again in \d+ s; nothing was changed/,
+  })
+  const [key] = await listKeys(database, payer.accountId)
+  assert.deepEqual([key?.name, key?.limitWindow], ['daily', 'day'])
+  await changeWindowNow(payer, 'month')
+})
+
+test('windows that are changed while requests are held and charged leave books that balance', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 10_000_000n, { limit: parse('9') })
+  const spending = Promise.all(
+    Array.from({ length: 40 }, async () => {
+      for (let turn = 0; turn < 5; turn += 1) await holds.end(charge(await hold(holds, payer, 1_000n), 700n))
+    }),
+  )
+  for (const limitWindow of ['day', 'month', 'lifetime', 'week'] as const) await changeWindowNow(payer, limitWindow)
+  await spending
+  await assertBooksBalance(ledger.database)
 })
 
 test('a limit changed while five hundred requests race is never passed', async () => {

@@ -177,10 +177,16 @@ export type KeyChanges = {
 
 /**
  * Changes a key from the next request on. A limit below what is already spent and held refuses new requests and leaves
- * those under way alone. False when there is no such key.
+ * those under way alone. False when there is no such key. Throws `WindowChangedError`, and changes nothing, when the window
+ * was changed less than a minute ago.
  */
 export async function updateKey(database: Database, keyId: string, changes: KeyChanges): Promise<boolean> {
+  const { limitWindow } = changes
+  const old = limitWindow === undefined ? undefined : await sumOldSpend(database, keyId, limitWindow)
   return withLockedKey(database, keyId, async (connection, partition) => {
+    if (limitWindow !== undefined && old !== undefined) {
+      await changeWindow(connection, { partition, keyId }, limitWindow, old)
+    }
     await connection.query(
       `update api_keys set name = coalesce($3, name),
               limit_amount = case when $4 then $5::bigint else limit_amount end,
@@ -200,37 +206,71 @@ export async function updateKey(database: Database, keyId: string, changes: KeyC
         changes.disabled ?? null,
       ],
     )
-    if (changes.limitWindow !== undefined) await changeWindow(connection, partition, keyId, changes.limitWindow)
   })
 }
 
-/** Counts anew what was spent and is held in the window that the key is now limited by. */
+const windowChangeMsMin = 60_000
+
+/** What a key spent in a window, as far as it can no longer change. */
+type OldSpend = { readonly start: string; readonly before: string; readonly spent: bigint }
+
+/**
+ * Sums up, without a lock, the hours that no charge can reach any more: two days lie behind the last retry that could give
+ * a charge back, and no open request of the account is older.
+ */
+async function sumOldSpend(database: Database, keyId: string, window: LimitWindow): Promise<OldSpend | undefined> {
+  const [old] = await database.query<OldSpend>(
+    `select w.start::text as start, c.before::text as before,
+            (select coalesce(sum(h.charged), 0)::bigint from usage_hours h
+              where h.partition = k.partition and h.account_id = k.account_id and h.key_id = k.id
+                and h.hour >= w.start and h.hour < c.before) as spent
+       from api_keys k
+       cross join lateral (select window_start($2, clock_timestamp()) as start) w
+       cross join lateral (
+         select date_trunc('hour', least(clock_timestamp() - interval '2 days', min(r.created_at)), 'UTC') as before
+           from requests r where r.partition = k.partition and r.account_id = k.account_id and r.status = 'held') c
+      where k.id = $1`,
+    [keyId, window],
+  )
+  return old
+}
+
+/**
+ * Counts what was spent and is held in the window that the key is now limited by. Windows begin with an hour of UTC, so the
+ * hourly sums are exact, and no row of an ended request is read or written: an account cannot keep itself locked with its
+ * own history.
+ */
 async function changeWindow(
   connection: Connection,
-  partition: number,
-  keyId: string,
+  { partition, keyId }: { readonly partition: number; readonly keyId: string },
   window: LimitWindow,
+  old: OldSpend,
 ): Promise<void> {
-  const [key] = await connection.query<{ account_id: string; start: string }>(
-    `update api_keys set limit_window = $3, window_start = window_start($3, clock_timestamp())
-      where partition = $1 and id = $2 and limit_window <> $3 returning account_id, window_start::text as start`,
-    [partition, keyId, window],
+  const [key] = await connection.query<{ account_id: string; start: string; wait_ms: number | null }>(
+    `select account_id, window_start($3, clock_timestamp())::text as start,
+            (extract(epoch from window_changed_at - clock_timestamp()) * 1000 + $4)::int as wait_ms
+       from api_keys where partition = $1 and id = $2 and limit_window <> $3`,
+    [partition, keyId, window, windowChangeMsMin],
   )
   if (key === undefined) return
+  if (key.wait_ms !== null && key.wait_ms > 0) throw new WindowChangedError(key.wait_ms)
+  // A window that began since the old hours were summed up holds none of them.
+  const isSame = key.start === old.start
   const owned = [partition, keyId, key.account_id, key.start]
   await connection.query(
     `update requests set key_window = $4
-      where partition = $1 and key_id = $2 and account_id = $3 and created_at >= $4 and status <> 'refused'`,
+      where partition = $1 and key_id = $2 and account_id = $3 and status = 'held' and created_at >= $4`,
     owned,
   )
   await connection.query(
-    `update api_keys k set spent = s.spent, held = s.held
-       from (select coalesce(sum(charged), 0) as spent,
-                    coalesce(sum(quote + extended) filter (where status = 'held'), 0) as held
-               from requests where partition = $1 and key_id = $2 and account_id = $3 and key_window = $4
-                and status <> 'refused') s
+    `update api_keys k
+        set limit_window = $5, window_start = $4, window_changed_at = clock_timestamp(), spent = $6 + s.spent, held = o.held
+       from (select coalesce(sum(h.charged), 0) as spent from usage_hours h
+              where h.partition = $1 and h.account_id = $3 and h.key_id = $2 and h.hour >= $4 and h.hour >= $7) s,
+            (select coalesce(sum(r.quote + r.extended), 0) as held from requests r
+              where r.partition = $1 and r.key_id = $2 and r.account_id = $3 and r.status = 'held' and r.created_at >= $4) o
       where k.partition = $1 and k.id = $2`,
-    owned,
+    [...owned, window, isSame ? old.spent : 0n, isSame ? old.before : '-infinity'],
   )
 }
 
@@ -395,5 +435,15 @@ export class ExpiredApiKeyError extends ServiceError {
   readonly code = 'api_key_expired'
   constructor() {
     super('This API key has expired. Make another one in the dashboard.')
+  }
+}
+
+export class WindowChangedError extends ServiceError {
+  readonly code = 'rate_limited'
+  constructor(waitMs: number) {
+    super(
+      `The limit window of a key can be changed once a minute. Try again in ${Math.ceil(waitMs / 1000)} s; nothing was changed.`,
+      { retryAfterMs: waitMs },
+    )
   }
 }

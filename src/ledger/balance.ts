@@ -10,6 +10,7 @@ export type Balance = {
   readonly credit: Usdc
   readonly held: Usdc
   readonly extended: Usdc
+  /** Charged and not yet covered by payments that are final on chain. */
   readonly unsettled: Usdc
   readonly deposited: Usdc
   readonly withdrawn: Usdc
@@ -32,8 +33,8 @@ export type Balance = {
 export async function readBalance(database: Database, { partition, accountId }: AccountRef): Promise<Balance> {
   const [row] = await database.queryPrepared<BalanceRow>(
     'read_balance',
-    `select a.gateway, a.credit, a.held, a.extended, a.unsettled, a.deposited, a.withdrawn, a.charged,
-            a.suspended_at is not null as suspended, a.unsettled > l.unsettled_cap as settlement_delayed,
+    `select a.gateway, a.credit, a.held, a.extended, u.unsettled, a.deposited, a.withdrawn, a.charged,
+            a.suspended_at is not null as suspended, u.unsettled > l.unsettled_cap as settlement_delayed,
             l.frozen_at is not null as frozen, l.withdrawal_fee_max,
             (select coalesce(sum(v.amount), 0)::bigint from arrivals v
                left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
@@ -44,6 +45,7 @@ export async function readBalance(database: Database, { partition, accountId }: 
             o.open_requests, o.oldest_hold_at, clock_timestamp() as at
        from accounts a
        cross join ledger_state l
+       cross join lateral (select unsettled_charges(a.charged, a.adjusted, a.settled, a.returned) as unsettled) u
        cross join lateral (select count(*)::int as open_requests, min(r.created_at) as oldest_hold_at from requests r
                             where r.status = 'held' and r.account_id = a.id) o
       where a.partition = $1 and a.id = $2`,

@@ -122,5 +122,5 @@ const upsertSettlement = `
 const moveMoney = `
   update accounts a
      set gateway = a.gateway - $3, credit = a.credit + $3, authorized = a.authorized + $3, unsettled = a.unsettled + $5,
-         nonce_next = greatest(a.nonce_next, $4::bigint + 1)
+         settled = a.settled + $3 - $5, nonce_next = greatest(a.nonce_next, $4::bigint + 1)
    where a.partition = $1 and a.id = $2`

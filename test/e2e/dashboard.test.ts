@@ -476,9 +476,9 @@ test('a quote is exactly what the request then holds, and says why one would be 
 
   const { database } = suite.service
   const { account } = await client.get('/api/session')
-  await database.query('update accounts set unsettled = unsettled + 10000000000000 where id = $1', [account.id])
+  await database.query('update accounts set charged = charged + 10000000000000 where id = $1', [account.id])
   assert.equal((await client.post('/api/quote', fitting)).refusal.code, 'settlement_delayed')
-  await database.query('update accounts set unsettled = unsettled - 10000000000000 where id = $1', [account.id])
+  await database.query('update accounts set charged = charged - 10000000000000 where id = $1', [account.id])
 })
 
 test('the playground answers like the API and is charged to the chosen key', async () => {
