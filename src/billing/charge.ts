@@ -91,7 +91,7 @@ async function billedUsage(served: ServedRound, parts: ChargingParts): Promise<R
   const round = served.tab.round!
   const usage = readUsage(served.usage)
   if (usage === undefined) return countUsage(served, parts)
-  if ('absurd' in usage || !fits(usage, round, served.tab)) {
+  if ('absurd' in usage || !fits(usage, round)) {
     parts.onRefusedUsage(usage, served.hold)
     return countUsage(served, parts)
   }
@@ -110,11 +110,13 @@ const uncounted: RequestUsage = {
   source: 'counted',
 }
 
-/** No round may cost more than it was planned to: what it takes too much would be missing for the next. */
-function fits(usage: Usage, { inputTokensMax, maxTokens }: Round, tab: Tab): boolean {
+/**
+ * No round may cost more than it was planned to: what it takes too much would be missing for the next. Input and output are each
+ * bounded: unused output must not pay for input above its bound, or the same input had two prices.
+ */
+function fits(usage: Usage, { inputTokensMax, maxTokens }: Round): boolean {
   if (usage.completionTokens > Math.max(maxTokens, maxOutputTokensMin)) return false
-  const billable = Math.min(usage.completionTokens, maxTokens)
-  return tab.tokensCost(usage.promptTokens, billable) <= tab.tokensCost(inputTokensMax, maxTokens)
+  return usage.promptTokens <= inputTokensMax
 }
 
 // The framing of a message, as the reference's own counting recipe has it.

@@ -16,24 +16,39 @@ export type InputText = {
   readonly texts: readonly string[]
   /** Messages, calls, results and tools: each adds a few tokens of framing. */
   readonly itemCount: number
+  /** Values and properties in schemas of tools and of the answer: the upstream rewrites schemas, and frames each of these too. */
+  readonly schemaEntryCount?: number
 }
 
 // A token is at least one byte, so the bytes bound the tokens. Counting exactly is dearer than the little money that a
 // short prompt's slack locks up for a moment; for a long one it is the other way round.
 const countedBytesMin = 4096
 const itemOverheadTokens = 8
+const entryOverheadTokens = 3
 const requestOverheadTokens = 32
 
+type CountInput = (texts: readonly string[], bytes: number) => Promise<number>
+
 /** A true upper bound of the input tokens: what is quoted must never be passed. `count` is called for long input only. */
-export async function boundInput(
-  input: InputText,
-  count: (texts: readonly string[], bytes: number) => Promise<number>,
-): Promise<number> {
-  const overhead = requestOverheadTokens + itemOverheadTokens * input.itemCount
+export async function boundInput(input: InputText, count: CountInput): Promise<number> {
   const bytes = byteBound(input.texts)
-  if (bytes <= countedBytesMin) return bytes + overhead
+  if (bytes <= countedBytesMin) return bytes + overheadOf(input)
   // Ten percent for what a count of the parts can miss: tokens differ a little where texts are joined.
-  return Math.min(bytes, Math.ceil((await count(input.texts, bytes)) * 1.1)) + overhead
+  return Math.min(bytes, Math.ceil((await count(input.texts, bytes)) * 1.1)) + overheadOf(input)
+}
+
+/** The same for what is quoted: longer input is never quoted at less because it is counted instead of measured. */
+export async function boundQuotedInput(input: InputText, count: CountInput): Promise<number> {
+  let isCounted = false
+  const bound = await boundInput(input, (texts, bytes) => {
+    isCounted = true
+    return count(texts, bytes)
+  })
+  return isCounted ? Math.max(bound, countedBytesMin + overheadOf(input)) : bound
+}
+
+function overheadOf({ itemCount, schemaEntryCount = 0 }: InputText): number {
+  return requestOverheadTokens + itemOverheadTokens * itemCount + entryOverheadTokens * schemaEntryCount
 }
 
 /** The least that input of so many bytes costs, whatever its tokens are counted to. */
@@ -44,6 +59,20 @@ export function leastInputCost(model: Model, bytes: number): Usdc {
 export function quote(model: Model, inputTokensMax: number, maxTokens: number): Quote {
   const lines = [inputLine(model, inputTokensMax), outputLine(model, maxTokens)]
   return { amount: cost(lines), inputTokensMax, maxTokens, lines }
+}
+
+export const searchesMax = 3
+/** Rounds after the first: one for every search and page that a request may use. */
+export const furtherRoundsMax = 8
+/** The tokens of results, and of what the model wrote before, that all further rounds together may read beside the input. */
+const searchReadingTokensMax = 100_000
+
+/** The most that a request which may search can cost beyond its quote: its searches, and what the further rounds read. */
+export function searchMax(model: Model, inputTokensMax: number, searchPerCall: bigint): Usdc {
+  return cost([
+    { units: searchesMax, perMillion: searchPerCall * 1_000_000n },
+    inputLine(model, furtherRoundsMax * inputTokensMax + searchReadingTokensMax),
+  ])
 }
 
 /** The largest `max_tokens` whose quote fits the amount, 0 when none does. */

@@ -133,11 +133,6 @@ export class Tab {
     return cost([...this.#tokenLines(promptTokens, completionTokens), this.#searchLine(this.#searchCalls)])
   }
 
-  /** What so many tokens cost by themselves. */
-  tokensCost(inputTokens: number, outputTokens: number): Usdc {
-    return cost(this.#tokenLines(inputTokens, outputTokens))
-  }
-
   /** What is finished, and this step. */
   #costWith({ searches = 0, inputTokens, outputTokens = 0 }: Partial<Step> & { readonly inputTokens: number }): Usdc {
     const { promptTokens = 0, completionTokens = 0 } = this.#finished ?? {}

@@ -1,14 +1,14 @@
 import { hash } from 'node:crypto'
 import type { Model, PriceList } from '../billing/price-list.ts'
-import { boundInput, type InputText, leastInputCost, type Quote, quote } from '../billing/quote.ts'
+import { boundQuotedInput, type InputText, leastInputCost, type Quote, quote, searchMax } from '../billing/quote.ts'
 import type { Database } from '../db/database.ts'
 import type { Failpoint } from '../failpoints.ts'
 import { findKey, InvalidApiKeyError } from '../identity/api-keys.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
 import {
-  inputItemCount,
-  inputTexts,
+  inputOf,
   type MappingOptions,
+  maxOutputTokensMin,
   type ResponsesRequest,
   toResponsesRequest,
 } from '../inference/responses-request.ts'
@@ -18,7 +18,7 @@ import type { Hold, Payer } from '../ledger/hold-calls.ts'
 import type { Holds } from '../ledger/holds.ts'
 import { formatRequestId, type RequestId } from '../ledger/request-id.ts'
 import { readStanding } from '../ledger/standing.ts'
-import type { Usdc } from '../money/usdc.ts'
+import { type Usdc, zero } from '../money/usdc.ts'
 import type { RequestWatch } from '../observe/request-watch.ts'
 import type { WebTools } from '../tools/web-tools.ts'
 import { findRefusal, refusalError } from './find-refusal.ts'
@@ -36,6 +36,8 @@ export type QuotedOrder = {
   /** As counted; undefined where the input is too short to be counted. */
   readonly inputTokens: number | undefined
   readonly quote: Quote
+  /** The most that searching may add to the quote; 0 where the model cannot search. */
+  readonly searchMax: Usdc
 }
 
 /** A request that is paid for: parsed, quoted, and its quote held. */
@@ -87,7 +89,7 @@ export async function admit(parts: AdmissionParts, applicant: Applicant): Promis
     quote: quoted.quote.amount,
     model: model.id,
     stream: chat.stream,
-    maxTokens: chat.maxTokens,
+    maxTokens: quoted.quote.maxTokens,
     bodyHash,
   }
   const decision = await watch.during(
@@ -120,9 +122,9 @@ export async function quoteOrder(
   const offer = offerTools(chat, web)
   const mapping = mappingOf(model, cacheKey, chat, offer)
   const upstreamRequest = toResponsesRequest(chat, mapping)
-  const input = { texts: inputTexts(upstreamRequest), itemCount: inputItemCount(upstreamRequest) }
+  const input = inputOf(upstreamRequest)
   let inputTokens: number | undefined
-  const bound = await boundInput(input, async (texts, bytes) => {
+  const bound = await boundQuotedInput(input, async (texts, bytes) => {
     const tokensMax = model.contextLength
     if (bytes > tokensMax * bytesPerTokenExpectedMax) throw new UnreadableInputError(model)
     await refuseUnpaid(leastInputCost(model, bytes), { model, quote: quote(model, bytes, chat.maxTokens) })
@@ -131,8 +133,31 @@ export async function quoteOrder(
     if (inputTokens > tokensMax) throw new UnreadableInputError(model)
     return inputTokens
   })
-  return { model, offer, mapping, upstreamRequest, input, inputTokens, quote: quote(model, bound, chat.maxTokens) }
+  const common = {
+    model,
+    offer,
+    mapping,
+    input,
+    searchMax: offer.has('web_search') ? searchMax(model, bound, prices.searchPerCall) : zero,
+  }
+  if (bound + chat.maxTokens <= model.contextLength) {
+    return { ...common, upstreamRequest, inputTokens, quote: quote(model, bound, chat.maxTokens) }
+  }
+  inputTokens ??= await countTokens(input.texts, { account, signal, tokensMax: model.contextLength })
+  const maxTokens = Math.min(chat.maxTokens, contextLeft(model, inputTokens, input))
+  const clamped = toResponsesRequest(chat, { ...mapping, maxOutputTokens: maxTokens })
+  return { ...common, upstreamRequest: clamped, inputTokens, quote: quote(model, bound, maxTokens) }
 }
+
+/** What the model's context leaves for the answer: no more is held for or asked of the upstream. */
+function contextLeft(model: Model, inputTokens: number, { itemCount }: InputText): number {
+  const left = model.contextLength - inputTokens - framingTokens * itemCount - framingTokens
+  if (left < maxOutputTokensMin) throw new NoRoomForAnswerError(model, inputTokens)
+  return left
+}
+
+/** Of a message, and of the answer. */
+const framingTokens = 3
 
 /** No language and no code has so many; it takes repeated spaces and the like. Longer input is refused without counting. */
 const bytesPerTokenExpectedMax = 10
@@ -154,6 +179,14 @@ async function refuseUnpaid(
 class UnreadableInputError extends ContextLengthExceededError {
   constructor({ id, contextLength }: Model) {
     super(`it has more than the ${contextLength} tokens that ${id} reads. Shorten it.`)
+  }
+}
+
+class NoRoomForAnswerError extends ContextLengthExceededError {
+  constructor({ id, contextLength }: Model, inputTokens: number) {
+    super(
+      `it has ${inputTokens} tokens; ${id} reads and writes ${contextLength} together, which leaves none for an answer. Shorten it.`,
+    )
   }
 }
 

@@ -4,7 +4,7 @@ import {
   type FunctionCallOutputItem,
   type InputItem,
   inputItemCount,
-  inputTexts,
+  inputOf,
   type MappingOptions,
   maxOutputTokensMin,
   type ResponsesRequest,
@@ -95,7 +95,7 @@ function itemsOf({ items, results, given, isLast }: Draft): readonly InputItem[]
 
 function boundDraft(order: Order, draft: Draft, count: Count): Promise<number> {
   const request = requestOf(order, draft)
-  return boundInput({ texts: inputTexts(request), itemCount: inputItemCount(request) }, count)
+  return boundInput(inputOf(request), count)
 }
 
 /** Shares out what is left to read among the results, those that come first first. `base` is the round without them. */

@@ -16,6 +16,8 @@ export type QuotedChat = {
   readonly authorized: Usdc
   readonly refusal: ServiceError | undefined
   readonly affordableMaxTokens: number
+  /** The most that searching may add to the quote; 0 where the model cannot search. */
+  readonly searchMax: Usdc
   /** About what the input will be counted as; the quote is made of an upper bound. */
   readonly inputTokens: number
 }
@@ -37,7 +39,7 @@ export async function quoteChat(
   const { inFlightCap: cap } = parts
   const account = key.accountId
   // The cache's key is not part of what is counted: any will do.
-  const { model, input, inputTokens, quote } = await quoteOrder(parts, chat, '', {
+  const { model, input, inputTokens, quote, searchMax } = await quoteOrder(parts, chat, '', {
     account,
     signal,
     async refuseUnpaid(least, asked) {
@@ -51,6 +53,7 @@ export async function quoteChat(
   return {
     model,
     quote,
+    searchMax: min(searchMax, max(zero, fromAtomic(cap - quote.amount))),
     fromCredit,
     authorized: fromAtomic(quote.amount - fromCredit),
     refusal: findRefusal(quote.amount, { model, quote, cap, payer: {} }, balance, key),

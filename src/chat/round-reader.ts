@@ -12,6 +12,9 @@ export type RoundEnd = Extract<ChatEvent, { readonly type: 'finish' | 'failed' }
 /** What of an answer the client has seen in the rounds so far: the next one continues it. */
 export type Told = { rounds: number; textLength: number; hasReasoning: boolean }
 
+/** An upstream that never ends must not fill our memory: past this, text is shown as it comes. */
+const heldCharactersMax = 8 * 1024 * 1024
+
 /**
  * Reads the events of one round. The client gets all of them but the calls of our own tools, which stay here, and the round's
  * end, which need not be the answer's. An answer of one round without such calls passes as it came, unless its text is to be
@@ -35,6 +38,8 @@ export class RoundReader {
   #clientCalls = 0
   /** Text and its citations, kept until it is known whether they are the answer; undefined where everything passes at once. */
   #held: ChatEvent[] | undefined
+
+  #heldCharacters = 0
 
   constructor(meter: Meter, offer: Offer, told: Told, holdsText: boolean) {
     this.#meter = meter
@@ -82,7 +87,10 @@ export class RoundReader {
     }
     const passed: ChatEvent[] = []
     for (const event of events) {
-      if (this.#held !== undefined && this.#hold(event, this.#held)) continue
+      if (this.#held !== undefined && this.#hold(event, this.#held)) {
+        if (this.#heldCharacters > heldCharactersMax) passed.push(...this.release())
+        continue
+      }
       const shown = this.#takeOne(event)
       if (shown === undefined) continue
       // The model's turn ends with a call of the client's: what it said before is part of the answer, and comes first.
@@ -104,7 +112,10 @@ export class RoundReader {
   #hold(event: ChatEvent, held: ChatEvent[]): boolean {
     if (event.type !== 'text' && event.type !== 'annotation') return false
     held.push(event)
-    if (event.type === 'text') this.#meter.seeHidden(writtenText(event))
+    if (event.type === 'text') {
+      this.#heldCharacters += event.text.length
+      this.#meter.seeHidden(writtenText(event))
+    }
     return true
   }
 

@@ -1,3 +1,4 @@
+import { searchesMax } from '../billing/quote.ts'
 import type { Step, Tab } from '../billing/tab.ts'
 import { ServiceError } from '../errors.ts'
 import type { ChatEvent, ToolActivity, ToolRefusalReason } from '../inference/chat-events.ts'
@@ -21,7 +22,6 @@ export type DeskParts = {
   readonly onToolFault: (error: unknown, order: Order) => void
 }
 
-const searchesMax = 3
 /** A failed search is free and does not use up one of the three; this bounds how often a failing provider is asked. */
 const searchAttemptsMax = 6
 const fetchesMax = 5
@@ -120,8 +120,8 @@ export class ToolDesk {
     const total = this.#tab.extensionFor(step)
     if (total === zero) return true
     // Without search the quote is the most that a request costs, whatever it reads.
-    if (!this.#order.offer.has('web_search') || this.#moneySpent) return false
-    const { requestId, hold } = this.#order
+    const { requestId, hold, searchMax } = this.#order
+    if (total > searchMax || this.#moneySpent) return false
     const decision = await this.#parts.holds.extend({ requestId, payer: hold.payer, total }).catch((error: unknown) => {
       if (error instanceof ServiceError) return error.code
       throw error

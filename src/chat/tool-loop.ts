@@ -1,5 +1,6 @@
 import { type ChargingParts, roundUsage } from '../billing/charge.ts'
 import type { Meter } from '../billing/meter.ts'
+import { furtherRoundsMax } from '../billing/quote.ts'
 import type { Tab } from '../billing/tab.ts'
 import type { Failpoint } from '../failpoints.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
@@ -22,7 +23,7 @@ export type LoopParts = DeskParts & {
 export type Bill = { readonly meter: Meter; readonly tab: Tab }
 
 /** Every search and every page in a round of its own, and one to answer in. */
-const roundsMax = 9
+const roundsMax = 1 + furtherRoundsMax
 
 /**
  * The answer to an order. When the model calls one of our tools the call is run here and the model is asked again, with the
@@ -43,8 +44,8 @@ export async function* answerInRounds(
     isLast: order.offer.size === 0,
   }
   while (plan !== undefined) {
-    // A stream is for who wants to read along: it shows what is written as it is written.
-    const holdsText = !plan.isLast && !order.chat.stream && order.chat.responseFormat.type !== 'text'
+    // Where JSON was asked for, text before a tool call would be a second document: until the round has ended none is shown.
+    const holdsText = !plan.isLast && order.chat.responseFormat.type !== 'text'
     const reader = new RoundReader(bill.meter, order.offer, told, holdsText)
     const asking = order.watch.begin('upstream')
     let shown: readonly ChatEvent[] = []

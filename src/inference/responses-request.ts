@@ -1,7 +1,7 @@
 import type { AssistantMessage, Content, InstructionMessage, Message } from './chat-messages.ts'
 import type { ChatRequest, ReasoningEffort } from './chat-request.ts'
 import type { FunctionTool, ToolChoice } from './chat-tools.ts'
-import type { JsonObject } from './parameter.ts'
+import { isObject, type JsonObject } from './parameter.ts'
 import type { ResponseFormat } from './response-format.ts'
 import { derivedCallId } from './tool-pairs.ts'
 
@@ -260,6 +260,39 @@ export function inputItemCount(request: ResponsesRequest): number {
   const instructions = request.instructions === undefined ? 0 : 1
   const items = request.input.reduce((count, item) => count + Math.max(1, partCount(item)), 0)
   return instructions + items + (request.tools?.length ?? 0)
+}
+
+/** Everything that the upstream counts as input. */
+export function inputOf(request: ResponsesRequest): {
+  readonly texts: readonly string[]
+  readonly itemCount: number
+  readonly schemaEntryCount: number
+} {
+  return {
+    texts: inputTexts(request),
+    itemCount: inputItemCount(request),
+    schemaEntryCount: schemaEntryCount(request),
+  }
+}
+
+/** Values and properties in the schemas: each enum value, and each property after the first of its object, which the item itself covers. */
+function schemaEntryCount(request: ResponsesRequest): number {
+  const format = request.text?.format
+  const schemas = [
+    ...(request.tools ?? []).map(({ parameters }) => parameters),
+    format && 'schema' in format && format.schema,
+  ]
+  return schemas.reduce<number>((count, schema) => count + entriesIn(schema), 0)
+}
+
+/** A property that is itself called `enum` or `properties` may be counted once too often, which is on the safe side. */
+function entriesIn(value: unknown): number {
+  if (Array.isArray(value)) return value.reduce<number>((count, entry) => count + entriesIn(entry), 0)
+  if (!isObject(value)) return 0
+  const { enum: values, properties } = value
+  const own = Array.isArray(values) ? values.length : 0
+  const named = isObject(properties) ? Math.max(0, Object.keys(properties).length - 1) : 0
+  return own + named + entriesIn(Object.values(value))
 }
 
 function partCount(item: InputItem): number {

@@ -16,10 +16,16 @@ export class InsufficientBalanceError extends ServiceError {
   constructor(advice: RefusalAdvice) {
     super(
       `This request may cost up to ${format(advice.quote)} USDC; ${format(advice.spendable)} USDC is available. ` +
-        adviseTokens(advice, 'Deposit USDC'),
+        adviseTokens(advice, remedyOf(advice)),
       { extra: adviceFields(advice, advice.spendable) },
     )
   }
+}
+
+/** Money that only open requests keep comes back by itself. */
+function remedyOf({ quote, spendable, inFlight }: RefusalAdvice): string {
+  if (spendable + inFlight < quote) return 'Deposit USDC'
+  return `Open requests hold ${format(inFlight)} USDC: wait until they end or deposit USDC`
 }
 
 export class KeyLimitExceededError extends ServiceError {

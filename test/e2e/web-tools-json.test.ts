@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
-import { allFrames, callChat, contentOf, framesOf, readContent } from '../support/chat-client.ts'
+import { allFrames, callChat, chunkOf, contentOf, endedRow, framesOf, readContent } from '../support/chat-client.ts'
 import {
   answers,
   completed,
@@ -8,6 +8,7 @@ import {
   failedEvent,
   functionCall,
   inTurn,
+  reasoning,
   type Turn,
   text,
   type UpstreamExchange,
@@ -48,11 +49,9 @@ test('who asked for JSON gets one document: what the model says before it search
 
   suite.upstream.answer = inTurn(turns)
   const frames = await allFrames(callChat(suite.service, account, { messages, ...asJson, stream: true }))
-  assert.equal(
-    frames.map(contentOf).join(''),
-    `${looking}\n\n${coin}`,
-    'a stream shows what is written as it is written',
-  )
+  assert.equal(frames.map(contentOf).join(''), coin)
+  const streamed = await getRow(suite.service, account.apiKey, completionId(frames))
+  assert.equal(Number(streamed.charged_atomic), 2 * 35 + searchPrice)
 
   suite.upstream.answer = inTurn(turns, {})
   const counted = await ask({ ...asJson, web_search: true })
@@ -61,8 +60,8 @@ test('who asked for JSON gets one document: what the model says before it search
   assert.equal(counted.row.usage!.completion_tokens, asText.row.usage!.completion_tokens)
 })
 
-test('a stream of JSON comes as it is written, also where our tools may be called', async () => {
-  for (const body of [{ web_search: false, web_fetch: false }, {}]) {
+test('a stream of JSON comes as it is written where none of our tools may be called', async () => {
+  for (const body of [{ web_search: false, web_fetch: false }, { tool_choice: 'none' }]) {
     const exchange = Promise.withResolvers<UpstreamExchange>()
     suite.upstream.answer = (each) => {
       each.send(created, text(looking))
@@ -76,6 +75,21 @@ test('a stream of JSON comes as it is written, also where our tools may be calle
     end()
     assert.equal((await Array.fromAsync(frames)).at(-1), 'data: [DONE]')
   }
+})
+
+test('a client that leaves while JSON is held back pays for what was written of it', async () => {
+  const exchange = Promise.withResolvers<UpstreamExchange>()
+  suite.upstream.answer = (each) => {
+    each.send(created, reasoning('Hm.'), text('one two three'))
+    exchange.resolve(each)
+  }
+  const call = callChat(suite.service, account, { messages, ...asJson, stream: true })
+  for await (const frame of framesOf(await call.answer)) if (frame.includes('Hm.')) break
+  // Its text came with the reasoning, and is not shown.
+  call.leave()
+  await (await exchange.promise).hungUp
+  const row = await endedRow(suite.service, account)
+  assert.deepEqual([row.status, row.usage?.completion_tokens, row.usage?.reasoning_tokens], ['cancelled', 5, 2])
 })
 
 test('JSON beside a call of the client’s is part of the answer', async () => {
@@ -114,6 +128,11 @@ type Message = {
   readonly content: string | null
   readonly annotations?: { url_citation: { start_index: number; end_index: number } }[]
   readonly tool_calls?: object[]
+}
+
+/** The request behind a stream. */
+function completionId(frames: readonly string[]): string {
+  return chunkOf(frames[0]!)!.id.replace('chatcmpl-', 'req_')
 }
 
 async function ask(body: object): Promise<{ row: RequestBody; body: Completion }> {

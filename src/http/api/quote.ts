@@ -1,5 +1,5 @@
 import type { AccountRef } from '../../account-ref.ts'
-import { inputLine, outputLine } from '../../billing/quote.ts'
+import { inputLine, outputLine, searchesMax } from '../../billing/quote.ts'
 import { type QuotedChat, quoteChat } from '../../chat/quote-chat.ts'
 import { refuseUnavailable } from '../../chat/tool-offer.ts'
 import { findKey } from '../../identity/api-keys.ts'
@@ -7,7 +7,7 @@ import { parseChatRequest } from '../../inference/chat-request.ts'
 import { type Balance, readBalance } from '../../ledger/balance.ts'
 import { addMeasures, noMeasures, readUsage } from '../../ledger/usage.ts'
 import { cost } from '../../money/price.ts'
-import { format, min, type Usdc } from '../../money/usdc.ts'
+import { format, fromAtomic, min, type Usdc, zero } from '../../money/usdc.ts'
 import { goneSignal } from '../gone.ts'
 import { moneyFields } from '../money-fields.ts'
 import type { AnswerOf } from './contract.ts'
@@ -41,7 +41,7 @@ export function routeQuote(router: ApiRouter, services: ApiServices): void {
     const [balance, key] = await Promise.all([readBalance(database, owner), findKey(database, owner, keyId)])
     if (key === undefined) throw new NotFoundError()
     const quoted = await quoteChat(admission, chat, { balance, key, signal })
-    return renderQuote(quoted, balance, await typicalCost(owner, quoted))
+    return renderQuote(quoted, balance, await typicalCost(owner, quoted), fromAtomic(admission.prices.searchPerCall))
   }
 
   /** This input with as many tokens of output as the model gave this account on average; undefined before it gave any. */
@@ -56,8 +56,13 @@ export function routeQuote(router: ApiRouter, services: ApiServices): void {
   }
 }
 
-function renderQuote(quoted: QuotedChat, balance: Balance, typical: Usdc | undefined): RenderedQuote {
-  const { model, quote, refusal } = quoted
+function renderQuote(
+  quoted: QuotedChat,
+  balance: Balance,
+  typical: Usdc | undefined,
+  searchPerCall: Usdc,
+): RenderedQuote {
+  const { model, quote, refusal, searchMax } = quoted
   return {
     object: 'quote',
     model: model.id,
@@ -68,7 +73,10 @@ function renderQuote(quoted: QuotedChat, balance: Balance, typical: Usdc | undef
       from_credit: quoted.fromCredit,
       authorized: quoted.authorized,
       available: balance.available,
+      search_max: searchMax,
+      search_per_call: searchMax === zero ? zero : searchPerCall,
     }),
+    search_calls_max: searchMax === zero ? 0 : searchesMax,
     typical_atomic: typical?.toString() ?? null,
     typical: typical === undefined ? null : format(typical),
     admitted: refusal === undefined,

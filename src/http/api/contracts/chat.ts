@@ -76,7 +76,11 @@ const quote = z
     model: z.string(),
     max_tokens: count,
     input_tokens_max: count,
-    ...money('quote', 'from_credit', 'authorized', 'available'),
+    ...money('quote', 'from_credit', 'authorized', 'available', 'search_max', 'search_per_call'),
+    search_calls_max: count.meta({
+      description:
+        'Searches that the model may make. `search_max` is the most that they, and the tokens of the rounds that read their results, may add to `quote`; all three are 0 when it cannot search',
+    }),
     ...optionalMoney('typical'),
     admitted: z.boolean(),
     refusal: z.object({ code: z.string(), message: z.string() }).nullable(),

@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { assertBooksClosed } from '../support/audit.ts'
+import {
+  answers,
+  completed,
+  created,
+  functionCall,
+  inTurn,
+  type ScriptedUpstream,
+  startScriptedUpstream,
+  text,
+} from '../support/scripted-upstream.ts'
+import { type ScriptedWeb, startScriptedWeb } from '../support/scripted-web.ts'
+import {
+  getRow,
+  postChat,
+  startTestService,
+  type TestAccount,
+  type TestService,
+  withoutTools,
+} from '../support/service.ts'
+
+// What is quoted, before anything is held: 1 atomic unit for a token of input, 5 for one of output; a search is 8,750.
+
+let folder: string
+let web: ScriptedWeb
+let upstream: ScriptedUpstream
+let service: TestService
+let account: TestAccount
+before(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'penny-quotes-'))
+  const prices = { input_per_million: '1', output_per_million: '5' }
+  const models = [
+    { id: 'wide', ...prices, context_length: 400_000, max_output_tokens: 64_000, default: true },
+    { id: 'narrow', ...prices, context_length: 3_000, max_output_tokens: 2_000 },
+  ]
+  writeFileSync(join(folder, 'models.json'), JSON.stringify(models))
+  web = startScriptedWeb()
+  upstream = await startScriptedUpstream()
+  service = await startTestService({
+    upstreamUrl: upstream.url,
+    web: web.tools,
+    environment: { MODELS_FILE: join(folder, 'models.json') },
+  })
+  account = await service.openAccount('25')
+})
+after(async () => {
+  try {
+    await assertBooksClosed(service.database)
+  } finally {
+    await service.stop()
+    await upstream.close()
+    rmSync(folder, { recursive: true })
+  }
+})
+
+const messages = [{ role: 'user', content: 'What is a penny?' }]
+
+type QuoteBody = {
+  readonly quote_atomic: string
+  readonly max_tokens: number
+  readonly input_tokens_max: number
+  readonly search_max_atomic: string
+  readonly search_max: string
+  readonly search_per_call_atomic: string
+  readonly search_calls_max: number
+}
+
+async function quoteOf(body: object): Promise<QuoteBody> {
+  const answer = await fetch(`${service.baseUrl}/quote`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${account.apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ messages, ...body }),
+  })
+  assert.equal(answer.status, 200)
+  return (await answer.json()) as QuoteBody
+}
+
+test('a quote says what searching may add to it, and 0 where the model cannot search', async () => {
+  const quoted = await quoteOf({ max_tokens: 100 })
+  const input = quoted.input_tokens_max
+  assert.equal(Number(quoted.quote_atomic), input + 500)
+  assert.equal(Number(quoted.search_max_atomic), 3 * 8_750 + 8 * input + 100_000)
+  assert.equal(Number(quoted.search_max), Number(quoted.search_max_atomic) / 1e6)
+  assert.deepEqual([quoted.search_calls_max, quoted.search_per_call_atomic], [3, '8750'])
+  const tool = { type: 'function', function: { name: 'look_up' } }
+  for (const body of [{ web_search: false }, { tools: [tool] }, { tool_choice: 'none' }]) {
+    const bounded = await quoteOf(body)
+    assert.deepEqual(
+      [bounded.search_max_atomic, bounded.search_per_call_atomic, bounded.search_calls_max],
+      ['0', '0', 0],
+    )
+  }
+})
+
+test('what searching may add never passes the in-flight cap', async () => {
+  const quoted = await quoteOf({ max_tokens: 64_000, messages: [{ role: 'user', content: ' penny'.repeat(300_000) }] })
+  assert.equal(Number(quoted.search_max_atomic), 1_000_000 - Number(quoted.quote_atomic))
+})
+
+test('a model that searches and reads as much as it can costs no more than quote and search_max', async () => {
+  web.search = () =>
+    Array.from({ length: 8 }, (_, index) => ({
+      title: 'Long',
+      url: `https://example.com/${index}`,
+      snippet: '硬币'.repeat(400),
+      publishedAt: undefined,
+    }))
+  web.page = (url) => ({ url, title: 'Long', text: 'A penny is a small coin. '.repeat(8_000), truncated: false })
+  const search = (index: number) => [created, ...functionCall('web_search', { query: `q${index}` })]
+  const read = (index: number) => [created, ...functionCall('web_fetch', { url: `https://example.com/${index}` })]
+  const turns = [search(0), search(1), search(2), read(0), read(1), read(2), read(3), read(4)]
+  // Each round reports as much input as it may have.
+  const left = [...turns]
+  upstream.answer = (exchange) => {
+    const turn = left.shift() ?? [created, text('A coin.')]
+    const bytes = JSON.stringify(exchange.body).length
+    exchange.send(...turn, completed({ input_tokens: Math.floor(bytes / 8), output_tokens: 5 }))
+    exchange.end()
+  }
+  const quoted = await quoteOf({ max_tokens: 2_000 })
+  const answer = await postChat(service, account.apiKey, { messages, max_tokens: 2_000 })
+  assert.equal(answer.status, 200)
+  const row = await getRow(service, account.apiKey, answer)
+  assert.equal(row.cost.search_calls, 3)
+  assert.ok(Number(row.extended_atomic) <= Number(quoted.search_max_atomic), row.extended_atomic)
+  assert.ok(Number(row.charged_atomic) <= Number(quoted.quote_atomic) + Number(quoted.search_max_atomic))
+  web.forget()
+})
+
+test('the answer is held for and asked for no further than the context of the model reaches', async () => {
+  upstream.answer = answers(created, text('Hi'), completed())
+  const body = { model: 'narrow', messages: [{ role: 'user', content: ' penny'.repeat(2_500) }], ...withoutTools }
+  // 2,500 tokens, 3 of framing for the message and 3 for the answer: 494 are left of 3,000.
+  const quoted = await quoteOf({ ...body, max_tokens: 2_000 })
+  assert.equal(quoted.max_tokens, 494)
+  assert.equal(Number(quoted.quote_atomic), quoted.input_tokens_max + 5 * 494)
+  const answer = await postChat(service, account.apiKey, { ...body, max_tokens: 2_000 })
+  assert.equal(answer.headers.get('x-router-held-usdc'), quoted.quote_atomic)
+  assert.equal(upstream.exchanges.at(-1)!.body.max_output_tokens, 494)
+  await answer.text()
+
+  const short = await postChat(service, account.apiKey, { ...body, max_tokens: 400 })
+  assert.equal(upstream.exchanges.at(-1)!.body.max_output_tokens, 400)
+  await short.text()
+
+  const full = { ...body, messages: [{ role: 'user', content: ' penny'.repeat(2_990) }] }
+  const refused = await postChat(service, account.apiKey, full)
+  const { error } = (await refused.json()) as { error: { code: string; message: string } }
+  assert.deepEqual([refused.status, error.code], [400, 'context_length_exceeded'])
+  assert.match(error.message, /2990 tokens.*3000/)
+})
+
+test('input above its bound has one price, whatever max_tokens leaves unused', async () => {
+  const charged = []
+  for (const max_tokens of [50, 8_000]) {
+    upstream.answer = inTurn([[created, text('Hi')]], { input_tokens: 500, output_tokens: 1 })
+    const answer = await postChat(service, account.apiKey, { messages, max_tokens, ...withoutTools })
+    const row = await getRow(service, account.apiKey, answer)
+    assert.equal(row.usage?.source, 'counted')
+    charged.push(Number(row.charged_atomic))
+  }
+  assert.deepEqual(charged, [11 + 5, 11 + 5])
+})
