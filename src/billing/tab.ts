@@ -129,7 +129,7 @@ export class Tab {
   }
 
   /** What a usage of all rounds and the searches cost together, rounded up once. */
-  costOf({ promptTokens, completionTokens }: RequestUsage): Usdc {
+  costOf({ promptTokens, completionTokens }: Pick<RequestUsage, 'promptTokens' | 'completionTokens'>): Usdc {
     return cost([...this.#tokenLines(promptTokens, completionTokens), this.#searchLine(this.#searchCalls)])
   }
 

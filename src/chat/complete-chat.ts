@@ -14,6 +14,7 @@ import type { EndFacts } from '../observe/request-facts.ts'
 import type { Order } from './admit.ts'
 import type { Checkpoints } from './checkpoints.ts'
 import type { AnswerEnd } from './recording.ts'
+import { RunningCost } from './running-cost.ts'
 import { answerInRounds, type Bill, type LoopParts } from './tool-loop.ts'
 import { type CountingParts, UsageSoFar } from './usage-so-far.ts'
 
@@ -47,7 +48,10 @@ export async function completeChat(parts: ServingParts, order: Order, audience: 
   const tab = new Tab(order.model, order.quote, order.searchPerCall, order.input)
   const usage = new UsageSoFar(meter, tab, parts.counting)
   const unwatch = stream ? parts.checkpoints.watch(order, meter, usage) : undefined
-  const served = await serve(parts, order, audience, { meter, tab })
+  const cost = new RunningCost({ usage, tab, now: parts.now, deliver: (events) => audience.deliver(events) })
+  const listener = order.chat.includeCost ? tellingCost(audience, cost, meter) : audience
+  const served = await serve(parts, order, listener, { meter, tab })
+  cost.stop()
   unwatch?.()
   const charge = await chargeFor({ hold: order.hold, stream, meter, tab, ...served }, parts.charging)
   // A stream has delivered what it charges. A buffered answer has not: it is given when the charge is certain, or never.
@@ -60,6 +64,18 @@ export async function completeChat(parts: ServingParts, order: Order, audience: 
   if (served.outcome.status === 'cancelled') return { status: 'cancelled' }
   if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure }
   return { status: 'succeeded', end: answerEnd(order, served.outcome, charge, end) }
+}
+
+/** The same client, which is told the cost so far behind its output. */
+function tellingCost(audience: Audience, cost: RunningCost, meter: Meter): Audience {
+  return {
+    gone: audience.gone,
+    deliver(events) {
+      const drained = audience.deliver(events)
+      if (meter.outputStarted) cost.tick()
+      return drained
+    },
+  }
 }
 
 /** What the ledger says, which is not what was asked of it when another node had ended the request before. */

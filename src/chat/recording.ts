@@ -27,7 +27,7 @@ export type Recording = AnswerHead & AnswerEnd & { readonly events: readonly Cha
 const charactersMax = 1024 * 1024
 
 /** What is no part of the answer, or is told apart from it. */
-const unrecorded = new Set<ChatEvent['type']>(['accepted', 'activity', 'item', 'finish', 'failed'])
+const unrecorded = new Set<ChatEvent['type']>(['accepted', 'activity', 'cost', 'item', 'finish', 'failed'])
 
 /** Keeps the events of one answer, neighbours joined: how it was cut when it came is not part of it. */
 export class Recorder {

@@ -49,6 +49,8 @@ export function createChunkRenderer(options: CompletionHead & { readonly include
   const closing = `,"logprobs":null,"finish_reason":null}]`
   const chunk = (delta: string) => opening + delta + closing + tail
   const activity = (told: ToolActivity) => `${opening}{}${closing},"tool_activity":${jsonLine(told)}${tail}`
+  const runningCost = (told: CostEvent) =>
+    `${opening}{}${closing},"running_cost":${JSON.stringify(runningCostBody(told))}${tail}`
   const annotations: Annotation[] = []
 
   return {
@@ -58,6 +60,7 @@ export function createChunkRenderer(options: CompletionHead & { readonly include
       for (const event of events) {
         if (event.type === 'annotation' && annotations.length < annotationsMax) annotations.push(event.annotation)
         if (event.type === 'activity') frames += activity(event.activity)
+        if (event.type === 'cost') frames += runningCost(event)
         const delta = deltaOf(event)
         if (delta !== '') frames += chunk(delta)
       }
@@ -116,6 +119,17 @@ function deltaOf(event: ChatEvent): string {
 
 function citation({ url, title, startIndex, endIndex }: Annotation): object {
   return { type: 'url_citation', url_citation: { url, title, start_index: startIndex, end_index: endIndex } }
+}
+
+type CostEvent = Extract<ChatEvent, { type: 'cost' }>
+
+function runningCostBody({ cost, promptTokens, completionTokens }: CostEvent): object {
+  return {
+    cost: asNumber(cost),
+    cost_atomic: cost.toString(),
+    prompt_tokens: promptTokens,
+    completion_tokens: completionTokens,
+  }
 }
 
 function usageBody(usage: Usage, cost: Cost): object {

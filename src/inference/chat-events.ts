@@ -1,3 +1,4 @@
+import type { Usdc } from '../money/usdc.ts'
 import type { CallEvent } from './ordered-calls.ts'
 import type { JsonObject } from './parameter.ts'
 
@@ -43,6 +44,8 @@ export type ChatEvent =
   | CallEvent
   | { readonly type: 'annotation'; readonly annotation: Annotation }
   | { readonly type: 'activity'; readonly activity: ToolActivity }
+  /** What the answer has cost so far, by our own count. */
+  | { readonly type: 'cost'; readonly cost: Usdc; readonly promptTokens: number; readonly completionTokens: number }
   /** A finished output item exactly as received, with its position in the output: what a further round must replay. */
   | { readonly type: 'item'; readonly index: number; readonly item: JsonObject }
   /** The end. `usage` is as reported: see `readUsage`. */

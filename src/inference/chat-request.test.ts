@@ -40,6 +40,7 @@ test('the shortest request gets the documented defaults', () => {
     messages: hello,
     stream: false,
     includeUsage: false,
+    includeCost: false,
     maxTokens: 8192,
     tools: [],
     toolChoice: 'auto',

@@ -32,6 +32,8 @@ export type ChatRequest = {
   readonly messages: readonly Message[]
   readonly stream: boolean
   readonly includeUsage: boolean
+  /** Asks for chunks with the cost so far. */
+  readonly includeCost: boolean
   /** The asked count, which is quoted and billed, even where the upstream insists on a larger minimum. */
   readonly maxTokens: number
   readonly tools: readonly FunctionTool[]
@@ -71,6 +73,7 @@ export function parseChatRequest(body: unknown, models: ModelDirectory): ChatReq
   const messages = parseMessages(fields.messages)
   const stream = optional(fields.stream, 'stream', readBoolean) ?? false
   const includeUsage = stream && parseIncludeUsage(fields)
+  const includeCost = stream && parseIncludeCost(fields)
   const maxTokens = parseMaxTokens(fields, model, outputTokensMax)
   const tools = parseTools(fields.tools)
   const toolUse = parseToolChoice(fields.tool_choice, tools)
@@ -88,6 +91,7 @@ export function parseChatRequest(body: unknown, models: ModelDirectory): ChatReq
     messages,
     stream,
     includeUsage,
+    includeCost,
     maxTokens,
     ...toolUse,
     parallelToolCalls,
@@ -119,6 +123,12 @@ function parseIncludeUsage(fields: JsonObject): boolean {
   const includeUsage = optional(options?.include_usage, 'stream_options.include_usage', readBoolean) ?? false
   const usage = optional(fields.usage, 'usage', readObject)
   return (optional(usage?.include, 'usage.include', readBoolean) ?? false) || includeUsage
+}
+
+/** Ours: no other API has a cost that could be told. */
+function parseIncludeCost(fields: JsonObject): boolean {
+  const options = optional(fields.stream_options, 'stream_options', readObject)
+  return optional(options?.include_cost, 'stream_options.include_cost', readBoolean) ?? false
 }
 
 /** OpenAI's `reasoning_effort` or OpenRouter's `reasoning.effort`. Its other members have no counterpart upstream. */

@@ -13,7 +13,15 @@ const chatMembers = {
     .meta({ description: 'An id of the model list; another name is 404, never a fallback. Default gpt-5.6-terra' }),
   messages: z.array(z.looseObject({ role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']) })).min(1),
   stream: z.boolean().nullish(),
-  stream_options: z.looseObject({ include_usage: z.boolean().optional() }).nullish(),
+  stream_options: z
+    .looseObject({
+      include_usage: z.boolean().optional(),
+      include_cost: z
+        .boolean()
+        .optional()
+        .meta({ description: 'Sends `running_cost` with the first output and at most once a second' }),
+    })
+    .nullish(),
   max_tokens: z.int().min(1).nullish().meta({ description: 'Decides what is quoted and held. Default 8192' }),
   max_completion_tokens: z.int().min(1).nullish().meta({ description: 'The same as max_tokens' }),
   n: z.literal(1).nullish(),
