@@ -222,9 +222,10 @@ test('a limit per day counts today’s requests only, and a request of yesterday
   await ledger.database.query("update api_keys set window_start = window_start - interval '1 day' where id = $1", [
     payer.keyId,
   ])
-  await ledger.database.query("update requests set key_window = key_window - interval '1 day' where id = $1", [
-    yesterday.requestId,
-  ])
+  await ledger.database.query(
+    "update requests set key_window = key_window - interval '1 day', created_at = created_at - interval '1 day' where id = $1",
+    [yesterday.requestId],
+  )
   const today = await hold(holds, payer, 600n)
   await holds.end(charge(yesterday, 1_000n))
   await holds.end(charge(today, 600n))
@@ -280,9 +281,10 @@ test('a request whose key was revoked may still be extended; one whose key has b
   await ledger.database.query("update api_keys set window_start = window_start - interval '1 day' where id = $1", [
     daily.keyId,
   ])
-  await ledger.database.query("update requests set key_window = key_window - interval '1 day' where id = $1", [
-    yesterday.requestId,
-  ])
+  await ledger.database.query(
+    "update requests set key_window = key_window - interval '1 day', created_at = created_at - interval '1 day' where id = $1",
+    [yesterday.requestId],
+  )
   // Until a request of today has begun the new window, the key still counts yesterday's.
   assert.equal(await holds.extend({ ...yesterday, total: parse('0.001') }), 'extended')
   const today = await hold(holds, daily, 1_000n)
