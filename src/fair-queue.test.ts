@@ -34,9 +34,10 @@ test('an item that is not done keeps its place, and one that is removed is not s
   queue.push('b', 'gone')
   queue.push('b', 'short')
   queue.served(10, false)
-  queue.remove('b', 'gone')
-  queue.remove('b', 'gone')
-  queue.remove('c', 'never there')
+  assert.deepEqual(
+    [queue.remove('b', 'gone'), queue.remove('b', 'gone'), queue.remove('c', 'never there')],
+    [true, false, false],
+  )
   assert.equal(queue.peek(), 'short')
   queue.served(1, true)
   assert.equal(queue.peek(), 'long')

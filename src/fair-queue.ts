@@ -36,10 +36,13 @@ export class FairQueue<Item> {
     if (isDone) this.#drop(account, lane, 0)
   }
 
-  remove(account: string, item: Item): void {
+  /** False when it does not wait any more. */
+  remove(account: string, item: Item): boolean {
     const lane = this.#lanes.get(account)
     const place = lane?.items.indexOf(item) ?? -1
-    if (lane !== undefined && place !== -1) this.#drop(account, lane, place)
+    if (lane === undefined || place === -1) return false
+    this.#drop(account, lane, place)
+    return true
   }
 
   /** Takes everything out. */

@@ -256,6 +256,7 @@ function openUpstream(config: Config, sandbox: SandboxReady | undefined, stack: 
     baseUrl,
     apiKey,
     timeouts: config.upstreamTimeouts,
+    // A request has one of them at a time, so an account's share of the requests is its share of these too.
     connectionsMax: config.requestsMax,
   })
   stack.defer(() => upstream.close())

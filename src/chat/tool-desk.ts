@@ -181,7 +181,9 @@ export class ToolDesk {
       for (const { url, title } of results) this.sources.add(url, title)
       return { status: 'completed', results: results.length, result: searchResult(results, this.#fence) }
     }
-    const page = await deadline.during(this.#parts.web.fetch.fetch(errand.url, deadline.signal))
+    const page = await deadline.during(
+      this.#parts.web.fetch.fetch(errand.url, deadline.signal, this.#order.hold.payer.accountId),
+    )
     this.sources.add(errand.url, page.title)
     this.sources.add(page.url, page.title)
     return { status: 'completed', results: 1, result: pageResult(page, this.#fence) }

@@ -1,11 +1,11 @@
 import type { AccountRef } from '../account-ref.ts'
 import type { Database } from '../db/database.ts'
-import { OverloadedError } from '../errors.ts'
 import { type Balance, readBalance } from '../ledger/balance.ts'
 import { type ListedDeposit, listDeposits } from '../ledger/deposits.ts'
 import { listRequests } from '../ledger/request-log.ts'
 import { findRequest, type LedgerRequest } from '../ledger/requests.ts'
 import { listWithdrawals, type Withdrawal } from '../ledger/withdrawals.ts'
+import { Shares } from '../shares.ts'
 
 export type FeedEvent =
   | { readonly type: 'balance'; readonly balance: Balance }
@@ -35,7 +35,7 @@ export class AccountFeeds {
   readonly #options: Required<AccountFeedsOptions>
   readonly #feeds = new Map<string, Feed>()
   #timer: NodeJS.Timeout | undefined
-  #listeners = 0
+  readonly #places = new Shares({ what: 'live feeds', capacity: listenersMax, accountMax: listenersPerAccountMax })
 
   constructor(options: AccountFeedsOptions) {
     this.#options = { everyMs: 1_000, ...options }
@@ -44,10 +44,9 @@ export class AccountFeeds {
   /** Tells the listener of every change from now on, until it is told to stop. */
   async watch(account: AccountRef, listener: Listener): Promise<() => void> {
     const feed = this.#feeds.get(account.accountId) ?? new Feed(this.#options, account)
-    if (this.#listeners >= listenersMax || feed.listeners.size >= listenersPerAccountMax) throw new OverloadedError()
+    this.#places.acquire(account.accountId)
     this.#feeds.set(account.accountId, feed)
     feed.listeners.add(listener)
-    this.#listeners += 1
     this.#timer ??= setTimeout(() => void this.#look(), this.#options.everyMs).unref()
     try {
       await feed.begun
@@ -60,7 +59,7 @@ export class AccountFeeds {
 
   #leave(feed: Feed, listener: Listener): void {
     if (!feed.listeners.delete(listener)) return
-    this.#listeners -= 1
+    this.#places.release(feed.account.accountId)
     if (feed.listeners.size === 0) this.#feeds.delete(feed.account.accountId)
   }
 

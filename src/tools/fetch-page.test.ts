@@ -53,7 +53,7 @@ test('a page comes back as Markdown, with its title and where it was found', asy
     if (request.url === '/old') response.writeHead(301, { location: '/new' }).end()
     else page('<title>New</title><main><h1>Found</h1><p>A <a href="x">link</a></p></main>')(request, response)
   })
-  assert.deepEqual(await webFetch.fetch(`${url}/old#part`, never), {
+  assert.deepEqual(await webFetch.fetch(`${url}/old#part`, never, 'a'), {
     url: `${url}/new`,
     title: 'New',
     text: `# Found\n\nA [link](${url}/x)`,
@@ -63,51 +63,51 @@ test('a page comes back as Markdown, with its title and where it was found', asy
 
 test('texts and JSON come back as they are', async () => {
   const { url } = await site(page('{"a": [1, 2]}', 'application/json'))
-  assert.equal((await webFetch.fetch(url, never)).text, '{"a": [1, 2]}')
+  assert.equal((await webFetch.fetch(url, never, 'a')).text, '{"a": [1, 2]}')
 })
 
 test('a long page is cut, and says so', async () => {
   const { url } = await site(page('word '.repeat(20_000), 'text/plain'))
-  const { text, truncated } = await webFetch.fetch(url, never)
+  const { text, truncated } = await webFetch.fetch(url, never, 'a')
   assert.deepEqual([text.length, truncated], [40_000, true])
 })
 
 test('errors, pictures and programs are failures that say what they are', async () => {
   const missing = await site((_request, response) => void response.writeHead(404).end())
-  await assert.rejects(webFetch.fetch(missing.url, never), /status 404/)
+  await assert.rejects(webFetch.fetch(missing.url, never, 'a'), /status 404/)
   const picture = await site(page('x', 'image/png'))
-  await assert.rejects(webFetch.fetch(picture.url, never), FetchFailedError)
-  await assert.rejects(webFetch.fetch('http://127.0.0.1/', never), FetchFailedError)
-  await assert.rejects(webFetch.fetch('not an address', never), FetchFailedError)
+  await assert.rejects(webFetch.fetch(picture.url, never, 'a'), FetchFailedError)
+  await assert.rejects(webFetch.fetch('http://127.0.0.1/', never, 'a'), FetchFailedError)
+  await assert.rejects(webFetch.fetch('not an address', never, 'a'), FetchFailedError)
 })
 
 test('a page that robots may not fetch is not asked for, by redirect either', async () => {
   const closed = await site(page('secret'), page('User-agent: PennyRouter\nDisallow: /', 'text/plain'))
-  await assert.rejects(webFetch.fetch(`${closed.url}/a`, never), /robots\.txt/)
+  await assert.rejects(webFetch.fetch(`${closed.url}/a`, never, 'a'), /robots\.txt/)
   const stepping = await site(
     (_request, response) => void response.writeHead(302, { location: `${closed.url}/b` }).end(),
   )
-  await assert.rejects(webFetch.fetch(stepping.url, never), /robots\.txt/)
+  await assert.rejects(webFetch.fetch(stepping.url, never, 'a'), /robots\.txt/)
   assert.deepEqual(closed.paths, ['/robots.txt'])
 })
 
 test('a robots.txt is remembered for an hour', async () => {
   const { url, paths } = await site(page('open'), page('User-agent: *\nDisallow: /no', 'text/plain'))
-  for (const path of ['/1', '/2', '/3']) await webFetch.fetch(url + path, never)
+  for (const path of ['/1', '/2', '/3']) await webFetch.fetch(url + path, never, 'a')
   assert.equal(paths.filter((path) => path === '/robots.txt').length, 1)
   time += 60 * 60_000 + 1
-  await webFetch.fetch(url, never)
+  await webFetch.fetch(url, never, 'a')
   assert.equal(paths.filter((path) => path === '/robots.txt').length, 2)
 })
 
 test('a host whose robots.txt is broken is left alone, for a while', async () => {
   let broken = true
   const { url } = await site(page('open'), (_request, response) => void response.writeHead(broken ? 503 : 404).end())
-  await assert.rejects(webFetch.fetch(url, never), /robots\.txt/)
+  await assert.rejects(webFetch.fetch(url, never, 'a'), /robots\.txt/)
   broken = false
-  await assert.rejects(webFetch.fetch(url, never), /robots\.txt/)
+  await assert.rejects(webFetch.fetch(url, never, 'a'), /robots\.txt/)
   time += 60_001
-  assert.equal((await webFetch.fetch(url, never)).text, 'open')
+  assert.equal((await webFetch.fetch(url, never, 'a')).text, 'open')
 })
 
 test('more fetches than the service can bear at once are refused', async () => {
@@ -119,10 +119,23 @@ test('more fetches than the service can bear at once are refused', async () => {
     limits: { charactersMax: 10, totalMsMax: 5_000, fetchesMax: 1 },
   })
   const controller = new AbortController()
-  const first = few.fetch(url, controller.signal)
-  await assert.rejects(few.fetch(url, never), /Too many pages/)
+  const first = few.fetch(url, controller.signal, 'a')
+  await assert.rejects(few.fetch(url, never, 'a'), /Too many pages/)
   controller.abort(new Error('enough'))
   await assert.rejects(first, /enough/)
+})
+
+test('one account gets a quarter of the fetches, and others are served', async () => {
+  const { url } = await site(() => {})
+  const open = await site(page('open'))
+  const shared = createWebFetch({ fetch, reader, now: () => time })
+  const controller = new AbortController()
+  const hanging = Array.from({ length: 16 }, () => shared.fetch(url, controller.signal, 'greedy'))
+  await assert.rejects(shared.fetch(open.url, never, 'greedy'), /Too many pages/)
+  assert.equal((await shared.fetch(open.url, never, 'honest')).text, 'open')
+  controller.abort(new Error('enough'))
+  const outcomes = await Promise.allSettled(hanging)
+  assert.ok(outcomes.every(({ status }) => status === 'rejected'))
 })
 
 test('a fetch that takes too long altogether is given up', async () => {
@@ -133,5 +146,5 @@ test('a fetch that takes too long altogether is given up', async () => {
     now: () => time,
     limits: { charactersMax: 10, totalMsMax: 200, fetchesMax: 1 },
   })
-  await assert.rejects(hasty.fetch(url, never), /too long/)
+  await assert.rejects(hasty.fetch(url, never, 'a'), /too long/)
 })

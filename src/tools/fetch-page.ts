@@ -1,6 +1,8 @@
+import { Shares } from '../shares.ts'
 import { SlowPageError } from './exchange.ts'
 import { pageKind } from './page-kind.ts'
 import type { PageReader } from './page-reader.ts'
+import type { ReadPage, ReadQuestion } from './page-worker.ts'
 import { createRobots } from './robots.ts'
 import type { SafeAnswer, SafeFetch } from './safe-fetch.ts'
 import { type FetchedPage, FetchFailedError, type WebFetch } from './web-fetch.ts'
@@ -17,31 +19,34 @@ export type FetchPageLimits = {
   readonly charactersMax: number
   /** The whole of it: robots.txt, the page, and reading it. */
   readonly totalMsMax: number
+  /** Of all accounts at once. */
   readonly fetchesMax: number
 }
 
-export const fetchPageLimits: FetchPageLimits = { charactersMax: 40_000, totalMsMax: 20_000, fetchesMax: 32 }
+const fetchesPerAccountMin = 4
+
+export const fetchPageLimits: FetchPageLimits = { charactersMax: 40_000, totalMsMax: 20_000, fetchesMax: 64 }
 
 /** Web fetch: robots.txt is asked at every hop, the page fetched by the one way out, and read in a thread apart. */
 export function createWebFetch({ fetch, reader, now, limits = fetchPageLimits }: FetchPageOptions): WebFetch {
   const robots = createRobots(fetch, now)
-  let underWay = 0
+  const places = new Shares({ what: 'page fetches', capacity: limits.fetchesMax, floor: fetchesPerAccountMin })
   return {
-    async fetch(url, signal) {
-      if (underWay >= limits.fetchesMax) throw new BusyError()
-      underWay += 1
+    async fetch(url, signal, account) {
+      if (places.refusal(account) !== undefined) throw new BusyError()
+      places.acquire(account)
       const late = AbortSignal.timeout(limits.totalMsMax)
       const both = AbortSignal.any([signal, late])
       try {
         const answer = await fetch.get(url, both, async (hop) => {
           if (!fetch.isSite(hop)) await robots.check(hop, both)
         })
-        return await read(answer, reader, limits.charactersMax, both)
+        return await read(answer, limits.charactersMax, (question) => reader.read(question, both, account))
       } catch (error) {
         signal.throwIfAborted()
         throw late.aborted ? new SlowPageError() : error
       } finally {
-        underWay -= 1
+        places.release(account)
       }
     },
   }
@@ -49,15 +54,14 @@ export function createWebFetch({ fetch, reader, now, limits = fetchPageLimits }:
 
 async function read(
   { status, contentType, body, cut, url }: SafeAnswer,
-  reader: PageReader,
   charactersMax: number,
-  signal: AbortSignal,
+  readPage: (question: ReadQuestion) => Promise<ReadPage>,
 ): Promise<FetchedPage> {
   if (status !== 200) throw new PageStatusError(status)
   const kind = pageKind(contentType, body)
   // Half a PDF is none: its table of contents is at its end.
   if (kind === undefined || (kind === 'pdf' && cut)) throw new NotTextError()
-  const page = await reader.read({ kind, body, contentType, url: url.href, charactersMax }, signal)
+  const page = await readPage({ kind, body, contentType, url: url.href, charactersMax })
   return { url: url.href, title: page.title, text: page.text, truncated: page.truncated || cut }
 }
 

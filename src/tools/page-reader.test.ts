@@ -25,12 +25,13 @@ test('the text of a PDF is read, page by page, with its title', async () => {
       pdf(['BT /F1 12 Tf 72 720 Td (Hold the money) Tj ET', 'BT /F1 12 Tf 72 720 Td (Then charge) Tj ET']),
     ),
     never,
+    'a',
   )
   assert.deepEqual(page, { title: 'On holds', text: 'Hold the money\n\nThen charge', truncated: false })
 })
 
 test('a text that is too long is cut between letters, and says so', async () => {
-  const page = await reader.read({ ...question('text', Buffer.from('😀'.repeat(10))), charactersMax: 5 }, never)
+  const page = await reader.read({ ...question('text', Buffer.from('😀'.repeat(10))), charactersMax: 5 }, never, 'a')
   assert.deepEqual(page, { title: undefined, text: '😀😀', truncated: true })
 })
 
@@ -38,41 +39,55 @@ test('of a page of ten megabytes the beginning is read', async () => {
   const page = await reader.read(
     question('html', Buffer.from(`<main>${'<p>A <b>bold</b> word</p>'.repeat(400_000)}`)),
     never,
+    'a',
   )
   assert.deepEqual([page.text.slice(0, 15), page.truncated], ['A **bold** word', true])
 })
 
 test('what is not a PDF is a failure of that page alone', async () => {
-  await assert.rejects(reader.read(question('pdf', Buffer.from('%PDF-1.7 and then nothing')), never), FetchFailedError)
-  assert.equal((await reader.read(question('html', Buffer.from('<p>still here</p>')), never)).text, 'still here')
+  await assert.rejects(
+    reader.read(question('pdf', Buffer.from('%PDF-1.7 and then nothing')), never, 'a'),
+    FetchFailedError,
+  )
+  assert.equal((await reader.read(question('html', Buffer.from('<p>still here</p>')), never, 'a')).text, 'still here')
 })
 
 test('a PDF that unpacks without end is stopped, and the next page is read', async () => {
   const spaces = deflateSync(Buffer.alloc(256 * 1024 * 1024, ' '), { level: 1 })
-  await assert.rejects(reader.read(question('pdf', pdf([spaces])), never), FetchFailedError)
-  assert.equal((await reader.read(question('html', Buffer.from('<p>still here</p>')), never)).text, 'still here')
+  await assert.rejects(reader.read(question('pdf', pdf([spaces])), never, 'a'), FetchFailedError)
+  assert.equal((await reader.read(question('html', Buffer.from('<p>still here</p>')), never, 'a')).text, 'still here')
 })
 
 test('a page of a million nested elements is read or given up, and the next is read', async (t) => {
   const hasty = createPageReader({ ...pageReaderLimits, threadsMax: 1, readMsMax: 1_000 })
   atEnd(t, () => hasty.close())
   for (const nested of ['<div>', '<a><b><p><table>']) {
-    const reading = hasty.read(question('html', Buffer.from(`${nested.repeat(1_000_000)}deep`)), never)
+    const reading = hasty.read(question('html', Buffer.from(`${nested.repeat(1_000_000)}deep`)), never, 'a')
     await reading.catch((error: unknown) => assert.ok(error instanceof FetchFailedError))
   }
-  assert.equal((await reader.read(question('html', Buffer.from('<p>still here</p>')), never)).text, 'still here')
+  assert.equal((await reader.read(question('html', Buffer.from('<p>still here</p>')), never, 'a')).text, 'still here')
 })
 
 test('more pages than can wait are refused, and who leaves the queue leaves it', async () => {
   const controller = new AbortController()
   const reason = new Error('gone')
   const pages = Array.from({ length: 4 }, () =>
-    reader.read(question('html', Buffer.from('<p>x</p>')), controller.signal),
+    reader.read(question('html', Buffer.from('<p>x</p>')), controller.signal, 'a'),
   )
-  await assert.rejects(async () => reader.read(question('html', Buffer.from('x')), never), FetchFailedError)
+  await assert.rejects(async () => reader.read(question('html', Buffer.from('x')), never, 'a'), FetchFailedError)
   controller.abort(reason)
   const outcomes = await Promise.allSettled(pages)
   assert.ok(outcomes.every((outcome) => outcome.status === 'fulfilled' || outcome.reason === reason))
+})
+
+test('an account with many pages does not keep another from its one', async (t) => {
+  const shared = createPageReader({ ...pageReaderLimits, threadsMax: 1, readMsMax: 60_000 })
+  atEnd(t, () => shared.close())
+  const order: string[] = []
+  const read = (account: string) =>
+    shared.read(question('html', Buffer.from('<p>x</p>')), never, account).then(() => order.push(account))
+  await Promise.all([read('greedy'), read('greedy'), read('greedy'), read('honest')])
+  assert.deepEqual(order, ['greedy', 'greedy', 'honest', 'greedy'])
 })
 
 test('letters are read by the mark, the server’s word, the page’s word, or their bytes', () => {

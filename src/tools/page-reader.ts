@@ -1,10 +1,12 @@
 import { Worker } from 'node:worker_threads'
+import { FairQueue } from '../fair-queue.ts'
+import { Shares } from '../shares.ts'
 import type { ReadAnswer, ReadPage, ReadQuestion } from './page-worker.ts'
 import { FetchFailedError } from './web-fetch.ts'
 
 export type PageReader = {
-  /** The body is handed over: it is not to be used afterwards. */
-  read(question: ReadQuestion, signal: AbortSignal): Promise<ReadPage>
+  /** The body is handed over: it is not to be used afterwards. Accounts are served in turn. */
+  read(question: ReadQuestion, signal: AbortSignal, account: string): Promise<ReadPage>
   close(): Promise<void>
 }
 
@@ -26,9 +28,11 @@ export const pageReaderLimits: PageReaderLimits = {
 }
 
 const memoryLookMs = 50
+const waitingPerAccountMin = 4
 const workerFile = new URL('./page-worker.ts', import.meta.url)
 
 type Job = {
+  readonly account: string
   readonly question: ReadQuestion
   readonly resolve: (page: ReadPage) => void
   readonly reject: (error: unknown) => void
@@ -41,46 +45,55 @@ export function createPageReader(limits: PageReaderLimits = pageReaderLimits): P
 
 /**
  * Pages are parsed in threads of their own: a stranger's page decides how long that takes and how much memory it wants,
- * and one that goes too far costs its thread and nothing else.
+ * and one that goes too far costs its thread and nothing else. An account may use all threads while nobody else needs one: the next
+ * account waits for one page at most.
  */
 class ReadingThreads implements PageReader {
   readonly #limits: PageReaderLimits
-  readonly #waiting: Job[] = []
+  readonly #waiting = new FairQueue<Job>(1)
+  readonly #places: Shares
   readonly #idle: Worker[] = []
   readonly #all = new Set<Worker>()
   #closed = false
 
   constructor(limits: PageReaderLimits) {
     this.#limits = limits
+    this.#places = new Shares({
+      what: 'pages that wait to be read',
+      capacity: limits.waitingMax,
+      floor: waitingPerAccountMin,
+    })
   }
 
-  read(question: ReadQuestion, signal: AbortSignal): Promise<ReadPage> {
+  read(question: ReadQuestion, signal: AbortSignal, account: string): Promise<ReadPage> {
     signal.throwIfAborted()
-    if (this.#closed || this.#waiting.length >= this.#limits.waitingMax) throw new UnreadablePageError()
+    if (this.#closed || this.#places.refusal(account) !== undefined) throw new UnreadablePageError()
     return new Promise((resolve, reject) => {
-      const job = { question, resolve, reject }
+      const job = { account, question, resolve, reject }
       const leave = () => {
-        const place = this.#waiting.indexOf(job)
-        if (place !== -1) this.#waiting.splice(place, 1)
+        if (this.#waiting.remove(account, job)) this.#places.release(account)
         reject(signal.reason)
       }
       signal.addEventListener('abort', leave, { once: true })
-      this.#waiting.push(job)
+      this.#places.acquire(account)
+      this.#waiting.push(account, job)
       this.#next()
     })
   }
 
   async close(): Promise<void> {
     this.#closed = true
-    for (const job of this.#waiting.splice(0)) job.reject(new UnreadablePageError())
+    for (const job of this.#waiting.drain()) job.reject(new UnreadablePageError())
     await Promise.all([...this.#all].map((worker) => worker.terminate()))
   }
 
   #next(): void {
     if (this.#closed || this.#waiting.length === 0) return
     if (this.#idle.length === 0 && this.#all.size >= this.#limits.threadsMax) return
-    const worker = this.#idle.pop() ?? this.#start()
-    this.#run(worker, this.#waiting.shift()!)
+    const job = this.#waiting.peek()!
+    this.#waiting.served(1, true)
+    this.#places.release(job.account)
+    this.#run(this.#idle.pop() ?? this.#start(), job)
   }
 
   #start(): Worker {

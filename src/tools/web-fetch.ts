@@ -11,7 +11,7 @@ export type FetchedPage = {
 
 export type WebFetch = {
   /** Throws `FetchFailedError` for every page that cannot be had. */
-  fetch(url: string, signal: AbortSignal): Promise<FetchedPage>
+  fetch(url: string, signal: AbortSignal, account: string): Promise<FetchedPage>
 }
 
 /** The page cannot be had. The message is written for the model and says nothing about our network. */

@@ -18,17 +18,17 @@ after(async () => {
 test('in the sandbox a question is searched, and what is found can be read', async () => {
   const [best] = await sandboxTools.search!.search('how much is held for a request', never)
   assert.ok(best!.url.startsWith('https://docs.penny.test/'))
-  const page = await sandboxTools.fetch.fetch(best!.url, never)
+  const page = await sandboxTools.fetch.fetch(best!.url, never, 'a')
   assert.equal(page.url, best!.url)
   assert.match(page.text, /^# /)
   assert.ok(!page.text.includes('Served by the sandbox'))
 })
 
 test('tables, code and links of the documentation survive', async () => {
-  const { text } = await sandboxTools.fetch.fetch('https://docs.penny.test/ARCHITECTURE', never)
+  const { text } = await sandboxTools.fetch.fetch('https://docs.penny.test/ARCHITECTURE', never, 'a')
   assert.match(text, /\| place \| what it is about \|\n\| --- \| --- \|/)
   assert.match(text, /\[retry\]\(https:\/\/docs\.penny\.test\/docs\/operations\/retry\)/)
-  const { text: source } = await sandboxTools.fetch.fetch('https://docs.penny.test/docs/operations/hold.md', never)
+  const { text: source } = await sandboxTools.fetch.fetch('https://docs.penny.test/docs/operations/hold.md', never, 'a')
   assert.match(source, /^# Hold/)
 })
 
@@ -41,14 +41,14 @@ test('the sandbox opens no other way: neither its own address nor pages that are
     'https://docs.penny.test/%2e%2e/search?q=hold&format=json',
     'https://other.penny.test/',
   ]) {
-    await assert.rejects(sandboxTools.fetch.fetch(url, never), FetchFailedError, url)
+    await assert.rejects(sandboxTools.fetch.fetch(url, never, 'a'), FetchFailedError, url)
   }
 })
 
 test('without a provider and without a sandbox there is no search, and its pages are nobody’s', async () => {
   const tools = webTools({})
   assert.equal(tools.search, undefined)
-  await assert.rejects(tools.fetch.fetch('https://docs.penny.test/', never), FetchFailedError)
+  await assert.rejects(tools.fetch.fetch('https://docs.penny.test/', never, 'a'), FetchFailedError)
   await tools.close()
 })
 
@@ -73,7 +73,7 @@ test('a search after the sandbox has gone fails, and says so to the model', asyn
   const tools = webTools({ sandboxSearchUrl: gone.url })
   await gone.close()
   await assert.rejects(tools.search!.search('hold', never), SearchFailedError)
-  await assert.rejects(tools.fetch.fetch('https://docs.penny.test/', never), FetchFailedError)
+  await assert.rejects(tools.fetch.fetch('https://docs.penny.test/', never, 'a'), FetchFailedError)
   await tools.close()
 })
 

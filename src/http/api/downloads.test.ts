@@ -7,16 +7,18 @@ import { getRequestListener } from '@hono/node-server'
 import { Hono } from 'hono'
 import { atEnd } from '../../../test/support/at-end.ts'
 import { OverloadedError } from '../../errors.ts'
+import { ShareUsedUpError } from '../../shares.ts'
 import { Downloads } from './downloads.ts'
 import type { ApiBindings } from './router.ts'
 
-test('an account has two files at a time, and leaves the others theirs', async (t) => {
-  const server = await startServer(t, { filesMax: 5, blockedMsMax: 60_000 })
+test('an account has a quarter of the files at a time, and leaves the others theirs', async (t) => {
+  const server = await startServer(t, { filesMax: 8, blockedMsMax: 60_000 })
   const [first] = [await server.open('a'), await server.open('a')]
-  assert.equal(await server.status('a'), 503)
+  assert.equal(await server.status('a'), 429)
   await server.open('b')
-  await server.open('c')
-  await server.open('d')
+  await server.open('b')
+  assert.equal(await server.status('b'), 429)
+  for (const account of ['c', 'c', 'd', 'd']) await server.open(account)
   assert.equal(await server.status('e'), 503)
   const ended = server.ended('a')
   first.destroy()
@@ -64,7 +66,7 @@ async function startServer(t: TestContext, limits: { filesMax: number; blockedMs
     const file = { lines: lines(accountId), type: 'text/plain', name: 'file.txt' }
     return downloads.start({ owner: { partition: 0, accountId }, outgoing: context.env.outgoing }, file)
   })
-  app.onError((error, context) => context.body(null, error instanceof OverloadedError ? 503 : 500))
+  app.onError((error, context) => context.body(null, statusOf(error)))
   const server = createServer(getRequestListener(app.fetch, { overrideGlobalObjects: false }))
   atEnd(t, () => {
     server.close()
@@ -95,4 +97,9 @@ async function startServer(t: TestContext, limits: { filesMax: number; blockedMs
     /** When the lines of an account's file are no longer made. */
     ended: (account: string) => new Promise<void>((resolve) => endings.set(account, resolve)),
   }
+}
+
+function statusOf(error: unknown): 429 | 503 | 500 {
+  if (error instanceof ShareUsedUpError) return 429
+  return error instanceof OverloadedError ? 503 : 500
 }

@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import type { AccountRef } from '../../account-ref.ts'
-import { OverloadedError } from '../../errors.ts'
+import { Shares } from '../../shares.ts'
 import type { RenderedRequest } from './render-request.ts'
 
 export type DownloadLimits = {
@@ -20,16 +20,15 @@ export type DownloadedFile = {
   readonly name: string
 }
 
-const filesPerAccountMax = 2
-
 /** Files that are made while they are fetched, so many at once: what is not fetched is not read. */
 export class Downloads {
   readonly #limits: DownloadLimits
-  readonly #byAccount = new Map<string, number>()
-  #files = 0
+  readonly #places: Shares
 
   constructor(limits: DownloadLimits) {
     this.#limits = limits
+    const { filesMax } = limits
+    this.#places = new Shares({ what: 'such downloads', capacity: filesMax, floor: Math.floor(filesMax / 4) })
   }
 
   start({ owner, outgoing }: Reader, { lines, type, name }: DownloadedFile): Response {
@@ -47,19 +46,9 @@ export class Downloads {
 
   /** For as long as the answer lives: a file whose head alone is asked for is never read, nor given up. */
   #take(accountId: string, outgoing: ServerResponse): void {
-    const ofAccount = this.#byAccount.get(accountId) ?? 0
-    if (ofAccount >= filesPerAccountMax)
-      throw new OverloadedError(`The account is fetching ${filesPerAccountMax} such files already.`)
-    if (this.#files >= this.#limits.filesMax) throw new OverloadedError()
-    if (outgoing.destroyed || outgoing.closed) return
-    this.#files += 1
-    this.#byAccount.set(accountId, ofAccount + 1)
-    outgoing.once('close', () => {
-      this.#files -= 1
-      const left = this.#byAccount.get(accountId)! - 1
-      if (left === 0) this.#byAccount.delete(accountId)
-      else this.#byAccount.set(accountId, left)
-    })
+    this.#places.acquire(accountId)
+    if (outgoing.destroyed || outgoing.closed) this.#places.release(accountId)
+    else outgoing.once('close', () => this.#places.release(accountId))
   }
 }
 
