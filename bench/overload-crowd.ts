@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 // The other side of the overload bench, in a process of its own: the clients, who come back when they are told to, and the model.
 
 export type CrowdReady = { readonly upstreamUrl: string }
-export type CrowdOrder = { readonly origin: string; readonly apiKey: string; readonly clients: number }
+export type CrowdOrder = { readonly origin: string; readonly apiKeys: readonly string[]; readonly clients: number }
 export type CrowdResult = Awaited<ReturnType<typeof measure>>
 
 const upstreamMs = 50
@@ -39,12 +39,13 @@ async function startUpstream(): Promise<Server> {
   return server
 }
 
-async function measure({ origin, apiKey, clients }: CrowdOrder) {
+async function measure({ origin, apiKeys, clients }: CrowdOrder) {
   const agent = new Agent({ keepAlive: true, maxSockets: clients })
   const [served, shed]: [number[], number[]] = [[], []]
   const fromMs = performance.now() + warmUpMs
   const untilMs = fromMs + measuredMs
-  const client = async () => {
+  const client = async (_: unknown, number: number) => {
+    const apiKey = apiKeys[number % apiKeys.length]!
     while (performance.now() < untilMs) {
       const beganMs = performance.now()
       const { status, comeBackMs } = await ask(agent, origin, apiKey)

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { readConfig } from '../src/config.ts'
+import type { Database } from '../src/db/database.ts'
 import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
 import { createKey } from '../src/identity/api-keys.ts'
 import { createAccount } from '../src/ledger/accounts.ts'
@@ -15,6 +16,8 @@ import type { Bench } from './run.ts'
 
 const requestsMax = 100
 const rounds = 3
+/** One account alone may not have all requests in progress. */
+const accounts = 20
 
 /**
  * As many clients as the service serves at once, and five times as many, in turns in one run: what is answered in a second
@@ -46,19 +49,12 @@ export const overloadBench: Bench = {
       () => {},
     )
     stack.defer(() => service.stop())
-    const account = await createAccount(service.database, 'bench', 1)
-    await creditDeposit(service.database, {
-      ...account,
-      accountId: account.id,
-      amount: parse('1000000'),
-      source: 'bench',
-    })
-    const { secret } = await createKey(service.database, { partition: 0, accountId: account.id, name: 'bench' })
+    const apiKeys = await Promise.all(Array.from({ length: accounts }, () => openAccount(service.database)))
     const rows = []
     for (let round = 0; round < rounds; round += 1) {
       for (const load of [1, 5]) {
         progress(`round ${round + 1} of ${rounds}, ${load} × ${requestsMax} clients`)
-        const order: CrowdOrder = { origin: service.publicUrl, apiKey: secret, clients: load * requestsMax }
+        const order: CrowdOrder = { origin: service.publicUrl, apiKeys, clients: load * requestsMax }
         crowd.send(order)
         const [result] = (await once(crowd, 'message')) as [CrowdResult]
         rows.push({ load, clients: order.clients, ...result })
@@ -66,4 +62,11 @@ export const overloadBench: Bench = {
     }
     return rows
   },
+}
+
+async function openAccount(database: Database): Promise<string> {
+  const { id, partition } = await createAccount(database, 'bench', 1)
+  await creditDeposit(database, { partition, id, accountId: id, amount: parse('1000000'), source: 'bench' })
+  const { secret } = await createKey(database, { partition, accountId: id, name: 'bench' })
+  return secret
 }

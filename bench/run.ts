@@ -2,6 +2,7 @@ import { parseArgs } from 'node:util'
 import { bufferedBench } from './buffered.bench.ts'
 import { dashboardBench } from './dashboard.bench.ts'
 import { growthBench } from './growth.bench.ts'
+import { hostileBench } from './hostile.bench.ts'
 import { ledgerBench } from './ledger.bench.ts'
 import { nodesBench } from './nodes.bench.ts'
 import { overloadBench } from './overload.bench.ts'
@@ -26,6 +27,7 @@ const benches: Readonly<Record<string, Bench>> = {
   buffered: bufferedBench,
   nodes: nodesBench,
   overload: overloadBench,
+  hostile: hostileBench,
   dashboard: dashboardBench,
   streams: streamsBench,
   growth: growthBench,

@@ -1,0 +1,186 @@
+import { once } from 'node:events'
+import { Agent, type IncomingMessage, request } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { chatBody } from './parts/chat-body.ts'
+import { beChild } from './parts/child.ts'
+
+// The hostile account of the bench of that name, in a process of its own: everything that costs it nothing, on 100 connections.
+
+export type HostileOrder = {
+  /** Ends in /v1. */
+  readonly baseUrl: string
+  readonly apiKey: string
+  readonly keyId: string
+  readonly sessionToken: string
+  readonly durationMs: number
+}
+
+/** How often each attack was made, and what it was answered. */
+export type HostileReport = readonly { readonly name: string; readonly times: number; readonly answers: string }[]
+
+type Attack = {
+  readonly name: string
+  readonly connections: number
+  /** One time; what it was answered. */
+  readonly strike: (order: HostileOrder, agent: Agent, time: number) => Promise<number | string>
+}
+
+const longCharacters = 1_300_000
+const longBodies = Array.from({ length: 4 }, () => chatBody({ messages: [{ role: 'user', content: randomWords() }] }))
+
+const attacks: readonly Attack[] = [
+  {
+    name: 'long prompts of random words, hung up',
+    connections: 15,
+    strike: (order, agent, time) => hangUp(order, agent, '/chat/completions', longBodies[time % 4]!),
+  },
+  {
+    name: 'quotes of long prompts, hung up',
+    connections: 15,
+    strike: (order, agent, time) => hangUp(order, agent, '/quote', longBodies[time % 4]!),
+  },
+  { name: 'bodies of a byte a second', connections: 20, strike: sendSlowly },
+  {
+    name: 'unknown models',
+    connections: 10,
+    strike: (order, agent, time) => post(order, agent, '/chat/completions', chatBody({ model: `model-${time}` })),
+  },
+  {
+    name: 'requests without money',
+    connections: 10,
+    strike: (order, agent) => post(order, agent, '/chat/completions', chatBody()),
+  },
+  {
+    name: 'marked retries',
+    connections: 10,
+    strike: (order, agent) =>
+      post(order, agent, '/chat/completions', chatBody(), { 'x-stainless-retry-count': '1', 'idempotency-key': 'k' }),
+  },
+  { name: 'quotes', connections: 10, strike: (order, agent) => post(order, agent, '/quote', chatBody()) },
+  {
+    name: 'totals of the log',
+    connections: 5,
+    strike: ({ baseUrl, apiKey }, agent) =>
+      send(agent, new URL('/api/requests/totals?status=refused', baseUrl), 'GET', bearer(apiKey)),
+  },
+  { name: 'changes of a key’s window', connections: 5, strike: changeWindow },
+]
+
+beChild<object, object, HostileOrder, HostileReport>(async () => ({
+  ready: {},
+  answer: async (order) => Promise.all(attacks.map((attack) => run(attack, order))),
+}))
+
+async function run({ name, connections, strike }: Attack, order: HostileOrder): Promise<HostileReport[number]> {
+  const agent = new Agent({ keepAlive: true, maxSockets: connections })
+  const answers = new Map<number | string, number>()
+  const untilMs = performance.now() + order.durationMs
+  let time = 0
+  const connection = async () => {
+    while (performance.now() < untilMs) {
+      time += 1
+      const left = AbortSignal.timeout(Math.max(1, untilMs - performance.now() + 1_000))
+      const cut = once(left, 'abort').then(() => 'unanswered')
+      const answer = await Promise.race([strike(order, agent, time).catch(() => 'connection lost'), cut])
+      answers.set(answer, (answers.get(answer) ?? 0) + 1)
+    }
+  }
+  await Promise.all(Array.from({ length: connections }, connection))
+  agent.destroy()
+  const told = [...answers].sort(([, one], [, other]) => other - one).map(([answer, count]) => `${answer}: ${count}`)
+  return { name, times: time, answers: told.join(', ') }
+}
+
+function post(
+  { baseUrl, apiKey }: HostileOrder,
+  agent: Agent,
+  path: string,
+  body: string,
+  headers: Record<string, string> = {},
+): Promise<number> {
+  return send(agent, new URL(`${baseUrl}${path}`), 'POST', { ...bearer(apiKey), ...headers }, body)
+}
+
+async function send(
+  agent: Agent,
+  url: URL,
+  method: string,
+  headers: Record<string, string>,
+  body?: string,
+): Promise<number> {
+  const outgoing = request(url, {
+    method,
+    agent,
+    headers: { ...headers, ...(body !== undefined && { 'content-type': 'application/json' }) },
+  })
+  outgoing.end(body)
+  const [answer] = (await once(outgoing, 'response')) as [IncomingMessage]
+  answer.resume()
+  await once(answer, 'end')
+  return answer.statusCode!
+}
+
+/** Sends everything, and leaves before it is answered. */
+async function hangUp({ baseUrl, apiKey }: HostileOrder, agent: Agent, path: string, body: string): Promise<string> {
+  const outgoing = request(`${baseUrl}${path}`, {
+    method: 'POST',
+    agent,
+    headers: {
+      ...bearer(apiKey),
+      'content-type': 'application/json',
+      'content-length': String(Buffer.byteLength(body)),
+    },
+  })
+  const answered = once(outgoing, 'response').then(([answer]) => {
+    const { statusCode } = (answer as IncomingMessage).resume()
+    return String(statusCode)
+  })
+  outgoing.end(body)
+  await Promise.race([once(outgoing, 'finish'), answered])
+  const answer = await Promise.race([sleep(50).then(() => 'hung up'), answered])
+  outgoing.destroy()
+  answered.catch(() => {})
+  return answer
+}
+
+async function sendSlowly({ baseUrl, apiKey }: HostileOrder, agent: Agent): Promise<string> {
+  const outgoing = request(`${baseUrl}/chat/completions`, {
+    method: 'POST',
+    agent,
+    headers: { ...bearer(apiKey), 'content-type': 'application/json', 'content-length': '1000' },
+  })
+  const bytes = setInterval(() => outgoing.write(' '), 1_000)
+  outgoing.write('{')
+  try {
+    const [answer] = (await once(outgoing, 'response')) as [IncomingMessage]
+    return String(answer.statusCode)
+  } finally {
+    clearInterval(bytes)
+    outgoing.destroy()
+  }
+}
+
+function changeWindow({ baseUrl, keyId, sessionToken }: HostileOrder, agent: Agent, time: number): Promise<number> {
+  // The cookie and the origin are those of the name by which the service knows itself.
+  const { origin } = new URL(baseUrl.replace('127.0.0.1', 'localhost'))
+  const headers = { cookie: `penny_session=${sessionToken}`, origin, host: new URL(origin).host }
+  const window = time % 2 === 0 ? 'month' : 'lifetime'
+  return send(agent, new URL(`/api/keys/${keyId}`, baseUrl), 'PATCH', headers, `{"limit_window":"${window}"}`)
+}
+
+function bearer(apiKey: string): Record<string, string> {
+  return { authorization: `Bearer ${apiKey}` }
+}
+
+/** The slowest text there is for a tokenizer that anybody could have written. */
+function randomWords(): string {
+  const words: string[] = []
+  for (let length = 0; length < longCharacters; length += words.at(-1)!.length + 1) {
+    words.push(
+      Math.random()
+        .toString(36)
+        .slice(2, 4 + Math.floor(Math.random() * 8)),
+    )
+  }
+  return words.join(' ')
+}

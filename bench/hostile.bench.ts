@@ -1,0 +1,81 @@
+import { loadavg } from 'node:os'
+import { createKey } from '../src/identity/api-keys.ts'
+import { openSession } from '../src/identity/sessions.ts'
+import { createAccount } from '../src/ledger/accounts.ts'
+import { findViolations } from '../src/ledger/audit.ts'
+import type { HostileOrder, HostileReport } from './hostile-crowd.ts'
+import type { HonestOrder, HonestReport } from './hostile-honest.ts'
+import { startChild } from './parts/child.ts'
+import type { MockReady } from './parts/mock-upstream.ts'
+import { type ServiceProcess, startServiceProcess } from './parts/service-process.ts'
+import type { Bench } from './run.ts'
+
+const quietMs = 30_000
+const attackedMs = 60_000
+/** Answered before the first measurement, so that compilers and caches are warm in both. */
+const warmUpMs = 5_000
+
+/**
+ * A customer's requests, first alone and then while one account without money does everything it can on 100 connections. Their slowest
+ * hundredth may take three times as long, and none may get a 503.
+ */
+export const hostileBench: Bench = {
+  title: 'a customer beside one hostile account with 100 connections and no money',
+  async run(progress, { scale }) {
+    await using stack = new AsyncDisposableStack()
+    const mock = await startChild<object, MockReady>(new URL('./parts/mock-upstream.ts', import.meta.url), {})
+    stack.defer(() => mock.stop())
+    const service = await startServiceProcess({ upstreamUrl: `${mock.ready.origin}/v1`, settles: false, accounts: 1 })
+    stack.defer(() => service.stop())
+    const honest = await startChild<object, object, HonestOrder, HonestReport>(
+      new URL('./hostile-honest.ts', import.meta.url),
+      {},
+    )
+    stack.defer(() => honest.stop())
+    const crowd = await startChild<object, object, HostileOrder, HostileReport>(
+      new URL('./hostile-crowd.ts', import.meta.url),
+      {},
+    )
+    stack.defer(() => crowd.stop())
+    const order = await armHostile(service)
+    const [apiKey] = service.apiKeys as [string]
+    const ask = (durationMs: number) => honest.ask({ baseUrl: service.baseUrl, apiKey, durationMs: durationMs * scale })
+
+    await ask(warmUpMs)
+    progress(`alone for ${(quietMs * scale) / 1000} s, load average ${loadavg()[0]!.toFixed(1)}`)
+    const alone = await ask(quietMs)
+    progress(`attacked for ${(attackedMs * scale) / 1000} s, load average ${loadavg()[0]!.toFixed(1)}`)
+    const attacking = crowd.ask({ ...order, durationMs: attackedMs * scale })
+    const attacked = await ask(attackedMs)
+    const attacks = await attacking
+    const violations = await findViolations(service.database)
+    if (violations.length > 0) throw new Error(`the books are off: ${JSON.stringify(violations)}`)
+    return [
+      ...attacked.kinds.map((kind, index) => compare(alone.kinds[index]!, kind)),
+      ...attacks.map((attack) => ({ attack: attack.name, times: attack.times, answers: attack.answers })),
+    ]
+  },
+}
+
+type Kind = HonestReport['kinds'][number]
+
+function compare(alone: Kind, attacked: Kind) {
+  return {
+    request: alone.name,
+    alone_p50_ms: alone.p50Ms,
+    alone_p99_ms: alone.p99Ms,
+    attacked_p50_ms: attacked.p50Ms,
+    attacked_p99_ms: attacked.p99Ms,
+    'p99/alone': Number((attacked.p99Ms / alone.p99Ms).toPrecision(3)),
+    answered: attacked.answered,
+    not_200: attacked.refused,
+  }
+}
+
+/** An account without money, with a key and a session. */
+async function armHostile({ database, baseUrl }: ServiceProcess): Promise<Omit<HostileOrder, 'durationMs'>> {
+  const { id: accountId, partition } = await createAccount(database, 'hostile', 1)
+  const { secret, id: keyId } = await createKey(database, { partition, accountId, name: 'hostile' })
+  const { token } = await openSession(database, { partition, accountId }, 'wallet', 'bench')
+  return { baseUrl, apiKey: secret, keyId, sessionToken: token }
+}
