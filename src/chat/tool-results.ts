@@ -67,7 +67,11 @@ function framed(what: string, body: string, fence: string): ToolResult {
 }
 
 function oneLine(text: string, charactersMax: number): string {
-  return text.replace(/\s+/gu, ' ').trim().slice(0, charactersMax)
+  return text
+    .slice(0, 10 * charactersMax)
+    .replace(/\s+/gu, ' ')
+    .trim()
+    .slice(0, charactersMax)
 }
 
 export function textOf({ before, body, after }: ToolResult): string {

@@ -1,5 +1,6 @@
 import type { ServiceError } from '../errors.ts'
 import { Shares } from '../shares.ts'
+import { ParsingTurns } from './parsing-turns.ts'
 
 const smallBytesDefault = 64 * 1024
 const bodiesPerAccountMin = 16
@@ -21,6 +22,7 @@ export type BodyBudgetOptions = {
 export class BodyBudget {
   readonly #bytes: Shares
   readonly #bodies: Shares
+  readonly #turns = new ParsingTurns()
   readonly #smallBytesMax: number
 
   constructor({ bytesMax, accountBytesMin = bytesMax, bodiesMax = 1_000, smallBytesMax }: BodyBudgetOptions) {
@@ -36,39 +38,59 @@ export class BodyBudget {
   /** @throws when the account sends too many at once. */
   open(account: string): OpenBody {
     this.#bodies.acquire(account)
-    return new OpenBody(account, this.#bytes, this.#smallBytesMax, () => this.#bodies.release(account))
+    return new OpenBody({
+      account,
+      shares: this.#bytes,
+      turns: this.#turns,
+      smallBytesMax: this.#smallBytesMax,
+      onClose: () => this.#bodies.release(account),
+    })
   }
+}
+
+type OpenBodyOptions = {
+  readonly account: string
+  readonly shares: Shares
+  readonly turns: ParsingTurns
+  readonly smallBytesMax: number
+  readonly onClose: () => void
 }
 
 /** What has arrived of one body. */
 export class OpenBody {
-  readonly #account: string
-  readonly #shares: Shares
-  readonly #smallBytesMax: number
-  readonly #onClose: () => void
+  readonly #options: OpenBodyOptions
   #isOpen = true
   bytes = 0
 
-  constructor(account: string, shares: Shares, smallBytesMax: number, onClose: () => void) {
-    this.#account = account
-    this.#shares = shares
-    this.#smallBytesMax = smallBytesMax
-    this.#onClose = onClose
+  constructor(options: OpenBodyOptions) {
+    this.#options = options
   }
 
   /** Counts what has arrived; why the rest must not be read when there is no room for it. */
   add(bytes: number): ServiceError | undefined {
+    const { account, shares } = this.#options
     this.bytes += bytes
-    const refusal = this.bytes > this.#smallBytesMax ? this.#shares.refusal(this.#account, bytes) : undefined
-    this.#shares.add(this.#account, bytes)
+    const refusal = this.#isSmall ? undefined : shares.refusal(account, bytes)
+    shares.add(account, bytes)
     return refusal
+  }
+
+  /** When the body may be parsed; undefined: at once. */
+  turn(): Promise<void> | undefined {
+    const { account, turns } = this.#options
+    return this.#isSmall ? undefined : turns.wait(account)
   }
 
   /** Gives everything back, once. */
   close(): void {
     if (!this.#isOpen) return
     this.#isOpen = false
-    this.#shares.release(this.#account, this.bytes)
-    this.#onClose()
+    const { account, shares, onClose } = this.#options
+    shares.release(account, this.bytes)
+    onClose()
+  }
+
+  get #isSmall(): boolean {
+    return this.bytes <= this.#options.smallBytesMax
   }
 }

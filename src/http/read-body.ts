@@ -9,7 +9,10 @@ export type BodyLimits = {
   readonly budget: BodyBudget
 }
 
-/** The whole body, or a refusal as soon as it is known to be too large, too slow, too much or of another kind than JSON. */
+/**
+ * The whole body, or a refusal as soon as it is known to be too large, too slow, too much or of another kind than JSON. A large one is
+ * handed over when it is the account's turn to have one parsed: parse it before waiting for anything else.
+ */
 export async function readJsonBytes(incoming: IncomingMessage, limits: BodyLimits, account: string): Promise<Buffer> {
   if (Number(incoming.headers['content-length'] ?? 0) > limits.bytesMax) throw new BodyTooLargeError(limits.bytesMax)
   checkMediaType(incoming)
@@ -27,10 +30,13 @@ function collect(incoming: IncomingMessage, { bytesMax, readMsMax }: BodyLimits,
       if (body.bytes > bytesMax) refuse(new BodyTooLargeError(bytesMax))
       else if (refusal !== undefined) refuse(refusal)
     }
-    const stop = () => {
+    const stopReading = () => {
       clearTimeout(timer)
       // A listener that stays would keep the body for as long as it is answered.
       incoming.off('data', take).off('close', onClose).off('error', refuse)
+    }
+    const stop = () => {
+      stopReading()
       body.close()
     }
     const refuse = (error: Error) => {
@@ -43,9 +49,15 @@ function collect(incoming: IncomingMessage, { bytesMax, readMsMax }: BodyLimits,
     const onClose = () => refuse(new UploadCutError())
     const timer = setTimeout(() => refuse(new RequestTimeoutError(readMsMax)), readMsMax)
     incoming.on('data', take)
-    incoming.once('end', () => {
+    const finish = () => {
       stop()
       resolve(pieces.join())
+    }
+    incoming.once('end', () => {
+      stopReading()
+      const turn = body.turn()
+      if (turn === undefined) finish()
+      else void turn.then(() => (incoming.socket.destroyed ? refuse(new UploadCutError()) : finish()))
     })
     incoming.once('error', refuse)
     incoming.once('close', onClose)
