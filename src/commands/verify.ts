@@ -3,7 +3,7 @@ import { createPublicClient, http, parseAbiItem, TransactionReceiptNotFoundError
 import { reasonOf } from '../errors.ts'
 import type { ReceiptDocument } from '../settlement/receipt.ts'
 import { InvalidReceiptError } from '../settlement/receipt.ts'
-import { type ReceiptCheck, verifyReceipt } from '../settlement/verify-receipt.ts'
+import { nothingToSettle, type ReceiptCheck, verifyReceipt } from '../settlement/verify-receipt.ts'
 import { type Command, CommandError } from './command.ts'
 
 export const verifyCommand: Command = {
@@ -16,18 +16,35 @@ export const verifyCommand: Command = {
   async run({ words: [file], options, output }) {
     if (file === undefined) throw new CommandError('Say which receipt: penny verify receipt.json', 2)
     const document = readDocument(file)
-    const checks: { name: string; ok: boolean; detail: string }[] = [...(await check(document))]
+    const checks: Check[] = [...(await check(document))]
     if (typeof options.issuer === 'string') checks.push(checkIssuer(document, options.issuer))
     if (typeof options.rpc === 'string') checks.push(await checkChain(document, options.rpc))
     const ok = checks.every((item) => item.ok)
-    if (output.json) output.write(`${JSON.stringify({ ok, checks }, null, 2)}\n`)
+    const plain = checks.map(({ name, ok, detail }) => ({ name, ok, detail }))
+    if (output.json) output.write(`${JSON.stringify({ ok, checks: plain }, null, 2)}\n`)
     else {
       for (const { ok: passed, name, detail } of checks)
         output.write(`${passed ? '✓' : '✗'} ${name.padEnd(10)} ${detail}\n`)
-      output.write(ok ? '\nThe receipt is good.\n' : '\nThe receipt is NOT good.\n')
+      output.write(`\n${summaryOf(checks)}\n`)
     }
     return ok ? 0 : 1
   },
+}
+
+type Check = {
+  readonly name: string
+  readonly ok: boolean
+  readonly detail: string
+  /** It may pass later. */
+  readonly isPending?: boolean
+}
+
+function summaryOf(checks: readonly Check[]): string {
+  const failed = checks.filter(({ ok }) => !ok)
+  if (failed.length === 0) return 'The receipt is good.'
+  if (failed.every(({ isPending }) => isPending))
+    return 'The receipt is genuine, but not settled yet. Try again in a minute.'
+  return 'The receipt is NOT good.'
 }
 
 function readDocument(file: string): ReceiptDocument {
@@ -44,7 +61,7 @@ async function check(document: ReceiptDocument): Promise<readonly ReceiptCheck[]
   } catch (error) {
     if (error instanceof InvalidReceiptError || error instanceof TypeError) {
       throw new CommandError(
-        error instanceof InvalidReceiptError ? error.message : 'This is no receipt: fields are missing.',
+        error instanceof InvalidReceiptError ? error.message : 'Invalid receipt: fields are missing.',
       )
     }
     throw error
@@ -65,8 +82,12 @@ const batchSettled = parseAbiItem(
 )
 
 /** Whether the gateway's contract put that root on the chain, in that transaction. */
-async function checkChain({ batch, domain }: ReceiptDocument, rpcUrl: string) {
-  if (batch === undefined) return { name: 'chain', ok: false, detail: 'It is in no batch yet.' }
+async function checkChain({ receipt, batch, domain }: ReceiptDocument, rpcUrl: string): Promise<Check> {
+  if (batch === undefined) {
+    const nothing = nothingToSettle(receipt)
+    if (nothing !== undefined) return { name: 'chain', ok: true, detail: nothing }
+    return { name: 'chain', ok: false, isPending: true, detail: 'Its payment is not on the chain yet.' }
+  }
   const client = createPublicClient({ transport: http(rpcUrl) })
   const chainId = await client.getChainId().catch((error: unknown) => refuse(error, rpcUrl))
   if (chainId !== domain.chain_id) {

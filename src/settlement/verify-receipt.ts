@@ -47,7 +47,7 @@ export async function verifyReceipt(document: ReceiptDocument): Promise<readonly
         : `Signed by ${signer ?? 'nobody'}, not by ${document.issuer}.`,
     },
     checkAmounts(receipt),
-    checkInclusion(hash, document.batch, receipt.authorized),
+    checkInclusion(hash, document.batch, receipt),
   ]
 }
 
@@ -59,11 +59,24 @@ function checkAmounts({ authorized, nonce, status, charged }: ReturnType<typeof 
   return { name: 'amounts', ok, detail }
 }
 
-function checkInclusion(hash: Hex, batch: ReceiptDocument['batch'], authorized: bigint): ReceiptCheck {
-  if (batch === undefined) {
-    const detail = authorized > 0n ? 'Not in a batch yet.' : 'Nothing was authorized, so no batch has to carry it.'
-    return { name: 'inclusion', ok: true, detail }
-  }
+type Amounts = { readonly charged: bigint | string; readonly authorized: bigint | string }
+
+/**
+ * Why a request has nothing to settle on chain, in one line: credit paid for it, or it cost nothing, so it has no payment of its own
+ * and is never in a batch. Undefined for a request whose payment has to reach the chain.
+ */
+export function nothingToSettle({ charged, authorized }: Amounts): string | undefined {
+  if (BigInt(authorized) > 0n) return undefined
+  return `${BigInt(charged) === 0n ? 'Nothing was charged' : 'Paid from credit'}: nothing to settle.`
+}
+
+function checkInclusion(
+  hash: Hex,
+  batch: ReceiptDocument['batch'],
+  receipt: ReturnType<typeof readReceipt>,
+): ReceiptCheck {
+  if (batch === undefined)
+    return { name: 'inclusion', ok: true, detail: nothingToSettle(receipt) ?? 'Not settled on chain yet.' }
   if (!Array.isArray(batch.proof) || ![batch.root, ...batch.proof].every((item) => isHex(item, 64))) {
     return { name: 'inclusion', ok: false, detail: 'The way up to the root is no list of hashes.' }
   }

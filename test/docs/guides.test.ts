@@ -73,6 +73,20 @@ for (const file of readdirSync(guides).filter((name) => name.endsWith('.md'))) {
   test(`“${title}”: every command runs, and prints what the guide shows`, (context) => follow(context, file, markdown))
 }
 
+// Whoever has used the service has credit, and a request paid from it is never settled by itself.
+test('“Verifying a receipt” works too for an account whose request is paid from credit', async (context) => {
+  const { base_url: baseUrl, api_key: apiKey } = JSON.parse(readFileSync(join(dataDir, 'sandbox.json'), 'utf8'))
+  const answer = await fetch(`${baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ max_tokens: 50_000, messages: [{ role: 'user', content: 'Hi [sandbox:tokens 3]' }] }),
+  })
+  assert.equal(answer.status, 200)
+  await follow(context, 'receipts.md', readFileSync(join(guides, 'receipts.md'), 'utf8'))
+  const { receipt } = JSON.parse(readFileSync(join(folder, 'receipt.json'), 'utf8'))
+  assert.deepEqual([receipt.authorized, Number(receipt.charged) > 0], ['0', true])
+})
+
 test('links between the pages of the documentation lead somewhere', () => {
   const files = readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8' }).filter((name) =>
     name.endsWith('.md'),

@@ -181,6 +181,7 @@ test('penny receipt prints it, penny verify proves it up to the root on the chai
   await wallet.send(account.address, 1_000_000n)
   await until(async () => (await accountNow(money, account)).spendable === 1_000_000n)
   const answers = await Promise.all(Array.from({ length: 3 }, () => ask(money, account)))
+  answers.push(await ask(money, account))
   await until(async () => (await sums(money, account)).open === 0n)
   const ids = answers.map((answer) => answer.headers.get('x-router-request-id')!)
   const { rpcUrl, issuer, terms } = money.money
@@ -200,7 +201,14 @@ test('penny receipt prints it, penny verify proves it up to the root on the chai
   }
   const document = documents.find(({ batch }) => batch !== undefined)!
   assert.match((await verify(document, ...proof)).stdout, /The root stands in block \d+[\s\S]*The receipt is good/)
-  const { batch } = document
+  const { batch, ...unsettled } = document
+  const pending = await verify(unsettled, ...proof)
+  assert.deepEqual([pending.code, /genuine, but not settled yet/.test(pending.stdout)], [1, true])
+  // Credit pays for what follows: there is nothing that could be on the chain.
+  const paidFromCredit = documents.find(({ receipt }) => receipt.authorized === '0')!
+  const fromCredit = await verify(paidFromCredit, ...proof)
+  assert.equal(fromCredit.code, 0, fromCredit.stdout)
+  assert.match(fromCredit.stdout, /✓ chain {6}Paid from credit: nothing to settle\.[\s\S]*The receipt is good/)
   for (const bad of [
     { ...document, batch: { ...batch!, id: String(BigInt(batch!.id) + 1n) } },
     { ...document, batch: { ...batch!, tx_hash: `0x${'0'.repeat(64)}` as const } },
