@@ -1,4 +1,5 @@
-import { resolve } from 'node:path'
+import { homedir } from 'node:os'
+import { join, resolve } from 'node:path'
 import type { Usdc } from './money/usdc.ts'
 import { type ConfigEntry, type Environment, InvalidConfigError, SettingReader } from './setting-reader.ts'
 
@@ -13,6 +14,8 @@ export type Config = {
   readonly dataDir: string
   readonly logLevel: LogLevel
   readonly noColor: boolean
+  /** Where `penny login` keeps what it knows. */
+  readonly userConfigDir: string
   /** Undefined: an embedded PostgreSQL in `dataDir`. */
   readonly databaseUrl: string | undefined
   readonly ledgerPartitions: number
@@ -188,6 +191,7 @@ function buildConfig(read: SettingReader, reader: ConfigReader): Config {
     dataDir: resolve(read.text('DATA_DIR', '.penny')),
     logLevel: read.oneOf('LOG_LEVEL', logLevels, 'info'),
     noColor: read.text('NO_COLOR') !== undefined,
+    userConfigDir: resolve(read.text('XDG_CONFIG_HOME', join(homedir(), '.config')), 'penny'),
     databaseUrl: readDatabaseUrl(read),
     ledgerPartitions: read.integer('LEDGER_PARTITIONS', 1, 1, 1024),
     upstream: readUpstream(read),
@@ -320,7 +324,7 @@ function readGateway(read: SettingReader): GatewayConfig {
   const missing = Object.entries(values).filter(([, value]) => value === undefined)
   if (missing.length > 0) {
     throw new InvalidConfigError(
-      `${missing.map(([name]) => name).join(', ')} must be set: the gateway needs all of ${Object.keys(values).join(', ')}.`,
+      `The gateway needs settings that are not set: ${missing.map(([name]) => name).join(', ')}.`,
     )
   }
   if (!/^(0x)?[0-9a-f]{64}$/i.test(relayerKey!)) {

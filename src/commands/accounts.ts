@@ -16,8 +16,10 @@ import { giveBack } from '../settlement/give-back.ts'
 import { readMoneyLine } from '../settlement/money-line.ts'
 import { createRail } from '../settlement/rail.ts'
 import { printAccountKey } from './account-key.ts'
-import { type Command, CommandError, type Invocation, printRows } from './command.ts'
+import { type Command, CommandError, type Invocation } from './command.ts'
+import { confirm, confirmUsage } from './confirm.ts'
 import { readUuid } from './read-options.ts'
+import { printRows } from './table.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -32,6 +34,7 @@ export const accountsCommand: Command = {
                                     gives charges back as credit; below 0 takes such a gift back
       --request req_…                 of this request: what it cost at most, and never twice
       --id UUID                       repeats an adjustment that may have been made: it is the same one
+${confirmUsage}
   penny accounts adjustments [ACCOUNT]
                                     all that were made, with reason and author
   penny accounts key ID --yes       its private key, from MASTER_KEY and the account's id alone: for leaving without the service`,
@@ -52,7 +55,7 @@ export const accountsCommand: Command = {
     const action = actions[verb]
     if (action === undefined)
       throw new CommandError(
-        `penny accounts does not know "${verb}": it can ${Object.keys(actions).join(', ')}, key.`,
+        `penny accounts has no verb "${verb}". It has: ${Object.keys(actions).join(', ')}, key.`,
         2,
       )
     await withDatabase(invocation.config, (database) => action(database, invocation))
@@ -61,7 +64,7 @@ export const accountsCommand: Command = {
 }
 
 const actions: Readonly<Record<string, (database: Database, invocation: Invocation) => Promise<void>>> = {
-  list: async (database, { output }) => printRows(output, (await listAccounts(database)).map(describe)),
+  list: async (database, { output }) => printRows(output, (await listAccounts(database)).map(describe), { omit }),
   create,
   suspend,
   resume,
@@ -93,6 +96,9 @@ async function adjust(database: Database, invocation: Invocation): Promise<void>
   const amount = readAmount(options.amount)
   const reason = readReason(options.reason)
   const id = typeof options.id === 'string' ? readUuid('id', options.id) : randomUUID()
+  const what = amount > 0n ? 'Give' : 'Take'
+  const whom = amount > 0n ? `to ${account.name}` : `from ${account.name}`
+  await confirm(invocation, `${what} ${format(amount > 0n ? amount : -amount)} USDC of credit ${whom} (${account.id})?`)
   const madeBy = `${userInfo().username}@${hostname()}`
   const { decision, room } = await giveBack(
     database,
@@ -142,6 +148,9 @@ async function adjustments(database: Database, { words: [, id], output }: Invoca
 
 const adjustmentsMax = 1_000
 
+/** Left out in a narrow terminal, in this order. */
+const omit = ['closed_at', 'suspended', 'gateway', 'credit', 'created_at', 'held']
+
 function readRequest(text: unknown): RequestId | undefined {
   if (typeof text !== 'string') return undefined
   const id = parseRequestId(text)
@@ -167,7 +176,10 @@ function readAmount(text: string | boolean | undefined): bigint {
   } catch (error) {
     if (!(error instanceof InvalidAmountError)) throw error
   }
-  throw new CommandError(`--amount must be an amount of USDC such as 2.50 or --amount=-2.50, got "${text ?? ''}".`, 2)
+  throw new CommandError(
+    `--amount must be an amount of USDC such as 2.50 or -2.50, with at most six decimals. Got "${text ?? ''}".`,
+    2,
+  )
 }
 
 function describe(account: Account): Record<string, string | null> {

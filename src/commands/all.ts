@@ -7,6 +7,8 @@ export const commands: Readonly<Record<string, () => Promise<Command>>> = {
   config: async () => (await import('./config.ts')).configCommand,
   accounts: async () => (await import('./accounts.ts')).accountsCommand,
   keys: async () => (await import('./keys.ts')).keysCommand,
+  login: async () => (await import('./login.ts')).loginCommand,
+  logout: async () => (await import('./login.ts')).logoutCommand,
   'login-link': async () => (await import('./login-link.ts')).loginLinkCommand,
   balance: async () => (await import('./balance.ts')).balanceCommand,
   deposit: async () => (await import('./deposit.ts')).depositCommand,

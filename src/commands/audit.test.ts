@@ -40,10 +40,10 @@ async function install(t: TestContext): Promise<Installation> {
 
 async function audit({ url, dataDir }: Installation, unfreeze: boolean, environment: Record<string, string> = {}) {
   let text = ''
-  const output = { json: false, color: false, write: (more: string) => void (text += more) }
+  const output = { json: false, color: false, width: undefined, write: (more: string) => void (text += more) }
   const config = readConfig({ DATABASE_URL: url, DATA_DIR: dataDir, ...environment })
   const code = await auditCommand.run({ words: [], options: { unfreeze }, config, output })
-  return { code, chain: /^I17\s+(.*)$/m.exec(text)?.[1], text }
+  return { code, chain: /^I17\s+(holds|BROKEN|not checked)/m.exec(text)?.[1], text }
 }
 
 test('books are not unfrozen unseen: not while the chain is silent, whether at once or half-way', async (t) => {
@@ -78,7 +78,7 @@ test('an operator can stop new requests, says why, and leaves nothing to the nex
   const { database, url, dataDir } = installation
   await unfreezeLedger(database)
   let text = ''
-  const output = { json: false, color: false, write: (more: string) => void (text += more) }
+  const output = { json: false, color: false, width: undefined, write: (more: string) => void (text += more) }
   const invocation = { words: [], config: readConfig({ DATABASE_URL: url, DATA_DIR: dataDir }), output }
   await assert.rejects(auditCommand.run({ ...invocation, options: { freeze: ' ' } }), /Say why/)
   assert.equal(await findFreeze(database), undefined)

@@ -6,10 +6,28 @@ import { findFreeze, freezeLedger, restoredReason, unfreezeLedger } from '../led
 import { chainOptions, openChain } from '../settlement/chain.ts'
 import { findMoneyLine, type MoneyLine } from '../settlement/money-line.ts'
 import { checkSolvency, isSolvent } from '../settlement/solvency.ts'
-import { type Command, CommandError, type Output, printRows } from './command.ts'
+import { type Command, CommandError, type Output } from './command.ts'
+import { printRows } from './table.ts'
 import { withDatabase } from './with-database.ts'
 
 const reasonLengthMax = 500
+
+/** Each in a few words; in full in ARCHITECTURE.md. */
+const meanings: Readonly<Record<string, string>> = {
+  I1: 'deposits = gateway + payments + withdrawals',
+  I2: 'payments = charges + holds + credit',
+  I3: 'held = sum of the open requests',
+  I4: 'no account spends more than it has',
+  I5: 'spent by a key = sum of its requests',
+  I6: 'a request ends once, within its hold',
+  I7: 'every payment has a nonce of its own',
+  I8: 'every charge has its usage and prices',
+  I13: 'every charged search has its line',
+  I14: 'unsettled = sum of the payments under way',
+  I15: 'every ended request has its receipt',
+  I16: 'running totals = sums of the rows',
+  I17: 'the chain has what the books say',
+}
 
 export const auditCommand: Command = {
   summary: 'check the books: every invariant of the ledger, on every account',
@@ -39,10 +57,12 @@ export const auditCommand: Command = {
               : invariant === 'I17' && chain === undefined
                 ? 'not checked'
                 : 'holds',
+            meaning: meanings[invariant] ?? '',
           })),
         )
+        output.write('I9 to I12 are about order in time: code and tests keep them, no query can.\n')
         if (violations.length > 0) printRows(output, violations)
-        if (frozen !== undefined) output.write(`The ledger is frozen: ${frozen}\n`)
+        if (frozen !== undefined && options.unfreeze !== true) output.write(`The ledger is frozen: ${frozen}\n`)
       }
       if (options.unfreeze === true) {
         if (violations.some(({ subject }) => subject !== line?.terms.seller))
@@ -56,6 +76,12 @@ export const auditCommand: Command = {
         await unfreezeLedger(database)
         // Of a copy that was restored, or of somebody who only meant to stop: the next recovery begins at its own copy.
         await forgetCursor(database, copiedAtCursor)
+        if (!output.json)
+          output.write(
+            frozen === undefined
+              ? 'The ledger was not frozen. Requests are taken.\n'
+              : `The ledger was frozen (${frozen}) and is not any more. Requests are taken again.\n`,
+          )
       }
       return violations.length === 0 ? 0 : 1
     })

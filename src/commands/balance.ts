@@ -1,13 +1,15 @@
 import { readBalance } from '../ledger/balance.ts'
 import { format, type Usdc } from '../money/usdc.ts'
 import type { Command } from './command.ts'
+import { findLogin } from './login-file.ts'
+import { printRemoteBalance } from './remote.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 const shown = [
   ['available', 'can be spent now'],
   ['gateway', 'deposited and not yet authorized'],
-  ['credit', 'authorized and not used; a debt when below 0'],
+  ['credit', 'authorized and unused; a debt below 0'],
   ['held', 'quotes of open requests'],
   ['extended', 'what they may cost beyond their quotes'],
   ['unsettled', 'charged and not yet final on chain'],
@@ -24,6 +26,8 @@ export const balanceCommand: Command = {
       --account ID|NAME               of another one`,
   options: { account: { type: 'string' } },
   async run({ options, config, output }) {
+    const login = findLogin(config)
+    if (login !== undefined) return printRemoteBalance(login, output)
     return withDatabase(config, async (database) => {
       const { id, name, partition, adjusted } = await whichAccount(database, options.account)
       const balance = await readBalance(database, { partition, accountId: id })

@@ -32,33 +32,9 @@ export const commonOptions = { json: { type: 'boolean' }, help: { type: 'boolean
 export type Output = {
   readonly json: boolean
   readonly color: boolean
+  /** Columns of the terminal; undefined where the output is none. */
+  readonly width: number | undefined
   write(text: string): void
-}
-
-/** Prints rows as JSON lines' array or as an aligned table. */
-export function printRows(output: Output, rows: readonly Readonly<Record<string, string | number | null>>[]): void {
-  if (output.json) {
-    output.write(`${JSON.stringify(rows, null, 2)}\n`)
-    return
-  }
-  const [first] = rows
-  if (first === undefined) {
-    output.write('None yet.\n')
-    return
-  }
-  const names = Object.keys(first)
-  const cells = [
-    names.map((name) => name.replaceAll('_', ' ')),
-    ...rows.map((row) => names.map((name) => String(row[name] ?? '–'))),
-  ]
-  const widths = names.map((_, column) => Math.max(...cells.map((row) => row[column]!.length)))
-  for (const [index, row] of cells.entries()) {
-    const line = row
-      .map((cell, column) => cell.padEnd(widths[column]!))
-      .join('  ')
-      .trimEnd()
-    output.write(index === 0 && output.color ? `\x1b[1m${line}\x1b[0m\n` : `${line}\n`)
-  }
 }
 
 /** The command cannot be carried out as it was given: exit code 2 for a wrong call, 1 for everything else. */

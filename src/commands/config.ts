@@ -1,5 +1,6 @@
 import { describeConfig } from '../config.ts'
-import { type Command, printRows } from './command.ts'
+import type { Command } from './command.ts'
+import { printRows } from './table.ts'
 
 export const configCommand: Command = {
   summary: 'show every setting, its value, and where that comes from',

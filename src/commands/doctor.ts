@@ -1,11 +1,12 @@
 import { loadPriceList } from '../billing/price-list.ts'
 import type { Config } from '../config.ts'
-import { type Finding, failed, ok } from '../doctor/finding.ts'
+import { type Finding, failed, ok, skipped } from '../doctor/finding.ts'
 import { checkDatabase } from '../doctor/ledger.ts'
-import { checkDataFolder, checkDisk, checkPort, checkRuntime } from '../doctor/machine.ts'
+import { answersAsPenny, checkDataFolder, checkDisk, checkPort, checkRuntime } from '../doctor/machine.ts'
 import { checkChain, checkMasterKey, checkSearch, checkSettings, checkUpstream } from '../doctor/outside.ts'
 import { reasonOf } from '../errors.ts'
 import type { Command, Output } from './command.ts'
+import { readSandboxFile } from './sandbox-file.ts'
 import { migrationsFolder } from './with-database.ts'
 
 export const doctorCommand: Command = {
@@ -31,6 +32,7 @@ async function examine(config: Config): Promise<readonly Finding[]> {
     checkDataFolder(config),
     checkDisk(config),
     checkPort(config),
+    checkService(config),
     checkSettings(config),
     checkModels(config),
     checkMasterKey(config),
@@ -40,6 +42,15 @@ async function examine(config: Config): Promise<readonly Finding[]> {
     checkChain(config),
   ])
   return found.flat()
+}
+
+/** The sandbox's service says where it is, whatever PORT this command was given. */
+async function checkService({ dataDir }: Config): Promise<readonly Finding[]> {
+  const sandbox = readSandboxFile(dataDir)
+  if (sandbox === undefined) return []
+  const { origin } = new URL(sandbox.base_url)
+  if (await answersAsPenny(origin)) return [ok('service', `Penny runs at ${origin} (process ${sandbox.pid}).`)]
+  return [skipped('service', `No service answers at ${origin}, where the last one was.`)]
 }
 
 function checkModels({ modelsFile }: Config): Finding {

@@ -4,18 +4,22 @@ import { formatRequestId, type RequestId } from '../ledger/request-id.ts'
 import { type LoggedRequest, readRequestsById, readRequestsSince } from '../ledger/request-tail.ts'
 import { format } from '../money/usdc.ts'
 import { type Command, CommandError, type Output } from './command.ts'
+import { findLogin } from './login-file.ts'
+import { type RemoteRequest, tailRemote } from './remote.ts'
+import { truncate } from './table.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 const pollMs = 300
 const lastDefault = 10
 const lastMax = 1_000
+const statuses = ['succeeded', 'failed', 'cancelled', 'refused']
 
 export const logsCommand: Command = {
   summary: 'follow the requests as they end',
   usage: `penny logs tail                   the last ${lastDefault}, then every one, until Ctrl-C
       --last N                        begin with more or fewer
-      --account ID|NAME, --model NAME, --status succeeded|failed|cancelled|refused
+      --account ID|NAME, --model NAME, --status ${statuses.join('|')}
       --once                          only the last ones
                                     with --json, one object a line`,
   options: {
@@ -28,10 +32,22 @@ export const logsCommand: Command = {
   verbs: ['tail'],
   wordsMax: 1,
   async run({ words: [verb = 'tail'], options, config, output }) {
-    if (verb !== 'tail') throw new CommandError(`penny logs does not know "${verb}": it tails.`, 2)
+    if (verb !== 'tail') throw new CommandError(`penny logs has no verb "${verb}". It has: tail.`, 2)
+    if (options.status !== undefined && !statuses.includes(String(options.status)))
+      throw new CommandError(`--status must be one of ${statuses.join(', ')}. Got "${options.status}".`, 2)
     const last = Number(options.last ?? lastDefault)
     if (!Number.isInteger(last) || last < 0 || last > lastMax)
       throw new CommandError(`--last must be a whole number from 0 to ${lastMax}, got "${options.last}".`, 2)
+    const login = findLogin(config)
+    if (login !== undefined) {
+      const fits = (row: RemoteRequest) =>
+        (options.model === undefined || row.model === options.model) &&
+        (options.status === undefined || row.status === options.status)
+      const show = (row: RemoteRequest) => {
+        if (fits(row)) output.write(`${output.json ? JSON.stringify(row) : line(ofRemote(row), output)}\n`)
+      }
+      return tailRemote(login, { last, once: options.once === true, show })
+    }
     return withDatabase(config, async (database) => {
       const account = options.account === undefined ? undefined : await whichAccount(database, options.account)
       const fits = (row: LoggedRequest) =>
@@ -40,7 +56,10 @@ export const logsCommand: Command = {
         (options.status === undefined || row.status === options.status)
       const show = (rows: readonly LoggedRequest[]) => {
         for (const row of rows)
-          if (fits(row)) output.write(`${output.json ? JSON.stringify(plain(row)) : line(row, output)}\n`)
+          if (fits(row))
+            output.write(
+              `${output.json ? JSON.stringify(plain(row)) : line({ ...row, id: formatRequestId(row.id) }, output)}\n`,
+            )
       }
       await follow(database, { last, once: options.once === true, partitions: config.ledgerPartitions, show })
       return 0
@@ -107,19 +126,50 @@ function plain(row: LoggedRequest): object {
 
 const colors: Readonly<Record<string, string>> = { succeeded: '32', failed: '31', cancelled: '33', refused: '33' }
 
-function line(row: LoggedRequest, { color }: Output): string {
-  const status = row.status.padEnd(9)
+type LogLine = Pick<
+  LoggedRequest,
+  'createdAt' | 'model' | 'promptTokens' | 'completionTokens' | 'totalMs' | 'errorCode'
+> & { readonly id: string; readonly status: string; readonly charged: bigint }
+
+function ofRemote(row: RemoteRequest): LogLine {
+  return {
+    id: row.id,
+    status: row.status,
+    createdAt: new Date(row.created_at),
+    model: row.model,
+    promptTokens: row.usage?.prompt_tokens ?? null,
+    completionTokens: row.usage?.completion_tokens ?? null,
+    charged: BigInt(row.charged_atomic),
+    totalMs: row.latency.total_ms,
+    errorCode: row.error?.code ?? null,
+  }
+}
+
+// As wide as the longest name of a built-in model.
+const modelWidth = 19
+const fullWidth = 112
+
+/** One line. A terminal that is too narrow for the id does without it, and without what is longer than the line. */
+function line(row: LogLine, { color, width }: Output): string {
+  const isNarrow = width !== undefined && width < fullWidth
   const tokens = row.promptTokens === null ? '' : `${row.promptTokens}+${row.completionTokens}`
-  return [
-    row.createdAt.toISOString().slice(11, 23),
-    color ? `\x1b[${colors[row.status]}m${status}\x1b[0m` : status,
-    (row.model ?? '–').padEnd(16),
-    tokens.padStart(11),
-    format(row.charged).padStart(10),
-    `${row.totalMs ?? '–'} ms`.padStart(9),
-    formatRequestId(row.id),
+  const seconds = row.totalMs === null ? '–' : `${row.totalMs} ms`
+  const cells = [
+    row.createdAt.toISOString().slice(11, isNarrow ? 19 : 23),
+    row.status.padEnd(9),
+    truncate(row.model ?? '–', modelWidth).padEnd(modelWidth),
+    tokens.padStart(isNarrow ? 9 : 11),
+    withSixDecimals(row.charged).padStart(9),
+    seconds.padStart(9),
+    ...(isNarrow ? [] : [row.id]),
     row.errorCode ?? '',
   ]
-    .join('  ')
-    .trimEnd()
+  const text = cells.join('  ').trimEnd()
+  const shown = isNarrow ? truncate(text, width) : text
+  return color ? shown.replace(row.status, `\x1b[${colors[row.status]}m${row.status}\x1b[0m`) : shown
+}
+
+function withSixDecimals(amount: bigint): string {
+  const [whole, fraction = ''] = format(amount).split('.')
+  return `${whole}.${fraction.padEnd(6, '0')}`
 }

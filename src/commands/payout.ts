@@ -6,6 +6,7 @@ import { findPayout, type ReadBalance, readPayable, requestPayout } from '../set
 import { createRail } from '../settlement/rail.ts'
 import { type Address, parseAddress } from '../signer/address.ts'
 import { type Command, CommandError, type Output } from './command.ts'
+import { confirm, confirmOptions, confirmUsage } from './confirm.ts'
 import { readAmountOrAll } from './read-options.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -15,8 +16,9 @@ const pollMs = 200
 export const payoutCommand: Command = {
   summary: 'pay the operator’s revenue out of the gateway',
   usage: `penny payout                      what was earned and can be paid out
-  penny payout --amount USDC|all    pays it to PAYOUT_ADDRESS`,
-  options: { amount: { type: 'string' } },
+  penny payout --amount USDC|all    pays it to PAYOUT_ADDRESS
+${confirmUsage}`,
+  options: { amount: { type: 'string' }, ...confirmOptions },
   async run({ options, config, output }) {
     const amount = typeof options.amount === 'string' ? readAmountOrAll('amount', options.amount) : undefined
     const { gatewayUrl, gatewayToken, terms } = readMoneyLine(config.dataDir)
@@ -27,6 +29,8 @@ export const payoutCommand: Command = {
       const recipient = config.payoutAddress === undefined ? undefined : parseAddress(config.payoutAddress)
       if (recipient === undefined)
         throw new CommandError('Set PAYOUT_ADDRESS, for the service too: it is where revenue goes.')
+      const sum = amount === 'all' ? 'all that can be paid out' : `${format(amount)} USDC`
+      await confirm({ options }, `Pay ${sum} to ${recipient}?`)
       return follow(database, await requestPayout(database, amount, recipient, readBalance), output)
     })
   },

@@ -7,6 +7,8 @@ type Quote = {
   readonly quote: string
   readonly from_credit: string
   readonly authorized: string
+  readonly search_max: string
+  readonly search_calls_max: number
   readonly admitted: boolean
   readonly refusal: { readonly message: string } | null
   readonly affordable_max_tokens: number
@@ -14,7 +16,7 @@ type Quote = {
 }
 
 export const quoteCommand: Command = {
-  summary: 'say what a question may cost at most, without asking it',
+  summary: 'show what a question may cost at most, without asking it',
   usage: `penny quote WORDS …               exit code 0 when it would be taken now, 1 when not
 ${questionUsage}
 ${accessUsage}`,
@@ -32,6 +34,8 @@ ${accessUsage}`,
       output.write(`${item.replace('_', ' ').padEnd(14)} ${String(units).padStart(8)}  at ${price} USDC a million\n`)
     output.write(`At most ${quote.quote} USDC on ${quote.model}: ${quote.from_credit} from credit, `)
     output.write(`${quote.authorized} authorized.\n`)
+    if (quote.search_calls_max > 0)
+      output.write(`Up to ${quote.search_max} USDC more if the model searches the web (--no-web turns that off).\n`)
     output.write(quote.admitted ? 'It would be taken now.\n' : `It would be refused now: ${quote.refusal?.message}\n`)
     return quote.admitted ? 0 : 1
   },

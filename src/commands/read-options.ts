@@ -9,7 +9,10 @@ export function readAmount(option: string, text: string): Usdc {
   } catch (error) {
     if (!(error instanceof InvalidAmountError)) throw error
   }
-  throw new CommandError(`--${option} must be an amount of USDC such as 2.50, got "${text}".`, 2)
+  throw new CommandError(
+    `--${option} must be an amount of USDC such as 2.50: not negative, with at most six decimals. Got "${text}".`,
+    2,
+  )
 }
 
 export function readAmountOrAll(option: string, text: string): Usdc | 'all' {
@@ -20,7 +23,7 @@ export function readAmountOrAll(option: string, text: string): Usdc | 'all' {
 export function readUuid(option: string, text: string): string {
   if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(text)) return text
   throw new CommandError(
-    `--${option} must be a UUID, the one that was told when it was first ordered, got "${text}".`,
+    `--${option} must be a UUID, the one that was printed when it was first ordered. Got "${text}".`,
     2,
   )
 }

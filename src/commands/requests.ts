@@ -14,7 +14,8 @@ export const requestsCommand: Command = {
   verbs: ['get'],
   wordsMax: 2,
   async run({ words: [verb, text = ''], options, config, output }) {
-    if (verb !== 'get') throw new CommandError('penny requests gets one: penny requests get req_…', 2)
+    if (verb !== 'get')
+      throw new CommandError('Say which request: penny requests get req_…; penny logs tail lists the last ones.', 2)
     const id = parseRequestId(text)
     if (id === undefined) throw new CommandError('Say which request: penny requests get req_…', 2)
     const row = await withDatabase(config, (database) => findAnyRequest(database, id))
@@ -34,8 +35,8 @@ export function explain(request: RenderedRequest): string {
     `${id}  ${status}${error === null ? '' : ` (${error.code})`}  ${model ?? ''}`,
     `${createdAt}${latency.total_ms === null ? '' : `, ${latency.total_ms} ms`}`,
     '',
-    amountLine('Quote: the most it could cost', request.quote),
-    ...(request.extended_atomic === '0' ? [] : [amountLine('Extended for searches', request.extended)]),
+    amountLine('Quote: the most it could cost without web searches', request.quote),
+    ...(request.extended_atomic === '0' ? [] : [amountLine('Added to the hold for web searches', request.extended)]),
     amountLine('  held from credit', request.from_credit),
     amountLine('  held by authorization', request.authorized),
     '',
@@ -46,11 +47,15 @@ export function explain(request: RenderedRequest): string {
     amountLine('Given back', request.refunded),
   ]
   if (usage !== null)
-    lines.push('', `Tokens as told by the ${usage.source === 'upstream' ? 'model' : 'service’s own count'}.`)
+    lines.push('', `Token counts are from the ${usage.source === 'upstream' ? 'model' : 'service’s own tokenizer'}.`)
   lines.push(
-    `Payment: ${request.settlement.state}${request.settlement.tx_hash === null ? '' : `, ${request.settlement.tx_hash}`}`,
+    `Payment: ${paymentWords(request.settlement.state)}${request.settlement.tx_hash === null ? '' : `, ${request.settlement.tx_hash}`}`,
   )
   return lines.join('\n')
+}
+
+function paymentWords(state: string): string {
+  return state === 'none' ? 'none (paid from credit: nothing to settle)' : state
 }
 
 type Line = RenderedRequest['cost']['lines'][number]

@@ -1,35 +1,51 @@
 import { CommandError, type Invocation } from './command.ts'
+import { findLogin, type Login } from './login-file.ts'
 import { readSandboxFile } from './sandbox-file.ts'
 
 /** Where a command sends requests as a customer would, and with which key. */
 export type ServiceAccess = { readonly baseUrl: string; readonly apiKey: string }
 
 export const accessOptions = { url: { type: 'string' }, key: { type: 'string' } } as const
-export const accessUsage = `      --key penny_…                   another key than the sandbox's
+export const accessUsage = `      --key penny_…                   another key than that of penny login, or the sandbox's
       --url URL                       another service; ends in /v1`
 
 /** What the options say, or what a service in the sandbox has left in the data folder. */
 export function findAccess({ options, config }: Pick<Invocation, 'options' | 'config'>): ServiceAccess {
-  const sandbox = readSandboxFile(config.dataDir)
+  const login = findLogin(config)
+  const known =
+    login === undefined ? readSandboxFile(config.dataDir) : { base_url: `${login.origin}/v1`, api_key: login.api_key }
   const baseUrl =
     typeof options.url === 'string'
       ? options.url.replace(/\/+$/, '')
-      : (sandbox?.base_url ?? `${config.publicUrl ?? `http://localhost:${config.port}`}/v1`)
-  const apiKey = typeof options.key === 'string' ? options.key : sandbox?.api_key
+      : (known?.base_url ?? `${config.publicUrl ?? `http://localhost:${config.port}`}/v1`)
+  const apiKey = typeof options.key === 'string' ? options.key : known?.api_key
   if (apiKey === undefined)
-    throw new CommandError('Say with which key: --key penny_… (penny keys create makes one), or start the sandbox.', 2)
+    throw new CommandError(
+      'Say with which key: --key penny_…, or log in with penny login URL, or start the sandbox.',
+      2,
+    )
   return { baseUrl, apiKey }
 }
 
 /** Posts JSON. A refusal fails the command with the service's own words. */
-export async function post({ baseUrl, apiKey }: ServiceAccess, path: string, body: object): Promise<Response> {
+export function post({ baseUrl, apiKey }: ServiceAccess, path: string, body: object): Promise<Response> {
+  return send(baseUrl, path, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  })
+}
+
+/** What the service of a login says. */
+export async function get<Answer>({ origin, api_key: apiKey }: Login, path: string): Promise<Answer> {
+  const response = await send(origin, path, { headers: { authorization: `Bearer ${apiKey}` } })
+  return (await response.json()) as Answer
+}
+
+async function send(baseUrl: string, path: string, request: RequestInit): Promise<Response> {
   let response: Response
   try {
-    response = await fetch(`${baseUrl}${path}`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' },
-      body: JSON.stringify(body),
-    })
+    response = await fetch(`${baseUrl}${path}`, request)
   } catch (error) {
     const { message, cause } = error as Error
     throw new CommandError(`No service answers at ${baseUrl}: ${(cause as Error | undefined)?.message || message}.`)

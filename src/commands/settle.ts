@@ -1,8 +1,15 @@
 import { summarizeSettlements } from '../ledger/settlements.ts'
 import { format } from '../money/usdc.ts'
 import { readSolvency } from '../settlement/solvency.ts'
-import { type Command, CommandError, printRows } from './command.ts'
+import { type Command, CommandError } from './command.ts'
+import { printRows } from './table.ts'
 import { withDatabase } from './with-database.ts'
+
+/** What a state means where its name does not say it. */
+const stateWords: Readonly<Record<string, string>> = {
+  none: 'none (paid from credit)',
+  voided: 'voided (cost nothing)',
+}
 
 export const settleCommand: Command = {
   summary: 'show how payments stand on their way to the chain',
@@ -11,7 +18,7 @@ export const settleCommand: Command = {
   verbs: ['status'],
   wordsMax: 1,
   async run({ words: [verb = 'status'], config, output }) {
-    if (verb !== 'status') throw new CommandError(`penny settle does not know "${verb}": it shows its status.`, 2)
+    if (verb !== 'status') throw new CommandError(`penny settle has no verb "${verb}". It has: status.`, 2)
     return withDatabase(config, async (database) => {
       const rows = (await summarizeSettlements(database)).map(({ state, count, value, oldest }) => ({
         state,
@@ -24,7 +31,10 @@ export const settleCommand: Command = {
         output.write(`${JSON.stringify({ settlements: rows, solvency: solvency ?? null }, null, 2)}\n`)
         return solvency?.ok === false ? 1 : 0
       }
-      printRows(output, rows)
+      printRows(
+        output,
+        rows.map((row) => ({ ...row, state: stateWords[row.state] ?? row.state })),
+      )
       if (solvency === undefined) output.write('\nThe books were not compared with the chain yet.\n')
       else {
         const { ok, owed, on_chain: onChain, block, accounts } = solvency

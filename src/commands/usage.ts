@@ -1,6 +1,9 @@
 import { reportUsage, type UsageReportGroup, usageReportGroups } from '../ledger/usage-report.ts'
 import { format } from '../money/usdc.ts'
-import { type Command, CommandError, printRows } from './command.ts'
+import { type Command, CommandError } from './command.ts'
+import { findLogin } from './login-file.ts'
+import { printRemoteUsage, refuseRemote } from './remote.ts'
+import { printRows } from './table.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -19,6 +22,11 @@ export const usageCommand: Command = {
     const days = Number(options.days ?? daysDefault)
     if (!Number.isInteger(days) || days < 1 || days > daysMax)
       throw new CommandError(`--days must be a whole number from 1 to ${daysMax}, got "${options.days}".`, 2)
+    const login = findLogin(config)
+    if (login !== undefined) {
+      if (groups.join() !== 'day') refuseRemote(login, 'group usage by anything but day', '/usage')
+      return printRemoteUsage(login, days, output)
+    }
     return withDatabase(config, async (database) => {
       const account = options.account === undefined ? undefined : await whichAccount(database, options.account)
       const rows = await reportUsage(database, { groups, days, accountId: account?.id })
@@ -35,6 +43,7 @@ export const usageCommand: Command = {
           ...(output.json && { charged_atomic: row.charged.toString() }),
           charged: format(row.charged),
         })),
+        { omit: ['searches', 'failed', 'refused'] },
       )
       return 0
     })

@@ -30,12 +30,18 @@ export async function withDatabase<Result>(
       `There is no database in ${dataDir}. Set DATA_DIR to the service’s data folder, or DATABASE_URL; penny start makes a new one.`,
     )
   const postgres = await startEmbeddedPostgres({ dataDir })
+  // A Ctrl-C must not leave the server running that was started for this command.
+  const interrupt = () => void postgres.stop().finally(() => process.exit(130))
+  for (const signal of stopSignals) process.on(signal, interrupt)
   try {
     return await withOpened(postgres.url, embeddedIn(dataDir), work, migrates)
   } finally {
     await postgres.stop()
+    for (const signal of stopSignals) process.off(signal, interrupt)
   }
 }
+
+const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 async function withOpened<Result>(
   url: string,

@@ -7,6 +7,7 @@ import { format, type Usdc } from '../money/usdc.ts'
 import { Funds, NoOwnerAddressError } from '../settlement/funds.ts'
 import { openSigner } from '../signer/signer.ts'
 import { type Command, CommandError, type Output } from './command.ts'
+import { confirm, confirmOptions, confirmUsage } from './confirm.ts'
 import { readAmountOrAll, readUuid } from './read-options.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
@@ -19,8 +20,15 @@ export const withdrawCommand: Command = {
   usage: `penny withdraw --amount USDC      to the registered owner address; "all" for everything that can be spent; minimum 0.10 USDC, or all
       --to 0x…                        registers this address first (a changed one waits for OWNER_COOLDOWN)
       --account ID|NAME               of another one than the only one, or the sandbox's
-      --id UUID                       repeats an order that may have been taken: it is the same withdrawal`,
-  options: { amount: { type: 'string' }, to: { type: 'string' }, account: { type: 'string' }, id: { type: 'string' } },
+      --id UUID                       repeats an order that may have been taken: it is the same withdrawal
+${confirmUsage}`,
+  options: {
+    amount: { type: 'string' },
+    to: { type: 'string' },
+    account: { type: 'string' },
+    id: { type: 'string' },
+    ...confirmOptions,
+  },
   async run({ options, config, output }) {
     if (typeof options.amount !== 'string')
       throw new CommandError('Say how much with --amount USDC, or --amount all.', 2)
@@ -29,11 +37,16 @@ export const withdrawCommand: Command = {
     return await withDatabase(config, async (database) => {
       const account = await whichAccount(database, options.account)
       const funds = new Funds({ database, signer, withdrawalMin: config.withdrawalMin })
-      if (typeof options.to === 'string') await funds.registerOwner(account, options.to)
       const { spendable } = (await findAccount(database, account.partition, account.id))!
       const amount: Usdc = asked === 'all' ? spendable : asked
       if (amount <= 0n) throw new CommandError('There is nothing to withdraw.')
       const id = typeof options.id === 'string' ? readUuid('id', options.id) : randomUUID()
+      const place =
+        options.to === undefined
+          ? 'to its registered address'
+          : `to ${options.to}, and register that address as the account's owner`
+      await confirm({ options }, `Withdraw ${format(amount)} USDC of ${account.name} (${account.id}) ${place}?`)
+      if (typeof options.to === 'string') await funds.registerOwner(account, options.to)
       const order = await funds.withdraw(account, id, amount).catch((error: unknown) => {
         throw error instanceof NoOwnerAddressError ? new CommandError(`${error.message} Here: with --to 0x….`) : error
       })

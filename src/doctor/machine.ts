@@ -96,7 +96,8 @@ export async function checkPort({ host, port }: Config): Promise<Finding> {
   const problem = await tryToListen(host, port)
   if (problem === undefined) return ok('port', `${host}:${port} is free.`)
   if (problem.code === 'EADDRINUSE') {
-    if (await answersAsPenny(host, port)) return ok('port', `Penny runs at ${host}:${port}.`)
+    if (await answersAsPenny(`http://${host.includes(':') ? `[${host}]` : host}:${port}`))
+      return ok('port', `Penny runs at ${host}:${port}.`)
     return failed('port', `${host}:${port} is taken by another program.`, 'Stop it, or choose another with PORT.')
   }
   return failed('port', `${host}:${port} cannot be opened: ${reasonOf(problem)}.`, 'Choose another HOST or PORT.')
@@ -110,11 +111,10 @@ function tryToListen(host: string, port: number): Promise<NodeJS.ErrnoException 
   })
 }
 
-async function answersAsPenny(host: string, port: number): Promise<boolean> {
+/** Whether a service of ours answers at that origin. */
+export async function answersAsPenny(origin: string): Promise<boolean> {
   try {
-    const response = await fetch(`http://${host.includes(':') ? `[${host}]` : host}:${port}/healthz`, {
-      signal: AbortSignal.timeout(2_000),
-    })
+    const response = await fetch(`${origin}/healthz`, { signal: AbortSignal.timeout(2_000) })
     return response.headers.has('x-router-request-id')
   } catch {
     return false

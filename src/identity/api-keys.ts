@@ -108,6 +108,18 @@ export async function findAnyKey(database: Database, keyId: string): Promise<Api
   return row === undefined ? undefined : readKey(row)
 }
 
+/** Keys with that name or id, or whose id begins like that (8 characters or more); newest first. For the operator. */
+export async function findKeysNamed(database: Database, named: string, accountId?: string): Promise<readonly ApiKey[]> {
+  const prefix = /^[0-9a-f]{8}[0-9a-f-]{0,28}$/i.test(named) ? `${named.toLowerCase()}%` : ''
+  const rows = await database.query<KeyRow>(
+    `select ${keyColumns} from api_keys k
+      where (name = $1 or id::text like $2) and ($3::uuid is null or account_id = $3)
+      order by created_at desc, id limit ${keysPerAccountMax}`,
+    [named, prefix, accountId ?? null],
+  )
+  return rows.map(readKey)
+}
+
 export const keysPerAccountMax = 1000
 
 const keyColumns = `

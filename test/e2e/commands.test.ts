@@ -2,12 +2,13 @@ import assert from 'node:assert/strict'
 import type { ChildProcess } from 'node:child_process'
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
-import { promisify } from 'node:util'
+import { promisify, stripVTControlCharacters } from 'node:util'
+import { widthOf } from '../../src/commands/table.ts'
 import { createWallet, DashboardClient, signedMessage } from '../support/dashboard-client.ts'
 import { preparePenny } from '../support/penny-command.ts'
 import { until } from '../support/until.ts'
@@ -60,6 +61,11 @@ test('penny chat says that an answer was cut, and what allows more', async () =>
 test('penny quote says the most that a question can cost, and penny chat then costs no more', async () => {
   const quote = await penny.json<{ quote_atomic: string; admitted: boolean }>(['quote', 'What is a penny?', '--no-web'])
   assert.equal(quote.admitted, true)
+  const firm = await penny.run(['quote', 'What is a penny?', '--no-web'])
+  assert.match(firm.stdout, /^At most 0\.\d+ USDC on /m)
+  assert.doesNotMatch(firm.stdout, /searches the web/)
+  const open = await penny.run(['quote', 'What is a penny?'])
+  assert.match(open.stdout, /^Up to 0\.\d+ USDC more if the model searches the web \(--no-web turns that off\)\.$/m)
   const { usage } = await chat('What is a penny?')
   assert.ok(usage.cost * 1e6 <= Number(quote.quote_atomic))
   const poor = await penny.json<{ api_key: string }>(['keys', 'create', '--name', 'poor', '--limit', '0.000001'])
@@ -97,17 +103,159 @@ test('a word that means nothing to a command is refused, and nothing moves', asy
 
 test('a wrong amount, order or address is told in one line that says what is right', async () => {
   for (const [words, code, told] of [
-    [['faucet', '--amount', 'much'], 2, /^penny: --amount must be an amount of USDC such as 2\.50, got "much"\.\n$/],
+    [
+      ['faucet', '--amount', 'much'],
+      2,
+      /^penny: --amount must be an amount of USDC such as 2\.50: not negative, with at most six decimals\. Got "much"\.\n$/,
+    ],
     [['faucet', '--amount', '0'], 1, /it gives 0\.000001 to 1000000 USDC at once, not 0\.\n$/],
-    [['withdraw', '--amount', 'much'], 2, /^penny: --amount must be an amount of USDC such as 2\.50, got "much"\.\n$/],
-    [['payout', '--amount', 'much'], 2, /^penny: --amount must be an amount of USDC such as 2\.50, got "much"\.\n$/],
-    [['withdraw', '--amount', '1'], 1, /^penny: No address is registered .* with --to 0x….\n$/],
-    [['withdraw', '--amount', '1', '--to', '0x12'], 1, /^penny: 0x12 cannot receive withdrawals: [^\n]*\n$/],
+    [
+      ['withdraw', '--amount', 'much'],
+      2,
+      /^penny: --amount must be an amount of USDC such as 2\.50: not negative, with at most six decimals\. Got "much"\.\n$/,
+    ],
+    [
+      ['payout', '--amount', 'much'],
+      2,
+      /^penny: --amount must be an amount of USDC such as 2\.50: not negative, with at most six decimals\. Got "much"\.\n$/,
+    ],
+    [['withdraw', '--amount', '1', '--yes'], 1, /^penny: No address is registered .* with --to 0x….\n$/],
+    [['withdraw', '--amount', '1', '--to', '0x12', '--yes'], 1, /^penny: 0x12 cannot receive withdrawals: [^\n]*\n$/],
     [['withdraw', '--amount', '1', '--id', 'x'], 2, /^penny: --id must be a UUID[^\n]*\n$/],
   ] as const) {
     const refused = await penny.run([...words])
     assert.equal(refused.code, code, refused.stderr)
     assert.match(refused.stderr, told)
+  }
+})
+
+// Nobody is asked in a pipe: what moves money needs --yes there.
+test('money moves only after a yes', async () => {
+  const { account_id: id, available_atomic: before } = await penny.json<Balance>(['balance'])
+  for (const [words, question] of [
+    [
+      ['withdraw', '--amount', '1', '--to', `0x${'7'.repeat(40)}`],
+      /Withdraw 1 USDC of Sandbox demo .* register that address/,
+    ],
+    [
+      ['accounts', 'adjust', id, '--amount', '0.0001', '--reason', 'gift'],
+      /Give 0\.0001 USDC of credit to Sandbox demo/,
+    ],
+  ] as const) {
+    const { code, stderr } = await penny.run(words)
+    assert.deepEqual([code, question.test(stderr), /repeat with --yes\.\n$/.test(stderr)], [2, true, true], stderr)
+  }
+  assert.equal((await penny.json<Balance>(['balance'])).available_atomic, before)
+})
+
+test('a key is addressed by its name, and a name that two keys have asks for the id', async () => {
+  const create = (name: string) => penny.json<{ id: string }>(['keys', 'create', '--name', name])
+  const { id } = await create('prod-web')
+  assert.equal((await penny.run(['keys', 'update', 'prod-web', '--limit', '2'])).code, 0)
+  assert.match((await penny.run(['keys', 'revoke', 'prod-web'])).stdout, new RegExp(`^Revoked "prod-web" \\(${id}\\)`))
+  const twins = [await create('twin'), await create('twin')]
+  const { code, stderr } = await penny.run(['keys', 'revoke', 'twin'])
+  assert.equal(code, 2)
+  for (const twin of twins) assert.ok(stderr.includes(twin.id))
+  assert.equal((await penny.run(['keys', 'revoke', twins[0]!.id.slice(0, 13)])).code, 0)
+  // The one that is left is meant.
+  assert.equal((await penny.run(['keys', 'revoke', 'twin'])).code, 0)
+  assert.match((await penny.run(['keys', 'revoke', 'nobody'])).stderr, /There is no key "nobody"/)
+})
+
+test('a wrong call says what is right', async () => {
+  for (const [words, told] of [
+    [['strat'], /there is no command "strat"\. Did you mean "penny start"\?/],
+    [['keys', 'create', '--limit', '1'], /A key needs --name NAME/],
+    [
+      ['keys', 'create', '--name', 'late', '--expires', '2020-01-01T00:00:00Z'],
+      /is in the past: the key would never work/,
+    ],
+    [['keys', 'create', '--name', 'fine', '--limit', '0.0000001'], /with at most six decimals\. Got "0\.0000001"/],
+    [
+      ['keys', 'create', '--name', 'less', '--limit', '-1'],
+      /--limit must be an amount of USDC .* not negative.* Got "-1"/,
+    ],
+    [
+      ['logs', 'tail', '--status', 'weird'],
+      /--status must be one of succeeded, failed, cancelled, refused\. Got "weird"/,
+    ],
+    [['requests', 'list'], /penny requests get req_….*penny logs tail/],
+  ] as const) {
+    const { code, stderr } = await penny.run(words)
+    assert.equal(code, 2, stderr)
+    assert.match(stderr, told)
+  }
+  assert.match((await penny.run(['--version'])).stdout, /^penny \d+\.\d+\.\d+\n$/)
+})
+
+test('in a terminal of 80 columns no line of a table is wider', async () => {
+  await penny.json(['keys', 'create', '--name', '東京の鍵', '--limit', '2', '--window', 'day'])
+  await chat('Hi')
+  for (const words of ['keys', 'accounts', 'usage', 'logs tail --once', 'audit', 'balance']) {
+    const { stdout } = await penny.inTerminal(words)
+    const lines = stdout.replaceAll('\r', '').split('\n')
+    assert.ok(lines.length > 1, stdout)
+    assert.deepEqual(
+      lines.filter((line) => widthOf(stripVTControlCharacters(line)) > 80),
+      [],
+      words,
+    )
+  }
+})
+
+test('penny audit says what each invariant means, and what --unfreeze did', async () => {
+  assert.match((await penny.run(['audit'])).stdout, /^I4 +holds +no account spends more than it has$/m)
+  assert.equal((await penny.run(['audit', '--freeze', 'a drill'])).code, 0)
+  const { stdout, code } = await penny.run(['audit', '--unfreeze'])
+  assert.equal(code, 0)
+  assert.match(stdout, /was frozen \(by the operator: a drill\) and is not any more\. Requests are taken again\.\n$/)
+  assert.doesNotMatch(stdout, /is frozen/)
+})
+
+test('penny doctor sees the service that runs on the data folder', async () => {
+  const { stdout } = await penny.run(['doctor'])
+  assert.match(stdout, /✓ service +Penny runs at http:\/\/localhost:\d+ \(process \d+\)\./)
+})
+
+test('a customer logs in with a key, and the command is about that service until the logout', async () => {
+  const home = mkdtempSync(join(tmpdir(), 'penny-customer-'))
+  const run = (words: readonly string[], input?: string) =>
+    penny.run(words, { DATA_DIR: join(home, 'none'), XDG_CONFIG_HOME: home }, input)
+  try {
+    const { base_url: baseUrl } = penny.sandbox()
+    const { origin } = new URL(baseUrl)
+    const { api_key: key, id } = await penny.json<{ api_key: string; id: string }>([
+      ...['keys', 'create', '--name', 'customer', '--limit', '2', '--window', 'day'],
+    ])
+    const wrong = await run(['login', origin, '--key', 'penny_wrong'])
+    assert.deepEqual([wrong.code, /^penny: 401: /.test(wrong.stderr)], [1, true], wrong.stderr)
+    assert.equal((await run(['balance'])).code, 1)
+    // Asked for and not shown: here, from a pipe.
+    const login = await run(['login', `${origin}/v1`], `${key}\n`)
+    assert.match(login.stdout, /^Logged in to http:\/\/localhost:\d+ with the key "customer"\./, login.stderr)
+    const file = join(home, 'penny', 'login.json')
+    assert.equal(statSync(file).mode & 0o777, 0o600)
+    assert.equal((await run(['chat', 'Hi', '--no-web'])).code, 0)
+    assert.equal((await run(['quote', 'Hi', '--no-web'])).code, 0)
+    const [own] = JSON.parse((await run(['keys', '--json'])).stdout) as { id: string; limit: string; spent: string }[]
+    assert.deepEqual([own?.id, own?.limit, Number(own?.spent) > 0], [id, '2', true])
+    const balance = JSON.parse((await run(['balance', '--json'])).stdout) as {
+      available_atomic: string
+      remaining: string
+    }
+    assert.equal(balance.available_atomic, (await penny.json<Balance>(['balance'])).available_atomic)
+    assert.ok(Number(balance.remaining) < 2)
+    const usage = JSON.parse((await run(['usage', '--days', '2', '--json'])).stdout) as { requests: number }[]
+    assert.ok(usage.at(-1)!.requests > 0)
+    assert.match((await run(['logs', 'tail', '--once'])).stdout, / succeeded .* req_[0-9a-f]{32}/)
+    const create = await run(['keys', 'create', '--name', 'more'])
+    assert.deepEqual([create.code, /An API key cannot create keys\. Sign in .*\/keys/.test(create.stderr)], [2, true])
+    assert.equal((await run(['logout'])).code, 0)
+    assert.equal(existsSync(file), false)
+    assert.equal((await run(['balance'])).code, 1)
+  } finally {
+    rmSync(home, { recursive: true, force: true })
   }
 })
 
@@ -204,7 +352,7 @@ test('a suspended account is refused with 403 and can be resumed', async () => {
 
 test('a charge is given back only out of settled revenue, with a reason, and the books stay right', async () => {
   const { account_id: id, charged_atomic: charged } = await penny.json<Balance>(['balance'])
-  const beyond = await penny.run(['accounts', 'adjust', id, '--amount', '20', '--reason', 'too much'])
+  const beyond = await penny.run(['accounts', 'adjust', id, '--amount', '20', '--reason', 'too much', '--yes'])
   assert.deepEqual([beyond.code, /settled revenue/.test(beyond.stderr)], [1, true])
   assert.equal((await penny.run(['accounts', 'adjust', id, '--amount', '0.0001'])).code, 2)
   // What is given has to be on chain first.
@@ -221,6 +369,7 @@ test('a charge is given back only out of settled revenue, with a reason, and the
     '0.0001',
     '--reason',
     'the model was down',
+    '--yes',
   ])
   assert.equal(given.decision, 'made')
   const again = await penny.json<{ decision: string }>([
@@ -233,13 +382,17 @@ test('a charge is given back only out of settled revenue, with a reason, and the
     'again',
     '--id',
     given.id,
+    '--yes',
   ])
   assert.equal(again.decision, 'stored')
   const after = await penny.json<Balance>(['balance'])
   assert.equal(Number(after.available_atomic) - Number(before.available_atomic), 100)
   const [row] = await penny.json<{ amount: string; reason: string; made_by: string }[]>(['accounts', 'adjustments', id])
   assert.deepEqual([row!.amount, row!.reason, row!.made_by.includes('@')], ['0.0001', 'the model was down', true])
-  assert.equal((await penny.run(['accounts', 'adjust', id, '--amount=-0.0001', '--reason', 'by mistake'])).code, 0)
+  assert.equal(
+    (await penny.run(['accounts', 'adjust', id, '--amount', '-0.0001', '--reason', 'by mistake', '--yes'])).code,
+    0,
+  )
   assert.equal((await penny.run(['audit'])).code, 0)
   assert.ok(Number(charged) > 0)
 })

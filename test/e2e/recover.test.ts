@@ -85,7 +85,7 @@ test('withdrawals after the copy are booked from the chain: what the owner was p
   await ask(second, apiKey)
   await settled(second)
   const withdraw = (amount: string) =>
-    penny(house, house.databaseUrl, 'withdraw', '--account', account.id, '--amount', amount, '--to', owner)
+    penny(house, house.databaseUrl, 'withdraw', '--account', account.id, '--amount', amount, '--to', owner, '--yes')
   await withdraw('1.5')
   assert.ok((await accountOf(second, account)).credit > 0n)
   await withdraw('all')

@@ -14,6 +14,8 @@ export type PennyCommand = {
   readonly folder: string
   readonly dataDir: string
   run(args: readonly string[], environment?: Readonly<Record<string, string>>, input?: string): Promise<Ended>
+  /** In a terminal of 80 columns; words without spaces of their own. */
+  inTerminal(words: string): Promise<Ended>
   /** The same with --json, parsed. */
   json<Result>(args: readonly string[]): Promise<Result>
   /** Starts the service; resolves when it is ready. */
@@ -43,6 +45,17 @@ export function preparePenny(): PennyCommand {
     folder,
     dataDir,
     run,
+    async inTerminal(words) {
+      const command = `stty cols 80; ${process.execPath} ${main} ${words}`
+      const child = spawn('script', ['-qefc', command, '/dev/null'], { cwd: folder, env: base, stdio: 'pipe' })
+      child.stdin.end()
+      const [stdout, stderr, [code]] = await Promise.all([
+        child.stdout.toArray(),
+        child.stderr.toArray(),
+        once(child, 'exit'),
+      ])
+      return { code, stdout: stdout.join(''), stderr: stderr.join('') }
+    },
     async json(args) {
       const { stdout, stderr, code } = await run([...args, '--json'])
       if (stdout === '') throw new Error(`penny ${args.join(' ')} ended with ${code}: ${stderr}`)

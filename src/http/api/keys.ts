@@ -11,6 +11,7 @@ import {
   rollKey,
   updateKey,
 } from '../../identity/api-keys.ts'
+import { readBalance } from '../../ledger/balance.ts'
 import { listRequests } from '../../ledger/request-log.ts'
 import { noMeasures, readRefusals, readUsage, type UsageStep } from '../../ledger/usage.ts'
 import { format, fromAtomic, max, parse, type Usdc, zero } from '../../money/usdc.ts'
@@ -33,6 +34,11 @@ const dayMs = 86_400_000
 /** API keys. The secret of one is in the answer that makes it, and in no other. */
 export function routeKeys(router: ApiRouter, services: ApiServices): void {
   const { database, keys: finder } = services
+
+  router.at(keyContracts.getOwnKey).answer(async ({ owner }) => {
+    const [key, balance] = await Promise.all([ownKey(owner, owner.keyId), readBalance(database, owner)])
+    return { ...renderKey(key), ...moneyFields({ available: balance.available }) }
+  })
 
   router.at(keyContracts.listKeys).answer(async ({ owner }) => {
     const keys = await listKeys(database, owner.accountId)

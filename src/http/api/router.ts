@@ -3,6 +3,7 @@ import type { Context, Hono } from 'hono'
 import type { z } from 'zod'
 import type { AccountRef } from '../../account-ref.ts'
 import { ServiceError } from '../../errors.ts'
+import type { Bearer } from '../../identity/api-keys.ts'
 import type { Session } from '../../identity/sessions.ts'
 import { parseJsonBody } from '../../inference/json-body.ts'
 import { type BodyLimits, readJsonBytes } from '../read-body.ts'
@@ -24,7 +25,11 @@ export type Call<Exact extends Contract> = {
   readonly headers: Exact['headers'] extends z.ZodType ? z.output<Exact['headers']> : undefined
   readonly body: BodyOf<Exact>
   /** Whose data it is about. */
-  readonly owner: Exact['access'] extends 'public' ? AccountRef | undefined : AccountRef
+  readonly owner: Exact['access'] extends 'public'
+    ? AccountRef | undefined
+    : Exact['access'] extends 'key'
+      ? Bearer
+      : AccountRef
   readonly session: Exact['access'] extends 'session' | 'sandbox' ? Session : Session | undefined
   readonly accept: string
   /** What the answer is written to, for those that last. */

@@ -38,6 +38,10 @@ const keyDetails = key
   })
   .meta({ id: 'KeyDetails' })
 
+const ownKey = key
+  .extend({ ...money('available') })
+  .meta({ id: 'OwnKey', description: 'The key that asks, and what its account can spend' })
+
 const terms = {
   limit: amount.nullable().optional(),
   limit_window: limitWindow.optional(),
@@ -45,6 +49,14 @@ const terms = {
 }
 
 export const keyContracts = {
+  getOwnKey: contract({
+    operation: 'getOwnKey',
+    method: 'GET',
+    path: '/api/key',
+    summary: 'The API key that asks: its limit, spend and expiry, and what its account can spend',
+    access: 'key',
+    answer: ownKey,
+  }),
   listKeys: contract({
     operation: 'listKeys',
     method: 'GET',
