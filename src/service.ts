@@ -19,6 +19,7 @@ import type { ChainSide } from './http/api/chain-side.ts'
 import { createApp } from './http/app.ts'
 import { BodyBudget } from './http/body-budget.ts'
 import { findProblems } from './http/find-problems.ts'
+import { HealthMonitor } from './http/health-monitor.ts'
 import { Load } from './http/load.ts'
 import { MetricsPage } from './http/metrics-page.ts'
 import { Dashboard } from './http/pages/dashboard.ts'
@@ -80,6 +81,7 @@ const bodyReadMsMax = 30_000
 // Money has connections of its own: whoever asks for pages, keys or health must not stand in its way.
 const ledgerConnectionsMax = 8
 const connectionsMax = 8
+const healthSampleMs = 60_000
 const lastWritesMsMax = 10_000
 const cleanUpMs = 10 * 60_000
 
@@ -465,18 +467,32 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         blockedMsMax: config.blockedMsMax,
       },
       onError: (error, requestId) => log.error({ err: error, request_id: requestId }, 'a request failed'),
-      readiness: new Readiness({
-        look: () => findProblems(database, migrationsFolder),
-        onError: (error) => log.error({ err: error }, 'the database does not answer'),
-        now,
-      }),
-      standings: () => ({
-        model: observer.model.standing,
-        search: web.search === undefined ? 'off' : observer.search.standing,
-      }),
+      ...watchHealth(parts, stack),
     }),
   )
   return load
+}
+
+/** What `/readyz` and the status page say. */
+function watchHealth({ database, log, observer, web, chainSide }: Parts, stack: AsyncDisposableStack) {
+  const readiness = new Readiness({
+    look: () => findProblems(database, migrationsFolder),
+    onError: (error) => log.error({ err: error }, 'the database does not answer'),
+    now: () => performance.now(),
+  })
+  const standings = () => ({
+    model: observer.model.standing,
+    search: web.search === undefined ? ('off' as const) : observer.search.standing,
+  })
+  const health = new HealthMonitor({ readiness, standings, solvency: chainSide.solvency, clock: Date.now })
+  const job = every(
+    healthSampleMs,
+    () => health.sample(),
+    (error) => log.warn({ err: error }, 'health could not be sampled'),
+  )
+  stack.defer(() => job.stop())
+  void job.now()
+  return { readiness, standings, health }
 }
 
 /** One body of the largest size always fits. */

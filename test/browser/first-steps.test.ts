@@ -170,6 +170,24 @@ test('the palette keeps what is chosen in sight, and its theme is the one that i
   await page.locator('html[data-theme=light]').waitFor()
 })
 
+test('the palette finds documentation, models and settings', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  const palette = page.getByTestId('palette')
+  await page.keyboard.press('Control+k')
+  await palette.getByRole('combobox').fill('refund')
+  await palette
+    .getByRole('option', { name: /^Docs: / })
+    .first()
+    .waitFor()
+  await palette.getByRole('combobox').fill('codex')
+  await palette.getByRole('option', { name: 'Model: gpt-5.3-codex-spark' }).waitFor()
+  await palette.getByRole('combobox').fill('sessions')
+  await palette.getByRole('option', { name: 'Settings: Sessions' }).click()
+  await page.waitForURL(/\/settings#sessions$/)
+  await page.getByRole('heading', { name: 'Sessions' }).waitFor()
+})
+
 test('everything can be reached by the keyboard alone', async () => {
   const page = await dashboard.open()
   await signInAsDeveloper(dashboard, page)

@@ -97,7 +97,7 @@ function pagesOf({
     ['settings', '/settings', 'text=Local developer'],
     ['receipt', `/r/${id}`, '[data-testid=checks]'],
     ['docs', '/docs', 'h1'],
-    ['status', '/status', 'h1'],
+    ['status', '/status', '[data-testid=service-status] svg'],
   ]
 }
 
@@ -111,7 +111,7 @@ async function inspect(page: Page, title: string, theme: string, width: string):
   const findings = await page.evaluate(async () => {
     const { violations } = await (window as unknown as { axe: Axe }).axe.run()
     return violations
-      .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+      .filter(({ id, impact }) => impact === 'serious' || impact === 'critical' || id === 'region')
       .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`)
   })
   assert.deepEqual(findings, [], `${title}, ${theme}, ${width}`)

@@ -10,6 +10,7 @@ import { fundsContracts } from '../../src/http/api/contracts/funds.ts'
 import { keyContracts } from '../../src/http/api/contracts/keys.ts'
 import { requestContracts } from '../../src/http/api/contracts/requests.ts'
 import { signInContracts } from '../../src/http/api/contracts/sign-in.ts'
+import { statusContracts } from '../../src/http/api/contracts/status.ts'
 import { usageContracts } from '../../src/http/api/contracts/usage.ts'
 import { adjustAccount } from '../../src/ledger/adjustments.ts'
 import { parseRequestId } from '../../src/ledger/request-id.ts'
@@ -73,6 +74,7 @@ test('every answer has the shape that openapi.json promises', async () => {
   const looked: [Contract, string][] = [
     [signInContracts.getSession, '/api/session'],
     [signInContracts.listSessions, '/api/sessions'],
+    [statusContracts.getStatus, '/api/status'],
     [requestContracts.listRequests, '/api/requests'],
     [requestContracts.getRequestTotals, '/api/requests/totals'],
     [requestContracts.getRequest, `/api/requests/${row.id}`],

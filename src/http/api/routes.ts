@@ -12,6 +12,7 @@ import { routeSandbox } from './sandbox.ts'
 import type { ApiServices } from './services.ts'
 import { routeSignIn } from './sign-in.ts'
 import { routeStatement } from './statement.ts'
+import { routeStatus } from './status.ts'
 import { routeStream } from './stream.ts'
 import { routeUsage } from './usage.ts'
 
@@ -27,6 +28,7 @@ export function routeApi(app: Hono<ApiBindings>, gate: Gate, services: ApiServic
   routeKeys(router, services)
   routeFunds(router, services)
   routeStatement(router, services)
+  routeStatus(router, services)
   routeSandbox(router, services)
   routeQuote(router, services)
   routeStream(router, services)

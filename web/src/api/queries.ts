@@ -149,6 +149,28 @@ export const solvencyQuery = queryOptions({
   refetchInterval: 15_000,
 })
 
+export const statusQuery = queryOptions({
+  queryKey: ['status'],
+  queryFn: () => call('getStatus'),
+  refetchInterval: 60_000,
+})
+
+/** Sections of the documentation that match, best first. */
+export function docsSearchQuery(text: string) {
+  return queryOptions({
+    queryKey: ['docs', text],
+    queryFn: async ({ signal }) => {
+      const response = await fetch(`/docs/search.json?q=${encodeURIComponent(text)}`, { signal })
+      return response.ok ? ((await response.json()) as { hits: readonly DocsHit[] }).hits : []
+    },
+    enabled: text.length >= 3,
+    staleTime: 10 * 60_000,
+    ...(text.length >= 3 && { placeholderData: keepPreviousData }),
+  })
+}
+
+type DocsHit = { readonly title: string; readonly heading: string; readonly path: string }
+
 export const sessionsQuery = queryOptions({ queryKey: ['sessions'], queryFn: () => call('listSessions') })
 
 export function receiptQuery(id: string) {

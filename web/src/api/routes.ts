@@ -4,6 +4,7 @@ import type { fundsContracts } from '../../../src/http/api/contracts/funds.ts'
 import type { keyContracts } from '../../../src/http/api/contracts/keys.ts'
 import type { requestContracts } from '../../../src/http/api/contracts/requests.ts'
 import type { signInContracts } from '../../../src/http/api/contracts/sign-in.ts'
+import type { statusContracts } from '../../../src/http/api/contracts/status.ts'
 import type { usageContracts } from '../../../src/http/api/contracts/usage.ts'
 
 // The service's own contracts, as types alone: nothing of the server, and no schema library, gets into the browser.
@@ -13,6 +14,7 @@ type Contracts = typeof chatContracts &
   typeof keyContracts &
   typeof requestContracts &
   typeof signInContracts &
+  typeof statusContracts &
   typeof usageContracts
 
 export type Operation = keyof Contracts
@@ -51,6 +53,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   resetSandbox: ['POST', '/api/sandbox/reset'],
   getReceipt: ['GET', '/api/receipts/{id}'],
   getSolvency: ['GET', '/api/solvency'],
+  getStatus: ['GET', '/api/status'],
   listKeys: ['GET', '/api/keys'],
   createKey: ['POST', '/api/keys'],
   getKey: ['GET', '/api/keys/{id}'],

@@ -168,7 +168,7 @@ function Plot({
               key={`${one.id}-${index}`}
               cx={(index + 0.5) * step}
               cy={y(one.values[index]!)}
-              r={2}
+              r={3.5}
               fill={one.colour}
             />
           )),

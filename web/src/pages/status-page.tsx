@@ -1,34 +1,30 @@
 import { useQuery } from '@tanstack/react-query'
-import { readinessQuery, solvencyQuery } from '../api/queries.ts'
+import { readinessQuery, type Standing, solvencyQuery, statusQuery } from '../api/queries.ts'
+import type { Answer } from '../api/routes.ts'
 import { usePageTitle } from '../shell/page.tsx'
+import { formatMs } from '../ui/format-time.ts'
 import { Loaded, Skeleton } from '../ui/loaded.tsx'
 import { Facts, Panel } from '../ui/panel.tsx'
 import { StateMark } from '../ui/state-mark.tsx'
 import { Time } from '../ui/time.tsx'
+import { HistoryStrip, type Slot } from './status/history-strip.tsx'
 
-/** Whether the service works, and whether the chain holds what the ledger owes. For anybody. */
+type Status = Answer<'getStatus'>
+
+/** Whether the service works, now and over the last day, and whether the chain holds what the ledger owes. Public. */
 export function StatusPage() {
   usePageTitle('Status')
-  const readiness = useQuery(readinessQuery)
+  const status = useQuery(statusQuery)
   const solvency = useQuery(solvencyQuery)
   return (
-    <div className="mx-auto flex w-full max-w-2xl flex-col gap-6">
+    <div className="mx-auto flex w-full max-w-4xl flex-col gap-6">
       <h1 className="text-2xl tracking-tight">Status</h1>
-      <Panel title="Service">
-        <Loaded query={readiness} skeleton={<Skeleton />}>
-          {({ ok, problems }) => (
-            <Facts
-              rows={[
-                [
-                  'Requests',
-                  <StateMark key="ok" mark={ok ? 'settled' : 'failed'} word={ok ? 'Available' : 'Unavailable'} />,
-                ],
-                ...Object.entries(problems).map(([name, text]) => [name, text] as const),
-              ]}
-            />
-          )}
+      <Panel title="Service" flush testId="service-status">
+        <Loaded query={status} skeleton={<Skeleton lines={5} height={32} />}>
+          {(data) => <ServiceRows status={data} />}
         </Loaded>
       </Panel>
+      <Problems />
       <Panel title="Money">
         <Loaded query={solvency} skeleton={<Skeleton />}>
           {({ ok, block, checked_at }) => (
@@ -50,5 +46,65 @@ export function StatusPage() {
         </Loaded>
       </Panel>
     </div>
+  )
+}
+
+const words = {
+  working: ['settled', 'Working'],
+  failing: ['failed', 'Failing'],
+  unused: ['pending', 'Not used yet'],
+  off: ['cancelled', 'Off'],
+} as const satisfies Record<Standing, readonly [string, string]>
+
+function ServiceRows({ status }: { status: Status }) {
+  const rows = [
+    ['API', 'Accepts requests', ({ ok }: Slot) => (ok ? 'working' : 'failing')],
+    ['Model', 'Responses of the model', ({ model }: Slot) => model],
+    ['Web search', 'Responses of the search provider', ({ search }: Slot) => search],
+    ['Chain', 'Deposits, payments and withdrawals', ({ chain }: Slot) => chain],
+  ] as const
+  return (
+    <>
+      <ul>
+        {rows.map(([name, meaning, read]) => {
+          const [mark, word] = words[read(status)]
+          return (
+            <li
+              key={name}
+              className="grid items-center gap-x-6 gap-y-2 border-b border-rule px-4 py-3 md:grid-cols-[200px_1fr_110px]"
+            >
+              <span>
+                <span className="block font-medium">{name}</span>
+                <span className="block text-sm text-muted">{meaning}</span>
+              </span>
+              <HistoryStrip name={name} history={status.history} read={read} />
+              <span className="md:justify-self-end">
+                <StateMark mark={mark} word={word} />
+              </span>
+            </li>
+          )
+        })}
+      </ul>
+      <p className="flex flex-wrap justify-between gap-x-6 px-4 py-3 text-sm text-muted">
+        <span>
+          Last 24 hours in steps of 5 minutes; each step shows its worst minute. Gaps: the service did not run.
+        </span>
+        <span>
+          Database response time: <span className="num">{formatMs(status.database_ms)}</span>
+        </span>
+      </p>
+    </>
+  )
+}
+
+/** What keeps the service from accepting requests, as it says itself. */
+function Problems() {
+  const { data } = useQuery(readinessQuery)
+  const problems = Object.entries(data?.problems ?? {})
+  if (problems.length === 0) return null
+  return (
+    <Panel title="Problems">
+      <Facts rows={problems} />
+    </Panel>
   )
 }

@@ -1,18 +1,21 @@
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
-import { type KeyboardEvent, useEffect, useId, useMemo, useRef, useState } from 'react'
-import { keysQuery } from '../api/queries.ts'
+import { type KeyboardEvent, useDeferredValue, useEffect, useId, useMemo, useRef, useState } from 'react'
+import { docsSearchQuery, keysQuery, modelsQuery } from '../api/queries.ts'
 import { classNames } from '../ui/class-names.ts'
 import { Icon, type IconName } from '../ui/icon.tsx'
 import { useSystemIsDark } from '../ui/media.ts'
 import { places } from './navigation.ts'
 import { useTheme } from './preferences.ts'
+import { settingsSections } from './settings-sections.ts'
+
+const docsMax = 6
 
 type Choice = { readonly id: string; readonly label: string; readonly icon: IconName; readonly run: () => void }
 
-const choicesMax = 16
+const choicesMax = 24
 
-/** Pages, keys, a pasted id, and what can be done: by name. */
+/** Finds pages, keys, models, settings, actions and documentation by name, and a request by its pasted id. */
 export function Palette({ onClose }: { onClose: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null)
   const [text, setText] = useState('')
@@ -108,6 +111,8 @@ function useChoices(text: string): readonly Choice[] {
   const systemIsDark = useSystemIsDark()
   const isDark = theme === 'auto' ? systemIsDark : theme === 'dark'
   const { data: keys } = useQuery(keysQuery)
+  const { data: models } = useQuery(modelsQuery)
+  const { data: docs } = useQuery(docsSearchQuery(useDeferredValue(text.trim())))
   return useMemo(() => {
     const go = (to: string, search: Record<string, string> = {}) => void navigate({ to, search } as never)
     const id = /(?:req_|chatcmpl-)[0-9a-f]{32}/.exec(text)?.[0].replace('chatcmpl-', 'req_')
@@ -127,10 +132,32 @@ function useChoices(text: string): readonly Choice[] {
         (key): Choice => ({ id: key.id, label: `Key: ${key.name}`, icon: 'keys', run: () => go(`/keys/${key.id}`) }),
       ),
     ]
+    for (const { id: model } of models?.data ?? [])
+      all.push({
+        id: `model-${model}`,
+        label: `Model: ${model}`,
+        icon: 'playground',
+        run: () => go('/playground', { model }),
+      })
+    for (const [section, label] of settingsSections)
+      all.push({
+        id: `settings-${section}`,
+        label: `Settings: ${label}`,
+        icon: 'settings',
+        run: () => void navigate({ to: '/settings', hash: section }),
+      })
     const words = text.toLowerCase().split(/\s+/).filter(Boolean)
     const matching = all.filter(({ label }) => words.every((word) => label.toLowerCase().includes(word)))
     const pasted: Choice[] =
       id === undefined ? [] : [{ id, label: `Request ${id}`, icon: 'requests', run: () => go(`/requests/${id}`) }]
-    return [...pasted, ...matching].slice(0, choicesMax)
-  }, [isDark, keys, navigate, setTheme, text])
+    const found = (docs ?? []).map(
+      ({ title, heading, path }): Choice => ({
+        id: `docs-${path.replace(/[^\w-]/g, '_')}`,
+        label: `Docs: ${heading === title || heading === '' ? title : `${title} › ${heading}`}`,
+        icon: 'docs',
+        run: () => window.location.assign(path),
+      }),
+    )
+    return [...pasted, ...matching.slice(0, choicesMax - Math.min(found.length, docsMax)), ...found.slice(0, docsMax)]
+  }, [docs, isDark, keys, models, navigate, setTheme, text])
 }

@@ -21,11 +21,11 @@ export function TopBar({ onPalette }: { onPalette: () => void }) {
       <button
         type="button"
         onClick={onPalette}
-        className="hidden h-8 w-72 items-center gap-2 rounded-md border border-rule bg-surface px-2.5 text-muted hover:border-edge md:flex"
+        className="hidden h-8 w-80 items-center gap-2 rounded-md border border-rule bg-surface px-2.5 text-muted hover:border-edge md:flex"
       >
         <Icon name="search" />
         <span className="flex-1 text-left whitespace-nowrap">Search or run a command</span>
-        <kbd className="num text-xs">{isMac() ? '⌘K' : 'Ctrl K'}</kbd>
+        <kbd className="num text-xs whitespace-nowrap">{isMac() ? '⌘K' : 'Ctrl K'}</kbd>
       </button>
       <div className="flex-1" />
       <button

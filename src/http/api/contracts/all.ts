@@ -4,6 +4,7 @@ import { fundsContracts } from './funds.ts'
 import { keyContracts } from './keys.ts'
 import { requestContracts } from './requests.ts'
 import { signInContracts } from './sign-in.ts'
+import { statusContracts } from './status.ts'
 import { usageContracts } from './usage.ts'
 
 /** Every documented route, in the order of the document. */
@@ -14,4 +15,5 @@ export const contracts: readonly Contract[] = [
   ...Object.values(usageContracts),
   ...Object.values(keyContracts),
   ...Object.values(fundsContracts),
+  ...Object.values(statusContracts),
 ]

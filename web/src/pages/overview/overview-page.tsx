@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
-import { overviewQuery, readinessQuery, type Standing, sessionQuery, solvencyQuery } from '../../api/queries.ts'
+import { overviewQuery, readinessQuery, sessionQuery, statusQuery } from '../../api/queries.ts'
 import type { Overview } from '../../api/shapes.ts'
 import { atomic, formatAmount } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
@@ -120,16 +120,23 @@ const standings = {
 /** The ledger by what keeps the service from serving, the chain by the last comparison, the others by how they have answered. */
 function StatusPanel() {
   const readiness = useQuery(readinessQuery)
-  const { data: solvency } = useQuery(solvencyQuery)
+  const { data: status } = useQuery(statusQuery)
   return (
-    <Panel title="Status">
+    <Panel
+      title="Status"
+      actions={
+        <Link to="/status" className="text-sm link">
+          History
+        </Link>
+      }
+    >
       <Loaded query={readiness} skeleton={<div className="skeleton h-20" />}>
         {({ problems, parts }) => {
           const [problem] = Object.values(problems)
           const rows = [
             ['Ledger', ...(problem === undefined ? standings.working : (['failed', problem] as const))],
             ['Model', ...standings[parts.model]],
-            ['Chain', ...standings[chainStanding(solvency)]],
+            ['Chain', ...standings[status?.chain ?? 'unused']],
             ['Search', ...standings[parts.search]],
           ] as const
           return (
@@ -148,18 +155,6 @@ function StatusPanel() {
       </Loaded>
     </Panel>
   )
-}
-
-// The books are compared with the chain every ten seconds.
-const comparisonMsMax = 120_000
-
-/** Only a comparison that was made is written down: an old one says that the chain does not answer. */
-function chainStanding(
-  solvency: { readonly ok: boolean | null; readonly checked_at: string | null } | undefined,
-): Standing {
-  if (solvency === undefined || solvency.checked_at === null) return 'unused'
-  const isFresh = Date.now() - Date.parse(solvency.checked_at) < comparisonMsMax
-  return solvency.ok === true && isFresh ? 'working' : 'failing'
 }
 
 function OverviewSkeleton() {

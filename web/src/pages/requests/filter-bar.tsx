@@ -7,6 +7,7 @@ import { Icon } from '../../ui/icon.tsx'
 import { Popover } from '../../ui/menu.tsx'
 import { Time } from '../../ui/time.tsx'
 import { type Filters, isFiltered, noFilters, ranges, type Status, statuses } from './filters.ts'
+import { errorCodes } from './refusals.ts'
 
 type Props = { filters: Filters; onChange: (filters: Filters) => void }
 
@@ -41,6 +42,12 @@ export function FilterBar({ filters, onChange }: Props) {
         all={(keys?.data ?? []).map(({ id, name }) => [id, name])}
         chosen={filters.key}
         onChange={(key) => set({ key })}
+      />
+      <Choices
+        label="Error code"
+        all={errorCodes.map((code) => [code, code])}
+        chosen={filters.code}
+        onChange={(code) => set({ code })}
       />
       <MoreFilters filters={filters} onChange={onChange} />
       {isFiltered(filters) && (
@@ -135,7 +142,6 @@ function FilterButton({ label, names }: { label: string; names: readonly string[
 function MoreFilters({ filters, onChange }: Props) {
   const set = (changed: Partial<Filters>) => onChange({ ...filters, ...changed })
   const names = [
-    ...filters.code,
     filters.search === undefined ? '' : filters.search ? 'with search' : 'without search',
     filters.stream === undefined ? '' : filters.stream ? 'streamed' : 'buffered',
     filters.min === '' ? '' : `from $${filters.min}`,
@@ -148,18 +154,6 @@ function MoreFilters({ filters, onChange }: Props) {
     >
       {() => (
         <div className="flex w-64 flex-col gap-3 p-1.5">
-          <Committed
-            label="Error code"
-            value={filters.code.join(',')}
-            onCommit={(text) =>
-              set({
-                code: text
-                  .split(',')
-                  .map((one) => one.trim())
-                  .filter(Boolean),
-              })
-            }
-          />
           <Committed
             label="Charged at least (USDC)"
             value={filters.min}

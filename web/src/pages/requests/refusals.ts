@@ -89,6 +89,9 @@ const explanations: Readonly<Record<string, Explanation>> = {
   internal_error: { cause: 'Internal error.', remedy: 'Contact support with the request id.' },
 }
 
+/** The codes that a request in the log can have. */
+export const errorCodes: readonly string[] = Object.keys(explanations).sort()
+
 export function explainCode(code: string): Explanation {
   return explanations[code] ?? { cause: `The service answered ${code}.`, remedy: 'See the error list in the docs.' }
 }

@@ -1,10 +1,12 @@
 import { useQuery } from '@tanstack/react-query'
-import { type FormEvent, useState } from 'react'
+import { type FormEvent, type ReactNode, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { sessionQuery, sessionsQuery } from '../../api/queries.ts'
 import type { Account, Session } from '../../api/shapes.ts'
 import { Page } from '../../shell/page.tsx'
 import { type Theme, useShortcutsEnabled, useTheme } from '../../shell/preferences.ts'
+import { useScrollToHash } from '../../shell/scroll-to-hash.ts'
+import { settingsSections } from '../../shell/settings-sections.ts'
 import { AnchorButton, Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
 import { Checkbox, Segmented, TextField } from '../../ui/field.tsx'
@@ -20,27 +22,38 @@ import { CloseAccount } from './close-account.tsx'
 
 export function SettingsPage() {
   const session = useQuery(sessionQuery)
+  useScrollToHash(session.data !== undefined)
   return (
     <Page title="Settings">
       <Loaded query={session} skeleton={<Skeleton lines={8} height={24} />}>
         {(data) =>
           data.account === null ? null : (
             <div className="grid items-start gap-6 lg:grid-cols-2">
-              <Profile account={data.account} />
-              <Appearance />
-              <Passkeys session={data} account={data.account} />
-              <Wallets account={data.account} />
-              <Owner account={data.account} />
-              <AlertsPanel account={data.account} />
-              <Sessions />
-              <Data />
-              <CloseAccount session={data} account={data.account} />
+              {settingsSections.map(([id]) => (
+                <div key={id} id={id} className="scroll-mt-20">
+                  {sectionOf(id, data, data.account!)}
+                </div>
+              ))}
             </div>
           )
         }
       </Loaded>
     </Page>
   )
+}
+
+function sectionOf(id: (typeof settingsSections)[number][0], session: Session, account: Account): ReactNode {
+  return {
+    profile: <Profile account={account} />,
+    browser: <Appearance />,
+    passkeys: <Passkeys session={session} account={account} />,
+    wallets: <Wallets account={account} />,
+    owner: <Owner account={account} />,
+    alerts: <AlertsPanel account={account} />,
+    sessions: <Sessions />,
+    data: <Data />,
+    close: <CloseAccount session={session} account={account} />,
+  }[id]
 }
 
 function Profile({ account }: { account: Account }) {

@@ -1,10 +1,11 @@
 import { useQuery } from '@tanstack/react-query'
-import { useLocation, useNavigate, useSearch } from '@tanstack/react-router'
-import { useEffect, useMemo } from 'react'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { useMemo } from 'react'
 import { sessionQuery, usageQuery } from '../../api/queries.ts'
 import type { Measures, Usage } from '../../api/shapes.ts'
 import { atomic, formatAmount, formatAxis, formatCharge, formatCount } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
+import { useScrollToHash } from '../../shell/scroll-to-hash.ts'
 import { Button } from '../../ui/button.tsx'
 import { downloadCsv } from '../../ui/csv.ts'
 import { Segmented, Select, TextField } from '../../ui/field.tsx'
@@ -313,12 +314,4 @@ function CustomRange({ range, onChange }: { range: UsageRange; onChange: (range:
       )}
     </Popover>
   )
-}
-
-/** A link to one chart of the page: it is there only once its data is. */
-function useScrollToHash(ready: boolean): void {
-  const { hash } = useLocation()
-  useEffect(() => {
-    if (ready && hash !== '') document.getElementById(hash)?.scrollIntoView()
-  }, [ready, hash])
 }

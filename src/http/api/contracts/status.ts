@@ -1,0 +1,31 @@
+import { z } from 'zod'
+import { contract } from '../contract.ts'
+import { instant, milliseconds } from '../shapes.ts'
+
+const part = z.enum(['unused', 'working', 'failing', 'off'])
+const health = {
+  ok: z.boolean().meta({ description: 'Whether requests were accepted' }),
+  model: part,
+  search: part,
+  chain: part,
+  database_ms: milliseconds.nullable().meta({ description: 'Response time of the database; null without an answer' }),
+}
+
+export const statusContracts = {
+  getStatus: contract({
+    operation: 'getStatus',
+    method: 'GET',
+    path: '/api/status',
+    summary: 'How the service and its parts are doing, now and over the last 24 hours of the answering node',
+    access: 'public',
+    answer: z
+      .object({
+        object: z.literal('status'),
+        ...health,
+        history: z
+          .array(z.object({ start: instant, ...health }))
+          .meta({ description: 'The worst of each five minutes, oldest first; missing while the node did not run' }),
+      })
+      .meta({ id: 'Status' }),
+  }),
+} as const
