@@ -11,10 +11,10 @@ import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 
 const dashboard = dashboardSuite({ SANDBOX_TOKENS_PER_SECOND: '0' })
 /** Only waited for by a visit that fails. */
-const settleMsMax = 45_000
+const settleMsMax = 60_000
 /** The document itself, then at most one redirect inside the page and one more for luck. */
 const navigationsMax = 3
-const parallelVisits = 4
+const parallelVisits = 2
 
 type State = Awaited<ReturnType<BrowserContext['storageState']>>
 type Visitors = { readonly developer: State; readonly stranger: State; readonly expired: State }
@@ -136,28 +136,17 @@ function addressOf(route: string): string {
   return dashboard.origin + route.replace('$id', route.startsWith('/keys') ? ids.key : ids.request)
 }
 
-async function visitAll(
-  visitor: keyof Visitors | undefined,
-  paths: readonly string[],
-  check: (route: string, seen: Seen) => void,
-): Promise<void> {
+type Check = (route: string, seen: Seen) => void
+
+async function visitAll(visitor: keyof Visitors | undefined, paths: readonly string[], check: Check): Promise<void> {
   const waiting = [...paths]
   const work = async () => {
-    for (let route = waiting.shift(); route !== undefined; route = waiting.shift()) {
-      const seen = await visit(visitor, addressOf(route))
-      try {
-        check(route, seen)
-      } catch (error) {
-        throw new Error(`${route} as ${visitor ?? 'visitor without a session'}: ${JSON.stringify(seen)}`, {
-          cause: error,
-        })
-      }
-    }
+    for (let route = waiting.shift(); route !== undefined; route = waiting.shift()) await visit(visitor, route, check)
   }
   await Promise.all(Array.from({ length: parallelVisits }, work))
 }
 
-async function visit(visitor: keyof Visitors | undefined, address: string): Promise<Seen> {
+async function visit(visitor: keyof Visitors | undefined, route: string, check: Check): Promise<void> {
   const context = await browser.newContext(visitor === undefined ? {} : { storageState: visitors[visitor] })
   const page = await newPage(context)
   const complaints: string[] = []
@@ -169,29 +158,43 @@ async function visit(visitor: keyof Visitors | undefined, address: string): Prom
   page.on('framenavigated', () => {
     navigations += 1
   })
-  const where = `${address} as ${visitor ?? 'visitor without a session'}`
-  const response = await page.goto(address, { waitUntil: 'commit' })
-  const seen = await settle(page).catch((error) => assert.fail(`${where} does not settle: ${error.message}`))
+  const where = `${route} as ${visitor ?? 'visitor without a session'}`
+  const response = await page.goto(addressOf(route), { waitUntil: 'commit' })
+  await reach(page, where, (seen) => check(route, { status: response!.status(), url: page.url(), ...seen }))
   assert.deepEqual(complaints, [], where)
   assert.ok(navigations <= navigationsMax, `${where}: ${navigations} navigations`)
   await context.close()
-  return { status: response!.status(), url: page.url(), ...seen }
 }
 
-/** Waits until the page has its heading, loads nothing and answers, then reads it. */
-async function settle(page: Page): Promise<Omit<Seen, 'status' | 'url'>> {
-  await page.waitForFunction(
-    () => document.querySelector('h1') !== null && document.querySelector('[aria-busy=true]') === null,
-  )
-  return page.evaluate(async () => {
-    // Two frames: effects that the last render scheduled have run, and what they navigated to would be counted.
-    for (let frame = 0; frame < 2; frame += 1) await new Promise((resolve) => requestAnimationFrame(resolve))
+type Look = Omit<Seen, 'status' | 'url'>
+
+/** Waits until the page is what it should be. A page that is between two states is looked at again; one that hangs is not. */
+async function reach(page: Page, where: string, check: (seen: Look) => void): Promise<void> {
+  const deadline = Date.now() + settleMsMax
+  for (;;) {
+    const seen = await settle(page).catch((error) => assert.fail(`${where} does not settle: ${error.message}`))
+    try {
+      return check(seen)
+    } catch (error) {
+      if (Date.now() > deadline) throw new Error(`${where}: ${JSON.stringify(seen)}`, { cause: error })
+    }
+  }
+}
+
+/** What the page shows once it answers, has its heading, and neither its router nor any part of it is loading. */
+async function settle(page: Page): Promise<Look> {
+  const handle = await page.waitForFunction(() => {
+    const { __TSR_ROUTER__: router } = self as unknown as { __TSR_ROUTER__?: { state: { status: string } } }
+    const heading = document.querySelector('h1')
+    if (router?.state.status !== 'idle' || heading === null) return false
+    if (document.querySelector('[aria-busy=true]') !== null) return false
     return {
-      heading: document.querySelector('h1')!.textContent,
+      heading: heading.textContent,
       alert: document.querySelector('main [role=alert]') !== null,
       text: document.querySelector('main')!.innerText,
     }
   })
+  return (await handle.jsonValue()) as Look
 }
 
 async function newPage(context: BrowserContext): Promise<Page> {

@@ -40,7 +40,7 @@ export function DepositPanel({ session, account }: { session: Session; account: 
             Send USDC on {chain} from any wallet or exchange to your deposit address. It is credited once it is final
             {session.chain === null
               ? ''
-              : `; less than ${session.chain.deposit_min} USDC waits until it adds up to that`}
+              : `. Deposits below ${session.chain.deposit_min} USDC are credited once they add up to that`}
             .
           </p>
           <div className="flex flex-wrap gap-6">

@@ -26,7 +26,7 @@ test('what is quoted, sent and copied is one body, without what was left empty',
 test('an answered conversation is not sent again without a new message', () => {
   const answered = [...form.messages, { role: 'assistant', content: 'Hello.' } as const]
   for (const messages of [answered, [...answered, { role: 'user', content: ' ' } as const]])
-    assert.equal(formProblem({ ...form, messages }), 'Write a message.')
+    assert.equal(formProblem({ ...form, messages }), 'Enter a message.')
   assert.equal(formProblem({ ...form, messages: [...answered, { role: 'user', content: 'More' }] }), undefined)
 })
 

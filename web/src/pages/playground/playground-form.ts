@@ -45,10 +45,10 @@ export function bodyOf(form: PlaygroundForm): PlaygroundBody {
 }
 
 export function formProblem(form: PlaygroundForm): string | undefined {
-  if (form.keyId === '') return 'Choose a key that pays.'
+  if (form.keyId === '') return 'Choose a key to pay with.'
   // An answer asks for nothing: without a new message the whole conversation would be paid for again.
   const last = form.messages.at(-1)
-  if (last?.role !== 'user' || last.content.trim() === '') return 'Write a message.'
+  if (last?.role !== 'user' || last.content.trim() === '') return 'Enter a message.'
   if (form.maxTokens !== '' && !/^[1-9]\d{0,6}$/.test(form.maxTokens))
     return 'Max tokens must be a whole number above 0.'
   const temperature = Number(form.temperature)

@@ -88,7 +88,7 @@ function Workbench({ keys, models, session }: { keys: readonly Key[]; models: re
           >
             <Messages form={form} onChange={setForm} />
             <div className="flex flex-wrap items-center justify-between gap-3 border-t border-rule pt-4">
-              <QuoteLine form={form} body={body} model={models.find(({ id }) => id === form.model)!} />
+              <QuoteLine form={form} body={body} />
               {/* Two elements, not one that changes: a click on Stop must never end as a click on Send. */}
               {running ? (
                 <Button key="stop" icon="stopped" variant="danger" onClick={stop} busy={run.state === 'stopping'}>
@@ -168,7 +168,7 @@ function Settings({ form, onChange, keys, models }: FormProps & { keys: readonly
       <div>
         <Checkbox
           label="Web search and fetch"
-          hint="Searches cost extra: they are not part of the quote."
+          hint="Searches cost extra. The quote shows the most they can add."
           checked={form.search}
           onChange={({ target }) => set({ search: target.checked })}
         />

@@ -2,14 +2,13 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useEffect, useState } from 'react'
 import { call } from '../../api/call.ts'
-import type { Model } from '../../api/shapes.ts'
-import { atomic, formatCharge, formatCount, formatPrice } from '../../money/format.ts'
+import { atomic, formatCharge, formatCount } from '../../money/format.ts'
 import { formProblem, type PlaygroundBody, type PlaygroundForm } from './playground-form.ts'
 
 const settleMs = 400
 
 /** The most this call can cost, asked once typing has stopped. */
-export function QuoteLine({ form, body, model }: { form: PlaygroundForm; body: PlaygroundBody; model: Model }) {
+export function QuoteLine({ form, body }: { form: PlaygroundForm; body: PlaygroundBody }) {
   const ready = formProblem(form) === undefined
   const asked = useSettled(ready ? JSON.stringify({ key_id: form.keyId, ...body }) : '')
   const { data, error } = useQuery({
@@ -45,11 +44,11 @@ export function QuoteLine({ form, body, model }: { form: PlaygroundForm; body: P
           , typically <span className="num">{formatCharge(atomic(data.typical_atomic))}</span>
         </>
       )}
-      {form.search && (
-        <span className="text-muted">
-          {' '}
-          without web search. Each search adds {formatPrice(model.pricing.web_search)} and the tokens of its results.
-        </span>
+      {atomic(data.search_max_atomic) > 0n && (
+        <>
+          , and up to <span className="num">{formatCharge(atomic(data.search_max_atomic))}</span> more if the model
+          searches the web
+        </>
       )}
       {!data.admitted && (
         <span className="mt-1 block text-error">
