@@ -102,3 +102,30 @@ test('input of more than ten bytes for each token of the context is refused at o
   const refused = await post('/chat/completions', apiKey, spaces)
   assert.deepEqual([refused.status, refused.code], [400, 'context_length_exceeded'])
 })
+
+test('whatever one account without money sends, another is served and the books are clean', async (t) => {
+  const { service, upstream } = suite
+  const hostile = await service.openAccount('0')
+  const honest = await service.openAccount('5')
+  upstream.answer = answers(created, text('Hi'), completed())
+  const words = Array.from({ length: 60_000 }, () => Math.random().toString(36).slice(2, 10)).join(' ')
+  const long = { ...hi, messages: [{ role: 'user', content: words }] }
+  const leave = new AbortController()
+  const { signal } = leave
+  const attacks = [
+    () => postChat(service, hostile.apiKey, long, { signal }),
+    () => postChat(service, hostile.apiKey, { ...hi, model: 'none' }),
+    () => postChat(service, hostile.apiKey, hi, { headers: { 'x-stainless-retry-count': '1' } }),
+    () => post('/quote', hostile.apiKey, long),
+    () => fetch(`${service.origin}/api/requests/totals`, { headers: { authorization: `Bearer ${hostile.apiKey}` } }),
+  ]
+  for (let time = 0; time < 10; time += 1) sendSlowly(t, service, hostile.apiKey)
+  const struck = Promise.allSettled(Array.from({ length: 50 }, (_, time) => attacks[time % attacks.length]!()))
+  const article = { ...hi, messages: [{ role: 'user', content: 'A penny saved is a penny earned. '.repeat(250) }] }
+  for (const body of [hi, article, hi, article]) {
+    assert.equal((await postChat(service, honest.apiKey, body)).status, 200)
+  }
+  leave.abort()
+  const served = (await struck).filter((outcome) => outcome.status === 'fulfilled' && outcome.value.status >= 500)
+  assert.deepEqual(served, [])
+})
