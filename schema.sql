@@ -95,6 +95,8 @@ create table api_keys (
   created_at timestamp with time zone default clock_timestamp() not null,
   disabled boolean default false not null,
   window_changed_at timestamp with time zone,
+  refusals integer default 0 not null,
+  refusals_from timestamp with time zone,
   constraint api_keys_pkey PRIMARY KEY (partition, id),
   constraint api_keys_partition_account_id_fkey FOREIGN KEY (partition, account_id) REFERENCES accounts(partition, id),
   constraint api_keys_disabled_is_revoked CHECK (NOT disabled OR revoked_at IS NOT NULL),
@@ -104,6 +106,7 @@ create table api_keys (
 ) with (fillfactor=50);
 CREATE INDEX api_keys_of_account ON public.api_keys USING btree (account_id);
 comment on column api_keys.window_changed_at is 'When limit_window was last changed: at most once a minute.';
+comment on column api_keys.refusals is 'Refusals of the minute that begins at refusals_from.';
 
 create table arrivals (
   partition smallint not null,
@@ -307,7 +310,7 @@ create table requests (
 CREATE INDEX requests_held ON public.requests USING btree (account_id) WHERE (status = 'held'::text);
 CREATE INDEX requests_not_succeeded ON public.requests USING btree (account_id, id) INCLUDE (status, error_code, key_id, model, created_at, quote, charged) WHERE (status <> ALL (ARRAY['held'::text, 'succeeded'::text]));
 CREATE INDEX requests_of_account ON public.requests USING btree (account_id, id);
-CREATE INDEX requests_of_body ON public.requests USING btree (account_id, body_hash) WHERE (body_hash IS NOT NULL);
+CREATE INDEX requests_of_body_newest ON public.requests USING btree (account_id, body_hash, created_at DESC) WHERE (body_hash IS NOT NULL);
 CREATE INDEX requests_of_key ON public.requests USING btree (key_id, id);
 CREATE INDEX requests_refused ON public.requests USING btree (created_at) WHERE (status = 'refused'::text);
 CREATE INDEX requests_refused_of_key ON public.requests USING btree (key_id, id) INCLUDE (account_id, error_code, created_at) WHERE (status = 'refused'::text);
@@ -1033,6 +1036,8 @@ CREATE OR REPLACE FUNCTION public.record_refusals(p_partition smallint, p_node u
  SET lock_timeout TO '200ms'
 AS $function$
 declare
+  v_minute   timestamptz := date_trunc('minute', clock_timestamp());
+  v_places   int[];
   v_accounts uuid[];
   v_keys     uuid[];
   v_models   text[];
@@ -1041,18 +1046,25 @@ begin
     where a.partition = p_partition and a.id = any (p_account_ids)
     order by a.id for no key update;
 
-  -- A call whose reply was lost comes again: what is written already is not counted twice.
-  select array_agg(u.account_id), array_agg(u.key_id), array_agg(coalesce(u.model, ''))
-    into v_accounts, v_keys, v_models
-    from unnest(p_ids, p_account_ids, p_key_ids, p_models) as u (id, account_id, key_id, model)
-   where not exists (select from requests r where r.partition = p_partition and r.id = u.id);
+  -- A call whose reply was lost comes again: what has its row already is not counted twice.
+  select array_agg(n.place) filter (where n.number + n.before <= 100), array_agg(n.account_id), array_agg(n.key_id),
+         array_agg(n.model)
+    into v_places, v_accounts, v_keys, v_models
+    from (select u.place, u.account_id, u.key_id, coalesce(p.model, '') as model,
+                 row_number() over (partition by u.key_id order by u.place) as number,
+                 coalesce(case when k.refusals_from = v_minute then k.refusals end, 0) as before
+            from unnest(p_ids, p_account_ids, p_key_ids, p_models) with ordinality as u (id, account_id, key_id, model, place)
+            left join (select distinct x.model from prices x) p on p.model = u.model
+            left join api_keys k on k.partition = p_partition and k.id = u.key_id
+           where not exists (select from requests r where r.partition = p_partition and r.id = u.id)) n;
 
   insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, error_code,
                         created_at, ended_at)
     select p_partition, u.id, u.account_id, u.key_id, p_node, 'refused', u.model, u.stream, u.max_tokens, u.error_code,
            clock_timestamp(), clock_timestamp()
-      from unnest(p_ids, p_account_ids, p_key_ids, p_models, p_streams, p_max_tokens, p_error_codes)
-           as u (id, account_id, key_id, model, stream, max_tokens, error_code)
+      from unnest(p_ids, p_account_ids, p_key_ids, p_models, p_streams, p_max_tokens, p_error_codes) with ordinality
+           as u (id, account_id, key_id, model, stream, max_tokens, error_code, place)
+     where u.place = any (v_places)
   on conflict do nothing;
 
   insert into usage_hours as h (partition, account_id, hour, key_id, model, refused)
@@ -1060,6 +1072,11 @@ begin
       from unnest(v_accounts, v_keys, v_models) as u (account_id, key_id, model)
      group by u.account_id, u.key_id, u.model
   on conflict (partition, account_id, hour, key_id, model) do update set refused = h.refused + excluded.refused;
+
+  update api_keys k
+     set refusals = s.count + case when k.refusals_from = v_minute then k.refusals else 0 end, refusals_from = v_minute
+    from (select u.id, count(*) as count from unnest(v_keys) as u (id) group by u.id) s
+   where k.partition = p_partition and k.id = s.id;
 end $function$;
 
 CREATE OR REPLACE FUNCTION public.record_tool_calls(p_partition smallint, p_ids uuid[], p_numbers smallint[], p_kinds text[], p_statuses text[], p_costs bigint[], p_results integer[])

@@ -78,9 +78,12 @@ const openApiFile = fileURLToPath(new URL('../openapi.json', import.meta.url))
 const packageFile = new URL('../package.json', import.meta.url)
 const packageVersion = (JSON.parse(readFileSync(packageFile, 'utf8')) as { version: string }).version
 const bodyReadMsMax = 30_000
-// Money has connections of its own: whoever asks for pages, keys or health must not stand in its way.
+// Each kind of work has its own connections, so that none can starve another: holds and ends; what a request needs before its
+// hold (its key, its earlier attempts); the dashboard and `/api`; jobs, metrics and health.
 const ledgerConnectionsMax = 8
-const connectionsMax = 8
+const lookUpConnectionsMax = 4
+const apiConnectionsMax = 4
+const connectionsMax = 4
 const healthSampleMs = 60_000
 const lastWritesMsMax = 10_000
 const cleanUpMs = 10 * 60_000
@@ -128,6 +131,14 @@ export async function startService(
       applicationName: 'penny ledger',
     })
     stack.defer(() => ledgerDatabase.close())
+    const lookUps = openDatabase({
+      url: databaseUrl,
+      poolMax: lookUpConnectionsMax,
+      applicationName: 'penny look-ups',
+    })
+    stack.defer(() => lookUps.close())
+    const apiDatabase = openDatabase({ url: databaseUrl, poolMax: apiConnectionsMax, applicationName: 'penny api' })
+    stack.defer(() => apiDatabase.close())
     const holds = await openHolds({ config, prices, log, database: ledgerDatabase, failpoint, observer }, stack)
     const server = openServer(config.requestsMax)
     const publicUrl = await listen(server, config)
@@ -153,6 +164,8 @@ export async function startService(
       log,
       database,
       ledgerDatabase,
+      lookUps,
+      apiDatabase,
       failpoint,
       observer,
       holds,
@@ -198,6 +211,10 @@ type Parts = {
   readonly database: Database
   /** The same one, by connections that only money uses. */
   readonly ledgerDatabase: Database
+  /** The same one, for what a request needs before its hold. */
+  readonly lookUps: Database
+  /** The same one, for the dashboard. */
+  readonly apiDatabase: Database
   readonly failpoint: Failpoint
   readonly observer: Observer
   readonly holds: Holds
@@ -291,7 +308,10 @@ async function openHolds(
     database,
     failpoint,
     observer,
-  }: Omit<Parts, 'ledgerDatabase' | 'holds' | 'upstream' | 'web' | 'chainSide' | 'publicUrl'>,
+  }: Omit<
+    Parts,
+    'ledgerDatabase' | 'lookUps' | 'apiDatabase' | 'holds' | 'upstream' | 'web' | 'chainSide' | 'publicUrl'
+  >,
   stack: AsyncDisposableStack,
 ): Promise<Holds> {
   const node = randomUUID()
@@ -386,7 +406,7 @@ async function finishWrites(holds: Holds): Promise<void> {
 
 /** Wires the parts together behind the server. */
 function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load {
-  const { config, prices, log, database, failpoint, observer, holds, upstream, web, publicUrl } = parts
+  const { config, prices, log, lookUps, failpoint, observer, holds, upstream, web, publicUrl } = parts
   const now = () => performance.now()
   const counter = createTokenCounter()
   stack.defer(() => counter.close())
@@ -403,7 +423,8 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
   server.on(
     'request',
     createApp({
-      database,
+      database: parts.apiDatabase,
+      lookUps,
       prices,
       publicUrl,
       site: siteOf(publicUrl),
@@ -421,7 +442,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
       now,
       inFlightCap: config.inFlightCap,
       metricsPage: openMetricsPage(parts, load, stack),
-      keys: new KeyFinder({ database, now }),
+      keys: new KeyFinder({ database: lookUps, now }),
       holds,
       load,
       failpoint,
@@ -439,7 +460,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         countTokens: (texts, options) => counter.count(texts, options),
         failpoint,
       },
-      retries: new Retries(database, parts.ledgerDatabase, now),
+      retries: new Retries(lookUps, parts.ledgerDatabase, now),
       serving: {
         upstream,
         holds,

@@ -2,6 +2,7 @@ import type { IncomingMessage, RequestListener } from 'node:http'
 import { getRequestListener } from '@hono/node-server'
 import { Hono } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { createRequestId, formatRequestId } from '../ledger/request-id.ts'
 import type { Standing } from '../observe/outcomes.ts'
@@ -26,6 +27,8 @@ import { idHeaders, v1Headers } from './send.ts'
 import { answerUnread, HostlessError, unroutedResponse } from './unrouted.ts'
 
 export type AppServices = ApiServices & {
+  /** Connections for sessions and keys, which the dashboard's own queries cannot occupy. */
+  readonly lookUps: Database
   readonly dashboard: Dashboard | undefined
   readonly docs: DocsSource
   /** The text of openapi.json. */
@@ -38,8 +41,8 @@ export type AppServices = ApiServices & {
 
 /** Everything the service answers. Chat completions are served straight from Node's own objects; the rest goes through Hono. */
 export function createApp(services: AppServices): RequestListener {
-  const { database, keys, site, chainSide, publicUrl, now } = services
-  const gate = new Gate({ database, keys, site, isSandbox: chainSide.sandbox !== undefined, now })
+  const { lookUps, keys, site, chainSide, publicUrl, now } = services
+  const gate = new Gate({ database: lookUps, keys, site, isSandbox: chainSide.sandbox !== undefined, now })
   const other = getRequestListener(createRoutes(services, gate).fetch, {
     overrideGlobalObjects: false,
     // Health checks of load balancers still speak HTTP/1.0, which knows no host.

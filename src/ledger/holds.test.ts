@@ -327,6 +327,46 @@ test('a refused request gets its row, with the reason and without money', async 
   ])
 })
 
+// Refusals cost nothing, so a client could fill the disk with them: a row each, and a row an hour for each name it invents.
+test('beyond a hundred refusals a minute a key’s refusals are counted, not written, and invented models share one line', async () => {
+  const { database } = ledger
+  const holds = await openLedger(database)
+  const payer = await openPayer(database, 0n)
+  const other = await openPayer(database, 0n)
+  const refuse = (by: typeof payer, model: string) =>
+    holds.refuse({
+      requestId: createRequestId(by.partition, Date.now()),
+      payer: by,
+      model,
+      stream: false,
+      maxTokens: undefined,
+      errorCode: 'model_not_found',
+    })
+  const [began] = await database.query<{ minute: Date }>(`select date_trunc('minute', clock_timestamp()) as minute`)
+  for (let turn = 0; turn < 5; turn += 1) {
+    for (let count = 0; count < 100; count += 1) refuse(payer, count % 10 === 0 ? 'm' : `invented ${turn} ${count}`)
+    refuse(other, 'm')
+    await holds.drained()
+  }
+  const [ended] = await database.query<{ minute: Date }>(`select date_trunc('minute', clock_timestamp()) as minute`)
+  const minutes = (ended!.minute.getTime() - began!.minute.getTime()) / 60_000 + 1
+  const [rows] = await database.query<{ kept: number; others: number }>(
+    `select count(*) filter (where account_id = $1)::int as kept, count(*) filter (where account_id = $2)::int as others
+       from requests where account_id in ($1, $2)`,
+    [payer.accountId, other.accountId],
+  )
+  assert.ok(rows!.kept >= 100 && rows!.kept <= 100 * minutes, `${rows!.kept} rows`)
+  assert.equal(rows!.others, 5)
+  const usage = await database.query<{ model: string; refused: number }>(
+    `select model, sum(refused)::int as refused from usage_hours where account_id = $1 group by model order by model`,
+    [payer.accountId],
+  )
+  assert.deepEqual(usage, [
+    { model: '', refused: 450 },
+    { model: 'm', refused: 50 },
+  ])
+})
+
 test('a deposit is credited once, however often it is reported', async () => {
   const account = await createAccount(ledger.database, 'depositor', partitions)
   const deposit = {

@@ -21,6 +21,8 @@ export type Contract = {
   /** Status 204 has no body, and so no `answer`. */
   readonly status?: 200 | 201 | 202 | 204
   readonly answer?: z.ZodType
+  /** Reads many rows: rates are lower, per API key and per account. */
+  readonly isHeavy?: true
   /** Other forms in which the same can be had: by `Accept`, or by `?format=`. */
   readonly alsoAs?: readonly ('text/csv' | 'application/x-ndjson' | 'text/event-stream')[]
 }

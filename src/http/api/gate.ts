@@ -27,29 +27,40 @@ export type GateOptions = {
 }
 
 /**
- * Lets in whom a route is for. Rates are limited per session where there is one, else per network; a request with a good
- * API key is not limited here: a program may ask what each of its requests cost.
+ * Lets in whom a route is for. Rates are limited per account where there is a session (all its sessions share them), else per
+ * network. A request with a good API key is limited only on routes that read many rows: a program may ask what each of its
+ * requests cost.
  */
 export class Gate {
   readonly #options: GateOptions
-  readonly #ofSession: TokenBuckets
+  readonly #ofAccount: TokenBuckets
+  readonly #heavyOfKey: TokenBuckets
+  readonly #heavyOfAccount: TokenBuckets
   readonly #ofNetwork: TokenBuckets
   readonly #signIns: TokenBuckets
 
   constructor(options: GateOptions) {
     this.#options = options
     const { now } = options
-    this.#ofSession = new TokenBuckets({ burstMax: 300, perSecond: 30, now })
+    this.#ofAccount = new TokenBuckets({ burstMax: 300, perSecond: 30, now })
+    this.#heavyOfKey = new TokenBuckets({ burstMax: 100, perSecond: 10, now })
+    // Twice as much as for a key: one busy key leaves its owner's dashboard usable.
+    this.#heavyOfAccount = new TokenBuckets({ burstMax: 200, perSecond: 20, now })
     this.#ofNetwork = new TokenBuckets({ burstMax: 300, perSecond: 30, now })
     this.#signIns = new TokenBuckets({ burstMax: 60, perSecond: 1, now })
   }
 
-  async admit({ access, method, path }: Contract, visitor: Visitor): Promise<Caller> {
+  async admit({ access, method, path, isHeavy }: Contract, visitor: Visitor): Promise<Caller> {
     const { keys, site } = this.#options
     if (access === 'sandbox' && !this.#options.isSandbox) throw new NotInSandboxError()
     const authorization = visitor.header('authorization')
     if (access === 'key' || (access === 'key or session' && authorization !== undefined)) {
-      return { visitor, owner: await authenticate(keys, authorization), session: undefined }
+      const bearer = await authenticate(keys, authorization)
+      if (isHeavy) {
+        this.#heavyOfKey.take(bearer.keyId)
+        this.#heavyOfAccount.take(bearer.accountId)
+      }
+      return { visitor, owner: bearer, session: undefined }
     }
     const session = await this.#findSession(visitor)
     if (session === undefined && access !== 'public') {
@@ -58,7 +69,10 @@ export class Gate {
     }
     if (path.startsWith('/api/auth/')) this.#signIns.take(visitor.network)
     else if (session === undefined) this.#ofNetwork.take(visitor.network)
-    else this.#ofSession.take(session.id)
+    else {
+      this.#ofAccount.take(session.accountId)
+      if (isHeavy) this.#heavyOfAccount.take(session.accountId)
+    }
     if (method !== 'GET') checkSameOrigin(site, visitor)
     return { visitor, owner: session, session }
   }

@@ -8,6 +8,7 @@ import type { Session } from '../../identity/sessions.ts'
 import { parseJsonBody } from '../../inference/json-body.ts'
 import { type BodyLimits, readJsonBytes } from '../read-body.ts'
 import { type Visitor, visitorOf } from '../visitor.ts'
+import { AccountTurns } from './account-turns.ts'
 import type { AnswerOf, BodyOf, Contract, QueryOf } from './contract.ts'
 import type { Gate } from './gate.ts'
 import { refusalOf } from './input-refusal.ts'
@@ -53,6 +54,7 @@ const bodyBytesMax = 64 * 1024
 /** Puts handlers behind their contracts: who may come in, what is read, how it is answered. */
 export class ApiRouter {
   readonly #options: RouterOptions
+  readonly #turns = new AccountTurns()
 
   constructor(options: RouterOptions) {
     this.#options = options
@@ -67,7 +69,10 @@ export class ApiRouter {
     const { app } = this.#options
     app.on(contract.method, honoPath(contract.path), async (context) => {
       const call = await this.#read(contract, context as Context<ApiBindings>)
-      const answer = await handler(call)
+      const { owner } = call
+      const answer = await (owner === undefined
+        ? handler(call)
+        : this.#turns.take(owner.accountId, () => handler(call)))
       context.header('cache-control', 'no-store')
       if (answer instanceof Response) return answer
       if (contract.status === 204) return context.body(null, 204)

@@ -205,6 +205,7 @@ export const chatContracts = {
     path: '/api/export',
     summary: 'Everything that is kept about the account, as one JSON file',
     access: 'session',
+    isHeavy: true,
     answer: z.looseObject({ object: z.literal('export'), exported_at: instant, requests: z.array(request) }),
   }),
 } as const

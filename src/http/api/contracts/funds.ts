@@ -164,6 +164,7 @@ export const fundsContracts = {
     path: '/api/statement',
     summary: 'A month’s opening balance, everything that moved it, and its closing balance',
     access: 'session',
+    isHeavy: true,
     query: z.object({ month: month.optional(), format: z.enum(['json', 'csv']).optional() }),
     answer: statement,
     alsoAs: ['text/csv'],

@@ -81,6 +81,7 @@ export const keyContracts = {
     path: '/api/keys/{id}',
     summary: 'One key, with its refusals by reason, its spend by day and its newest requests',
     access: 'session',
+    isHeavy: true,
     parameters: z.object({ id: uuid }),
     answer: keyDetails,
   }),

@@ -137,6 +137,7 @@ export const requestContracts = {
     summary:
       'The request log, newest first. A page may be short, or empty, with has_more true: so many rows are looked at for one page',
     access: 'key or session',
+    isHeavy: true,
     query: z.object({ ...requestFilters, ...page, format: z.enum(['json', 'csv', 'ndjson']).optional() }),
     answer: list(request),
     alsoAs: ['text/csv', 'application/x-ndjson'],
@@ -147,6 +148,7 @@ export const requestContracts = {
     path: '/api/requests/totals',
     summary: 'Sums over the filtered requests',
     access: 'key or session',
+    isHeavy: true,
     query: z.object(requestFilters),
     answer: requestTotals,
   }),

@@ -49,6 +49,7 @@ export const usageContracts = {
     path: '/api/usage',
     summary: 'Sums over time for charts and their tables',
     access: 'session',
+    isHeavy: true,
     query: z.object({
       from: instant.optional().meta({ description: 'Default: 24 hours before `to`. Rounded down to the granularity' }),
       to: instant.optional().meta({ description: 'Default: now. Not included; rounded up to the granularity' }),
@@ -86,6 +87,7 @@ export const usageContracts = {
     path: '/api/overview',
     summary: 'The first page: tiles, burn rate, checklist, the newest requests',
     access: 'session',
+    isHeavy: true,
     query: z.object({ range: z.enum(['24h', '7d', '30d']).default('24h') }),
     answer: z.object({
       object: z.literal('overview'),
