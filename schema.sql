@@ -495,6 +495,8 @@ create table withdrawals (
   fee_max bigint default 0 not null,
   fee bigint,
   signature bytea,
+  returned_at timestamp with time zone,
+  sent_at timestamp with time zone,
   constraint withdrawals_pkey PRIMARY KEY (partition, id),
   constraint withdrawals_amount_check CHECK (amount > 0),
   constraint withdrawals_check CHECK (credit_back >= 0 AND credit_back <= amount),
@@ -508,6 +510,8 @@ create table withdrawals (
 CREATE INDEX withdrawals_confirmed ON public.withdrawals USING btree (changed_at) WHERE (state = 'confirmed'::text);
 CREATE INDEX withdrawals_of_account ON public.withdrawals USING btree (account_id, created_at);
 CREATE INDEX withdrawals_open ON public.withdrawals USING btree (changed_at) WHERE (state = ANY (ARRAY['requested'::text, 'returning'::text, 'returned'::text, 'sent'::text]));
+comment on column withdrawals.returned_at is 'When the credit of it was back in the gateway.';
+comment on column withdrawals.sent_at is 'When the order was first handed in to the gateway.';
 
 CREATE OR REPLACE FUNCTION public.adjust_account(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint, p_reason text, p_made_by text, p_request_id uuid DEFAULT NULL::uuid)
  RETURNS TABLE(decision text, room bigint)
@@ -563,7 +567,9 @@ begin
   end if;
   update withdrawals w
     set state = p_state, return_id = coalesce(p_return_id, w.return_id), rail_id = coalesce(p_rail_id, w.rail_id),
-        tx_hash = coalesce(p_tx_hash, w.tx_hash), reason = p_reason, changed_at = clock_timestamp()
+        tx_hash = coalesce(p_tx_hash, w.tx_hash), reason = p_reason, changed_at = clock_timestamp(),
+        returned_at = case when p_state = 'returned' then coalesce(w.returned_at, clock_timestamp()) else w.returned_at end,
+        sent_at = case when p_state = 'sent' then coalesce(w.sent_at, clock_timestamp()) else w.sent_at end
     where w.partition = p_partition and w.id = p_id;
   if p_state = 'failed' then
     v_credit := case when v_withdrawal.state in ('requested', 'returning') then v_withdrawal.credit_back else 0 end;

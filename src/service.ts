@@ -8,6 +8,7 @@ import { HiddenReasoning } from './billing/hidden-reasoning.ts'
 import { loadPriceList, type PriceList } from './billing/price-list.ts'
 import { openChainSide } from './chain-side.ts'
 import { Checkpoints } from './chat/checkpoints.ts'
+import { OpenRequests } from './chat/open-requests.ts'
 import { Retries } from './chat/retries.ts'
 import type { Config } from './config.ts'
 import { type Database, openDatabase } from './db/database.ts'
@@ -414,6 +415,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
   const countTokens = (texts: readonly string[]) => counter.countPaid(texts)
   counter.warm()
   const hiddenReasoning = new HiddenReasoning()
+  const openRequests = new OpenRequests(now)
   const checkpoints = new Checkpoints({
     holds,
     everyMs: config.checkpointMs,
@@ -457,6 +459,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         database: parts.ledgerDatabase,
         prices,
         inFlightCap: config.inFlightCap,
+        openRequests,
         countTokens: (texts, options) => counter.count(texts, options),
         failpoint,
       },
@@ -469,6 +472,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         checkpoints,
         counting: { countTokens: (texts) => counter.countOpen(texts), hiddenReasoning },
         observer,
+        openRequests,
         now,
         failpoint,
         charging: {

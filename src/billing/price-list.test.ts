@@ -50,6 +50,26 @@ test('an operator’s file replaces the list, and its version is its content', (
   assert.notEqual(load([{ ...model, input_per_million: '0.26' }]).version, first.version)
 })
 
+test('aliases are ids of their own with the same model and prices behind them', () => {
+  const { models, defaultModel } = load([{ ...model, aliases: ['terra', 'penny/terra'] }])
+  assert.deepEqual([...models.keys()], ['my/model', 'terra', 'penny/terra'])
+  assert.deepEqual(models.get('terra'), { ...models.get('my/model'), id: 'terra' })
+  assert.equal(defaultModel, 'my/model')
+  const other = { ...model, id: 'other' }
+  for (const aliases of [
+    'terra',
+    [''],
+    ['a b'],
+    [7],
+    ['my/model'],
+    ['terra', 'terra'],
+    ['other'],
+    Array(11).fill('x'),
+  ]) {
+    assert.throws(() => load([{ ...model, aliases }, other]), InvalidModelsFileError, JSON.stringify(aliases))
+  }
+})
+
 test('a price that is zero, dear beyond reason or not a number stops the start', () => {
   for (const input_per_million of ['0', '10001', 'free', -1, null, '0.0000001']) {
     assert.throws(() => load([{ ...model, input_per_million }]), InvalidModelsFileError)

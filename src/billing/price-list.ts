@@ -42,8 +42,10 @@ function buildPriceList(entries: readonly ModelEntry[]): PriceList {
   const models = new Map<string, Model>()
   for (const [index, candidate] of entries.entries()) {
     const model = readModel(candidate, index)
-    if (models.has(model.id)) throw new InvalidModelsFileError(`model "${model.id}" is listed twice`)
-    models.set(model.id, model)
+    for (const id of [model.id, ...readAliases(candidate, index)]) {
+      if (models.has(id)) throw new InvalidModelsFileError(`model "${id}" is listed twice`)
+      models.set(id, { ...model, id })
+    }
   }
   const defaults = entries.filter((candidate) => candidate.default === true)
   if (defaults.length > 1) throw new InvalidModelsFileError('more than one model has "default": true')
@@ -69,6 +71,8 @@ type ModelEntry = {
   readonly context_length?: number
   readonly max_output_tokens: number
   readonly default?: boolean
+  /** Further ids of the same model: some clients choose a protocol that is not offered by the name of a model. */
+  readonly aliases?: readonly string[]
 }
 
 function entry(id: string, input: string, output: string, maxOutputTokens: number): ModelEntry {
@@ -96,9 +100,22 @@ function readModelsFile(path: string): readonly ModelEntry[] {
   return content as readonly ModelEntry[]
 }
 
+const aliasesMax = 10
+
+function readAliases({ aliases = [] }: ModelEntry, index: number): readonly string[] {
+  if (Array.isArray(aliases) && aliases.length <= aliasesMax && aliases.every(isModelId)) return aliases
+  throw new InvalidModelsFileError(
+    `entry ${index}: "aliases" must be an array of at most ${aliasesMax} ids, each 1 to 100 letters, digits or ._/:-`,
+  )
+}
+
+function isModelId(value: unknown): value is string {
+  return typeof value === 'string' && /^[\w./:-]{1,100}$/.test(value)
+}
+
 function readModel(candidate: ModelEntry, index: number): Model {
   const where = `entry ${index}`
-  if (typeof candidate.id !== 'string' || !/^[\w./:-]{1,100}$/.test(candidate.id)) {
+  if (!isModelId(candidate.id)) {
     throw new InvalidModelsFileError(`${where}: "id" must be 1 to 100 letters, digits or ._/:-`)
   }
   const maxOutputTokens = readCount(candidate.max_output_tokens, `${where}: "max_output_tokens"`)

@@ -1,3 +1,4 @@
+import { maxTokensDefault } from '../inference/chat-request.ts'
 import { byteBound, bytesPerTokenMax } from '../inference/tokens.ts'
 import { cost, type Line, unitsFor } from '../money/price.ts'
 import type { Usdc } from '../money/usdc.ts'
@@ -26,6 +27,8 @@ const countedBytesMin = 4096
 const itemOverheadTokens = 8
 const entryOverheadTokens = 3
 const requestOverheadTokens = 32
+// Ten percent for what a count of the parts can miss: tokens differ a little where texts are joined.
+const countMargin = 1.1
 
 type CountInput = (texts: readonly string[], bytes: number) => Promise<number>
 
@@ -33,8 +36,7 @@ type CountInput = (texts: readonly string[], bytes: number) => Promise<number>
 export async function boundInput(input: InputText, count: CountInput): Promise<number> {
   const bytes = byteBound(input.texts)
   if (bytes <= countedBytesMin) return bytes + overheadOf(input)
-  // Ten percent for what a count of the parts can miss: tokens differ a little where texts are joined.
-  return Math.min(bytes, Math.ceil((await count(input.texts, bytes)) * 1.1)) + overheadOf(input)
+  return Math.min(bytes, Math.ceil((await count(input.texts, bytes)) * countMargin)) + overheadOf(input)
 }
 
 /** The same for what is quoted: longer input is never quoted at less because it is counted instead of measured. */
@@ -82,9 +84,21 @@ export function affordableMaxTokens(model: Model, inputTokensMax: number, amount
   return Math.min(tokens, model.maxOutputTokens)
 }
 
-/** The most tokens of input that the amount buys and the model reads, with nothing written. */
-export function affordableInputTokens(model: Model, amount: Usdc): number {
-  return Math.min(Number(unitsFor(amount, model.inputPerMillion)), model.contextLength)
+/** The input bound of a short prompt with our tools offered, generously: what a request limit leaves for the other side. */
+const shortPromptTokens = 1_000
+
+export type RequestLimits = { readonly promptTokens: number; readonly completionTokens: number }
+
+/** The most that is admitted under a cap: of output for a short prompt, and of input with the default `max_tokens`. */
+export function requestLimits(model: Model, cap: Usdc): RequestLimits {
+  const outputTokens = Math.min(maxTokensDefault, model.maxOutputTokens)
+  const left = (cap - cost([outputLine(model, outputTokens)])) as Usdc
+  const bound = Number(unitsFor(left, model.inputPerMillion)) - shortPromptTokens
+  const readable = model.contextLength - outputTokens - shortPromptTokens
+  return {
+    promptTokens: Math.max(0, Math.min(Math.floor(bound / countMargin), readable)),
+    completionTokens: Math.max(0, affordableMaxTokens(model, shortPromptTokens, cap)),
+  }
 }
 
 export function inputLine(model: Model, tokens: number): Line {

@@ -22,6 +22,7 @@ import { type Usdc, zero } from '../money/usdc.ts'
 import type { RequestWatch } from '../observe/request-watch.ts'
 import type { WebTools } from '../tools/web-tools.ts'
 import { findRefusal, refusalError } from './find-refusal.ts'
+import type { OpenRequests } from './open-requests.ts'
 import { type Offer, offerTools, toolDefinitions } from './tool-offer.ts'
 
 /** What a request will be upstream, and what it may cost at most. */
@@ -58,6 +59,8 @@ export type AdmissionParts = {
   readonly database: Database
   readonly prices: PriceList
   readonly inFlightCap: Usdc
+  /** Tells when money in flight comes back. */
+  readonly openRequests: OpenRequests
   readonly countTokens: (texts: readonly string[], options: CountOptions) => Promise<number>
   readonly failpoint: Failpoint
 }
@@ -98,7 +101,10 @@ export async function admit(parts: AdmissionParts, applicant: Applicant): Promis
     (decided) => ('hold' in decided ? 'held' : decided.refusal.code),
   )
   if ('refusal' in decision) {
-    throw refusalError(decision.refusal, { model, quote: quoted.quote, cap: parts.inFlightCap, payer })
+    const { inFlightCap: cap, openRequests } = parts
+    const missing = decision.refusal.inFlight + quoted.quote.amount - cap
+    const retryAfterMs = openRequests.roomInMs(payer.accountId, missing)
+    throw refusalError(decision.refusal, { model, quote: quoted.quote, cap, payer, retryAfterMs })
   }
   return { requestId, chat, ...quoted, searchPerCall: parts.prices.searchPerCall, hold: decision.hold, watch }
 }

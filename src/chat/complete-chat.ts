@@ -13,6 +13,7 @@ import type { Observer } from '../observe/observer.ts'
 import type { EndFacts } from '../observe/request-facts.ts'
 import type { Order } from './admit.ts'
 import type { Checkpoints } from './checkpoints.ts'
+import type { OpenRequests } from './open-requests.ts'
 import type { AnswerEnd } from './recording.ts'
 import { RunningCost } from './running-cost.ts'
 import { answerInRounds, type Bill, type LoopParts } from './tool-loop.ts'
@@ -31,6 +32,7 @@ export type ServingParts = LoopParts & {
   readonly observer: Observer
   /** For streams that go on: what they have come to is counted behind what is being charged. */
   readonly counting: CountingParts
+  readonly openRequests: OpenRequests
   /** Monotonic milliseconds. */
   readonly now: () => number
 }
@@ -48,6 +50,7 @@ export async function completeChat(parts: ServingParts, order: Order, audience: 
   const tab = new Tab(order.model, order.quote, order.searchPerCall, order.input)
   const usage = new UsageSoFar(meter, tab, parts.counting)
   const unwatch = stream ? parts.checkpoints.watch(order, meter, usage) : undefined
+  using _open = parts.openRequests.begin(order.hold.payer.accountId, { quote: order.hold.quote, model: order.model.id })
   const cost = new RunningCost({ usage, tab, now: parts.now, deliver: (events) => audience.deliver(events) })
   const listener = order.chat.includeCost ? tellingCost(audience, cost, meter) : audience
   const served = await serve(parts, order, listener, { meter, tab })

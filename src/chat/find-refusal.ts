@@ -22,6 +22,8 @@ export type Asked = {
   readonly quote: Quote
   readonly cap: Usdc
   readonly payer: Pick<Payer, 'depositAddress'>
+  /** When there may be room below the cap again, where that is known. */
+  readonly retryAfterMs?: number
 }
 
 /** What `place_holds` would refuse this amount with, in its order of checks. The quote itself may be more. */
@@ -66,7 +68,8 @@ function refusalCode(
 }
 
 /** What a customer is told when the ledger holds nothing. */
-export function refusalError(refusal: HoldRefusal, { model, quote, cap, payer }: Asked): ServiceError {
+export function refusalError(refusal: HoldRefusal, asked: Asked): ServiceError {
+  const { model, quote, cap, payer, retryAfterMs } = asked
   const advise = (room: Usdc): RefusalAdvice => ({
     quote: quote.amount,
     spendable: refusal.spendable,
@@ -96,6 +99,6 @@ export function refusalError(refusal: HoldRefusal, { model, quote, cap, payer }:
     case 'ledger_frozen':
       return new LedgerFrozenError()
     case 'in_flight_cap':
-      return new InFlightCapError(advise((cap - refusal.inFlight) as Usdc), cap)
+      return new InFlightCapError(advise((cap - refusal.inFlight) as Usdc), cap, retryAfterMs)
   }
 }

@@ -1,6 +1,6 @@
 import type { IncomingMessage, RequestListener } from 'node:http'
 import { getRequestListener } from '@hono/node-server'
-import { Hono } from 'hono'
+import { Hono, type HonoRequest } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
@@ -50,6 +50,7 @@ export function createApp(services: AppServices): RequestListener {
     errorHandler: (error) => unroutedResponse(error, publicUrl),
   })
   return (incoming, outgoing) => {
+    incoming.url = withoutExtraSlashes(incoming.url ?? '')
     const path = readPath(incoming)
     const isPost = incoming.method === 'POST'
     if (isHostless(incoming)) answerUnread(new HostlessError(), publicUrl, outgoing)
@@ -62,6 +63,13 @@ export function createApp(services: AppServices): RequestListener {
 
 const chatPath = chatContracts.createChatCompletion.path
 const playgroundPath = chatContracts.createPlaygroundCompletion.path
+
+/** Base addresses are written with a slash at their end, or without: repeated and trailing slashes mean nothing. */
+function withoutExtraSlashes(url: string): string {
+  if (!/\/\/|\/(?:$|\?)/.test(url)) return url
+  const [, origin, path, query] = /^(https?:\/\/[^/?]*)?([^?]*)(.*)$/is.exec(url)!
+  return `${origin ?? ''}${path!.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '')}${query}`
+}
 
 /** The path as Hono reads it: a proxy's client sends the whole address, and some write letters as `%63`. */
 function readPath({ url = '' }: IncomingMessage): string {
@@ -80,27 +88,28 @@ function isHostless({ httpVersion, headers }: IncomingMessage): boolean {
 
 function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {
   const { prices, inFlightCap, publicUrl, site } = services
-  const catalogue = { prices, inFlightCap, publicUrl }
+  const catalogue = { prices, hasSearch: services.admission.web.search !== undefined, inFlightCap, publicUrl }
   const app = new Hono<ApiBindings>()
 
   app.use(async (context, next) => {
     const requestId = formatRequestId(createRequestId(0, Date.now()))
     context.set('requestId', requestId)
     await next()
-    // Other pages may read what is below /v1, where a key must be shown. The dashboard is for its own pages alone.
-    const own = context.req.path.startsWith('/v1') ? v1Headers(requestId) : idHeaders(requestId)
+    const own = isForOtherPages(context.req) ? v1Headers(requestId) : idHeaders(requestId)
     const headers = { ...own, ...transportHeaders(site) }
     for (const [name, value] of Object.entries(headers)) context.header(name, value)
   })
-  app.options('/v1/*', (context) => {
-    context.header('access-control-allow-methods', 'GET, POST, OPTIONS')
-    context.header(
-      'access-control-allow-headers',
-      context.req.header('access-control-request-headers') ?? 'authorization, content-type',
-    )
-    context.header('access-control-max-age', '86400')
-    return context.body(null, 204)
-  })
+  for (const path of ['/v1/*', requestPath]) {
+    app.options(path, (context) => {
+      context.header('access-control-allow-methods', path === requestPath ? 'GET, OPTIONS' : 'GET, POST, OPTIONS')
+      context.header(
+        'access-control-allow-headers',
+        context.req.header('access-control-request-headers') ?? 'authorization, content-type',
+      )
+      context.header('access-control-max-age', '86400')
+      return context.body(null, 204)
+    })
+  }
 
   app.get('/v1/models', (context) => context.json(listModels(catalogue)))
   app.get('/v1/models/:id{.+}', (context) => context.json(getModel(context.req.param('id'), catalogue)))
@@ -135,6 +144,19 @@ function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {
   }
 }
 
+const requestPath = '/api/requests/:id{req_[^/]*}'
+
+/**
+ * Pages of other sites may read what is below /v1, where a key must be shown, and what their requests have cost. The rest of /api
+ * is for the dashboard's own pages alone, and so is a request that is read by its session.
+ */
+function isForOtherPages(request: HonoRequest): boolean {
+  const { path, method } = request
+  if (path.startsWith('/v1')) return true
+  const isRequest = /^\/api\/requests\/req_[^/]*$/.test(path)
+  return isRequest && (method === 'OPTIONS' || (method === 'GET' && request.header('authorization') !== undefined))
+}
+
 type RefusalContext = {
   get(name: 'requestId'): string
   json(body: object, status: ContentfulStatusCode, headers: Record<string, string>): Response
@@ -164,9 +186,10 @@ export class UnknownUrlError extends ServiceError {
   }
 }
 
-// Some libraries choose the Responses API by the model's name and must be told not to.
+// Some libraries choose the Responses API by default or by the model's name and must be told not to.
 const clientHint =
-  " LangChain: use ChatOpenAICompletions; AI SDK: openai.chat(model); Agents SDK: setOpenAIAPI('chat_completions')."
+  " LangChain: use ChatOpenAICompletions; AI SDK: openai.chat(model); Agents SDK: setOpenAIAPI('chat_completions');" +
+  ' OpenRouter SDK: client.chat.send. Other clients: /docs/guides/quickstart.'
 
 const notOffered = new Set(['/v1/embeddings', '/v1/completions', '/v1/responses'])
 

@@ -56,7 +56,8 @@ export type ModelDirectory = {
   maxOutputTokens(model: string): number | undefined
 }
 
-const maxTokensDefault = 8192
+/** What a request without `max_tokens` asks for. */
+export const maxTokensDefault = 8192
 const temperatureMax = 2
 const promptCacheKeyCharactersMax = 128
 

@@ -300,6 +300,17 @@ test('an overloaded upstream is waited for, never longer than a minute', async (
   assert.deepEqual(waits, [7_000, 60_000, 1_500, 2_000, 2_000])
 })
 
+test('an empty quota of the operator is told apart from too many requests, and waits longer', async (context) => {
+  const error = { message: 'You exceeded your current quota.', type: 'insufficient_quota', code: 'insufficient_quota' }
+  const { upstream } = await stage(context, (response) =>
+    response.writeHead(429, { 'retry-after': '2' }).end(JSON.stringify({ error })),
+  )
+  for (const refusal of [await rejection(upstream.respond(request, never)), failureError(error)]) {
+    assert.deepEqual([refusal.code, refusal.retryAfterMs], ['overloaded', 60_000])
+    assert.match(refusal.message, /quota of this service at its model provider is used up/)
+  }
+})
+
 test('no message tells the key or the address of the upstream', async (context) => {
   const { upstream } = await stage(context, (response, incoming) => {
     const message = `Key sk-test-0123456789 at http://${incoming.headers.host}/v1/responses (${incoming.headers.host}) is wrong. ${'x'.repeat(5_000)}`

@@ -133,6 +133,7 @@ function drain(body: Body): void {
 async function refusalOf(response: UpstreamResponse, hidden: readonly string[]): Promise<ServiceError> {
   const { statusCode } = response
   const fault = readFault(await readErrorBody(response.body), hidden)
+  if (fault.code === quotaFault) return new QuotaExhaustedError(statusCode)
   if (statusCode === 429) return new OverloadedError(retryAfterMs(response.headers))
   if (isClientsFault(statusCode, fault)) return clientError(fault)
   return new UpstreamError('The model is not available at the moment. Try again.', { upstreamStatus: statusCode })
@@ -212,9 +213,14 @@ const promptFaults = new Set([
 ])
 const overloadFaults = new Set(['rate_limit_exceeded', 'server_is_overloaded', 'slow_down', 'overloaded'])
 
+// The operator's account at the provider is empty. It comes with status 429, but a retry in two seconds does not help.
+const quotaFault = 'insufficient_quota'
+const quotaRetryMs = 60_000
+
 /** The error to answer with when an answer failed before anything of it was sent. */
 export function failureError({ code, message }: { readonly code: string; readonly message: string }): ServiceError {
   if (promptFaults.has(code)) return clientError({ code, message })
+  if (code === quotaFault) return new QuotaExhaustedError()
   if (overloadFaults.has(code)) return new OverloadedError()
   if (code === 'upstream_timeout') return new UpstreamTimeoutError()
   return new UpstreamError(`The model failed: ${message}${/[.!?]$/.test(message) ? '' : '.'} Try again.`)
@@ -243,6 +249,19 @@ export class OverloadedError extends ServiceError {
   readonly code = 'overloaded'
   constructor(retryAfterMs = 1_000) {
     super(`The model is overloaded. Try again in ${Math.ceil(retryAfterMs / 1000)} seconds.`, { retryAfterMs })
+  }
+}
+
+export class QuotaExhaustedError extends ServiceError {
+  readonly code = 'overloaded'
+  /** For the operator's log. */
+  readonly upstreamStatus: number | undefined
+  constructor(upstreamStatus?: number) {
+    super(
+      'The quota of this service at its model provider is used up. Nothing was charged. Try again in a minute; it lasts until the operator has raised the quota.',
+      { retryAfterMs: quotaRetryMs },
+    )
+    this.upstreamStatus = upstreamStatus
   }
 }
 

@@ -1,4 +1,5 @@
 import { ServiceError } from '../errors.ts'
+import { moneyFields } from '../money/money-fields.ts'
 import { format, max, type Usdc, zero } from '../money/usdc.ts'
 
 /** What a 402 or 429 tells a program beside the words. */
@@ -41,12 +42,12 @@ export class KeyLimitExceededError extends ServiceError {
 
 export class InFlightCapError extends ServiceError {
   readonly code = 'in_flight_cap'
-  constructor(advice: RefusalAdvice, cap: Usdc) {
+  constructor(advice: RefusalAdvice, cap: Usdc, retryAfterMs?: number) {
     super(
       `${format(advice.inFlight)} USDC of this account is held by requests still running, and this one may cost up to ` +
         `${format(advice.quote)} USDC: together more than the ${format(cap)} USDC that may be in flight. ` +
         'It clears as they end; retry shortly, or ask for fewer max_tokens.',
-      { extra: adviceFields(advice, advice.spendable), retryAfterMs: 1000 },
+      { extra: adviceFields(advice, advice.spendable), retryAfterMs },
     )
   }
 }
@@ -98,9 +99,7 @@ function adviseTokens(advice: RefusalAdvice, otherwise: string): string {
 
 function adviceFields(advice: RefusalAdvice, available: Usdc): Record<string, string | number | null> {
   return {
-    required_atomic: advice.quote.toString(),
-    available_atomic: available.toString(),
-    held_atomic: advice.inFlight.toString(),
+    ...moneyFields({ required: advice.quote, available, held: advice.inFlight }),
     affordable_max_tokens: advice.affordableMaxTokens,
     deposit_address: advice.depositAddress,
   }

@@ -1,6 +1,7 @@
 import type { AccountRef } from '../account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
+import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { openWithdrawalStates } from './open-states.ts'
 import { LedgerFrozenError } from './refusals.ts'
@@ -32,6 +33,10 @@ export type Withdrawal = {
   readonly transactionHash: string | undefined
   readonly createdAt: Date
   readonly changedAt: Date
+  /** When the credit was back in the gateway. */
+  readonly returnedAt: Date | undefined
+  /** When the order was first handed in. */
+  readonly sentAt: Date | undefined
 }
 
 export type WithdrawalOrder = {
@@ -213,7 +218,8 @@ export async function advanceWithdrawal(
 }
 
 const columns = `partition, id, account_id, amount, fee_max, fee, credit_back, nonce, recipient, state, reason, return_id, rail_id,
-  encode(signature, 'hex') as signature, encode(tx_hash, 'hex') as tx_hash, created_at, changed_at`
+  encode(signature, 'hex') as signature, encode(tx_hash, 'hex') as tx_hash, created_at, changed_at,
+  returned_at, sent_at`
 
 type WithdrawalRow = {
   readonly partition: number
@@ -233,6 +239,8 @@ type WithdrawalRow = {
   readonly tx_hash: string | null
   readonly created_at: Date
   readonly changed_at: Date
+  readonly returned_at: Date | null
+  readonly sent_at: Date | null
 }
 
 function readWithdrawal(row: WithdrawalRow): Withdrawal {
@@ -254,6 +262,8 @@ function readWithdrawal(row: WithdrawalRow): Withdrawal {
     transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,
     createdAt: row.created_at,
     changedAt: row.changed_at,
+    returnedAt: row.returned_at ?? undefined,
+    sentAt: row.sent_at ?? undefined,
   }
 }
 
@@ -262,7 +272,7 @@ export class WithdrawalTooLargeError extends ServiceError {
   constructor(amount: Usdc, withdrawable: Usdc) {
     super(
       `${format(amount)} USDC cannot be withdrawn: ${format(withdrawable)} USDC can. What open requests hold is free when they end.`,
-      { extra: { required_atomic: amount.toString(), available_atomic: withdrawable.toString() } },
+      { extra: moneyFields({ required: amount, available: withdrawable }) },
     )
   }
 }

@@ -354,6 +354,27 @@ test('a key that would have expired before it was made is not made', async () =>
   assert.deepEqual(await client.refusal('POST', '/api/keys', stale), [400, 'invalid_value'])
 })
 
+test('a key’s limit is a number or a string, and never nothing', async () => {
+  for (const [limit, kept] of [
+    [5, '5'],
+    [0.000001, '0.000001'],
+    ['2.50', '2.5'],
+  ] as const) {
+    const made = await client.post('/api/keys', { name: 'limited', limit })
+    assert.equal(made.limit, kept)
+    assert.equal((await client.patch(`/api/keys/${made.id}`, { limit: 7 })).limit, '7')
+    for (const nothing of [0, '0', '0.000000']) {
+      const refused = await client.send('PATCH', `/api/keys/${made.id}`, { limit: nothing })
+      const { error } = (await refused.json()) as { error: { param: string; message: string } }
+      assert.deepEqual([refused.status, error.param], [400, 'limit'])
+      assert.match(error.message, /must be above 0\. Disable or revoke/)
+    }
+  }
+  for (const limit of ['0', 0, -1, 1e-7, 1e21, 0.1 + 0.2, '1e3', '', true, {}]) {
+    assert.deepEqual(await client.refusal('POST', '/api/keys', { name: 'x', limit }), [400, 'invalid_value'])
+  }
+})
+
 test('a key’s secret is in the answer that made it and in no other', async () => {
   const made = await client.post('/api/keys', { name: 'once', limit: '1.50', expires_at: '2030-01-01T00:00:00Z' })
   client.bodies.length = 0
@@ -579,7 +600,8 @@ test('what is not wired up says so, and moves nothing', async () => {
   assert.deepEqual(refusal, [503, 'settlement_delayed'])
   assert.deepEqual(await client.refusal('POST', '/api/faucet', {}), [404, 'unknown_url'])
   assert.deepEqual(await client.refusal('POST', '/api/sandbox/mine', { blocks: 1 }), [404, 'unknown_url'])
-  assert.equal((await client.get('/api/solvency')).ok, null, 'nothing was compared: neither right nor wrong')
+  const { ok, checked_at } = await client.get('/api/solvency')
+  assert.deepEqual([ok, checked_at], [false, null], 'nothing was compared, so nothing is claimed')
 })
 
 async function readText(path: string, headers: Record<string, string> = {}): Promise<string> {

@@ -139,11 +139,62 @@ test('a 402 says what is missing and what would fit', async () => {
   assert.equal(answer.status, 402)
   assert.equal(error.code, 'insufficient_balance')
   assert.equal(error.type, 'payment_required')
-  assert.equal(error.available_atomic, '10000')
+  assert.deepEqual([error.available_atomic, error.available], ['10000', '0.01'])
+  assert.equal(error.required, String(Number(error.required_atomic) / 1e6))
+  assert.deepEqual([error.held_atomic, error.held], ['0', '0'])
+  assert.match(String(error.message), /Deposit USDC, or ask for at most/)
   assert.equal(answer.headers.get('x-should-retry'), 'false')
   const affordable = error.affordable_max_tokens as number
   assert.equal((await postChat(service, apiKey, { messages: question, max_tokens: affordable + 1 })).status, 402)
   assert.equal((await postChat(service, apiKey, { messages: question, max_tokens: affordable })).status, 200)
+})
+
+test('a 402 that clears when running requests end says so', async () => {
+  const { apiKey } = await paused.openAccount('0.5')
+  const arrived = Promise.withResolvers<void>()
+  const speak = Promise.withResolvers<void>()
+  upstream.answer = async (exchange) => {
+    arrived.resolve()
+    await speak.promise
+    exchange.send(created, text('A coin.'), completed())
+    exchange.end()
+  }
+  // 0.3 USDC, and a little for the input.
+  const running = postChat(paused, apiKey, { messages: question, max_tokens: 60_000 })
+  await arrived.promise
+  const answer = await postChat(paused, apiKey, { messages: question, max_tokens: 50_000 })
+  const { error } = (await answer.json()) as { error: Record<string, unknown> }
+  assert.deepEqual([answer.status, error.code], [402, 'insufficient_balance'])
+  assert.match(String(error.message), /Open requests hold 0\.3\d* USDC: wait until they end/)
+  // The contract: 402 is not retried by itself. The message says when it helps.
+  assert.equal(answer.headers.get('x-should-retry'), 'false')
+  assert.equal(answer.headers.get('retry-after'), null)
+  speak.resolve()
+  assert.equal((await running).status, 200)
+  assert.equal((await postChat(paused, apiKey, { messages: question, max_tokens: 50_000 })).status, 200)
+})
+
+test('the wait that a 429 for money in flight names follows how long requests take', async () => {
+  const { apiKey } = await paused.openAccount('25')
+  const arrived = Promise.withResolvers<void>()
+  const speak = Promise.withResolvers<void>()
+  upstream.answer = async (exchange) => {
+    arrived.resolve()
+    await speak.promise
+    exchange.send(created, text('A coin.'), completed())
+    exchange.end()
+  }
+  // A model that this service was not asked for yet: nothing is known of how long it takes.
+  const body = { model: 'gpt-6-astra', messages: question, max_tokens: 32_000 }
+  const running = postChat(paused, apiKey, body)
+  await arrived.promise
+  const answer = await postChat(paused, apiKey, body)
+  assert.equal(answer.status, 429)
+  const seconds = Number(answer.headers.get('retry-after'))
+  assert.ok(seconds >= 2 && seconds <= 30, `${seconds} s`)
+  assert.equal(answer.headers.get('x-should-retry'), 'true')
+  speak.resolve()
+  assert.equal((await running).status, 200)
 })
 
 test('a quote above the cap is told that waiting cannot help, and which max_tokens fits', async () => {

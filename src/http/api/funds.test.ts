@@ -14,7 +14,7 @@ import { createLoginToken } from '../../identity/login-links.ts'
 import { createAccount } from '../../ledger/accounts.ts'
 import { readBalance } from '../../ledger/balance.ts'
 import { creditDeposit } from '../../ledger/deposits.ts'
-import { requestWithdrawal } from '../../ledger/withdrawals.ts'
+import { advanceWithdrawal, requestWithdrawal, type WithdrawalState } from '../../ledger/withdrawals.ts'
 import { parse } from '../../money/usdc.ts'
 import { BodyBudget } from '../body-budget.ts'
 import { errorResponse } from '../error-response.ts'
@@ -153,6 +153,59 @@ test('a withdrawal to the owner is paid once however often its form is sent', as
   ])
 })
 
+type Step = { readonly name: string; readonly done: boolean; readonly at: string | null }
+
+/** Done steps have times, in order; others have none. */
+function assertDated(steps: readonly Step[], done: number): void {
+  const times = steps.map(({ at }) => at)
+  assert.deepEqual(
+    steps.map((step) => step.done),
+    steps.map((_, index) => index < done),
+  )
+  for (const at of times.slice(0, done)) assert.ok(at !== null)
+  assert.deepEqual(
+    times.slice(done),
+    steps.slice(done).map(() => null),
+  )
+  assert.deepEqual(times.slice(0, done), times.slice(0, done).toSorted())
+}
+
+test('every step of a withdrawal that is done has its time, in order', async () => {
+  const { database } = ledger
+  const client = await signIn('10')
+  const { partition, accountId } = client.owner
+  await client.send('PUT', '/api/owner', { address: ownerAddress })
+  // Credit, so that there is a step for its way back into the gateway.
+  await database.query(
+    'update accounts set gateway = gateway - 3000000, credit = credit + 3000000, authorized = authorized + 3000000 where id = $1',
+    [accountId],
+  )
+  const { id } = await client.post('/api/withdrawals', { amount: '9', recipient: ownerAddress }, form())
+  const steps = async (): Promise<readonly Step[]> => (await client.get('/api/withdrawals')).data[0].steps
+  assert.deepEqual(
+    (await steps()).map(({ name }) => name),
+    ['requested', 'returned', 'sent', 'confirmed'],
+  )
+  assertDated(await steps(), 1)
+  const advance = async (from: WithdrawalState, to: WithdrawalState) => {
+    assert.equal(await advanceWithdrawal(database, { partition, accountId, id, state: from }, { state: to }), true)
+  }
+  await advance('requested', 'returning')
+  assertDated(await steps(), 1)
+  await advance('returning', 'returned')
+  assertDated(await steps(), 2)
+  const [, returned] = await steps()
+  await advance('returned', 'sent')
+  await advance('sent', 'sent')
+  assertDated(await steps(), 3)
+  await advance('sent', 'confirmed')
+  assertDated(await steps(), 4)
+  assert.deepEqual((await steps())[1], returned, 'the time of a step does not change')
+  // Of one that was paid before these times were kept, the time of the next known step is shown.
+  await database.query('update withdrawals set returned_at = null, sent_at = null where id = $1', [id])
+  assertDated(await steps(), 4)
+})
+
 test('a changed owner address waits before money goes there', async () => {
   const client = await signIn('10')
   await client.send('PUT', '/api/owner', { address: ownerAddress })
@@ -268,6 +321,8 @@ test('a deposit is shown step by step, from the first sight of it to the balance
   await creditDeposit(database, { partition, accountId, id: sweep, amount: parse('2'), source: 'chain' })
   await database.query("update sweeps set state = 'credited' where id = $1", [sweep])
   assert.deepEqual(await look(), ['credited', 3])
+  // The sweep is noted a moment after the credit that it brought.
+  assertDated((await client.get('/api/deposits')).data[0].steps, 3)
   const balance = await client.get('/api/balance')
   assert.deepEqual([balance.available, balance.pending_deposits], ['3', '0'])
   const page = await client.get('/api/deposits?limit=1')

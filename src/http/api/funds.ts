@@ -90,12 +90,11 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
     return { object: 'receipt', id: parameters.id, ...receipt }
   })
 
-  router.at(fundsContracts.getSolvency).answer(async () => ({
-    ok: null,
-    checked_at: null,
-    block: null,
-    ...(await chainSide.solvency?.()),
-  }))
+  router.at(fundsContracts.getSolvency).answer(async () => {
+    const { ok, ...details } = (await chainSide.solvency?.()) ?? { ok: null }
+    // Nothing is claimed before it was checked; `checked_at` tells that apart from a shortfall.
+    return { ok: ok ?? false, checked_at: null, block: null, ...details }
+  })
 }
 
 type PageQuery = { readonly cursor?: string | undefined; readonly limit: number }

@@ -13,8 +13,8 @@ import {
   readUsage,
   type UsageStep,
 } from '../../ledger/usage.ts'
+import { moneyFields } from '../../money/money-fields.ts'
 import { format, fromAtomic, type Usdc, zero } from '../../money/usdc.ts'
-import { moneyFields } from '../money-fields.ts'
 import type { AnswerOf } from './contract.ts'
 import { usageContracts } from './contracts/usage.ts'
 import { renderRequest } from './render-request.ts'

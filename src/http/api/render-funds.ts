@@ -3,8 +3,8 @@ import type { GivenBack } from '../../ledger/adjustments.ts'
 import type { Balance } from '../../ledger/balance.ts'
 import type { ListedDeposit } from '../../ledger/deposits.ts'
 import type { Withdrawal } from '../../ledger/withdrawals.ts'
+import { moneyFields } from '../../money/money-fields.ts'
 import { fromAtomic, type Usdc } from '../../money/usdc.ts'
-import { moneyFields } from '../money-fields.ts'
 import type {
   adjustment as adjustmentShape,
   balance as balanceShape,
@@ -77,7 +77,7 @@ export function renderDeposit(deposit: ListedDeposit): RenderedDeposit {
     reason: deposit.reason ?? null,
     tx_hash: hexOf(deposit.seenTxHash),
     created_at: deposit.createdAt.toISOString(),
-    steps: deposit.seenAt === undefined ? [credited] : [...onChain, credited],
+    steps: inOrder(deposit.seenAt === undefined ? [credited] : [...onChain, credited]),
   }
 }
 
@@ -85,15 +85,16 @@ const withdrawalOrder = ['requested', 'returning', 'returned', 'sent', 'confirme
 
 export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
   const reached = withdrawalOrder.indexOf(withdrawal.state as (typeof withdrawalOrder)[number])
-  const step = (name: 'requested' | 'returned' | 'sent' | 'confirmed') => ({
+  const times = {
+    requested: withdrawal.createdAt,
+    returned: withdrawal.returnedAt,
+    sent: withdrawal.sentAt,
+    confirmed: withdrawal.state === 'confirmed' ? withdrawal.changedAt : undefined,
+  }
+  const step = (name: keyof typeof times) => ({
     name,
     done: reached >= withdrawalOrder.indexOf(name),
-    at:
-      name === 'requested'
-        ? withdrawal.createdAt.toISOString()
-        : name === withdrawal.state
-          ? withdrawal.changedAt.toISOString()
-          : null,
+    at: isoOf(times[name]),
     tx_hash: name === 'sent' || name === 'confirmed' ? (withdrawal.transactionHash ?? null) : null,
     block: null,
   })
@@ -113,17 +114,33 @@ export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
     created_at: withdrawal.createdAt.toISOString(),
     changed_at: withdrawal.changedAt.toISOString(),
     // Only a withdrawal of credit waits for the credit to come back into the gateway.
-    steps: [
+    steps: inOrder([
       step('requested'),
       ...(withdrawal.creditBack > 0n ? [step('returned')] : []),
       step('sent'),
       step('confirmed'),
-    ],
+    ]),
   }
 }
 
 export function renderAdjustment({ id, amount, reason, createdAt }: GivenBack): RenderedAdjustment {
   return { object: 'adjustment', id, ...moneyFields({ amount }), reason, created_at: createdAt.toISOString() }
+}
+
+type Step = { readonly done: boolean; readonly at: string | null }
+
+/**
+ * Steps with a time where they are done, and none before the step ahead of it. Some are noted a moment after what follows from
+ * them, and withdrawals of earlier versions did not note all: those are dated by the next step that was noted.
+ */
+function inOrder<Some extends Step>(steps: readonly Some[]): Some[] {
+  let last: string | null = null
+  return steps.map((step, index) => {
+    if (!step.done) return { ...step, at: null }
+    const noted = step.at ?? steps.slice(index).find(({ done, at }) => done && at !== null)?.at ?? last
+    last = last !== null && (noted === null || noted < last) ? last : noted
+    return { ...step, at: last }
+  })
 }
 
 function isoOf(instant: Date | undefined): string | null {

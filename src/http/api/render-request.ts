@@ -1,8 +1,8 @@
 import type { z } from 'zod'
 import { formatRequestId } from '../../ledger/request-id.ts'
 import type { LedgerRequest, RequestPrice, RequestToolCall } from '../../ledger/requests.ts'
+import { moneyFields } from '../../money/money-fields.ts'
 import { format, fromAtomic, max, zero } from '../../money/usdc.ts'
-import { moneyFields } from '../money-fields.ts'
 import type { request } from './contracts/requests.ts'
 
 export type RenderedRequest = z.output<typeof request>

@@ -7,8 +7,8 @@ import {
   readAllRequests,
   sumRequests,
 } from '../../ledger/request-log.ts'
+import { moneyFields } from '../../money/money-fields.ts'
 import { parse, zero } from '../../money/usdc.ts'
-import { moneyFields } from '../money-fields.ts'
 import type { AnswerOf, QueryOf } from './contract.ts'
 import { requestContracts } from './contracts/requests.ts'
 import { csvHeader, csvLine, Downloads } from './downloads.ts'

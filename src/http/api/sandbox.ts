@@ -1,5 +1,5 @@
 import { accountRef } from '../../account-ref.ts'
-import { moneyFields } from '../money-fields.ts'
+import { moneyFields } from '../../money/money-fields.ts'
 import { fundsContracts } from './contracts/funds.ts'
 import { checkWallet } from './funds.ts'
 import { NotInSandboxError } from './gate.ts'

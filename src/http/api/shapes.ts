@@ -33,11 +33,22 @@ const usdc = z
   .regex(/^-?\d+(\.\d{1,6})?$/)
   .meta({ description: 'USDC, exact', examples: ['0.0024'] })
 
+const amountPattern = /^\d{1,12}(\.\d{1,6})?$/
+const amountForm = 'must be an amount of USDC such as "2.50", with at most six decimals'
+
 /** An amount in a request: a plain decimal of USDC. */
 export const amount = z
   .string()
-  .regex(/^\d{1,12}(\.\d{1,6})?$/, 'must be an amount of USDC such as "2.50", with at most six decimals')
+  .regex(amountPattern, amountForm)
   .meta({ description: 'USDC, a decimal with at most six places', examples: ['2.50'] })
+
+/** A key's limit: the same as a string or as a number, and something: a key that may spend nothing is one to disable. */
+export const keyLimit = z
+  .union([z.string(), z.number()], 'must be an amount of USDC such as "2.50"')
+  .transform(String)
+  .refine((given) => amountPattern.test(given), amountForm)
+  .refine((given) => /[1-9]/.test(given), 'must be above 0. Disable or revoke a key that is to spend nothing')
+  .meta({ description: 'USDC above 0, with at most six decimals; a string or a number', examples: ['2.50'] })
 
 /** Text that the database can keep: it knows no NUL. */
 export function text(lengthMax: number) {

@@ -1,5 +1,5 @@
 import { readStatement, type Statement } from '../../ledger/statement.ts'
-import { moneyFields } from '../money-fields.ts'
+import { moneyFields } from '../../money/money-fields.ts'
 import type { AnswerOf } from './contract.ts'
 import { fundsContracts } from './contracts/funds.ts'
 import { csvRow } from './downloads.ts'

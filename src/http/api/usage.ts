@@ -13,8 +13,8 @@ import {
   type UsageQuestion,
   type UsageStep,
 } from '../../ledger/usage.ts'
+import { moneyFields } from '../../money/money-fields.ts'
 import { fromAtomic, zero } from '../../money/usdc.ts'
-import { moneyFields } from '../money-fields.ts'
 import type { AnswerOf, QueryOf } from './contract.ts'
 import { usageContracts } from './contracts/usage.ts'
 import { unusable } from './input-refusal.ts'

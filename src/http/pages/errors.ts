@@ -39,8 +39,8 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'Raise the limit, or ask for at most `affordable_max_tokens`.',
   ],
   insufficient_balance: [
-    'The request may cost more than the account can spend. Nothing was held.',
-    'Deposit USDC, or ask for at most `affordable_max_tokens`.',
+    'The request may cost more than the account can spend. Nothing was held. `held` is what running requests hold: it comes back as they end, less what they cost.',
+    'Deposit USDC, wait for running requests, or ask for at most `affordable_max_tokens`.',
   ],
   model_not_found: [
     'There is no model of this name; another one is never taken instead.',
@@ -79,7 +79,7 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'Try again, or ask for less.',
   ],
   overloaded: [
-    'The service or the model is at its limit, or the service is restarting.',
+    'The service or the model is at its limit, the service is restarting, or its quota at the model provider is used up.',
     'Wait for `retry-after` and try again.',
   ],
   settlement_delayed: ['Too much of the account’s money waits to be settled on chain.', 'Wait; it clears by itself.'],

@@ -1,10 +1,12 @@
 import type { Model, PriceList } from '../../billing/price-list.ts'
-import { affordableInputTokens, affordableMaxTokens } from '../../billing/quote.ts'
+import { requestLimits } from '../../billing/quote.ts'
 import { ModelNotFoundError } from '../../inference/chat-request.ts'
 import { format, type Usdc } from '../../money/usdc.ts'
 
 export type CatalogueOptions = {
   readonly prices: PriceList
+  /** Prices of tools that are not configured are not listed. */
+  readonly hasSearch: boolean
   readonly inFlightCap: Usdc
   readonly publicUrl: string
 }
@@ -25,7 +27,8 @@ export function getModel(id: string, options: CatalogueOptions): object {
 // The day the list of the service document was set down: models carry a date, and it must not change from call to call.
 const created = 1_767_225_600
 
-function describeModel(model: Model, { prices, inFlightCap, publicUrl }: CatalogueOptions): object {
+function describeModel(model: Model, { prices, hasSearch, inFlightCap, publicUrl }: CatalogueOptions): object {
+  const limits = requestLimits(model, inFlightCap)
   const input = perToken(model.inputPerMillion)
   const output = perToken(model.outputPerMillion)
   return {
@@ -37,12 +40,13 @@ function describeModel(model: Model, { prices, inFlightCap, publicUrl }: Catalog
     canonical_slug: model.id,
     description: `${model.id}, paid per request in USDC.`,
     type: 'language',
-    tags: ['reasoning', 'tool-use', 'web-search'],
+    tags: ['reasoning', 'tool-use', ...(hasSearch ? ['web-search'] : [])],
     context_length: model.contextLength,
     context_window: model.contextLength,
     max_model_len: model.contextLength,
     max_output_tokens: model.maxOutputTokens,
-    max_tokens: model.maxOutputTokens,
+    // Agents take this one, or the top provider's, as the `max_tokens` to send: more would be refused.
+    max_tokens: limits.completionTokens,
     architecture: {
       modality: 'text->text',
       input_modalities: ['text'],
@@ -58,21 +62,18 @@ function describeModel(model: Model, { prices, inFlightCap, publicUrl }: Catalog
       output,
       request: '0',
       image: '0',
-      web_search: format(prices.searchPerCall),
+      ...(hasSearch && { web_search: format(prices.searchPerCall) }),
       web_fetch: '0',
       internal_reasoning: output,
       input_cache_read: input,
     },
     top_provider: {
       context_length: model.contextLength,
-      max_completion_tokens: model.maxOutputTokens,
+      max_completion_tokens: limits.completionTokens,
       is_moderated: false,
     },
-    // What fits under the cap, each by itself. Clients that check the list want both or neither.
-    per_request_limits: {
-      prompt_tokens: affordableInputTokens(model, inFlightCap),
-      completion_tokens: affordableMaxTokens(model, 0, inFlightCap),
-    },
+    // Clients that check the list want both or neither.
+    per_request_limits: { prompt_tokens: limits.promptTokens, completion_tokens: limits.completionTokens },
     supported_parameters: supportedParameters,
     supported_voices: null,
     default_parameters: null,

@@ -105,7 +105,15 @@ const model = z
     object: z.literal('model'),
     context_length: count,
     max_output_tokens: count,
-    pricing: z.looseObject({ prompt: z.string(), completion: z.string(), web_search: z.string() }),
+    max_tokens: count.meta({ description: 'The most that is admitted with a short prompt' }),
+    pricing: z.looseObject({
+      prompt: z.string(),
+      completion: z.string(),
+      web_search: z.string().optional().meta({ description: 'Absent where no search is configured' }),
+    }),
+    per_request_limits: z
+      .object({ prompt_tokens: count, completion_tokens: count })
+      .meta({ description: 'What is admitted: of input with the default max_tokens, of output with a short prompt' }),
   })
   .meta({ id: 'Model' })
 

@@ -230,7 +230,7 @@ export const fundsContracts = {
     access: 'public',
     answer: z
       .looseObject({
-        ok: z.boolean().nullable().meta({ description: 'Null while nothing is known' }),
+        ok: z.boolean().meta({ description: 'False also before the first check, when checked_at is null' }),
         checked_at: instant.nullable(),
         block: z.string().nullable(),
       })

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { contract } from '../contract.ts'
-import { amount, count, instant, list, money, name, optionalMoney, uuid } from '../shapes.ts'
+import { count, instant, keyLimit, list, money, name, optionalMoney, uuid } from '../shapes.ts'
 import { request } from './requests.ts'
 
 const limitWindow = z.enum(['lifetime', 'day', 'week', 'month'])
@@ -43,7 +43,7 @@ const ownKey = key
   .meta({ id: 'OwnKey', description: 'The key that asks, and what its account can spend' })
 
 const terms = {
-  limit: amount.nullable().optional(),
+  limit: keyLimit.nullable().optional(),
   limit_window: limitWindow.optional(),
   expires_at: instant.nullable().optional(),
 }

@@ -118,7 +118,7 @@ function Prices() {
             ]}
           />
           <p className="border-t border-rule px-4 py-3 text-sm text-muted">
-            {data[0] !== undefined &&
+            {data[0]?.pricing.web_search !== undefined &&
               `Web search: ${formatPrice(data[0].pricing.web_search)} per call, only when the model searches. `}
             Prices are in USDC and come live from{' '}
             <a className="link" href="/v1/models">

@@ -1,4 +1,4 @@
-import { format, type Usdc } from '../money/usdc.ts'
+import { format, type Usdc } from './usdc.ts'
 
 export type MoneyFields<Name extends string> = { [Member in Name | `${Name}_atomic`]: string }
 
