@@ -57,6 +57,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   listKeys: ['GET', '/api/keys'],
   createKey: ['POST', '/api/keys'],
   getKey: ['GET', '/api/keys/{id}'],
+  getOwnKey: ['GET', '/api/key'],
   updateKey: ['PATCH', '/api/keys/{id}'],
   rollKey: ['POST', '/api/keys/{id}/roll'],
   revokeKey: ['DELETE', '/api/keys/{id}'],
