@@ -383,7 +383,7 @@ create table sign_in_challenges (
   constraint sign_in_challenges_pkey PRIMARY KEY (nonce),
   constraint sign_in_challenges_message_check CHECK (length(message) <= 2000),
   constraint sign_in_challenges_nonce_check CHECK (length(nonce) >= 22 AND length(nonce) <= 64),
-  constraint sign_in_challenges_purpose_check CHECK (purpose = ANY (ARRAY['wallet'::text, 'register'::text, 'sign_in'::text]))
+  constraint sign_in_challenges_purpose_check CHECK (purpose = ANY (ARRAY['wallet'::text, 'register'::text, 'sign_in'::text, 'owner'::text]))
 );
 CREATE INDEX sign_in_challenges_by_age ON public.sign_in_challenges USING btree (expires_at);
 

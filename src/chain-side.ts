@@ -1,5 +1,5 @@
 import type { AccountRef } from './account-ref.ts'
-import type { Config } from './config.ts'
+import { type Config, ownerCooldownOf } from './config.ts'
 import type { Database } from './db/database.ts'
 import type { ChainFunds, ChainSide, SandboxControls } from './http/api/chain-side.ts'
 import { moveSignIns } from './identity/move-sign-ins.ts'
@@ -89,8 +89,9 @@ function openChainFunds(
     async requestWithdrawal({ partition, accountId, id, amount }) {
       await funds.withdraw({ partition, id: accountId }, id, amount)
     },
-    async registerOwner({ partition, accountId, address }) {
-      const { usableFromMs } = await funds.registerOwner({ partition, id: accountId }, address)
+    ownerCooldownMs: ownerCooldownOf(config),
+    async registerOwner({ partition, accountId, address, isConfirmed }) {
+      const { usableFromMs } = await funds.registerOwner({ partition, id: accountId }, address, isConfirmed)
       return { address, usableFrom: new Date(usableFromMs) }
     },
   }

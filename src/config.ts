@@ -259,6 +259,11 @@ export function embeddedDefaults(config: Config): readonly string[] {
   return unset
 }
 
+/** In milliseconds: a day where money is real, nothing in the sandbox. */
+export function ownerCooldownOf({ ownerCooldownMs, chain }: Config): number {
+  return ownerCooldownMs ?? (chain === undefined ? 0 : 24 * 60 * minuteMs)
+}
+
 /** A production start must not run on stand-ins by oversight. */
 export function refuseEmbeddedInProduction(config: Config, allowEmbedded: boolean): void {
   const unset = embeddedDefaults(config)

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Config } from './config.ts'
+import { type Config, ownerCooldownOf } from './config.ts'
 import type { Database } from './db/database.ts'
 import { settlementFailpointOf } from './failpoints.ts'
 import type { GatewayReady, GatewaySettings } from './gateway/start.ts'
@@ -155,7 +155,7 @@ async function startSigner(
       masterKey: config.masterKey,
       terms: { ...terms, seller: config.sellerAddress === undefined ? undefined : lower(config.sellerAddress) },
       payoutAddress: config.payoutAddress === undefined ? undefined : lower(config.payoutAddress),
-      ownerWaitMs: config.ownerCooldownMs ?? (config.chain === undefined ? 0 : ownerCooldownMs),
+      ownerWaitMs: ownerCooldownOf(config),
       handOutRelayerKey: true,
       limits: {
         // What may be in flight, and the debt it takes along: extensions, and payments that failed after they were taken.
@@ -169,8 +169,6 @@ async function startSigner(
   stack.defer(() => signer.stop())
   return signer.ready
 }
-
-const ownerCooldownMs = 24 * 60 * 60_000
 
 /** Our own gateway, for the sandbox. An operator who runs it apart names its address in GATEWAY_URL. */
 async function startGateway(

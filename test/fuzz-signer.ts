@@ -33,7 +33,7 @@ const child = await supervise<SignerSettings, SignerReady>({
   onRestart: () => (deaths += 1),
 })
 const signer = openSigner({ dataDir, onFault: (error) => console.error(error) })
-for (const account of accountsOfRequests) await signer.registerOwner(account, ownerAddress)
+for (const account of accountsOfRequests) await signer.registerOwner(account, ownerAddress, true)
 
 const socket = connect(await signerSocketPath(dataDir))
 await once(socket, 'connect')

@@ -18,7 +18,7 @@ const pollMs = 100
 export const withdrawCommand: Command = {
   summary: 'pay an account’s USDC out to its owner',
   usage: `penny withdraw --amount USDC      to the registered owner address; "all" for everything that can be spent; minimum 0.10 USDC, or all
-      --to 0x…                        registers this address first (a changed one waits for OWNER_COOLDOWN)
+      --to 0x…                        registers this address first (a changed one, and the first one of an account with money, waits for OWNER_COOLDOWN)
       --account ID|NAME               of another one than the only one, or the sandbox's
       --id UUID                       repeats an order that may have been taken: it is the same withdrawal
 ${confirmUsage}`,
@@ -46,7 +46,7 @@ ${confirmUsage}`,
           ? 'to its registered address'
           : `to ${options.to}, and register that address as the account's owner`
       await confirm({ options }, `Withdraw ${format(amount)} USDC of ${account.name} (${account.id}) ${place}?`)
-      if (typeof options.to === 'string') await funds.registerOwner(account, options.to)
+      if (typeof options.to === 'string') await funds.registerOwner(account, options.to, false)
       const order = await funds.withdraw(account, id, amount).catch((error: unknown) => {
         throw error instanceof NoOwnerAddressError ? new CommandError(`${error.message} Here: with --to 0x….`) : error
       })

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import type { Database } from '../db/database.ts'
 import { SignInFailedError } from './sign-in-error.ts'
 
-export type ChallengePurpose = 'wallet' | 'register' | 'sign_in'
+export type ChallengePurpose = 'wallet' | 'register' | 'sign_in' | 'owner'
 
 const challengeSecondsMax = 5 * 60
 const noncePattern = /^[0-9a-f]{40}$/

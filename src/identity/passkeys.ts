@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { AccountRef } from '../account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
-import { takeChallenge } from './challenges.ts'
+import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
 import {
   type Assertion,
   challengeOf,
@@ -37,6 +37,36 @@ export async function proveRegistration(
 /** The account whose passkey answered a challenge of ours. */
 export async function provePasskey(database: Database, assertion: Assertion, party: RelyingParty): Promise<AccountRef> {
   await takeChallenge(database, challengeOf(assertion.clientDataJSON), 'sign_in')
+  return checkPasskey(database, assertion, party)
+}
+
+/** A challenge that names an owner address, so that what the passkey signs names it too. */
+export async function createPasskeyOwnerChallenge(
+  database: Database,
+  owner: AccountRef,
+  address: string,
+): Promise<{ readonly challenge: string; readonly credentialIds: readonly string[] }> {
+  const credentialIds = await listCredentialIds(database, owner)
+  if (credentialIds.length === 0) throw new PasskeyProofError('The account has no passkey.')
+  const nonce = createNonce()
+  await storeChallenge(database, nonce, 'owner', address)
+  return { challenge: Buffer.from(`${nonce} ${address}`, 'latin1').toString('base64url'), credentialIds }
+}
+
+/** Throws unless a passkey answered a challenge for this address. */
+export async function provePasskeyOwner(
+  database: Database,
+  address: string,
+  assertion: Assertion,
+  party: RelyingParty,
+): Promise<void> {
+  const [nonce = '', named] = challengeOf(assertion.clientDataJSON).split(' ')
+  const stored = await takeChallenge(database, nonce, 'owner')
+  if (stored !== address || named !== address) throw new PasskeyProofError('The passkey confirmed another address.')
+  await checkPasskey(database, assertion, party)
+}
+
+async function checkPasskey(database: Database, assertion: Assertion, party: RelyingParty): Promise<AccountRef> {
   const credentialId = Buffer.from(assertion.id, 'base64url')
   return database.transaction(async (connection) => {
     const [row] = await connection.query<PasskeyRow>(

@@ -24,8 +24,29 @@ const statement =
 /** A message of EIP-4361 for one wallet to sign. It is kept, and only this very text is taken back. */
 export async function createSignInMessage(
   database: Database,
-  { publicUrl, chainId, address }: SignInMessageOptions,
+  options: SignInMessageOptions,
 ): Promise<{ readonly nonce: string; readonly message: string; readonly expiresAt: Date }> {
+  const { nonce, message } = await writeMessage(options, statement)
+  return { nonce, message, expiresAt: await storeChallenge(database, nonce, 'wallet', message) }
+}
+
+/** A message of EIP-4361 in which a wallet confirms where the account's withdrawals go. */
+export async function createOwnerMessage(
+  database: Database,
+  options: SignInMessageOptions,
+  owner: string,
+): Promise<string> {
+  const { nonce, message } = await writeMessage(options, ownerStatement(owner))
+  await storeChallenge(database, nonce, 'owner', message)
+  return message
+}
+
+const ownerStatement = (owner: string) => `Send withdrawals of my Penny Router account to ${owner} from now on.`
+
+async function writeMessage(
+  { publicUrl, chainId, address }: SignInMessageOptions,
+  text: string,
+): Promise<{ readonly nonce: string; readonly message: string }> {
   const nonce = createNonce()
   const { createSiweMessage } = await siwe()
   const message = createSiweMessage({
@@ -33,11 +54,11 @@ export async function createSignInMessage(
     chainId,
     domain: new URL(publicUrl).host,
     nonce,
-    statement,
+    statement: text,
     uri: publicUrl,
     version: '1',
   })
-  return { nonce, message, expiresAt: await storeChallenge(database, nonce, 'wallet', message) }
+  return { nonce, message }
 }
 
 /**
@@ -45,9 +66,30 @@ export async function createSignInMessage(
  * nobody has answered yet: so no part of it needs to be trusted or compared apart.
  */
 export async function proveWallet(database: Database, message: string, signature: string): Promise<string> {
+  return prove(database, message, signature, 'wallet')
+}
+
+/** The wallet that confirmed this owner address. */
+export async function proveWalletOwner(
+  database: Database,
+  message: string,
+  signature: string,
+  owner: string,
+): Promise<string> {
+  const wallet = await prove(database, message, signature, 'owner')
+  if (message.includes(`\n${ownerStatement(owner)}\n`)) return wallet
+  throw new WalletProofError('The signed message names another address.')
+}
+
+async function prove(
+  database: Database,
+  message: string,
+  signature: string,
+  purpose: 'wallet' | 'owner',
+): Promise<string> {
   const nonce = /\nNonce: ([0-9a-f]{40})\n/.exec(message)?.[1]
   if (nonce === undefined) throw new WalletProofError('The signed message has no nonce of ours.')
-  const stored = await takeChallenge(database, nonce, 'wallet')
+  const stored = await takeChallenge(database, nonce, purpose)
   if (stored !== message) throw new WalletProofError('The signed message is not the one that was asked for.')
   const address = stored.split('\n', 2)[1]!.toLowerCase()
   if ((await signerOf(message, signature)) !== address) {

@@ -35,16 +35,22 @@ export class Funds {
 
   /**
    * Says where withdrawals go. The signer keeps the register, decides which address can be one, and makes a changed one
-   * wait: nobody who has only the database can redirect money.
+   * wait: nobody who has only the database can redirect money. The first address of an account that has money waits too, unless the holder
+   * has confirmed it: a stolen session must not be enough to take the money.
    */
-  async registerOwner(account: OwnedAccount, text: string): Promise<RegisteredOwner> {
+  async registerOwner(account: OwnedAccount, text: string, isConfirmed: boolean): Promise<RegisteredOwner> {
     const owner = readAddress(text)
+    const immediate = isConfirmed || !(await hasMoney(this.#parts.database, account))
     try {
-      const registered = await this.#parts.signer.registerOwner(account.id, owner)
+      const registered = await this.#parts.signer.registerOwner(account.id, owner, immediate)
       await registerOwnerAddress(this.#parts.database, account, owner, new Date(registered.usableFromMs))
       return registered
     } catch (error) {
-      if (error instanceof SigningRefusedError && error.reason === 'bad_owner') throw new BadOwnerAddressError(text)
+      if (!(error instanceof SigningRefusedError)) throw error
+      if (error.reason === 'bad_owner') throw new BadOwnerAddressError(text)
+      if (error.reason === 'owner_pending' || error.reason === 'owner_too_often') {
+        throw new OwnerChangeRefusedError(error.message)
+      }
       throw error
     }
   }
@@ -57,12 +63,17 @@ export class Funds {
     if (amount <= 0n) throw new EmptyWithdrawalError()
     const stored = await findWithdrawal(this.#parts.database, account.partition, account.id, id)
     if (stored?.amount === amount) return stored
-    const [row] = await this.#parts.database.query<{ owner_address: string | null; usable: boolean | null }>(
-      `select owner_address, owner_usable_from <= clock_timestamp() as usable from accounts where partition = $1 and id = $2`,
+    const [row] = await this.#parts.database.query<{
+      owner_address: string | null
+      from: Date
+      usable: boolean | null
+    }>(
+      `select owner_address, owner_usable_from as from, owner_usable_from <= clock_timestamp() as usable
+         from accounts where partition = $1 and id = $2`,
       [account.partition, account.id],
     )
     if (row?.owner_address == null) throw new NoOwnerAddressError()
-    if (row.usable !== true) throw new OwnerAddressTooNewError()
+    if (row.usable !== true) throw new OwnerAddressTooNewError(row.from)
     if (amount > payOutMax) throw new WithdrawalAboveMostError(amount)
     const { database, withdrawalMin } = this.#parts
     return requestWithdrawal(database, {
@@ -74,6 +85,16 @@ export class Funds {
       min: withdrawalMin,
     })
   }
+}
+
+/** What was deposited, or is on its way. */
+async function hasMoney(database: Database, { partition, id }: OwnedAccount): Promise<boolean> {
+  const [row] = await database.query(
+    `select from accounts a where a.partition = $1 and a.id = $2
+        and (a.deposited > 0 or exists (select from arrivals v where v.partition = $1 and v.account_id = $2))`,
+    [partition, id],
+  )
+  return row !== undefined
 }
 
 function readAddress(text: string): Address {
@@ -119,7 +140,23 @@ export class NoOwnerAddressError extends ServiceError {
 
 export class OwnerAddressTooNewError extends ServiceError {
   readonly code = 'invalid_value'
-  constructor() {
-    super('The address for withdrawals was changed a short while ago and cannot be used yet.', { param: 'address' })
+  constructor(usableFrom: Date) {
+    super(
+      `The address for withdrawals is new and can be used from ${usableFrom.toISOString()} on. Nothing was withdrawn.`,
+      { param: 'address' },
+    )
+  }
+}
+
+/** By the signer. */
+export class OwnerChangeRefusedError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor(reason: string) {
+    super(
+      `The address for withdrawals cannot be changed now: ${reason}. Going back to the address before is possible.`,
+      {
+        param: 'address',
+      },
+    )
   }
 }

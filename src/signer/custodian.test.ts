@@ -44,9 +44,9 @@ test('a withdrawal goes to the registered owner and to nobody else', (t) => {
   const custodian = createCustodian(t, { now: () => nowMs, ownerWaitMs: 1_000 })
   const request = withdrawalRequest(account, randomUUID())
   assert.equal(refusalOf(custodian, request), 'no_owner')
-  ask(custodian, { operation: 'owner', account, owner: payoutAddress })
+  ask(custodian, { operation: 'owner', account, owner: payoutAddress, immediate: true })
   assert.equal(refusalOf(custodian, request), 'wrong_intent')
-  ask(custodian, { operation: 'owner', account, owner: ownerAddress })
+  ask(custodian, { operation: 'owner', account, owner: ownerAddress, immediate: true })
   assert.equal(refusalOf(custodian, request), 'wrong_intent')
   nowMs += 1_000
   const signer = recoverAddress(burnIntentDigest(request.intent), signatureOf(custodian, request))
@@ -58,7 +58,7 @@ test('no owner can be registered at whose address the money would be lost', (t) 
   const { usdc, gatewayWallet, gatewayMinter, seller } = terms
   const lost = [usdc.address, gatewayWallet, gatewayMinter, seller, keys.ofAccount(account).address]
   for (const owner of [...lost, `0x${'0'.repeat(40)}` as typeof seller]) {
-    assert.equal(refusalOf(custodian, { operation: 'owner', account, owner }), 'bad_owner')
+    assert.equal(refusalOf(custodian, { operation: 'owner', account, owner, immediate: true }), 'bad_owner')
   }
 })
 
@@ -150,7 +150,7 @@ test('no account gets more signed in an hour than its limit', (t) => {
 
 test('a value that no hour has room for is refused for good, and not as one that may come again', (t) => {
   const custodian = createCustodian(t, { accountHourMax: 2_500n, totalHourMax: 4_000n })
-  ask(custodian, { operation: 'owner', account, owner: ownerAddress })
+  ask(custodian, { operation: 'owner', account, owner: ownerAddress, immediate: true })
   const take = (value: bigint) => ask(custodian, withdrawalRequest(account, randomUUID(), value))
   const outcomes = [take(2_501n), take(2_500n), take(1n), take(2_501n)]
   assert.deepEqual(
@@ -158,7 +158,7 @@ test('a value that no hour has room for is refused for good, and not as one that
     ['value_out_of_range', 'signed', 'hour_cap', 'value_out_of_range'],
   )
   const free = createCustodian(t)
-  ask(free, { operation: 'owner', account, owner: ownerAddress })
+  ask(free, { operation: 'owner', account, owner: ownerAddress, immediate: true })
   signatureOf(free, withdrawalRequest(account, randomUUID(), payOutMax))
   const above = withdrawalRequest(account, randomUUID(), payOutMax + 1n)
   assert.equal(refusalOf(free, above), 'value_out_of_range')
@@ -167,7 +167,8 @@ test('a value that no hour has room for is refused for good, and not as one that
 // The policy stands between the keys and whoever has broken into the service.
 test('of thousands of requests against the policy none is signed, and honest ones still are', (t) => {
   const custodian = createCustodian(t)
-  for (const id of accountsOfRequests) ask(custodian, { operation: 'owner', account: id, owner: ownerAddress })
+  for (const id of accountsOfRequests)
+    ask(custodian, { operation: 'owner', account: id, owner: ownerAddress, immediate: true })
   fc.assert(
     fc.property(offPolicyRequest, (text) => {
       const answer = JSON.stringify(custodian.answer(JSON.parse(text)))

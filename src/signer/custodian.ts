@@ -113,10 +113,10 @@ export class Custodian {
     return { signature: signDigest(policy.receipt(structHash), keys.ofRole('issuer').privateKey) }
   }
 
-  #registerOwner({ account, owner }: OwnerRequest): SigningAnswer {
+  #registerOwner({ account, owner, immediate }: OwnerRequest): SigningAnswer {
     const { keys, policy, owners, now } = this.#options
     policy.requireOwner(owner, keys.ofAccount(account).address)
-    return { owner: owners.register(account, owner, now()) }
+    return { owner: owners.register(account, owner, now(), immediate) }
   }
 
   /** An operator may earn at an address whose key is elsewhere; then returns and payouts are signed there. */

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { createHmac } from 'node:crypto'
 import { appendFileSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -17,8 +18,8 @@ const waitMs = 24 * 3_600_000
 test('the first owner counts at once, a changed one after the wait, and until then the old one stays', (t) => {
   const owners = open(t, temporaryFolder(t))
   assert.equal(owners.usable(account, 0), undefined)
-  assert.deepEqual(owners.register(account, wallet, 1_000), { address: wallet, usableFromMs: 1_000 })
-  assert.deepEqual(owners.register(account, thief, 2_000), { address: thief, usableFromMs: 2_000 + waitMs })
+  assert.deepEqual(owners.register(account, wallet, 1_000, true), { address: wallet, usableFromMs: 1_000 })
+  assert.deepEqual(owners.register(account, thief, 2_000, true), { address: thief, usableFromMs: 2_000 + waitMs })
   assert.equal(owners.usable(account, 2_000)?.address, wallet)
   assert.equal(owners.usable(account, 1_999 + waitMs)?.address, wallet)
   assert.equal(owners.usable(account, 2_000 + waitMs)?.address, thief)
@@ -26,44 +27,157 @@ test('the first owner counts at once, a changed one after the wait, and until th
 
 test('asking for the same change again does not begin the wait anew', (t) => {
   const owners = open(t, temporaryFolder(t))
-  owners.register(account, wallet, 0)
-  const first = owners.register(account, thief, 1_000)
-  assert.deepEqual(owners.register(account, thief, 500_000), first)
+  owners.register(account, wallet, 0, true)
+  const first = owners.register(account, thief, 1_000, true)
+  assert.deepEqual(owners.register(account, thief, 500_000, true), first)
 })
 
-test('a change is taken back at once, and a second change waits as long as the first', (t) => {
+test('a change is taken back at once, and a second change is refused while the first waits', (t) => {
   const owners = open(t, temporaryFolder(t))
-  owners.register(account, wallet, 0)
-  owners.register(account, thief, 1_000)
-  assert.equal(owners.register(account, wallet, 2_000).usableFromMs, 2_000)
+  owners.register(account, wallet, 0, true)
+  owners.register(account, thief, 1_000, true)
+  assert.equal(owners.register(account, wallet, 2_000, true).usableFromMs, 2_000)
   assert.equal(owners.usable(account, 1_000 + waitMs)?.address, wallet)
-  owners.register(account, thief, 3_000)
-  assert.equal(owners.register(account, third, 4_000).usableFromMs, 4_000 + waitMs)
-  assert.equal(owners.usable(account, 3_500 + waitMs)?.address, wallet)
-  assert.equal(owners.usable(account, 4_000 + waitMs)?.address, third)
+  owners.register(account, thief, 3_000, true)
+  assert.throws(() => owners.register(account, third, 4_000, true), { reason: 'owner_pending' })
+  assert.equal(owners.usable(account, 2_999 + waitMs)?.address, wallet)
+  assert.equal(owners.usable(account, 3_000 + waitMs)?.address, thief)
 })
+
+// A21: a stolen session registered its own address as the first one and withdrew at once.
+test('a first owner that nobody vouches for waits, and gives way to one that is confirmed', (t) => {
+  const owners = open(t, temporaryFolder(t))
+  assert.equal(owners.register(account, thief, 1_000, false).usableFromMs, 1_000 + waitMs)
+  assert.equal(owners.usable(account, 999 + waitMs), undefined)
+  assert.throws(() => owners.register(account, third, 2_000, false), { reason: 'owner_pending' })
+  assert.equal(owners.register(account, wallet, 3_000, true).usableFromMs, 3_000)
+  assert.equal(owners.usable(account, 2 * waitMs)?.address, wallet)
+  // Confirmed later, the same address counts from then on.
+  const other = account.replace(/1$/, '2')
+  owners.register(other, wallet, 1_000, false)
+  assert.equal(owners.register(other, wallet, 5_000, true).usableFromMs, 5_000)
+  assert.equal(owners.usable(other, 5_000)?.address, wallet)
+})
+
+// A8: 320 changes in 12 seconds by one session, and a journal that no start could read any more.
+test('an address is changed five times a day at most, also after a restart, and can always be taken back', (t) => {
+  const folder = temporaryFolder(t)
+  let owners = open(t, folder)
+  const change = (nowMs: number) => owners.register(account, nowMs % 2 === 0 ? thief : third, nowMs, true)
+  owners.register(account, wallet, 0, true)
+  for (let count = 1; count <= 4; count += 1) {
+    change(count * 10)
+    owners.register(account, wallet, count * 10 + 5, true)
+  }
+  assert.throws(() => change(100), { reason: 'owner_too_often' })
+  owners = open(t, folder, undefined, 1)
+  assert.throws(() => change(200), { reason: 'owner_too_often' })
+  owners = open(t, folder)
+  assert.throws(() => change(200), { reason: 'owner_too_often' })
+  assert.equal(owners.usable(account, 200)?.address, wallet)
+  change(24 * 3_600_000 + 10)
+  owners.register(account, wallet, 24 * 3_600_000 + 20, true)
+  assert.equal(owners.usable(account, 24 * 3_600_000 + 20)?.address, wallet)
+})
+
+test('a start makes a small journal of a long one, which says the same', (t) => {
+  const folder = temporaryFolder(t)
+  const sealingKey = Buffer.alloc(32, 7)
+  writeFileSync(journal(folder), longJournal(sealingKey, 100_000))
+  const before = statSync(journal(folder)).size
+  const owners = open(t, folder)
+  const after = statSync(journal(folder))
+  assert.ok(after.size < before / 400, `${before} bytes became ${after.size}`)
+  assert.equal(after.mode & 0o777, 0o600)
+  const latest = 100_000 * 1_000
+  const [usable, pending] = [owners.usable(account, latest)!, owners.usable(account, latest + waitMs)!]
+  // What comes after the snapshot is chained to it.
+  const other = account.replace(/1$/, '2')
+  owners.register(other, wallet, latest, true)
+  const again = open(t, folder)
+  assert.deepEqual([again.usable(account, latest), again.usable(account, latest + waitMs)], [usable, pending])
+  assert.equal(again.usable(other, latest)?.address, wallet)
+  const honest = readFileSync(journal(folder), 'utf8')
+  const lines = honest.trimEnd().split('\n')
+  assert.ok(lines.length > 4, 'a header, accounts, their seal, one line more')
+  for (const changed of [
+    honest.replace(pending.address, thief.replace('2', '9')),
+    honest.replace(/"entries":\d+/, '"entries":1'),
+    honest.replace(/"entries":\d+/, '"entries":999999'),
+    lines.toSpliced(1, 1).join('\n').concat('\n'),
+    lines.slice(1).join('\n').concat('\n'),
+    lines.slice(0, 2).join('\n').concat('\n'),
+    lines.slice(0, -2).join('\n').concat('\n'),
+    lines.slice(-1).join('\n').concat('\n'),
+  ]) {
+    assert.notEqual(changed, honest)
+    writeFileSync(journal(folder), changed)
+    assert.throws(() => open(t, folder), /changed by another hand/)
+  }
+  writeFileSync(journal(folder), honest)
+  open(t, folder)
+})
+
+test('a signer that is killed while it makes its journal small has lost nothing', (t) => {
+  const folder = temporaryFolder(t)
+  const sealingKey = Buffer.alloc(32, 7)
+  const long = longJournal(sealingKey, 2_000)
+  writeFileSync(journal(folder), long)
+  const expected = open(t, folder).usable(account, 2_000_000)
+  const small = readFileSync(journal(folder), 'utf8')
+  // Killed before the rename, with all or a part of the new file; and after it.
+  for (const [old, started] of [
+    [long, small],
+    [long, small.slice(0, 100)],
+    [long, ''],
+    [small, ''],
+  ] as const) {
+    writeFileSync(journal(folder), old)
+    writeFileSync(`${journal(folder)}.new`, started)
+    assert.deepEqual(open(t, folder).usable(account, 2_000_000), expected)
+    assert.equal(readFileSync(journal(folder), 'utf8'), small)
+  }
+})
+
+/** As versions without a limit wrote it: one account in turns between two addresses, and a hundred others. */
+function longJournal(sealingKey: Buffer, count: number): string {
+  let seal = ''
+  const lines = Array.from({ length: count }, (_, index) => {
+    const entry = {
+      account: index < 100 ? account.replace(/.{3}$/, String(index + 100)) : account,
+      address: index % 2 === 0 ? wallet : third,
+      usableFromMs: (index + 1) * 1_000 + (index < 101 ? 0 : waitMs),
+      registeredMs: (index + 1) * 1_000,
+    }
+    seal = createHmac('sha256', sealingKey)
+      .update([seal, entry.account, entry.address, entry.usableFromMs, entry.registeredMs].join('\n'))
+      .digest('hex')
+    return `${JSON.stringify({ ...entry, seal })}\n`
+  })
+  return lines.join('')
+}
 
 test('a signer that starts anew knows what it was told, also after it was killed in the middle of a line', (t) => {
   const folder = temporaryFolder(t)
   const first = open(t, folder)
-  first.register(account, wallet, 0)
-  first.register(account, thief, 1_000)
+  first.register(account, wallet, 0, true)
+  first.register(account, thief, 1_000, true)
   appendFileSync(journal(folder), '{"account":"0190')
   const second = open(t, folder)
   assert.equal(second.usable(account, 1_000)?.address, wallet)
-  second.register(account, third, 2_000)
+  second.register(account, third, 2_000 + waitMs, true)
   const third_ = open(t, folder)
-  assert.equal(third_.usable(account, 2_000)?.address, wallet)
-  assert.equal(third_.usable(account, 2_000 + waitMs)?.address, third)
+  assert.equal(third_.usable(account, 2_000 + waitMs)?.address, thief)
+  assert.equal(third_.usable(account, 2_000 + 2 * waitMs)?.address, third)
   assert.equal(statSync(journal(folder)).mode & 0o777, 0o600)
 })
 
 test('a register that another hand has changed is refused', (t) => {
   const folder = temporaryFolder(t)
   const owners = open(t, folder)
-  owners.register(account, wallet, 0)
-  owners.register(account, thief, 1_000)
-  owners.register(account, third, 2_000)
+  owners.register(account, wallet, 0, true)
+  owners.register(account, thief, 1_000, true)
+  owners.register(account, third, 2_000 + waitMs, true)
   const honest = readFileSync(journal(folder), 'utf8')
   const lines = honest.trimEnd().split('\n')
   const changes = [
@@ -86,8 +200,14 @@ function journal(folder: string): string {
   return join(folder, 'owners.journal')
 }
 
-function open(t: Ending, folder: string, sealingKey = Buffer.alloc(32, 7)): OwnerRegister {
-  const owners = new OwnerRegister({ file: journal(folder), sealingKey, waitMs })
+function open(
+  t: Ending,
+  folder: string,
+  sealingKey = Buffer.alloc(32, 7),
+  compactLines: number | undefined = undefined,
+): OwnerRegister {
+  const options = { file: journal(folder), sealingKey, waitMs }
+  const owners = new OwnerRegister(compactLines === undefined ? options : { ...options, compactLines })
   atEnd(t, () => owners.close())
   return owners
 }

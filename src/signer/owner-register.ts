@@ -1,8 +1,9 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
-import { closeSync, fdatasyncSync, ftruncateSync, openSync, readFileSync, writeSync } from 'node:fs'
+import { closeSync, fdatasyncSync, fsyncSync, ftruncateSync, openSync, readSync, renameSync, writeSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { OperatorError } from '../errors.ts'
 import { type Address, parseAddress } from './address.ts'
-import type { RegisteredOwner } from './signing-request.ts'
+import { type RegisteredOwner, SigningRefusedError } from './signing-request.ts'
 
 export type OwnerRegisterOptions = {
   /** The journal. Only the signer's user can read it, and only the signer can write a line that it believes. */
@@ -10,6 +11,8 @@ export type OwnerRegisterOptions = {
   readonly sealingKey: Buffer
   /** How long a changed owner waits before withdrawals go there. */
   readonly waitMs: number
+  /** Chained lines from which a start compacts the journal. */
+  readonly compactLines?: number
 }
 
 type Entry = RegisteredOwner & {
@@ -18,38 +21,58 @@ type Entry = RegisteredOwner & {
 }
 
 type Owners = {
-  readonly usable: RegisteredOwner | undefined
-  readonly latest: RegisteredOwner
+  /** What counted when `latest` was registered; undefined when nothing did. */
+  readonly usable: Entry | undefined
+  readonly latest: Entry
+  /** When the address was changed; the last day only. Going back to the old address is not counted. */
+  readonly changedMs: readonly number[]
 }
 
+const dayMs = 24 * 3_600_000
+/** Each change is a line and an fsync. Together with going back after each one it is bounded by twice this number a day. */
+const changesPerDayMax = 5
+const compactLinesDefault = 1_000
+const chunkBytes = 1024 * 1024
+const lineBytesMax = 4_096
+const newline = 0x0a
+
 /**
- * Where each account's withdrawals may go, as the signer itself was told. The first address counts at once, a changed one
- * after the wait, and until then the old one stays. The service keeps owners too, for people to see; but a service that
+ * Where each account's withdrawals may go, as the signer itself was told. The first address counts at once if the service vouches for it, a
+ * changed one after the wait, and until then the old one stays. The service keeps owners too, for people to see; but a service that
  * was broken into must not be able to say "his address is mine" and withdraw in the same breath.
+ *
+ * The file is a snapshot, sealed as a whole, followed by one sealed line for each change since. A start writes a new snapshot when there
+ * are many such lines, so that the file grows with the number of accounts and not with the number of changes.
  */
 export class OwnerRegister {
   readonly #options: OwnerRegisterOptions
   readonly #owners = new Map<string, Owners>()
-  readonly #descriptor: number
+  #descriptor: number
   #bytes = 0
   #seal = ''
+  #chainedLines = 0
 
   constructor(options: OwnerRegisterOptions) {
     this.#options = options
     this.#descriptor = openSync(options.file, 'a+', 0o600)
-    const journal = readFileSync(this.#descriptor, 'utf8')
-    // The last line may be half of one, written by a signer that was killed: nobody was told that it counts.
-    const lines = journal.slice(0, journal.lastIndexOf('\n') + 1)
-    for (const [index, line] of lines.split('\n').slice(0, -1).entries()) this.#replay(line, index + 1)
-    this.#bytes = Buffer.byteLength(lines)
+    this.#load()
+    const { compactLines = compactLinesDefault } = options
+    // Half as many as there are accounts: the cost of a compaction is shared by many changes.
+    if (this.#chainedLines >= compactLines && this.#chainedLines * 2 >= this.#owners.size) this.#compact()
   }
 
-  /** Durable when it returns. Registering the same owner again changes nothing. */
-  register(account: string, address: Address, nowMs: number): RegisteredOwner {
+  /**
+   * Durable when it returns. Registering the same owner again changes nothing. `immediate`: the account is empty, or its holder has confirmed
+   * this address; then a first address counts at once. Throws `SigningRefusedError` while another change waits, and when there were too many.
+   */
+  register(account: string, address: Address, nowMs: number, immediate: boolean): RegisteredOwner {
     const known = this.#owners.get(account)
-    if (known?.latest.address === address) return known.latest
+    const usable = this.usable(account, nowMs)
+    if (known?.latest.address === address && !(immediate && usable === undefined)) return ownerOf(known.latest)
     // Going back to the address that still counts needs no wait: it takes a change back.
-    const atOnce = known === undefined || this.usable(account, nowMs)?.address === address
+    const isTakenBack = usable?.address === address
+    const atOnce = isTakenBack || (immediate && usable === undefined)
+    if (!isTakenBack) refuseChange(known, { nowMs, atOnce })
     const usableFromMs = atOnce ? nowMs : nowMs + this.#options.waitMs
     const entry = { account, address, usableFromMs, registeredMs: nowMs }
     this.#append(entry)
@@ -59,17 +82,27 @@ export class OwnerRegister {
 
   /** Where withdrawals may go now. */
   usable(account: string, nowMs: number): RegisteredOwner | undefined {
-    const owners = this.#owners.get(account)
-    if (owners === undefined) return undefined
-    return owners.latest.usableFromMs <= nowMs ? owners.latest : owners.usable
+    const entry = this.#usableEntry(account, nowMs)
+    return entry && ownerOf(entry)
   }
 
   close(): void {
     closeSync(this.#descriptor)
   }
 
-  #apply({ account, address, usableFromMs, registeredMs }: Entry): void {
-    this.#owners.set(account, { usable: this.usable(account, registeredMs), latest: { address, usableFromMs } })
+  #usableEntry(account: string, nowMs: number): Entry | undefined {
+    const owners = this.#owners.get(account)
+    if (owners === undefined) return undefined
+    return owners.latest.usableFromMs <= nowMs ? owners.latest : owners.usable
+  }
+
+  #apply(entry: Entry): void {
+    const { account, address, registeredMs } = entry
+    const known = this.#owners.get(account)
+    const usable = this.#usableEntry(account, registeredMs)
+    const recent = (known?.changedMs ?? []).filter((changedMs) => changedMs > registeredMs - dayMs)
+    const changedMs = usable?.address === address ? recent : [...recent, registeredMs].slice(-changesPerDayMax)
+    this.#owners.set(account, { usable, latest: entry, changedMs })
   }
 
   #append(entry: Entry): void {
@@ -83,13 +116,83 @@ export class OwnerRegister {
     this.#seal = seal
   }
 
+  /** Reads the file piece by piece: it may be larger than a string can be. */
+  #load(): void {
+    const lines = new LineReader(this.#descriptor)
+    let number = 0
+    for (let line = lines.next(); line !== undefined; line = lines.next()) {
+      number += 1
+      if (number === 1 && line.startsWith('{"snapshot":')) number += this.#loadSnapshot(line, lines)
+      else this.#replay(line, number)
+    }
+    // The last line may be half of one, written by a signer that was killed: nobody was told that it counts.
+    this.#bytes = lines.bytesRead
+  }
+
+  #loadSnapshot(header: string, lines: LineReader): number {
+    const hmac = createHmac('sha256', this.#options.sealingKey).update(`${header}\n`)
+    const count = Number(/^\{"snapshot":1,"entries":(\d{1,12})\}$/.exec(header)?.[1] ?? Number.NaN)
+    const sealed: string[] = []
+    for (let read = 0; read < count; read += 1) {
+      const line = lines.next()
+      if (line === undefined) throw new OwnerRegisterError(this.#options.file, read + 2)
+      hmac.update(`${line}\n`)
+      sealed.push(line)
+    }
+    const seal = hmac.digest('hex')
+    const sealLine = lines.next() ?? ''
+    // Nothing of a snapshot counts before all of it is known to be ours.
+    if (Number.isNaN(count) || !isEqual(sealLine, sealText(seal)))
+      throw new OwnerRegisterError(this.#options.file, count + 2)
+    for (const [account, owners] of sealed.map(readSnapshotLine)) this.#owners.set(account, owners)
+    this.#seal = seal
+    return count + 1
+  }
+
   #replay(line: string, number: number): void {
     const { seal, ...entry } = parseEntry(line) ?? {}
     if (seal === undefined || !isEqual(seal, this.#sealOf(entry as Entry))) {
       throw new OwnerRegisterError(this.#options.file, number)
     }
     this.#seal = seal
+    this.#chainedLines += 1
     this.#apply(entry as Entry)
+  }
+
+  /** Into a new file that takes the place of the old one in a single step: whenever we are killed, one of the two is there whole. */
+  #compact(): void {
+    const { file, sealingKey } = this.#options
+    const entries = [...this.#owners]
+    const descriptor = openSync(`${file}.new`, 'w+', 0o600)
+    const hmac = createHmac('sha256', sealingKey)
+    let bytes = 0
+    const write = (text: string) => {
+      bytes += writeSync(descriptor, text)
+    }
+    const sealed = (text: string) => {
+      hmac.update(text)
+      write(text)
+    }
+    sealed(`{"snapshot":1,"entries":${entries.length}}\n`)
+    for (let start = 0; start < entries.length; start += 10_000) {
+      sealed(
+        entries
+          .slice(start, start + 10_000)
+          .map(snapshotLine)
+          .join(''),
+      )
+    }
+    const seal = hmac.digest('hex')
+    write(`${sealText(seal)}\n`)
+    fsyncSync(descriptor)
+    closeSync(descriptor)
+    renameSync(`${file}.new`, file)
+    syncFolder(dirname(file))
+    closeSync(this.#descriptor)
+    this.#descriptor = openSync(file, 'a+', 0o600)
+    this.#bytes = bytes
+    this.#seal = seal
+    this.#chainedLines = 0
   }
 
   /** Each seal covers the one before it: a line can be neither changed nor taken out. */
@@ -97,6 +200,42 @@ export class OwnerRegister {
     const text = [this.#seal, account, address, usableFromMs, registeredMs].join('\n')
     return createHmac('sha256', this.#options.sealingKey).update(text).digest('hex')
   }
+}
+
+/** One change at a time, and not too many a day: a stolen session must not be able to fill the journal. */
+function refuseChange(known: Owners | undefined, { nowMs, atOnce }: { nowMs: number; atOnce: boolean }): void {
+  if (known === undefined) return
+  if (!atOnce && known.latest.usableFromMs > nowMs) {
+    const from = new Date(known.latest.usableFromMs).toISOString()
+    throw new SigningRefusedError('owner_pending', `another address counts from ${from} on`)
+  }
+  if (known.changedMs.filter((changedMs) => changedMs > nowMs - dayMs).length >= changesPerDayMax) {
+    throw new SigningRefusedError('owner_too_often', `the address was changed ${changesPerDayMax} times within a day`)
+  }
+}
+
+function snapshotLine([account, { usable, latest, changedMs }]: readonly [string, Owners]): string {
+  return `${JSON.stringify([account, snapshotEntry(latest), usable === undefined ? null : snapshotEntry(usable), changedMs])}\n`
+}
+
+function snapshotEntry({ address, usableFromMs, registeredMs }: Entry) {
+  return [address, usableFromMs, registeredMs] as const
+}
+
+/** Only for lines whose seal is ours. */
+function readSnapshotLine(line: string): readonly [string, Owners] {
+  type Line = [string, ReturnType<typeof snapshotEntry>, ReturnType<typeof snapshotEntry> | null, number[]]
+  const [account, latest, usable, changedMs] = JSON.parse(line) as Line
+  const entryOf = ([address, usableFromMs, registeredMs]: Line[1]) => ({ account, address, usableFromMs, registeredMs })
+  return [account, { latest: entryOf(latest), usable: usable === null ? undefined : entryOf(usable), changedMs }]
+}
+
+function sealText(seal: string): string {
+  return `{"seal":"${seal}"}`
+}
+
+function ownerOf({ address, usableFromMs }: Entry): RegisteredOwner {
+  return { address, usableFromMs }
 }
 
 function parseEntry(line: string): (Entry & { readonly seal: string }) | undefined {
@@ -107,6 +246,48 @@ function parseEntry(line: string): (Entry & { readonly seal: string }) | undefin
     return { account, address: parsed, usableFromMs: Number(usableFromMs), registeredMs: Number(registeredMs), seal }
   } catch {
     return undefined
+  }
+}
+
+/** The whole lines of a file, one after the other. */
+class LineReader {
+  /** Up to the end of the last whole line. */
+  bytesRead = 0
+  readonly #descriptor: number
+  #chunk = Buffer.alloc(0)
+  #position = 0
+
+  constructor(descriptor: number) {
+    this.#descriptor = descriptor
+  }
+
+  next(): string | undefined {
+    for (;;) {
+      const end = this.#chunk.indexOf(newline)
+      if (end >= 0) {
+        const line = this.#chunk.toString('utf8', 0, end)
+        this.#chunk = this.#chunk.subarray(end + 1)
+        this.bytesRead += end + 1
+        return line
+      }
+      // No line of ours is that long: it is not worth reading on.
+      if (this.#chunk.length > lineBytesMax) return this.#chunk.toString('utf8', 0, lineBytesMax)
+      const more = Buffer.allocUnsafe(chunkBytes)
+      const count = readSync(this.#descriptor, more, 0, chunkBytes, this.#position)
+      if (count === 0) return undefined
+      this.#position += count
+      this.#chunk = Buffer.concat([this.#chunk, more.subarray(0, count)])
+    }
+  }
+}
+
+/** A rename is durable when its folder is. */
+function syncFolder(folder: string): void {
+  const descriptor = openSync(folder, 'r')
+  try {
+    fsyncSync(descriptor)
+  } finally {
+    closeSync(descriptor)
   }
 }
 

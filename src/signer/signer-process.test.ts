@@ -47,7 +47,7 @@ test('the signer process gives the signatures that the keys give, whatever they 
   assert.equal(await signer.signReturn(giveBack), await here.signReturn(giveBack))
   assert.equal(await signer.signDeposit(deposit), await here.signDeposit(deposit))
   const withdrawal = withdrawalRequest(account, randomUUID())
-  for (const either of [signer, here]) await either.registerOwner(account, ownerAddress)
+  for (const either of [signer, here]) await either.registerOwner(account, ownerAddress, true)
   assert.equal(await signer.signWithdrawal(withdrawal), await here.signWithdrawal(withdrawal))
 })
 
@@ -55,7 +55,7 @@ test('credit is given back within the bounds of what is paid out, not of what is
   const most = { accountMax: payOutMax.toString(), totalMax: payOutMax.toString() }
   const hourlyLimits = { authorizations: { accountMax: '1000', totalMax: '1000' }, payingOut: most }
   const { signer } = await startSigner(t, {}, { hourlyLimits })
-  await signer.registerOwner(account, ownerAddress)
+  await signer.registerOwner(account, ownerAddress, true)
   await signer.signReturn(transferRequest('return', { account, value: payOutMax }))
   await signer.signWithdrawal(withdrawalRequest(account, randomUUID(), payOutMax))
   const above = transferRequest('return', { account, sequence: 1n, value: payOutMax + 1n })
@@ -64,7 +64,7 @@ test('credit is given back within the bounds of what is paid out, not of what is
 
 test('only its own user reaches the signer, and nothing it writes holds a key', async (t) => {
   const { dataDir, signer } = await startSigner(t)
-  await signer.registerOwner(account, ownerAddress)
+  await signer.registerOwner(account, ownerAddress, true)
   const mode = (path: string) => statSync(join(dataDir, path)).mode & 0o777
   assert.equal(mode('signer'), 0o700)
   assert.equal(mode('signer/sign.sock'), 0o600)
@@ -103,7 +103,7 @@ test('a signer that hangs is given up after the wait, and asked again when it is
 
 test('of thousands of requests against the policy sent to its socket the signer signs none', async (t) => {
   const { dataDir, signer } = await startSigner(t)
-  for (const id of accountsOfRequests) await signer.registerOwner(id, ownerAddress)
+  for (const id of accountsOfRequests) await signer.registerOwner(id, ownerAddress, true)
   const socket = await openSocket(t, dataDir)
   const seed = Math.floor(Math.random() * 2 ** 31)
   const requests = fc.sample(offPolicyRequest, { numRuns: 64 * batchMax, seed })

@@ -31,7 +31,7 @@ test('every operation is signed, and a refusal of one is no refusal of its neigh
   )
   assert.match(await signer.signReturn(transferRequest('return', { account })), /^0x[0-9a-f]{130}$/)
   assert.match(await signer.signDeposit(transferRequest('deposit', { account })), /^0x[0-9a-f]{130}$/)
-  assert.equal((await signer.registerOwner(account, ownerAddress)).address, ownerAddress)
+  assert.equal((await signer.registerOwner(account, ownerAddress, true)).address, ownerAddress)
   assert.match(await signer.signWithdrawal(withdrawalRequest(account, randomUUID())), /^0x[0-9a-f]{130}$/)
   await assert.rejects(signer.signWithdrawal(withdrawalRequest(other, randomUUID())), SigningRefusedError)
 })
@@ -83,7 +83,8 @@ test('what was asked before a fault was found is not believed after it', async (
 test('a withdrawal that another key signed is not believed', async (t) => {
   const custodian = createCustodian(t)
   const honest = askCustodian(custodian)
-  for (const id of [account, other]) await honest({ operation: 'owner', account: id, owner: ownerAddress })
+  for (const id of [account, other])
+    await honest({ operation: 'owner', account: id, owner: ownerAddress, immediate: true })
   const wrong = await honest(withdrawalRequest(other, randomUUID()))
   const signer = createSigner({ ask: async () => wrong, onFault() {} })
   await assert.rejects(signer.signWithdrawal(withdrawalRequest(account, randomUUID())), SignerFaultError)
@@ -96,7 +97,7 @@ test('an owner or an address that was not asked for is not believed', async () =
   ]
   for (const answer of answers) {
     const signer = createSigner({ ask: async () => answer, onFault() {} })
-    await assert.rejects(signer.registerOwner(account, ownerAddress), SignerFaultError)
+    await assert.rejects(signer.registerOwner(account, ownerAddress, true), SignerFaultError)
   }
   const signer = createSigner({ ask: async () => ({ address: '0x12' as typeof ownerAddress }), onFault() {} })
   await assert.rejects(signer.addressOf(account), SignerFaultError)

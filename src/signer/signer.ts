@@ -31,8 +31,8 @@ export type Signer = {
   signPayout(request: PayoutRequest): Promise<Hex>
   /** With the issuer's key, under the receipts' domain. */
   signReceipt(structHash: Hex): Promise<Hex>
-  /** Says where the account's withdrawals may go, and from when on. */
-  registerOwner(account: string, owner: Address): Promise<RegisteredOwner>
+  /** Says where the account's withdrawals may go, and from when on. `immediate` is explained at `OwnerRequest`. */
+  registerOwner(account: string, owner: Address, immediate: boolean): Promise<RegisteredOwner>
 }
 
 export type SigningOutcome = { readonly signature: Hex } | { readonly refusal: SigningRefusedError }
@@ -103,8 +103,8 @@ export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): S
     signWithdrawal: sign,
     signPayout: sign,
     signReceipt: (structHash) => tell({ operation: 'receipt', structHash }, (answer) => field(answer, 'signature')),
-    registerOwner: (account, owner) =>
-      tell({ operation: 'owner', account, owner }, (answer) => readOwner(field(answer, 'owner'), owner)),
+    registerOwner: (account, owner, immediate) =>
+      tell({ operation: 'owner', account, owner, immediate }, (answer) => readOwner(field(answer, 'owner'), owner)),
   }
 }
 

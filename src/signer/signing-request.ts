@@ -55,7 +55,13 @@ export type ReceiptRequest = { readonly operation: 'receipt'; readonly structHas
 export type AddressRequest = { readonly operation: 'address'; readonly account: string }
 
 /** Registers where an account's withdrawals may go. */
-export type OwnerRequest = { readonly operation: 'owner'; readonly account: string; readonly owner: Address }
+export type OwnerRequest = {
+  readonly operation: 'owner'
+  readonly account: string
+  readonly owner: Address
+  /** The account has no money yet, or its holder has confirmed this address: a first one counts at once. */
+  readonly immediate: boolean
+}
 
 export type SigningAnswer =
   | { readonly signature: Hex }
@@ -91,6 +97,8 @@ export const refusalReasons = [
   'no_payout_address',
   'no_owner',
   'bad_owner',
+  'owner_pending',
+  'owner_too_often',
   'failed',
 ] as const
 export type RefusalReason = (typeof refusalReasons)[number]
@@ -127,8 +135,10 @@ export function parseRequest(value: unknown): SigningRequest {
     case 'address':
       return { operation, account: uuid(only(value, ['operation', 'account']), 'account') }
     case 'owner': {
-      const fields = only(value, ['operation', 'account', 'owner'])
-      return { operation, account: uuid(fields, 'account'), owner: address(fields, 'owner') }
+      const fields = only(value, ['operation', 'account', 'owner', 'immediate'])
+      if (typeof fields.immediate !== 'boolean') throw new MalformedRequestError('immediate')
+      const { immediate } = fields
+      return { operation, account: uuid(fields, 'account'), owner: address(fields, 'owner'), immediate }
     }
     default:
       throw new SigningRefusedError('unknown_operation', 'not an operation of the signer')

@@ -52,7 +52,7 @@ test('from a wallet to the gateway, through two hundred requests to the chain, a
 async function withdrawAllUnderLoad(money: MoneyService, account: MoneyAccount, owner: `0x${string}`): Promise<bigint> {
   using signer = openSigner({ dataDir: money.dataDir, onFault: assert.ifError })
   const funds = new Funds({ database: money.service.database, signer, withdrawalMin: fromAtomic(1n) })
-  await funds.registerOwner(account, owner)
+  await funds.registerOwner(account, owner, true)
   const load = Array.from({ length: 4 }, async () => {
     for (let sent = 0; sent < 10; sent += 1) assert.ok([200, 402].includes((await ask(money, account)).status))
   })

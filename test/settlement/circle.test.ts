@@ -311,7 +311,7 @@ test('whatever fails, in whatever order, every payment and every withdrawal is m
       async (fee, steps) => {
         await setFee(bench, fee)
         const accounts = [await bench.openAccount(5_000n), await bench.openAccount(8_000n)]
-        for (const account of accounts) await bench.funds.registerOwner(account, ownerAddress)
+        for (const account of accounts) await bench.funds.registerOwner(account, ownerAddress, true)
         for (const done of steps) {
           await take(accounts, done)
           if (done.kind === 'settle') assert.deepEqual(await findViolations(bench.database, idsOf(accounts)), [])
@@ -342,7 +342,7 @@ test('a withdrawal with credit goes through every fault and pays the owner once'
 
 async function withdrawThrough(fault: CallFault, call: string): Promise<void> {
   const account = await bench.openAccount(10_000n)
-  await bench.funds.registerOwner(account, ownerAddress)
+  await bench.funds.registerOwner(account, ownerAddress, true)
   await pay(bench, account, 4_000n, 1_000n)
   await settleAll(bench)
   const before = bench.gateway.paid.get(ownerAddress) ?? 0n
@@ -368,7 +368,7 @@ async function withdrawThrough(fault: CallFault, call: string): Promise<void> {
 
 test('everything can be withdrawn from a gateway with a fee: the fee comes out of it, and not a unit is missing', async () => {
   const account = await bench.openAccount(1_000_000n)
-  await bench.funds.registerOwner(account, ownerAddress)
+  await bench.funds.registerOwner(account, ownerAddress, true)
   await pay(bench, account, 400_000n, 100_000n)
   await settleAll(bench)
   const feeMax = await setFee(bench, 10_000n)
@@ -389,7 +389,7 @@ test('everything can be withdrawn from a gateway with a fee: the fee comes out o
 
 test('an amount that the fee may eat up is refused, and one that fails comes back with its fee', async () => {
   const account = await bench.openAccount(100_000n)
-  await bench.funds.registerOwner(account, ownerAddress)
+  await bench.funds.registerOwner(account, ownerAddress, true)
   const feeMax = await setFee(bench, 10_000n)
   await assert.rejects(bench.funds.withdraw(account, randomUUID(), fromAtomic(feeMax)), { code: 'invalid_value' })
   await bench.funds.withdraw(account, randomUUID(), fromAtomic(feeMax + 1n))
@@ -402,7 +402,7 @@ test('an amount that the fee may eat up is refused, and one that fails comes bac
 
 test('a fee that the gateway does not tell counts as taken, and calls a person', async () => {
   const account = await bench.openAccount(100_000n)
-  await bench.funds.registerOwner(account, ownerAddress)
+  await bench.funds.registerOwner(account, ownerAddress, true)
   const feeMax = await setFee(bench, 10_000n)
   bench.gateway.tellsFees = false
   await bench.funds.withdraw(account, randomUUID(), fromAtomic(50_000n))
@@ -419,7 +419,7 @@ test('a fee that the gateway does not tell counts as taken, and calls a person',
 
 test('a fee above what we pay at most is not paid: the withdrawal is refused and the money is back', async () => {
   const account = await bench.openAccount(100_000n)
-  await bench.funds.registerOwner(account, ownerAddress)
+  await bench.funds.registerOwner(account, ownerAddress, true)
   assert.equal(await setFee(bench, 60_000n), limits.withdrawalFeeMax)
   await bench.funds.withdraw(account, randomUUID(), fromAtomic(90_000n))
   await settleAll(bench)

@@ -52,7 +52,7 @@ async function passThrough(t: TestContext, money: MoneyService): Promise<void> {
   assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200])
 
   const funds = openFunds(t, money)
-  await funds.registerOwner(account, owner.address)
+  await funds.registerOwner(account, owner.address, true)
   const { spendable, credit } = await accountNow(money, account)
   assert.ok(credit > 0n, 'some of it is credit, which has to come back first')
   const id = randomUUID()
@@ -168,7 +168,7 @@ test('the whole service killed in the middle and started on what it left: nothin
   await until(async () => (await accountNow(first, account)).spendable === 1_000_000n)
   await Promise.all(Array.from({ length: 5 }, () => ask(first, account)))
   const funds = openFunds(t, first)
-  await funds.registerOwner(account, owner.address)
+  await funds.registerOwner(account, owner.address, true)
   const { spendable } = await accountNow(first, account)
   const id = randomUUID()
   await funds.withdraw(account, id, spendable)

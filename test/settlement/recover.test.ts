@@ -118,7 +118,7 @@ test('what came back as credit can be withdrawn at once, however much it is', as
   transferred('authorization', account, 1n, 150_000_000n)
   await recover()
   assert.equal((await accountOf(bench, account)).credit, 300_000_000n)
-  await bench.funds.registerOwner(account, ownerAddress)
+  await bench.funds.registerOwner(account, ownerAddress, true)
   const before = bench.gateway.paid.get(ownerAddress) ?? 0n
   for (const amount of [250_000_000n, 150_000_000n]) {
     const { id } = await bench.funds.withdraw(account, randomUUID(), fromAtomic(amount))

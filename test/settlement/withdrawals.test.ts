@@ -43,7 +43,7 @@ const holdsMax = Number(process.env.SETTLEMENT_RUNS ?? 0) > 0 ? 1_000 : 100
 
 async function openOwned(atomic: bigint): Promise<BenchAccount> {
   const account = await bench.openAccount(atomic)
-  await bench.funds.registerOwner(account, ownerAddress)
+  await bench.funds.registerOwner(account, ownerAddress, true)
   return account
 }
 
@@ -90,7 +90,7 @@ test('an address at which money would be lost, or go round in a circle, is refus
     ownerAddress.slice(0, -1),
     'vitalik.eth',
   ]) {
-    await assert.rejects(bench.funds.registerOwner(account, bad), { code: 'invalid_value' }, bad)
+    await assert.rejects(bench.funds.registerOwner(account, bad, true), { code: 'invalid_value' }, bad)
   }
   await assert.rejects(bench.funds.withdraw(account, randomUUID(), fromAtomic(1n)), { code: 'invalid_value' })
 })
@@ -100,7 +100,7 @@ test('a changed owner waits, a withdrawal under way is not redirected, and its o
   const other = address('0x15d34aaf54267db7d7c367839aaf71a00a2c6a65')
   const id = randomUUID()
   await bench.funds.withdraw(account, id, fromAtomic(1_000n))
-  await bench.funds.registerOwner(account, other)
+  await bench.funds.registerOwner(account, other, true)
   assert.equal((await bench.funds.withdraw(account, id, fromAtomic(1_000n))).recipient, ownerAddress)
   await assert.rejects(bench.funds.withdraw(account, randomUUID(), fromAtomic(1n)), { code: 'invalid_value' })
   const before = bench.gateway.paid.get(ownerAddress) ?? 0n
@@ -123,12 +123,12 @@ test('an order whose reply was lost is paid to its owner, once, though the owner
     bench.gateway.faults = (call) => (call === 'POST /v1/transfer' ? fault : undefined)
     await settleOnce(bench)
     assert.deepEqual([(await stateOf(account, id)).state, (await stateOf(account, id)).railId], ['sent', undefined])
-    await bench.funds.registerOwner(account, address('0x15d34aaf54267db7d7c367839aaf71a00a2c6a65'))
+    await bench.funds.registerOwner(account, address('0x15d34aaf54267db7d7c367839aaf71a00a2c6a65'), true)
     laterMs = waitMs + 1
     await settleAll(bench)
     laterMs = 0
     assert.equal((await stateOf(account, id)).state, 'confirmed', fault)
-    await bench.funds.registerOwner(account, ownerAddress)
+    await bench.funds.registerOwner(account, ownerAddress, true)
     await bench.database.query('update accounts set owner_usable_from = clock_timestamp() where id = $1', [account.id])
   }
   assert.equal((bench.gateway.paid.get(ownerAddress) ?? 0n) - before, 2_000n)
@@ -141,7 +141,7 @@ test('an order that was never handed in is not signed for an owner of before', a
   await bench.funds.withdraw(account, id, fromAtomic(1_000n))
   // As when the process died between the signature and its first word to the gateway.
   await bench.database.query('update withdrawals set signature = $2 where id = $1', [id, Buffer.alloc(65, 1)])
-  await bench.funds.registerOwner(account, address('0x15d34aaf54267db7d7c367839aaf71a00a2c6a65'))
+  await bench.funds.registerOwner(account, address('0x15d34aaf54267db7d7c367839aaf71a00a2c6a65'), true)
   laterMs = waitMs + 1
   await settleAll(bench)
   laterMs = 0

@@ -25,8 +25,10 @@ export type ChainFunds = {
   depositAddress(account: AccountRef): Promise<string>
   /** To the registered owner, idempotent by `id`. It is stored when this returns; refusals are thrown as `ServiceError`s. */
   requestWithdrawal(withdrawal: AccountRef & { readonly id: string; readonly amount: Usdc }): Promise<void>
-  /** Durable when it returns; it writes the account's owner address too. */
-  registerOwner(owner: AccountRef & { readonly address: string }): Promise<{
+  /** How long an owner address waits that nobody has confirmed, and every changed one. */
+  readonly ownerCooldownMs: number
+  /** Durable when it returns; it writes the account's owner address too. `isConfirmed`: by a passkey or wallet, for this very address. */
+  registerOwner(owner: AccountRef & { readonly address: string; readonly isConfirmed: boolean }): Promise<{
     readonly address: string
     readonly usableFrom: Date
   }>

@@ -7,15 +7,21 @@ import { after, before, test } from 'node:test'
 import { getRequestListener } from '@hono/node-server'
 import { Hono } from 'hono'
 import { createWallet, DashboardClient, signedMessage } from '../../../test/support/dashboard-client.ts'
+import { Device } from '../../../test/support/passkey-device.ts'
 import { type TestDatabase, testDatabase } from '../../../test/support/postgres.ts'
+import { createCustodian } from '../../../test/support/signing.ts'
 import { loadPriceList } from '../../billing/price-list.ts'
 import { KeyFinder } from '../../identity/api-keys.ts'
 import { createLoginToken } from '../../identity/login-links.ts'
-import { createAccount } from '../../ledger/accounts.ts'
+import { addWallet } from '../../identity/wallets.ts'
+import { type Account, createAccount, findAccountsNamed } from '../../ledger/accounts.ts'
 import { readBalance } from '../../ledger/balance.ts'
 import { creditDeposit } from '../../ledger/deposits.ts'
 import { advanceWithdrawal, requestWithdrawal, type WithdrawalState } from '../../ledger/withdrawals.ts'
 import { parse } from '../../money/usdc.ts'
+import { Funds } from '../../settlement/funds.ts'
+import type { Custodian } from '../../signer/custodian.ts'
+import { askCustodian, createSigner } from '../../signer/signer.ts'
 import { BodyBudget } from '../body-budget.ts'
 import { errorResponse } from '../error-response.ts'
 import { siteOf } from '../site.ts'
@@ -38,22 +44,30 @@ let ledger: TestDatabase
 let server: Server
 let origin: string
 const trail: object[] = []
+// As where money is real.
+const ownerCooldownMs = 24 * 3_600_000
+let custodian: Custodian
+let cleanUp: (() => unknown) | undefined
 before(async () => {
   ledger = await testDatabase()
   server = createServer()
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   origin = `http://localhost:${(server.address() as AddressInfo).port}`
+  custodian = createCustodian({ after: (undo) => void (cleanUp = undo) }, { ownerWaitMs: ownerCooldownMs })
   server.on('request', createRoutes())
 })
 after(async () => {
   server.closeAllConnections()
   server.close()
+  cleanUp?.()
   await ledger.drop()
 })
 
 function createRoutes() {
   const { database } = ledger
+  const signer = createSigner({ ask: askCustodian(custodian), onFault: assert.ifError })
+  const owners = new Funds({ database, signer, withdrawalMin: parse('0.1') })
   const now = () => performance.now()
   const site = siteOf(origin)
   const keys = new KeyFinder({ database, now })
@@ -61,6 +75,7 @@ function createRoutes() {
     chain: { id: 5_042_002, name: 'Arc', usdcAddress, gatewayAddress, explorerUrl: undefined, publicRpcUrl: undefined },
     depositMin: parse('0.1'),
     withdrawalMin: parse('0.1'),
+    ownerCooldownMs,
     depositAddress: async () => depositAddress,
     async requestWithdrawal({ partition, accountId, id, amount }) {
       await requestWithdrawal(database, {
@@ -72,12 +87,9 @@ function createRoutes() {
         min: parse('0.1'),
       })
     },
-    async registerOwner({ partition, accountId, address }) {
-      await database.query(
-        'update accounts set owner_address = $3, owner_usable_from = clock_timestamp() where partition = $1 and id = $2',
-        [partition, accountId, address],
-      )
-      return { address, usableFrom: new Date() }
+    async registerOwner({ partition, accountId, address, isConfirmed }) {
+      const { usableFromMs } = await owners.registerOwner({ partition, id: accountId }, address, isConfirmed)
+      return { address, usableFrom: new Date(usableFromMs) }
     },
   }
   const services = {
@@ -104,13 +116,18 @@ function createRoutes() {
   return getRequestListener(app.fetch, { overrideGlobalObjects: false })
 }
 
-async function signIn(balance: string): Promise<DashboardClient & { owner: { partition: number; accountId: string } }> {
+/** Registers the owner before there is money, as a wallet's first sign-in does. */
+async function signIn(
+  balance: string,
+  ownsBefore = true,
+): Promise<DashboardClient & { owner: { partition: number; accountId: string } }> {
   const { database } = ledger
   const account = await createAccount(database, 'test', 1)
   const owner = { partition: account.partition, accountId: account.id }
-  await creditDeposit(database, { ...owner, id: randomUUID(), amount: parse(balance), source: 'test' })
   const client = new DashboardClient({ origin })
   await client.post('/api/auth/link', { token: await createLoginToken(database, owner, 60) })
+  if (ownsBefore) await client.send('PUT', '/api/owner', { address: ownerAddress })
+  await creditDeposit(database, { ...owner, id: randomUUID(), amount: parse(balance), source: 'test' })
   return Object.assign(client, { owner })
 }
 
@@ -217,14 +234,90 @@ test('a changed owner address waits before money goes there', async () => {
   assert.deepEqual(await client.refusal('POST', '/api/withdrawals', body, form()), [400, 'invalid_value'])
 })
 
+// A21: a stolen session of an account without an owner registered its own address and withdrew at once.
+test('the first owner address of an account with money waits, unless a passkey of its holder has confirmed it', async () => {
+  const device = new Device()
+  const client = new DashboardClient({ origin })
+  const { account } = await client.post('/api/auth/passkey/register', { credential: await device.register(client) })
+  const [{ partition }] = (await findAccountsNamed(ledger.database, account.id)) as [Account]
+  const owner = { partition, accountId: account.id as string }
+  await creditDeposit(ledger.database, { ...owner, id: randomUUID(), amount: parse('5'), source: 'test' })
+  const thief = `0x${'7'.repeat(40)}`
+  const setOwner = (address: string, proof?: unknown) =>
+    client.send('PUT', '/api/owner', { address, ...(proof === undefined ? {} : { proof }) })
+
+  // Neither an assertion for another address, nor one of a sign-in, nor the same one twice.
+  const confirmed = await device.confirm(client, ownerAddress)
+  assert.equal((await setOwner(thief, { credential: confirmed })).status, 401)
+  assert.equal((await setOwner(ownerAddress, { credential: confirmed })).status, 401)
+  assert.equal((await setOwner(thief, { credential: await device.signIn(client) })).status, 401)
+  // The account was opened an hour ago.
+  for (const [table, column] of [
+    ['accounts', 'created_at'],
+    ['passkeys', 'added_at'],
+  ] as const) {
+    const key = table === 'accounts' ? 'id' : 'account_id'
+    await ledger.database.query(`update ${table} set ${column} = ${column} - interval '1 hour' where ${key} = $1`, [
+      account.id,
+    ])
+  }
+  // A thief's own passkey, added with the stolen session, confirms nothing before the holder could see it.
+  const own = new Device()
+  await client.post('/api/auth/passkey/register', { credential: await own.register(client) })
+  assert.equal((await setOwner(thief, { credential: await own.confirm(client, thief) })).status, 401)
+  const stranger = new DashboardClient({ origin })
+  const strangers = new Device()
+  await stranger.post('/api/auth/passkey/register', { credential: await strangers.register(stranger) })
+  assert.equal((await setOwner(thief, { credential: await strangers.confirm(stranger, thief) })).status, 401)
+
+  const waiting = (await (await setOwner(thief)).json()) as { owner_usable_from: string }
+  assert.ok(Date.parse(waiting.owner_usable_from) > Date.now() + ownerCooldownMs - 60_000)
+  const body = { amount: '5', recipient: thief }
+  assert.deepEqual(await client.refusal('POST', '/api/withdrawals', body, form()), [400, 'invalid_value'])
+
+  const challenge = await client.post('/api/owner/challenge', { address: ownerAddress })
+  assert.ok(Buffer.from(challenge.options.challenge, 'base64url').toString().endsWith(ownerAddress))
+  const proof = { credential: device.answer(client, challenge.options) }
+  const settled = (await (await setOwner(ownerAddress, proof)).json()) as { owner_usable_from: string }
+  assert.ok(Date.parse(settled.owner_usable_from) <= Date.now())
+  assert.equal((await client.post('/api/withdrawals', { ...body, recipient: ownerAddress }, form())).state, 'requested')
+})
+
+test('a wallet of the account confirms the first owner address by a message that names it', async () => {
+  const { database } = ledger
+  const wallet = createWallet()
+  const account = await createAccount(database, 'test', 1)
+  const owner = { partition: account.partition, accountId: account.id }
+  await addWallet(database, owner, wallet.address.toLowerCase())
+  await creditDeposit(database, { ...owner, id: randomUUID(), amount: parse('5'), source: 'test' })
+  const client = new DashboardClient({ origin })
+  await client.post('/api/auth/link', { token: await createLoginToken(database, owner, 60) })
+  const sign = async (address: string) => {
+    const { message } = await client.post('/api/owner/challenge', { address, wallet: wallet.address })
+    return { message: message as string, signature: await wallet.signMessage({ message }) }
+  }
+  const proof = await sign(ownerAddress)
+  assert.match(proof.message, new RegExp(`Send withdrawals of my Penny Router account to ${ownerAddress} from now on`))
+  const thief = `0x${'7'.repeat(40)}`
+  assert.equal((await client.send('PUT', '/api/owner', { address: thief, proof })).status, 401)
+  const signInMessage = await signedMessage(client, wallet)
+  assert.equal((await client.send('PUT', '/api/owner', { address: thief, proof: signInMessage })).status, 401)
+  const answer = await client.send('PUT', '/api/owner', { address: ownerAddress, proof: await sign(ownerAddress) })
+  const { owner_usable_from } = (await answer.json()) as { owner_usable_from: string }
+  assert.ok(Date.parse(owner_usable_from) <= Date.now())
+})
+
 test('no more than there is, nothing, and nothing without a key for the form can be withdrawn', async () => {
-  const client = await signIn('1')
+  const client = await signIn('1', false)
   const recipient = ownerAddress
   assert.deepEqual(await client.refusal('POST', '/api/withdrawals', { amount: '1', recipient }, form()), [
     400,
     'invalid_value',
   ])
-  await client.send('PUT', '/api/owner', { address: ownerAddress })
+  await ledger.database.query(
+    'update accounts set owner_address = $2, owner_usable_from = clock_timestamp() where id = $1',
+    [client.owner.accountId, ownerAddress],
+  )
   const refused = (amount: string, headers: Record<string, string>) =>
     client.refusal('POST', '/api/withdrawals', { amount, recipient }, headers)
   assert.deepEqual(await refused('1.000001', form()), [402, 'insufficient_balance'])

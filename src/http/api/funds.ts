@@ -9,10 +9,12 @@ import type { TransferCursor, TransferPage } from '../../ledger/transfer-page.ts
 import { findWithdrawal, listWithdrawals, readWithdrawalTime } from '../../ledger/withdrawals.ts'
 import { parse, type Usdc } from '../../money/usdc.ts'
 import { parseAddress, zeroAddress } from '../../signer/address.ts'
+import { checkSignInIsSafe } from '../site.ts'
 import type { ChainFunds } from './chain-side.ts'
 import { fundsContracts } from './contracts/funds.ts'
 import { requireRecentSignIn } from './gate.ts'
 import { unusable } from './input-refusal.ts'
+import { confirmOwner, createOwnerChallenge } from './owner-proof.ts'
 import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
 import { renderAccount } from './render-session.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
@@ -79,9 +81,18 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
     requireRecentSignIn(session)
     const funds = wired(chainSide.funds)
     const address = await checkDestination(funds, owner, body.address, 'address')
-    await funds.registerOwner({ ...accountRef(owner), address })
+    const isConfirmed = body.proof !== undefined
+    if (body.proof !== undefined) await confirmOwner(services, owner, address, body.proof)
+    await funds.registerOwner({ ...accountRef(owner), address, isConfirmed })
     leaveTrail(services, 'owner_changed', call, { address })
     return renderAccount(services, owner)
+  })
+
+  router.at(fundsContracts.createOwnerChallenge).answer(async ({ owner, visitor, body }) => {
+    checkSignInIsSafe(services.site, visitor)
+    const funds = wired(chainSide.funds)
+    const address = await checkDestination(funds, owner, body.address, 'address')
+    return createOwnerChallenge(services, { owner, address, wallet: body.wallet, chainId: funds.chain.id })
   })
 
   router.at(fundsContracts.getReceipt).answer(async ({ parameters }) => {

@@ -56,6 +56,7 @@ export async function renderSession(
               deposit_min: chainSide.funds!.depositMin,
               withdrawal_min: chainSide.funds!.withdrawalMin,
             }),
+            owner_cooldown_seconds: Math.ceil(chainSide.funds!.ownerCooldownMs / 1000),
           },
     features: {
       faucet: chainSide.sandbox?.faucet !== undefined,

@@ -181,7 +181,7 @@ async function registerFirstOwner(
   if (ownerAddress !== undefined) return
   const [wallets, passkeys] = await Promise.all([listWallets(database, account), listCredentialIds(database, account)])
   if (wallets.length + passkeys.length !== 1) return
-  await chainSide.funds.registerOwner({ ...account, address })
+  await chainSide.funds.registerOwner({ ...account, address, isConfirmed: true })
   leaveTrail(services, 'owner_changed', { owner: account, session: undefined, visitor }, { address })
 }
 
@@ -191,7 +191,7 @@ function shortened(address: string): string {
   return `${address.slice(0, 6)}…${address.slice(-4)}`
 }
 
-const ceremonyMsMax = 300_000
+export const ceremonyMsMax = 300_000
 
 async function registrationOptions(
   { database }: ApiServices,
@@ -217,7 +217,7 @@ async function registrationOptions(
   }
 }
 
-function relyingParty({ site }: ApiServices): RelyingParty {
+export function relyingParty({ site }: ApiServices): RelyingParty {
   if (site.relyingPartyId === undefined) throw new NoPasskeysHereError(site.publicUrl)
   return { id: site.relyingPartyId, origin: site.origin }
 }

@@ -45,6 +45,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   listAdjustments: ['GET', '/api/adjustments'],
   createWithdrawal: ['POST', '/api/withdrawals'],
   setOwner: ['PUT', '/api/owner'],
+  createOwnerChallenge: ['POST', '/api/owner/challenge'],
   getStatement: ['GET', '/api/statement'],
   requestTestMoney: ['POST', '/api/faucet'],
   mineBlocks: ['POST', '/api/sandbox/mine'],

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { statementKinds } from '../../../ledger/statement.ts'
 import { contract } from '../contract.ts'
 import { address, amount, count, hash, instant, list, milliseconds, money, page, requestId, uuid } from '../shapes.ts'
-import { account, session } from './sign-in.ts'
+import { account, assertion, session, signedMessage } from './sign-in.ts'
 
 export const balance = z
   .object({
@@ -14,6 +14,9 @@ export const balance = z
     at: instant,
   })
   .meta({ id: 'Balance' })
+
+/** Confirms an owner address: what a passkey or a wallet made of `POST /api/owner/challenge`. */
+const ownerProof = z.union([z.strictObject({ credential: assertion }), signedMessage]).meta({ id: 'OwnerProof' })
 
 const step = <const Name extends string>(...names: readonly [Name, ...Name[]]) =>
   z.object({
@@ -153,10 +156,28 @@ export const fundsContracts = {
     method: 'PUT',
     path: '/api/owner',
     summary:
-      'Registers where withdrawals go; needs a recent sign-in. The first counts at once, a changed one after a wait',
+      'Registers where withdrawals go; needs a recent sign-in. The first counts at once if the account has no money or with a proof, a changed one after a wait',
     access: 'session',
-    body: z.strictObject({ address }),
+    body: z.strictObject({ address, proof: ownerProof.optional() }),
     answer: account,
+  }),
+  createOwnerChallenge: contract({
+    operation: 'createOwnerChallenge',
+    method: 'POST',
+    path: '/api/owner/challenge',
+    summary: 'What a passkey or a wallet of the account signs to confirm an owner address; good once, for five minutes',
+    access: 'session',
+    body: z.strictObject({
+      address,
+      wallet: address.optional().meta({ description: 'The wallet that will sign; absent: a passkey will' }),
+    }),
+    answer: z.object({
+      object: z.literal('owner_challenge'),
+      message: z.string().nullable().meta({ description: 'For the wallet, to be signed with personal_sign as it is' }),
+      options: z.looseObject({ challenge: z.string() }).nullable().meta({
+        description: 'For the passkey, in the form of parseRequestOptionsFromJSON. The challenge names the address',
+      }),
+    }),
   }),
   getStatement: contract({
     operation: 'getStatement',

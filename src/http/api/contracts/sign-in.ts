@@ -75,6 +75,9 @@ export const session = z
         usdc_address: address.nullable(),
         explorer_url: z.string().nullable(),
         ...money('deposit_min', 'withdrawal_min'),
+        owner_cooldown_seconds: z
+          .int()
+          .meta({ description: 'How long an owner address waits that was changed, or not confirmed' }),
         rpc_url: z.string().nullable().meta({ description: 'A node that a wallet can be told of; its coin is USDC' }),
       })
       .nullable(),
@@ -90,7 +93,7 @@ export const session = z
 const alertDays = `must be a whole number of days from 1 to ${alertDaysMax}, or null for no warning`
 
 const signature = z.string().regex(/^0x[0-9a-fA-F]{130}$/, 'must be a signature: 0x and 130 hex digits')
-const signedMessage = z.strictObject({ message: z.string().max(2000), signature }).meta({ id: 'SignedMessage' })
+export const signedMessage = z.strictObject({ message: z.string().max(2000), signature }).meta({ id: 'SignedMessage' })
 const encoded = z
   .string()
   .max(8000)
@@ -107,7 +110,7 @@ const registration = z.looseObject({
     publicKeyAlgorithm: z.int(),
   }),
 })
-const assertion = z.looseObject({
+export const assertion = z.looseObject({
   id: encoded,
   type: z.literal('public-key'),
   response: z.looseObject({

@@ -14,6 +14,7 @@ import { TextField } from '../../ui/field.tsx'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Facts, Notice, Panel } from '../../ui/panel.tsx'
 import { isAmount } from '../keys/key-terms.ts'
+import { confirmOwner } from '../sign-in/passkey.ts'
 import { addressProblem } from './address.ts'
 import { usualTime } from './withdrawal-time.ts'
 
@@ -91,6 +92,7 @@ export function WithdrawPanel({ session, account, balance }: Props) {
           feeMax={feeMax}
           time={time}
           session={session}
+          account={account}
           onClose={() => setConfirming(undefined)}
           onDone={() => {
             setConfirming(undefined)
@@ -147,6 +149,7 @@ function ConfirmDialog({
   feeMax,
   time,
   session,
+  account,
   onClose,
   onDone,
 }: {
@@ -154,6 +157,7 @@ function ConfirmDialog({
   feeMax: bigint
   time: string | undefined
   session: Session
+  account: Account
   onClose: () => void
   onDone: () => void
 }) {
@@ -165,7 +169,10 @@ function ConfirmDialog({
   const lastFour = agreed.address.slice(-4)
   const withdraw = useMutation({
     mutationFn: async (): Promise<Withdrawal> => {
-      if (agreed.isNewAddress) await call('setOwner', { body: { address: agreed.address } })
+      if (agreed.isNewAddress) {
+        const proof = await confirmOwner(session, account, agreed.address)
+        await call('setOwner', { body: { address: agreed.address, ...(proof !== undefined && { proof }) } })
+      }
       return call(
         'createWithdrawal',
         { body: { amount: agreed.amount, recipient: agreed.address } },

@@ -1,5 +1,5 @@
 import { call } from '../../api/call.ts'
-import type { Session } from '../../api/shapes.ts'
+import type { Account, Session } from '../../api/shapes.ts'
 
 export function passkeysWork(session: Session): boolean {
   return session.sign_in.rp_id !== null && typeof window.PublicKeyCredential === 'function'
@@ -20,6 +20,19 @@ export async function registerPasskey(name?: string): Promise<Session> {
   return call('registerPasskey', {
     body: { credential: credential.toJSON() as never, ...(name !== undefined && { name }) },
   })
+}
+
+/**
+ * Confirms a first owner address with a passkey, so that it counts at once. Undefined where it would wait anyway or need not: the
+ * service then decides.
+ */
+export async function confirmOwner(session: Session, account: Account, address: string) {
+  if (session.chain === null || session.chain.owner_cooldown_seconds === 0) return undefined
+  if (account.passkeys.length === 0 || !passkeysWork(session)) return undefined
+  const { options } = await call('createOwnerChallenge', { body: { address } })
+  const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(options as never)
+  const credential = await answered(navigator.credentials.get({ publicKey }))
+  return { credential: credential.toJSON() as never }
 }
 
 async function answered(asked: Promise<Credential | null>): Promise<PublicKeyCredential> {
