@@ -58,7 +58,9 @@ select create_distributed_function(
   'p_partition', colocate_with => 'accounts');
 select create_distributed_function('credit_deposit(smallint, uuid, uuid, bigint, text)', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function('checkpoint_requests(smallint, uuid[], int[], int[])', 'p_partition', colocate_with => 'accounts');
-select create_distributed_function('refund_attempt(smallint, uuid, uuid)', 'p_partition', colocate_with => 'accounts');
+select create_distributed_function('claim_replay(smallint, uuid, uuid, bytea, bytea, uuid, uuid, bigint, uuid)', 'p_partition', colocate_with => 'accounts');
+select create_distributed_function('close_replay(smallint, uuid, bytea, uuid, text)', 'p_partition', colocate_with => 'accounts');
+select create_distributed_function('refund_attempt(smallint, uuid, bytea, uuid)', 'p_partition', colocate_with => 'accounts');
 select create_distributed_function(
   'settle_payments(smallint, uuid[], uuid[], text[], text[], bigint[], bytea[], bytea[], bytea[], text[], int[], int[])',
   'p_partition', colocate_with => 'accounts');

@@ -7,6 +7,7 @@ import { CancelAllowance } from './billing/cancel-allowance.ts'
 import { HiddenReasoning } from './billing/hidden-reasoning.ts'
 import { loadPriceList, type PriceList } from './billing/price-list.ts'
 import { openChainSide } from './chain-side.ts'
+import { defaultGrace, type Grace } from './chat/attempts.ts'
 import { Checkpoints } from './chat/checkpoints.ts'
 import { OpenRequests } from './chat/open-requests.ts'
 import { Retries } from './chat/retries.ts'
@@ -88,10 +89,16 @@ const connectionsMax = 4
 const healthSampleMs = 60_000
 const lastWritesMsMax = 10_000
 const cleanUpMs = 10 * 60_000
+/** How soon a retry on another node gets the answer of this one. */
+const otherNodesMs = 500
+/** Of the answers that are kept for retries, per account. */
+const keptAnswerBytesMax = 256 * 1024 * 1024
 
 export type StartOptions = {
   /** Another web than the configured one, for tests, which have no network. */
   readonly web?: WebTools | undefined
+  /** How long attempts run on without a client, for tests. */
+  readonly retryGrace?: Grace | undefined
   /** Aborted when the service is no longer wanted before it is ready: everything that was started is stopped. */
   readonly signal?: AbortSignal | undefined
 }
@@ -102,7 +109,7 @@ export type StartOptions = {
 export async function startService(
   config: Config,
   onProgress: (line: string) => void,
-  { web: givenWeb, signal }: StartOptions = {},
+  { web: givenWeb, retryGrace = defaultGrace, signal }: StartOptions = {},
 ): Promise<Service> {
   const stack = new AsyncDisposableStack()
   const failure = Promise.withResolvers<Error>()
@@ -159,6 +166,7 @@ export async function startService(
       sandbox,
     )
     const chainSide = openChainSide({ config, database, money, stack })
+    const retries = openRetries({ log, database: lookUps, ledgerDatabase, holds }, retryGrace, stack)
     const parts = {
       config,
       prices,
@@ -172,12 +180,14 @@ export async function startService(
       holds,
       upstream,
       web,
+      retries,
       chainSide,
       publicUrl,
     }
     const load = serve(server, parts, stack)
     server.off('request', tellStarting)
     stack.defer(() => drain(server, load, { drainMs: config.drainMs, hurry: hurry.signal }))
+    stack.defer(() => retries.drain())
     audit({ config, log, database, observer }, stack)
     cleanUp({ config, log, database }, stack)
     const { defaultModel } = prices
@@ -221,6 +231,7 @@ type Parts = {
   readonly holds: Holds
   readonly upstream: Upstream
   readonly web: WebTools
+  readonly retries: Retries
   readonly chainSide: ChainSide
   readonly publicUrl: string
 }
@@ -311,7 +322,7 @@ async function openHolds(
     observer,
   }: Omit<
     Parts,
-    'ledgerDatabase' | 'lookUps' | 'apiDatabase' | 'holds' | 'upstream' | 'web' | 'chainSide' | 'publicUrl'
+    'ledgerDatabase' | 'lookUps' | 'apiDatabase' | 'holds' | 'upstream' | 'web' | 'retries' | 'chainSide' | 'publicUrl'
   >,
   stack: AsyncDisposableStack,
 ): Promise<Holds> {
@@ -390,13 +401,30 @@ function cleanUp(
   const job = every(
     cleanUpMs,
     async () => {
-      await forgetReplays(database, config.replayHours)
+      await forgetReplays(database, config.replayHours, keptAnswerBytesMax)
       await forgetSignIns(database)
       await forgetRefusals(database, config.refusedDays)
     },
     (error) => log.error({ err: error }, 'what is old could not be deleted'),
   )
   stack.defer(() => job.stop())
+}
+
+/** Answers that retries on other nodes wait for are given to them twice a second. */
+function openRetries(
+  { log, database, ledgerDatabase, holds }: Pick<Parts, 'log' | 'database' | 'ledgerDatabase' | 'holds'>,
+  grace: Grace,
+  stack: AsyncDisposableStack,
+): Retries {
+  const now = () => performance.now()
+  const retries = new Retries({ database, ledger: ledgerDatabase, node: holds.node, grace, now })
+  const job = every(
+    otherNodesMs,
+    () => retries.serveOtherNodes(),
+    (error) => log.warn({ err: error }, 'answers for retries on other nodes could not be written'),
+  )
+  stack.defer(() => job.stop())
+  return retries
 }
 
 /** Waits for the last writes; a database that is away is not waited for: the next node ends what is left. */
@@ -463,7 +491,7 @@ function serve(server: Server, parts: Parts, stack: AsyncDisposableStack): Load 
         countTokens: (texts, options) => counter.count(texts, options),
         failpoint,
       },
-      retries: new Retries(lookUps, parts.ledgerDatabase, now),
+      retries: parts.retries,
       serving: {
         upstream,
         holds,

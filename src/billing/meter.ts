@@ -11,7 +11,7 @@ const countingSlack = 256
  */
 export class Meter {
   readonly #now: () => number
-  readonly #startedMs: number
+  #startedMs: number
   #answer: KeptText
   #reasoning: KeptText
   #tokensMax: number
@@ -21,6 +21,7 @@ export class Meter {
   #accepted = false
   #counted = 0
   #firstOutputMs: number | undefined
+  #hasHeld = false
 
   /** No more than `tokensMax` are ever billed, so no more text is kept than it takes to reach that count. */
   constructor(now: () => number, tokensMax: number) {
@@ -40,6 +41,7 @@ export class Meter {
     this.#freshReasoning = []
     this.#sealedBytes = 0
     this.#counted = 0
+    this.#hasHeld = false
   }
 
   see(events: readonly ChatEvent[]): void {
@@ -59,6 +61,26 @@ export class Meter {
   /** What was hidden is given to the client after all, or would have been, had it not left. */
   noteDelivered(): void {
     this.#firstOutputMs ??= this.#now()
+  }
+
+  /** Output that is held back until it is known whether it is part of the answer. A client that leaves meanwhile pays for it. */
+  seeHeld(text: string): void {
+    this.seeHidden(text)
+    this.#hasHeld = true
+  }
+
+  /** What is metered now, as a copy that later events do not change: the bill of a client that leaves now. */
+  snapshot(): Meter {
+    const nowMs = this.#now()
+    const copy = new Meter(() => nowMs, this.#tokensMax)
+    copy.#startedMs = this.#startedMs
+    copy.#answer = this.#answer.copy()
+    copy.#reasoning = this.#reasoning.copy()
+    copy.#sealedBytes = this.#sealedBytes
+    copy.#accepted = this.#accepted
+    copy.#counted = this.#counted
+    copy.#firstOutputMs = this.#firstOutputMs ?? (this.#hasHeld ? nowMs : undefined)
+    return copy
   }
 
   /** True when anything was written in this round. */
@@ -145,7 +167,7 @@ export class Meter {
 /** The beginning of a text. An upstream that writes without end must not fill our memory. */
 class KeptText {
   readonly #charactersMax: number
-  readonly #pieces: string[] = []
+  #pieces: string[] = []
   #characters = 0
 
   constructor(charactersMax: number) {
@@ -158,6 +180,13 @@ class KeptText {
 
   get isEmpty(): boolean {
     return this.#pieces.length === 0
+  }
+
+  copy(): KeptText {
+    const copy = new KeptText(this.#charactersMax)
+    copy.#pieces = [...this.#pieces]
+    copy.#characters = this.#characters
+    return copy
   }
 
   /** False when there is enough already. */

@@ -75,6 +75,17 @@ export class Tab {
     return Math.max(0, this.#quote.maxTokens - (this.#finished?.completionTokens ?? 0))
   }
 
+  /** A copy that later rounds and searches do not change: the bill of a client that leaves now. */
+  snapshot(): Tab {
+    const copy = new Tab(this.#model, this.#quote, this.#searchPerCall, { texts: [], itemCount: 0 })
+    copy.#extended = this.#extended
+    copy.#finished = this.#finished
+    copy.#round = this.#round
+    copy.#searchCalls = this.#searchCalls
+    copy.#fetchCalls = this.#fetchCalls
+    return copy
+  }
+
   beginRound(round: Round): void {
     this.#round = round
   }

@@ -13,6 +13,8 @@ type OpenStream = {
   readonly order: Order
   readonly meter: Meter
   readonly usage: UsageSoFar
+  /** Nobody reads it at the moment: a crash charges what was delivered before. */
+  readonly isPaused: () => boolean
   written: TokenCount | undefined
 }
 
@@ -33,8 +35,8 @@ export class Checkpoints {
   }
 
   /** Watches a stream until the returned function is called. */
-  watch(order: Order, meter: Meter, usage: UsageSoFar): () => void {
-    const stream = { order, meter, usage, written: undefined }
+  watch(order: Order, meter: Meter, usage: UsageSoFar, isPaused: () => boolean): () => void {
+    const stream = { order, meter, usage, isPaused, written: undefined }
     this.#streams.add(stream)
     return () => this.#streams.delete(stream)
   }
@@ -59,9 +61,9 @@ export class Checkpoints {
   async #writeOne(stream: OpenStream): Promise<void> {
     const { order, meter, usage, written } = stream
     // Until something was delivered a crash charges nothing, so there is nothing to write down.
-    if (!meter.outputStarted) return
+    if (!meter.outputStarted || stream.isPaused()) return
     const count = await usage.read()
-    if (count === undefined || !this.#streams.has(stream)) return
+    if (count === undefined || !this.#streams.has(stream) || stream.isPaused()) return
     const { promptTokens, completionTokens } = count
     if (written?.promptTokens === promptTokens && written.completionTokens === completionTokens) return
     stream.written = count

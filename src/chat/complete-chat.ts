@@ -12,6 +12,7 @@ import { fromAtomic, min } from '../money/usdc.ts'
 import type { Observer } from '../observe/observer.ts'
 import type { EndFacts } from '../observe/request-facts.ts'
 import type { Order } from './admit.ts'
+import type { Attempt } from './attempts.ts'
 import type { Checkpoints } from './checkpoints.ts'
 import type { OpenRequests } from './open-requests.ts'
 import type { AnswerEnd } from './recording.ts'
@@ -25,6 +26,8 @@ export type Audience = {
   readonly gone: AbortSignal
   /** Takes events as they come; a promise means: no more until it resolves. */
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
+  /** Where retries can join: a client that leaves may come back. */
+  readonly attempt?: Attempt | undefined
 }
 
 export type ServingParts = LoopParts & {
@@ -49,14 +52,19 @@ export async function completeChat(parts: ServingParts, order: Order, audience: 
   const meter = new Meter(parts.now, order.quote.maxTokens)
   const tab = new Tab(order.model, order.quote, order.searchPerCall, order.input)
   const usage = new UsageSoFar(meter, tab, parts.counting)
-  const unwatch = stream ? parts.checkpoints.watch(order, meter, usage) : undefined
+  const billWhenLeft = followLeaving({ meter, tab }, audience.attempt)
+  const isPaused = () => audience.attempt?.isAbandoned === true
+  const unwatch = stream ? parts.checkpoints.watch(order, meter, usage, isPaused) : undefined
   using _open = parts.openRequests.begin(order.hold.payer.accountId, { quote: order.hold.quote, model: order.model.id })
   const cost = new RunningCost({ usage, tab, now: parts.now, deliver: (events) => audience.deliver(events) })
   const listener = order.chat.includeCost ? tellingCost(audience, cost, meter) : audience
-  const served = await serve(parts, order, listener, { meter, tab })
+  const reached = await serve(parts, order, listener, { meter, tab })
   cost.stop()
   unwatch?.()
-  const charge = await chargeFor({ hold: order.hold, stream, meter, tab, ...served }, parts.charging)
+  // Nobody waits: whatever the attempt came to since the client left is not billed.
+  const left = isPaused() ? billWhenLeft() : undefined
+  const served = left && !isStopped(audience.gone) ? cancelled : reached
+  const charge = await chargeFor({ hold: order.hold, stream, meter, tab, ...left, ...served }, parts.charging)
   // A stream has delivered what it charges. A buffered answer has not: it is given when the charge is certain, or never.
   const end = await order.watch.during(
     'charge',
@@ -72,13 +80,24 @@ export async function completeChat(parts: ServingParts, order: Order, audience: 
 /** The same client, which is told the cost so far behind its output. */
 function tellingCost(audience: Audience, cost: RunningCost, meter: Meter): Audience {
   return {
-    gone: audience.gone,
+    ...audience,
     deliver(events) {
       const drained = audience.deliver(events)
       if (meter.outputStarted) cost.tick()
       return drained
     },
   }
+}
+
+/** Keeps what was metered each time the last client left. */
+function followLeaving({ meter, tab }: Bill, attempt: Attempt | undefined): () => Bill | undefined {
+  let left: Bill | undefined
+  const take = () => {
+    left = { meter: meter.snapshot(), tab: tab.snapshot() }
+  }
+  if (attempt?.isAbandoned) take()
+  if (attempt !== undefined) attempt.onAbandoned = take
+  return () => left
 }
 
 /** What the ledger says, which is not what was asked of it when another node had ended the request before. */
@@ -130,6 +149,7 @@ async function serve(parts: ServingParts, order: Order, audience: Audience, bill
         return { outcome: { status: 'succeeded', finishReason: 'length' }, usage: undefined, failure: undefined }
       if (last?.type === 'failed') return failed(failureError(last), last.usage)
       if (last?.type === 'finish') {
+        await audience.attempt?.waitForClient()
         return { outcome: { status: 'succeeded', finishReason: last.reason }, usage: last.usage, failure: undefined }
       }
     }
@@ -142,9 +162,15 @@ async function serve(parts: ServingParts, order: Order, audience: Audience, bill
 /** Only a client that has left has cancelled: what we stop ourselves is a failure of ours. */
 function brokenOff(error: unknown, gone: AbortSignal): Serving {
   if (!gone.aborted) return failed(error)
-  if (gone.reason instanceof ServiceError) return failed(gone.reason)
-  return { outcome: { status: 'cancelled' }, usage: undefined, failure: error }
+  return isStopped(gone) ? failed(gone.reason) : cancelled
 }
+
+/** The service ended it, not the client. */
+function isStopped(gone: AbortSignal): boolean {
+  return gone.reason instanceof ServiceError
+}
+
+const cancelled: Serving = { outcome: { status: 'cancelled' }, usage: undefined, failure: undefined }
 
 function failed(error: unknown, usage?: unknown): Serving {
   const errorCode = error instanceof ServiceError ? error.code : 'internal_error'

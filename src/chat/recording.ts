@@ -24,31 +24,48 @@ export type AnswerEnd = {
 /** A whole answer that can be given again, streamed or buffered. */
 export type Recording = AnswerHead & AnswerEnd & { readonly events: readonly ChatEvent[] }
 
-const charactersMax = 1024 * 1024
+const bytesMax = 2 * 1024 * 1024
+const eventBytes = 200
 
 /** What is no part of the answer, or is told apart from it. */
 const unrecorded = new Set<ChatEvent['type']>(['accepted', 'activity', 'cost', 'item', 'finish', 'failed'])
 
 /** Keeps the events of one answer, neighbours joined: how it was cut when it came is not part of it. */
 export class Recorder {
-  #events: ChatEvent[] = []
-  #characters = 0
+  readonly #reserve: (bytes: number) => boolean
+  #events: ChatEvent[] | undefined = []
+  #bytes = 0
 
-  add(events: readonly ChatEvent[]): void {
-    for (const event of events) {
-      if (unrecorded.has(event.type)) continue
-      if ('text' in event) this.#characters += event.text.length
-      if (this.#characters > charactersMax) return
-      const last = this.#events.at(-1)
-      const joined = last && join(last, event)
-      if (joined) this.#events[this.#events.length - 1] = joined
-      else this.#events.push(event)
-    }
+  /** `reserve` takes memory from what all recordings share; false when there is none left. */
+  constructor(reserve: (bytes: number) => boolean) {
+    this.#reserve = reserve
   }
 
-  /** Undefined when the answer was too long to be kept. */
+  add(events: readonly ChatEvent[]): void {
+    for (const event of events) if (!unrecorded.has(event.type)) this.#addOne(event)
+  }
+
+  /** Undefined when the answer does not fit into memory. */
   get events(): readonly ChatEvent[] | undefined {
-    return this.#characters > charactersMax ? undefined : this.#events
+    return this.#events
+  }
+
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  #addOne(event: ChatEvent): void {
+    if (this.#events === undefined) return
+    const last = this.#events.at(-1)
+    const joined = last && join(last, event)
+    const bytes = ('text' in event ? 2 * event.text.length : 0) + (joined ? 0 : eventBytes)
+    if (this.#bytes + bytes > bytesMax || !this.#reserve(bytes)) {
+      this.#events = undefined
+      return
+    }
+    this.#bytes += bytes
+    if (joined) this.#events[this.#events.length - 1] = joined
+    else this.#events.push(event)
   }
 }
 

@@ -1,26 +1,25 @@
 import { createHash } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { AccountRef } from '../account-ref.ts'
 import { type Database, isPassing } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import {
+  awaitReplay,
   claimReplay,
-  type EarlierAttempt,
-  findAttempts,
-  handBackReplay,
-  keepReplay,
-  type ReplayClaim,
+  closeReplay,
+  deleteAnswers,
+  findWantedReplays,
+  type ReplayKey,
   refundAttempt,
-  releaseReplay,
-  retryWindowSeconds,
-  takeOverReplay,
+  wantedMs,
 } from '../ledger/replays.ts'
 import type { RequestId } from '../ledger/request-id.ts'
+import { type Attempt, Attempts, type Grace } from './attempts.ts'
 import { type AnswerHead, type Recording, readRecording, writeRecording } from './recording.ts'
-import { type RunningAttempt, RunningAttempts } from './running-attempts.ts'
-import { type ToldAttempt, ToldAttempts } from './told-attempts.ts'
+import { type RefusedAttempt, RefusedAttempts } from './refused-attempts.ts'
 
-/** What tells that a request is, or may become, a repetition. */
+/** What marks a request as one that may be, or may have, a retry. */
 export type RetryMarks = {
   readonly payer: Payer
   readonly body: Buffer
@@ -29,216 +28,220 @@ export type RetryMarks = {
   readonly retryCount: number | undefined
 }
 
-/** Either the answer of an earlier attempt, or the leave to make one's own. */
-export type RetryDecision = { readonly replay: Recording } | { readonly own: OwnAttempt }
+/** An earlier attempt whose answer a retry waits for. Holds nothing of the retry's body, which may be megabytes. */
+export type EarlierAttempt = { readonly key: ReplayKey; readonly requestId: RequestId }
 
-/** An attempt that others may join or repeat. */
+/** The request is served, gets an answer that exists, or waits for the answer of an earlier attempt. */
+export type RetryDecision =
+  | { readonly own: OwnAttempt }
+  | { readonly replay: Recording }
+  | { readonly earlier: EarlierAttempt }
+
+/** A request that is served. */
 export type OwnAttempt = {
-  readonly running: RunningAttempt | undefined
-  readonly bodyHash: bigint | undefined
-  /** Its answer is whole: what the attempts before it were charged is given back. Before the last byte leaves. */
+  /** Undefined without a mark: nobody can join, and it ends when its client leaves. */
+  readonly attempt: Attempt | undefined
+  /** Written to the ledger: by this an SDK retry finds it. */
+  readonly attemptHash: bigint | undefined
+  /** The answer is whole: refunds the attempt that it replaces. Before the last byte leaves. */
   delivered(): Promise<void>
-  /** It ended: those who wait are told, and the answer is kept where that was promised. Before the last byte leaves. */
+  /** It ended: joined retries are told, and the answer is kept. Before the last byte leaves. */
   close(recording: Recording | undefined): Promise<void>
-  /** It came to nothing before anything was held. */
-  release(): Promise<void>
-  /** It is free, and its client is about to be told to ask again: the retry that this leads to is of this attempt. */
-  toldToRepeat(): void
+  /** It cost nothing, and its client was told to retry. */
+  toldToRetry(): void
 }
 
-// SDKs try three times unless told otherwise. Somebody who repeats one request for ever wants several answers for one price.
-const supersededMax = 5
-const pollMs = 200
-const waitsMax = 3_000
-// A claim whose request is not in the ledger yet: its node is about to hold, or has died before it could.
-const unheldWaitsMax = 10
+const pollMs = 500
+const pollsMax = 1_200
+const joinedMax = 10
 const idempotencyKeyMax = 255
 
+export type RetriesOptions = {
+  readonly database: Database
+  /** For what follows an answer: connections that customers who only ask cannot use up. */
+  readonly ledger: Database
+  /** This node, as the ledger knows it. */
+  readonly node: string
+  readonly grace: Grace
+  /** Monotonic milliseconds. */
+  readonly now: () => number
+}
+
 /**
- * Makes repeating a request safe. With an `Idempotency-Key` the same body joins the attempt under way or is given its answer
- * again. Without one, a retry that the SDK marks as such does the same within a minute; where the earlier attempt has no
- * answer to give, its charge is given back once the new one has delivered a whole answer: not before, or whoever reads a stream
- * and hangs up before its end could repeat it, hang up at once, and have read for nothing. Equal requests without a mark are two
- * requests; so are those of which one was told to come back, and its retry is a request of its own.
+ * Gives a retry the answer of the attempt before it, never a second one for the price of the first. A retry is a request with the
+ * `Idempotency-Key` and body of an earlier one; without such a key, one that the SDK marks as a retry, with the API key and body of an
+ * attempt that ended less than a minute ago. It joins that attempt or gets its recorded answer. When there is no answer to give, the
+ * retry is served; the ledger then decides what of the earlier attempt's charge is refunded. Equal requests without a mark are two.
  */
 export class Retries {
-  readonly #database: Database
-  readonly #ledger: Database
-  readonly #running = new RunningAttempts()
-  readonly #told: ToldAttempts
+  readonly #options: RetriesOptions
+  readonly #attempts: Attempts
+  readonly #refused: RefusedAttempts
+  /** How many retries wait on this node, by the attempt they wait for. */
+  readonly #waiting = new Map<RequestId, number>()
 
-  /** `ledger` is for what follows an answer: it has connections that whoever only asks cannot crowd. */
-  constructor(database: Database, ledger: Database, now: () => number) {
-    this.#database = database
-    this.#ledger = ledger
-    this.#told = new ToldAttempts(now)
+  constructor(options: RetriesOptions) {
+    this.#options = options
+    this.#attempts = new Attempts(options.grace, options.now)
+    this.#refused = new RefusedAttempts(options.now)
   }
 
-  /** `onJoin` hears, perhaps several times, of the attempt whose answer is waited for. */
-  async decide(
-    marks: RetryMarks,
+  async decide(marks: RetryMarks, requestId: RequestId): Promise<RetryDecision> {
+    const { payer, idempotencyKey, retryCount } = marks
+    if (idempotencyKey === undefined && retryCount === undefined) return { own: unmarked }
+    const bodyHash = sha256(marks.body)
+    if (idempotencyKey !== undefined) {
+      if (idempotencyKey.length > idempotencyKeyMax) throw new IdempotencyKeyTooLongError(idempotencyKey.length)
+      const keyHash = sha256(`${payer.keyId} ${idempotencyKey}`)
+      return this.#claim({ payer, keyHash, bodyHash, attemptHash: undefined }, requestId)
+    }
+    const attemptHash = bodyHash.readBigInt64BE()
+    const refused = { keyId: payer.keyId, bodyHash: attemptHash, retryCount: retryCount! }
+    if (this.#isFirst(refused)) return { own: this.#first(payer, requestId, refused) }
+    const keyHash = sha256(`${payer.keyId} body ${bodyHash.toString('hex')}`)
+    return this.#claim({ payer, keyHash, bodyHash, attemptHash }, requestId)
+  }
+
+  /** Waits for the answer of an earlier attempt, on this node or another. `onHead` is told which answer it will be. */
+  async waitFor(
+    { key, requestId }: EarlierAttempt,
+    gone: AbortSignal,
+    onHead: (head: AnswerHead) => void,
+  ): Promise<Recording> {
+    const waiting = this.#waiting.get(requestId) ?? 0
+    if (waiting >= joinedMax) throw new TooManyRetriesError()
+    this.#waiting.set(requestId, waiting + 1)
+    try {
+      const attempt = this.#attempts.find(requestId)
+      const recording = attempt ? await attempt.join(gone, onHead) : await this.#poll(key, requestId, gone, onHead)
+      if (recording === undefined) throw new AttemptLostError()
+      return recording
+    } finally {
+      const left = this.#waiting.get(requestId)! - 1
+      if (left > 0) this.#waiting.set(requestId, left)
+      else this.#waiting.delete(requestId)
+    }
+  }
+
+  /** Gives retries on other nodes what they wait for. Called every half second. */
+  async serveOtherNodes(): Promise<void> {
+    const { database, node } = this.#options
+    for (const wanted of await findWantedReplays(database, node)) {
+      const attempt = this.#attempts.find(wanted.requestId)
+      if (attempt !== undefined && !attempt.isEnded) attempt.joinRemotely(wantedMs)
+      else await closeReplay(database, wanted, wanted.requestId, toAnswer(await attempt?.result))
+    }
+  }
+
+  /** Deletes the answers that are kept for an account, or for one of its API keys. Returns how many. */
+  async deleteAnswers(owner: AccountRef, keyId: string | undefined): Promise<number> {
+    const inMemory = this.#attempts.deleteAnswers(owner.accountId, keyId)
+    return Math.max(inMemory, await deleteAnswers(this.#options.database, owner, keyId))
+  }
+
+  /** Ends the attempts that wait for a retry: the service stops. */
+  drain(): void {
+    this.#attempts.graces.drain(new Error('the service stops'))
+  }
+
+  async #claim(key: ReplayKey, requestId: RequestId): Promise<RetryDecision> {
+    const { database, node } = this.#options
+    // Open before the claim is visible: another retry on this node must find the attempt.
+    const attempt = this.#attempts.open(requestId, key.payer)
+    const own = { requestId, node }
+    try {
+      let claim = await claimReplay(database, key, own)
+      if (claim.state === 'running' && claim.node === node && this.#attempts.find(claim.requestId) === undefined)
+        claim = await claimReplay(database, key, own, claim.requestId)
+      if (claim.state === 'claimed') return { own: this.#claimed(key, attempt) }
+      attempt.close(undefined)
+      if (claim.state === 'answered') return { replay: readRecording(claim.answer) }
+      if (claim.state === 'running') return { earlier: { key, requestId: claim.requestId } }
+      throw new IdempotencyMismatchError()
+    } catch (error) {
+      attempt.close(undefined)
+      throw error
+    }
+  }
+
+  async #poll(
+    key: ReplayKey,
     requestId: RequestId,
     gone: AbortSignal,
-    onJoin: (head: AnswerHead) => void,
-  ): Promise<RetryDecision> {
-    if (marks.idempotencyKey !== undefined) return this.#byKey(marks, marks.idempotencyKey, requestId, gone, onJoin)
-    if (marks.retryCount === undefined) return { own: unmarked }
-    const attempt = {
-      keyId: marks.payer.keyId,
-      bodyHash: sha256(marks.body).readBigInt64BE(),
-      retryCount: marks.retryCount,
-    }
-    if (this.#isFirst(attempt)) return { own: this.#first(requestId, attempt) }
-    const found = await this.#findAnswer(marks.payer, attempt.bodyHash, gone, onJoin)
-    if ('replay' in found) return found
-    if (found.attempts.length === 0) return { own: this.#first(requestId, attempt) }
-    const superseded = supersededBy(marks.retryCount, found.attempts)
-    return { own: this.#open(requestId, attempt.bodyHash, () => this.#refund(marks.payer, superseded)) }
-  }
-
-  /** Nothing has come of the request before this attempt: it was not made, or its client was told to come back. */
-  #isFirst(attempt: ToldAttempt): boolean {
-    return attempt.retryCount === 0 || this.#told.take({ ...attempt, retryCount: attempt.retryCount - 1 })
-  }
-
-  /** An attempt that stands for none before it. Where it does, a refusal changes nothing: the next stands for those in turn. */
-  #first(requestId: RequestId, attempt: ToldAttempt): OwnAttempt {
-    return {
-      ...this.#open(requestId, attempt.bodyHash, nothing),
-      toldToRepeat: () => this.#told.add(attempt),
-    }
-  }
-
-  async #byKey(
-    marks: RetryMarks,
-    key: string,
-    requestId: RequestId,
-    gone: AbortSignal,
-    onJoin: (head: AnswerHead) => void,
-  ): Promise<RetryDecision> {
-    if (key.length > idempotencyKeyMax) throw new IdempotencyKeyTooLongError(key.length)
-    const claim = { payer: marks.payer, keyHash: sha256(`${marks.payer.keyId} ${key}`), bodyHash: sha256(marks.body) }
-    let unheldWaits = 0
-    for (let wait = 0; wait < waitsMax; wait += 1) {
+    onHead: (head: AnswerHead) => void,
+  ): Promise<Recording | undefined> {
+    for (let poll = 0; poll < pollsMax; poll += 1) {
       gone.throwIfAborted()
-      const result = await claimReplay(this.#database, claim, requestId)
-      if (result.claimed) return { own: this.#claimed(claim, requestId, undefined) }
-      const { earlier } = result
-      if (!earlier.sameBody) throw new IdempotencyMismatchError()
-      if (earlier.state === 'answered') return { replay: readRecording(earlier.answer) }
-      if (earlier.hold !== undefined) onJoin({ requestId: earlier.requestId, ...earlier.hold })
-      const recording = await this.#running.find(earlier.requestId)?.join(gone, onJoin)
-      if (recording !== undefined) return { replay: recording }
-      if (earlier.state === 'running' || (earlier.state === 'unheld' && unheldWaits++ < unheldWaitsMax))
-        await sleep(pollMs)
-      else if (await takeOverReplay(this.#database, claim, earlier.requestId, requestId))
-        return { own: this.#claimed(claim, requestId, earlier.requestId) }
-    }
-    throw new AttemptStillRunningError()
-  }
-
-  /** The answer of the attempt before, once it has one. Without one, the attempts before, the newest first. */
-  async #findAnswer(
-    payer: Payer,
-    bodyHash: bigint,
-    gone: AbortSignal,
-    onJoin: (head: AnswerHead) => void,
-  ): Promise<{ readonly replay: Recording } | { readonly attempts: readonly EarlierAttempt[] }> {
-    for (let wait = 0; wait < waitsMax; wait += 1) {
-      gone.throwIfAborted()
-      const attempts = await findAttempts(this.#database, payer, bodyHash, retryWindowSeconds)
-      const [earlier] = attempts
-      if (earlier === undefined) return { attempts }
-      const running = this.#running.find(earlier.requestId)
-      const replay = await running?.join(gone, onJoin)
-      if (replay !== undefined) return { replay }
-      if (running !== undefined || earlier.status !== 'held') return { attempts }
+      const { answer, lost, hold } = await awaitReplay(this.#options.database, key, requestId)
+      if (answer !== undefined) return readRecording(answer)
+      if (lost) return undefined
+      if (hold !== undefined) onHead({ requestId, ...hold })
       await sleep(pollMs)
     }
     throw new AttemptStillRunningError()
   }
 
-  async #refund(payer: Payer, superseded: readonly RequestId[]): Promise<void> {
-    for (const requestId of superseded) await insist(() => refundAttempt(this.#ledger, payer, requestId))
+  /** Nothing came of this request before: it was not sent, or its earlier attempt was refused. */
+  #isFirst(attempt: RefusedAttempt): boolean {
+    return attempt.retryCount === 0 || this.#refused.take({ ...attempt, retryCount: attempt.retryCount - 1 })
   }
 
-  #open(requestId: RequestId, bodyHash: bigint | undefined, delivered: OwnAttempt['delivered']): OwnAttempt {
+  /** The first attempt of an SDK. Costs no round trip: its retry finds it by the body hash in the ledger. */
+  #first(payer: Payer, requestId: RequestId, refused: RefusedAttempt): OwnAttempt {
+    const attempt = this.#attempts.open(requestId, payer)
     return {
-      running: this.#running.open(requestId),
-      bodyHash,
-      delivered,
-      close: async (recording) => this.#running.close(requestId, recording),
-      release: async () => this.#running.close(requestId, undefined),
-      toldToRepeat() {},
+      attempt,
+      attemptHash: refused.bodyHash,
+      delivered: async () => {},
+      close: async (recording) => attempt.close(recording),
+      toldToRetry: () => this.#refused.add(refused),
     }
   }
 
-  /** An attempt that has its key, perhaps from an earlier one: where it comes to less than that, the key goes back. */
-  #claimed(claim: ReplayClaim, requestId: RequestId, earlier: RequestId | undefined): OwnAttempt {
-    const superseded = earlier === undefined ? [] : [earlier]
-    const own = this.#open(requestId, undefined, () => this.#refund(claim.payer, superseded))
-    const handBack = async () =>
-      earlier !== undefined && insist(() => handBackReplay(this.#ledger, claim, requestId, earlier))
+  #claimed(key: ReplayKey, attempt: Attempt): OwnAttempt {
+    const { ledger } = this.#options
+    const { requestId } = attempt
     return {
-      ...own,
+      attempt,
+      attemptHash: key.attemptHash,
+      delivered: async () => void (await retryTransient(() => refundAttempt(ledger, key, requestId))),
       close: async (recording) => {
         try {
-          if (recording !== undefined || !(await handBack())) {
-            const answer = recording && writeRecording(recording)
-            await insist(() => keepReplay(this.#ledger, claim, requestId, answer))
-          }
+          await retryTransient(() => closeReplay(ledger, key, requestId, toAnswer(recording)))
         } finally {
-          await own.close(recording)
+          attempt.close(recording)
         }
       },
-      release: async () => {
-        if (!(await handBack())) await insist(() => releaseReplay(this.#ledger, claim, requestId))
-        await own.release()
-      },
+      toldToRetry() {},
     }
   }
 }
 
-const insistMs = 500
-const insistMax = 60
+const unmarked: OwnAttempt = {
+  attempt: undefined,
+  attemptHash: undefined,
+  delivered: async () => {},
+  close: async () => {},
+  toldToRetry() {},
+}
 
-/** What follows an answer is repeated through whatever passes: given up, its customer has paid twice, or waits for it in vain. */
-async function insist<Result>(work: () => Promise<Result>): Promise<Result> {
+const transientMs = 500
+const transientMax = 60
+
+/** Without this write the customer pays twice, or waits for an answer that nobody gives. */
+async function retryTransient<Result>(work: () => Promise<Result>): Promise<Result> {
   for (let tries = 1; ; tries += 1) {
     try {
       return await work()
     } catch (error) {
-      if (!isPassing(error) || tries >= insistMax) throw error
-      await sleep(insistMs)
+      if (!isPassing(error) || tries >= transientMax) throw error
+      await sleep(transientMs)
     }
   }
 }
 
-async function nothing(): Promise<void> {}
-
-const unmarked: OwnAttempt = {
-  running: undefined,
-  bodyHash: undefined,
-  delivered: nothing,
-  close: nothing,
-  release: nothing,
-  toldToRepeat() {},
-}
-
-/**
- * The attempts that a retry stands for, of those before it, the newest first: at most as many as it says it is a retry of. Only
- * the newest may have been answered: another node answered it, and that answer is lost. An older answer was another request's.
- */
-function supersededBy(retryCount: number, attempts: readonly EarlierAttempt[]): readonly RequestId[] {
-  const chain = attempts.slice(0, retryCount)
-  const answered = chain.findIndex(({ status }, index) => index > 0 && (status === 'succeeded' || status === 'held'))
-  const unanswered = answered === -1 ? chain : chain.slice(0, answered)
-  // Nobody checks the count that is sent: one retry that claims to be the ninety-ninth gives no more back than five do.
-  const left = Math.max(0, supersededMax - attempts.filter(({ superseded }) => superseded).length)
-  return unanswered
-    .filter(({ superseded }) => !superseded)
-    .slice(0, left)
-    .map(({ requestId }) => requestId)
+function toAnswer(recording: Recording | undefined): string | undefined {
+  return recording && writeRecording(recording)
 }
 
 function sha256(content: Buffer | string): Buffer {
@@ -249,7 +252,7 @@ export class IdempotencyMismatchError extends ServiceError {
   readonly code = 'idempotency_mismatch'
   constructor() {
     super(
-      'This Idempotency-Key was used with another request body within the last day. Use a new key for a new request.',
+      'This Idempotency-Key was used with another request body within the last 24 hours. Use a new key for a new request.',
     )
   }
 }
@@ -257,29 +260,34 @@ export class IdempotencyMismatchError extends ServiceError {
 export class IdempotencyKeyTooLongError extends ServiceError {
   readonly code = 'invalid_value'
   constructor(length: number) {
-    super(`The Idempotency-Key has ${length} characters; at most ${idempotencyKeyMax} are taken. Shorten it.`)
+    super(`The Idempotency-Key has ${length} characters; the limit is ${idempotencyKeyMax}. Use a shorter key.`)
   }
 }
 
-/** The first attempt has been running for longer than anybody can wait. */
 export class AttemptStillRunningError extends ServiceError {
   readonly code = 'overloaded'
   constructor() {
-    super('The first attempt at this request is still running. Nothing more was held; ask again later.', {
+    super('The first attempt of this request is still running. Nothing more was held. Retry later.', {
       retryAfterMs: 10_000,
     })
   }
 }
 
-/** The client of a retry was already told that it would get the answer of the attempt before, and there will be none. */
-export class JoinedAttemptLostError extends ServiceError {
+export class TooManyRetriesError extends ServiceError {
   readonly code = 'overloaded'
   constructor() {
-    super(
-      'The attempt that this retry waited for came to nothing and costs nothing. Nothing more was held; ask again.',
-      {
-        retryAfterMs: 1_000,
-      },
-    )
+    super(`${joinedMax} retries already wait for the first attempt of this request. Retry in 5 seconds.`, {
+      retryAfterMs: 5_000,
+    })
+  }
+}
+
+/** The attempt that a retry waited for ended without an answer. Its body is gone by then, so it cannot be served itself. */
+export class AttemptLostError extends ServiceError {
+  readonly code = 'overloaded'
+  constructor() {
+    super('The attempt that this retry waited for ended without an answer. Nothing more was held. Retry now.', {
+      retryAfterMs: 1_000,
+    })
   }
 }

@@ -114,7 +114,7 @@ export class RoundReader {
     held.push(event)
     if (event.type === 'text') {
       this.#heldCharacters += event.text.length
-      this.#meter.seeHidden(writtenText(event))
+      this.#meter.seeHeld(writtenText(event))
     }
     return true
   }

@@ -3,13 +3,22 @@ import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { assertBooksBalance } from '../../test/support/audit.ts'
-import { charge, codeOf, hold, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
+import {
+  cancelledByClient,
+  charge,
+  codeOf,
+  hold,
+  openLedger,
+  openPayer,
+  place,
+  serveAgain,
+  voided,
+} from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { findAccount, resumeAccount, suspendAccount } from './accounts.ts'
 import { adjustAccount, listAdjustments } from './adjustments.ts'
 import { freezeLedger, unfreezeLedger } from './freeze.ts'
 import type { Payer } from './hold-calls.ts'
-import { refundAttempt } from './replays.ts'
 import type { RequestId } from './request-id.ts'
 
 const ledger = ledgerSuite()
@@ -67,14 +76,13 @@ test('a charge that was given back does not come back again when its request is 
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 1_000n)
   const served = await hold(holds, payer, 500n)
-  await holds.end(charge(served, 300n))
+  await holds.end(charge(served, 300n, cancelledByClient))
   await holds.end(charge(await hold(holds, payer, 500n), 200n))
   assert.equal((await adjust(payer, 100n, randomUUID(), served.requestId)).decision, 'made')
   assert.deepEqual(await adjust(payer, 201n, randomUUID(), served.requestId), { decision: 'exceeds_room', room: 200n })
-  await refundAttempt(ledger.database, payer, served.requestId)
-  await refundAttempt(ledger.database, payer, served.requestId)
+  assert.equal(await serveAgain(ledger.database, holds, payer, [served.requestId, 300n]), 200n)
   const { spendable, adjusted } = await accountOf(payer)
-  assert.deepEqual([spendable, adjusted], [800n, 0n], 'what the other request cost is paid')
+  assert.deepEqual([spendable, adjusted], [500n, 0n], 'the retry and the other request are paid')
   const [row] = await listAdjustments(ledger.database, payer.accountId, 10)
   assert.deepEqual([row!.amount, row!.madeBy, row!.requestId], [-100n, 'service', served.requestId])
   await assertBooksBalance(ledger.database)
@@ -84,10 +92,10 @@ test('of a gift that names no request, nobody gets back more than was charged in
   const holds = await openLedger(ledger.database)
   const payer = await openPayer(ledger.database, 1_000n)
   const served = await hold(holds, payer, 500n)
-  await holds.end(charge(served, 300n))
+  await holds.end(charge(served, 300n, cancelledByClient))
   assert.equal((await adjust(payer, 300n)).decision, 'made')
   assert.equal((await accountOf(payer)).spendable, 1_000n)
-  await refundAttempt(ledger.database, payer, served.requestId)
+  await serveAgain(ledger.database, holds, payer, [served.requestId, 300n])
   assert.equal((await accountOf(payer)).spendable, 1_000n)
   await assertBooksBalance(ledger.database)
 })
@@ -100,7 +108,7 @@ const step = fc.oneof(
     amount: fc.integer({ min: -3_000, max: 3_000 }),
     request: fc.option(fc.nat(5), { nil: undefined }),
   }),
-  fc.record({ kind: fc.constant('serve again' as const), request: fc.nat(5) }),
+  fc.record({ kind: fc.constant('serve again' as const), request: fc.nat(5), charged: fc.nat(2_000) }),
 )
 
 // The promise behind adjustments: they move revenue, they make none. So an account never has more than was deposited.
@@ -113,7 +121,7 @@ test('whatever is charged, adjusted and served again, the books balance and nobo
       for (const action of steps) {
         const request = 'request' in action && action.request !== undefined ? ended[action.request] : undefined
         if (action.kind === 'serve again') {
-          if (request !== undefined) await refundAttempt(ledger.database, payer, request)
+          if (request !== undefined) await serveAgain(ledger.database, holds, payer, [request, BigInt(action.charged)])
           continue
         }
         if (action.kind === 'adjust') {
@@ -123,7 +131,9 @@ test('whatever is charged, adjusted and served again, the books balance and nobo
         const decision = await place(holds, payer, BigInt(action.quote))
         if ('refusal' in decision) continue
         const charged = action.kind === 'charge' ? BigInt(Math.floor((action.quote * action.share) / 100)) : 0n
-        await holds.end(action.kind === 'void' ? voided(decision.hold) : charge(decision.hold, charged))
+        await holds.end(
+          action.kind === 'void' ? voided(decision.hold) : charge(decision.hold, charged, cancelledByClient),
+        )
         ended.push(decision.hold.requestId)
       }
       const { spendable, adjusted } = await accountOf(payer)

@@ -92,6 +92,11 @@ export class Holds {
     this.#options = { waitMsMax: 10_000, onLost: () => {}, failpoint: noFailpoint, onBatch: () => {}, ...options }
   }
 
+  /** The node that these holds belong to. */
+  get node(): string {
+    return this.#options.node
+  }
+
   /** Reserves the quote, or says why not. Repeating a call with the same id cannot reserve twice. */
   async place(call: HoldCall): Promise<HoldDecision> {
     const decided = this.#places.add(call.payer.partition, call)

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import OpenAI from 'openai'
 import { createKey } from '../../src/identity/api-keys.ts'
 import { assertBooksClosed } from '../support/audit.ts'
@@ -11,22 +13,34 @@ import {
   text,
   type UpstreamExchange,
 } from '../support/scripted-upstream.ts'
-import { getRow, postChat, startTestService, type TestAccount, type TestService } from '../support/service.ts'
+import {
+  getRow,
+  postChat,
+  startTestService,
+  type TestAccount,
+  type TestService,
+  withoutTools,
+} from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 let service: TestService
 let other: TestService
+/** Attempts end as soon as their client leaves: as if no retry had come within the grace. */
+let hasty: TestService
+const noGrace = { beforeOutputMs: 0, afterOutputMs: 0 }
 let upstream: ScriptedUpstream
 before(async () => {
   upstream = await startScriptedUpstream()
   const environment = { STREAM_KEEPALIVE_MS: '50', KEEPALIVE_AFTER_MS: '2000' }
   service = await startTestService({ upstreamUrl: upstream.url, environment })
   other = await startTestService({ upstreamUrl: upstream.url, besideOf: service, environment })
+  hasty = await startTestService({ upstreamUrl: upstream.url, besideOf: service, environment, retryGrace: noGrace })
 })
 after(async () => {
   try {
     await assertBooksClosed(service.database)
   } finally {
+    await hasty.stop()
     await other.stop()
     await service.stop()
     await upstream.close()
@@ -34,7 +48,7 @@ after(async () => {
 })
 
 const messages = [{ role: 'user', content: 'What is a penny?' }]
-const question = { messages }
+const question = { messages, ...withoutTools }
 const streamed = { ...question, stream: true }
 
 test('the same Idempotency-Key and body get the stored answer and pay once, on any node, buffered and streamed', async () => {
@@ -87,23 +101,28 @@ test('another API key of the same account cannot read the answer by its Idempote
   assert.deepEqual(await chargesOf(account), ['35', '35'])
 })
 
-test('fifty equal requests with one key at once are one request with fifty equal answers', async () => {
+test('of thirty equal requests with one key ten on each node join the first, and the others are told to retry', async () => {
   const account = await service.openAccount('25')
-  const go = Promise.withResolvers<void>()
-  const before = upstream.exchanges.length
-  upstream.answer = async (exchange) => {
-    await go.promise
-    answering('One')(exchange)
-  }
-  const asked = Array.from({ length: 50 }, (_, index) =>
-    ask(index % 2 ? service : other, account, question, { 'idempotency-key': 'd' }),
+  const begun = nextExchange()
+  const first = ask(service, account, question, idempotent('d'))
+  const exchange = await begun
+  const joined = Array.from({ length: 24 }, (_, index) =>
+    ask(index % 2 ? service : other, account, question, idempotent('d')),
   )
-  await until(() => upstream.exchanges.length > before)
-  go.resolve()
-  // On a slow machine those who wait are kept alive by white space, each by as much as it waited.
-  const bodies = new Set((await Promise.all(asked)).map(({ body }) => body.trim()))
-  assert.equal(bodies.size, 1)
-  assert.equal(upstream.exchanges.length, before + 1)
+  const refused = []
+  for await (const { answer } of settledFirst(joined, 4)) refused.push(answer)
+  for (const answer of refused) {
+    assert.deepEqual([answer.status, answer.headers.get('retry-after')], [503, '5'])
+    assert.equal(answer.headers.get('x-should-retry'), 'true')
+  }
+  const before = upstream.exchanges.length
+  answering('One')(exchange)
+  const { body } = await first
+  const answers = await Promise.all(joined)
+  // While they wait, connections are kept alive by white space.
+  const whole = answers.filter(({ answer }) => answer.status === 200).map((answered) => answered.body.trim())
+  assert.deepEqual([whole.length, new Set([...whole, body]).size], [20, 1])
+  assert.equal(upstream.exchanges.length, before)
   assert.deepEqual(await chargesOf(account), ['35'])
 })
 
@@ -137,109 +156,172 @@ test('equal requests that are not marked as retries are two requests', async () 
   assert.deepEqual(await chargesOf(account), ['35', '35', '35'])
 })
 
-test('a retry that delivers gives back what the cancelled attempt before it was charged, on any node', async () => {
-  for (const node of [service, other]) {
-    const account = await service.openAccount('25')
-    const cancelled = await cancelMidway(account, { 'x-stainless-retry-count': '0' })
-    assert.notEqual((await getRow(service, account.apiKey, cancelled)).charged_atomic, '0')
-    upstream.answer = answering('Whole')
-    const retry = await ask(node, account, streamed, { 'x-stainless-retry-count': '1' })
-    assert.match(retry.body, /Whole/)
-    assert.equal((await getRow(service, account.apiKey, cancelled)).charged_atomic, '0')
-    assert.deepEqual(await chargesOf(account), ['0', '35'])
-  }
-})
-
-test('a retry of an attempt that ran for minutes before it was given up pays once', async () => {
-  const account = await service.openAccount('25')
-  await cancelMidway(account, { 'x-stainless-retry-count': '0' })
-  // Within its hour, by which its use is counted.
-  await service.database.query(
-    `update requests set created_at = greatest(date_trunc('hour', created_at), created_at - interval '5 minutes')
-      where account_id = $1`,
-    [account.id],
-  )
-  upstream.answer = answering('Whole')
-  await ask(service, account, streamed, { 'x-stainless-retry-count': '1' })
-  assert.deepEqual(await chargesOf(account), ['0', '35'])
-})
-
 for (const marks of [
-  [{ 'x-stainless-retry-count': '0' }, { 'x-stainless-retry-count': '1' }],
-  [idempotent('f'), idempotent('f')],
+  [retry(0), retry(1)],
+  [idempotent('cut'), idempotent('cut')],
 ] as const) {
-  test(`nobody reads a stream for nothing by repeating it and hanging up, marked by ${Object.keys(marks[0])}`, async () => {
+  const mark = Object.keys(marks[0])
+
+  test(`a stream that is cut goes on, and its retry gets the whole answer from its first token for one charge, marked by ${mark}`, async () => {
+    for (const node of [service, other]) {
+      const account = await service.openAccount('25')
+      const { exchange, id } = await cutStream(service, account, marks[0])
+      const answered = ask(node, account, streamed, marks[1])
+      await joined(account, id, node === service ? undefined : 1)
+      exchange.send(text(' four'), completed())
+      exchange.end()
+      const { answer, body } = await answered
+      assert.match(body, /one two three four.*\[DONE\]/s)
+      assert.equal(answer.headers.get('x-router-request-id'), id)
+      assert.equal(answer.headers.get('idempotent-replayed'), 'true')
+      assert.deepEqual(await chargesOf(account), ['35'])
+    }
+  })
+
+  test(`a stream that is cut and not retried costs what was generated when its client left, marked by ${mark}`, async () => {
     const account = await service.openAccount('25')
-    const read = await cancelMidway(account, marks[0])
-    const { charged_atomic: charged } = await getRow(service, account.apiKey, read)
+    const plain = await cutStream(hasty, account, {})
+    const left = await cutStream(hasty, account, marks[0])
+    for (const { id } of [plain, left]) await ended(account, id)
+    const [price] = await chargesOf(account)
+    assert.deepEqual(await chargesOf(account), [price, price])
+    assert.equal((await getRow(service, account.apiKey, left.id)).status, 'cancelled')
+  })
+
+  test(`no streamed output is refunded, however it is retried, marked by ${mark}`, async () => {
+    const account = await service.openAccount('25')
+    const { id } = await cutStream(hasty, account, marks[0])
+    await ended(account, id)
+    const [price] = await chargesOf(account)
+    upstream.answer = answering('Whole')
+    assert.match((await ask(hasty, account, streamed, marks[1])).body, /Whole/)
+    assert.deepEqual(await chargesOf(account), [price, '35'])
+  })
+
+  test(`a buffered request that timed out is refunded when its retry delivers, at most what the retry costs, marked by ${mark}`, async () => {
+    for (const generated of ['one two three', 'one two three four five six seven eight nine ten']) {
+      const account = await service.openAccount('25')
+      const before = Number(await timeOut(account, marks[0], generated))
+      assert.ok(before > 0)
+      upstream.answer = answering('Whole')
+      assert.match((await ask(hasty, account, question, marks[1])).body, /Whole/)
+      assert.deepEqual(await chargesOf(account), [String(Math.max(0, before - 35)), '35'])
+      await deleteKeys(account)
+    }
+  })
+
+  test(`a retry that is itself given up refunds nothing, and the next one that delivers does, marked by ${mark}`, async () => {
+    const account = await service.openAccount('25')
+    const charged = await timeOut(account, marks[0], 'one two three')
     const before = upstream.exchanges.length
     upstream.answer = () => {}
     const controller = new AbortController()
-    const retry = postChat(service, account.apiKey, streamed, { headers: marks[1], signal: controller.signal })
-    retry.catch(() => {})
+    const given = postChat(hasty, account.apiKey, question, { headers: marks[1], signal: controller.signal })
+    given.catch(() => {})
     await until(() => upstream.exchanges.length > before)
     controller.abort()
-    await until(async () => (await chargesOf(account)).length === 2)
-    await until(async () => (await heldBy(account)) === 0)
-    // Who comes before the attempt has let go of its key joins it, and is told that it came to nothing.
-    await until(async () => (await keysInUse(account)) === 0)
+    await until(async () => (await chargesOf(account)).length === 2 && (await heldBy(account)) === 0)
     assert.deepEqual(await chargesOf(account), [charged, '0'])
-    upstream.answer = answering('Whole')
-    const last = 'idempotency-key' in marks[1] ? marks[1] : { 'x-stainless-retry-count': '2' }
-    assert.match((await ask(service, account, streamed, last)).body, /Whole/)
-    assert.deepEqual(await chargesOf(account), ['0', '0', '35'])
+    if (mark.includes('idempotency-key')) {
+      upstream.answer = answering('Whole')
+      assert.match((await ask(hasty, account, question, marks[1])).body, /Whole/)
+      assert.deepEqual(await chargesOf(account), ['0', '0', '35'])
+    }
+    await deleteKeys(account)
   })
 }
 
-test('a retry that is refused gives nothing back and leaves the key to the attempt it would have stood for', async () => {
+test('an account gets five buffered attempts of an hour refunded, whatever their bodies and keys', async () => {
   const account = await service.openAccount('25')
-  const read = await cancelMidway(account, idempotent('g'))
-  const { charged_atomic: charged } = await getRow(service, account.apiKey, read)
-  await limitKey(account, '1')
-  assert.equal((await ask(service, account, streamed, idempotent('g'))).answer.status, 402)
-  assert.deepEqual(await chargesOf(account), [charged])
-  await limitKey(account, null)
-  upstream.answer = answering('Whole')
-  assert.match((await ask(service, account, streamed, idempotent('g'))).body, /Whole/)
-  assert.deepEqual(await chargesOf(account), ['0', '35'])
-})
-
-test('a retry gives back every attempt that it is a retry of, and no answered request before those', async () => {
-  const account = await service.openAccount('25')
-  upstream.answer = answering('One')
-  await ask(service, account, streamed, { 'x-stainless-retry-count': '0' })
-  for (const count of ['0', '1']) await cancelMidway(account, { 'x-stainless-retry-count': count })
-  upstream.answer = answering('Whole')
-  await ask(service, account, streamed, { 'x-stainless-retry-count': '9' })
-  assert.deepEqual(await chargesOf(account), ['35', '0', '0', '35'])
-})
-
-test('a retry that claims to be the hundredth gives five attempts back, and no more', async () => {
-  const account = await service.openAccount('25')
-  for (let count = 0; count < 7; count += 1) await cancelMidway(account, retry(count))
-  upstream.answer = answering('Whole')
-  await ask(service, account, streamed, retry(99))
-  const charges = await chargesOf(account)
+  for (let asked = 0; asked < 7; asked += 1) {
+    const body = { ...question, max_tokens: 50 + asked }
+    const marks = asked % 2 ? [retry(0), retry(1)] : [idempotent(`bound ${asked}`), idempotent(`bound ${asked}`)]
+    await timeOut(account, marks[0]!, 'one two', body)
+    upstream.answer = answering('Whole')
+    await ask(hasty, account, body, marks[1])
+  }
+  const attempts = (await chargesOf(account)).filter((_, index) => index % 2 === 0)
   assert.deepEqual(
-    charges.map((charged) => charged !== '0'),
-    [true, true, false, false, false, false, false, true],
+    attempts.map((charged) => charged === '0'),
+    [true, true, true, true, true, false, false],
   )
 })
 
-test('who repeats one request for ever pays for it again', async () => {
+test('a retry that is refused leaves the refund to the next retry', async () => {
   const account = await service.openAccount('25')
-  upstream.answer = answering('One')
-  for (let asked = 0; asked < 4; asked += 1)
-    for (const node of [service, other]) await ask(node, account, question, { 'x-stainless-retry-count': '1' })
-  assert.deepEqual(await chargesOf(account), ['0', '0', '0', '0', '0', '35', '35', '35'])
+  const charged = await timeOut(account, idempotent('g'), 'one two three')
+  await limitKey(account, '1')
+  assert.equal((await ask(hasty, account, question, idempotent('g'))).answer.status, 402)
+  assert.deepEqual(await chargesOf(account), [charged])
+  await limitKey(account, null)
+  upstream.answer = answering('Whole')
+  assert.match((await ask(hasty, account, question, idempotent('g'))).body, /Whole/)
+  assert.deepEqual(await chargesOf(account), ['0', '35'])
 })
 
-test('a retry on another node than the answered attempt never pays twice', async () => {
+test('two retries at once of an attempt without an answer are one request', async () => {
+  for (const marks of [
+    [retry(0), retry(1)],
+    [idempotent('two'), idempotent('two')],
+  ] as const) {
+    const account = await service.openAccount('25')
+    await timeOut(account, marks[0], 'one two three')
+    const before = upstream.exchanges.length
+    const begun = nextExchange()
+    const retries = [ask(hasty, account, question, marks[1]), ask(hasty, account, question, marks[1])]
+    answering('Whole')(await begun)
+    const bodies = (await Promise.all(retries)).map(({ body }) => body.trim())
+    assert.equal(new Set(bodies).size, 1)
+    assert.equal(upstream.exchanges.length, before + 1)
+    assert.deepEqual(await chargesOf(account), ['0', '35'])
+    await deleteKeys(account)
+  }
+})
+
+test('a retry on another node gets the answer of the attempt before, and pays nothing', async () => {
   const account = await service.openAccount('25')
   upstream.answer = answering('One')
-  await ask(service, account, question, { 'x-stainless-retry-count': '0' })
-  await ask(other, account, question, { 'x-stainless-retry-count': '1' })
-  assert.deepEqual(await chargesOf(account), ['0', '35'])
+  const first = await ask(service, account, question, retry(0))
+  upstream.answer = answering('Two')
+  const again = await ask(other, account, question, retry(1))
+  assert.equal(again.body.trim(), first.body)
+  assert.deepEqual(await chargesOf(account), ['35'])
+})
+
+test('retries that wait keep nothing of their bodies', async () => {
+  const account = await service.openAccount('25')
+  const large = { ...question, metadata: Array.from({ length: 300_000 }, () => ({})) }
+  const begun = nextExchange()
+  const first = ask(service, account, large, idempotent('large'))
+  const exchange = await begun
+  const before = memoryInUse()
+  const body = JSON.stringify(large)
+  const retries = Array.from({ length: 8 }, () =>
+    postChat(service, account.apiKey, body, { headers: idempotent('large') }),
+  )
+  // Their headers come when they have waited for KEEPALIVE_AFTER_MS.
+  const waiting = await Promise.all(retries)
+  const grown = memoryInUse() - before
+  answering('One')(exchange)
+  await first
+  for (const answer of waiting) assert.match(await answer.text(), /"content":"One"/)
+  // Parsed, each body takes at least 8 MB.
+  assert.ok(grown < 40_000_000, `${grown} bytes more in use`)
+  assert.deepEqual(await chargesOf(account), ['35'])
+})
+
+test('deleted answers are given to no retry: the request is served again and charged', async () => {
+  const account = await service.openAccount('25')
+  upstream.answer = answering('One')
+  await ask(service, account, question, idempotent('deleted'))
+  const response = await fetch(`${service.origin}/api/replays`, {
+    method: 'DELETE',
+    headers: { authorization: `Bearer ${account.apiKey}` },
+  })
+  assert.deepEqual([response.status, await response.json()], [200, { object: 'deletion', deleted: 1 }])
+  upstream.answer = answering('Two')
+  assert.match((await ask(service, account, question, idempotent('deleted'))).body, /Two/)
+  assert.deepEqual(await chargesOf(account), ['35', '35'])
 })
 
 test('a retry joins the attempt under way, which goes on when its first client leaves', async () => {
@@ -319,20 +401,6 @@ test('the retry of a request that failed joins no equal one that runs', async ()
   assert.deepEqual(await chargesOf(account), ['0', '35', '35'])
 })
 
-test('a retry that was told to come back leaves what it stood for to the next', async () => {
-  const account = await service.openAccount('25')
-  await cancelMidway(account, retry(0), { ...dear, stream: true })
-  const begun = nextExchange()
-  const other = ask(service, account, { ...dear, max_tokens: 30_001 }, retry(0))
-  const exchange = await begun
-  assert.equal((await ask(service, account, { ...dear, stream: true }, retry(1))).answer.status, 429)
-  answering('Other')(exchange)
-  await other
-  upstream.answer = answering('Whole')
-  assert.match((await ask(service, account, { ...dear, stream: true }, retry(2))).body, /Whole/)
-  assert.deepEqual(await chargesOf(account), ['0', '175', '175'])
-})
-
 for (const stream of [false, true]) {
   for (const where of ['the same node', 'another node'] as const) {
     test(`a ${stream ? 'streamed' : 'buffered'} retry that waits on ${where} is kept alive like the attempt it joined, under its id`, async () => {
@@ -385,21 +453,84 @@ async function ask(node: TestService, account: TestAccount, body: object, header
   return { answer, body: await answer.text() }
 }
 
-/** Begins a stream, takes a little of it and hangs up; returns its id once the ledger has its end. */
-async function cancelMidway(
-  account: TestAccount,
-  headers: Record<string, string>,
-  body: object = streamed,
-): Promise<string> {
-  upstream.answer = (exchange) => exchange.send(created, text('one two three'))
+/** Begins a stream, reads a little of it and hangs up. */
+async function cutStream(node: TestService, account: TestAccount, headers: Record<string, string>) {
+  const begun = nextExchange()
   const controller = new AbortController()
-  const answer = await postChat(service, account.apiKey, body, { headers, signal: controller.signal })
+  const asked = postChat(node, account.apiKey, streamed, { headers, signal: controller.signal })
+  const exchange = await begun
+  exchange.send(created, text('one two three'))
+  const answer = await asked
   const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader()
   for (let seen = ''; !seen.includes('three'); ) seen += (await reader.read()).value
   controller.abort()
-  const id = answer.headers.get('x-router-request-id')!
-  await until(async () => (await getRow(service, account.apiKey, id)).status === 'cancelled')
-  return id
+  return { exchange, id: answer.headers.get('x-router-request-id')! }
+}
+
+/** Begins a buffered request whose client hangs up after the model wrote something. Returns what that cost. */
+async function timeOut(
+  account: TestAccount,
+  headers: Record<string, string>,
+  generated: string,
+  body: object = question,
+): Promise<string> {
+  const begun = nextExchange()
+  const controller = new AbortController()
+  const asked = postChat(hasty, account.apiKey, body, { headers, signal: controller.signal })
+  asked.catch(() => {})
+  const exchange = await begun
+  const started = (await chargesOf(account)).length
+  exchange.send(created, text(generated))
+  await until(async () => exchange.outgoing.writableLength === 0)
+  // The model's words must have been read before the client leaves: there is no sign of that outside the service.
+  await new Promise((resolve) => setTimeout(resolve, 300))
+  controller.abort()
+  await exchange.hungUp
+  await until(async () => (await heldBy(account)) === 0 && (await keysInUse(account)) === 0)
+  return (await chargesOf(account))[started - 1]!
+}
+
+/** Waits until the ledger has the end of a request. */
+async function ended(account: TestAccount, id: string): Promise<void> {
+  await until(async () => (await getRow(service, account.apiKey, id)).status !== 'held')
+}
+
+/** Waits until a retry waits for an attempt: one on another node says so in the ledger. */
+async function joined(account: TestAccount, id: string, remote: number | undefined): Promise<void> {
+  if (remote === undefined) await new Promise((resolve) => setTimeout(resolve, 500))
+  else
+    await until(
+      async () =>
+        (
+          await service.database.query('select from replays where account_id = $1 and wanted_at is not null', [
+            account.id,
+          ])
+        ).length > 0,
+    )
+  assert.equal((await getRow(service, account.apiKey, id)).status, 'held')
+}
+
+async function deleteKeys(account: TestAccount): Promise<void> {
+  await service.database.query('delete from replays where account_id = $1', [account.id])
+}
+
+/** What is left after everything that is not in use was collected. */
+function memoryInUse(): number {
+  setFlagsFromString('--expose-gc')
+  const collect = runInNewContext('gc') as () => void
+  collect()
+  const { heapUsed, arrayBuffers } = process.memoryUsage()
+  return heapUsed + arrayBuffers
+}
+
+/** The first of several promises to settle. */
+async function* settledFirst<Value>(promises: readonly Promise<Value>[], count: number): AsyncGenerator<Value> {
+  const open = new Map(promises.map((promise, index) => [index, promise.then((value) => ({ index, value }))]))
+  for (let taken = 0; taken < count; taken += 1) {
+    const { index, value } = await Promise.race(open.values())
+    open.delete(index)
+    yield value
+  }
 }
 
 /** The next request that reaches the upstream, which does not answer it by itself. */

@@ -5,14 +5,13 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { refundAttempt } from '../../src/ledger/replays.ts'
 import type { RequestId } from '../../src/ledger/request-id.ts'
 import { findReceipt } from '../../src/settlement/find-receipt.ts'
 import { issueReceipts } from '../../src/settlement/issue-receipts.ts'
 import { noHash, type ReceiptDocument } from '../../src/settlement/receipt.ts'
 import { verifyReceipt } from '../../src/settlement/verify-receipt.ts'
 import { nonceOf } from '../../src/signer/nonce.ts'
-import { charge, hold } from '../support/ledger.ts'
+import { cancelledByClient, charge, hold, serveAgain } from '../support/ledger.ts'
 import { accountNow, ask, openWallet, startMoneyService, sums } from '../support/money-service.ts'
 import { type BenchAccount, settleAll, settlementSuite } from '../support/settlement-bench.ts'
 import { keys, terms as signingTerms } from '../support/signing.ts'
@@ -74,16 +73,19 @@ test('the receipts of an account are one chain without a gap, however many proce
 
 test('a request whose charge was taken back gets a second receipt, which says that it costs nothing', async () => {
   const account = await bench.openAccount(10_000n)
-  const id = await served(account)
+  const attempt = await hold(bench.holds, account, 1_000n)
+  const { requestId: id } = attempt
+  await bench.holds.end(charge(attempt, 400n, cancelledByClient))
   await settleAll(bench)
   await issueReceipts(bench.database, bench.parts.terms)
   const first = await receiptOf(id)
-  await refundAttempt(bench.database, account, id)
+  await serveAgain(bench.database, bench.holds, account, [id, 400n])
   await issueReceipts(bench.database, bench.parts.terms)
   const second = await receiptOf(id)
-  assert.deepEqual([first.receipt.status, first.receipt.charged], ['succeeded', '400'])
+  assert.deepEqual([first.receipt.status, first.receipt.charged], ['cancelled', '400'])
   assert.deepEqual([second.receipt.status, second.receipt.charged], ['superseded', '0'])
-  assert.deepEqual([second.receipt.number, second.receipt.previous], ['2', first.hash])
+  // Number 2 is the retry's.
+  assert.deepEqual([first.receipt.number, second.receipt.number], ['1', '3'])
   assert.ok(await isGood(second))
 })
 

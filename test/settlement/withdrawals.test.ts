@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
-import { randomBytes, randomUUID } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { findFreeze, unfreezeLedger } from '../../src/ledger/freeze.ts'
 import type { Hold } from '../../src/ledger/hold-calls.ts'
-import { claimReplay, keepReplay, refundAttempt, takeOverReplay } from '../../src/ledger/replays.ts'
+import { claimReplay, closeReplay, refundAttempt } from '../../src/ledger/replays.ts'
 import { advanceWithdrawal, findWithdrawal, requestWithdrawal, type Withdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import type { Chain } from '../../src/settlement/chain.ts'
@@ -23,7 +23,7 @@ import type { Signer } from '../../src/signer/signer.ts'
 import { SigningRefusedError } from '../../src/signer/signing-request.ts'
 import { payOutMax } from '../../src/signer/signing-terms.ts'
 import { atEnd } from '../support/at-end.ts'
-import { charge, hold, place, search, searchPrice, voided } from '../support/ledger.ts'
+import { cancelledByClient, charge, hold, newReplayKey, place, search, searchPrice, voided } from '../support/ledger.ts'
 import {
   accountOf,
   assertSettled,
@@ -480,37 +480,41 @@ test('credit that an open request holds is not revenue: it may come back', async
   await assertSettled(bench, [account])
 })
 
-// An SDK marks its retries, others send an Idempotency-Key: either has the charge of the attempt before given back.
-test('a charge that a retry may yet have given back is not revenue', async () => {
-  const { database, holds } = bench
-  const read = async () => bench.gateway.balance(terms.seller)
-  for (const mark of ['x-stainless-retry-count', 'Idempotency-Key'] as const) {
+// An attempt may cost more than its retry holds (searches). A seller that pays out such a charge is short of credit, which
+// freezes the ledger for everybody.
+for (const mark of ['x-stainless-retry-count', 'Idempotency-Key'] as const) {
+  test(`a charge that a retry may still have refunded is not paid out, marked by ${mark}`, async () => {
+    const { database, holds } = bench
+    const { node } = holds
+    const read = async () => bench.gateway.balance(terms.seller)
     const account = await openOwned(200_000n)
     await pay(bench, account, 60_000n, 60_000n)
-    const bodyHash = mark === 'Idempotency-Key' ? undefined : 7n
-    const claim = { payer: account, keyHash: randomBytes(32), bodyHash: randomBytes(32) }
-    const first = await attempt(account, bodyHash)
-    if (bodyHash === undefined) await claimReplay(database, claim, first.requestId)
-    await holds.end(charge(first, 10_000n, { status: 'cancelled' }))
-    if (bodyHash === undefined) await keepReplay(database, claim, first.requestId, undefined)
+    const attemptHash = mark === 'Idempotency-Key' ? undefined : 7n
+    const key = { ...newReplayKey(account), attemptHash }
+    const first = await attempt(account, 40_000n, attemptHash)
+    if (attemptHash === undefined) await claimReplay(database, key, { requestId: first.requestId, node })
+    await holds.end(charge(first, 10_000n, cancelledByClient))
+    if (attemptHash === undefined) await closeReplay(database, key, first.requestId, undefined)
     await settleAll(bench)
-    assert.equal(await readPayable(database, read), (await read()) - (await sumCredit()) - 10_000n, mark)
-    // The retry takes so long that nobody could begin one any more.
-    const second = await attempt(account, bodyHash)
-    if (bodyHash === undefined) await takeOverReplay(database, claim, first.requestId, second.requestId)
+    assert.equal(await readPayable(database, read), (await read()) - (await sumCredit()) - 10_000n)
+    // The retry holds less than the attempt cost, and takes so long that no other retry could begin any more.
+    const second = await attempt(account, 9_000n, undefined)
+    const claim = await claimReplay(database, key, { requestId: second.requestId, node })
+    assert.equal(claim.state, 'claimed')
     await pass(first, 200)
     await pass(second, 200)
     await requestPayout(database, 'all', payoutAddress, read)
-    await holds.end(charge(second, 8_000n))
-    await refundAttempt(database, account, first.requestId)
-    if (bodyHash === undefined) await keepReplay(database, claim, second.requestId, 'the answer')
     await settleAll(bench)
-    assert.ok((await read()) >= (await sumCredit()), `${mark}: the seller has the credit that it owes`)
+    await holds.end(charge(second, 9_000n))
+    assert.equal(await refundAttempt(database, key, second.requestId), 9_000n)
+    await closeReplay(database, key, second.requestId, 'the answer')
+    await settleAll(bench)
+    assert.ok((await read()) >= (await sumCredit()), 'the seller has the credit that it owes')
     await pass(second, 200)
-    assert.equal(await readPayable(database, read), (await read()) - (await sumCredit()), mark)
+    assert.equal(await readPayable(database, read), (await read()) - (await sumCredit()))
     await assertSettled(bench, [account])
-  }
-})
+  })
+}
 
 async function pass({ requestId }: Hold, seconds: number): Promise<void> {
   await bench.database.query(
@@ -521,8 +525,8 @@ async function pass({ requestId }: Hold, seconds: number): Promise<void> {
 }
 
 /** An attempt that holds, with the mark by which the SDK's retries find it. */
-async function attempt(account: BenchAccount, bodyHash: bigint | undefined): Promise<Hold> {
-  const placed = await hold(bench.holds, account, 40_000n)
+async function attempt(account: BenchAccount, quote: bigint, bodyHash: bigint | undefined): Promise<Hold> {
+  const placed = await hold(bench.holds, account, quote)
   await bench.database.query('update requests set body_hash = $2 where id = $1', [placed.requestId, bodyHash ?? null])
   return placed
 }

@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import type { Database } from '../../src/db/database.ts'
 import { createKey, type NewApiKey } from '../../src/identity/api-keys.ts'
 import { createAccount } from '../../src/ledger/accounts.ts'
@@ -7,7 +7,8 @@ import type { EndCall, Hold, HoldDecision, Payer, ToolCallRecord } from '../../s
 import { Holds } from '../../src/ledger/holds.ts'
 import { renewLease } from '../../src/ledger/nodes.ts'
 import { recordPrices } from '../../src/ledger/prices.ts'
-import { createRequestId } from '../../src/ledger/request-id.ts'
+import { claimReplay, closeReplay, type ReplayKey, refundAttempt } from '../../src/ledger/replays.ts'
+import { createRequestId, type RequestId } from '../../src/ledger/request-id.ts'
 import { fromAtomic, parse, type Usdc, zero } from '../../src/money/usdc.ts'
 
 export const testModel = { id: 'm', inputPerMillion: 1_000_000n, outputPerMillion: 1_000_000n }
@@ -136,6 +137,32 @@ export function voided(placed: Hold): EndCall {
     errorCode: 'upstream_error',
   })
 }
+
+export function newReplayKey(payer: Payer): ReplayKey {
+  return { payer, keyHash: randomBytes(32), bodyHash: randomBytes(32), attemptHash: undefined }
+}
+
+/** Serves an ended attempt again under its Idempotency-Key, and refunds what the ledger allows. Undefined when the retry is refused. */
+export async function serveAgain(
+  database: Database,
+  holds: Holds,
+  payer: Payer,
+  [earlier, charged]: readonly [earlier: RequestId, charged: bigint],
+): Promise<Usdc | undefined> {
+  const key = newReplayKey(payer)
+  await claimReplay(database, key, { requestId: earlier, node: holds.node })
+  await closeReplay(database, key, earlier, undefined)
+  const retry = await place(holds, payer, charged)
+  if ('refusal' in retry) return undefined
+  await claimReplay(database, key, { requestId: retry.hold.requestId, node: holds.node })
+  await holds.end(charge(retry.hold, charged))
+  const refunded = await refundAttempt(database, key, retry.hold.requestId)
+  await refundAttempt(database, key, retry.hold.requestId)
+  await closeReplay(database, key, retry.hold.requestId, 'the answer')
+  return refunded
+}
+
+export const cancelledByClient = { status: 'cancelled', finishReason: undefined } as const
 
 export function codeOf(decision: HoldDecision): string {
   return 'refusal' in decision ? decision.refusal.code : 'held'

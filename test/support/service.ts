@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { Grace } from '../../src/chat/attempts.ts'
 import { readConfig } from '../../src/config.ts'
 import type { Database } from '../../src/db/database.ts'
 import { createKey, type NewApiKey } from '../../src/identity/api-keys.ts'
@@ -38,6 +39,8 @@ export type TestServiceOptions = {
   readonly besideOf?: TestService
   /** What can be searched and read; left out, what is configured. */
   readonly web?: WebTools
+  /** How long attempts run on without a client; left out, the default. */
+  readonly retryGrace?: Grace
 }
 
 export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
@@ -62,7 +65,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     LEDGER_PARTITIONS: String(partitions),
     ...options.environment,
   })
-  const service = await startService(config, () => {}, options.web && { web: options.web })
+  const service = await startService(config, () => {}, { web: options.web, retryGrace: options.retryGrace })
   return {
     baseUrl: `${service.publicUrl}/v1`,
     origin: service.publicUrl,

@@ -1,4 +1,5 @@
 import type { AccountRef } from '../../account-ref.ts'
+import type { Payer } from '../../ledger/hold-calls.ts'
 import { parseRequestId, type RequestId } from '../../ledger/request-id.ts'
 import {
   listRequests,
@@ -23,7 +24,7 @@ type Filters = QueryOf<typeof requestContracts.getRequestTotals>
 const filesMax = 8
 
 /** The request log: page by page, in sums, one by one, or whole as a file. */
-export function routeRequests(router: ApiRouter, { database, answering }: ApiServices): void {
+export function routeRequests(router: ApiRouter, { database, answering, retries }: ApiServices): void {
   const downloads = new Downloads({ filesMax, blockedMsMax: answering.blockedMsMax })
 
   router.at(requestContracts.listRequests).answer(async ({ owner, query, accept, outgoing }) => {
@@ -51,6 +52,12 @@ export function routeRequests(router: ApiRouter, { database, answering }: ApiSer
   })
 
   router.at(requestContracts.getRequest).answer(({ owner, parameters }) => getRequest(database, owner, parameters.id))
+
+  router.at(requestContracts.deleteReplays).answer(async ({ owner, session }) => {
+    // A key that came in by itself deletes its own answers.
+    const keyId = session === undefined ? (owner as Payer).keyId : undefined
+    return { object: 'deletion', deleted: await retries.deleteAnswers(owner, keyId) }
+  })
 
   async function* linesOf(
     owner: AccountRef,

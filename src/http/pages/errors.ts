@@ -60,7 +60,10 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
   ],
   body_too_large: ['The body is larger than is read.', 'Shorten the conversation.'],
   unsupported_media_type: ['The body is not sent as JSON.', 'Send `content-type: application/json`.'],
-  idempotency_mismatch: ['The `Idempotency-Key` was used with another body within the last day.', 'Use a new key.'],
+  idempotency_mismatch: [
+    'The `Idempotency-Key` was used with another body within the last 24 hours.',
+    'Use a new key.',
+  ],
   rate_limited: [
     'Too many requests from one address or session, too many open withdrawals, or an account that uses its whole share of the service.',
     'Slow down, or wait until requests of the account have ended; for withdrawals, until one of them has been paid.',
@@ -96,7 +99,7 @@ const rowExplanations: Readonly<Record<(typeof rowCodes)[number], string>> = {
   interrupted:
     'The service stopped while the request ran. What had provably been produced was charged; the rest of the hold went back.',
   superseded:
-    'The attempt was repeated, by the SDK or under its `Idempotency-Key`, and the retry was answered. What the attempt had cost was given back: its charge is 0, its status is what it was.',
+    'The attempt was repeated, by the SDK or under its `Idempotency-Key`, and the retry was answered. The attempt was refunded, at most what the retry was charged; its status is what it was.',
 }
 
 /** The page that the `doc_url` of every error points at, as Markdown: a page of the documentation like the others. */

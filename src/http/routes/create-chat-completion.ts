@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { type AdmissionParts, admit, type Order } from '../../chat/admit.ts'
 import { type Audience, completeChat, type ServingParts } from '../../chat/complete-chat.ts'
 import type { AnswerHead, Recording } from '../../chat/recording.ts'
-import { JoinedAttemptLostError, type OwnAttempt, type Retries, type RetryMarks } from '../../chat/retries.ts'
+import type { EarlierAttempt, OwnAttempt, Retries, RetryMarks } from '../../chat/retries.ts'
 import { refuseUnavailable } from '../../chat/tool-offer.ts'
 import { ServiceError } from '../../errors.ts'
 import type { Failpoint } from '../../failpoints.ts'
@@ -17,7 +17,6 @@ import { authenticate } from '../authenticate.ts'
 import { type AnswerForm, type ChatAnswer, openAnswer } from '../chat-answer.ts'
 import { errorResponse, isRepeatable } from '../error-response.ts'
 import { goneSignal, hasLeft } from '../gone.ts'
-import { JoinedAnswer } from '../joined-answer.ts'
 import type { Load, ServedRequest } from '../load.ts'
 import { type BodyLimits, readJsonBytes, UploadCutError } from '../read-body.ts'
 import { sendJson, sendJsonEarly, v1Headers } from '../send.ts'
@@ -98,13 +97,22 @@ async function serve(
   outgoing: ServerResponse,
 ): Promise<void> {
   const gone = goneSignal(outgoing, request)
-  const admitted = await prepare(services, attempt, opening, { request, gone }, incoming, outgoing)
-  if (admitted !== undefined) await answerOrder(services, admitted.order, admitted.own, gone, outgoing)
+  const prepared = await prepare(services, attempt, opening, { request, gone }, incoming)
+  if ('order' in prepared) await answerOrder(services, prepared.order, prepared.own, gone, outgoing)
+  else await answerRetry(services, attempt, prepared, gone, outgoing)
+}
+
+/** A request that is paid for, or a retry that gets the answer of an earlier attempt. */
+type Prepared = { readonly order: Order; readonly own: OwnAttempt } | PreparedRetry
+
+type PreparedRetry = {
+  readonly form: AnswerForm
+  readonly found: { readonly replay: Recording } | { readonly earlier: EarlierAttempt }
 }
 
 /**
- * From the bytes to the hold; undefined when an earlier attempt's answer was given. What was sent may be megabytes, and is let go
- * with this: an answer is written for minutes.
+ * From the bytes to the hold. What was sent may be megabytes and is let go with this: an answer is written, and a retry waits, for
+ * minutes.
  */
 async function prepare(
   services: ChatRouteServices,
@@ -112,8 +120,7 @@ async function prepare(
   { payer, body }: ChatOpening,
   { request, gone }: { readonly request: ServedRequest; readonly gone: AbortSignal },
   incoming: IncomingMessage,
-  outgoing: ServerResponse,
-): Promise<{ readonly order: Order; readonly own: OwnAttempt } | undefined> {
+): Promise<Prepared> {
   const bytes = body ?? (await readJsonBytes(incoming, services.bodyLimits, payer.accountId))
   request.begin()
   attempt.body = parseJsonBody(bytes)
@@ -121,51 +128,52 @@ async function prepare(
   refuseUnavailable(chat, services.admission.web)
   services.failpoint('after_parse')
   const marks = { payer, body: bytes, ...readRetryHeaders(incoming) }
-  const own = await joinOrOwn(services, marks, attempt, chat, gone, outgoing)
-  if (own === undefined) return undefined
   const { requestId, watch } = attempt
-  const applicant = { requestId, payer, chat, bodyHash: own.bodyHash, watch, signal: gone }
+  const decision = await services.retries.decide(marks, requestId)
+  if (!('own' in decision)) {
+    const { model, stream, includeUsage } = chat
+    attempt.body = { model, stream }
+    return { form: { stream, includeUsage }, found: decision }
+  }
+  const { own } = decision
+  const applicant = { requestId, payer, chat, bodyHash: own.attemptHash, watch, signal: gone }
   const order = await admit(services.admission, applicant).catch(async (error) => {
-    await own.release()
-    if (isRepeatable(error) && !outgoing.destroyed) own.toldToRepeat()
+    await own.close(undefined)
+    if (isRepeatable(error) && !gone.aborted) own.toldToRetry()
     throw error
   })
   attempt.body = undefined
   return { order, own }
 }
 
-/** Gives the answer of an earlier attempt, or the leave to make one's own. */
-async function joinOrOwn(
+/**
+ * Gives the answer of an earlier attempt, under its request id. As soon as that attempt is known, the connection is kept alive like
+ * its own, and the headers are those of its answer.
+ */
+async function answerRetry(
   services: ChatRouteServices,
-  marks: RetryMarks,
-  { requestId, watch }: Attempt,
-  form: AnswerForm,
+  { watch }: Attempt,
+  { form, found }: PreparedRetry,
   gone: AbortSignal,
   outgoing: ServerResponse,
-): Promise<OwnAttempt | undefined> {
-  const joined = new JoinedAnswer(outgoing, (head) =>
-    open(services, head, form, outgoing, { 'idempotent-replayed': 'true' }),
-  )
+): Promise<void> {
+  let answer: ChatAnswer | undefined
+  const begin = (head: AnswerHead) => {
+    answer ??= open(services, head, form, outgoing, { 'idempotent-replayed': 'true' })
+    return answer
+  }
   try {
-    const decision = await services.retries.decide(marks, requestId, gone, (head) => joined.waitFor(head))
-    if ('replay' in decision) {
-      giveAgain(joined.answerFor(decision.replay), decision.replay)
-      services.serving.observer.replayed(watch, formatRequestId(decision.replay.requestId), decision.replay.model)
-      return undefined
-    }
-    if (!joined.committed) {
-      joined.abandon()
-      return decision.own
-    }
-    await decision.own.release()
-    throw new JoinedAttemptLostError()
+    const replay = 'replay' in found ? found.replay : await services.retries.waitFor(found.earlier, gone, begin)
+    const { finishReason } = replay
+    void begin(replay).deliver([...replay.events, { type: 'finish', reason: finishReason }])
+    begin(replay).succeed(replay)
+    services.serving.observer.replayed(watch, formatRequestId(replay.requestId), replay.model)
   } catch (error) {
-    if (!joined.committed) {
-      joined.abandon()
+    if (answer !== undefined && outgoing.headersSent) answer.fail(error)
+    else {
+      answer?.abandon()
       throw error
     }
-    joined.fail(error)
-    return undefined
   }
 }
 
@@ -183,16 +191,20 @@ async function answerOrder(
     createdAt: order.hold.createdAt,
     held: order.hold.quote,
   }
-  own.running?.admitted(head)
+  own.attempt?.admitted(head)
   const answer = open(services, head, order.chat, outgoing)
   let recording: Recording | undefined
   // An answer that cannot be kept is an answer all the same.
   const report = (error: unknown) => services.onError(error, formatRequestId(order.requestId))
   const close = (kept: Recording | undefined) => own.close(kept).catch(report)
   try {
-    const completion = await completeChat(services.serving, order, audienceOf(answer, own, clientGone))
+    const completion = await completeChat(
+      services.serving,
+      order,
+      audienceOf(answer, own, clientGone, order.chat.stream),
+    )
     if (completion.status === 'succeeded') {
-      const events = own.running?.recorder.events
+      const events = own.attempt?.recorder.events
       recording = events && { ...head, ...completion.end, events }
       await own.delivered().catch(report)
       await close(recording)
@@ -201,7 +213,7 @@ async function answerOrder(
     } else if (completion.status === 'failed') {
       services.onError(completion.failure, formatRequestId(order.requestId))
       // Before its headers have left it is a plain refusal, which SDKs repeat, and delivered nothing that it could be charged for.
-      if (isRepeatable(completion.failure) && !outgoing.headersSent && !outgoing.destroyed) own.toldToRepeat()
+      if (isRepeatable(completion.failure) && !outgoing.headersSent && !outgoing.destroyed) own.toldToRetry()
       answer.fail(completion.failure)
     } else answer.abandon()
   } catch (error) {
@@ -213,24 +225,24 @@ async function answerOrder(
   }
 }
 
-/** The client, and whoever joined its attempt: events are recorded where somebody may ask for them again. */
-function audienceOf(answer: ChatAnswer, { running }: OwnAttempt, clientGone: AbortSignal): Audience {
-  if (running === undefined) return { gone: clientGone, deliver: answer.deliver }
-  if (clientGone.aborted) running.clientLeft(clientGone.reason)
-  else clientGone.addEventListener('abort', () => running.clientLeft(clientGone.reason), { once: true })
+/** The client, and the retries that join its attempt: events are recorded for those. */
+function audienceOf(answer: ChatAnswer, { attempt }: OwnAttempt, clientGone: AbortSignal, isStream: boolean): Audience {
+  if (attempt === undefined) return { gone: clientGone, deliver: answer.deliver }
+  const leave = () => attempt.leave(clientGone.reason, isStream && attempt.recorder.bytes > 0)
+  if (clientGone.aborted) leave()
+  else clientGone.addEventListener('abort', leave, { once: true })
   return {
-    gone: running.gone,
+    gone: attempt.signal,
+    attempt,
     deliver(events) {
-      running.recorder.add(events)
-      return answer.deliver(events)
+      attempt.recorder.add(events)
+      if (!clientGone.aborted) return answer.deliver(events)
+      // Nobody can be given this answer from its beginning any more.
+      if (attempt.recorder.events === undefined) attempt.cancel(clientGone.reason)
+      // No search or page is paid for while nobody waits.
+      return events.some(({ type }) => type === 'activity') ? attempt.waitForClient() : undefined
     },
   }
-}
-
-/** The answer of an earlier attempt, under its own request id: nothing is held and nothing charged for it again. */
-function giveAgain(answer: ChatAnswer, recording: Recording): void {
-  void answer.deliver([...recording.events, { type: 'finish', reason: recording.finishReason }])
-  answer.succeed(recording)
 }
 
 function open(

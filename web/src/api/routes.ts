@@ -65,6 +65,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   listRequests: ['GET', '/api/requests'],
   getRequestTotals: ['GET', '/api/requests/totals'],
   getRequest: ['GET', '/api/requests/{id}'],
+  deleteReplays: ['DELETE', '/api/replays'],
   getSession: ['GET', '/api/session'],
   createNonce: ['POST', '/api/auth/nonce'],
   signInWithWallet: ['POST', '/api/auth/wallet'],

@@ -161,4 +161,13 @@ export const requestContracts = {
     parameters: z.object({ id: requestId }),
     answer: request,
   }),
+  deleteReplays: contract({
+    operation: 'deleteReplays',
+    method: 'DELETE',
+    path: '/api/replays',
+    summary:
+      'Deletes the answers that are kept for retries: those of the API key or, with a session, of the whole account. A retry of such a request is served again and charged',
+    access: 'key or session',
+    answer: z.object({ object: z.literal('deletion'), deleted: z.int() }),
+  }),
 } as const

@@ -25,7 +25,10 @@ export function chargeSentence(request: Paid): string {
   const held = formatCharge(mostHeld(request))
   if (request.status === 'held') return `We hold ${held} while this request runs.`
   if (request.status === 'refused') return 'Refused before it started. Nothing was held or charged.'
-  if (isSuperseded(request)) return 'You were charged $0.000000. The charge of this attempt was refunded.'
+  if (isSuperseded(request)) {
+    const refund = charged === 0n ? 'The charge of this attempt was refunded.' : 'The rest of its charge was refunded.'
+    return `You were charged ${formatCharge(charged)}. ${refund}`
+  }
   if (charged === 0n) {
     const when = request.ended_at === null ? '' : ` at ${new Date(request.ended_at).toLocaleTimeString('en-GB')}`
     return `You were charged $0.000000. The hold of ${held} was released${when}.`

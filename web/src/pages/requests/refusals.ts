@@ -77,7 +77,7 @@ const explanations: Readonly<Record<string, Explanation>> = {
   },
   superseded: {
     cause: 'This attempt was retried, and the retry succeeded.',
-    remedy: 'This attempt was refunded; you pay only for the retry. No action needed.',
+    remedy: 'This attempt was refunded, up to the cost of the retry. No action needed.',
   },
   account_suspended: {
     cause: 'The operator suspended the account.',

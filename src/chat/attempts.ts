@@ -1,0 +1,261 @@
+import { ServiceError } from '../errors.ts'
+import type { Payer } from '../ledger/hold-calls.ts'
+import type { RequestId } from '../ledger/request-id.ts'
+import { type AnswerHead, Recorder, type Recording } from './recording.ts'
+
+/** How long an attempt runs on without a client, so that a retry can join it. */
+export type Grace = { readonly beforeOutputMs: number; readonly afterOutputMs: number }
+
+/** Covers the back-off of the OpenAI SDKs (0.5 to 8 s). They never retry a stream that has begun, so that grace is shorter. */
+export const defaultGrace: Grace = { beforeOutputMs: 10_000, afterOutputMs: 3_000 }
+
+/** A request that is being served on this node and that retries can join. */
+export class Attempt {
+  readonly requestId: RequestId
+  readonly payer: Payer
+  readonly recorder: Recorder
+  /** Called when the last client leaves: what is metered until now is owed if no retry comes. */
+  onAbandoned: () => void = () => {}
+  readonly #attempts: Attempts
+  readonly #head = Promise.withResolvers<AnswerHead>()
+  readonly #result = Promise.withResolvers<Recording | undefined>()
+  readonly #cancelled = new AbortController()
+  #clients = 1
+  #isEnded = false
+  #graceTimer: NodeJS.Timeout | undefined
+  #remoteTimer: NodeJS.Timeout | undefined
+  #returned: PromiseWithResolvers<void> | undefined
+
+  constructor(requestId: RequestId, payer: Payer, attempts: Attempts) {
+    this.requestId = requestId
+    this.payer = payer
+    this.recorder = new Recorder((bytes) => attempts.reserve(bytes))
+    this.#attempts = attempts
+  }
+
+  /** Aborts when no client waits and no retry came within the grace. */
+  get signal(): AbortSignal {
+    return this.#cancelled.signal
+  }
+
+  get isAbandoned(): boolean {
+    return this.#clients === 0
+  }
+
+  get isEnded(): boolean {
+    return this.#isEnded
+  }
+
+  /** The money is held: what the answer says of itself is known. */
+  admitted(head: AnswerHead): void {
+    this.#head.resolve(head)
+  }
+
+  /** A client left: the one that began the attempt, or a retry. A `ServiceError` as reason stops the attempt for everybody. */
+  leave(reason: unknown, hasOutput = false): void {
+    this.#clients -= 1
+    if (this.#isEnded || (this.#clients > 0 && !(reason instanceof ServiceError))) return
+    this.onAbandoned()
+    this.#returned = Promise.withResolvers()
+    this.#returned.promise.catch(() => {})
+    const { grace, graces } = this.#attempts
+    if (this.recorder.events === undefined || reason instanceof ServiceError || !graces.begin(this)) this.cancel(reason)
+    else
+      this.#graceTimer = setTimeout(() => this.cancel(reason), hasOutput ? grace.afterOutputMs : grace.beforeOutputMs)
+  }
+
+  /** Ends the attempt because nobody waits for its answer. */
+  cancel(reason: unknown): void {
+    this.#endGrace(false)
+    this.#cancelled.abort(reason)
+    this.#returned?.reject(reason)
+  }
+
+  /** Resolves once somebody waits for the answer; rejects when the attempt is cancelled. */
+  waitForClient(): Promise<void> | undefined {
+    return this.isAbandoned ? this.#returned?.promise : undefined
+  }
+
+  /** Waits for the answer: undefined when there is none to give again. `onHead` is told which answer it will be. */
+  async join(gone: AbortSignal, onHead: (head: AnswerHead) => void): Promise<Recording | undefined> {
+    gone.throwIfAborted()
+    const left = Promise.withResolvers<never>()
+    const leave = () => left.reject(gone.reason)
+    gone.addEventListener('abort', leave, { once: true })
+    this.#arrive()
+    let isOver = false
+    void this.#head.promise.then((head) => {
+      if (!isOver) onHead(head)
+    })
+    try {
+      return await Promise.race([this.#result.promise, left.promise])
+    } finally {
+      isOver = true
+      gone.removeEventListener('abort', leave)
+      this.leave(gone.reason)
+    }
+  }
+
+  /** A retry waits on another node. It counts as a client until it has not been heard of for `forMs`. */
+  joinRemotely(forMs: number): void {
+    if (this.#isEnded) return
+    if (this.#remoteTimer !== undefined) this.#remoteTimer.refresh()
+    else {
+      this.#arrive()
+      this.#remoteTimer = setTimeout(() => {
+        this.#remoteTimer = undefined
+        this.leave(new Error('the retry on another node left'))
+      }, forMs)
+    }
+  }
+
+  /** The answer of an attempt that ended with one. */
+  get result(): Promise<Recording | undefined> {
+    return this.#result.promise
+  }
+
+  /** Ends the attempt: everybody who joined is told, and a recording is kept for later retries. */
+  close(recording: Recording | undefined): void {
+    if (this.#isEnded) return
+    this.#isEnded = true
+    this.#endGrace(recording !== undefined)
+    clearTimeout(this.#remoteTimer)
+    this.#result.resolve(recording)
+    this.#attempts.ended(this, recording !== undefined)
+  }
+
+  #arrive(): void {
+    this.#clients += 1
+    this.#endGrace(true)
+    this.#returned?.resolve()
+    this.#returned = undefined
+  }
+
+  #endGrace(isClaimed: boolean): void {
+    if (this.#graceTimer === undefined) return
+    clearTimeout(this.#graceTimer)
+    this.#graceTimer = undefined
+    this.#attempts.graces.end(this, isClaimed)
+  }
+}
+
+const keptMs = 60_000
+const recordedBytesMax = 256 * 1024 * 1024
+
+/** The attempts of this node, and for a minute after their end the answers that can be given again. */
+export class Attempts {
+  readonly grace: Grace
+  readonly graces: Graces
+  readonly #attempts = new Map<RequestId, Attempt>()
+  /** Ended with a recording, the oldest first. */
+  readonly #kept = new Map<Attempt, NodeJS.Timeout>()
+  readonly #bytesMax: number
+  #bytes = 0
+
+  constructor(grace: Grace, now: () => number, bytesMax = recordedBytesMax) {
+    this.grace = grace
+    this.graces = new Graces(now)
+    this.#bytesMax = bytesMax
+  }
+
+  open(requestId: RequestId, payer: Payer): Attempt {
+    const attempt = new Attempt(requestId, payer, this)
+    this.#attempts.set(requestId, attempt)
+    return attempt
+  }
+
+  find(requestId: RequestId): Attempt | undefined {
+    return this.#attempts.get(requestId)
+  }
+
+  /** Memory for a recording. The oldest answers make room; running attempts never do. */
+  reserve(bytes: number): boolean {
+    for (const attempt of this.#kept.keys()) {
+      if (this.#bytes + bytes <= this.#bytesMax) break
+      this.#forget(attempt)
+    }
+    if (this.#bytes + bytes > this.#bytesMax) return false
+    this.#bytes += bytes
+    return true
+  }
+
+  ended(attempt: Attempt, isKept: boolean): void {
+    if (isKept) this.#kept.set(attempt, setTimeout(() => this.#forget(attempt), keptMs).unref())
+    else this.#forget(attempt)
+  }
+
+  /** Deletes the answers that are kept in memory for an account, or for one of its API keys. Returns how many. */
+  deleteAnswers(accountId: string, keyId: string | undefined): number {
+    const found = [...this.#kept.keys()].filter(
+      ({ payer }) => payer.accountId === accountId && (keyId === undefined || payer.keyId === keyId),
+    )
+    for (const attempt of found) this.#forget(attempt)
+    return found.length
+  }
+
+  #forget(attempt: Attempt): void {
+    clearTimeout(this.#kept.get(attempt))
+    this.#kept.delete(attempt)
+    this.#attempts.delete(attempt.requestId)
+    this.#bytes -= attempt.recorder.bytes
+  }
+}
+
+const perAccountMax = 32
+const totalMax = 1_000
+const unclaimedPerAccountMax = 5
+const unclaimedTotalMax = 100
+const minuteMs = 60_000
+
+/**
+ * Bounds how many attempts run on without a client. What they generate is not billed unless a retry comes, so a client that leaves
+ * again and again without retrying gets no grace.
+ */
+export class Graces {
+  readonly #now: () => number
+  readonly #open = new Set<Attempt>()
+  #minute = 0
+  #unclaimed = new Map<string, number>()
+  #unclaimedTotal = 0
+  #isDraining = false
+
+  /** `now` is in monotonic milliseconds. */
+  constructor(now: () => number) {
+    this.#now = now
+  }
+
+  /** False when the attempt must end now. */
+  begin(attempt: Attempt): boolean {
+    this.#turnMinute()
+    const { accountId } = attempt.payer
+    const ofAccount = [...this.#open].filter(({ payer }) => payer.accountId === accountId).length
+    if (this.#isDraining || this.#open.size >= totalMax || ofAccount >= perAccountMax) return false
+    if (this.#unclaimedTotal >= unclaimedTotalMax) return false
+    if ((this.#unclaimed.get(accountId) ?? 0) >= unclaimedPerAccountMax) return false
+    this.#open.add(attempt)
+    return true
+  }
+
+  end(attempt: Attempt, isClaimed: boolean): void {
+    this.#open.delete(attempt)
+    if (isClaimed) return
+    this.#turnMinute()
+    const { accountId } = attempt.payer
+    this.#unclaimedTotal += 1
+    this.#unclaimed.set(accountId, (this.#unclaimed.get(accountId) ?? 0) + 1)
+  }
+
+  /** The service stops: what waits for a retry ends now, and nothing waits from now on. */
+  drain(reason: unknown): void {
+    this.#isDraining = true
+    for (const attempt of [...this.#open]) attempt.cancel(reason)
+  }
+
+  #turnMinute(): void {
+    const minute = Math.floor(this.#now() / minuteMs)
+    if (minute === this.#minute) return
+    this.#minute = minute
+    this.#unclaimed = new Map()
+    this.#unclaimedTotal = 0
+  }
+}
