@@ -153,7 +153,7 @@ test('the gateway reads its own variables, and the service none of them', () => 
   assert.deepEqual(payeesOf({ SELLER_ADDRESS: seller, GATEWAY_PAYEES: payees }), payees.split(', '))
   assert.throws(() => payeesOf({ GATEWAY_PAYEES: `${seller},` }), /GATEWAY_PAYEES must be addresses/)
   assert.throws(() => payeesOf({ GATEWAY_TOKEN: 'short' }), /GATEWAY_TOKEN must have 32 to 512 characters/)
-  assert.throws(() => payeesOf({ GATEWAY_TOKEN: '' }), /GATEWAY_TOKEN must be set/)
+  assert.throws(() => payeesOf({ GATEWAY_TOKEN: '' }), /needs settings that are not set: GATEWAY_TOKEN/)
   assert.throws(() => readConfig(environment), /GATEWAY_URL must be set too/)
   assert.throws(() => readConfig({ ...environment, GATEWAY_RELAYER_KEY: '0x12' }, 'gateway'), /GATEWAY_RELAYER_KEY/)
   assert.equal(readConfig({}).gateway, undefined)
