@@ -1,7 +1,17 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { assertBooksBalance } from '../../test/support/audit.ts'
-import { charge, codeOf, hold, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
+import {
+  cancelledByClient,
+  charge,
+  codeOf,
+  hold,
+  openLedger,
+  openPayer,
+  place,
+  serveAgain,
+  voided,
+} from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import { fromAtomic, parse } from '../money/usdc.ts'
@@ -84,7 +94,8 @@ test('another window rewrites no history, and counts old requests by the time of
   const holds = await openLedger(database)
   const payer = await openPayer(database, 1_000_000n, { limit: fromAtomic(900_000n) })
   const ended = []
-  for (const charged of [1n, 20n, 300n, 4_000n]) ended.push(charge(await hold(holds, payer, 5_000n), charged))
+  for (const charged of [1n, 20n, 300n, 4_000n])
+    ended.push(charge(await hold(holds, payer, 5_000n), charged, cancelledByClient))
   for (const call of ended) await holds.end(call)
   // Today, and in hours that can and can no longer change; all before the month began, or long ago.
   const ages = ['0', '36 hours', '40 days', '400 days']
@@ -115,7 +126,7 @@ test('another window rewrites no history, and counts old requests by the time of
   await holds.end(charge(open, 50_000n / 50n))
   // A charge of the window that is given back is given back to the key as well, whatever window its row was held in.
   await changeWindowNow(payer, 'day')
-  await database.query('select refund_attempt($1, $2, $3)', [payer.partition, payer.accountId, ended[0]!.requestId])
+  assert.equal(await serveAgain(database, holds, payer, [ended[0]!.requestId, 1n]), 1n)
   await assertBooksBalance(database)
 })
 
