@@ -161,7 +161,11 @@ test('totals and file are the sums of the rows that fit, to the atomic unit', as
       const expected = rows.filter((row) => fits(row, filter))
       const charged = expected.reduce((sum, row) => sum + row.charged, 0n)
       const totals = await sumRequests(ledger.database, owner, filter)
-      assert.deepEqual([totals.requests, totals.charged, totals.complete], [expected.length, charged, true])
+      const refused = expected.filter(({ status }) => status === 'refused').length
+      assert.deepEqual(
+        [totals.requests, totals.refused, totals.charged, totals.complete],
+        [expected.length - refused, refused, charged, true],
+      )
       let exported = 0n
       for await (const page of readAllRequests(ledger.database, owner, filter))
         for (const row of page) exported += row.charged

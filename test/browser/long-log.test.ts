@@ -10,6 +10,8 @@ const dashboard = dashboardSuite()
 const logged = Number(process.env.LOGGED_REQUESTS ?? 3_000)
 /** A screen of rows, what is kept ready above and below it, and the row that has the focus. */
 const rowsInPageMax = 80
+/** `record_refusals` has the same number. */
+const rowsPerMinuteMax = 100
 
 test('thousands of requests scroll to the end with a screenful of them in the page, and the focus is never lost', async () => {
   await refuseRequests(logged)
@@ -81,17 +83,22 @@ async function refuseRequests(count: number): Promise<void> {
   )
   const { partition, account_id, id } = key!
   const now = Date.now()
-  const ids = Array.from({ length: count }, (_, at) => createRequestId(partition, now - at))
-  const all = <Value>(value: Value) => ids.map(() => value)
-  await database.query('select record_refusals($1, $2, $3, $4, $5, $6, $7, $8, $9)', [
-    partition,
-    account_id,
-    ids,
-    all(account_id),
-    all(id),
-    all('gpt-5.6-terra'),
-    all(false),
-    all(100),
-    all('insufficient_balance'),
-  ])
+  for (let from = 0; from < count; from += rowsPerMinuteMax) {
+    const length = Math.min(rowsPerMinuteMax, count - from)
+    const ids = Array.from({ length }, (_, at) => createRequestId(partition, now - from - at))
+    const all = <Value>(value: Value) => ids.map(() => value)
+    // Another minute begins: a key gets so many rows of refusals in one.
+    await database.query('update api_keys set refusals_from = null, refusals = 0 where id = $1', [id])
+    await database.query('select record_refusals($1, $2, $3, $4, $5, $6, $7, $8, $9)', [
+      partition,
+      account_id,
+      ids,
+      all(account_id),
+      all(id),
+      all('gpt-5.6-terra'),
+      all(false),
+      all(100),
+      all('insufficient_balance'),
+    ])
+  }
 }
