@@ -198,7 +198,7 @@ function Owner({ account }: { account: Account }) {
     <Panel title="Owner address">
       <p className="mb-3">
         {account.owner_address === null ? (
-          'Not set. Withdrawals can only go to this address. The first address takes effect immediately.'
+          'Not set. Withdrawals can only go to this address. While the account has no money, the first address takes effect immediately. After that it takes effect after a waiting period, unless you enter it when you withdraw and confirm it with your passkey.'
         ) : (
           <>
             Withdrawals go to <CopyableId id={account.owner_address} label="owner address" short />
