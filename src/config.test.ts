@@ -5,7 +5,14 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { inspect } from 'node:util'
 import { atEnd } from '../test/support/at-end.ts'
-import { describeConfig, embeddedDefaults, readConfig, refuseEmbeddedInProduction } from './config.ts'
+import {
+  describeConfig,
+  embeddedDefaults,
+  isMasterKeyInline,
+  readConfig,
+  refuseEmbeddedInProduction,
+  removeSecrets,
+} from './config.ts'
 import { InvalidConfigError } from './setting-reader.ts'
 
 const chain = {
@@ -36,6 +43,43 @@ test('a production start on embedded defaults is refused, unless it is asked for
   assert.throws(() => refuseEmbeddedInProduction(config, false), /DATABASE_URL.*--allow-embedded/)
   refuseEmbeddedInProduction(config, true)
   refuseEmbeddedInProduction(readConfig({}), false)
+})
+
+test('every secret is removed from the environment, and nothing else', () => {
+  const key = 'ab'.repeat(32)
+  const secrets = {
+    DATABASE_URL: 'postgresql://penny:password@127.0.0.1/penny',
+    UPSTREAM_API_KEY: key,
+    MASTER_KEY: key,
+    METRICS_TOKEN: key,
+    GATEWAY_TOKEN: key,
+    GATEWAY_RELAYER_KEY: key,
+    OTEL_EXPORTER_OTLP_HEADERS: 'authorization=x',
+    EXA_API_KEY: key,
+    BRAVE_API_KEY: key,
+    TAVILY_API_KEY: key,
+    CHAIN_RPC_URL: 'http://127.0.0.1:1/v2/key',
+  }
+  const { CHAIN_RPC_URL: _, ...others } = chain
+  const rest = { ...others, UPSTREAM_BASE_URL: 'http://127.0.0.1:1', SEARCH_PROVIDER: 'exa,brave,tavily', PATH: '/bin' }
+  const environment: Record<string, string> = { ...secrets, ...rest }
+  const hidden = (['service', 'gateway'] as const).flatMap((reader) =>
+    describeConfig(environment, reader).filter(({ value }) => value?.includes('(hidden)')),
+  )
+  for (const { name } of hidden) assert.ok(name in secrets, name)
+  removeSecrets(environment)
+  assert.deepEqual(environment, rest)
+})
+
+test('a master key in a variable is noticed in production; one in a file is not', (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'penny-config-'))
+  atEnd(t, () => rmSync(folder, { recursive: true, force: true }))
+  const file = join(folder, 'key')
+  writeFileSync(file, 'ab'.repeat(32))
+  const inline = { ...chain, MASTER_KEY: 'ab'.repeat(32) }
+  assert.equal(isMasterKeyInline(readConfig({ ...inline, NODE_ENV: 'production' })), true)
+  assert.equal(isMasterKeyInline(readConfig(inline)), false)
+  assert.equal(isMasterKeyInline(readConfig({ ...chain, NODE_ENV: 'production', MASTER_KEY_FILE: file })), false)
 })
 
 test('a bad value stops the start with one line that names it', () => {

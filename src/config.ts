@@ -164,6 +164,23 @@ export function childEnvironment(environment: Environment = process.env): Record
   return Object.fromEntries(names.map((name) => [name, environment[name]!]))
 }
 
+/** DATABASE_URL and CHAIN_RPC_URL can have a password or a provider's key in them. */
+const secretName = /^(DATABASE_URL|CHAIN_RPC_URL|.+_(KEY|TOKEN|HEADERS))$/
+
+/**
+ * Removes secrets from the environment of a process that keeps running, once its configuration is read: code that can only look at
+ * `process.env` does not find them. /proc shows the environment that the process was started with; only a `_FILE` variable keeps a
+ * secret out of there.
+ */
+export function removeSecrets(environment: Record<string, string | undefined> = process.env): void {
+  for (const name of Object.keys(environment)) if (secretName.test(name)) delete environment[name]
+}
+
+/** Whether a production machine that signs was given its key in a variable instead of a file. */
+export function isMasterKeyInline({ production, masterKey }: Config): boolean {
+  return production && masterKey !== undefined && 'value' in masterKey
+}
+
 /** Reads and checks the environment. A bad value throws with one line that names it and says what it should be. */
 export function readConfig(environment: Environment = process.env, reader: ConfigReader = 'service'): Config {
   return buildConfig(new SettingReader(environment), reader)

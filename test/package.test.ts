@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import { buildPackage } from '../bin/build-package.ts'
 
@@ -83,6 +83,25 @@ test('no file of the package names one that is not there', () => {
         .map((target) => `${file} → ${target}`)
     })
   assert.deepEqual(missing, [])
+})
+
+test('installed, pages are read in a process without permissions', async () => {
+  const path = join(installed, 'src/tools/page-reader.js')
+  const { createPageReader } = (await import(pathToFileURL(path).href)) as typeof import('../src/tools/page-reader.ts')
+  const reader = createPageReader()
+  const read = (kind: 'html' | 'pdf', text: string) =>
+    reader.read(
+      { kind, body: Buffer.from(text), contentType: '', url: 'https://site.example/', charactersMax: 100 },
+      new AbortController().signal,
+      'a',
+    )
+  try {
+    assert.equal((await read('html', '<p>installed</p>')).text, 'installed')
+    // The parser was loaded, and says what is wrong with this one.
+    await assert.rejects(read('pdf', 'not one'), (error: Error) => /PDF/.test(String(error.cause)))
+  } finally {
+    await reader.close()
+  }
 })
 
 test('installed, the command helps, starts, serves a paid request, its dashboard and its documentation', async () => {

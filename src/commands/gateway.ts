@@ -1,4 +1,5 @@
 import { mkdirSync } from 'node:fs'
+import { removeSecrets } from '../config.ts'
 import { logTo, startGateway } from '../gateway/server.ts'
 import { createLog } from '../log.ts'
 import { findMoneyLine } from '../settlement/money-line.ts'
@@ -15,6 +16,7 @@ export const gatewayCommand: Command = {
                                     GATEWAY_WALLET_ADDRESS; settles for GATEWAY_PAYEES, by default the service's seller`,
   options: {},
   async run({ config, output }) {
+    removeSecrets()
     process.title = 'penny-gateway'
     mkdirSync(config.dataDir, { recursive: true })
     const { stop } = watchStopSignals()

@@ -1,4 +1,4 @@
-import { type Config, refuseEmbeddedInProduction } from '../config.ts'
+import { type Config, isMasterKeyInline, refuseEmbeddedInProduction, removeSecrets } from '../config.ts'
 import { prepareDataDir } from '../db/data-dir.ts'
 import { removeDatabaseFile, writeDatabaseFile } from '../db/database-file.ts'
 import { loginLink } from '../identity/login-links.ts'
@@ -12,6 +12,8 @@ import { aborted, type StopSignals, watchStopSignals } from './stop-signal.ts'
 
 const masterKeyIgnored =
   'MASTER_KEY is ignored: ROLES has no jobs, and only such a machine signs. Take it away from this one.'
+const masterKeyInline =
+  'MASTER_KEY is set in the environment. Use MASTER_KEY_FILE: then only the signer process has the key.'
 
 export const startCommand: Command = {
   summary: 'start the service and everything it needs',
@@ -19,10 +21,12 @@ export const startCommand: Command = {
       --allow-embedded                NODE_ENV=production with embedded stand-ins, knowingly`,
   options: { 'allow-embedded': { type: 'boolean' } },
   async run({ options, config, output }) {
+    removeSecrets()
     refuseEmbeddedInProduction(config, options['allow-embedded'] === true)
     await prepareDataDir(config.dataDir)
 
     if (config.isMasterKeyIgnored) process.stderr.write(`  ${masterKeyIgnored}\n`)
+    if (isMasterKeyInline(config)) process.stderr.write(`  ${masterKeyInline}\n`)
     const signals = watchStopSignals()
     const progress = createProgress()
     const service = await startUnlessStopped(config, progress, signals.stop)

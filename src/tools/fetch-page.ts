@@ -1,8 +1,8 @@
 import { Shares } from '../shares.ts'
 import { SlowPageError } from './exchange.ts'
+import type { ReadPage, ReadQuestion } from './page-channel.ts'
 import { pageKind } from './page-kind.ts'
 import type { PageReader } from './page-reader.ts'
-import type { ReadPage, ReadQuestion } from './page-worker.ts'
 import { createRobots } from './robots.ts'
 import type { SafeAnswer, SafeFetch } from './safe-fetch.ts'
 import { type FetchedPage, FetchFailedError, type WebFetch } from './web-fetch.ts'
@@ -27,7 +27,7 @@ const fetchesPerAccountMin = 4
 
 export const fetchPageLimits: FetchPageLimits = { charactersMax: 40_000, totalMsMax: 20_000, fetchesMax: 64 }
 
-/** Web fetch: robots.txt is asked at every hop, the page fetched by the one way out, and read in a thread apart. */
+/** Web fetch: robots.txt is asked at every hop, the page fetched by the one way out, and read in a process apart. */
 export function createWebFetch({ fetch, reader, now, limits = fetchPageLimits }: FetchPageOptions): WebFetch {
   const robots = createRobots(fetch, now)
   const places = new Shares({ what: 'page fetches', capacity: limits.fetchesMax, floor: fetchesPerAccountMin })

@@ -1,7 +1,7 @@
-import { Worker } from 'node:worker_threads'
 import { FairQueue } from '../fair-queue.ts'
 import { Shares } from '../shares.ts'
-import type { ReadAnswer, ReadPage, ReadQuestion } from './page-worker.ts'
+import type { ReadPage, ReadQuestion } from './page-channel.ts'
+import { PageProcess, type PageProcessLimits } from './page-process.ts'
 import { FetchFailedError } from './web-fetch.ts'
 
 export type PageReader = {
@@ -10,26 +10,22 @@ export type PageReader = {
   close(): Promise<void>
 }
 
-export type PageReaderLimits = {
-  readonly threadsMax: number
+export type PageReaderLimits = PageProcessLimits & {
+  readonly processesMax: number
   readonly waitingMax: number
-  readonly readMsMax: number
-  readonly heapMegabytesMax: number
-  /** Memory beside the heap: what a PDF's streams unpack to. */
-  readonly buffersBytesMax: number
 }
 
 export const pageReaderLimits: PageReaderLimits = {
-  threadsMax: 2,
+  processesMax: 2,
   waitingMax: 64,
+  startMsMax: 60_000,
   readMsMax: 5_000,
   heapMegabytesMax: 256,
   buffersBytesMax: 256 * 1024 * 1024,
 }
 
-const memoryLookMs = 50
 const waitingPerAccountMin = 4
-const workerFile = new URL('./page-worker.ts', import.meta.url)
+const workerModule = new URL('./page-worker.ts', import.meta.url)
 
 type Job = {
   readonly account: string
@@ -38,26 +34,31 @@ type Job = {
   readonly reject: (error: unknown) => void
 }
 
-/** Starts nothing yet: a thread comes with the first page. */
-export function createPageReader(limits: PageReaderLimits = pageReaderLimits): PageReader {
-  return new ReadingThreads(limits)
+/**
+ * Starts nothing yet: a process comes with the first page. `module` is the main module of the processes; tests replace it to
+ * attack from inside.
+ */
+export function createPageReader(limits: PageReaderLimits = pageReaderLimits, module: URL = workerModule): PageReader {
+  return new PageProcesses(limits, module)
 }
 
 /**
- * Pages are parsed in threads of their own: a stranger's page decides how long that takes and how much memory it wants,
- * and one that goes too far costs its thread and nothing else. An account may use all threads while nobody else needs one: the next
- * account waits for one page at most.
+ * Pages are parsed in child processes without access to anything (PageProcess). A page that takes too long or too much memory
+ * costs its process and nothing else; the next page gets a new one. An account may use all processes while nobody else needs
+ * one: the next account waits for one page at most.
  */
-class ReadingThreads implements PageReader {
+class PageProcesses implements PageReader {
   readonly #limits: PageReaderLimits
+  readonly #module: URL
   readonly #waiting = new FairQueue<Job>(1)
   readonly #places: Shares
-  readonly #idle: Worker[] = []
-  readonly #all = new Set<Worker>()
+  readonly #idle = new Set<PageProcess>()
+  readonly #all = new Set<PageProcess>()
   #closed = false
 
-  constructor(limits: PageReaderLimits) {
+  constructor(limits: PageReaderLimits, module: URL) {
     this.#limits = limits
+    this.#module = module
     this.#places = new Shares({
       what: 'pages that wait to be read',
       capacity: limits.waitingMax,
@@ -84,73 +85,45 @@ class ReadingThreads implements PageReader {
   async close(): Promise<void> {
     this.#closed = true
     for (const job of this.#waiting.drain()) job.reject(new UnreadablePageError())
-    await Promise.all([...this.#all].map((worker) => worker.terminate()))
+    await Promise.all(
+      [...this.#all].map((child) => {
+        child.kill()
+        return child.exited
+      }),
+    )
   }
 
   #next(): void {
     if (this.#closed || this.#waiting.length === 0) return
-    if (this.#idle.length === 0 && this.#all.size >= this.#limits.threadsMax) return
+    const idle = [...this.#idle].find(({ isUsable }) => isUsable)
+    if (idle === undefined && this.#all.size >= this.#limits.processesMax) return
     const job = this.#waiting.peek()!
     this.#waiting.served(1, true)
     this.#places.release(job.account)
-    this.#run(this.#idle.pop() ?? this.#start(), job)
+    const child = idle ?? this.#start()
+    this.#idle.delete(child)
+    void this.#run(child, job)
   }
 
-  #start(): Worker {
-    const worker = new Worker(workerFile, {
-      // A stranger's page gets to see nothing of ours, should it ever get to see anything.
-      env: {},
-      resourceLimits: {
-        maxOldGenerationSizeMb: this.#limits.heapMegabytesMax,
-        maxYoungGenerationSizeMb: 32,
-        stackSizeMb: 4,
-      },
-    })
-    this.#all.add(worker)
-    worker.on('error', () => {})
-    worker.on('exit', () => {
-      this.#all.delete(worker)
-      const place = this.#idle.indexOf(worker)
-      if (place !== -1) this.#idle.splice(place, 1)
+  #start(): PageProcess {
+    const child = new PageProcess(this.#module, this.#limits)
+    this.#all.add(child)
+    void child.exited.then(() => {
+      this.#all.delete(child)
+      this.#idle.delete(child)
       this.#next()
     })
-    return worker
+    return child
   }
 
-  #run(worker: Worker, job: Job): void {
-    const stop = () => void worker.terminate()
-    const late = setTimeout(stop, this.#limits.readMsMax)
-    const look = setInterval(() => this.#lookAt(worker, stop), memoryLookMs)
-    const settle = (answer: ReadAnswer | undefined) => {
-      clearTimeout(late)
-      clearInterval(look)
-      worker.off('message', settle)
-      worker.off('exit', onExit)
-      worker.unref()
-      if (answer !== undefined && 'page' in answer) job.resolve(answer.page)
-      else job.reject(new UnreadablePageError(answer?.problem))
-    }
-    const onExit = () => settle(undefined)
-    worker.on('message', settle)
-    worker.on('exit', onExit)
-    worker.once('message', () => {
-      this.#idle.push(worker)
-      this.#next()
-    })
-    worker.ref()
-    worker.postMessage(job.question, transferable(job.question.body))
+  async #run(child: PageProcess, job: Job): Promise<void> {
+    const answer = await child.ask(job.question)
+    if (answer !== undefined && 'page' in answer) job.resolve(answer.page)
+    else job.reject(new UnreadablePageError(answer?.problem))
+    if (!child.isUsable) return
+    this.#idle.add(child)
+    this.#next()
   }
-
-  /** The heap has a limit of its own; the buffers beside it have none but this. */
-  async #lookAt(worker: Worker, stop: () => void): Promise<void> {
-    const memory = await worker.getHeapStatistics().catch(() => undefined)
-    if (memory !== undefined && memory.external_memory > this.#limits.buffersBytesMax) stop()
-  }
-}
-
-/** Handed over instead of copied, where the whole buffer is the page's own. */
-function transferable({ buffer, byteLength }: Uint8Array): ArrayBuffer[] {
-  return buffer instanceof ArrayBuffer && buffer.byteLength === byteLength && byteLength > 0 ? [buffer] : []
 }
 
 export class UnreadablePageError extends FetchFailedError {

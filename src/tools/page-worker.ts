@@ -1,49 +1,38 @@
-import { parentPort } from 'node:worker_threads'
 import { decodeText } from './charset.ts'
 import { htmlToMarkdown } from './html-to-markdown.ts'
+import { answerQuestions, type ReadPage, type ReadQuestion, titleCharactersMax } from './page-channel.ts'
 import type { PageKind } from './page-kind.ts'
 
-export type ReadQuestion = {
-  readonly kind: PageKind
-  readonly body: Uint8Array
-  readonly contentType: string
-  readonly url: string
-  readonly charactersMax: number
-}
+// The main module of the child processes in which pages of strangers are parsed; page-reader.ts starts them.
 
-export type ReadPage = { readonly title: string | undefined; readonly text: string; readonly truncated: boolean }
+type Parsed = { readonly title: string | undefined; readonly text: string; readonly more: boolean }
 
-export type ReadAnswer = { readonly page: ReadPage } | { readonly problem: string }
-
-/** Of a longer page the beginning is parsed: it holds more than a model is given to read, and its tree fits the thread. */
+/** Of a longer page the beginning is parsed: it holds more than a model is given to read, and its tree fits the heap. */
 const htmlCharactersMax = 1_500_000
 
-// One question at a time: the thread is stopped from outside when it takes too long over one.
-parentPort?.on('message', async (question: ReadQuestion) => {
-  parentPort?.postMessage(await answerTo(question))
+answerQuestions(async (kind) => {
+  const parse = await parserOf(kind)
+  return async (question) => cut(await parse(question), question.charactersMax)
 })
 
-async function answerTo(question: ReadQuestion): Promise<ReadAnswer> {
-  try {
-    const { title, text, more } = await read(question)
-    const { charactersMax } = question
-    const cut = text.length > charactersMax
-    // A letter outside of the basic plane is two units long: half of one is no letter.
-    const whole = cut ? text.slice(0, charactersMax).replace(/[\uD800-\uDBFF]$/, '') : text
-    return { page: { title: title?.slice(0, 300), text: whole, truncated: cut || more } }
-  } catch (error) {
-    return { problem: String(error) }
-  }
+async function parserOf(kind: PageKind): Promise<(question: ReadQuestion) => Parsed | Promise<Parsed>> {
+  if (kind === 'html') return readHtml
+  if (kind === 'text')
+    return ({ body, contentType }) => ({ title: undefined, text: decodeText(body, contentType), more: false })
+  // Large, and seldom needed: loaded when the first PDF comes.
+  const { pdfText } = await import('./pdf-text.ts')
+  return ({ body, charactersMax }) => pdfText(body, charactersMax)
 }
 
-async function read({ kind, body, contentType, url, charactersMax }: ReadQuestion) {
-  if (kind === 'pdf') {
-    // Large, and seldom needed: loaded when the first PDF comes.
-    const { pdfText } = await import('./pdf-text.ts')
-    return pdfText(body, charactersMax)
-  }
+function readHtml({ body, contentType, url }: ReadQuestion): Parsed {
   const text = decodeText(body, contentType)
-  if (kind === 'text') return { title: undefined, text, more: false }
   const { title, markdown } = htmlToMarkdown(text.slice(0, htmlCharactersMax), url)
   return { title, text: markdown, more: text.length > htmlCharactersMax }
+}
+
+function cut({ title, text, more }: Parsed, charactersMax: number): ReadPage {
+  const isLonger = text.length > charactersMax
+  // A letter outside of the basic plane is two units long: half of one is no letter.
+  const whole = isLonger ? text.slice(0, charactersMax).replace(/[\uD800-\uDBFF]$/, '') : text
+  return { title: title?.slice(0, titleCharactersMax), text: whole, truncated: isLonger || more }
 }

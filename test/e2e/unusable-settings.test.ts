@@ -172,3 +172,25 @@ test('a node that is away, or answers something else, is refused in one line wit
   await start(`http://127.0.0.1:${await closedPort(t)}/v2/${providerKey}`, said('connect ECONNREFUSED [\\d.:]+'))
   await start(`https://rpc.invalid/v2/${providerKey}`, said('getaddrinfo \\w+ rpc\\.invalid'))
 })
+
+test('a start and a gateway remove secrets from their environment; production warns about a master key in a variable', async (t) => {
+  const report =
+    'process.on("exit",()=>console.error("left:"+Object.keys(process.env).filter((name)=>/KEY|_TOKEN$|DATABASE|RPC/.test(name))))'
+  const environment = {
+    ...gateway,
+    DATABASE_URL: `postgresql://penny:password@127.0.0.1:${await closedPort(t)}/penny`,
+    GATEWAY_TOKEN: 'x'.repeat(32),
+    GATEWAY_PAYEES: address('3'),
+    METRICS_TOKEN: 'secret',
+    UPSTREAM_API_KEY: 'secret',
+    BRAVE_API_KEY: 'secret',
+    NODE_ENV: 'production',
+    NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(report)}`,
+  }
+  for (const command of ['start', 'gateway']) {
+    const { code, stderr } = await penny.run([command], environment)
+    assert.equal(code, 1, stderr)
+    assert.deepEqual(new Set(stderr.match(/^left:.*$/gm)), new Set(['left:']), stderr)
+    assert.equal(/^ {2}MASTER_KEY is set in the environment\. Use MASTER_KEY_FILE/m.test(stderr), command === 'start')
+  }
+})

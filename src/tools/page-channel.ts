@@ -1,0 +1,101 @@
+import type { PageKind } from './page-kind.ts'
+
+export type ReadQuestion = {
+  readonly kind: PageKind
+  readonly body: Uint8Array
+  readonly contentType: string
+  readonly url: string
+  readonly charactersMax: number
+}
+
+export type ReadPage = { readonly title: string | undefined; readonly text: string; readonly truncated: boolean }
+
+/** `reading`: the code is loaded and the page has arrived, so the time limit of the page starts. */
+export type ReadAnswer = { readonly reading: true } | { readonly page: ReadPage } | { readonly problem: string }
+
+/** Loads what a kind of page needs; the function it returns reads one page. */
+export type PageParser = (kind: PageKind) => Promise<(question: ReadQuestion) => Promise<ReadPage> | ReadPage>
+
+type Header = Omit<ReadQuestion, 'body'> & { readonly bodyBytes: number }
+
+export const titleCharactersMax = 300
+const problemCharactersMax = 300
+const newline = 0x0a
+
+/** A question on the wire: one line of JSON, then the bytes of the page. */
+export function encodeQuestion({ body, ...rest }: ReadQuestion): string {
+  return `${JSON.stringify({ ...rest, bodyBytes: body.byteLength } satisfies Header)}\n`
+}
+
+/**
+ * What a child sends, checked: after a page has taken over the parser, the child may send anything. Undefined: this is no answer
+ * to that question.
+ */
+export function decodeAnswer(line: string, { charactersMax }: ReadQuestion): ReadAnswer | undefined {
+  let answer: Partial<Record<'reading' | 'problem', unknown>> & { readonly page?: Partial<Record<string, unknown>> }
+  try {
+    answer = JSON.parse(line) ?? {}
+  } catch {
+    return undefined
+  }
+  if (answer.reading === true) return { reading: true }
+  if (typeof answer.problem === 'string') return { problem: answer.problem.slice(0, problemCharactersMax) }
+  const { title, text, truncated } = answer.page ?? {}
+  if (title !== undefined && (typeof title !== 'string' || title.length > titleCharactersMax)) return undefined
+  if (typeof text !== 'string' || text.length > charactersMax || typeof truncated !== 'boolean') return undefined
+  return { page: { title, text, truncated } }
+}
+
+/** An escaped character takes six bytes. */
+export function answerBytesMax({ charactersMax }: ReadQuestion): number {
+  return 6 * (charactersMax + titleCharactersMax) + 1_000
+}
+
+/**
+ * Runs in the child: answers one question at a time from standard input until it ends, which it does when the service stops or
+ * dies.
+ */
+export function answerQuestions(parser: PageParser): void {
+  // The permission model does not cover signals, and the service has the same user.
+  for (const name of ['kill', '_kill']) Reflect.deleteProperty(process, name)
+  const { stdin, stdout } = process
+  const send = (answer: ReadAnswer) => void stdout.write(`${JSON.stringify(answer)}\n`)
+  // Only answers may go to standard output.
+  globalThis.console = new console.Console(process.stderr)
+  let head = Buffer.alloc(0)
+  let header: Header | undefined
+  let body = new Uint8Array(0)
+  let received = 0
+  const receive = (bytes: Uint8Array) => {
+    body.set(bytes, received)
+    received += bytes.byteLength
+    if (header === undefined || received < header.bodyBytes) return
+    const question = { ...header, body }
+    header = undefined
+    received = 0
+    void answer(parser, question, send)
+  }
+  stdin.on('data', (chunk: Buffer) => {
+    if (header !== undefined) return receive(chunk)
+    head = Buffer.concat([head, chunk])
+    const end = head.indexOf(newline)
+    if (end === -1) return
+    header = JSON.parse(head.toString('utf8', 0, end)) as Header
+    body = new Uint8Array(header.bodyBytes)
+    const rest = head.subarray(end + 1)
+    head = Buffer.alloc(0)
+    receive(rest)
+  })
+  stdin.on('end', () => process.exit())
+  stdout.on('error', () => process.exit())
+}
+
+async function answer(parser: PageParser, question: ReadQuestion, send: (answer: ReadAnswer) => void): Promise<void> {
+  try {
+    const read = await parser(question.kind)
+    send({ reading: true })
+    send({ page: await read(question) })
+  } catch (error) {
+    send({ problem: String(error).slice(0, problemCharactersMax) })
+  }
+}

@@ -1,0 +1,136 @@
+import assert from 'node:assert/strict'
+import { cpSync, mkdirSync, readdirSync, realpathSync, symlinkSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { type TestContext, test } from 'node:test'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { atEnd } from '../../test/support/at-end.ts'
+import type { Targets } from '../../test/support/hostile-page-worker.ts'
+import { temporaryFolder } from '../../test/support/signing.ts'
+import type { ReadQuestion } from './page-channel.ts'
+import { createPageReader, type PageReader, type PageReaderLimits, pageReaderLimits } from './page-reader.ts'
+import { FetchFailedError } from './web-fetch.ts'
+
+const never = new AbortController().signal
+const hostile = new URL('../../test/support/hostile-page-worker.ts', import.meta.url)
+
+test('a page that takes over the parser reaches no file, network, process, thread or secret', async (t) => {
+  const folder = temporaryFolder(t)
+  const file = join(folder, 'master.key')
+  writeFileSync(file, 'secret')
+  let connections = 0
+  const listen = async (where: string | number) => {
+    const server = createServer((socket) => {
+      connections += 1
+      socket.destroy()
+    })
+    await new Promise<void>((resolve) => server.listen(where, resolve))
+    atEnd(t, () => void server.close())
+    return server
+  }
+  const socket = join(folder, 'signer.sock')
+  await listen(socket)
+  const address = (await listen(0)).address() as { port: number }
+  process.env.MASTER_KEY = 'ab'.repeat(32)
+  atEnd(t, () => void delete process.env.MASTER_KEY)
+
+  const reader = hostileReader(t)
+  const targets: Targets = { socket, port: address.port, file, folder }
+  const { environment, sockets, ...outcomes } = JSON.parse(await order(reader, 'attack', { targets }))
+
+  assert.deepEqual(environment, {})
+  // Standard input and output, which are its channel.
+  assert.ok(
+    sockets.every((descriptor: number) => descriptor <= 1),
+    `open sockets: ${sockets}`,
+  )
+  const { addon, compile, signal, ...denied } = outcomes
+  assert.deepEqual(new Set(Object.values(denied)), new Set(['ERR_ACCESS_DENIED']), JSON.stringify(denied))
+  assert.deepEqual([addon, compile, signal], ['ERR_DLOPEN_DISABLED', 'EvalError', 'TypeError'])
+  assert.equal(connections, 0)
+  assert.deepEqual(readdirSync(folder).sort(), ['master.key', 'signer.sock'])
+})
+
+for (const what of ['hang', 'wait', 'crash', 'exit', 'babble', 'flood', 'lie'] as const) {
+  test(`a parser that does this fails its page alone, and a new process reads the next: ${what}`, async (t) => {
+    const reader = hostileReader(t, { readMsMax: 1_000 })
+    const former = await order(reader, 'echo')
+    const [failed, next] = await Promise.allSettled([order(reader, what), order(reader, 'echo')])
+    assert.ok(failed.status === 'rejected' && failed.reason instanceof FetchFailedError)
+    assert.ok(next.status === 'fulfilled' && next.value !== former)
+  })
+}
+
+test('an answer that nobody asked for ends the process and is not given to the next page', async (t) => {
+  const reader = hostileReader(t)
+  assert.equal(await order(reader, 'linger'), 'done')
+  const next = await order(reader, 'echo').catch((error: unknown) => error)
+  assert.notEqual(next, 'forged')
+})
+
+test('the limit of a page counts reading it, not starting a process and loading its code', async (t) => {
+  const reader = hostileReader(t, { readMsMax: 500 })
+  assert.match(await order(reader, 'echo', { kind: 'pdf' }), /^\d+$/)
+})
+
+test('a process that is never ready is given up', async (t) => {
+  const reader = hostileReader(t, { startMsMax: 1 })
+  await assert.rejects(order(reader, 'echo'), FetchFailedError)
+})
+
+test('many pages at once, some of them deadly, are all answered', async (t) => {
+  const reader = hostileReader(t, { processesMax: 2, waitingMax: 64 })
+  const orders = Array.from({ length: 24 }, (_, index) => (index % 6 === 5 ? ('crash' as const) : ('echo' as const)))
+  const outcomes = await Promise.allSettled(orders.map((what, index) => order(reader, what, { account: `${index}` })))
+  assert.deepEqual(
+    outcomes.map(({ status }) => status),
+    orders.map((what) => (what === 'crash' ? 'rejected' : 'fulfilled')),
+  )
+})
+
+test('closing ends the process of a page that is being read', async () => {
+  const reader = createPageReader({ ...pageReaderLimits, processesMax: 1 }, hostile)
+  const pid = Number(await order(reader, 'echo'))
+  const hanging = assert.rejects(order(reader, 'hang'), FetchFailedError)
+  await reader.close()
+  await hanging
+  assert.throws(() => process.kill(pid, 0), { code: 'ESRCH' })
+})
+
+test('pages are read where the program and its packages are reached over links', async (t) => {
+  const folder = realpathSync(temporaryFolder(t))
+  const source = fileURLToPath(new URL('../..', import.meta.url))
+  cpSync(join(source, 'src'), join(folder, 'real/src'), { recursive: true })
+  cpSync(join(source, 'package.json'), join(folder, 'real/package.json'))
+  mkdirSync(join(folder, 'real/node_modules'))
+  for (const name of ['parse5', 'unpdf'])
+    symlinkSync(join(source, 'node_modules', name), join(folder, 'real/node_modules', name))
+  symlinkSync(join(folder, 'real'), join(folder, 'link'))
+  const linked = (await import(pathToFileURL(join(folder, 'link/src/tools/page-reader.ts')).href)) as {
+    createPageReader: typeof createPageReader
+  }
+  const reader = linked.createPageReader()
+  atEnd(t, () => reader.close())
+  const page = await reader.read(question('html', '<p>linked</p>'), never, 'a')
+  assert.equal(page.text, 'linked')
+  const problem = await reader.read(question('pdf', 'not one'), never, 'a').catch((error: Error) => error.cause)
+  assert.match(String(problem), /PDF/)
+})
+
+function hostileReader(t: TestContext, limits: Partial<PageReaderLimits> = {}): PageReader {
+  const reader = createPageReader({ ...pageReaderLimits, processesMax: 1, ...limits }, hostile)
+  atEnd(t, () => reader.close())
+  return reader
+}
+
+async function order(
+  reader: PageReader,
+  what: string,
+  { targets, kind = 'text', account = 'a' }: { targets?: Targets; kind?: ReadQuestion['kind']; account?: string } = {},
+): Promise<string> {
+  return (await reader.read(question(kind, JSON.stringify({ do: what, targets })), never, account)).text
+}
+
+function question(kind: ReadQuestion['kind'], body: string): ReadQuestion {
+  return { kind, body: Buffer.from(body), contentType: '', url: 'https://site.example/', charactersMax: 10_000 }
+}

@@ -1,0 +1,182 @@
+import { type ChildProcessByStdio, execFile, spawn } from 'node:child_process'
+import { readFileSync, realpathSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { findPackageJSON } from 'node:module'
+import { dirname, join } from 'node:path'
+import type { Readable, Writable } from 'node:stream'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { answerBytesMax, decodeAnswer, encodeQuestion, type ReadAnswer, type ReadQuestion } from './page-channel.ts'
+
+export type PageProcessLimits = {
+  /** Starting the process, loading its code and handing over the page. */
+  readonly startMsMax: number
+  /** Reading the page alone. */
+  readonly readMsMax: number
+  readonly heapMegabytesMax: number
+  /** Memory beside the heap: what a PDF's streams unpack to. */
+  readonly buffersBytesMax: number
+}
+
+const memoryCheckMs = 50
+/** Node itself and the code of the parsers. */
+const processBytes = 128 * 1024 * 1024
+const mebibyte = 1024 * 1024
+
+/**
+ * A child process that reads one page at a time. Its only connections to us are the pipes of its standard input and output; the
+ * permission model refuses it network, sockets, files, processes, threads and addons, and its environment is empty. So a page
+ * that takes over the parser reaches no secret.
+ */
+export class PageProcess {
+  readonly #limits: PageProcessLimits
+  readonly #child: ChildProcessByStdio<Writable, Readable, null>
+  readonly #exited = Promise.withResolvers<void>()
+  #hasExited = false
+  #isKilled = false
+  #onOutput: (chunk: Buffer) => void
+
+  constructor(module: URL, limits: PageProcessLimits) {
+    this.#limits = limits
+    const file = realpathSync(fileURLToPath(module))
+    this.#child = spawn(process.execPath, [...flags(limits, file), file], {
+      stdio: ['pipe', 'pipe', 'ignore'],
+      env: {},
+      cwd: dirname(file),
+      // A Ctrl-C for the service must not end the pages that requests under way wait for.
+      detached: true,
+    })
+    // Output without a question: the child does what it was not asked to.
+    this.#onOutput = () => this.kill()
+    this.#child.stdout.on('data', (chunk: Buffer) => this.#onOutput(chunk))
+    this.#child.stdin.on('error', () => {})
+    const exit = () => {
+      this.#hasExited = true
+      this.#exited.resolve()
+    }
+    this.#child.on('exit', exit)
+    this.#child.on('error', exit)
+  }
+
+  /** Settles once the process is gone, or could not be started. */
+  get exited(): Promise<void> {
+    return this.#exited.promise
+  }
+
+  /** False once it is killed, even while it still runs. */
+  get isUsable(): boolean {
+    return !this.#isKilled && !this.#hasExited
+  }
+
+  kill(): void {
+    // An idle process is not waited for; `exited` is.
+    this.#child.ref()
+    this.#isKilled = true
+    this.#child.kill('SIGKILL')
+  }
+
+  /** Undefined: the process ended or was killed at a limit. */
+  async ask(question: ReadQuestion): Promise<Exclude<ReadAnswer, { reading: true }> | undefined> {
+    this.#keepAlive(true)
+    const stopped = new AbortController()
+    const idle = this.#onOutput
+    let limit = setTimeout(() => this.kill(), this.#limits.startMsMax)
+    const answered = Promise.withResolvers<Exclude<ReadAnswer, { reading: true }>>()
+    this.#onOutput = lines(answerBytesMax(question), (line) => {
+      // What it sent between its offence and its end does not count.
+      if (this.#isKilled) return
+      const answer = line === undefined ? undefined : decodeAnswer(line, question)
+      if (answer === undefined) return this.kill()
+      if (!('reading' in answer)) return answered.resolve(answer)
+      clearTimeout(limit)
+      limit = setTimeout(() => this.kill(), this.#limits.readMsMax)
+    })
+    void this.#watchMemory(stopped.signal)
+    this.#child.stdin.write(encodeQuestion(question))
+    this.#child.stdin.write(question.body)
+    const answer = await Promise.race([answered.promise, this.exited.then(() => undefined)])
+    clearTimeout(limit)
+    stopped.abort()
+    this.#onOutput = idle
+    this.#keepAlive(false)
+    return answer
+  }
+
+  /** An idle process does not keep the service from ending. */
+  #keepAlive(isNeeded: boolean): void {
+    for (const part of [this.#child, this.#child.stdin, this.#child.stdout] as unknown as NodeJS.Timeout[]) {
+      if (isNeeded) part.ref()
+      else part.unref()
+    }
+  }
+
+  /** The heap has a limit of its own; the buffers beside it have none but this. */
+  async #watchMemory(signal: AbortSignal): Promise<void> {
+    const { heapMegabytesMax, buffersBytesMax } = this.#limits
+    const bytesMax = processBytes + heapMegabytesMax * mebibyte + buffersBytesMax
+    while (!signal.aborted && !this.#hasExited) {
+      if ((await residentBytes(this.#child.pid)) > bytesMax) this.kill()
+      await new Promise((resolve) => setTimeout(resolve, memoryCheckMs).unref())
+    }
+  }
+}
+
+/** Calls back with each line, or with undefined when there are more than `bytesMax` bytes of it. */
+function lines(bytesMax: number, onLine: (line: string | undefined) => void): (chunk: Buffer) => void {
+  let rest = Buffer.alloc(0)
+  return (chunk) => {
+    rest = Buffer.concat([rest, chunk])
+    for (let end = rest.indexOf('\n'); end !== -1; end = rest.indexOf('\n')) {
+      const line = rest.toString('utf8', 0, end)
+      rest = rest.subarray(end + 1)
+      onLine(line)
+    }
+    if (rest.length > bytesMax) onLine(undefined)
+  }
+}
+
+function flags({ heapMegabytesMax }: PageProcessLimits, main: string): string[] {
+  return [
+    '--permission',
+    ...readablePaths(main).map((path) => `--allow-fs-read=${path}`),
+    `--max-old-space-size=${heapMegabytesMax}`,
+    '--max-semi-space-size=32',
+    '--disallow-code-generation-from-strings',
+    '--no-warnings',
+  ]
+}
+
+/**
+ * The code that the child loads, and nothing else. Permissions are compared with paths as they are written: where packages are
+ * linked into node_modules, the link and its target both have to be allowed.
+ */
+function readablePaths(main: string): readonly string[] {
+  const here = realpathSync(fileURLToPath(import.meta.url))
+  const packages = ['parse5', 'unpdf'].flatMap((name) => manifestsOf(name, here))
+  const folders = [main, here, ...packages, ...packages.map((path) => realpathSync(path))].map((path) =>
+    join(dirname(path), '*'),
+  )
+  const ownPackage = findPackageJSON('..', here)
+  return [...new Set([...folders, ...(ownPackage === undefined ? [] : [ownPackage])])]
+}
+
+/** Of a package and of those it needs. */
+function manifestsOf(name: string, from: string): string[] {
+  const manifest = findPackageJSON(name, from)!
+  const { dependencies = {} } = JSON.parse(readFileSync(manifest, 'utf8')) as { dependencies?: object }
+  return [manifest, ...Object.keys(dependencies).flatMap((needed) => manifestsOf(needed, realpathSync(manifest)))]
+}
+
+/** Of a process that may be too busy to answer. 0 when it is gone. */
+async function residentBytes(pid: number | undefined): Promise<number> {
+  try {
+    if (process.platform === 'linux') {
+      const status = await readFile(`/proc/${pid}/status`, 'utf8')
+      return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1] ?? 0) * 1024
+    }
+    const { stdout } = await promisify(execFile)('ps', ['-o', 'rss=', '-p', String(pid)])
+    return Number(stdout.trim()) * 1024
+  } catch {
+    return 0
+  }
+}
