@@ -261,7 +261,8 @@ test('a launcher that would have to fetch something and may not write says in on
     const { status, stderr } = spawnSync(
       process.execPath,
       ['--import', nobody, join(folder, 'bin/penny.mjs'), 'start'],
-      { encoding: 'utf8' },
+      // A data folder that can be made, so that only the packages are missing.
+      { encoding: 'utf8', env: { ...process.env, DATA_DIR: join(tmpdir(), `penny-data-${process.pid}`) } },
     )
     assert.equal(status, 1)
     assert.match(

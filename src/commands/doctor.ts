@@ -47,8 +47,9 @@ async function examine(config: Config): Promise<readonly Finding[]> {
 /** The sandbox's service says where it is, whatever PORT this command was given. */
 async function checkService({ dataDir }: Config): Promise<readonly Finding[]> {
   const sandbox = readSandboxFile(dataDir)
-  if (sandbox === undefined) return []
-  const { origin } = new URL(sandbox.base_url)
+  // A file that was cut short names no address.
+  const origin = URL.parse(sandbox?.base_url ?? '')?.origin
+  if (sandbox === undefined || origin === undefined) return []
   if (await answersAsPenny(origin)) return [ok('service', `Penny runs at ${origin} (process ${sandbox.pid}).`)]
   return [skipped('service', `No service answers at ${origin}, where the last one was.`)]
 }

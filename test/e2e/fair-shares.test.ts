@@ -126,6 +126,10 @@ test('whatever one account without money sends, another is served and the books 
     assert.equal((await postChat(service, honest.apiKey, body)).status, 200)
   }
   leave.abort()
-  const served = (await struck).filter((outcome) => outcome.status === 'fulfilled' && outcome.value.status >= 500)
-  assert.deepEqual(served, [])
+  // A retry may be told to come back (503), because the attempt that it waited for was refused.
+  const statuses = (await struck).flatMap((outcome) => (outcome.status === 'fulfilled' ? outcome.value.status : []))
+  assert.deepEqual(
+    statuses.filter((status) => status >= 500 && status !== 503),
+    [],
+  )
 })

@@ -54,7 +54,7 @@ test('penny gateway says what it needs', async (t) => {
   const [[said], [code]] = await Promise.all([once(child.stderr, 'data'), once(child, 'exit')])
   assert.match(
     String(said),
-    /GATEWAY_RELAYER_KEY, GATEWAY_TOKEN, DATABASE_URL, USDC_ADDRESS, GATEWAY_WALLET_ADDRESS must be set/,
+    /settings that are not set: GATEWAY_RELAYER_KEY, GATEWAY_TOKEN, DATABASE_URL, USDC_ADDRESS, GATEWAY_WALLET_ADDRESS\./,
   )
   assert.equal(code, 1)
 })

@@ -28,7 +28,13 @@ const nothingEmbedded = {
   GATEWAY_WALLET_ADDRESS: address('2'),
   MASTER_KEY: 'ab'.repeat(32),
 }
-const gateway = { ...nothingEmbedded, GATEWAY_RELAYER_KEY: 'cd'.repeat(32), GATEWAY_PORT: '0' }
+const gateway = {
+  ...nothingEmbedded,
+  GATEWAY_RELAYER_KEY: 'cd'.repeat(32),
+  GATEWAY_TOKEN: 't'.repeat(32),
+  GATEWAY_PAYEES: `0x${'ab'.repeat(20)}`,
+  GATEWAY_PORT: '0',
+}
 
 /** It failed, and what it said on standard error is this line and nothing else. */
 async function assertOneLine(
