@@ -14,8 +14,9 @@ import { findDepositAddress } from '../../src/ledger/deposit-addresses.ts'
 import { summarizeSettlements } from '../../src/ledger/settlements.ts'
 import { startModelServer } from '../../src/sandbox/model/server.ts'
 import { type Service, startService } from '../../src/service.ts'
+import { AccountKeys } from '../../src/signer/account-keys.ts'
 import { atEnd } from '../support/at-end.ts'
-import { openBench } from '../support/gateway.ts'
+import { openBench, token } from '../support/gateway.ts'
 import { testDatabase } from '../support/postgres.ts'
 import { usdc } from '../support/sandbox-chain.ts'
 import { until } from '../support/until.ts'
@@ -139,7 +140,8 @@ let houses = 0
 
 async function openHouse(t: TestContext): Promise<House> {
   const bench = await openBench(t)
-  const gateway = await bench.start()
+  const seller = new AccountKeys(Buffer.from(masterKey, 'hex')).ofRole('seller').address
+  const gateway = await bench.start({ payees: [seller] })
   const ledger = await testDatabase()
   const model = await startModelServer({ host: '127.0.0.1', port: 0, tokensPerSecond: 0 })
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-recover-'))
@@ -152,6 +154,8 @@ async function openHouse(t: TestContext): Promise<House> {
     DRAIN_MS: '2000',
     CHAIN_RPC_URL: bench.chain.url,
     GATEWAY_URL: gateway.url,
+    GATEWAY_TOKEN: token,
+    OWNER_COOLDOWN: '0',
     USDC_ADDRESS: usdc,
     GATEWAY_WALLET_ADDRESS: bench.wallet,
     MASTER_KEY: masterKey,
