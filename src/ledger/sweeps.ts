@@ -7,66 +7,20 @@ import { openSweepStates } from './open-states.ts'
 export const nonceUsed = 'nonce used before'
 
 /**
- * A sweep costs the same gas whatever it brings in. Smaller amounts than this come after larger ones, and an account's small
- * amounts are swept together, once in ten minutes: sending many of them cannot hold up other deposits. Atomic USDC.
+ * Accounts with arrivals of late that no sweep has taken along. What is older is too little, or was refused: it is found by its
+ * balance once a minute, and must not be asked for again and again.
  */
-export const smallSweepMax = 1_000_000n
-
-const smallSweepPause = `interval '10 minutes'`
-
-/** Large amounts first; then accounts in turn, by how often each was swept within the hour; then by amount. */
-function sweepOrder(amount: string, partition: string, account: string): string {
-  return `${amount} < ${smallSweepMax},
-          (select count(*) from sweeps o where o.partition = ${partition} and o.account_id = ${account}
-                                           and o.state in ('confirmed', 'credited')
-                                           and o.changed_at > clock_timestamp() - interval '1 hour'),
-          ${amount} desc`
-}
-
-/**
- * Accounts with arrivals of the last ten minutes that no sweep has taken along, in the order in which they are swept. What is
- * older is too little, or was refused: it is found by its balance once a minute, and must not be asked for again and again.
- */
-export async function findAccountsToSweep(
-  database: Database,
-  amountMin: bigint,
-  rowsMax: number,
-): Promise<readonly DepositAccount[]> {
+export async function findAccountsToSweep(database: Database, rowsMax: number): Promise<readonly DepositAccount[]> {
   return database.query<DepositAccount>(
-    `with recent as (select distinct partition, account_id from arrivals
-                      where sweep_id is null and seen_at > now() - interval '10 minutes')
-     select a.partition, a.id, a.address from recent r
-       join accounts a on a.partition = r.partition and a.id = r.account_id
-       join lateral (select sum(x.amount) as amount from arrivals x
-                      where x.partition = a.partition and x.account_id = a.id and x.sweep_id is null) w on true
-      where a.address is not null and w.amount >= $1
+    `select a.partition, a.id, a.address from accounts a
+      where a.address is not null
+        and exists (select from arrivals x where x.partition = a.partition and x.account_id = a.id and x.sweep_id is null
+                                                 and x.seen_at > now() - interval '10 minutes')
         and not exists (select from sweeps s where s.partition = a.partition and s.account_id = a.id
                                                and s.state in ${openSweepStates})
-        and (w.amount >= ${smallSweepMax}
-             or not exists (select from sweeps s where s.partition = a.partition and s.account_id = a.id
-                                                   and ${isPause('s')}))
-      order by ${sweepOrder('w.amount', 'a.partition', 'a.id')}
-      limit $2`,
-    [amountMin, rowsMax],
+      limit $1`,
+    [rowsMax],
   )
-}
-
-/** Whether a sweep is so recent that the account's next small one waits. */
-function isPause(sweep: string): string {
-  return `${sweep}.state in ('confirmed', 'credited') and ${sweep}.changed_at > clock_timestamp() - ${smallSweepPause}`
-}
-
-/** How many sweeps the relayer pays for: those of the last hour, and those that wait. */
-export async function countSweepDemand(database: Database, amountMin: bigint): Promise<number> {
-  const [row] = await database.query<{ count: number }>(
-    `select ((select count(*) from sweeps
-               where state in ${openSweepStates}
-                  or (signed_tx is not null and changed_at > clock_timestamp() - interval '1 hour'))
-           + (select count(*) from (select from arrivals where sweep_id is null
-                                     group by partition, account_id having sum(amount) >= $1) w))::float8 as count`,
-    [amountMin],
-  )
-  return row!.count
 }
 
 export type Sweep = {
@@ -85,27 +39,25 @@ export type Sweep = {
 /**
  * Plans to bring an amount into the gateway. An account has one sweep under way at a time. After one that failed it waits for a
  * minute, after each more in a row twice as long, up to a day: a reverted transaction costs gas, and what refuses one sweep of
- * the account, as a token's blocklist does, mostly refuses the next. A small amount also waits after a sweep that succeeded.
- * Says whether it was planned.
+ * the account, as a token's blocklist does, mostly refuses the next.
  */
 export async function planSweep(
   database: Database,
   account: DepositAccount,
   id: string,
   amount: bigint,
-): Promise<boolean> {
-  return database.transaction(async (connection) => {
+): Promise<void> {
+  await database.transaction(async (connection) => {
     await connection.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [
       account.partition,
       account.id,
     ])
-    const planned = await connection.query(insertSweep, [account.partition, id, account.id, amount, nonceUsed])
-    if (planned.length === 0) return false
+    await connection.query(insertSweep, [account.partition, id, account.id, amount, nonceUsed])
     await connection.query(
-      'update arrivals set sweep_id = $2 where partition = $1 and account_id = $3 and sweep_id is null',
+      `update arrivals set sweep_id = $2 where partition = $1 and account_id = $3 and sweep_id is null
+          and exists (select from sweeps s where s.partition = $1 and s.id = $2)`,
       [account.partition, id, account.id],
     )
-    return true
   })
 }
 
@@ -115,21 +67,17 @@ const insertSweep = `
                    where state = 'failed' and reason is distinct from $5
                      and nonce > coalesce((select max(nonce) from own where state in ('confirmed', 'credited')), -1))
   insert into sweeps (partition, id, account_id, amount, nonce, state)
-  select $1, $2, $3, $4::bigint, coalesce((select max(nonce) + 1 from own), 0), 'planned' from failed f
+  select $1, $2, $3, $4, coalesce((select max(nonce) + 1 from own), 0), 'planned' from failed f
    where not exists (select from own where state in ${openSweepStates})
-     and ($4::bigint >= ${smallSweepMax} or not exists (select from own where ${isPause('own')}))
      and (f.count = 0
-          or f.last + least(interval '1 minute' * 2 ^ least(f.count - 1, 11), interval '1 day') <= clock_timestamp())
-  returning id`
+          or f.last + least(interval '1 minute' * 2 ^ least(f.count - 1, 11), interval '1 day') <= clock_timestamp())`
 
-/** In the order in which they are sent. */
 export async function findOpenSweeps(database: Database): Promise<readonly Sweep[]> {
   const rows = await database.query<SweepRow>(
     `select s.partition, s.id, s.account_id, a.address, s.amount, s.nonce, s.signed_tx, encode(s.tx_hash, 'hex') as tx_hash,
             s.state, s.created_at
        from sweeps s join accounts a on a.partition = s.partition and a.id = s.account_id
-      where s.state in ${openSweepStates}
-      order by ${sweepOrder('s.amount', 's.partition', 's.account_id')}, s.created_at limit 100`,
+      where s.state in ${openSweepStates} order by s.created_at limit 100`,
   )
   return rows.map((row) => ({
     partition: row.partition,

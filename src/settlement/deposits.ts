@@ -26,7 +26,6 @@ import {
   nonceUsed,
   planSweep,
   type Sweep,
-  smallSweepMax,
 } from '../ledger/sweeps.ts'
 import type { Address } from '../signer/address.ts'
 import { nonceOf } from '../signer/nonce.ts'
@@ -57,10 +56,6 @@ export const depositCursors = ['arrivals', 'deposits'] as const
 
 const blocksMax = 1_000n
 const accountsMax = 100
-// A larger deposit that arrives meanwhile is sent after these at the latest.
-const plansMax = 20
-/** The last 0.5 USDC of gas is for large deposits: enough for some hundreds, until the next refill. */
-const gasReserveWei = 5n * 10n ** 17n
 // A comparison runs every minute: what was missed is young, mostly. Blocks before these are searched a few chunks at a time.
 const recentBlocksMax = 20_000n
 const lookBackChunksMax = 20
@@ -145,17 +140,11 @@ async function creditDeposits(
 
 /** Brings what has arrived into the gateway, account by account; the relayer pays the gas. Returns how many were sent. */
 export async function sweepDeposits(parts: DepositParts): Promise<number> {
-  const accounts = await findAccountsToSweep(parts.database, parts.sweepMin, accountsMax)
-  if (accounts.length > 0) {
-    const amountMin = await readAmountMin(parts)
-    let planned = 0
-    for (const account of accounts) {
-      if (planned === plansMax) break
-      const balance = await parts.chain.usdcBalance(account.address as Address)
-      if (balance < amountMin) continue
-      if (await planSweep(parts.database, account, randomUUID(), balance)) planned += 1
-      parts.failpoint('after_sweep_planned')
-    }
+  for (const account of await findAccountsToSweep(parts.database, accountsMax)) {
+    const balance = await parts.chain.usdcBalance(account.address as Address)
+    if (balance < parts.sweepMin) continue
+    await planSweep(parts.database, account, randomUUID(), balance)
+    parts.failpoint('after_sweep_planned')
   }
   const sweeps = await findOpenSweeps(parts.database)
   for (const sweep of sweeps) {
@@ -167,12 +156,6 @@ export async function sweepDeposits(parts: DepositParts): Promise<number> {
   return sweeps.length
 }
 
-/** The least amount that is worth its gas now. */
-async function readAmountMin({ chain, relayer, sweepMin }: DepositParts): Promise<bigint> {
-  const isScarce = (await chain.gasBalance(relayer.address)) < gasReserveWei
-  return isScarce && sweepMin < smallSweepMax ? smallSweepMax : sweepMin
-}
-
 /** What no log has told is found by its balance: a node that dropped logs, coins sent in another way. */
 export async function reconcileArrivals(parts: DepositParts): Promise<void> {
   const open = new Set((await findOpenSweeps(parts.database)).map(({ accountId }) => accountId))
@@ -182,17 +165,9 @@ export async function reconcileArrivals(parts: DepositParts): Promise<void> {
     accounts.map(({ address }) => address as Address),
     block,
   )
-  const found = accounts
-    .map((account, index) => ({ account, balance: balances[index]! }))
-    .filter(({ balance }) => balance >= parts.sweepMin)
-    .sort((one, other) => Number(other.balance - one.balance))
-  if (found.length === 0) return
-  const amountMin = await readAmountMin(parts)
-  let small = 0
-  for (const { account, balance } of found) {
-    if (balance < amountMin || small === plansMax) break
-    const isPlanned = await planSweep(parts.database, account, randomUUID(), balance)
-    if (isPlanned && balance < smallSweepMax) small += 1
+  for (const [index, account] of accounts.entries()) {
+    if (balances[index]! < parts.sweepMin) continue
+    await planSweep(parts.database, account, randomUUID(), balances[index]!)
   }
 }
 
