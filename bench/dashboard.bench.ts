@@ -124,7 +124,7 @@ async function measureExport(database: Database, owner: Owner): Promise<Record<s
   }
 }
 
-/** Set-based: one statement each for requests, settlements and hourly sums. The books are not those of real money. */
+/** Set-based: one statement each for requests, payments and hourly sums. The books are not those of real money. */
 async function seed(database: Database): Promise<{ readonly owner: Owner; readonly keyIds: readonly string[] }> {
   const account = await createAccount(database, 'bench', 1)
   const owner = { partition: account.partition, accountId: account.id }
@@ -134,7 +134,7 @@ async function seed(database: Database): Promise<{ readonly owner: Owner; readon
   }
   const statements: [string, unknown[]][] = [
     [requestRows, [owner.partition, owner.accountId, keyIds, rowCount]],
-    [settlementRows, []],
+    [paymentRows, []],
     [hourRows, []],
     // As the server itself does after a while: without it nothing is answered from an index alone.
     ['vacuum analyze', []],
@@ -146,14 +146,14 @@ async function seed(database: Database): Promise<{ readonly owner: Owner; readon
 // The first key has nearly everything, the last one request in two thousand.
 const requestRows = `
   insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version, created_at,
-                        ended_at, quote, from_credit, authorized, nonce, charged, search_cost, search_calls, prompt_tokens,
+                        ended_at, entry, quote, from_credit, authorized, charged, search_cost, search_calls, prompt_tokens,
                         completion_tokens, reasoning_tokens, cached_tokens, usage_source, finish_reason, error_code,
                         first_token_ms, total_ms)
   select $1, (substr(d.digits, 1, 8) || '-' || substr(d.digits, 9, 4) || '-7000-8' || substr(md5(n::text), 1, 3) || '-' ||
               substr(md5(n::text), 4, 12))::uuid,
          $2, ($3::uuid[])[case when n % 2000 = 0 then 10 when n % 20 < 12 then 1 else 2 + n % 8 end], $2, s.status,
          (array['gpt-5.6-terra', 'gpt-5.6-luna', 'gpt-5.6-sol', 'gpt-6-astra'])[1 + n % 4], n % 3 = 0, 1000, 'bench', t.at,
-         t.at + interval '1 second', q.quote, 0, q.quote, case when q.quote > 0 then n end, q.charged,
+         t.at + interval '1 second', case when q.quote > 0 then n end, q.quote, 0, q.quote, q.charged,
          case when n % 50 = 0 then q.charged / 2 else 0 end, case when n % 50 = 0 and q.charged > 0 then 1 else 0 end,
          100 + n % 900, 20 + n % 300, 0, 0, 'upstream', 'stop',
          case when s.status = 'succeeded' then null when n % 20011 = 0 then 'upstream_timeout' else 'upstream_error' end,
@@ -166,11 +166,12 @@ const requestRows = `
     cross join lateral (select case when s.status = 'refused' then 0 else 5000 + n % 90000 end as quote) b
     cross join lateral (select b.quote, case when s.status in ('failed', 'refused') then 0 else b.quote * 3 / 5 end as charged) q`
 
-const settlementRows = `
-  insert into settlements (partition, id, account_id, charged, value, nonce, authorized_at, state, ended_at, changed_at, tx_hash)
-  select partition, id, account_id, charged, authorized, nonce, created_at, 'completed', ended_at, ended_at,
-         sha256(convert_to((nonce / 100)::text, 'utf8'))
-    from requests where authorized > 0`
+const paymentRows = `
+  insert into payments (partition, account_id, number, first_entry, last_entry, value, epoch, state, tx_hash, created_at, authorized_at,
+                        changed_at)
+  select partition, account_id, entry / 100 + 1, min(entry), max(entry), sum(charged), 0, 'completed',
+         sha256(convert_to((entry / 100)::text, 'utf8')), min(ended_at), min(ended_at), max(ended_at)
+    from requests where entry is not null group by partition, account_id, entry / 100`
 
 const hourRows = `
   insert into usage_hours

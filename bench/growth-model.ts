@@ -17,7 +17,7 @@ export const assumptions = {
   /** As measured (`results/streams.json`): the target, 60, is missed. */
   kibPerStream: 88,
   signaturesPerCorePerSecond: 3_500,
-  /** Rows of requests, settlements and their indexes. */
+  /** Rows of requests and their indexes. */
   bytesPerRequest: 1_000,
   /** Share of a machine's capacity that is planned for; the rest is for the loss of a neighbour. */
   fill: 0.5,

@@ -22,7 +22,7 @@ const batches = 12
 const rowsMax = 10_000_000
 const seededAtOnce = 500_000
 
-/** What a hold and its end cost PostgreSQL when the ledger is young, and when it has ten million rows. */
+/** What a hold and its end cost PostgreSQL when the ledger is young, and when it has ten million rows in the tables of five months. */
 export const growthBench: Bench = {
   title: 'CPU of PostgreSQL per request as the ledger grows',
   async run(progress, { scale }) {
@@ -33,6 +33,7 @@ export const growthBench: Bench = {
       await migrate(database, fileURLToPath(new URL('../migrations/', import.meta.url)))
       await setUnsettledCap(database, parse('1000000000'))
       const postmaster = Number(readFileSync(join(dataDir, 'postgres', 'postmaster.pid'), 'utf8').split('\n', 1)[0])
+      await createMonths(database)
       const payers = await createPayers(database)
       const rows: { readonly ledger_rows: number; readonly postgres_cpu_us: number }[] = []
       for (let size = 1_000; size <= rowsMax * scale; size *= 10) {
@@ -63,7 +64,16 @@ async function createPayers(database: Database): Promise<readonly Payer[]> {
   return rows.map((row) => ({ partition: 0, accountId: row.account_id, keyId: row.id }))
 }
 
-/** Ended requests with their settlements, a second apart going back, spread over the accounts. */
+/** A table for each month that rows are seeded into, and for the present one. */
+async function createMonths(database: Database): Promise<void> {
+  await database.query(
+    `select create_request_months(month + interval '1 month', 1)
+       from generate_series(date_trunc('month', now() - interval '1 second' * $1), now() + interval '1 month', '1 month') as month`,
+    [rowsMax],
+  )
+}
+
+/** Ended requests, a second apart going back, spread over the accounts. An id begins with the time of its request. */
 async function seed(database: Database, size: number): Promise<void> {
   const [{ present } = { present: 0 }] = await database.query<{ present: number }>(
     'select count(*)::int as present from requests',
@@ -77,22 +87,17 @@ async function seed(database: Database, size: number): Promise<void> {
 }
 
 const seedRows = `
-  with payers as (select row_number() over () - 1 as n, count(*) over () as all_of_them, account_id, id as key_id from api_keys),
-  fresh as (
-    select ('019' || lpad(to_hex(g), 9, '0') || '70008000' || lpad(to_hex(g), 12, '0'))::uuid as id, p.account_id, p.key_id,
-           clock_timestamp() - interval '1 second' * g as at
-      from generate_series($1::bigint, $2::bigint) as g join payers p on p.n = g % p.all_of_them),
-  written as (
-    insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version,
-                          created_at, ended_at, quote, from_credit, authorized, nonce, charged, prompt_tokens,
-                          completion_tokens, reasoning_tokens, cached_tokens, usage_source, finish_reason, first_token_ms, total_ms)
-      select 0, id, account_id, key_id, '00000000-0000-0000-0000-000000000000', 'succeeded', 'gpt-5.6-terra', false, 300,
-             'bench', at, at, 1900, 1700, 200, 0, 200, 100, 20, 0, 0, 'upstream', 'stop', 10, 20 from fresh
-      returning id, account_id, created_at)
-  insert into settlements (partition, id, account_id, charged, value, nonce, authorized_at, state, receipt_number, ended_at, changed_at)
-    select 0, id, account_id, 200, 200, 0, created_at, 'completed',
-           ('x' || right(replace(id::text, '-', ''), 12))::bit(48)::bigint, created_at, created_at
-      from written`
+  with payers as (select row_number() over () - 1 as n, count(*) over () as all_of_them, account_id, id as key_id from api_keys)
+  insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version, created_at, ended_at,
+                        entry, quote, from_credit, authorized, charged, prompt_tokens, completion_tokens, reasoning_tokens,
+                        cached_tokens, usage_source, finish_reason, first_token_ms, total_ms)
+    select 0, (lpad(to_hex((extract(epoch from t.at) * 1000)::bigint), 12, '0') || '70008000' || lpad(to_hex(g), 12, '0'))::uuid,
+           p.account_id, p.key_id,
+           '00000000-0000-0000-0000-000000000000', 'succeeded', 'gpt-5.6-terra', false, 300, 'bench', t.at, t.at, g, 1900, 1700, 200, 200,
+           100, 20, 0, 0, 'upstream', 'stop', 10, 20
+      from generate_series($1::bigint, $2::bigint) as g
+      join payers p on p.n = g % p.all_of_them
+     cross join lateral (select clock_timestamp() - interval '1 second' * g as at) t`
 
 async function measure(database: Database, payers: readonly Payer[], postmaster: number): Promise<number> {
   const node = randomUUID()

@@ -8,6 +8,8 @@ import { nodesBench } from './nodes.bench.ts'
 import { overloadBench } from './overload.bench.ts'
 import { profileBench } from './profile.bench.ts'
 import { type Result, writeResult } from './result.ts'
+import { routerBench } from './router.bench.ts'
+import { settlementBench } from './settlement.bench.ts'
 import { signerBench } from './signer.bench.ts'
 import { soakBench } from './soak.bench.ts'
 import { startBench } from './start.bench.ts'
@@ -25,9 +27,11 @@ export type BenchSettings = { readonly scale: number }
 const benches: Readonly<Record<string, Bench>> = {
   ledger: ledgerBench,
   buffered: bufferedBench,
+  router: routerBench,
   nodes: nodesBench,
   overload: overloadBench,
   hostile: hostileBench,
+  settlement: settlementBench,
   dashboard: dashboardBench,
   streams: streamsBench,
   growth: growthBench,

@@ -1,11 +1,11 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { supervise } from '../src/process/supervisor.ts'
 import { createSigner } from '../src/signer/signer.ts'
 import { SignerLine } from '../src/signer/signer-line.ts'
 import type { SignerReady, SignerSettings } from '../src/signer/signer-process.ts'
 import { batchMax } from '../src/signer/signing-request.ts'
-import { supervise } from '../src/supervisor.ts'
 import { signerSettings, transferRequest } from '../test/support/signing.ts'
 import type { Bench } from './run.ts'
 

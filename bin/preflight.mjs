@@ -37,13 +37,13 @@ function dataDirProblem(folder) {
   for (let path = folder; ; path = dirname(path)) {
     try {
       if (!statSync(path).isDirectory())
-        return `DATA_DIR cannot be used: ${path} is not a folder. Name a folder that this user may write to.`
+        return `DATA_DIR cannot be used: ${path} is not a folder. Set DATA_DIR to a folder that this user can write to.`
       accessSync(path, constants.W_OK)
       return undefined
     } catch (error) {
       if (error.code === 'ENOENT' && path !== dirname(path)) continue
       if (error.code === 'ENOTDIR') continue
-      return `DATA_DIR cannot be used: ${error.message}. Name a folder that this user may write to.`
+      return `DATA_DIR cannot be used: ${error.message}. Set DATA_DIR to a folder that this user can write to.`
     }
   }
 }

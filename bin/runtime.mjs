@@ -75,13 +75,17 @@ async function setUp(development) {
 
 /**
  * Runs a TypeScript file of the project; resolves with its exit code when it ends. Signals are passed on: they may be meant for this
- * process alone. The service ignores a signal that reaches it twice, from a terminal or a process group and from here.
+ * process alone. The service ignores a signal that reaches it twice, from a terminal or a process group and from here. The channel
+ * carries no messages: it closes when this process is killed, and the service stops.
  */
 export function run(node, file, args) {
   const path = join(projectRoot, file)
   // A published package holds the same file without its types: below node_modules Node takes no TypeScript.
   const program = existsSync(path) ? path : path.replace(/\.ts$/, '.js')
-  const child = spawn(node, [program, ...args], { stdio: 'inherit', env: environment(node) })
+  const child = spawn(node, [program, ...args], {
+    stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
+    env: environment(node),
+  })
   for (const signal of stopSignals) process.on(signal, () => child.kill(signal))
   return new Promise((resolve, reject) => {
     child.once('error', reject)
@@ -120,7 +124,7 @@ async function ensureRuntime() {
   rmSync(staging, { recursive: true, force: true })
   const version = spawnSync(join(target, 'bin', 'node'), ['--version'], { encoding: 'utf8' }).stdout?.trim()
   if (version !== `v${nodeVersion}`)
-    throw new SetupError(`The fetched Node does not run on this machine (it answered ${version || 'nothing'}).`)
+    throw new SetupError(`The downloaded Node does not run on this machine (it printed ${version || 'nothing'}).`)
   return join(target, 'bin', 'node')
 }
 
@@ -305,7 +309,7 @@ function prepareRuntimeFolder() {
         ? `Penny Router needs Node ${nodeVersion} or newer and this is Node ${process.versions.node}`
         : 'The packages of Penny Router are not installed'
     throw new SetupError(
-      `${lacks}, and nothing can be fetched: ${runtimeFolder} cannot be written to (${error.code}). Install what is missing, or run this command once as a user who may write there.`,
+      `${lacks}, and nothing can be fetched: ${runtimeFolder} cannot be written to (${error.code}). Install what is missing, or run this command once as a user that can write there.`,
     )
   }
 }

@@ -1,23 +1,15 @@
 /**
- * Compiles the contracts with the compiler from npm and writes what the service needs of them into `generated/`: the
- * interface, the bytecode and the storage layout, as typed modules. Needs no network and no Hardhat.
- *
- *   node contracts/generate-abi.ts           writes
- *   node contracts/generate-abi.ts --check   fails when what is written is not what the sources say
+ * Compiles the contracts with the compiler from npm and writes what the service needs of them into `generated/`: interface and
+ * bytecode, as typed modules. Needs no network and no Hardhat. `test/contracts.test.ts` compares them with Hardhat's.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { compilerSettings, compilerVersion, contractNames } from './compiler.ts'
 
-type StorageLayout = {
-  storage: { label: string; slot: string; offset: number; type: string }[]
-  types: Record<string, { label: string }> | null
-}
 type CompiledContract = {
   abi: object[]
-  evm: { bytecode: { object: string }; deployedBytecode: { object: string } }
-  storageLayout: StorageLayout
+  evm: { bytecode: { object: string } }
 }
 type CompilerOutput = {
   errors?: { severity: string; formattedMessage: string }[]
@@ -31,19 +23,11 @@ type Compiler = {
 const folder = import.meta.dirname
 const require = createRequire(import.meta.url)
 
-main(process.argv.slice(2))
-
-function main(flags: readonly string[]): void {
-  const modules = generate()
-  if (flags.includes('--check')) check(modules)
-  else write(modules)
-}
-
-/** The text of every generated module by its file name. */
-function generate(): Map<string, string> {
-  const contracts = compile()
-  return new Map(contractNames.map((name) => [`${name}.abi.ts`, render(name, contracts(name))]))
-}
+const contracts = compile()
+mkdirSync(join(folder, 'generated'), { recursive: true })
+for (const name of contractNames)
+  writeFileSync(join(folder, 'generated', `${name}.abi.ts`), render(name, contracts(name)))
+console.log(`wrote ${contractNames.join(', ')}`)
 
 function compile(): (name: string) => CompiledContract {
   const solc: Compiler = require('solc')
@@ -55,7 +39,7 @@ function compile(): (name: string) => CompiledContract {
     settings: {
       ...compilerSettings,
       outputSelection: {
-        '*': { '*': ['abi', 'evm.bytecode.object', 'evm.deployedBytecode.object', 'storageLayout'] },
+        '*': { '*': ['abi', 'evm.bytecode.object'] },
       },
     },
   }
@@ -100,37 +84,7 @@ function render(name: string, contract: CompiledContract): string {
     '/** What deploys it; the encoded constructor arguments follow. */',
     `export const ${prefix}Bytecode = '0x${contract.evm.bytecode.object}'`,
     '',
-    `export const ${prefix}StorageLayout = [`,
-    ...contract.storageLayout.storage.map((variable) => `  ${JSON.stringify(describe(variable, contract))},`),
-    '] as const',
-    '',
   ].join('\n')
-}
-
-/** The compiler's own type names hold numbers that change with every edit; its labels do not. */
-function describe(variable: StorageLayout['storage'][number], contract: CompiledContract): object {
-  const type = contract.storageLayout.types?.[variable.type]?.label ?? variable.type
-  return { label: variable.label, slot: Number(variable.slot), offset: variable.offset, type }
-}
-
-function write(modules: Map<string, string>): void {
-  mkdirSync(join(folder, 'generated'), { recursive: true })
-  for (const [file, text] of modules) writeFileSync(join(folder, 'generated', file), text)
-  console.log(`wrote ${[...modules.keys()].join(', ')}`)
-}
-
-function check(modules: Map<string, string>): void {
-  const stale = [...modules].filter(([file, text]) => readGenerated(file) !== text).map(([file]) => file)
-  if (stale.length > 0) throw new StaleModulesError(stale)
-  console.log(`fresh: ${[...modules.keys()].join(', ')}`)
-}
-
-function readGenerated(file: string): string | undefined {
-  try {
-    return readFileSync(join(folder, 'generated', file), 'utf8')
-  } catch {
-    return undefined
-  }
 }
 
 class WrongCompilerError extends Error {
@@ -142,11 +96,5 @@ class WrongCompilerError extends Error {
 class CompilationError extends Error {
   constructor(messages: readonly string[]) {
     super(messages.join('\n'))
-  }
-}
-
-class StaleModulesError extends Error {
-  constructor(files: readonly string[]) {
-    super(`Stale: ${files.join(', ')}. Run: node contracts/generate-abi.ts`)
   }
 }

@@ -19,10 +19,11 @@ type Setup = { chain: Chain; usdc: Hex; gateway: Hex; operator: Hex; seller: Hex
 type Measured = { name: string; gas: bigint; count: number }
 
 const chainId = 5_042_002
-const payerCount = 100
 const authorizationsMax = 250
+const payerCount = authorizationsMax
 const transactionGasMax = 2n ** 24n
 const gasPriceGwei = 20n
+const requestsPerPayment = [1, 10, 100, 1_000]
 const now = 1_800_000_000n
 const window = [now - 600n, now + 691_200n] as const
 
@@ -41,6 +42,27 @@ async function main(): Promise<void> {
   console.log('| transaction | gas | gas per authorization | USDC per authorization at 20 gwei |')
   console.log('|---|---|---|---|')
   for (const row of measured) console.log(describe(row))
+  await printRequests(setup)
+}
+
+/**
+ * A payment pays for many requests of one account, and an account has one payment on its way at a time: so the payments of a
+ * batch have different payers, and a request costs the gas of its payment divided by the requests that share the payment.
+ */
+async function printRequests(setup: Setup): Promise<void> {
+  const titles = requestsPerPayment.map((count) => `per request, ${count.toLocaleString('en')} in a payment`)
+  console.log(`\n| payments in the batch | gas per payment | ${titles.join(' | ')} |`)
+  console.log(`|---|---|${titles.map(() => '---|').join('')}`)
+  for (const count of [1, 10, 100, authorizationsMax]) {
+    const gas = (await settle(setup, setup.payers.slice(0, count), setup.seller, count)) / BigInt(count)
+    const each = requestsPerPayment.map((requests) => describeRequest(Number(gas) / requests))
+    console.log(`| ${count} | ${gas.toLocaleString('en')} | ${each.join(' | ')} |`)
+  }
+}
+
+function describeRequest(gas: number): string {
+  const usdc = (gas * Number(gasPriceGwei)) / 1e9
+  return `${Math.ceil(gas).toLocaleString('en')} (${usdc.toFixed(8)} USDC)`
 }
 
 function describe({ name, gas, count }: Measured): string {

@@ -18,55 +18,87 @@ select create_reference_table('prices');
 select create_reference_table('api_key_hashes');
 select create_reference_table('nodes');
 select create_reference_table('ledger_state');
+select create_reference_table('sealed_months');
 select create_reference_table('chain_cursors');
 select create_reference_table('payouts');
+select create_reference_table('rail_cursor');
 select create_reference_table('solvency');
-select create_reference_table('told_gauges');
+select create_reference_table('process_metrics');
 select create_reference_table('sessions');
 select create_reference_table('wallets');
 select create_reference_table('passkeys');
 select create_reference_table('sign_in_challenges');
 select create_reference_table('login_links');
+select create_reference_table('device_logins');
 
 select create_distributed_table('accounts', 'partition');
 select create_distributed_table('account_alerts', 'partition', colocate_with => 'accounts');
 select create_distributed_table('api_keys', 'partition', colocate_with => 'accounts');
+select create_distributed_table('holds', 'partition', colocate_with => 'accounts');
+-- The parent: its months go with it, also those that are made later.
 select create_distributed_table('requests', 'partition', colocate_with => 'accounts');
-select create_distributed_table('deposits', 'partition', colocate_with => 'accounts');
-select create_distributed_table('checkpoints', 'partition', colocate_with => 'accounts');
-select create_distributed_table('replays', 'partition', colocate_with => 'accounts');
-select create_distributed_table('settlements', 'partition', colocate_with => 'accounts');
-select create_distributed_table('arrivals', 'partition', colocate_with => 'accounts');
-select create_distributed_table('sweeps', 'partition', colocate_with => 'accounts');
-select create_distributed_table('withdrawals', 'partition', colocate_with => 'accounts');
-select create_distributed_table('usage_hours', 'partition', colocate_with => 'accounts');
-select create_distributed_table('tool_calls', 'partition', colocate_with => 'accounts');
 select create_distributed_table('adjustments', 'partition', colocate_with => 'accounts');
+select create_distributed_table('usage_hours', 'partition', colocate_with => 'accounts');
+select create_distributed_table('replays', 'partition', colocate_with => 'accounts');
+select create_distributed_table('payments', 'partition', colocate_with => 'accounts');
+select create_distributed_table('sealed_accounts', 'partition', colocate_with => 'accounts');
+select create_distributed_table('sealed_keys', 'partition', colocate_with => 'accounts');
+select create_distributed_table('sealed_payments', 'partition', colocate_with => 'accounts');
+select create_distributed_table('sweeps', 'partition', colocate_with => 'accounts');
+select create_distributed_table('arrivals', 'partition', colocate_with => 'accounts');
+select create_distributed_table('deposits', 'partition', colocate_with => 'accounts');
+select create_distributed_table('withdrawals', 'partition', colocate_with => 'accounts');
+
+-- From here on this file is run again after every upgrade: an upgrade drops the functions that have changed and creates them anew,
+-- on the coordinator alone. `renew_lease` and `create_request_months` stay there: they write a table that is whole everywhere,
+-- and make tables.
 
 -- Called by the others on the workers.
 select create_distributed_function('window_start(text, timestamptz)');
-select create_distributed_function('unsettled_charges(bigint, bigint, bigint, bigint)');
+select create_distributed_function('first_request_id(timestamptz)');
+select create_distributed_function('decide_hold(hold_rules, account_numbers, key_numbers, bigint)');
+select create_distributed_function('read_hold_rules(bigint, boolean)');
+select create_distributed_function('require_lease(uuid, timestamptz)');
+select create_distributed_function('lock_accounts(smallint, uuid[])');
+select create_distributed_function('read_accounts(smallint, uuid[])');
+select create_distributed_function('read_keys(smallint, uuid[], timestamptz)');
+select create_distributed_function('find_stored(smallint, uuid[])');
+select create_distributed_function('find_open(smallint, uuid[], uuid[], extension_call[])');
+select create_distributed_function('count_ends(smallint, uuid[], ended_hold[], timestamptz)');
+select create_distributed_function('count_usage(smallint, ended_hold[], end_call[])');
+select create_distributed_function('payable_entries(smallint, uuid, bigint, bigint, bigint)');
+select create_distributed_function('entry_time(smallint, uuid, bigint)');
 
-select create_distributed_function(
-  'place_holds(smallint, uuid, text, bigint, uuid[], uuid[], uuid[], int[], int[], bigint[], text[], boolean[], int[], bigint[])',
+-- Called by the service, and run where the partition lies.
+select create_distributed_function('place_holds(smallint, uuid, text, bigint, uuid[], uuid[], hold_call[])',
   'p_partition', colocate_with => 'accounts');
-select create_distributed_function(
-  'end_requests(smallint, uuid[], uuid[], text[], boolean[], bigint[], bigint[], smallint[], smallint[], int[], int[], int[], int[], text[], text[], text[], int[], int[])',
+select create_distributed_function('extend_holds(smallint, uuid, bigint, uuid[], uuid[], extension_call[])',
   'p_partition', colocate_with => 'accounts');
-select create_distributed_function(
-  'record_refusals(smallint, uuid, uuid[], uuid[], uuid[], text[], boolean[], int[], text[])',
+select create_distributed_function('checkpoint_holds(smallint, checkpoint_call[])',
   'p_partition', colocate_with => 'accounts');
-select create_distributed_function('credit_deposit(smallint, uuid, uuid, bigint, text)', 'p_partition', colocate_with => 'accounts');
-select create_distributed_function('checkpoint_requests(smallint, uuid[], int[], int[])', 'p_partition', colocate_with => 'accounts');
-select create_distributed_function('claim_replay(smallint, uuid, uuid, bytea, bytea, uuid, uuid, bigint, uuid)', 'p_partition', colocate_with => 'accounts');
-select create_distributed_function('close_replay(smallint, uuid, bytea, uuid, text)', 'p_partition', colocate_with => 'accounts');
-select create_distributed_function('refund_attempt(smallint, uuid, bytea, uuid)', 'p_partition', colocate_with => 'accounts');
-select create_distributed_function(
-  'settle_payments(smallint, uuid[], uuid[], text[], text[], bigint[], bytea[], bytea[], bytea[], text[], int[], int[])',
+select create_distributed_function('record_tool_calls(smallint, tool_call[])',
   'p_partition', colocate_with => 'accounts');
-select create_distributed_function('request_withdrawal(smallint, uuid, uuid, bigint, text, bigint)', 'p_partition', colocate_with => 'accounts');
-select create_distributed_function(
-  'advance_withdrawal(smallint, uuid, uuid, text, text, text, bytea, text, bigint, text)', 'p_partition', colocate_with => 'accounts');
-select create_distributed_function('extend_holds(smallint, uuid, bigint, uuid[], uuid[], uuid[], int[], int[], bigint[])', 'p_partition', colocate_with => 'accounts');
-select create_distributed_function('record_tool_calls(smallint, uuid[], smallint[], text[], text[], bigint[], int[])', 'p_partition', colocate_with => 'accounts');
-select create_distributed_function('adjust_account(smallint, uuid, uuid, bigint, text, text, uuid)', 'p_partition', colocate_with => 'accounts');
+select create_distributed_function('end_requests(smallint, uuid[], end_call[])',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('record_refusals(smallint, uuid, uuid[], refusal_call[])',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('quote_hold(smallint, uuid, uuid, bigint, bigint)',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('claim_replay(smallint, uuid, uuid, bytea, bytea, uuid, uuid, bigint, uuid)',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('close_replay(smallint, uuid, bytea, uuid, text)',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('refund_attempt(smallint, uuid, bytea, uuid)',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('adjust_account(smallint, uuid, uuid, bigint, text, text, uuid)',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('credit_deposit(smallint, uuid, uuid, bigint, text)',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('make_payments(smallint, uuid[], uuid[], bigint, bigint, bigint)',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('advance_payments(smallint, uuid[], payment_news[])',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('request_withdrawal(smallint, uuid, uuid, bigint, text, bigint)',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('advance_withdrawal(smallint, uuid, uuid, text, text, text, bytea, text, bigint)',
+  'p_partition', colocate_with => 'accounts');

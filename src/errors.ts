@@ -14,6 +14,10 @@ export const errorCodes = [
   'api_key_expired',
   'api_key_revoked',
   'account_suspended',
+  'model_not_allowed',
+  'web_tools_not_allowed',
+  'quote_exceeds_key_cap',
+  'ip_not_allowed',
   'session_required',
   'sign_in_failed',
   'recent_sign_in_required',
@@ -23,6 +27,7 @@ export const errorCodes = [
   'insufficient_balance',
   'model_not_found',
   'request_not_found',
+  'request_archived',
   'not_found',
   'unknown_url',
   'method_not_allowed',
@@ -111,9 +116,12 @@ export function reasonOf(error: unknown, address?: string): string {
   return secretsIn(address).reduce((text, secret) => text.replaceAll(secret, '…'), line)
 }
 
-/** Providers put keys into addresses: of each in this text only its host is left. */
+/**
+ * Providers put keys into addresses: of each in this text only its host is left. The scheme is looked behind for, one letter of it:
+ * matching it whole from every letter on would take time by the square of the text, and others decide how long a message is.
+ */
 export function withoutKeys(text: string): string {
-  return text.replace(/(\w+:\/\/)[^\s/@]*@/g, '$1').replace(/(\w+:\/\/)([^\s/?#"'<]+)[/?#][^\s"'<]+/g, '$1$2/…')
+  return text.replace(/(?<=\w:\/\/)[^\s/@]*@/g, '').replace(/(?<=\w:\/\/)([^\s/?#"'<]+)[/?#][^\s"'<]+/g, '$1/…')
 }
 
 const secretLengthMin = 6

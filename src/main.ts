@@ -3,9 +3,10 @@ import { parseArgs } from 'node:util'
 import { commands, loadCommands } from './commands/all.ts'
 import { type Command, CommandError, commonOptions, type Output } from './commands/command.ts'
 import { didYouMean } from './commands/did-you-mean.ts'
-import { type Config, readConfig } from './config.ts'
+import { helpText } from './commands/help.ts'
+import { type Config, readConfig } from './config/config.ts'
+import { InvalidConfigError } from './config/setting-reader.ts'
 import { OperatorError, ServiceError } from './errors.ts'
-import { InvalidConfigError } from './setting-reader.ts'
 
 /** Runs one command. Exit codes: 0 done, 1 it failed, 2 it was called wrongly. */
 async function main(argv: readonly string[]): Promise<number> {
@@ -21,9 +22,9 @@ async function main(argv: readonly string[]): Promise<number> {
     process.stdout.write(await describeCommands())
     return 0
   }
-  const { values, positionals } = readArguments(command, joinNegatives(command, rest))
+  const { values, positionals } = readArguments(name!, command, joinNegatives(command, rest))
   if (values.help === true) {
-    process.stdout.write(`${command.summary}\n\n  ${command.usage}\n`)
+    process.stdout.write(helpText(command))
     return 0
   }
   refuseUnreadWords(name!, command, positionals)
@@ -39,12 +40,24 @@ async function main(argv: readonly string[]): Promise<number> {
   return command.run({ words: positionals, options: values, config, output: createOutput(json, config.noColor) })
 }
 
-function readArguments(command: Command, args: readonly string[]) {
+function readArguments(name: string, command: Command, args: readonly string[]) {
+  const options = { ...commonOptions, ...command.options }
   try {
-    return parseArgs({ args: [...args], options: { ...commonOptions, ...command.options }, allowPositionals: true })
+    return parseArgs({ args: [...args], options, allowPositionals: true })
   } catch (error) {
-    throw new CommandError(`${(error as Error).message}\n\n  ${command.usage}`, 2)
+    throw new CommandError(
+      `${describeWrongOption(error as NodeJS.ErrnoException, options)} See penny ${name} --help.`,
+      2,
+    )
   }
+}
+
+/** The first sentence of Node's message: the rest explains positional arguments. An unknown option gets a suggestion in its place. */
+function describeWrongOption({ code, message }: NodeJS.ErrnoException, options: Command['options']): string {
+  const [, option] = code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION' ? (/'--?([^']+)'/.exec(message) ?? []) : []
+  if (option === undefined) return `${message.split(/\.\s/)[0]!.replace(/\.$/, '')}.`
+  const near = didYouMean(option, Object.keys(options))
+  return `Unknown option --${option}.${near === undefined ? '' : ` Did you mean --${near}?`}`
 }
 
 /** `--limit -1` is a value, not an option: the command itself says what is wrong with it. */
@@ -61,17 +74,17 @@ function joinNegatives({ options }: Command, args: readonly string[]): string[] 
 function describeUnknown(name: string): string {
   const near = didYouMean(name, Object.keys(commands))
   const guess = near === undefined ? '' : ` Did you mean "penny ${near}"?`
-  return `there is no command "${name}".${guess} penny --help lists all commands.`
+  return `Unknown command "${name}".${guess} penny --help lists all commands.`
 }
 
 function version(): string {
   return (JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string }).version
 }
 
-function refuseUnreadWords(name: string, { wordsMax = 0, usage }: Command, words: readonly string[]): void {
+function refuseUnreadWords(name: string, { wordsMax = 0 }: Command, words: readonly string[]): void {
   const unread = words[wordsMax]
   if (unread === undefined) return
-  throw new CommandError(`penny ${name} does not know what to do with "${unread}".\n\n  ${usage}`, 2)
+  throw new CommandError(`Unexpected argument "${unread}". See penny ${name} --help.`, 2)
 }
 
 function createOutput(json: boolean, noColor: boolean): Output {
@@ -87,7 +100,7 @@ async function describeCommands(): Promise<string> {
   const lines = Object.entries(await loadCommands()).map(
     ([name, command]) => `  penny ${name.padEnd(10)} ${command.summary}`,
   )
-  return `Penny Router: OpenAI-compatible inference, paid per request in USDC.\n\n${lines.join('\n')}\n\nEvery command has --help and --json. Settings are environment variables: see README.md or penny config.\nIn a clone, run the command as: npx penny …\n`
+  return `Penny Router: OpenAI-compatible inference, paid per request in USDC.\n\n${lines.join('\n')}\n\nEvery command has --help and --json.\nSettings are environment variables: see docs/settings.md or penny config.\nIn a clone, run the command as: npx penny …\n`
 }
 
 // The reader of a pipe may leave early, as head does: then there is nobody to write to.

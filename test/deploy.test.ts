@@ -14,7 +14,7 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 const deploy = join(root, 'deploy')
 const read = (file: string) => readFileSync(join(deploy, file), 'utf8')
 const known = new Set(
-  [...readFileSync(join(root, 'src/config.ts'), 'utf8').matchAll(/'([A-Z][A-Z_]+)'/g)].map((match) => match[1]!),
+  [...readFileSync(join(root, 'src/config/config.ts'), 'utf8').matchAll(/'([A-Z][A-Z_]+)'/g)].map((match) => match[1]!),
 )
 
 // biome-ignore lint/suspicious/noExplicitAny: what a file says, looked at member by member
@@ -110,7 +110,10 @@ test('the chart renders to what a cluster understands: no privileges, secrets by
     )
     assert.deepEqual(container.envFrom, [{ configMapRef: { name: 'rel' } }, { secretRef: { name: 'penny' } }])
     if (kind !== 'Job')
-      assert.ok(spec.template.spec.terminationGracePeriodSeconds > Number(values.config.DRAIN_MS) / 1000 + 5)
+      assert.ok(
+        spec.template.spec.terminationGracePeriodSeconds * 1000 >
+          Number(values.config.DRAIN_MS) + Number(values.config.SHUTDOWN_DELAY_MS) + 20_000,
+      )
     // Whoever breaks into a Pod that strangers talk to must not find the key to everybody's money there.
     const signs = container.env.some(({ name, value }: Any) => name === 'ROLES' && value.split(',').includes('jobs'))
     assert.equal(signs, kind === 'StatefulSet')
@@ -162,9 +165,15 @@ test('a setting that is changed with helm upgrade reaches the Pods, and the clus
     const sum = (template: Any) => template.metadata.annotations['checksum/config']
     assert.match(sum(before), /^[0-9a-f]{64}$/)
     assert.notEqual(sum(spec.template), sum(before))
-    assert.equal(spec.template.spec.terminationGracePeriodSeconds, 150)
+    assert.equal(spec.template.spec.terminationGracePeriodSeconds, 180)
     assert.equal(spec.template.spec.containers[0].ports[0].containerPort, 9000)
   }
+})
+
+test('plain numbers in a values file reach the service as they were written', () => {
+  const config = { DRAIN_MS: 1_200_000, BODY_BYTES_MAX: 8_388_608, IN_FLIGHT_CAP_USDC: 1.5, HOST: '0.0.0.0' }
+  const { data } = renderChart({}, config).find(({ kind }) => kind === 'ConfigMap')
+  for (const [name, value] of Object.entries(config)) assert.equal(data[name], String(value))
 })
 
 test('alerts lead to a runbook that exists, and dashboards and alerts ask only for what the service exposes', () => {
@@ -267,7 +276,7 @@ test('a launcher that would have to fetch something and may not write says in on
     assert.equal(status, 1)
     assert.match(
       stderr,
-      /^The packages .* cannot be written to \(EACCES\).* run this command once as a user who may.*\n$/,
+      /^The packages .* cannot be written to \(EACCES\).* run this command once as a user that can write there.*\n$/,
     )
   } finally {
     chmodSync(folder, 0o755)

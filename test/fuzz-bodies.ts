@@ -27,7 +27,7 @@ const result = await fuzz(service, {
 })
 console.table(Object.entries(result.answers).toSorted(([, one], [, other]) => other - one))
 const { logged, expected } = await loggedCount(service, result)
-const open = await service.database.query("select id from requests where status = 'held'")
+const open = await service.database.query('select id from holds')
 const problems = [
   ...result.problems,
   ...(logged === expected ? [] : [`the log has ${logged} of ${expected} requests`]),

@@ -47,7 +47,8 @@ test('the package holds what is run and read, and nothing else', () => {
   for (const file of [
     'bin/penny.mjs',
     'src/main.js',
-    'migrations/0001_ledger.sql',
+    'migrations/0001_baseline.sql',
+    'migrations/functions/place_holds.sql',
     'web/dist/index.html',
     'docs/guides/quickstart.md',
     'deploy/systemd/penny.service',

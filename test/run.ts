@@ -1,62 +1,163 @@
-import { spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { chmodSync, existsSync, globSync, mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync } from 'node:fs'
+import { availableParallelism, tmpdir } from 'node:os'
+import { join, relative, resolve } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { openDatabase } from '../src/db/database.ts'
 import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
 import { check } from './check.ts'
 import { postgres15 } from './postgres-versions.ts'
+import type { RunSettings } from './support/run-files.ts'
 
-// `npm test`: the checks, then every test on the embedded PostgreSQL, then those that touch a database on the oldest
-// version that we promise to run on, and the ledger's on several partitions.
+// `npm test`: the checks, then every test on the embedded PostgreSQL. Beside it run those that touch a database on the oldest
+// version that we promise to run on, then the ledger's on several partitions.
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 const everything = ['src/**/*.test.ts', 'web/src/**/*.test.ts', 'test/**/*.test.ts']
+/** The check has run them. */
+const partsOfCheck = ['test/tidy.test.ts', 'test/generated.test.ts']
+
+/** The longest files start first, so that no core is idle while the last one ends. The rest starts in this order of folders. */
+const longest = [
+  'test/faults/crash.test.ts',
+  'test/e2e/paid-output.test.ts',
+  'test/contracts.test.ts',
+  'test/browser/pages.test.ts',
+  'test/browser/routes.test.ts',
+  'test/browser/playground.test.ts',
+  'test/e2e/start.test.ts',
+  'test/e2e/commands.test.ts',
+]
+const longFolders = ['test/browser/', 'test/faults/', 'test/e2e/', 'test/settlement/', 'src/gateway/', 'test/']
+/** The other databases are tested beside these, so one more file than there are cores runs at a time. */
+const concurrency = availableParallelism()
+
 const onDatabase = [
   'src/ledger/*.test.ts',
   'src/identity/*.test.ts',
   'src/db/migrate.test.ts',
-  'src/db/schema-dump.test.ts',
   'src/gateway/settle.test.ts',
   'test/e2e/money.test.ts',
 ]
 
 const onLedger = ['src/ledger/*.test.ts', 'src/jobs/*.test.ts', 'test/e2e/money.test.ts', 'test/e2e/retries.test.ts']
 
-const testMsMax = 600_000
-/** More than twice what all of them take on two slow cores. Then the runner names what it is still waiting for. */
-const runMsMax = 45 * 60_000
+/** The core of the client suites, over the other upstream protocol too. */
+const onProtocol = ['test/clients/openai.test.ts', 'test/clients/conformance.test.ts']
+
+/** Ends a test that hangs and is blocked; `support/watchdog.ts` ends the other ones earlier. */
+const testMsMax = 45 * 60_000
+/** Four times what all of them take on two slow cores: a hand-in was once lost to a limit of 45 minutes. A file that hangs ends earlier. */
+const runMsMax = 150 * 60_000
+/** The test files get this long to stop, and then again the services that they started. */
+const stopMsMax = 5_000
+const stopPollMs = 50
 const dayMs = 24 * 60 * 60_000
 /** A long form takes the time that it takes. */
-const isLong = ['MODEL_STEPS', 'HAMMER_ATTEMPTS', 'FLAKY_CALLS'].some((name) => process.env[name] !== undefined)
+const isLong = ['MODEL_STEPS', 'HAMMER_ATTEMPTS', 'FLAKY_CALLS', 'FAILOVER_REQUESTS', 'PAID_SEQUENCES'].some(
+  (name) => process.env[name] !== undefined,
+)
+
+/** What a tmpfs calls itself, and what the whole run leaves in its temporary folder at any time, several times over. */
+const tmpfsType = 0x01021994
+const memoryMin = 4 * 1024 ** 3
+
+await using temporary = new AsyncDisposableStack()
+const memory = folderInMemory()
+if (memory !== undefined) {
+  process.env.TMPDIR = memory
+  temporary.defer(() => rmSync(memory, { recursive: true, force: true, maxRetries: 10 }))
+}
 
 const only = process.argv.slice(2)
 /** What failed, in words: the run ends with it, because the end is what is read and what is kept of a log. */
-const failures = only.length === 0 ? (await check()).map((title) => `✖ npm run check: ${title}\n`) : []
-failures.push(...(await run('PostgreSQL 18', only.length === 0 ? everything : only)))
-if (only.length === 0) {
-  // The model had its twenty thousand steps above; here it only has to meet every function.
-  const environment = { MODEL_STEPS: '1000' }
-  failures.push(...(await run('PostgreSQL 15', onDatabase, { packageRoot: await postgres15(), environment })))
-  const partitioned = { ...environment, LEDGER_PARTITIONS: '8' }
-  failures.push(...(await run('a ledger of eight partitions', onLedger, { environment: partitioned })))
-}
+const failures: string[] = []
+if (only.length === 0) failures.push(...(await check()).map((title) => `✖ npm run check: ${title}\n`))
+await buildDashboard()
+const files = only.length > 0 ? sorted(only) : sorted(everything).filter((file) => !partsOfCheck.includes(file))
+const runs = [run('PostgreSQL 18', files, { concurrency, isAside: false })]
+if (only.length === 0) runs.push(runOnOtherDatabases())
+failures.push(...(await Promise.all(runs)).flat())
 if (failures.length > 0) {
   console.log(`\n— What failed\n\n${failures.join('\n')}`)
   process.exitCode = 1
 }
 
+/**
+ * Hundreds of databases are made and dropped. On a disk that takes a second each, in memory a twentieth of that. Machines without
+ * such a folder use the disk.
+ */
+function folderInMemory(): string | undefined {
+  try {
+    const { type, bavail, bsize } = statfsSync('/dev/shm')
+    if (type !== tmpfsType || bavail * bsize < memoryMin) return undefined
+    for (const name of readdirSync('/dev/shm')) {
+      const [, pid] = /^penny-(\d+)-/.exec(name) ?? []
+      // Left by a run that was killed.
+      if (pid !== undefined && !existsSync(`/proc/${pid}`))
+        rmSync(join('/dev/shm', name), { recursive: true, force: true })
+    }
+    const folder = mkdtempSync(`/dev/shm/penny-${process.pid}-`)
+    // As open as the system's own: PostgreSQL has a user of its own.
+    chmodSync(folder, 0o1777)
+    return folder
+  } catch {
+    return undefined
+  }
+}
+
+/** One after the other, and one file at a time. */
+async function runOnOtherDatabases(): Promise<readonly string[]> {
+  // The model has its twenty thousand steps on PostgreSQL 18; here it only has to meet every function.
+  const environment = { MODEL_STEPS: '1000' }
+  const aside = { concurrency: 1, isAside: true }
+  const partitioned = { ...environment, LEDGER_PARTITIONS: '8' }
+  const otherProtocol = { TEST_UPSTREAM_PROTOCOL: 'chat-completions' }
+  const packageRoot = await postgres15()
+  return [
+    ...(await run('PostgreSQL 15', sorted(onDatabase), { ...aside, packageRoot, environment })),
+    ...(await run('a ledger of eight partitions', sorted(onLedger), { ...aside, environment: partitioned })),
+    ...(await run('an upstream of chat completions', sorted(onProtocol), { ...aside, environment: otherProtocol })),
+  ]
+}
+
+function sorted(patterns: readonly string[]): readonly string[] {
+  const files = patterns.flatMap((pattern) => {
+    const found = globSync(pattern, { cwd: root, exclude: ['**/node_modules/**'] })
+    if (found.length === 0) throw new Error(`No test file matches ${pattern}`)
+    return found.map((file) => relative(root, resolve(root, file)))
+  })
+  const rank = (file: string) => {
+    const place = longest.indexOf(file)
+    if (place >= 0) return place
+    const folder = longFolders.findIndex((name) => file.startsWith(name))
+    return longest.length + (folder >= 0 ? folder : longFolders.length)
+  }
+  return [...new Set(files)].sort((first, second) => rank(first) - rank(second) || (first < second ? -1 : 1))
+}
+
+async function buildDashboard(): Promise<void> {
+  const [code] = await once(
+    spawn(process.execPath, ['web/build.ts', '--if-stale'], { cwd: root, stdio: 'inherit' }),
+    'exit',
+  )
+  if (code !== 0) failures.push('✖ the dashboard does not build\n')
+}
+
 type RunOptions = {
+  readonly concurrency: number
+  /** Runs beside another run: what it prints is printed when it has ended, in one piece. */
+  readonly isAside: boolean
   readonly packageRoot?: string
   readonly environment?: Readonly<Record<string, string>>
 }
 
 /** What failed of it: nothing, or one text that names the run and each test. */
-async function run(title: string, files: readonly string[], options: RunOptions = {}): Promise<readonly string[]> {
-  console.log(`\n— Tests on ${title}\n`)
+async function run(title: string, files: readonly string[], options: RunOptions): Promise<readonly string[]> {
+  if (!options.isAside) console.log(`\n— Tests on ${title}\n`)
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-test-run-'))
   const postgres = await startEmbeddedPostgres({ dataDir, packageRoot: options.packageRoot })
   await forgoDurability(postgres.url)
@@ -65,7 +166,8 @@ async function run(title: string, files: readonly string[], options: RunOptions 
   try {
     const environment = { ...process.env, ...options.environment, TEST_DATABASE_SERVER: server.href }
     const failuresFile = join(dataDir, 'failures.txt')
-    const code = await runTests(files, failuresFile, environment)
+    const { code, said } = await runTests({ files, failuresFile, ...options }, environment)
+    if (options.isAside) console.log(`\n— Tests on ${title}\n\n${said}`)
     if (code === 0) return []
     const named = existsSync(failuresFile) ? readFileSync(failuresFile, 'utf8') : ''
     return [`on ${title}, exit code ${code}:\n${named}`]
@@ -82,22 +184,55 @@ async function forgoDurability(url: string): Promise<void> {
   await database.close()
 }
 
-/** The exit code of the test runner. When this process is told to stop it stops the runner, and then its PostgreSQL. */
+type TestRun = Pick<RunSettings, 'files' | 'failuresFile' | 'concurrency'> & Pick<RunOptions, 'isAside'>
+
+/** The exit code of the test runner. A signal to this process stops the runner, and then its PostgreSQL. */
 async function runTests(
-  files: readonly string[],
-  failuresFile: string,
+  { files, failuresFile, concurrency, isAside }: TestRun,
   environment: NodeJS.ProcessEnv,
-): Promise<number> {
-  const limits = [`--test-timeout=${isLong ? dayMs : testMsMax}`, '--import=./test/support/watchdog.ts']
-  const told = ['--test-reporter=spec', '--test-reporter-destination=stdout']
-  const kept = ['--test-reporter=./test/support/failures-reporter.ts', `--test-reporter-destination=${failuresFile}`]
-  const settings = ['--test', '--test-concurrency=2', ...told, ...kept, ...limits]
-  const env = { ...environment, TEST_IS_LONG: isLong ? '1' : '0' }
-  const timeout = isLong ? dayMs : runMsMax
-  const runner = spawn(process.execPath, [...settings, ...files], { cwd: root, stdio: 'inherit', env, timeout })
-  const stop = (signal: NodeJS.Signals) => void runner.kill(signal)
+): Promise<{ readonly code: number; readonly said: string }> {
+  const settings: RunSettings = { files, failuresFile, concurrency, testMsMax: isLong ? dayMs : testMsMax }
+  const program = join(root, 'test/support/run-files.ts')
+  const runner = spawn(process.execPath, [program, JSON.stringify(settings)], {
+    cwd: root,
+    stdio: isAside ? ['ignore', 'pipe', 'pipe'] : 'inherit',
+    env: { ...environment, TEST_IS_LONG: isLong ? '1' : '0' },
+    // A process group of its own, so that a stop can reach every test file.
+    detached: true,
+  })
+  const closed = once(runner, 'close') as Promise<[number | null]>
+  let stopped: Promise<void> | undefined
+  const stop = (signal: NodeJS.Signals) => {
+    stopped ??= stopRunner(runner, signal, closed)
+  }
+  const runTimer = setTimeout(stop, isLong ? dayMs : runMsMax, 'SIGTERM')
   for (const signal of stopSignals) process.on(signal, stop)
-  const [code] = (await once(runner, 'exit')) as [number | null]
+  let said = ''
+  for (const stream of [runner.stdout, runner.stderr]) {
+    stream?.on('data', (text) => {
+      said += text
+    })
+  }
+  const [code] = await closed
+  clearTimeout(runTimer)
+  await stopped
   for (const signal of stopSignals) process.off(signal, stop)
-  return code ?? 1
+  return { code: code ?? 1, said }
+}
+
+/** The runner stops its test files. Then everything that they started is stopped, and killed when that takes too long. */
+async function stopRunner(runner: ChildProcess, signal: NodeJS.Signals, closed: Promise<unknown>): Promise<void> {
+  const signalGroup = (wanted: NodeJS.Signals | 0) => {
+    try {
+      return process.kill(-runner.pid!, wanted)
+    } catch {
+      // Nothing of it is left.
+      return false
+    }
+  }
+  runner.kill(signal)
+  await Promise.race([closed, pause(stopMsMax)])
+  signalGroup('SIGTERM')
+  for (const deadline = Date.now() + stopMsMax; Date.now() < deadline && signalGroup(0); ) await pause(stopPollMs)
+  signalGroup('SIGKILL')
 }

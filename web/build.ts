@@ -17,8 +17,7 @@ const inputs = [
   'web/vite.config.ts',
   'web/package.json',
   'src/money',
-  'src/settlement/receipt.ts',
-  'src/settlement/verify-receipt.ts',
+  'src/receipts',
 ]
 
 if (!process.argv.includes('--if-stale') || !isCurrent()) await build()

@@ -33,6 +33,11 @@ export function familyCpuMs(pid: number): number {
   return childrenOf(pid).reduce((sum, child) => sum + familyCpuMs(child), ownMs + reapedMs)
 }
 
+/** A process and all that it has started, as far as they run now. */
+export function familyOf(pid: number): readonly number[] {
+  return readStat(pid) === undefined ? [] : [pid, ...childrenOf(pid).flatMap(familyOf)]
+}
+
 /** Memory that is really there, in KiB. */
 export function memoryKiB(pid: number): number {
   try {

@@ -10,10 +10,11 @@ import { type Database, openDatabase } from '../../src/db/database.ts'
 import { startEmbeddedPostgres } from '../../src/db/embedded-postgres.ts'
 import { createKey } from '../../src/identity/api-keys.ts'
 import { createAccount, findAccount } from '../../src/ledger/accounts.ts'
-import { findDepositAddress } from '../../src/ledger/deposit-addresses.ts'
+import { requestDepositAddress } from '../../src/ledger/deposit-addresses.ts'
 import { creditDeposit } from '../../src/ledger/deposits.ts'
 import { parse } from '../../src/money/usdc.ts'
 import { sandboxOrders } from '../../src/sandbox/orders.ts'
+import { pinFamilies } from './pin.ts'
 import { childNamed, cpuMs, familyCpuMs, memoryKiB } from './process-usage.ts'
 
 /** The whole service as a customer's operator runs it, in processes of its own, with the bench's upstream behind it. */
@@ -29,6 +30,8 @@ export type ServiceProcess = {
   /** CPU so far, in milliseconds, by process. */
   cpu(): Readonly<Record<ServicePart, number>>
   memoryKiB(): number
+  /** Keeps the service with all its processes, and PostgreSQL, on one core. */
+  pin(core: number): void
   /** Resolves when every payment of what was served so far is final on the chain. */
   settled(): Promise<void>
   stop(): Promise<void>
@@ -90,6 +93,7 @@ export async function startServiceProcess(options: ServiceOptions): Promise<Serv
         sandbox: cpuMs(helpers.sandbox),
       }),
       memoryKiB: () => webPids.reduce((sum, pid) => sum + memoryKiB(pid), 0),
+      pin: (core) => pinFamilies([...webPids, postmaster], core),
       settled: () => (options.settles ? untilSettled(database) : Promise.resolve()),
       stop: () => stack.disposeAsync(),
     }
@@ -166,7 +170,7 @@ async function openAccounts(database: Database, options: ServiceOptions, dataDir
       const account = await createAccount(database, `bench ${index}`, 1)
       const { partition } = account
       if (options.settles) {
-        const address = await until(() => findDepositAddress(database, account))
+        const address = await until(() => requestDepositAddress(database, account))
         await orders.faucet(address, balance)
         await until(async () => (await findAccount(database, partition, account.id))!.deposited >= balance || undefined)
       } else {
@@ -179,14 +183,9 @@ async function openAccounts(database: Database, options: ServiceOptions, dataDir
   )
 }
 
-const finalStates = ['none', 'voided', 'completed', 'failed']
-
 async function untilSettled(database: Database): Promise<void> {
   await until(async () => {
-    const [open] = await database.query(
-      'select from settlements where (receipt_number is null or state <> all ($1)) limit 1',
-      [finalStates],
-    )
+    const [open] = await database.query('select from accounts where charged - given_back <> paid limit 1')
     return open === undefined || undefined
   })
 }

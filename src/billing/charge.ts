@@ -1,16 +1,17 @@
 import type { FinishReason } from '../inference/chat-events.ts'
-import { maxOutputTokensMin } from '../inference/responses-request.ts'
 import { type AbsurdUsage, readUsage, type Usage } from '../inference/usage.ts'
 import type { EndCall, Hold, RequestUsage } from '../ledger/hold-calls.ts'
 import type { OrphanedHold } from '../ledger/nodes.ts'
 import { cost } from '../money/price.ts'
 import { fromAtomic, min, type Usdc, zero } from '../money/usdc.ts'
+import { maxOutputTokensMin } from '../providers/model-request.ts'
+import type { Bill, Round } from './bill.ts'
 import type { CancelAllowance } from './cancel-allowance.ts'
 import type { HiddenReasoning } from './hidden-reasoning.ts'
-import type { Meter } from './meter.ts'
-import type { Round, Tab } from './tab.ts'
+import { framedTokens } from './quote.ts'
+import type { UpstreamUse } from './upstream-use.ts'
 
-/** How serving a request ended, before anybody has said what it costs. */
+/** How serving a request ended, before it is priced. */
 export type Outcome =
   | { readonly status: 'succeeded'; readonly finishReason: FinishReason }
   | { readonly status: 'failed'; readonly errorCode: string }
@@ -20,64 +21,64 @@ export type Served = {
   readonly hold: Hold
   readonly stream: boolean
   readonly outcome: Outcome
-  readonly meter: Meter
-  readonly tab: Tab
-  /** Of the last round, as the upstream reported it: nothing is known of it yet. */
+  readonly bill: Bill
+  /** The last round's usage, as the upstream reported it. Not validated yet. */
   readonly usage: unknown
+  readonly upstream: UpstreamUse
 }
 
 export type ChargingParts = {
   readonly countTokens: (texts: readonly string[]) => Promise<number>
   readonly hiddenReasoning: HiddenReasoning
   readonly cancelAllowance: CancelAllowance
-  /** The tokenizer failed: the customer is not charged for what nobody could count. */
+  /** The tokenizer failed: the customer is not charged for uncounted output. */
   readonly onUncounted: (error: unknown, hold: Hold) => void
-  /** An upstream whose usage cannot be true is the operator's to look into. */
+  /** The upstream reported an impossible usage: the operator should investigate. */
   readonly onRefusedUsage: (usage: Usage | AbsurdUsage, hold: Hold) => void
 }
 
-/** What the ledger is told. `docs/operations/charge.md` has the table of every ending; each row of it has a test. */
+/** Computes the end call for the ledger. `docs/operations/charge.md` lists every ending; each row has a test. */
 export async function chargeFor(served: Served, parts: ChargingParts): Promise<EndCall> {
   if (owesNothing(served)) return end(served, undefined, zero)
-  const { tab, hold } = served
+  const { bill, hold } = served
   const usage = await totalUsage(served, parts)
-  // The customer was promised at most the limit: whatever goes beyond it is the operator's loss.
-  const charged = min(tab.costOf(usage), tab.limit)
+  // The customer was quoted at most the limit: anything beyond it is the operator's loss.
+  const charged = min(bill.costOf(usage), bill.limit)
   if (!isEarlyCancel(served)) return end(served, usage, charged)
   if (parts.cancelAllowance.take(hold.payer.accountId, charged)) return end(served, undefined, zero)
   return { ...end(served, usage, charged), errorCode: cancelAllowanceSpent }
 }
 
-/** The code of a cancelled request that was charged although it had no output yet. */
+/** The error code of a cancelled request that was charged although it had no output yet. */
 export const cancelAllowanceSpent = 'cancel_allowance_spent'
 
 /**
- * A failure owes nothing before output. A buffered answer that ends in an error delivered nothing, whatever the upstream wrote; a
- * stream delivered what it delivered. A client that leaves owes nothing before the upstream has the request.
+ * A failure before output is free. A buffered answer that ends in an error delivered nothing, whatever the upstream wrote; a stream
+ * owes what it delivered. A client that disconnects before the upstream accepted the request owes nothing.
  */
-function owesNothing({ outcome, meter, stream }: Served): boolean {
+function owesNothing({ outcome, bill, stream }: Served): boolean {
   if (outcome.status === 'succeeded') return false
-  if (outcome.status === 'failed') return !stream || !meter.outputStarted
-  return !meter.accepted
+  if (outcome.status === 'failed') return !stream || !bill.outputStarted
+  return !bill.accepted
 }
 
 /**
- * The client left after the upstream had accepted and before it got anything: free as a rule, but bounded. A finished round is
- * something, also without output: the model has generated it, and its tool calls were shown as activity.
+ * The client disconnected after the upstream had accepted the request and before any output: free within `CancelAllowance`. A
+ * finished round counts as output, even an empty one: the model generated it, and its tool calls were shown as activity.
  */
-function isEarlyCancel({ outcome, meter, tab }: Served): boolean {
-  return outcome.status === 'cancelled' && !meter.outputStarted && tab.finished === undefined
+function isEarlyCancel({ outcome, bill }: Served): boolean {
+  return outcome.status === 'cancelled' && !bill.outputStarted && bill.finished === undefined
 }
 
 async function totalUsage(served: Served, parts: ChargingParts): Promise<RequestUsage> {
-  const { tab, meter, outcome } = served
-  // A further round that had not begun to answer when the request broke off has given nothing for its input.
-  const unanswered = outcome.status !== 'succeeded' && !meter.roundStarted
-  if (tab.finished !== undefined && (tab.round === undefined || unanswered)) return tab.finished
-  return tab.sum(await roundUsage(served, parts))
+  const { bill, outcome } = served
+  // A later round without any answer when the request ended gave the customer nothing for its input.
+  const unanswered = outcome.status !== 'succeeded' && !bill.roundStarted
+  if (bill.finished !== undefined && (bill.round === undefined || unanswered)) return bill.finished
+  return bill.sum(await roundUsage(served, parts))
 }
 
-/** What the round that is being written is billed. Never fails: a request must end, or its hold locks money for ever. */
+/** The current round's billed usage. Never throws: a request must end, or its hold locks money forever. */
 export async function roundUsage(served: ServedRound, parts: ChargingParts): Promise<RequestUsage> {
   return billedUsage(served, parts).catch((error: unknown) => {
     parts.onUncounted(error, served.hold)
@@ -85,18 +86,18 @@ export async function roundUsage(served: ServedRound, parts: ChargingParts): Pro
   })
 }
 
-type ServedRound = Pick<Served, 'hold' | 'meter' | 'tab' | 'usage'>
+type ServedRound = Pick<Served, 'hold' | 'bill' | 'usage' | 'upstream'>
 
 async function billedUsage(served: ServedRound, parts: ChargingParts): Promise<RequestUsage> {
-  const round = served.tab.round!
+  const round = served.bill.round!
   const usage = readUsage(served.usage)
   if (usage === undefined) return countUsage(served, parts)
   if ('absurd' in usage || !fits(usage, round)) {
     parts.onRefusedUsage(usage, served.hold)
     return countUsage(served, parts)
   }
-  parts.hiddenReasoning.learn(served.tab.modelId, served.meter.sealedBytes, usage.reasoningTokens)
-  // Asked for fewer than the upstream's minimum: billed on the asked count.
+  parts.hiddenReasoning.learn(served.bill.modelId, served.bill.sealedBytes, usage.reasoningTokens)
+  // The client asked for fewer tokens than the upstream's minimum: bill at most what it asked for.
   const completionTokens = Math.min(usage.completionTokens, round.maxTokens)
   const reasoningTokens = Math.min(usage.reasoningTokens, completionTokens)
   return { ...usage, completionTokens, reasoningTokens, source: 'upstream' }
@@ -111,56 +112,55 @@ const uncounted: RequestUsage = {
 }
 
 /**
- * No round may cost more than it was planned to: what it takes too much would be missing for the next. Input and output are each
- * bounded: unused output must not pay for input above its bound, or the same input had two prices.
+ * No round may cost more than planned: the next round would lack the money. Input and output are bounded separately: unused output
+ * must not pay for input above its bound, or the same input would have two prices.
  */
 function fits(usage: Usage, { inputTokensMax, maxTokens }: Round): boolean {
   if (usage.completionTokens > Math.max(maxTokens, maxOutputTokensMin)) return false
   return usage.promptTokens <= inputTokensMax
 }
 
-// The framing of a message, as the reference's own counting recipe has it.
-const itemTokens = 3
-const replyTokens = 3
-
-async function countUsage({ meter, tab }: ServedRound, parts: ChargingParts): Promise<RequestUsage> {
-  const { input, inputTokensMax, maxTokens } = tab.round!
+async function countUsage({ bill, upstream }: ServedRound, parts: ChargingParts): Promise<RequestUsage> {
+  const { input, inputTokensMax, maxTokens } = bill.round!
   const [inputTokens, answerTokens, summaryTokens] = await Promise.all([
     parts.countTokens(input.texts),
-    parts.countTokens([meter.answerText]),
-    parts.countTokens([meter.reasoningText]),
+    parts.countTokens([bill.answerText]),
+    parts.countTokens([bill.reasoningText]),
   ])
-  // Most of the reasoning is never shown: its summary is the least that it was, the size of its seal tells more.
-  const reasoningTokens = Math.max(summaryTokens, parts.hiddenReasoning.estimate(tab.modelId, meter.sealedBytes))
+  // Most reasoning is never shown. Its summary is a lower bound; the size of the encrypted item is a better one.
+  const reasoningTokens = Math.max(summaryTokens, parts.hiddenReasoning.estimate(bill.modelId, bill.sealedBytes))
   const completionTokens = Math.min(answerTokens + reasoningTokens, maxTokens)
-  return {
-    promptTokens: Math.min(inputTokens + itemTokens * input.itemCount + replyTokens, inputTokensMax),
+  const usage: RequestUsage = {
+    promptTokens: Math.min(framedTokens(inputTokens, input), inputTokensMax),
     completionTokens,
     reasoningTokens: Math.min(reasoningTokens, completionTokens),
     cachedTokens: 0,
     source: 'counted',
   }
+  upstream.counted(usage)
+  return usage
 }
 
-function end({ hold, outcome, meter, tab }: Served, usage: RequestUsage | undefined, charged: Usdc): EndCall {
+function end({ hold, outcome, bill, upstream }: Served, usage: RequestUsage | undefined, charged: Usdc): EndCall {
   return {
     requestId: hold.requestId,
     payer: hold.payer,
     status: outcome.status,
     voided: usage === undefined,
     charged,
-    searchCost: usage === undefined ? zero : tab.searchCost,
-    searchCalls: tab.searchCalls,
-    fetchCalls: tab.fetchCalls,
+    searchCost: usage === undefined ? zero : bill.searchCost,
+    searchCalls: bill.searchCalls,
+    fetchCalls: bill.fetchCalls,
     usage,
     finishReason: outcome.status === 'succeeded' ? outcome.finishReason : undefined,
     errorCode: outcome.status === 'failed' ? outcome.errorCode : undefined,
-    firstTokenMs: meter.firstTokenMs,
-    totalMs: meter.totalMs,
+    firstTokenMs: bill.firstTokenMs,
+    totalMs: bill.totalMs,
+    upstream: upstream.record,
   }
 }
 
-/** What a request owes whose node died: what its last checkpoint proves and the searches that ran, or nothing. */
+/** The charge of a request whose node died: what its last checkpoint proves, plus the completed searches, or nothing. */
 export function chargeOrphan(orphan: OrphanedHold): EndCall {
   const { checkpoint, quote, extended, searchCalls, fetchCalls } = orphan
   const searchCost = checkpoint === undefined ? zero : fromAtomic(orphan.searchCost)

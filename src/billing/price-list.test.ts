@@ -39,7 +39,6 @@ test('an operator’s file replaces the list, and its version is its content', (
   const first = load([model])
   assert.deepEqual(first.models.get('my/model'), {
     id: 'my/model',
-    upstreamModel: 'llama',
     inputPerMillion: 250_000n,
     outputPerMillion: 1_000_000n,
     contextLength: 8_192,

@@ -5,21 +5,19 @@ import { InvalidAmountError, parse } from '../money/usdc.ts'
 
 export type Model = {
   readonly id: string
-  /** What the upstream calls it. */
-  readonly upstreamModel: string
-  /** Atomic USDC for a million tokens. */
+  /** Atomic USDC per million tokens. */
   readonly inputPerMillion: bigint
   readonly outputPerMillion: bigint
   readonly contextLength: number
   readonly maxOutputTokens: number
 }
 
-/** What everything costs. Its version names these very prices for ever: a request is charged at the version it was quoted at. */
+/** All prices. A version never changes its prices: a request is charged at the version it was quoted at. */
 export type PriceList = {
   readonly version: string
   readonly models: ReadonlyMap<string, Model>
   readonly defaultModel: string
-  /** Atomic USDC for one web search that ran. */
+  /** Atomic USDC per completed web search. */
   readonly searchPerCall: bigint
 }
 
@@ -33,12 +31,18 @@ const documented: readonly ModelEntry[] = [
   entry('gpt-5.3-codex-spark', '1.00', '5.00', 16_000),
 ]
 
-/** The five models of the service document, or an operator's own list from a JSON file. */
+/** The five default models, or the operator's list from a JSON file. */
 export function loadPriceList(modelsFile: string | undefined): PriceList {
-  return buildPriceList(modelsFile === undefined ? documented : readModelsFile(modelsFile))
+  return buildPriceList(readModelEntries(modelsFile))
 }
 
-function buildPriceList(entries: readonly ModelEntry[]): PriceList {
+/** The entries before validation; `buildPriceList` checks them. */
+export function readModelEntries(modelsFile: string | undefined): readonly ModelEntry[] {
+  return modelsFile === undefined ? documented : readModelsFile(modelsFile)
+}
+
+/** Throws an `InvalidModelsFileError` that names the invalid field. */
+export function buildPriceList(entries: readonly ModelEntry[]): PriceList {
   const models = new Map<string, Model>()
   for (const [index, candidate] of entries.entries()) {
     const model = readModel(candidate, index)
@@ -47,14 +51,16 @@ function buildPriceList(entries: readonly ModelEntry[]): PriceList {
       models.set(id, { ...model, id })
     }
   }
-  const defaults = entries.filter((candidate) => candidate.default === true)
-  if (defaults.length > 1) throw new InvalidModelsFileError('more than one model has "default": true')
-  const defaultModel = defaults[0]?.id ?? entries[0]?.id
-  if (defaultModel === undefined) throw new InvalidModelsFileError('it lists no model')
+  const isDefault = (candidate: ModelEntry) => candidate.default === true
+  const [first, last] = [entries.findIndex(isDefault), entries.findLastIndex(isDefault)]
+  if (first !== last)
+    throw new InvalidModelsFileError(`entry ${last}: "default" is true for "${entries[first]?.id}" already`)
+  const defaultModel = entries[Math.max(first, 0)]?.id
+  if (defaultModel === undefined) throw new InvalidModelsFileError('the file lists no model')
   return { version: versionOf(models), models, defaultModel, searchPerCall }
 }
 
-// The version is the content's own hash, so two nodes with the same list agree on it without asking anyone.
+// The version is a hash of the content: nodes with the same list agree on it without coordination.
 function versionOf(models: ReadonlyMap<string, Model>): string {
   const lines = [...models.values()].map((model) => `${model.id} ${model.inputPerMillion} ${model.outputPerMillion}`)
   return createHash('sha256')
@@ -63,15 +69,17 @@ function versionOf(models: ReadonlyMap<string, Model>): string {
     .slice(0, 16)
 }
 
-type ModelEntry = {
+/** A model of MODELS_FILE or PROVIDERS_FILE. */
+export type ModelEntry = {
   readonly id: string
+  /** The upstream's name for the model. */
   readonly upstream_model?: string
   readonly input_per_million: string | number
   readonly output_per_million: string | number
   readonly context_length?: number
   readonly max_output_tokens: number
   readonly default?: boolean
-  /** Further ids of the same model: some clients choose a protocol that is not offered by the name of a model. */
+  /** More ids of the same model: some clients choose an unsupported protocol by the model's name. */
   readonly aliases?: readonly string[]
 }
 
@@ -93,7 +101,7 @@ function readModelsFile(path: string): readonly ModelEntry[] {
   } catch (error) {
     throw new InvalidModelsFileError(error instanceof Error ? error.message : String(error))
   }
-  if (!Array.isArray(content)) throw new InvalidModelsFileError('it is not a JSON array of models')
+  if (!Array.isArray(content)) throw new InvalidModelsFileError('the file is not a JSON array of models')
   for (const [index, item] of content.entries()) {
     if (typeof item !== 'object' || item === null) throw new InvalidModelsFileError(`entry ${index} is not an object`)
   }
@@ -123,13 +131,12 @@ function readModel(candidate: ModelEntry, index: number): Model {
   if (maxOutputTokens > contextLength) {
     throw new InvalidModelsFileError(`${where}: "max_output_tokens" is above "context_length"`)
   }
-  const upstreamModel = candidate.upstream_model ?? candidate.id
+  const { upstream_model: upstreamModel = candidate.id } = candidate
   if (typeof upstreamModel !== 'string' || upstreamModel === '') {
     throw new InvalidModelsFileError(`${where}: "upstream_model" must be a string`)
   }
   return {
     id: candidate.id,
-    upstreamModel,
     inputPerMillion: readPrice(candidate.input_per_million, `${where}: "input_per_million"`),
     outputPerMillion: readPrice(candidate.output_per_million, `${where}: "output_per_million"`),
     contextLength,
@@ -137,7 +144,7 @@ function readModel(candidate: ModelEntry, index: number): Model {
   }
 }
 
-// A price out of these bounds is a slip of the pen (zero, or a thousandfold): refusing it at start is cheaper than either mistake.
+// A price outside these bounds is a typo (zero, or a thousandfold): refuse it at startup.
 const priceMin = parse('0.000001')
 const priceMax = parse('10000')
 
@@ -158,9 +165,11 @@ function readCount(value: unknown, where: string): number {
   throw new InvalidModelsFileError(`${where} must be a whole number of tokens, got ${String(value)}`)
 }
 
-/** An operator's MODELS_FILE cannot be used: the service does not start. */
+/** MODELS_FILE is invalid: the service does not start. */
 export class InvalidModelsFileError extends OperatorError {
+  readonly problem: string
   constructor(problem: string) {
     super(`MODELS_FILE cannot be used: ${problem}.`)
+    this.problem = problem
   }
 }

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import fc from 'fast-check'
 import { parseChatRequest } from '../inference/chat-request.ts'
-import { inputOf, toResponsesRequest } from '../inference/responses-request.ts'
 import { createTokenCounter } from '../inference/tokens.ts'
 import { fromAtomic } from '../money/usdc.ts'
+import { inputOf, toModelRequest } from '../providers/model-request.ts'
 import { loadPriceList } from './price-list.ts'
 import { affordableMaxTokens, boundInput, boundQuotedInput, quote, searchMax } from './quote.ts'
 
@@ -70,7 +70,7 @@ function toolInput(name: string, properties: object) {
     ids: [model.id],
     maxOutputTokens: () => model.maxOutputTokens,
   })
-  return inputOf(toResponsesRequest(parsed, { upstreamModel: 'm', promptCacheKey: 'k' }))
+  return inputOf(toModelRequest(parsed, { promptCacheKey: 'k' }))
 }
 
 test('the bound covers tools with large enums as the reference counts them', async () => {

@@ -1,10 +1,10 @@
-import { maxTokensDefault } from '../inference/chat-request.ts'
+import { maxTokensDefault } from '../inference/chat-parameters.ts'
 import { byteBound, bytesPerTokenMax } from '../inference/tokens.ts'
 import { cost, type Line, unitsFor } from '../money/price.ts'
 import type { Usdc } from '../money/usdc.ts'
 import type { Model } from './price-list.ts'
 
-/** The most a request can cost without web search, and what that is made of. */
+/** The most a request can cost without web search, with its parts. */
 export type Quote = {
   readonly amount: Usdc
   readonly inputTokensMax: number
@@ -17,29 +17,29 @@ export type InputText = {
   readonly texts: readonly string[]
   /** Messages, calls, results and tools: each adds a few tokens of framing. */
   readonly itemCount: number
-  /** Values and properties in schemas of tools and of the answer: the upstream rewrites schemas, and frames each of these too. */
+  /** Values and properties in the schemas of tools and of the answer: the upstream rewrites schemas and adds framing to each. */
   readonly schemaEntryCount?: number
 }
 
-// A token is at least one byte, so the bytes bound the tokens. Counting exactly is dearer than the little money that a
-// short prompt's slack locks up for a moment; for a long one it is the other way round.
+// A token is at least one byte, so the bytes bound the tokens. Short prompts: an exact count costs more CPU time than the small
+// excess hold is worth. Long prompts: the count is worth it.
 const countedBytesMin = 4096
 const itemOverheadTokens = 8
 const entryOverheadTokens = 3
 const requestOverheadTokens = 32
-// Ten percent for what a count of the parts can miss: tokens differ a little where texts are joined.
+// Ten percent margin: token counts differ slightly where texts are joined.
 const countMargin = 1.1
 
 type CountInput = (texts: readonly string[], bytes: number) => Promise<number>
 
-/** A true upper bound of the input tokens: what is quoted must never be passed. `count` is called for long input only. */
+/** An upper bound of the input tokens: a charge must never exceed its quote. Calls `count` for long input only. */
 export async function boundInput(input: InputText, count: CountInput): Promise<number> {
   const bytes = byteBound(input.texts)
   if (bytes <= countedBytesMin) return bytes + overheadOf(input)
   return Math.min(bytes, Math.ceil((await count(input.texts, bytes)) * countMargin)) + overheadOf(input)
 }
 
-/** The same for what is quoted: longer input is never quoted at less because it is counted instead of measured. */
+/** `boundInput` for quotes: longer input never gets a lower quote because it is counted instead of measured. */
 export async function boundQuotedInput(input: InputText, count: CountInput): Promise<number> {
   let isCounted = false
   const bound = await boundInput(input, (texts, bytes) => {
@@ -53,7 +53,16 @@ function overheadOf({ itemCount, schemaEntryCount = 0 }: InputText): number {
   return requestOverheadTokens + itemOverheadTokens * itemCount + entryOverheadTokens * schemaEntryCount
 }
 
-/** The least that input of so many bytes costs, whatever its tokens are counted to. */
+// The framing of a message and of the answer, from the OpenAI token-counting recipe.
+const itemTokens = 3
+const replyTokens = 3
+
+/** The expected input tokens, given the tokens of the texts: our best estimate of the upstream's count. */
+export function framedTokens(textTokens: number, { itemCount }: Pick<InputText, 'itemCount'>): number {
+  return textTokens + itemTokens * itemCount + replyTokens
+}
+
+/** The lowest possible cost of input of this many bytes, whatever its token count. */
 export function leastInputCost(model: Model, bytes: number): Usdc {
   return cost([inputLine(model, Math.ceil(bytes / bytesPerTokenMax))])
 }
@@ -66,10 +75,10 @@ export function quote(model: Model, inputTokensMax: number, maxTokens: number): 
 export const searchesMax = 3
 /** Rounds after the first: one for every search and page that a request may use. */
 export const furtherRoundsMax = 8
-/** The tokens of results, and of what the model wrote before, that all further rounds together may read beside the input. */
+/** The most tokens of results and earlier output that all later rounds together may read, beside the input. */
 const searchReadingTokensMax = 100_000
 
-/** The most that a request which may search can cost beyond its quote: its searches, and what the further rounds read. */
+/** The most that a searching request can cost beyond its quote: its searches, and the input of later rounds. */
 export function searchMax(model: Model, inputTokensMax: number, searchPerCall: bigint): Usdc {
   return cost([
     { units: searchesMax, perMillion: searchPerCall * 1_000_000n },
@@ -84,12 +93,12 @@ export function affordableMaxTokens(model: Model, inputTokensMax: number, amount
   return Math.min(tokens, model.maxOutputTokens)
 }
 
-/** The input bound of a short prompt with our tools offered, generously: what a request limit leaves for the other side. */
+/** A generous input bound for a short prompt with our tools offered. */
 const shortPromptTokens = 1_000
 
 export type RequestLimits = { readonly promptTokens: number; readonly completionTokens: number }
 
-/** The most that is admitted under a cap: of output for a short prompt, and of input with the default `max_tokens`. */
+/** The largest requests under a cap: output for a short prompt, and input with the default `max_tokens`. */
 export function requestLimits(model: Model, cap: Usdc): RequestLimits {
   const outputTokens = Math.min(maxTokensDefault, model.maxOutputTokens)
   const left = (cap - cost([outputLine(model, outputTokens)])) as Usdc

@@ -1,23 +1,23 @@
 import { ServiceError } from '../errors.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import type { RequestId } from '../ledger/request-id.ts'
-import { type AnswerHead, Recorder, type Recording } from './recording.ts'
+import { type AttemptHead, Recorder, type Recording } from './recording.ts'
 
-/** How long an attempt runs on without a client, so that a retry can join it. */
+/** How long an attempt continues without a client, so that a retry can join it. */
 export type Grace = { readonly beforeOutputMs: number; readonly afterOutputMs: number }
 
-/** Covers the back-off of the OpenAI SDKs (0.5 to 8 s). They never retry a stream that has begun, so that grace is shorter. */
+/** Covers the backoff of the OpenAI SDKs (0.5 to 8 s). They never retry a stream that has begun, so its grace is shorter. */
 export const defaultGrace: Grace = { beforeOutputMs: 10_000, afterOutputMs: 3_000 }
 
-/** A request that is being served on this node and that retries can join. */
+/** A request that this node is serving. Retries can join it. */
 export class Attempt {
   readonly requestId: RequestId
   readonly payer: Payer
   readonly recorder: Recorder
-  /** Called when the last client leaves: what is metered until now is owed if no retry comes. */
+  /** Called when the last client disconnects. If no retry comes, the charge is what was metered up to now. */
   onAbandoned: () => void = () => {}
   readonly #attempts: Attempts
-  readonly #head = Promise.withResolvers<AnswerHead>()
+  readonly #head = Promise.withResolvers<AttemptHead>()
   readonly #result = Promise.withResolvers<Recording | undefined>()
   readonly #cancelled = new AbortController()
   #clients = 1
@@ -33,7 +33,7 @@ export class Attempt {
     this.#attempts = attempts
   }
 
-  /** Aborts when no client waits and no retry came within the grace. */
+  /** Aborts when no client waits and no retry came within the grace period. */
   get signal(): AbortSignal {
     return this.#cancelled.signal
   }
@@ -46,12 +46,15 @@ export class Attempt {
     return this.#isEnded
   }
 
-  /** The money is held: what the answer says of itself is known. */
-  admitted(head: AnswerHead): void {
+  /** The money is held, so the answer's head is known. */
+  admitted(head: AttemptHead): void {
     this.#head.resolve(head)
   }
 
-  /** A client left: the one that began the attempt, or a retry. A `ServiceError` as reason stops the attempt for everybody. */
+  /**
+   * A client disconnected: the one that began the attempt, or a retry. A `ServiceError` as reason stops the attempt for all
+   * clients.
+   */
   leave(reason: unknown, hasOutput = false): void {
     this.#clients -= 1
     if (this.#isEnded || (this.#clients > 0 && !(reason instanceof ServiceError))) return
@@ -64,24 +67,24 @@ export class Attempt {
       this.#graceTimer = setTimeout(() => this.cancel(reason), hasOutput ? grace.afterOutputMs : grace.beforeOutputMs)
   }
 
-  /** Ends the attempt because nobody waits for its answer. */
+  /** Ends the attempt: no client waits for its answer. */
   cancel(reason: unknown): void {
     this.#endGrace(false)
     this.#cancelled.abort(reason)
     this.#returned?.reject(reason)
   }
 
-  /** Resolves once somebody waits for the answer; rejects when the attempt is cancelled. */
+  /** Resolves when a client waits for the answer; rejects when the attempt is cancelled. */
   waitForClient(): Promise<void> | undefined {
     return this.isAbandoned ? this.#returned?.promise : undefined
   }
 
-  /** Waits for the answer: undefined when there is none to give again. `onHead` is told which answer it will be. */
-  async join(gone: AbortSignal, onHead: (head: AnswerHead) => void): Promise<Recording | undefined> {
-    gone.throwIfAborted()
+  /** Waits for the answer; undefined when there is none to replay. Calls `onHead` with the answer's head. */
+  async join(clientSignal: AbortSignal, onHead: (head: AttemptHead) => void): Promise<Recording | undefined> {
+    clientSignal.throwIfAborted()
     const left = Promise.withResolvers<never>()
-    const leave = () => left.reject(gone.reason)
-    gone.addEventListener('abort', leave, { once: true })
+    const leave = () => left.reject(clientSignal.reason)
+    clientSignal.addEventListener('abort', leave, { once: true })
     this.#arrive()
     let isOver = false
     void this.#head.promise.then((head) => {
@@ -91,12 +94,12 @@ export class Attempt {
       return await Promise.race([this.#result.promise, left.promise])
     } finally {
       isOver = true
-      gone.removeEventListener('abort', leave)
-      this.leave(gone.reason)
+      clientSignal.removeEventListener('abort', leave)
+      this.leave(clientSignal.reason)
     }
   }
 
-  /** A retry waits on another node. It counts as a client until it has not been heard of for `forMs`. */
+  /** A retry waits on another node. It counts as a client until it has been silent for `forMs`. */
   joinRemotely(forMs: number): void {
     if (this.#isEnded) return
     if (this.#remoteTimer !== undefined) this.#remoteTimer.refresh()
@@ -109,12 +112,12 @@ export class Attempt {
     }
   }
 
-  /** The answer of an attempt that ended with one. */
+  /** The answer; undefined when the attempt ended without one. */
   get result(): Promise<Recording | undefined> {
     return this.#result.promise
   }
 
-  /** Ends the attempt: everybody who joined is told, and a recording is kept for later retries. */
+  /** Ends the attempt: notifies every joined retry, and keeps a recording for later retries. */
   close(recording: Recording | undefined): void {
     if (this.#isEnded) return
     this.#isEnded = true
@@ -142,12 +145,12 @@ export class Attempt {
 const keptMs = 60_000
 const recordedBytesMax = 256 * 1024 * 1024
 
-/** The attempts of this node, and for a minute after their end the answers that can be given again. */
+/** The attempts of this node, and their answers for one minute after the end. */
 export class Attempts {
   readonly grace: Grace
   readonly graces: Graces
   readonly #attempts = new Map<RequestId, Attempt>()
-  /** Ended with a recording, the oldest first. */
+  /** Ended attempts with a recording, oldest first. */
   readonly #kept = new Map<Attempt, NodeJS.Timeout>()
   readonly #bytesMax: number
   #bytes = 0
@@ -168,7 +171,7 @@ export class Attempts {
     return this.#attempts.get(requestId)
   }
 
-  /** Memory for a recording. The oldest answers make room; running attempts never do. */
+  /** Reserves memory for a recording. Evicts the oldest answers, never running attempts. */
   reserve(bytes: number): boolean {
     for (const attempt of this.#kept.keys()) {
       if (this.#bytes + bytes <= this.#bytesMax) break
@@ -184,7 +187,7 @@ export class Attempts {
     else this.#forget(attempt)
   }
 
-  /** Deletes the answers that are kept in memory for an account, or for one of its API keys. Returns how many. */
+  /** Deletes the answers kept in memory for an account, or for one of its API keys. Returns how many. */
   deleteAnswers(accountId: string, keyId: string | undefined): number {
     const found = [...this.#kept.keys()].filter(
       ({ payer }) => payer.accountId === accountId && (keyId === undefined || payer.keyId === keyId),
@@ -208,8 +211,8 @@ const unclaimedTotalMax = 100
 const minuteMs = 60_000
 
 /**
- * Bounds how many attempts run on without a client. What they generate is not billed unless a retry comes, so a client that leaves
- * again and again without retrying gets no grace.
+ * Limits how many attempts continue without a client. Their output is not billed unless a retry comes, so a client that keeps
+ * disconnecting without retrying gets no grace.
  */
 export class Graces {
   readonly #now: () => number
@@ -219,7 +222,7 @@ export class Graces {
   #unclaimedTotal = 0
   #isDraining = false
 
-  /** `now` is in monotonic milliseconds. */
+  /** `now` returns monotonic milliseconds. */
   constructor(now: () => number) {
     this.#now = now
   }
@@ -245,7 +248,7 @@ export class Graces {
     this.#unclaimed.set(accountId, (this.#unclaimed.get(accountId) ?? 0) + 1)
   }
 
-  /** The service stops: what waits for a retry ends now, and nothing waits from now on. */
+  /** Shutdown: ends every attempt that waits for a retry, and refuses new ones. */
   drain(reason: unknown): void {
     this.#isDraining = true
     for (const attempt of [...this.#open]) attempt.cancel(reason)

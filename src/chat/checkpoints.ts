@@ -1,6 +1,6 @@
-import type { Meter } from '../billing/meter.ts'
+import type { Bill } from '../billing/bill.ts'
 import type { Holds } from '../ledger/holds.ts'
-import type { Order } from './admit.ts'
+import type { AdmittedRequest } from './admit.ts'
 import type { TokenCount, UsageSoFar } from './usage-so-far.ts'
 
 export type CheckpointOptions = {
@@ -10,21 +10,21 @@ export type CheckpointOptions = {
 }
 
 type OpenStream = {
-  readonly order: Order
-  readonly meter: Meter
+  readonly admitted: AdmittedRequest
+  readonly bill: Bill
   readonly usage: UsageSoFar
-  /** Nobody reads it at the moment: a crash charges what was delivered before. */
+  /** No client reads the stream now: a crash charges only what was delivered before. */
   readonly isPaused: () => boolean
-  written: TokenCount | undefined
 }
 
 /**
- * Writes down every few seconds how far each open stream has come, so that a crash charges what was delivered and no more.
- * Buffered answers are left out: until their end they have delivered nothing.
+ * Saves the progress of open streams every few seconds, so that a crash charges exactly what was delivered. Buffered answers are
+ * left out: they deliver nothing before their end.
  */
 export class Checkpoints {
   readonly #options: CheckpointOptions
-  readonly #streams = new Set<OpenStream>()
+  /** Each stream with its last saved count. */
+  readonly #streams = new Map<OpenStream, TokenCount | undefined>()
   readonly #timer: NodeJS.Timeout
   #busy = false
 
@@ -35,9 +35,8 @@ export class Checkpoints {
   }
 
   /** Watches a stream until the returned function is called. */
-  watch(order: Order, meter: Meter, usage: UsageSoFar, isPaused: () => boolean): () => void {
-    const stream = { order, meter, usage, isPaused, written: undefined }
-    this.#streams.add(stream)
+  watch(stream: OpenStream): () => void {
+    this.#streams.set(stream, undefined)
     return () => this.#streams.delete(stream)
   }
 
@@ -46,11 +45,11 @@ export class Checkpoints {
   }
 
   async #write(): Promise<void> {
-    // Counting that takes longer than the pause between two rounds must not pile up.
+    // A count that takes longer than the interval must not pile up.
     if (this.#busy) return
     this.#busy = true
     try {
-      await Promise.all([...this.#streams].map((stream) => this.#writeOne(stream)))
+      await Promise.all([...this.#streams.keys()].map((stream) => this.#writeOne(stream)))
     } catch (error) {
       this.#options.onError(error)
     } finally {
@@ -59,18 +58,19 @@ export class Checkpoints {
   }
 
   async #writeOne(stream: OpenStream): Promise<void> {
-    const { order, meter, usage, written } = stream
-    // Until something was delivered a crash charges nothing, so there is nothing to write down.
-    if (!meter.outputStarted || stream.isPaused()) return
+    const { admitted, bill, usage } = stream
+    // Before the first delivery a crash charges nothing, so there is nothing to save.
+    if (!bill.outputStarted || stream.isPaused()) return
     const count = await usage.read()
     if (count === undefined || !this.#streams.has(stream) || stream.isPaused()) return
     const { promptTokens, completionTokens } = count
+    const written = this.#streams.get(stream)
     if (written?.promptTokens === promptTokens && written.completionTokens === completionTokens) return
-    stream.written = count
+    this.#streams.set(stream, count)
     const { holds } = this.#options
     holds.checkpoint({
-      requestId: order.requestId,
-      partition: order.hold.payer.partition,
+      requestId: admitted.requestId,
+      partition: admitted.hold.payer.partition,
       promptTokens,
       completionTokens,
     })

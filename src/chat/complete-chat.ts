@@ -1,108 +1,121 @@
+import { Bill } from '../billing/bill.ts'
 import { chargeFor, type Outcome } from '../billing/charge.ts'
-import { Meter } from '../billing/meter.ts'
 import { inputLine } from '../billing/quote.ts'
-import { Tab } from '../billing/tab.ts'
+import { UpstreamUse } from '../billing/upstream-use.ts'
 import { ServiceError } from '../errors.ts'
 import type { ChatEvent, FinishReason } from '../inference/chat-events.ts'
-import { failureError } from '../inference/upstream.ts'
 import type { End, EndCall } from '../ledger/hold-calls.ts'
 import { formatRequestId } from '../ledger/request-id.ts'
 import { cost } from '../money/price.ts'
 import { fromAtomic, min } from '../money/usdc.ts'
 import type { Observer } from '../observe/observer.ts'
 import type { EndFacts } from '../observe/request-facts.ts'
-import type { Order } from './admit.ts'
+import { failureError } from '../providers/upstream-errors.ts'
+import type { AdmittedRequest } from './admit.ts'
 import type { Attempt } from './attempts.ts'
 import type { Checkpoints } from './checkpoints.ts'
 import type { OpenRequests } from './open-requests.ts'
 import type { AnswerEnd } from './recording.ts'
 import { RunningCost } from './running-cost.ts'
-import { answerInRounds, type Bill, type LoopParts } from './tool-loop.ts'
+import { answerInRounds, type LoopParts, type Serving } from './tool-loop.ts'
 import { type CountingParts, UsageSoFar } from './usage-so-far.ts'
 
-/** Who the answer is for. */
+/** The receiver of the answer. */
 export type Audience = {
-  /** Aborts when the client has left; with a refusal as its reason when the client has not, and is to be told that. */
-  readonly gone: AbortSignal
-  /** Takes events as they come; a promise means: no more until it resolves. */
+  /**
+   * Aborts when the client disconnects. When the service ends the request instead, the reason is the `ServiceError` that the client
+   * gets.
+   */
+  readonly clientSignal: AbortSignal
+  /** Delivers events as they arrive. A returned promise is backpressure: send no more until it resolves. */
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
-  /** Where retries can join: a client that leaves may come back. */
+  /** Retries can join this attempt after the client disconnects. */
   readonly attempt?: Attempt | undefined
 }
 
 export type ServingParts = LoopParts & {
   readonly checkpoints: Checkpoints
   readonly observer: Observer
-  /** For streams that go on: what they have come to is counted behind what is being charged. */
+  /** Counts running streams at a lower priority than requests that are being charged. */
   readonly counting: CountingParts
   readonly openRequests: OpenRequests
   /** Monotonic milliseconds. */
   readonly now: () => number
 }
 
-/** A request that has ended in the ledger: what is told to the client now is final. */
+/** A request that has ended in the ledger: its result is final. */
 export type Completion =
   | { readonly status: 'succeeded'; readonly end: AnswerEnd }
   | { readonly status: 'failed'; readonly failure: unknown }
   | { readonly status: 'cancelled' }
 
-/** The story of one request after its hold: serve, meter, charge. The caller sends the last byte. */
-export async function completeChat(parts: ServingParts, order: Order, audience: Audience): Promise<Completion> {
-  const { stream } = order.chat
-  const meter = new Meter(parts.now, order.quote.maxTokens)
-  const tab = new Tab(order.model, order.quote, order.searchPerCall, order.input)
-  const usage = new UsageSoFar(meter, tab, parts.counting)
-  const billWhenLeft = followLeaving({ meter, tab }, audience.attempt)
+/** One request after its hold: serve, meter, charge. The caller sends the last byte. */
+export async function completeChat(
+  parts: ServingParts,
+  admitted: AdmittedRequest,
+  audience: Audience,
+): Promise<Completion> {
+  const { stream } = admitted.chat
+  const bill = new Bill(admitted, parts.now)
+  const upstream = new UpstreamUse()
+  const usage = new UsageSoFar(bill, parts.counting)
+  const billWhenLeft = followLeaving(bill, audience.attempt)
   const isPaused = () => audience.attempt?.isAbandoned === true
-  const unwatch = stream ? parts.checkpoints.watch(order, meter, usage, isPaused) : undefined
-  using _open = parts.openRequests.begin(order.hold.payer.accountId, { quote: order.hold.quote, model: order.model.id })
-  const cost = new RunningCost({ usage, tab, now: parts.now, deliver: (events) => audience.deliver(events) })
-  const listener = order.chat.includeCost ? tellingCost(audience, cost, meter) : audience
-  const reached = await serve(parts, order, listener, { meter, tab })
+  const unwatch = stream ? parts.checkpoints.watch({ admitted, bill, usage, isPaused }) : undefined
+  using _open = parts.openRequests.begin(admitted.hold.payer.accountId, {
+    quote: admitted.hold.quote,
+    model: admitted.model.id,
+  })
+  const cost = new RunningCost({ usage, bill, now: parts.now, deliver: (events) => audience.deliver(events) })
+  const listener = admitted.chat.includeCost ? tellingCost(audience, cost, bill) : audience
+  const reached = await serve({ parts, admitted, bill, upstream, clientSignal: audience.clientSignal }, listener)
   cost.stop()
   unwatch?.()
-  // Nobody waits: whatever the attempt came to since the client left is not billed.
+  // No client is connected: output since the disconnect is not billed.
   const left = isPaused() ? billWhenLeft() : undefined
-  const served = left && !isStopped(audience.gone) ? cancelled : reached
-  const charge = await chargeFor({ hold: order.hold, stream, meter, tab, ...left, ...served }, parts.charging)
-  // A stream has delivered what it charges. A buffered answer has not: it is given when the charge is certain, or never.
-  const end = await order.watch.during(
+  const served = left && !isStopped(audience.clientSignal) ? cancelled : reached
+  const charge = await chargeFor(
+    { hold: admitted.hold, stream, bill: left ?? bill, upstream, ...served },
+    parts.charging,
+  )
+  // A stream has already delivered what it charges. A buffered answer is delivered only once the charge is certain.
+  const end = await admitted.watch.during(
     'charge',
-    () => parts.holds.end(charge, stream ? undefined : audience.gone),
+    () => parts.holds.end(charge, stream ? undefined : audience.clientSignal),
     ({ status }) => status,
   )
-  parts.observer.ended(order.watch, endFacts(order, charge, end, tab))
+  parts.observer.ended(admitted.watch, endFacts(admitted, charge, end, bill))
   if (served.outcome.status === 'cancelled') return { status: 'cancelled' }
   if (served.outcome.status === 'failed') return { status: 'failed', failure: served.failure }
-  return { status: 'succeeded', end: answerEnd(order, served.outcome, charge, end) }
+  return { status: 'succeeded', end: answerEnd(admitted, served.outcome, charge, end) }
 }
 
-/** The same client, which is told the cost so far behind its output. */
-function tellingCost(audience: Audience, cost: RunningCost, meter: Meter): Audience {
+/** Adds the running cost behind the client's output. */
+function tellingCost(audience: Audience, cost: RunningCost, bill: Bill): Audience {
   return {
     ...audience,
     deliver(events) {
       const drained = audience.deliver(events)
-      if (meter.outputStarted) cost.tick()
+      if (bill.outputStarted) cost.tick()
       return drained
     },
   }
 }
 
-/** Keeps what was metered each time the last client left. */
-function followLeaving({ meter, tab }: Bill, attempt: Attempt | undefined): () => Bill | undefined {
+/** Keeps a snapshot of the bill each time the last client disconnects. */
+function followLeaving(bill: Bill, attempt: Attempt | undefined): () => Bill | undefined {
   let left: Bill | undefined
   const take = () => {
-    left = { meter: meter.snapshot(), tab: tab.snapshot() }
+    left = bill.snapshot()
   }
   if (attempt?.isAbandoned) take()
   if (attempt !== undefined) attempt.onAbandoned = take
   return () => left
 }
 
-/** What the ledger says, which is not what was asked of it when another node had ended the request before. */
+/** The ledger's result. It differs from ours when another node ended the request first. */
 function answerEnd(
-  { model }: Order,
+  { model }: AdmittedRequest,
   { finishReason }: { readonly finishReason: FinishReason },
   charge: EndCall,
   { charged }: End,
@@ -113,39 +126,39 @@ function answerEnd(
   return { finishReason, usage, charged, searchCost, inputCost }
 }
 
-function endFacts(order: Order, charge: EndCall, { charged }: End, tab: Tab): EndFacts {
-  const { hold, model, chat } = order
+function endFacts(admitted: AdmittedRequest, charge: EndCall, { charged }: End, bill: Bill): EndFacts {
+  const { hold, model, chat } = admitted
   return {
     ...charge,
-    requestId: formatRequestId(order.requestId),
+    requestId: formatRequestId(admitted.requestId),
     accountId: hold.payer.accountId,
     keyId: hold.payer.keyId,
     model: model.id,
     stream: chat.stream,
     maxTokens: chat.maxTokens,
     quote: hold.quote,
-    held: tab.limit,
+    held: bill.limit,
     charged,
     searchCost: min(charge.searchCost, charged),
   }
 }
 
-type Serving = {
+type ServingResult = {
   readonly outcome: Outcome
-  /** Of the last round, as the upstream reported it. */
+  /** The last round's usage, as the upstream reported it. */
   readonly usage: unknown
   readonly failure: unknown
 }
 
-async function serve(parts: ServingParts, order: Order, audience: Audience, bill: Bill): Promise<Serving> {
-  const { meter } = bill
+async function serve(serving: Serving, audience: Audience): Promise<ServingResult> {
+  const { parts, bill } = serving
   try {
-    for await (const events of answerInRounds(parts, order, bill, audience.gone)) {
+    for await (const events of answerInRounds(serving)) {
       const last = events.at(-1)
-      // Before any output a failure is still an ordinary error response: nothing may be sent ahead of it.
-      if (last?.type !== 'failed' || meter.outputStarted) await audience.deliver(events)
+      // A failure before any output is still an ordinary error response: send nothing ahead of it.
+      if (last?.type !== 'failed' || bill.outputStarted) await audience.deliver(events)
       parts.failpoint('on_chunk')
-      if (meter.overflowed)
+      if (bill.overflowed)
         return { outcome: { status: 'succeeded', finishReason: 'length' }, usage: undefined, failure: undefined }
       if (last?.type === 'failed') return failed(failureError(last), last.usage)
       if (last?.type === 'finish') {
@@ -155,24 +168,24 @@ async function serve(parts: ServingParts, order: Order, audience: Audience, bill
     }
     throw new Error('the upstream ended without a last event')
   } catch (error) {
-    return brokenOff(error, audience.gone)
+    return brokenOff(error, audience.clientSignal)
   }
 }
 
-/** Only a client that has left has cancelled: what we stop ourselves is a failure of ours. */
-function brokenOff(error: unknown, gone: AbortSignal): Serving {
-  if (!gone.aborted) return failed(error)
-  return isStopped(gone) ? failed(gone.reason) : cancelled
+/** Only a disconnected client has cancelled. When we stop a request ourselves, that is our failure. */
+function brokenOff(error: unknown, clientSignal: AbortSignal): ServingResult {
+  if (!clientSignal.aborted) return failed(error)
+  return isStopped(clientSignal) ? failed(clientSignal.reason) : cancelled
 }
 
-/** The service ended it, not the client. */
-function isStopped(gone: AbortSignal): boolean {
-  return gone.reason instanceof ServiceError
+/** The service ended the request, not the client. */
+function isStopped(clientSignal: AbortSignal): boolean {
+  return clientSignal.reason instanceof ServiceError
 }
 
-const cancelled: Serving = { outcome: { status: 'cancelled' }, usage: undefined, failure: undefined }
+const cancelled: ServingResult = { outcome: { status: 'cancelled' }, usage: undefined, failure: undefined }
 
-function failed(error: unknown, usage?: unknown): Serving {
+function failed(error: unknown, usage?: unknown): ServingResult {
   const errorCode = error instanceof ServiceError ? error.code : 'internal_error'
   return { outcome: { status: 'failed', errorCode }, usage, failure: error }
 }

@@ -3,29 +3,29 @@ import type { Usdc } from '../money/usdc.ts'
 type OpenRequest = { readonly quote: Usdc; readonly model: string; readonly startedMs: number }
 
 const waitMsMin = 1_000
-// Longer than that nobody should wait without looking again. The SDKs ignore 60 s and more.
+// A client should retry at least this often. The SDKs ignore 60 s and more.
 const waitMsMax = 30_000
 const durationMsDefault = 5_000
-/** The weight of one request in the typical duration. */
+/** Weight of the newest request in the moving average. */
 const newest = 0.2
-// An answer for each `max_tokens` of 1 fits the cap hundreds of times: enough of them say when there is room.
+// Requests with `max_tokens` of 1 fit under the cap hundreds of times: this many are enough for an estimate.
 const estimatedMax = 200
 
 /**
- * The requests that this node is serving, by account, and how long those of a model took lately: what a client that is refused for
- * money in flight is told to wait. Requests of other nodes are unknown here, so that the estimate errs.
+ * The requests that this node is serving, by account, and how long recent requests of each model took. Estimates the `Retry-After`
+ * of requests refused for money in flight. Requests on other nodes are unknown here, so this is only an estimate.
  */
 export class OpenRequests {
   readonly #ofAccount = new Map<string, Set<OpenRequest>>()
   readonly #durationMs = new Map<string, number>()
   readonly #now: () => number
 
-  /** `now` gives monotonic milliseconds. */
+  /** `now` returns monotonic milliseconds. */
   constructor(now: () => number) {
     this.#now = now
   }
 
-  /** Notes a request whose quote is held, until the result is disposed of. */
+  /** Tracks a request whose quote is held, until the result is disposed. */
   begin(accountId: string, request: { readonly quote: Usdc; readonly model: string }): Disposable {
     const open: OpenRequest = { quote: request.quote, model: request.model, startedMs: this.#now() }
     const account = this.#ofAccount.get(accountId) ?? new Set()
@@ -42,7 +42,7 @@ export class OpenRequests {
     this.#durationMs.set(open.model, typicalMs + newest * (tookMs - typicalMs))
   }
 
-  /** When requests that hold this much are likely to have ended, in milliseconds from now. */
+  /** Estimates when requests that hold this much will have ended, in milliseconds from now. */
   roomInMs(accountId: string, amount: bigint): number {
     const open = [...(this.#ofAccount.get(accountId) ?? [])].slice(0, estimatedMax)
     const ends = open
@@ -56,7 +56,7 @@ export class OpenRequests {
     return bounded(ends.at(-1)?.leftMs ?? durationMsDefault)
   }
 
-  /** One that has passed the typical duration is a long one: the longer it has run, the longer it is likely to run. */
+  /** A request that exceeds the typical duration is a long one: the longer it has run, the longer it is likely to run. */
   #leftMs({ model, startedMs }: Omit<OpenRequest, 'quote'>): number {
     const ageMs = this.#now() - startedMs
     return Math.max((this.#durationMs.get(model) ?? durationMsDefault) - ageMs, ageMs / 2)

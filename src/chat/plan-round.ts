@@ -1,116 +1,120 @@
+import type { Bill, Round } from '../billing/bill.ts'
 import { boundInput } from '../billing/quote.ts'
-import type { Round, Tab } from '../billing/tab.ts'
+import { byteBound } from '../inference/tokens.ts'
 import {
-  type FunctionCallOutputItem,
-  type InputItem,
   inputItemCount,
   inputOf,
-  type MappingOptions,
+  type ModelRequest,
   maxOutputTokensMin,
-  type ResponsesRequest,
+  type RequestOptions,
   readableTexts,
-  toResponsesRequest,
-} from '../inference/responses-request.ts'
-import { byteBound } from '../inference/tokens.ts'
-import type { Order } from './admit.ts'
-import { answerTokensLeast, resultTokensLeast, type ToolDesk } from './tool-desk.ts'
+  type ToolOutput,
+  type Turn,
+  toModelRequest,
+} from '../providers/model-request.ts'
+import type { AdmittedRequest } from './admit.ts'
 import { closing, notes, type ToolResult, textOf } from './tool-results.ts'
+import { answerTokensLeast, resultTokensLeast, type ToolRunner } from './tool-runner.ts'
 
 type Count = (texts: readonly string[]) => Promise<number>
 
-/** What a model called and what came of it, in order. */
+/** A tool call and its result, in order. */
 export type PendingResult = { readonly callId: string; readonly result: ToolResult }
 
 export type RoundPlan = {
-  readonly request: ResponsesRequest
+  readonly request: ModelRequest
   readonly round: Round
-  /** All that was said and told behind the conversation, with these results as they were given. */
-  readonly items: readonly InputItem[]
+  /** The rounds so far; the last one includes its results as the model will read them. */
+  readonly turns: readonly Turn[]
   readonly isLast: boolean
 }
 
 export type RoundWish = {
-  /** The items of the rounds before. */
-  readonly items: readonly InputItem[]
+  /** The rounds before the last one. */
+  readonly turns: readonly Turn[]
+  /** The last round, without its results. */
+  readonly last: Omit<Turn, 'results'>
   readonly results: readonly PendingResult[]
-  /** None of our tools may be called any more. */
+  /** Our tools may no longer be called. */
   readonly isLast: boolean
 }
 
-/** The most that one result may make the model read. */
+export type PlanningParts = {
+  readonly admitted: AdmittedRequest
+  readonly bill: Bill
+  readonly runner: ToolRunner
+  readonly count: Count
+}
+
+/** The most tokens of one result that the model reads. */
 const resultTokensMax = 10_000
-/** Less of a result than this is not worth reading. */
+/** A result shorter than this is not worth reading. */
 const resultTokensMin = 100
-/** What a round shall at least be able to write, where results have to be cut to leave room. */
+/** The output that a round should be able to write, where results must be cut to leave room. */
 const answerTokensWanted = 1_024
 const cutsMax = 4
 
 /**
- * The round that reads the results, within what the request may cost: the hold is extended where that is allowed, else
- * the results are cut, and the answer with them. Undefined when not even the shortest answer is left.
+ * Plans the round that reads the results, within the request's limit. Extends the hold if it can; otherwise cuts the results, then
+ * the answer. Undefined when not even the shortest answer is affordable.
  */
 export async function planRound(
-  order: Order,
-  tab: Tab,
-  desk: ToolDesk,
+  { admitted, bill, runner, count }: PlanningParts,
   wish: RoundWish,
-  count: Count,
 ): Promise<RoundPlan | undefined> {
-  const { contextLength } = order.model
+  const { contextLength } = admitted.model
   const whole = await Promise.all(wish.results.map(({ result }) => fit(result, resultTokensMax, count)))
   let draft: Draft = { ...wish, given: whole }
-  let inputTokensMax = await boundDraft(order, draft, count)
-  const step = { searches: 0, inputTokens: inputTokensMax, outputTokens: tab.tokensLeft }
-  if (!(await desk.extend(step)) || inputTokensMax + tab.tokensLeft > contextLength) {
-    draft = { ...draft, isLast: wish.isLast || desk.closed }
-    const base = await boundDraft(order, { ...draft, given: whole.map(() => notes.tooLong) }, count)
-    draft = { ...draft, given: await cut(whole, base, tab, contextLength, count) }
-    inputTokensMax = await boundDraft(order, draft, count)
+  let inputTokensMax = await boundDraft(admitted, draft, count)
+  const step = { searches: 0, inputTokens: inputTokensMax, outputTokens: bill.tokensLeft }
+  if (!(await runner.extend(step)) || inputTokensMax + bill.tokensLeft > contextLength) {
+    draft = { ...draft, isLast: wish.isLast || runner.closed }
+    const base = await boundDraft(admitted, { ...draft, given: whole.map(() => notes.tooLong) }, count)
+    draft = { ...draft, given: await cut({ bill, contextLength, count }, whole, base) }
+    inputTokensMax = await boundDraft(admitted, draft, count)
   }
-  const maxTokens = Math.min(tab.affordableOutput(inputTokensMax), contextLength - inputTokensMax)
+  const maxTokens = Math.min(bill.affordableOutput(inputTokensMax), contextLength - inputTokensMax)
   if (maxTokens < maxOutputTokensMin) return undefined
-  const request = requestOf(order, draft, maxTokens)
+  const request = requestOf(admitted, draft, maxTokens)
   const input = { texts: readableTexts(request), itemCount: inputItemCount(request) }
-  return { request, round: { input, inputTokensMax, maxTokens }, items: itemsOf(draft), isLast: draft.isLast }
+  return { request, round: { input, inputTokensMax, maxTokens }, turns: turnsOf(draft), isLast: draft.isLast }
 }
 
-/** A round that may be asked for, with the results as they would be given. */
+/** A possible round, with the results as the model would read them. */
 type Draft = RoundWish & { readonly given: readonly ToolResult[] }
 
-function requestOf(order: Order, draft: Draft, maxOutputTokens?: number): ResponsesRequest {
-  const options: MappingOptions = { ...order.mapping, extraInput: itemsOf(draft), maxOutputTokens }
-  if (!draft.isLast) return toResponsesRequest(order.chat, options)
-  // Tools that stay as they are keep the upstream's cache of the prompt; the client's own must stay callable, though.
-  const last = order.chat.tools.length === 0 ? { toolChoice: 'none' as const } : { extraTools: [] }
-  return toResponsesRequest(order.chat, { ...options, ...last })
+function requestOf(admitted: AdmittedRequest, draft: Draft, maxOutputTokens?: number): ModelRequest {
+  const options: RequestOptions = { ...admitted.requestOptions, turns: turnsOf(draft), maxOutputTokens }
+  if (!draft.isLast) return toModelRequest(admitted.chat, options)
+  // Unchanged tools keep the upstream's prompt cache; the client's own tools must stay callable, though.
+  const last = admitted.chat.tools.length === 0 ? { toolChoice: 'none' as const } : { extraTools: [] }
+  return toModelRequest(admitted.chat, { ...options, ...last })
 }
 
-function itemsOf({ items, results, given, isLast }: Draft): readonly InputItem[] {
-  const outputs = results.map(({ callId }, index): FunctionCallOutputItem => {
+function turnsOf({ turns, last, results, given, isLast }: Draft): readonly Turn[] {
+  const outputs = results.map(({ callId }, index): ToolOutput => {
     const result = isLast && index === results.length - 1 ? closing(given[index]!) : given[index]!
-    return { type: 'function_call_output', call_id: callId, output: textOf(result) }
+    return { callId, output: textOf(result) }
   })
-  return [...items, ...outputs]
+  return [...turns, { ...last, results: outputs }]
 }
 
-function boundDraft(order: Order, draft: Draft, count: Count): Promise<number> {
-  const request = requestOf(order, draft)
+function boundDraft(admitted: AdmittedRequest, draft: Draft, count: Count): Promise<number> {
+  const request = requestOf(admitted, draft)
   return boundInput(inputOf(request), count)
 }
 
-/** Shares out what is left to read among the results, those that come first first. `base` is the round without them. */
+/** Divides the remaining input budget among the results, in order. `base` is the round without them. */
 async function cut(
+  { bill, contextLength, count }: Pick<PlanningParts, 'bill' | 'count'> & { readonly contextLength: number },
   results: readonly ToolResult[],
   base: number,
-  tab: Tab,
-  contextLength: number,
-  count: Count,
 ): Promise<ToolResult[]> {
-  const wanted = Math.min(tab.tokensLeft, answerTokensWanted)
-  // Results that were paid for must not be lost: where they would be, the answer may be short.
-  const isTight = tab.affordableInput(base, wanted) < resultTokensLeast
+  const wanted = Math.min(bill.tokensLeft, answerTokensWanted)
+  // Results that were paid for must not be lost: rather shorten the answer.
+  const isTight = bill.affordableInput(base, wanted) < resultTokensLeast
   const answerTokens = isTight ? Math.min(wanted, answerTokensLeast) : wanted
-  let room = Math.min(tab.affordableInput(base, answerTokens), contextLength - base - answerTokens)
+  let room = Math.min(bill.affordableInput(base, answerTokens), contextLength - base - answerTokens)
   const given: ToolResult[] = []
   for (const [index, result] of results.entries()) {
     const share = Math.floor(room / (results.length - index))
@@ -121,7 +125,7 @@ async function cut(
   return given
 }
 
-/** The result with as much of its body as may be read. */
+/** The result with as much of its body as fits. */
 async function fit(result: ToolResult, tokensMax: number, count: Count): Promise<ToolResult> {
   let candidate = result
   for (let attempt = 0; attempt < cutsMax; attempt += 1) {
@@ -134,7 +138,7 @@ async function fit(result: ToolResult, tokensMax: number, count: Count): Promise
   return result.body === '' ? result : notes.tooLong
 }
 
-/** A true upper bound, as for a whole request. */
+/** An upper bound, as for a whole request. */
 async function tokensMaxOf(result: ToolResult, count: Count): Promise<number> {
   const text = textOf(result)
   const bytes = byteBound([text])

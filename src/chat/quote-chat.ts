@@ -1,63 +1,82 @@
 import type { Model } from '../billing/price-list.ts'
-import { affordableMaxTokens, type Quote } from '../billing/quote.ts'
-import type { ServiceError } from '../errors.ts'
+import { affordableMaxTokens, framedTokens, type Quote } from '../billing/quote.ts'
+import { ServiceError } from '../errors.ts'
 import type { ApiKey } from '../identity/api-keys.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
-import type { Balance } from '../ledger/balance.ts'
+import type { Payer } from '../ledger/hold-calls.ts'
+import { quoteHold } from '../ledger/quote-hold.ts'
 import { fromAtomic, max, min, type Usdc, zero } from '../money/usdc.ts'
-import { type AdmissionParts, quoteOrder } from './admit.ts'
-import { findRefusal, inFlightOf, limitLeftOf } from './find-refusal.ts'
+import { type AdmissionParts, quoteRequest, refuseUnpaid } from './admit.ts'
+import { checkKeyCap, checkKeyRules, underKeyRules } from './key-rules.ts'
+import { refusalError } from './refusal-error.ts'
 
-/** What a request would be quoted, and what the ledger would say to it at this moment. Nothing is held. */
+/** A request's quote, and whether the ledger would admit it now. Nothing is held. */
 export type QuotedChat = {
   readonly model: Model
   readonly quote: Quote
   readonly fromCredit: Usdc
   readonly authorized: Usdc
+  readonly available: Usdc
   readonly refusal: ServiceError | undefined
   readonly affordableMaxTokens: number
-  /** The most that searching may add to the quote; 0 where the model cannot search. */
+  /** The most that web searches may add to the quote; 0 when the model cannot search. */
   readonly searchMax: Usdc
-  /** About what the input will be counted as; the quote is made of an upper bound. */
+  /** The expected count of the input; the quote uses an upper bound. */
   readonly inputTokens: number
 }
 
-/** Whose request is quoted. */
+/** The account and key that the quote is for. */
 export type QuotedFor = {
-  readonly balance: Balance
   readonly key: ApiKey
-  /** Aborts when the client has left. */
+  /** The client's IP address. */
+  readonly address: string
+  /** Aborts when the client disconnects. */
   readonly signal: AbortSignal
 }
 
-/** Quotes like `admit`, and decides like `place_holds`, in the same order. */
+/** Quotes like `admit`: applies the key's rules and the ledger's admission rule, without a hold. */
 export async function quoteChat(
-  parts: Pick<AdmissionParts, 'prices' | 'web' | 'inFlightCap' | 'countTokens'>,
+  parts: Pick<AdmissionParts, 'prices' | 'web' | 'inFlightCap' | 'countTokens' | 'database'>,
   chat: ChatRequest,
-  { balance, key, signal }: QuotedFor,
+  { key, address, signal }: QuotedFor,
 ): Promise<QuotedChat> {
-  const { inFlightCap: cap } = parts
-  const account = key.accountId
-  // The cache's key is not part of what is counted: any will do.
-  const { model, input, inputTokens, quote, searchMax } = await quoteOrder(parts, chat, '', {
+  const { inFlightCap: cap, database } = parts
+  const { accountId: account, options } = key
+  const payer: Payer = { partition: key.partition, accountId: account, keyId: key.id }
+  // The cache key is not counted, so any value works.
+  const { model, input, inputTokens, quote, searchMax } = await quoteRequest(parts, underKeyRules(options, chat), '', {
     account,
     signal,
-    async refuseUnpaid(least, asked) {
-      if (least <= balance.available) return
-      const refusal = findRefusal(least, { ...asked, cap, payer: {} }, balance, key)
-      if (refusal !== undefined) throw refusal
-    },
+    refuseUnpaid: (least, asked) => refuseUnpaid(parts, payer, least, asked),
   })
-  const fromCredit = min(balance.credit, quote.amount)
-  const room = [balance.available, fromAtomic(cap - inFlightOf(balance)), limitLeftOf(key) ?? cap].reduce(min)
+  const { fromCredit, spendable, inFlight, limitLeft, refusal } = await quoteHold(database, payer, quote.amount, cap)
+  const room = [spendable, fromAtomic(cap - inFlight), limitLeft ?? cap, options.maxRequestCost ?? cap].reduce(min)
+  const refusedByKey = thrownBy(() => {
+    checkKeyRules(options, chat, address)
+    checkKeyCap(options, { model, quote, searchMax }, cap)
+  })
   return {
     model,
     quote,
     searchMax: min(searchMax, max(zero, fromAtomic(cap - quote.amount))),
     fromCredit,
     authorized: fromAtomic(quote.amount - fromCredit),
-    refusal: findRefusal(quote.amount, { model, quote, cap, payer: {} }, balance, key),
+    available: spendable,
+    refusal: refusedByKey ?? (refusal && refusalError(refusal, { model, quote, cap, payer })),
     affordableMaxTokens: Math.max(0, affordableMaxTokens(model, quote.inputTokensMax, max(zero, room))),
-    inputTokens: inputTokens ?? (await parts.countTokens(input.texts, { account, signal })),
+    inputTokens: Math.min(
+      framedTokens(inputTokens ?? (await parts.countTokens(input.texts, { account, signal })), input),
+      quote.inputTokensMax,
+    ),
+  }
+}
+
+function thrownBy(check: () => void): ServiceError | undefined {
+  try {
+    check()
+    return undefined
+  } catch (error) {
+    if (error instanceof ServiceError) return error
+    throw error
   }
 }

@@ -3,40 +3,40 @@ import type { RequestUsage } from '../ledger/hold-calls.ts'
 import type { RequestId } from '../ledger/request-id.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
-/** What an answer says of itself before it has begun. */
-export type AnswerHead = {
+/** Metadata of an answer, known before it begins. */
+export type AttemptHead = {
   readonly requestId: RequestId
   readonly model: string
   readonly createdAt: Date
   readonly held: Usdc
 }
 
-/** What an answer says of itself at its end, as the ledger has it. */
+/** Metadata of an answer at its end, from the ledger. */
 export type AnswerEnd = {
   readonly finishReason: FinishReason
   readonly usage: RequestUsage
   readonly charged: Usdc
   readonly searchCost: Usdc
-  /** The part of the charge that is for the prompt; what is left beside it and the searches is for the completion. */
+  /** The prompt's part of the charge. The rest, without searches, is the completion's part. */
   readonly inputCost: Usdc
 }
 
-/** A whole answer that can be given again, streamed or buffered. */
-export type Recording = AnswerHead & AnswerEnd & { readonly events: readonly ChatEvent[] }
+/** A whole answer that can be replayed, streamed or buffered. */
+export type Recording = AttemptHead & AnswerEnd & { readonly events: readonly ChatEvent[] }
 
 const bytesMax = 2 * 1024 * 1024
 const eventBytes = 200
 
-/** What is no part of the answer, or is told apart from it. */
+/** Events that are not part of the answer, or that are sent separately. */
 const unrecorded = new Set<ChatEvent['type']>(['accepted', 'activity', 'cost', 'item', 'finish', 'failed'])
 
-/** Keeps the events of one answer, neighbours joined: how it was cut when it came is not part of it. */
+/** Records the events of one answer and joins adjacent ones: how the upstream split the text is not part of the answer. */
 export class Recorder {
   readonly #reserve: (bytes: number) => boolean
   #events: ChatEvent[] | undefined = []
   #bytes = 0
 
-  /** `reserve` takes memory from what all recordings share; false when there is none left. */
+  /** `reserve` takes memory from the budget of all recordings; false when none is left. */
   constructor(reserve: (bytes: number) => boolean) {
     this.#reserve = reserve
   }
@@ -88,7 +88,7 @@ export function readRecording(text: string): Recording {
     held: fromAtomic(BigInt(stored.held)),
     charged: fromAtomic(BigInt(stored.charged)),
     searchCost: fromAtomic(BigInt(stored.searchCost)),
-    // Recordings of earlier versions do not have it; they are kept for a day.
+    // Recordings of earlier versions lack it; they are kept for a day.
     inputCost: fromAtomic(BigInt(stored.inputCost ?? 0)),
   }
 }

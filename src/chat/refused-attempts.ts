@@ -1,4 +1,4 @@
-/** Attempts that their clients cannot tell apart: one API key, one body, one `x-stainless-retry-count`. */
+/** Attempts that look the same: one API key, one body, one `x-stainless-retry-count`. */
 export type RefusedAttempt = { readonly keyId: string; readonly bodyHash: bigint; readonly retryCount: number }
 
 const keptMs = 60_000
@@ -12,7 +12,7 @@ export class RefusedAttempts {
   readonly #now: () => number
   readonly #refused = new Map<string, { readonly count: number; readonly untilMs: number }>()
 
-  /** `now` is in monotonic milliseconds. */
+  /** `now` returns monotonic milliseconds. */
   constructor(now: () => number) {
     this.#now = now
   }
@@ -26,7 +26,7 @@ export class RefusedAttempts {
     if (this.#refused.size > namesMax && oldest !== undefined) this.#refused.delete(oldest)
   }
 
-  /** Whether there was such an attempt. Each of them is retried once. */
+  /** True when there was such an attempt. Each of them is retried once. */
   take(attempt: RefusedAttempt): boolean {
     const name = nameOf(attempt)
     const count = this.#countOf(name)

@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { AccountRef } from '../account-ref.ts'
-import { type Database, isPassing } from '../db/database.ts'
+import type { AccountRef } from '../db/account-ref.ts'
+import { type Database, isTransient } from '../db/database.ts'
+import { retry } from '../db/retry.ts'
 import { ServiceError } from '../errors.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import {
@@ -16,38 +17,38 @@ import {
 } from '../ledger/replays.ts'
 import type { RequestId } from '../ledger/request-id.ts'
 import { type Attempt, Attempts, type Grace } from './attempts.ts'
-import { type AnswerHead, type Recording, readRecording, writeRecording } from './recording.ts'
+import { type AttemptHead, type Recording, readRecording, writeRecording } from './recording.ts'
 import { type RefusedAttempt, RefusedAttempts } from './refused-attempts.ts'
 
-/** What marks a request as one that may be, or may have, a retry. */
+/** The fields that mark a request as a retry, or as one that may be retried. */
 export type RetryMarks = {
   readonly payer: Payer
   readonly body: Buffer
   readonly idempotencyKey: string | undefined
-  /** `x-stainless-retry-count`: the OpenAI SDKs send it with every request, 0 at first. */
+  /** `x-stainless-retry-count`: the OpenAI SDKs send it with every request, starting at 0. */
   readonly retryCount: number | undefined
 }
 
-/** An earlier attempt whose answer a retry waits for. Holds nothing of the retry's body, which may be megabytes. */
+/** An earlier attempt whose answer a retry waits for. Does not keep the retry's body, which may be megabytes. */
 export type EarlierAttempt = { readonly key: ReplayKey; readonly requestId: RequestId }
 
-/** The request is served, gets an answer that exists, or waits for the answer of an earlier attempt. */
+/** Serve the request, replay an answer, or wait for the answer of an earlier attempt. */
 export type RetryDecision =
   | { readonly own: OwnAttempt }
   | { readonly replay: Recording }
   | { readonly earlier: EarlierAttempt }
 
-/** A request that is served. */
+/** A request that this node serves. */
 export type OwnAttempt = {
-  /** Undefined without a mark: nobody can join, and it ends when its client leaves. */
+  /** Undefined for an unmarked request: retries cannot join it, and it ends when its client disconnects. */
   readonly attempt: Attempt | undefined
-  /** Written to the ledger: by this an SDK retry finds it. */
+  /** Stored in the ledger; an SDK retry finds the attempt by it. */
   readonly attemptHash: bigint | undefined
-  /** The answer is whole: refunds the attempt that it replaces. Before the last byte leaves. */
+  /** The answer is complete: refunds the attempt that it replaces. Called before the last byte is sent. */
   delivered(): Promise<void>
-  /** It ended: joined retries are told, and the answer is kept. Before the last byte leaves. */
+  /** The attempt ended: notifies joined retries and keeps the answer. Called before the last byte is sent. */
   close(recording: Recording | undefined): Promise<void>
-  /** It cost nothing, and its client was told to retry. */
+  /** The attempt cost nothing, and its client was advised to retry. */
   toldToRetry(): void
 }
 
@@ -58,9 +59,9 @@ const idempotencyKeyMax = 255
 
 export type RetriesOptions = {
   readonly database: Database
-  /** For what follows an answer: connections that customers who only ask cannot use up. */
+  /** For writes that follow an answer: connections that read requests cannot exhaust. */
   readonly ledger: Database
-  /** This node, as the ledger knows it. */
+  /** This node's id in the ledger. */
   readonly node: string
   readonly grace: Grace
   /** Monotonic milliseconds. */
@@ -68,10 +69,11 @@ export type RetriesOptions = {
 }
 
 /**
- * Gives a retry the answer of the attempt before it, never a second one for the price of the first. A retry is a request with the
- * `Idempotency-Key` and body of an earlier one; without such a key, one that the SDK marks as a retry, with the API key and body of an
- * attempt that ended less than a minute ago. It joins that attempt or gets its recorded answer. When there is no answer to give, the
- * retry is served; the ledger then decides what of the earlier attempt's charge is refunded. Equal requests without a mark are two.
+ * Replays the answer of an earlier attempt to its retry; never serves a second answer for the price of one. A retry is a request
+ * with the `Idempotency-Key` and body of an earlier one. Without such a key, it is a request that the SDK marks as a retry, with
+ * the API key and body of an attempt that ended less than a minute ago. It joins that attempt or gets its recorded answer. When
+ * there is no answer, the retry is served, and the ledger decides how much of the earlier charge is refunded. Equal requests
+ * without a mark are separate requests.
  */
 export class Retries {
   readonly #options: RetriesOptions
@@ -102,18 +104,20 @@ export class Retries {
     return this.#claim({ payer, keyHash, bodyHash, attemptHash }, requestId)
   }
 
-  /** Waits for the answer of an earlier attempt, on this node or another. `onHead` is told which answer it will be. */
+  /** Waits for the answer of an earlier attempt, on this node or another. Calls `onHead` with the answer's head. */
   async waitFor(
     { key, requestId }: EarlierAttempt,
-    gone: AbortSignal,
-    onHead: (head: AnswerHead) => void,
+    clientSignal: AbortSignal,
+    onHead: (head: AttemptHead) => void,
   ): Promise<Recording> {
     const waiting = this.#waiting.get(requestId) ?? 0
     if (waiting >= joinedMax) throw new TooManyRetriesError()
     this.#waiting.set(requestId, waiting + 1)
     try {
       const attempt = this.#attempts.find(requestId)
-      const recording = attempt ? await attempt.join(gone, onHead) : await this.#poll(key, requestId, gone, onHead)
+      const recording = attempt
+        ? await attempt.join(clientSignal, onHead)
+        : await this.#poll(key, requestId, clientSignal, onHead)
       if (recording === undefined) throw new AttemptLostError()
       return recording
     } finally {
@@ -123,7 +127,7 @@ export class Retries {
     }
   }
 
-  /** Gives retries on other nodes what they wait for. Called every half second. */
+  /** Publishes the answers that retries on other nodes wait for. Called every half second. */
   async serveOtherNodes(): Promise<void> {
     const { database, node } = this.#options
     for (const wanted of await findWantedReplays(database, node)) {
@@ -133,20 +137,20 @@ export class Retries {
     }
   }
 
-  /** Deletes the answers that are kept for an account, or for one of its API keys. Returns how many. */
+  /** Deletes the stored answers of an account, or of one of its API keys. Returns how many. */
   async deleteAnswers(owner: AccountRef, keyId: string | undefined): Promise<number> {
     const inMemory = this.#attempts.deleteAnswers(owner.accountId, keyId)
     return Math.max(inMemory, await deleteAnswers(this.#options.database, owner, keyId))
   }
 
-  /** Ends the attempts that wait for a retry: the service stops. */
+  /** Shutdown: ends the attempts that wait for a retry. */
   drain(): void {
     this.#attempts.graces.drain(new Error('the service stops'))
   }
 
   async #claim(key: ReplayKey, requestId: RequestId): Promise<RetryDecision> {
     const { database, node } = this.#options
-    // Open before the claim is visible: another retry on this node must find the attempt.
+    // Open the attempt before the claim is visible: another retry on this node must find it.
     const attempt = this.#attempts.open(requestId, key.payer)
     const own = { requestId, node }
     try {
@@ -167,11 +171,11 @@ export class Retries {
   async #poll(
     key: ReplayKey,
     requestId: RequestId,
-    gone: AbortSignal,
-    onHead: (head: AnswerHead) => void,
+    clientSignal: AbortSignal,
+    onHead: (head: AttemptHead) => void,
   ): Promise<Recording | undefined> {
     for (let poll = 0; poll < pollsMax; poll += 1) {
-      gone.throwIfAborted()
+      clientSignal.throwIfAborted()
       const { answer, lost, hold } = await awaitReplay(this.#options.database, key, requestId)
       if (answer !== undefined) return readRecording(answer)
       if (lost) return undefined
@@ -181,7 +185,7 @@ export class Retries {
     throw new AttemptStillRunningError()
   }
 
-  /** Nothing came of this request before: it was not sent, or its earlier attempt was refused. */
+  /** True when no earlier attempt exists, or when it was refused. */
   #isFirst(attempt: RefusedAttempt): boolean {
     return attempt.retryCount === 0 || this.#refused.take({ ...attempt, retryCount: attempt.retryCount - 1 })
   }
@@ -204,10 +208,10 @@ export class Retries {
     return {
       attempt,
       attemptHash: key.attemptHash,
-      delivered: async () => void (await retryTransient(() => refundAttempt(ledger, key, requestId))),
+      delivered: async () => void (await writeSurely(() => refundAttempt(ledger, key, requestId))),
       close: async (recording) => {
         try {
-          await retryTransient(() => closeReplay(ledger, key, requestId, toAnswer(recording)))
+          await writeSurely(() => closeReplay(ledger, key, requestId, toAnswer(recording)))
         } finally {
           attempt.close(recording)
         }
@@ -225,19 +229,12 @@ const unmarked: OwnAttempt = {
   toldToRetry() {},
 }
 
-const transientMs = 500
-const transientMax = 60
+/** About half a minute in total. */
+const writeTriesMax = 64
 
-/** Without this write the customer pays twice, or waits for an answer that nobody gives. */
-async function retryTransient<Result>(work: () => Promise<Result>): Promise<Result> {
-  for (let tries = 1; ; tries += 1) {
-    try {
-      return await work()
-    } catch (error) {
-      if (!isPassing(error) || tries >= transientMax) throw error
-      await sleep(transientMs)
-    }
-  }
+/** Retries the write: without it the customer pays twice, or waits for an answer that never comes. */
+function writeSurely<Result>(work: () => Promise<Result>): Promise<Result> {
+  return retry(work, (error, tries) => isTransient(error) && tries < writeTriesMax)
 }
 
 function toAnswer(recording: Recording | undefined): string | undefined {
@@ -276,13 +273,13 @@ export class AttemptStillRunningError extends ServiceError {
 export class TooManyRetriesError extends ServiceError {
   readonly code = 'overloaded'
   constructor() {
-    super(`${joinedMax} retries already wait for the first attempt of this request. Retry in 5 seconds.`, {
+    super(`${joinedMax} retries are already waiting for the first attempt of this request. Retry in 5 seconds.`, {
       retryAfterMs: 5_000,
     })
   }
 }
 
-/** The attempt that a retry waited for ended without an answer. Its body is gone by then, so it cannot be served itself. */
+/** The attempt that a retry waited for ended without an answer. The retry's body is no longer in memory, so it cannot be served. */
 export class AttemptLostError extends ServiceError {
   readonly code = 'overloaded'
   constructor() {

@@ -1,7 +1,6 @@
-import type { Meter } from '../billing/meter.ts'
-import { type ChatEvent, type FinishReason, paragraph, writtenText } from '../inference/chat-events.ts'
-import type { JsonObject } from '../inference/parameter.ts'
-import type { InputItem } from '../inference/responses-request.ts'
+import type { Bill } from '../billing/bill.ts'
+import { type ChatEvent, type FinishReason, type ItemEvent, paragraph, writtenText } from '../inference/chat-events.ts'
+import type { Turn } from '../providers/model-request.ts'
 import type { Offer } from './tool-offer.ts'
 
 /** A call of one of our tools, as the model wrote it. */
@@ -9,40 +8,40 @@ export type OwnCall = { readonly id: string; readonly name: string; arguments: s
 
 export type RoundEnd = Extract<ChatEvent, { readonly type: 'finish' | 'failed' }>
 
-/** What of an answer the client has seen in the rounds so far: the next one continues it. */
+/** How much of the answer the client has received in the rounds so far. The next round continues it. */
 export type Told = { rounds: number; textLength: number; hasReasoning: boolean }
 
-/** An upstream that never ends must not fill our memory: past this, text is shown as it comes. */
+/** An endless upstream must not fill our memory: beyond this, text is shown as it arrives. */
 const heldCharactersMax = 8 * 1024 * 1024
 
 /**
- * Reads the events of one round. The client gets all of them but the calls of our own tools, which stay here, and the round's
- * end, which need not be the answer's. An answer of one round without such calls passes as it came, unless its text is to be
- * held: where JSON was asked for, what a model says before it searches would be a second document before the answer.
+ * Reads the events of one round. Passes them to the client, except calls of our own tools and the round's end, which may not be the
+ * answer's end. Text can be held back: when the client asked for JSON, text before a search would be a second document before the
+ * answer.
  */
 export class RoundReader {
   readonly calls: OwnCall[] = []
   end: RoundEnd | undefined
-  /** The text of a further round, for who looks for citations in it. */
+  /** The text of a round after the first, to find citations in. */
   text = ''
-  /** Where the text of this round begins in the answer. */
+  /** Where this round's text begins in the answer. */
   readonly textStart: number
-  readonly #meter: Meter
+  readonly #bill: Bill
   readonly #offer: Offer
   readonly #told: Told
-  readonly #items = new Map<number, InputItem>()
+  readonly #items = new Map<number, ItemEvent>()
   readonly #ours = new Map<number, OwnCall>()
-  /** What comes before the first text and the first reasoning of this round. */
+  /** Separators before the first text and the first reasoning of this round. */
   #textJoint: string
   #reasoningJoint: string
   #clientCalls = 0
-  /** Text and its citations, kept until it is known whether they are the answer; undefined where everything passes at once. */
+  /** Text and citations, held until we know whether they are part of the answer; undefined when nothing is held back. */
   #held: ChatEvent[] | undefined
 
   #heldCharacters = 0
 
-  constructor(meter: Meter, offer: Offer, told: Told, holdsText: boolean) {
-    this.#meter = meter
+  constructor(bill: Bill, offer: Offer, told: Told, holdsText: boolean) {
+    this.#bill = bill
     this.#offer = offer
     this.#told = told
     this.#held = holdsText ? [] : undefined
@@ -56,33 +55,29 @@ export class RoundReader {
     return this.end?.type === 'finish' ? this.end.reason : undefined
   }
 
-  /** Our calls that wait for a result. Beside a call of the client's own there are none: it is the client's turn then. */
+  /** Our calls that wait for a result. None when the client's own tools were also called: the client has to answer first. */
   get pendingCalls(): readonly OwnCall[] {
     return this.reason === 'tool_calls' && this.#clientCalls === 0 ? this.calls : []
   }
 
-  /** The output in its order, exactly as it came: what a further round is given to read. */
-  get items(): readonly InputItem[] {
+  /** This round's output, for later rounds. `provider` wrote it. */
+  turnOf(provider: string): Omit<Turn, 'results'> {
     const items = [...this.#items].sort(([one], [other]) => one - other).map(([, item]) => item)
-    const replayed = items.filter((item) => item.type !== 'reasoning' || 'encrypted_content' in item)
-    // An upstream that does not tell finished items has told the calls all the same.
-    const known = new Set(replayed.map((item) => ('call_id' in item ? item.call_id : undefined)))
-    const missing = this.calls.filter(({ id }) => !known.has(id))
-    return [
-      ...replayed,
-      ...missing.map((call) => ({
-        type: 'function_call',
-        call_id: call.id,
-        name: call.name,
-        arguments: call.arguments,
-      })),
-    ]
+    // Some upstreams do not repeat their calls as finished items.
+    const listed = new Set(items.flatMap(({ callIds = [] }) => callIds))
+    return {
+      provider,
+      items: items.map(({ item }) => item),
+      unlistedCalls: this.calls.filter(({ id }) => !listed.has(id)),
+      text: items.map(({ said = '' }) => said).join(''),
+      calls: this.calls,
+    }
   }
 
-  /** The events that the client gets. */
+  /** Returns the events that the client gets. */
   take(events: readonly ChatEvent[]): readonly ChatEvent[] {
     if (this.#held === undefined && this.#isPlain(events)) {
-      this.#meter.see(events)
+      this.#bill.addAll(events)
       return events
     }
     const passed: ChatEvent[] = []
@@ -93,19 +88,19 @@ export class RoundReader {
       }
       const shown = this.#takeOne(event)
       if (shown === undefined) continue
-      // The model's turn ends with a call of the client's: what it said before is part of the answer, and comes first.
+      // A call of the client's tool ends the model's turn: the text before it is part of the answer and comes first.
       if (shown.type === 'tool-call') passed.push(...this.release())
-      this.#meter.seeOne(event)
+      this.#bill.add(event)
       passed.push(shown)
     }
     return passed
   }
 
-  /** What was held: the client gets it after all, and from now on everything at once. A round that is not asked for it drops it. */
+  /** Returns the held events, and holds nothing from now on. A round whose text is not part of the answer never calls this. */
   release(): readonly ChatEvent[] {
     const held = this.#held ?? []
     this.#held = undefined
-    if (held.length > 0) this.#meter.noteDelivered()
+    if (held.length > 0) this.#bill.noteDelivered()
     return held.flatMap((event) => this.#takeOne(event) ?? [])
   }
 
@@ -114,12 +109,12 @@ export class RoundReader {
     held.push(event)
     if (event.type === 'text') {
       this.#heldCharacters += event.text.length
-      this.#meter.seeHeld(writtenText(event))
+      this.#bill.addHeld(writtenText(event))
     }
     return true
   }
 
-  /** Nearly all that ever comes: words of a first round, of which nothing but their length matters here. */
+  /** The hot path: plain text of a first round, where only the length matters. */
   #isPlain(events: readonly ChatEvent[]): boolean {
     if (this.#told.rounds > 1) return false
     let length = 0
@@ -146,8 +141,8 @@ export class RoundReader {
       case 'annotation':
         return this.#shifted(event)
       case 'item':
-        if (this.#offer.size > 0) this.#items.set(event.index, event.item)
-        this.#seeSealed(event.item)
+        if (this.#offer.size > 0) this.#items.set(event.index, event)
+        if (event.sealedBytes !== undefined) this.#bill.addSealed(event.sealedBytes)
         return undefined
       case 'finish':
       case 'failed':
@@ -156,10 +151,6 @@ export class RoundReader {
       default:
         return event
     }
-  }
-
-  #seeSealed({ type, encrypted_content: sealed }: JsonObject): void {
-    if (type === 'reasoning' && typeof sealed === 'string') this.#meter.seeSealed(sealed.length)
   }
 
   #takeText({ text }: Extract<ChatEvent, { type: 'text' }>): ChatEvent {
@@ -185,7 +176,7 @@ export class RoundReader {
     return { type: 'annotation', annotation: { ...annotation, startIndex, endIndex } }
   }
 
-  /** Positions among the client's calls have no gaps where one of ours was. */
+  /** Renumbers the client's calls, so that our own calls leave no gaps. */
   #takeCall(event: Extract<ChatEvent, { type: 'tool-call' | 'tool-arguments' }>): ChatEvent | undefined {
     if (event.type === 'tool-call') {
       if (!this.#offer.has(event.name)) {
@@ -195,13 +186,13 @@ export class RoundReader {
       const call = { id: event.id, name: event.name, arguments: '' }
       this.calls.push(call)
       this.#ours.set(event.index, call)
-      this.#meter.seeHidden(event.name)
+      this.#bill.addHidden(event.name)
       return undefined
     }
     const call = this.#ours.get(event.index)
     if (call === undefined) return { ...event, index: this.#clientCalls - 1 }
     call.arguments += event.text
-    this.#meter.seeHidden(event.text)
+    this.#bill.addHidden(event.text)
     return undefined
   }
 }

@@ -1,4 +1,4 @@
-import type { Tab } from '../billing/tab.ts'
+import type { Bill } from '../billing/bill.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
 import { min } from '../money/usdc.ts'
 import type { UsageSoFar } from './usage-so-far.ts'
@@ -7,13 +7,13 @@ const everyMs = 1_000
 
 export type RunningCostParts = {
   readonly usage: UsageSoFar
-  readonly tab: Tab
+  readonly bill: Bill
   /** Monotonic milliseconds. */
   readonly now: () => number
   readonly deliver: (events: readonly ChatEvent[]) => unknown
 }
 
-/** Tells the client of a stream what it has cost so far: with the first output, then at most once a second. An estimate, as it is counted. */
+/** Sends the cost so far of a stream to its client: with the first output, then at most once a second. An estimate. */
 export class RunningCost {
   readonly #parts: RunningCostParts
   #lastMs = Number.NEGATIVE_INFINITY
@@ -30,22 +30,22 @@ export class RunningCost {
     if (this.#busy || now - this.#lastMs < everyMs) return
     this.#lastMs = now
     this.#busy = true
-    // A count that fails is not told; the charge is counted anew, and says so when it fails.
+    // A failed count is skipped: the charge counts again, and reports its own failure.
     this.#tell().catch(() => {})
   }
 
-  /** Nothing is told behind the end of the answer. */
+  /** No cost is sent after the end of the answer. */
   stop(): void {
     this.#stopped = true
   }
 
   async #tell(): Promise<void> {
-    const { usage, tab, deliver } = this.#parts
+    const { usage, bill, deliver } = this.#parts
     try {
       const count = await usage.read()
       if (count === undefined || this.#stopped) return
       const { promptTokens, completionTokens } = count
-      deliver([{ type: 'cost', cost: min(tab.costOf(count), tab.limit), promptTokens, completionTokens }])
+      deliver([{ type: 'cost', cost: min(bill.costOf(count), bill.limit), promptTokens, completionTokens }])
     } finally {
       this.#busy = false
     }

@@ -9,9 +9,9 @@ const requestCharactersMax = 1_000_000
 const linkTextMax = 1_000
 
 /**
- * The addresses that a request may read, and the pages that its answer can cite. An address is allowed when the customer wrote
- * it, or when one of our tools returned it as a result. What merely stands in the text of a page is not: a page
- * must not be able to send the model anywhere. Only the first 100,000 characters of a message and the first 1,000 addresses count.
+ * The URLs that a request may fetch, and the pages that its answer can cite. A URL is allowed when the customer wrote it, or when
+ * one of our tools returned it as a result. URLs inside the text of a page are not: a page must not be able to send the model
+ * anywhere. Only the first 100,000 characters of a message and the first 1,000 URLs count.
  */
 export class Sources {
   readonly #allowed: Set<string>
@@ -27,7 +27,7 @@ export class Sources {
     return key !== '' && this.#allowed.has(key)
   }
 
-  /** A page that one of our tools returned. */
+  /** Allows a page that one of our tools returned. */
   add(url: string, title: string | undefined): void {
     const key = keyOf(url)
     if (key === '') return
@@ -36,7 +36,7 @@ export class Sources {
     this.#titles.set(key, { url: known?.url ?? url, title: title || known?.title || '' })
   }
 
-  /** Where a text refers to these pages, by link or by address. `start` is where the text begins in the answer. */
+  /** Finds where a text refers to these pages, by link or by URL. `start` is where the text begins in the answer. */
   citationsIn(text: string, start: number): readonly Annotation[] {
     if (this.#titles.size === 0) return []
     const found: Annotation[] = []
@@ -55,7 +55,7 @@ function isCustomers({ role }: Message): boolean {
   return role === 'user' || role === 'system' || role === 'developer'
 }
 
-/** The texts in which addresses are looked for. This takes the event loop's time, so it is bounded per message and per request. */
+/** The texts to search for URLs. This blocks the event loop, so it is limited per message and per request. */
 function* searchedTexts(messages: readonly Message[]): Generator<string, void, undefined> {
   let left = requestCharactersMax
   for (const text of messages.filter(isCustomers).flatMap(({ content = [] }) => content)) {
@@ -65,19 +65,19 @@ function* searchedTexts(messages: readonly Message[]): Generator<string, void, u
   }
 }
 
-/** An address that the cut would leave half would be another address. */
+/** Cuts at a space: half a URL would be another URL. */
 function cutAtSpace(text: string, charactersMax: number): string {
   return text.length <= charactersMax ? text : text.slice(0, Math.max(0, text.lastIndexOf(' ', charactersMax)))
 }
 
-/** What two spellings of one page's address share; empty for what is no address. Credentials in it are nobody's wish. */
+/** Normalizes a URL, so that two spellings of one page match. Empty for text that is not a URL, or a URL with credentials. */
 function keyOf(address: string): string {
   const url = URL.parse(/^https?:\/\//i.test(address) ? address : `https://${address}`)
   if (url === null || url.username !== '' || url.password !== '') return ''
   return `${url.host}${url.pathname.replace(/\/$/, '')}${url.search}`
 }
 
-/** The whole Markdown link when the address is the target of one. */
+/** The whole Markdown link when the URL is its target. */
 function linkAround(text: string, from: number, to: number): readonly [from: number, to: number] {
   if (text.slice(from - 2, from) !== '](' || text[to] !== ')') return [from, to]
   const before = text.slice(Math.max(0, from - linkTextMax), from - 1)

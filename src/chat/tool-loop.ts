@@ -1,103 +1,147 @@
+import type { Bill } from '../billing/bill.ts'
 import { type ChargingParts, roundUsage } from '../billing/charge.ts'
-import type { Meter } from '../billing/meter.ts'
 import { furtherRoundsMax } from '../billing/quote.ts'
-import type { Tab } from '../billing/tab.ts'
-import type { Failpoint } from '../failpoints.ts'
+import type { UpstreamUse } from '../billing/upstream-use.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
 import { createOutputCut } from '../inference/cut-output.ts'
-import type { ResponsesRequest } from '../inference/responses-request.ts'
-import type { Upstream } from '../inference/upstream.ts'
 import type { Phase } from '../observe/request-watch.ts'
-import type { Order } from './admit.ts'
-import { type PendingResult, planRound, type RoundPlan, type RoundWish } from './plan-round.ts'
+import type { Failpoint } from '../process/failpoints.ts'
+import type { ModelRequest } from '../providers/model-request.ts'
+import type { AttemptWatch, RoutedAnswer, Router } from '../providers/router.ts'
+import type { AdmittedRequest } from './admit.ts'
+import { type PendingResult, planRound, type RoundPlan } from './plan-round.ts'
 import { type RoundEnd, RoundReader } from './round-reader.ts'
-import { type DeskParts, ToolDesk } from './tool-desk.ts'
+import { ToolRunner, type ToolRunnerParts } from './tool-runner.ts'
 
-export type LoopParts = DeskParts & {
-  readonly upstream: Upstream
+export type LoopParts = ToolRunnerParts & {
+  readonly router: Router
   readonly charging: ChargingParts
   readonly failpoint: Failpoint
 }
 
-/** Whoever counts along: what was said, and what it comes to. */
-export type Bill = { readonly meter: Meter; readonly tab: Tab }
+/** One admitted request while it is served. */
+export type Serving = {
+  readonly parts: LoopParts
+  readonly admitted: AdmittedRequest
+  readonly bill: Bill
+  readonly upstream: UpstreamUse
+  /** Aborts when the client disconnects. */
+  readonly clientSignal: AbortSignal
+}
 
-/** Every search and every page in a round of its own, and one to answer in. */
+/** One round for every search and page, and one for the answer. */
 const roundsMax = 1 + furtherRoundsMax
 
 /**
- * The answer to an order. When the model calls one of our tools the call is run here and the model is asked again, with the
- * result, until it answers, calls a tool of the client's, or there is nothing left to spend. It yields what the client gets;
- * the last event is the end.
+ * Answers an admitted request. Runs the model's calls of our tools and asks the model again with the results, until it answers,
+ * calls a tool of the client's, or the money is spent. Yields the client's events; the last one is the end.
  */
-export async function* answerInRounds(
-  parts: LoopParts,
-  order: Order,
-  bill: Bill,
-  gone: AbortSignal,
-): AsyncGenerator<readonly ChatEvent[], void, undefined> {
+export async function* answerInRounds(serving: Serving): AsyncGenerator<readonly ChatEvent[], void, undefined> {
+  const { parts, admitted, bill, upstream, clientSignal } = serving
   const told = { rounds: 0, textLength: 0, hasReasoning: false }
-  let desk: ToolDesk | undefined
-  let plan: Pick<RoundPlan, 'request' | 'items' | 'isLast'> | undefined = {
-    request: order.upstreamRequest,
-    items: [],
-    isLast: order.offer.size === 0,
+  let runner: ToolRunner | undefined
+  let plan: Pick<RoundPlan, 'request' | 'turns' | 'isLast'> | undefined = {
+    request: admitted.request,
+    turns: [],
+    isLast: admitted.offer.size === 0,
   }
   while (plan !== undefined) {
-    // Where JSON was asked for, text before a tool call would be a second document: until the round has ended none is shown.
-    const holdsText = !plan.isLast && order.chat.responseFormat.type !== 'text'
-    const reader = new RoundReader(bill.meter, order.offer, told, holdsText)
-    const asking = order.watch.begin('upstream')
+    // When the client asked for JSON, text before a tool call would be a second document: hold it until the round has ended.
+    const holdsText = !plan.isLast && admitted.chat.responseFormat.type !== 'text'
+    const reader = new RoundReader(bill, admitted.offer, told, holdsText)
+    const attempts = new UpstreamAttempts(admitted, upstream)
+    let answer: RoutedAnswer | undefined
     let shown: readonly ChatEvent[] = []
     try {
-      for await (const events of await askUpstream(parts, order, plan.request, asking, gone)) {
+      answer = await askUpstream(serving, plan.request, attempts)
+      for await (const events of cutAnswer(answer, plan.request, serving)) {
         shown = reader.take(events)
         if (reader.end !== undefined) break
         if (shown.length > 0) yield shown
       }
     } finally {
-      order.watch.end(asking, outcomeOf(reader, gone))
-      // Who leaves in the middle of an answer pays for what was written of it, held or not.
-      if (gone.aborted && reader.end === undefined) reader.release()
+      attempts.end(outcomeOf(reader, clientSignal))
+      if (answer !== undefined) {
+        const isLeft = reader.end === undefined && bill.accepted
+        upstream.roundEnded(answer.route, reader.end?.usage, bill.roundStarted || isLeft)
+      }
+      // A client that disconnects during an answer pays for the output so far, held back or not.
+      if (clientSignal.aborted && reader.end === undefined) reader.release()
     }
     if (reader.end === undefined) throw new Error('the upstream ended without a last event')
     if (reader.pendingCalls.length === 0 || plan.isLast) {
-      return yield [...shown, ...reader.release(), ...citations(desk, reader), endOf(reader, reader.end)]
+      return yield [...shown, ...reader.release(), ...citations(runner, reader), endOf(reader, reader.end)]
     }
     if (shown.length > 0) yield shown
-    desk ??= new ToolDesk(parts, order, bill.tab, gone)
-    const results = yield* runCalls(parts, order, bill, desk, reader)
+    runner ??= new ToolRunner(parts, admitted, bill, clientSignal)
+    const results = yield* runCalls(serving, runner, reader)
     const wish = {
-      items: [...plan.items, ...reader.items],
+      turns: plan.turns,
+      last: reader.turnOf(answer.route.provider),
       results,
-      isLast: desk.closed || told.rounds >= roundsMax - 1,
+      isLast: runner.closed || told.rounds >= roundsMax - 1,
     }
-    plan = await beginRound(parts, order, bill, desk, wish)
+    const next = await planRound({ admitted, bill, runner, count: parts.charging.countTokens }, wish)
+    if (next !== undefined) bill.beginRound(next.round)
+    plan = next
   }
-  // Nothing is left to answer with. What was found is lost on the customer, but not one unit beyond the limit is spent.
+  // No money is left for the answer. The results are lost to the customer, but the charge stays within the limit.
   yield [{ type: 'finish', reason: 'length' }]
 }
 
-/** How a question to the upstream went, for the metrics. */
-function outcomeOf({ end }: RoundReader, gone: AbortSignal): string {
+/** The outcome of an upstream request, for the metrics. */
+function outcomeOf({ end }: RoundReader, clientSignal: AbortSignal): string {
   if (end !== undefined) return end.type === 'finish' ? 'succeeded' : 'failed'
-  return gone.aborted ? 'cancelled' : 'failed'
+  return clientSignal.aborted ? 'cancelled' : 'failed'
 }
 
-/** What the upstream answers, cut where the client asked for fewer tokens than the upstream's minimum. */
+/** The attempts of one round. Each is a phase of the request, for its spans and metrics. */
+class UpstreamAttempts {
+  readonly #watch: AdmittedRequest['watch']
+  readonly #upstream: UpstreamUse
+  #phase: Phase | undefined
+
+  constructor({ watch }: AdmittedRequest, upstream: UpstreamUse) {
+    this.#watch = watch
+    this.#upstream = upstream
+  }
+
+  begin(provider: string): AttemptWatch {
+    this.#upstream.attempted(provider)
+    const phase = this.#watch.begin('upstream', provider)
+    this.#phase = phase
+    return { headers: this.#watch.headersOf(phase), failed: () => this.#watch.end(phase, 'failed') }
+  }
+
+  end(outcome: string): void {
+    if (this.#phase !== undefined) this.#watch.end(this.#phase, outcome)
+  }
+}
+
 async function askUpstream(
-  parts: LoopParts,
-  { chat, watch }: Order,
-  request: ResponsesRequest,
-  asking: Phase,
-  gone: AbortSignal,
-): Promise<AsyncIterable<readonly ChatEvent[]>> {
+  { parts, admitted, clientSignal }: Serving,
+  request: ModelRequest,
+  attempts: UpstreamAttempts,
+): Promise<RoutedAnswer> {
   parts.failpoint('before_upstream_write')
-  const answer = await parts.upstream.respond(request, gone, watch.headersOf(asking))
-  return chat.maxTokens >= request.max_output_tokens ? answer : cutAnswer(answer, chat.maxTokens, parts)
+  return parts.router.ask({
+    model: admitted.model.id,
+    request,
+    signal: clientSignal,
+    onAttempt: (provider) => attempts.begin(provider),
+  })
 }
 
-async function* cutAnswer(
+/** The upstream's answer, cut where the client asked for fewer tokens than the upstream's minimum. */
+function cutAnswer(
+  answer: AsyncIterable<readonly ChatEvent[]>,
+  request: ModelRequest,
+  { parts, admitted: { chat } }: Serving,
+): AsyncIterable<readonly ChatEvent[]> {
+  return chat.maxTokens >= request.maxOutputTokens ? answer : cutEvents(answer, chat.maxTokens, parts)
+}
+
+async function* cutEvents(
   answer: AsyncIterable<readonly ChatEvent[]>,
   tokensMax: number,
   { charging }: LoopParts,
@@ -106,46 +150,30 @@ async function* cutAnswer(
   for await (const events of answer) yield await cut.push(events)
 }
 
-/** Closes the books of a round and runs what it called, one call after the other: each may need money that is not held yet. */
+/** Finishes a round on the bill and runs its calls one after another: each may need money that is not held yet. */
 async function* runCalls(
-  parts: LoopParts,
-  { hold }: Order,
-  { meter, tab }: Bill,
-  desk: ToolDesk,
+  { parts, admitted: { hold }, bill, upstream }: Serving,
+  runner: ToolRunner,
   { pendingCalls, end }: RoundReader,
 ): AsyncGenerator<readonly ChatEvent[], readonly PendingResult[], undefined> {
-  const { inputTokensMax } = tab.round!
-  const usage = await roundUsage({ hold, meter, tab, usage: end?.usage }, parts.charging)
-  tab.finishRound(usage)
+  const { inputTokensMax } = bill.round!
+  const usage = await roundUsage({ hold, bill, usage: end?.usage, upstream }, parts.charging)
+  bill.finishRound(usage)
   const results: PendingResult[] = []
   for (const call of pendingCalls) {
-    const result = yield* desk.run(call, inputTokensMax + usage.completionTokens)
+    const result = yield* runner.run(call, inputTokensMax + usage.completionTokens)
     results.push({ callId: call.id, result })
   }
   return results
 }
 
-async function beginRound(
-  parts: LoopParts,
-  order: Order,
-  { meter, tab }: Bill,
-  desk: ToolDesk,
-  wish: RoundWish,
-): Promise<RoundPlan | undefined> {
-  const plan = await planRound(order, tab, desk, wish, parts.charging.countTokens)
-  if (plan === undefined) return undefined
-  tab.beginRound(plan.round)
-  meter.beginRound(plan.round.maxTokens)
-  return plan
-}
-
-/** The pages that the answer refers to, where they came from one of our tools. */
-function citations(desk: ToolDesk | undefined, { text, textStart }: RoundReader): readonly ChatEvent[] {
-  const found = desk?.sources.citationsIn(text, textStart) ?? []
+/** The pages from our tools that the answer refers to. */
+function citations(runner: ToolRunner | undefined, { text, textStart }: RoundReader): readonly ChatEvent[] {
+  const found = runner?.sources.citationsIn(text, textStart) ?? []
   return found.map((annotation) => ({ type: 'annotation', annotation }))
 }
 
-/** A model that goes on calling our tools when it may not any more has nothing else to say: that is its end. */
+/** A model that keeps calling our tools when it may not has nothing else to say: the answer ends here. */
 function endOf({ pendingCalls }: RoundReader, end: RoundEnd): ChatEvent {
   return end.type === 'finish' && pendingCalls.length > 0 ? { ...end, reason: 'stop' } : end
 }

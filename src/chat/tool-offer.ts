@@ -3,7 +3,7 @@ import type { ChatRequest } from '../inference/chat-request.ts'
 import type { FunctionTool } from '../inference/chat-tools.ts'
 import type { WebTools } from '../tools/web-tools.ts'
 
-/** The names of those of our tools that the model is given. */
+/** The names of our tools that the model is offered. */
 export type Offer = ReadonlySet<string>
 
 const both: Offer = new Set(['web_search', 'web_fetch'])
@@ -11,14 +11,14 @@ const searchOnly: Offer = new Set(['web_search'])
 const fetchOnly: Offer = new Set(['web_fetch'])
 const nothing: Offer = new Set()
 
-/** A search that was asked for and cannot be had is refused; one that nobody asked for is simply not there. */
+/** Refuses a search that the client asked for and that is unavailable. Default tools are silently left out instead. */
 export function refuseUnavailable(chat: ChatRequest, web: WebTools): void {
   if (chat.webSearch === true && web.search === undefined) throw new WebSearchUnavailableError()
 }
 
 /**
- * Both tools are on for a request without tools of its own and off for one with, unless it says otherwise. A client that wants
- * no calls at all gets none of ours either.
+ * Both tools are on by default for a request without its own tools, and off for one with them. A client that allows no tool calls
+ * gets none of ours either.
  */
 export function offerTools(chat: ChatRequest, web: WebTools): Offer {
   if (chat.toolChoice === 'none') return nothing
@@ -29,7 +29,7 @@ export function offerTools(chat: ChatRequest, web: WebTools): Offer {
   return fetch ? fetchOnly : nothing
 }
 
-// Every request that has them pays for their words, so there are few.
+// Every request with tools pays for these words, so they are short.
 const definitions: readonly FunctionTool[] = [
   define('web_search', 'Search the web for current facts.', 'query'),
   define('web_fetch', 'Read a page whose URL the user gave or a search returned.', 'url'),

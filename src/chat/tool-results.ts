@@ -1,17 +1,17 @@
 import type { FetchedPage } from '../tools/web-fetch.ts'
 import type { SearchResult } from '../tools/web-search.ts'
 
-/** What a call came to, as the model will read it. Only the body may be cut to fit: the frame says what the body is. */
+/** A call's result, as the model will read it. Only the body may be cut to fit: the frame explains the body. */
 export type ToolResult = { readonly before: string; readonly body: string; readonly after: string }
 
 const resultsMax = 8
 const titleCharactersMax = 300
 const snippetCharactersMax = 800
 const urlCharactersMax = 2_000
-/** More than the model is ever given to read: the rest need not even be measured. */
+/** More than the model ever reads: the rest is not even counted. */
 const bodyCharactersMax = 100_000
 
-/** A sentence of ours, for a call that was not run or that failed. */
+/** Our own message for a call that was not run or that failed. */
 export function note(text: string): ToolResult {
   return { before: text, body: '', after: '' }
 }
@@ -29,7 +29,7 @@ export const notes = {
   ),
 } as const
 
-/** The last result of a round that may call none of our tools any more says so. */
+/** Marks the last result of a round: no more of our tools may be called. */
 export function closing(result: ToolResult): ToolResult {
   return {
     ...result,
@@ -37,7 +37,7 @@ export function closing(result: ToolResult): ToolResult {
   }
 }
 
-/** `fence` is unknown to whoever wrote the pages, so no page can pretend that it has ended. */
+/** `fence` is random, so no page can forge its own end. */
 export function searchResult(results: readonly SearchResult[], fence: string): ToolResult {
   if (results.length === 0) return note('The search found nothing.')
   const entries = results.slice(0, resultsMax).map(describe)

@@ -1,6 +1,5 @@
+import type { Bill, Round } from '../billing/bill.ts'
 import type { HiddenReasoning } from '../billing/hidden-reasoning.ts'
-import type { Meter } from '../billing/meter.ts'
-import type { Round, Tab } from '../billing/tab.ts'
 
 export type TokenCount = { readonly promptTokens: number; readonly completionTokens: number }
 
@@ -10,37 +9,35 @@ export type CountingParts = {
 }
 
 /**
- * Counts what an open stream has come to, over all its rounds, with every reading only what came since the last. Where two pieces
- * meet a token may be counted twice, never more than one a reading.
+ * Counts the usage of an open stream over all its rounds. Each reading counts only the text since the last one. A token may be
+ * counted twice where two pieces meet: at most one per reading.
  */
 export class UsageSoFar {
-  readonly #meter: Meter
-  readonly #tab: Tab
+  readonly #bill: Bill
   readonly #parts: CountingParts
-  /** The round that the counts below are of. */
+  /** The round that the counts below belong to. */
   #round: Round | undefined
   #promptTokens = 0
   #answerTokens = 0
   #summaryTokens = 0
   #reading: Promise<TokenCount | undefined> = Promise.resolve(undefined)
 
-  constructor(meter: Meter, tab: Tab, parts: CountingParts) {
-    this.#meter = meter
-    this.#tab = tab
+  constructor(bill: Bill, parts: CountingParts) {
+    this.#bill = bill
     this.#parts = parts
   }
 
-  /** Undefined when a round ended meanwhile: the next reading has it. Readings wait for each other. */
+  /** Undefined when a round ended meanwhile: the next reading includes it. Readings run one at a time. */
   read(): Promise<TokenCount | undefined> {
     this.#reading = this.#reading.catch(() => {}).then(() => this.#count())
     return this.#reading
   }
 
   async #count(): Promise<TokenCount | undefined> {
-    const { round, finished } = this.#tab
+    const { round, finished } = this.#bill
     if (round === undefined) return finished
     const { countTokens, hiddenReasoning } = this.#parts
-    const fresh = this.#meter.takeFresh()
+    const fresh = this.#bill.takeFresh()
     if (this.#round !== round) {
       this.#round = round
       this.#answerTokens = 0
@@ -49,9 +46,9 @@ export class UsageSoFar {
     }
     this.#answerTokens += await countTokens([fresh.answer])
     this.#summaryTokens += await countTokens([fresh.reasoning])
-    if (this.#tab.round !== round) return undefined
-    this.#meter.noteCounted(this.#answerTokens + this.#summaryTokens)
-    const hidden = hiddenReasoning.estimate(this.#tab.modelId, this.#meter.sealedBytes)
+    if (this.#bill.round !== round) return undefined
+    this.#bill.noteCounted(this.#answerTokens + this.#summaryTokens)
+    const hidden = hiddenReasoning.estimate(this.#bill.modelId, this.#bill.sealedBytes)
     const completionTokens = this.#answerTokens + Math.max(this.#summaryTokens, hidden)
     return {
       promptTokens: (finished?.promptTokens ?? 0) + Math.min(this.#promptTokens, round.inputTokensMax),

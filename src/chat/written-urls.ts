@@ -1,16 +1,16 @@
 import { isSpaceUnit } from '../inference/cut-runs.ts'
 
-/** A web address in running text, and where it begins. */
+/** A URL in running text, and where it begins. */
 export type WrittenUrl = { readonly index: number; readonly url: string }
 
 const urlCharactersMax = 2_000
-/** As DNS has it. */
+/** The DNS limit. */
 const hostCharactersMax = 253
 
 /**
- * Finds web addresses as people and models write them, with or without a scheme. Looks at every character a bounded number of
- * times, without a regular expression: this runs on the event loop over text that customers choose, and a pattern that
- * backtracks over `a-a-a-…` stalls every other request.
+ * Finds URLs as people and models write them, with or without a scheme. Looks at every character a bounded number of times, without
+ * a regular expression: this runs on the event loop over text that customers choose, and a pattern that backtracks over `a-a-a-…`
+ * stalls every other request.
  */
 export function* findWrittenUrls(text: string): Generator<WrittenUrl, void, undefined> {
   const marks = new UrlMarks(text)
@@ -23,7 +23,10 @@ export function* findWrittenUrls(text: string): Generator<WrittenUrl, void, unde
   }
 }
 
-/** Places that an address must contain: a dot or `://`. Each is searched for once, so that many of one do not repeat the search for the other. */
+/**
+ * Positions that a URL must contain: a dot or `://`. Each is searched for once, so that many of one do not repeat the search for
+ * the other.
+ */
 class UrlMarks {
   readonly #text: string
   #dot: number
@@ -35,7 +38,7 @@ class UrlMarks {
     this.#scheme = text.indexOf('://')
   }
 
-  /** The first place at or after `from`, -1 when there is none. */
+  /** The first position at or after `from`; -1 when there is none. */
   next(from: number): number {
     if (this.#dot !== -1 && this.#dot < from) this.#dot = this.#text.indexOf('.', from)
     if (this.#scheme !== -1 && this.#scheme < from) this.#scheme = this.#text.indexOf('://', from)
@@ -46,7 +49,10 @@ class UrlMarks {
 
 type Run = { readonly start: number; readonly end: number }
 
-/** The characters around a place that may be part of one address, not before `from`. Bounded both ways, or long runs would be read again and again. */
+/**
+ * The characters around a position that may be part of one URL, not before `from`. Bounded both ways: otherwise long runs would be
+ * read repeatedly.
+ */
 function runAround(text: string, mark: number, from: number): Run {
   const first = Math.max(from, mark - hostCharactersMax)
   let start = mark
@@ -57,7 +63,7 @@ function runAround(text: string, mark: number, from: number): Run {
   return { start, end }
 }
 
-/** Where an address begins in a run: at `http://`, `https://`, or the first name with a dot in it such as `example.com`. */
+/** Where a URL begins in a run: at `http://`, `https://`, or the first name with a dot in it such as `example.com`. */
 function startOfUrl(text: string, { start, end }: Run): number | undefined {
   let nameStart = start
   for (let at = start; at < end; at += 1) {
@@ -89,7 +95,7 @@ function isTopLevelAt(text: string, from: number, end: number): boolean {
 
 const punctuation = '.,;:!?*_~'
 
-/** Without the sentence around it: its punctuation, and everything from a closing bracket on that the address did not open. */
+/** Removes the punctuation of the sentence around it, and everything from a closing bracket that the URL did not open. */
 function trimUrl(found: string): string {
   let depth = 0
   let end = 0
@@ -104,7 +110,7 @@ function trimUrl(found: string): string {
 const dot = 0x2e
 const colon = 0x3a
 
-// What an ASCII character can be part of. A table, because every character of megabytes is looked at.
+// What an ASCII character can be part of. A table, because this looks at every character of megabytes of text.
 const inUrl = 1
 const inName = 2
 const inWord = 4

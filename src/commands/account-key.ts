@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Config } from '../config.ts'
+import type { Config } from '../config/config.ts'
 import { AccountKeys } from '../signer/account-keys.ts'
 import { checksummed } from '../signer/address.ts'
 import { loadMasterKey } from '../signer/master-key.ts'
@@ -14,7 +14,7 @@ const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
  */
 export async function printAccountKey({ words: [, id = ''], options, config, output }: Invocation): Promise<number> {
   const account = id.toLowerCase()
-  if (!uuid.test(account)) throw new CommandError('Say whose key: penny accounts key ID --yes, with the id in full.', 2)
+  if (!uuid.test(account)) throw new CommandError('Which account? Give the full id: penny accounts key ID --yes', 2)
   if (options.yes !== true) throw new CommandError(warning, 2)
   const { address, privateKey } = new AccountKeys(await masterKeyOf(config)).ofAccount(account)
   const key = { account, address: checksummed(address), private_key: `0x${privateKey.toString('hex')}` }
@@ -30,12 +30,12 @@ export async function printAccountKey({ words: [, id = ''], options, config, out
 async function masterKeyOf({ dataDir, masterKey }: Config): Promise<Buffer> {
   if (masterKey === undefined && !existsSync(join(dataDir, 'master.key'))) {
     throw new CommandError(
-      `There is no master key: set MASTER_KEY (and no ROLES without jobs), or DATA_DIR to the folder that has master.key.`,
+      `No master key found. Set MASTER_KEY (with ROLES unset or with jobs), or set DATA_DIR to the folder that contains master.key.`,
     )
   }
   return loadMasterKey(dataDir, masterKey)
 }
 
-const warning = `Whoever sees this key can take all that the account has, at its address and in the gateway's contract, and nobody can
-stop them. While the service runs it spends the same money: withdraw in the usual way (penny withdraw) as long as that works,
-and freeze the account's keys before you use this. To go on, add --yes. How to leave with it: docs/operations/withdraw.md`
+const warning = `Anyone who sees this key can take all money of the account, at its address and in the gateway's contract, and cannot be
+stopped. The running service spends the same money: use penny withdraw as long as it works, and revoke the account's API keys before
+you use this key. To continue, add --yes. docs/operations/withdraw.md explains how to leave with it.`

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { hostname, userInfo } from 'node:os'
+import { dueRulesOf } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import {
   type Account,
@@ -13,8 +14,8 @@ import { listAdjustments } from '../ledger/adjustments.ts'
 import { formatRequestId, parseRequestId, type RequestId } from '../ledger/request-id.ts'
 import { format, fromAtomic, InvalidAmountError, parse } from '../money/usdc.ts'
 import { giveBack } from '../settlement/give-back.ts'
-import { readMoneyLine } from '../settlement/money-line.ts'
 import { createRail } from '../settlement/rail.ts'
+import { readSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { printAccountKey } from './account-key.ts'
 import { type Command, CommandError, type Invocation } from './command.ts'
 import { confirm, confirmUsage } from './confirm.ts'
@@ -24,20 +25,29 @@ import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
 export const accountsCommand: Command = {
-  summary: 'list accounts, create, suspend and resume them, give charges back, export a key',
-  usage: `penny accounts                    all accounts, with what they can spend, what is held, and whether they are closed
-  penny accounts create --name NAME an account with nothing in it
-  penny accounts suspend ACCOUNT --reason TEXT
-                                    by its id or name, as below; takes no more requests of it; what it has can be withdrawn
-  penny accounts resume ACCOUNT
-  penny accounts adjust ACCOUNT --amount USDC --reason TEXT
-                                    gives charges back as credit; below 0 takes such a gift back
-      --request req_…                 of this request: what it cost at most, and never twice
-      --id UUID                       repeats an adjustment that may have been made: it is the same one
-${confirmUsage}
-  penny accounts adjustments [ACCOUNT]
-                                    all that were made, with reason and author
-  penny accounts key ID --yes       its private key, from MASTER_KEY and the account's id alone: for leaving without the service`,
+  summary: 'list, create, suspend and refund accounts',
+  usage: [
+    ['penny accounts', 'List all accounts with available and held money and their status'],
+    ['penny accounts create', 'Create an empty account'],
+    ['--name NAME', 'Its name'],
+    [
+      'penny accounts suspend ACCOUNT',
+      'Refuse new requests. The customer can still withdraw. ACCOUNT is an id or a name',
+    ],
+    ['--reason TEXT', 'Why; stored with the account'],
+    ['penny accounts resume ACCOUNT', 'Accept requests again'],
+    ['penny accounts adjust ACCOUNT', 'Refund charges as credit'],
+    ['--amount USDC', 'Amount to refund; a negative amount takes back an earlier refund'],
+    ['--reason TEXT', 'Why; shown to the customer'],
+    ['--request req_…', 'Refund this request: at most its charge, and only once'],
+    ['--id UUID', 'Retry an adjustment with the id it printed; it is made only once'],
+    ...confirmUsage,
+    ['penny accounts adjustments', 'List adjustments with reason and author; add an ACCOUNT to list only its own'],
+    [
+      'penny accounts key ID --yes',
+      'Print the private key of an account, derived from MASTER_KEY and the account id. It lets the customer leave without the service',
+    ],
+  ],
   options: {
     name: { type: 'string' },
     reason: { type: 'string' },
@@ -74,7 +84,7 @@ const actions: Readonly<Record<string, (database: Database, invocation: Invocati
 
 async function create(database: Database, { options, config, output }: Invocation): Promise<void> {
   if (typeof options.name !== 'string' || options.name === '')
-    throw new CommandError('An account needs --name NAME.', 2)
+    throw new CommandError('Give the account a name: --name NAME.', 2)
   printRows(output, [describe(await createAccount(database, options.name, config.ledgerPartitions))])
 }
 
@@ -96,6 +106,9 @@ async function adjust(database: Database, invocation: Invocation): Promise<void>
   const amount = readAmount(options.amount)
   const reason = readReason(options.reason)
   const id = typeof options.id === 'string' ? readUuid('id', options.id) : randomUUID()
+  const { max } = dueRulesOf(config)
+  if (-amount > max)
+    throw new CommandError(`At most ${format(max)} USDC can be taken back at once. Take it back in several parts.`)
   const what = amount > 0n ? 'Give' : 'Take'
   const whom = amount > 0n ? `to ${account.name}` : `from ${account.name}`
   await confirm(invocation, `${what} ${format(amount > 0n ? amount : -amount)} USDC of credit ${whom} (${account.id})?`)
@@ -106,25 +119,25 @@ async function adjust(database: Database, invocation: Invocation): Promise<void>
     { id, amount, reason, madeBy, requestId: readRequest(options.request) },
     () => sellerBalance(config.dataDir),
   )
-  if (decision === 'ledger_frozen') throw new CommandError('The ledger is frozen: penny audit says why.')
+  if (decision === 'ledger_frozen') throw new CommandError('The ledger is frozen. penny audit shows why.')
   if (decision === 'exceeds_room')
     throw new CommandError(
       amount > 0n
-        ? `At most ${format(room)} USDC can be given back: that is what ${account.name} was charged${options.request === undefined ? '' : ' for this request'}. A gift beyond it is a deposit to its address (penny deposit).`
-        : `At most ${format(room)} USDC can be taken back: that is what is left of what ${account.name} was given.`,
+        ? `At most ${format(room)} USDC can be refunded: that is what ${account.name} was charged${options.request === undefined ? '' : ' for this request'}. To give more, send a deposit to its address (penny deposit).`
+        : `At most ${format(room)} USDC can be taken back: that is what remains of the refunds to ${account.name}.`,
     )
   const { spendable } = (await findAccount(database, account.partition, account.id))!
   if (output.json)
     output.write(`${JSON.stringify({ id, amount_atomic: `${amount}`, decision, spendable_atomic: `${spendable}` })}\n`)
   else
     output.write(
-      `${decision === 'stored' ? 'Made before' : 'Made'}: ${account.name} can spend ${format(spendable)} USDC.\n`,
+      `${decision === 'stored' ? 'Already adjusted' : 'Adjusted'}: ${account.name} can spend ${format(spendable)} USDC.\n`,
     )
 }
 
 /** What the seller has at the gateway; only asked for where something is given. */
 async function sellerBalance(dataDir: string): Promise<bigint> {
-  const { gatewayUrl, gatewayToken, terms } = readMoneyLine(dataDir)
+  const { gatewayUrl, gatewayToken, terms } = readSettlementEndpoints(dataDir)
   await using rail = createRail({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
   return await rail.balance(terms.seller)
 }
@@ -154,18 +167,18 @@ const omit = ['closed_at', 'suspended', 'gateway', 'credit', 'created_at', 'held
 function readRequest(text: unknown): RequestId | undefined {
   if (typeof text !== 'string') return undefined
   const id = parseRequestId(text)
-  if (id === undefined) throw new CommandError(`${text} is no id of a request: they begin with req_.`, 2)
+  if (id === undefined) throw new CommandError(`${text} is not a request id: request ids begin with req_.`, 2)
   return id
 }
 
 function named(database: Database, id: string | undefined): Promise<Account> {
-  if (id === undefined) throw new CommandError('Which account? By its id or name; penny accounts lists them.', 2)
+  if (id === undefined) throw new CommandError('Which account? Give its id or name; penny accounts lists them.', 2)
   return whichAccount(database, id)
 }
 
 function readReason(reason: string | boolean | undefined): string {
   if (typeof reason === 'string' && reason.trim() !== '' && reason.length <= 500) return reason.trim()
-  throw new CommandError('Say why with --reason TEXT, in at most 500 characters: it is kept.', 2)
+  throw new CommandError('Give a reason with --reason TEXT, at most 500 characters. It is stored.', 2)
 }
 
 function readAmount(text: string | boolean | undefined): bigint {

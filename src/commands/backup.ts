@@ -8,25 +8,28 @@ import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'
 import { type Command, CommandError } from './command.ts'
 
 /** The database is copied in its own way; logs and sockets are of no use elsewhere. */
-const notCopied = /^(postgres(\.new-.*|\.log)?|penny\.log|sandbox\.json\.new|signer\/.*\.sock)$/
+const notCopied = /^(postgres(\.new-.*|\.log)?|penny\.log|sandbox\.json\.new|control\.json|signer\/.*\.sock)$/
 
 export const backupCommand: Command = {
-  summary: 'copy the data folder, embedded database included, while the service runs',
-  usage: `penny backup FOLDER               a folder that does not exist yet; to restore, copy it to where DATA_DIR was
-                                    (it holds the master key when that stands in DATA_DIR: keep it as safe as that)`,
+  summary: 'copy the data folder while the service runs',
+  usage: [
+    [
+      'penny backup FOLDER',
+      'FOLDER must not exist yet. To restore, copy it to DATA_DIR. The copy contains the master key if DATA_DIR does: store it in a safe place',
+    ],
+  ],
   options: {},
   wordsMax: 1,
   async run({ words: [wanted], config, output }) {
-    if (wanted === undefined) throw new CommandError('Where to? penny backup FOLDER', 2)
+    if (wanted === undefined) throw new CommandError('Which folder? penny backup FOLDER', 2)
     if (findOutsideDatabase(config) !== undefined)
-      throw new CommandError('The service has a database of your own (DATABASE_URL): back it up with its own tools.')
+      throw new CommandError('The service uses an external database (DATABASE_URL). Back it up with its own tools.')
     const target = resolve(wanted)
-    if (existsSync(target)) throw new CommandError(`${target} exists already: name a folder that does not.`)
-    if (target.startsWith(`${config.dataDir}/`)) throw new CommandError('The copy must not lie in DATA_DIR itself.')
+    if (existsSync(target)) throw new CommandError(`${target} already exists. Name a new folder.`)
+    if (target.startsWith(`${config.dataDir}/`)) throw new CommandError('The copy must be outside DATA_DIR.')
     const [folder, url] = [await findCluster(config.dataDir), await locateEmbeddedPostgres(config.dataDir)]
     if (folder === undefined) throw new CommandError(`There is no database in ${config.dataDir}.`)
-    if (url === undefined)
-      throw new CommandError(`The service is not running: copy ${config.dataDir} as it is, with cp -a.`)
+    if (url === undefined) throw new CommandError(`The service is not running. Copy ${config.dataDir} with cp -a.`)
     // The rest after the database: a chain that is newer than the books is read again, one that is older never catches up.
     await copyFolder(config.dataDir, target, () => true)
     await backUpCluster(url, folder, join(target, 'postgres'))

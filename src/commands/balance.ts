@@ -8,11 +8,11 @@ import { withDatabase } from './with-database.ts'
 
 const shown = [
   ['available', 'can be spent now'],
-  ['gateway', 'deposited and not yet authorized'],
-  ['credit', 'authorized and unused; a debt below 0'],
+  ['gateway', 'deposited and never held'],
+  ['credit', 'held and not used; below 0: a debt'],
   ['held', 'quotes of open requests'],
-  ['extended', 'what they may cost beyond their quotes'],
-  ['unsettled', 'charged and not yet final on chain'],
+  ['extended', 'held beyond their quotes, for searches'],
+  ['unsettled', 'charged and not yet paid on chain'],
   ['deposited', 'over the account’s life'],
   ['withdrawn', 'over the account’s life'],
   ['charged', 'over the account’s life'],
@@ -21,18 +21,20 @@ const shown = [
 ] as const
 
 export const balanceCommand: Command = {
-  summary: 'show an account’s money, part by part',
-  usage: `penny balance                     of the only account, or the sandbox's
-      --account ID|NAME               of another one`,
+  summary: 'show the balance of an account',
+  usage: [
+    ['penny balance', 'Balance of the only account, or of the demo account of the sandbox'],
+    ['--account ID|NAME', 'Another account'],
+  ],
   options: { account: { type: 'string' } },
   async run({ options, config, output }) {
     const login = findLogin(config)
     if (login !== undefined) return printRemoteBalance(login, output)
     return withDatabase(config, async (database) => {
-      const { id, name, partition, adjusted } = await whichAccount(database, options.account)
+      const { id, name, partition, givenBack } = await whichAccount(database, options.account)
       const balance = await readBalance(database, { partition, accountId: id })
       const amounts: [string, Usdc, string][] = shown.map(([part, meaning]) => [part, balance[part], meaning])
-      amounts.push(['adjusted', adjusted, 'charges given back by the operator'])
+      amounts.push(['givenBack', givenBack, 'refunded charges'])
       if (output.json) {
         const fields = amounts.flatMap(([part, amount]) => {
           const field = part.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)

@@ -4,10 +4,8 @@ import { questionOptions, questionUsage, readQuestion } from './question.ts'
 import { accessOptions, accessUsage, findAccess, post } from './service-access.ts'
 
 export const chatCommand: Command = {
-  summary: 'ask a model and see the answer as it is written, with what it cost',
-  usage: `penny chat WORDS …                or - to read the question from standard input
-${questionUsage}
-${accessUsage}`,
+  summary: 'send a message, stream the answer and show its cost',
+  usage: [['penny chat WORDS …', '"-" reads the message from standard input'], ...questionUsage, ...accessUsage],
   options: { ...questionOptions, ...accessOptions },
   wordsMax: Number.POSITIVE_INFINITY,
   async run(invocation) {
@@ -19,7 +17,7 @@ ${accessUsage}`,
     const { usage } = answer
     if (output.json) output.write(`${JSON.stringify({ request_id: requestId, ...answer }, null, 2)}\n`)
     else {
-      const cut = answer.finish_reason === 'length' ? ', cut there: --max-tokens N allows more' : ''
+      const cut = answer.finish_reason === 'length' ? ', cut off; raise --max-tokens to get more' : ''
       const tokens = `${usage?.prompt_tokens} tokens read, ${usage?.completion_tokens} written${cut}`
       output.write(`\n\n${dim(`${formatCost(usage?.cost)} USDC · ${tokens} · ${requestId}`, output)}\n`)
     }
@@ -61,7 +59,7 @@ async function readAnswer(response: Response, output: Output): Promise<Answer> {
   })
   const decoder = new TextDecoder()
   for await (const piece of response.body!) parser.feed(decoder.decode(piece, { stream: true }))
-  if (failure !== undefined) throw new CommandError(`The answer broke off: ${failure}`)
+  if (failure !== undefined) throw new CommandError(`The answer was cut off: ${failure}`)
   return answer
 }
 

@@ -1,4 +1,4 @@
-import type { Config, ConfigReader } from '../config.ts'
+import type { Config, ConfigReader } from '../config/config.ts'
 
 /** What a command is given: its words, its options, and where it may write. */
 export type Invocation = {
@@ -8,12 +8,14 @@ export type Invocation = {
   readonly output: Output
 }
 
+/** The calls of a command, each followed by its options: what to type, and what it does. `--help` lays them out. */
+export type Usage = readonly (readonly [term: string, description: string])[]
+
 export type Command = {
   readonly summary: string
   /** Whose environment it reads; the service's by default. */
   readonly reader?: ConfigReader
-  /** Shown by `--help`, below the usage line. */
-  readonly usage: string
+  readonly usage: Usage
   /** The options it takes beside the ones of every command. */
   readonly options: Readonly<Record<string, { readonly type: 'string' | 'boolean' }>>
   /** The first words it takes, for the completion of shells. */

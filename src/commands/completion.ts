@@ -4,10 +4,12 @@ import { type Command, CommandError, commonOptions } from './command.ts'
 const shells = { bash: completeBash, zsh: completeZsh, fish: completeFish }
 
 export const completionCommand: Command = {
-  summary: 'print the completion of this command for a shell',
-  usage: `penny completion bash             source <(penny completion bash), in ~/.bashrc
-  penny completion zsh              penny completion zsh > "\${fpath[1]}/_penny"
-  penny completion fish             penny completion fish > ~/.config/fish/completions/penny.fish`,
+  summary: 'print the shell completion script',
+  usage: [
+    ['penny completion bash', 'Add to ~/.bashrc: source <(penny completion bash)'],
+    ['penny completion zsh', `penny completion zsh > "\${fpath[1]}/_penny"`],
+    ['penny completion fish', 'penny completion fish > ~/.config/fish/completions/penny.fish'],
+  ],
   options: {},
   verbs: Object.keys(shells),
   wordsMax: 1,

@@ -1,14 +1,23 @@
-import { describeConfig } from '../config.ts'
-import type { Command } from './command.ts'
+import { describeConfig } from '../config/config.ts'
+import { type SettingName, settings } from '../config/settings.ts'
+import { type Command, CommandError, type Output } from './command.ts'
+import { didYouMean } from './did-you-mean.ts'
 import { printRows } from './table.ts'
 
 export const configCommand: Command = {
-  summary: 'show every setting, its value, and where that comes from',
-  usage: `penny config                      secrets are hidden; a value from a file came by the variable's _FILE twin.
-                                    What belongs to a provider or a chain is shown once that is named
-      --set                           only what is set`,
+  summary: 'show every setting, its value and its source',
+  usage: [
+    [
+      'penny config',
+      'Secrets are hidden. Source "file" means that the value comes from the variable ending in _FILE. Settings of a search provider or a chain are listed once it is configured',
+    ],
+    ['--set', 'Only settings that are set'],
+    ['penny config NAME', 'Explain one setting, with its value and its default'],
+  ],
   options: { set: { type: 'boolean' } },
-  async run({ options, output }) {
+  wordsMax: 1,
+  async run({ words: [word], options, output }) {
+    if (word !== undefined) return printSetting(word.toUpperCase(), output)
     const entries = describeConfig().filter(({ origin }) => options.set !== true || origin !== 'default')
     printRows(
       output,
@@ -16,4 +25,23 @@ export const configCommand: Command = {
     )
     return 0
   },
+}
+
+function printSetting(name: string, output: Output): number {
+  if (!Object.hasOwn(settings, name)) {
+    const near = didYouMean(name, Object.keys(settings))
+    throw new CommandError(
+      `Unknown setting ${name}.${near === undefined ? ' penny config lists all.' : ` Did you mean ${near}?`}`,
+      2,
+    )
+  }
+  const { about, unset } = settings[name as SettingName]
+  const { value, origin } = describeConfig().find((entry) => entry.name === name) ?? {
+    value: undefined,
+    origin: 'default',
+  }
+  if (output.json)
+    output.write(`${JSON.stringify({ name, value: value ?? null, origin, default: unset, about }, null, 2)}\n`)
+  else output.write(`${name}: ${about}\nDefault: ${unset}\nNow: ${value ?? 'not set'} (${origin})\n`)
+  return 0
 }

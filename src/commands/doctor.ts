@@ -1,18 +1,19 @@
-import { loadPriceList } from '../billing/price-list.ts'
-import type { Config } from '../config.ts'
-import { type Finding, failed, ok, skipped } from '../doctor/finding.ts'
+import type { Config } from '../config/config.ts'
+import { type Finding, failed, ok, skipped, warning } from '../doctor/finding.ts'
 import { checkDatabase } from '../doctor/ledger.ts'
 import { answersAsPenny, checkDataFolder, checkDisk, checkPort, checkRuntime } from '../doctor/machine.ts'
-import { checkChain, checkMasterKey, checkSearch, checkSettings, checkUpstream } from '../doctor/outside.ts'
+import { checkChain, checkMasterKey, checkProviders, checkSearch, checkSettings } from '../doctor/outside.ts'
 import { reasonOf } from '../errors.ts'
+import { loadCatalog } from '../run/catalog.ts'
 import type { Command, Output } from './command.ts'
 import { readSandboxFile } from './sandbox-file.ts'
 import { migrationsFolder } from './with-database.ts'
 
 export const doctorCommand: Command = {
-  summary: 'look for what keeps the service from running, and say what to do about it',
-  usage: `penny doctor                      changes nothing; exit code 1 when something is wrong
-                                    a configured search provider is asked one question`,
+  summary: 'check the setup and explain how to fix problems',
+  usage: [
+    ['penny doctor', 'Changes nothing. Sends one query to a configured search provider. Exit code 1 if a check fails'],
+  ],
   options: {},
   async run({ config, output }) {
     return report(await examine(config), output)
@@ -37,7 +38,7 @@ async function examine(config: Config): Promise<readonly Finding[]> {
     checkModels(config),
     checkMasterKey(config),
     checkDatabase(config, migrationsFolder),
-    checkUpstream(config),
+    checkProviders(config),
     checkSearch(config),
     checkChain(config),
   ])
@@ -51,14 +52,20 @@ async function checkService({ dataDir }: Config): Promise<readonly Finding[]> {
   const origin = URL.parse(sandbox?.base_url ?? '')?.origin
   if (sandbox === undefined || origin === undefined) return []
   if (await answersAsPenny(origin)) return [ok('service', `Penny runs at ${origin} (process ${sandbox.pid}).`)]
-  return [skipped('service', `No service answers at ${origin}, where the last one was.`)]
+  return [skipped('service', `The last service, at ${origin}, does not respond.`)]
 }
 
-function checkModels({ modelsFile }: Config): Finding {
+function checkModels(config: Config): readonly Finding[] {
+  const file = config.providersFile === undefined ? 'MODELS_FILE' : 'PROVIDERS_FILE'
   try {
-    return ok('models', `${loadPriceList(modelsFile).models.size} with prices.`)
+    const { prices, warnings } = loadCatalog(config)
+    return [
+      ok('models', `${prices.models.size} with prices.`),
+      ...warnings.map((line) => warning('prices', line, `Raise the price in ${file}, or use a cheaper upstream.`)),
+    ]
   } catch (error) {
-    return failed('models', reasonOf(error), 'Correct MODELS_FILE, or unset it for the five models.')
+    const remedy = file === 'MODELS_FILE' ? 'Correct MODELS_FILE, or unset it for the five models.' : `Correct ${file}.`
+    return [failed('models', reasonOf(error), remedy)]
   }
 }
 
@@ -74,7 +81,9 @@ function report(findings: readonly Finding[], output: Output): number {
       output.write(`${mark} ${check.padEnd(16)} ${detail}\n`)
       if (remedy !== undefined) output.write(`${' '.repeat(19)}→ ${remedy}\n`)
     }
-    output.write(broken === 0 ? '\nNothing is in the way.\n' : `\n${broken} to be mended.\n`)
+    output.write(
+      broken === 0 ? '\nNo problems found.\n' : `\n${broken} ${broken === 1 ? 'problem' : 'problems'} found.\n`,
+    )
   }
   return broken === 0 ? 0 : 1
 }

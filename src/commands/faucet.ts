@@ -1,24 +1,25 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../db/database.ts'
 import { type Account, findAccount } from '../ledger/accounts.ts'
-import { findDepositAddress } from '../ledger/deposit-addresses.ts'
 import { format } from '../money/usdc.ts'
 import { NoSandboxError, SandboxOrderError, sandboxOrders } from '../sandbox/orders.ts'
 import { type Command, CommandError } from './command.ts'
 import { readAmount } from './read-options.ts'
+import { untilAddressed } from './until-addressed.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
 
-const creditMsMax = 30_000
-const addressMsMax = 10_000
+const creditMsMax = 120_000
 const pollMs = 100
 
 export const faucetCommand: Command = {
-  summary: 'give an account test USDC, by a real transfer on the sandbox chain',
-  usage: `penny faucet                      25 test USDC for the demo account
-      --amount USDC                   another amount
-      --account ID|NAME               another account
-      --address 0x…                   a wallet instead of an account; nothing is credited then`,
+  summary: 'send test USDC to an account on the sandbox chain',
+  usage: [
+    ['penny faucet', 'Send 25 test USDC to the demo account'],
+    ['--amount USDC', 'Another amount'],
+    ['--account ID|NAME', 'Another account'],
+    ['--address 0x…', 'A wallet instead of an account; no account is credited'],
+  ],
   options: { amount: { type: 'string' }, account: { type: 'string' }, address: { type: 'string' } },
   async run({ options, config, output }) {
     const amount = readAmount('amount', typeof options.amount === 'string' ? options.amount : '25')
@@ -53,25 +54,13 @@ export const faucetCommand: Command = {
   },
 }
 
-/** An account that was made a moment ago gets its address from the settlement process, within a second. */
-async function untilAddressed(database: Database, account: Account): Promise<string> {
-  const deadline = performance.now() + addressMsMax
-  for (;;) {
-    const address = await findDepositAddress(database, account)
-    if (address !== undefined) return address
-    if (performance.now() > deadline)
-      throw new CommandError('The account has no deposit address yet: is the service running?')
-    await sleep(pollMs)
-  }
-}
-
 async function untilCredited(database: Database, before: Account): Promise<Account> {
   const deadline = performance.now() + creditMsMax
   for (;;) {
     const account = (await findAccount(database, before.partition, before.id))!
     if (account.deposited > before.deposited) return account
     if (performance.now() > deadline)
-      throw new CommandError('The deposit is on its way but not credited yet: penny deposit shows it.')
+      throw new CommandError('The deposit is not credited yet. penny deposit shows its progress.')
     await sleep(pollMs)
   }
 }

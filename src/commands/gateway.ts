@@ -1,19 +1,22 @@
 import { mkdirSync } from 'node:fs'
-import { removeSecrets } from '../config.ts'
+import { removeSecrets } from '../config/config.ts'
 import { logTo, startGateway } from '../gateway/server.ts'
-import { createLog } from '../log.ts'
-import { findMoneyLine } from '../settlement/money-line.ts'
+import { createLog } from '../process/log.ts'
+import { findSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { type Command, CommandError } from './command.ts'
 import { aborted, watchStopSignals } from './stop-signal.ts'
 
 const weiPerGwei = 1_000_000_000n
 
 export const gatewayCommand: Command = {
-  summary: 'run our own settlement gateway, for operators who want no third party',
+  summary: 'run a settlement gateway without a third party',
   reader: 'gateway',
-  usage: `penny gateway                     runs until Ctrl-C or SIGTERM; several on one database share the work
-                                    needs GATEWAY_RELAYER_KEY, GATEWAY_TOKEN, DATABASE_URL, CHAIN_RPC_URL, USDC_ADDRESS,
-                                    GATEWAY_WALLET_ADDRESS; settles for GATEWAY_PAYEES, by default the service's seller`,
+  usage: [
+    [
+      'penny gateway',
+      'Runs until Ctrl-C or SIGTERM. Several gateways on one database share the work. Needs GATEWAY_RELAYER_KEY, GATEWAY_TOKEN, DATABASE_URL, CHAIN_RPC_URL, USDC_ADDRESS and GATEWAY_WALLET_ADDRESS. Settles for GATEWAY_PAYEES (default: the seller of the service)',
+    ],
+  ],
   options: {},
   async run({ config, output }) {
     removeSecrets()
@@ -40,9 +43,9 @@ export const gatewayCommand: Command = {
 
 /** The gateway has no master key, of which the seller's address follows: a service on the same folder has written it down. */
 function findSeller(dataDir: string): string {
-  const seller = findMoneyLine(dataDir)?.terms.seller
+  const seller = findSettlementEndpoints(dataDir)?.terms.seller
   if (seller !== undefined) return seller
   throw new CommandError(
-    'GATEWAY_PAYEES must be set: the seller address of the service, to which this gateway settles payments.',
+    'Set GATEWAY_PAYEES to the seller address of the service. This gateway settles payments to it.',
   )
 }

@@ -10,8 +10,10 @@ import {
   revokeKey,
   updateKey,
 } from '../identity/api-keys.ts'
+import { requestDepositAddress } from '../ledger/deposit-addresses.ts'
 import { format, type Usdc } from '../money/usdc.ts'
 import { type Command, CommandError, type Invocation } from './command.ts'
+import { readKeyOptions } from './key-options.ts'
 import { findLogin } from './login-file.ts'
 import { readAmount } from './read-options.ts'
 import { printRemoteKey, refuseRemote } from './remote.ts'
@@ -21,22 +23,34 @@ import { withDatabase } from './with-database.ts'
 
 export const keysCommand: Command = {
   summary: 'create, list, change and revoke API keys',
-  usage: `penny keys list                     all keys, masked; those of one account with --account
-  penny keys create --name NAME       a new key; its secret is shown once
-      --account ID|NAME               its account (default: the only account, or the sandbox's)
-      --limit USDC                    the most it may spend
-      --window lifetime|day|week|month  the limit's period, in UTC (default: lifetime)
-      --expires TIME                  a future ISO 8601 instant, such as 2027-01-31T00:00:00Z
-  penny keys update KEY                changes name, limit, window or expiry from the next request on
-      --limit USDC|none, --expires TIME|none
-  penny keys revoke KEY               refuses it from the next request on
-                                    KEY is a name, an id, or the beginning of an id`,
+  usage: [
+    ['penny keys list', 'List keys, masked; --account limits the list to one account'],
+    ['penny keys create', 'Create a key. Its secret is shown once'],
+    ['--name NAME', 'Its name'],
+    ['--account ID|NAME', 'Its account (default: the only account, or the demo account of the sandbox)'],
+    ['--limit USDC', 'Maximum spend'],
+    ['--window lifetime|day|week|month', 'Period of the limit, in UTC (default: lifetime)'],
+    ['--expires TIME', 'Future ISO 8601 time, such as 2027-01-31T00:00:00Z'],
+    ['--models MODEL,…|all', 'Allowed models (default: all)'],
+    ['--max-cost USDC', 'Maximum cost of one request, web search included'],
+    ['--web-tools on|off', 'Allow web search and web fetch (default: on)'],
+    ['--ips ADDRESS,…|all', 'Allowed IP addresses and CIDR blocks (default: all)'],
+    [
+      'penny keys update KEY',
+      'Change any of these options, from the next request on. "none" removes --limit, --expires or --max-cost. KEY is a name, an id or the beginning of an id',
+    ],
+    ['penny keys revoke KEY', 'Refuse the key from the next request on'],
+  ],
   options: {
     name: { type: 'string' },
     account: { type: 'string' },
     limit: { type: 'string' },
     window: { type: 'string' },
     expires: { type: 'string' },
+    models: { type: 'string' },
+    'max-cost': { type: 'string' },
+    'web-tools': { type: 'string' },
+    ips: { type: 'string' },
   },
   verbs: ['list', 'create', 'update', 'revoke'],
   wordsMax: 2,
@@ -67,12 +81,13 @@ async function list(database: Database, { options, output }: Invocation): Promis
   printRows(output, (await listKeys(database, account?.id)).map(describe), { omit })
 }
 
-async function create(database: Database, { options, output }: Invocation): Promise<void> {
+async function create(database: Database, { config, options, output }: Invocation): Promise<void> {
   const limit = readLimit(options.limit)
+  const keyOptions = readKeyOptions(options, config)
   const limitWindow = readWindow(options.window)
   const expiresAt = readInstant(options.expires)
   const name = typeof options.name === 'string' ? options.name.trim() : ''
-  if (name === '') throw new CommandError('A key needs --name NAME.', 2)
+  if (name === '') throw new CommandError('Give the key a name: --name NAME.', 2)
   const account = await whichAccount(database, options.account)
   const created = await createKey(database, {
     partition: account.partition,
@@ -81,28 +96,32 @@ async function create(database: Database, { options, output }: Invocation): Prom
     limit,
     limitWindow,
     expiresAt,
+    options: keyOptions,
   })
+  // A program that runs out of money reads the address from its 402.
+  await requestDepositAddress(database, account)
   if (output.json)
     output.write(`${JSON.stringify({ id: created.id, api_key: created.secret, account_id: account.id })}\n`)
   else output.write(`${created.secret}\n\nThis is the only time the key is shown. Its id is ${created.id}.\n`)
 }
 
-async function update(database: Database, { words: [, named], options, output }: Invocation): Promise<void> {
-  const { id } = await whichKey(database, named, options.account)
+async function update(database: Database, { words: [, named], config, options, output }: Invocation): Promise<void> {
+  const { id, options: current } = await whichKey(database, named, options.account)
   const changes = {
     name: typeof options.name === 'string' ? options.name : undefined,
     limit: options.limit === 'none' ? null : readLimit(options.limit),
     limitWindow: readWindow(options.window),
     expiresAt: options.expires === 'none' ? null : readInstant(options.expires),
+    options: readKeyOptions(options, config, current.allowedModels),
   }
-  if (!(await updateKey(database, id, changes))) throw new CommandError(`There is no key ${id}.`)
+  if (!(await updateKey(database, id, changes))) throw new CommandError(`No key has the id ${id}.`)
   const key = await findAnyKey(database, id)
   printRows(output, key === undefined ? [] : [describe(key)], { omit })
 }
 
 async function revoke(database: Database, { words: [, named], options, output }: Invocation): Promise<void> {
   const { id, name } = await whichKey(database, named, options.account)
-  if (!(await revokeKey(database, id))) throw new CommandError(`There is no key ${id}.`)
+  if (!(await revokeKey(database, id))) throw new CommandError(`No key has the id ${id}.`)
   output.write(
     output.json
       ? `${JSON.stringify({ id, revoked: true })}\n`
@@ -120,6 +139,10 @@ function describe(key: ApiKey): Record<string, string | null> {
     window: key.limit === undefined ? null : key.limitWindow,
     spent: format(key.spent),
     held: format(key.held),
+    models: key.options.allowedModels.join(',') || null,
+    max_cost: key.options.maxRequestCost === undefined ? null : format(key.options.maxRequestCost),
+    web_tools: key.options.webTools ? null : 'off',
+    ips: key.options.allowedIps.join(',') || null,
     expires_at: key.expiresAt?.toISOString() ?? null,
     revoked_at: key.revokedAt?.toISOString() ?? null,
     created_at: key.createdAt.toISOString(),
@@ -127,7 +150,19 @@ function describe(key: ApiKey): Record<string, string | null> {
 }
 
 /** Left out in a narrow terminal, in this order. */
-const omit = ['account_id', 'revoked_at', 'created_at', 'held', 'expires_at', 'window', 'hint']
+const omit = [
+  'ips',
+  'models',
+  'web_tools',
+  'max_cost',
+  'account_id',
+  'revoked_at',
+  'created_at',
+  'held',
+  'expires_at',
+  'window',
+  'hint',
+]
 
 /** The key with that name or id, or whose id begins like that. Several of one name have to be told apart by id. */
 async function whichKey(
@@ -140,10 +175,10 @@ async function whichKey(
   const found = await findKeysNamed(database, named, owner?.id)
   const live = found.filter(({ revokedAt }) => revokedAt === undefined)
   const [key, another] = live.length > 0 ? live : found
-  if (key === undefined) throw new CommandError(`There is no key "${named}": penny keys list shows them.`)
+  if (key === undefined) throw new CommandError(`No key is named "${named}". penny keys list shows all keys.`)
   if (another !== undefined) {
     const ids = found.map(({ id, hint }) => `${id} (${hint})`)
-    throw new CommandError(`More than one key is "${named}". Give the id instead: ${ids.join(', ')}.`, 2)
+    throw new CommandError(`More than one key is named "${named}". Give the id instead: ${ids.join(', ')}.`, 2)
   }
   return key
 }
@@ -162,7 +197,7 @@ function readInstant(text: string | boolean | undefined): Date | undefined {
   const instant = new Date(String(text))
   if (/^\d{4}-\d{2}-\d{2}T.*(Z|[+-]\d{2}:?\d{2})$/.test(String(text)) && !Number.isNaN(instant.getTime())) {
     if (instant.getTime() > Date.now()) return instant
-    throw new CommandError(`--expires ${text} is in the past: the key would never work.`, 2)
+    throw new CommandError(`--expires ${text} is in the past. Use a future time.`, 2)
   }
   throw new CommandError(`--expires must be an ISO 8601 instant such as 2027-01-31T00:00:00Z. Got "${text}".`, 2)
 }

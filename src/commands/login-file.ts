@@ -1,8 +1,10 @@
-import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
+import { accessSync, constants, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Config } from '../config.ts'
+import type { Config } from '../config/config.ts'
 import { findOutsideDatabase } from '../db/database-file.ts'
-import { writePrivateFile } from '../private-file.ts'
+import { reasonOf } from '../errors.ts'
+import { writePrivateFile } from '../process/private-file.ts'
+import { CommandError } from './command.ts'
 
 /** A service that this user is a customer of, and the key to it. */
 export type Login = {
@@ -12,6 +14,16 @@ export type Login = {
 }
 
 const fileOf = ({ userConfigDir }: Config) => join(userConfigDir, 'login.json')
+
+/** Throws when a login could not be kept: better known before a key is made for it. */
+export function checkLoginFolder({ userConfigDir }: Config): void {
+  try {
+    mkdirSync(userConfigDir, { recursive: true, mode: 0o700 })
+    accessSync(userConfigDir, constants.W_OK)
+  } catch (error) {
+    throw new CommandError(`The login cannot be saved in ${userConfigDir}: ${reasonOf(error)}. Set XDG_CONFIG_HOME.`)
+  }
+}
 
 export function writeLogin(config: Config, login: Login): string {
   mkdirSync(config.userConfigDir, { recursive: true, mode: 0o700 })

@@ -9,16 +9,21 @@ const minutesMax = 24 * 60
 
 export const loginLinkCommand: Command = {
   summary: 'print a link that signs in to an account once',
-  usage: `penny login-link ACCOUNT           by its id or name; for whoever has lost wallet and passkey.
-                                    Signing in with it opens a closed account again
-      --minutes N                     how long it is good for (${minutesDefault} unless given)`,
+  usage: [
+    [
+      'penny login-link ACCOUNT',
+      'For a customer who lost wallet and passkey. ACCOUNT is an id or a name. Signing in reopens a closed account',
+    ],
+    ['--minutes N', `How long the link is valid (default: ${minutesDefault})`],
+  ],
   options: { minutes: { type: 'string' } },
   wordsMax: 1,
   async run({ words: [wanted], options, config, output }) {
     const minutes = Number(options.minutes ?? minutesDefault)
     if (!Number.isInteger(minutes) || minutes < 1 || minutes > minutesMax)
       throw new CommandError(`--minutes must be a whole number from 1 to ${minutesMax}, got "${options.minutes}".`, 2)
-    if (wanted === undefined) throw new CommandError('Whose? Name the account; penny accounts lists them.', 2)
+    if (wanted === undefined)
+      throw new CommandError('Which account? Give its id or name; penny accounts lists them.', 2)
     const token = await withDatabase(config, async (database) => {
       const { partition, id: accountId } = await whichAccount(database, wanted)
       return createLoginToken(database, { partition, accountId }, minutes * 60)
@@ -27,7 +32,9 @@ export const loginLinkCommand: Command = {
     const publicUrl = config.publicUrl ?? sandboxUrl ?? `http://localhost:${config.port}`
     const url = loginLink(publicUrl, token)
     output.write(
-      output.json ? `${JSON.stringify({ url, minutes })}\n` : `${url}\n\nIt works once, for ${minutes} minutes.\n`,
+      output.json
+        ? `${JSON.stringify({ url, minutes })}\n`
+        : `${url}\n\nThe link works once, within ${minutes} minutes.\n`,
     )
     return 0
   },

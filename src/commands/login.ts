@@ -1,44 +1,73 @@
 import { createInterface } from 'node:readline/promises'
 import { Writable } from 'node:stream'
 import { type Command, CommandError } from './command.ts'
-import { removeLogin, writeLogin } from './login-file.ts'
+import { requestKey } from './device-login.ts'
+import { checkLoginFolder, type Login, readLogin, removeLogin, writeLogin } from './login-file.ts'
 import { readOwnKey } from './remote.ts'
 
 export const loginCommand: Command = {
-  summary: 'use a service as its customer, with an API key',
-  usage: `penny login URL                   asks for the key; then balance, usage, logs, keys, quote and chat are about that service
-      --key penny_…                   without asking`,
+  summary: 'connect to a service as a customer',
+  usage: [
+    [
+      'penny login URL',
+      'Prints a link. Confirm it in the dashboard, and this machine receives its own key. balance, deposit, usage, logs, keys, quote and chat then use that service',
+    ],
+    ['--key penny_…', 'Use this key instead'],
+    ['--key -', 'Prompt for the key, or read it from standard input'],
+  ],
   options: { key: { type: 'string' } },
   wordsMax: 1,
   async run({ words: [url = ''], options, config, output }) {
     if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
-      throw new CommandError('Say which service: penny login https://penny.example', 2)
+      throw new CommandError('Which service? penny login https://penny.example', 2)
     const { origin } = new URL(url)
-    const apiKey = typeof options.key === 'string' ? options.key : await askSecret('API key: ')
-    const login = { origin, api_key: apiKey.trim() }
-    const key = await readOwnKey(login)
+    checkLoginFolder(config)
+    const previous = readLogin(config)
+    const login = await (options.key === undefined ? requestLogin(origin) : keyLogin(origin, String(options.key)))
+    if (login === undefined) return interruptedCode
+    // First of all: a key that was just made is known to this process alone.
     const file = writeLogin(config, login)
-    output.write(
-      output.json
-        ? `${JSON.stringify({ origin, key_id: key.id, file })}\n`
-        : `Logged in to ${origin} with the key "${key.name}". ${key.available} USDC can be spent. The key is in ${file}.\n`,
-    )
+    const key = await readOwnKey(login)
+    if (output.json) output.write(`${JSON.stringify({ origin, key_id: key.id, file })}\n`)
+    else {
+      output.write(
+        `Logged in to ${origin} with the key "${key.name}". ${key.available} USDC can be spent. The key is in ${file}.\n`,
+      )
+      if (previous !== undefined && previous.api_key !== login.api_key)
+        output.write(
+          `This replaces the login to ${previous.origin}. Its key still works: revoke it in the dashboard if needed.\n`,
+        )
+    }
     return 0
   },
 }
 
 export const logoutCommand: Command = {
-  summary: 'forget the service and the key of penny login',
-  usage: 'penny logout',
+  summary: 'remove the saved service and key of penny login',
+  usage: [['penny logout', 'The key itself stays valid; revoke it in the dashboard']],
   options: {},
   async run({ config, output }) {
     const removed = removeLogin(config)
     const line = removed
       ? 'Logged out. The key still works: revoke it in the dashboard if needed.'
-      : 'Nobody was logged in.'
+      : 'You were not logged in.'
     output.write(output.json ? `${JSON.stringify({ logged_out: removed })}\n` : `${line}\n`)
     return 0
   },
+}
+
+const interruptedCode = 130
+
+async function requestLogin(origin: string): Promise<Login | undefined> {
+  const apiKey = await requestKey(origin)
+  return apiKey === undefined ? undefined : { origin, api_key: apiKey }
+}
+
+/** Checked before it is kept: a mistyped key must not replace a login that works. */
+async function keyLogin(origin: string, given: string): Promise<Login> {
+  const login = { origin, api_key: (given === '-' ? await askSecret('API key: ') : given).trim() }
+  await readOwnKey(login)
+  return login
 }
 
 /** Without showing it; from standard input where that is no terminal. */

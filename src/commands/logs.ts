@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../db/database.ts'
 import { formatRequestId, type RequestId } from '../ledger/request-id.ts'
 import { type LoggedRequest, readRequestsById, readRequestsSince } from '../ledger/request-tail.ts'
+import { endedStatuses } from '../ledger/states.ts'
 import { format } from '../money/usdc.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { findLogin } from './login-file.ts'
@@ -13,15 +14,20 @@ import { withDatabase } from './with-database.ts'
 const pollMs = 300
 const lastDefault = 10
 const lastMax = 1_000
-const statuses = ['succeeded', 'failed', 'cancelled', 'refused']
 
 export const logsCommand: Command = {
-  summary: 'follow the requests as they end',
-  usage: `penny logs tail                   the last ${lastDefault}, then every one, until Ctrl-C
-      --last N                        begin with more or fewer
-      --account ID|NAME, --model NAME, --status ${statuses.join('|')}
-      --once                          only the last ones
-                                    with --json, one object a line`,
+  summary: 'show requests as they end',
+  usage: [
+    [
+      'penny logs tail',
+      `Show the latest ${lastDefault} requests, then new ones until Ctrl-C. With --json, one object per line`,
+    ],
+    ['--last N', 'Start with this many requests'],
+    ['--account ID|NAME', 'Only this account'],
+    ['--model NAME', 'Only this model'],
+    ['--status STATUS', `Only ${endedStatuses.join(', ')}`],
+    ['--once', 'Do not wait for new requests'],
+  ],
   options: {
     last: { type: 'string' },
     account: { type: 'string' },
@@ -33,8 +39,8 @@ export const logsCommand: Command = {
   wordsMax: 1,
   async run({ words: [verb = 'tail'], options, config, output }) {
     if (verb !== 'tail') throw new CommandError(`penny logs has no verb "${verb}". It has: tail.`, 2)
-    if (options.status !== undefined && !statuses.includes(String(options.status)))
-      throw new CommandError(`--status must be one of ${statuses.join(', ')}. Got "${options.status}".`, 2)
+    if (options.status !== undefined && !endedStatuses.some((status) => status === options.status))
+      throw new CommandError(`--status must be one of ${endedStatuses.join(', ')}. Got "${options.status}".`, 2)
     const last = Number(options.last ?? lastDefault)
     if (!Number.isInteger(last) || last < 0 || last > lastMax)
       throw new CommandError(`--last must be a whole number from 0 to ${lastMax}, got "${options.last}".`, 2)

@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../db/database.ts'
 import { format } from '../money/usdc.ts'
-import { readMoneyLine } from '../settlement/money-line.ts'
 import { findPayout, type ReadBalance, readPayable, requestPayout } from '../settlement/payout.ts'
 import { createRail } from '../settlement/rail.ts'
+import { readSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { type Address, parseAddress } from '../signer/address.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { confirm, confirmOptions, confirmUsage } from './confirm.ts'
@@ -14,21 +14,23 @@ const payoutMsMax = 120_000
 const pollMs = 200
 
 export const payoutCommand: Command = {
-  summary: 'pay the operator’s revenue out of the gateway',
-  usage: `penny payout                      what was earned and can be paid out
-  penny payout --amount USDC|all    pays it to PAYOUT_ADDRESS
-${confirmUsage}`,
+  summary: 'withdraw the operator’s revenue from the gateway',
+  usage: [
+    ['penny payout', 'Show the revenue and how much of it can be paid out'],
+    ['penny payout --amount USDC|all', 'Pay it to PAYOUT_ADDRESS'],
+    ...confirmUsage,
+  ],
   options: { amount: { type: 'string' }, ...confirmOptions },
   async run({ options, config, output }) {
     const amount = typeof options.amount === 'string' ? readAmountOrAll('amount', options.amount) : undefined
-    const { gatewayUrl, gatewayToken, terms } = readMoneyLine(config.dataDir)
+    const { gatewayUrl, gatewayToken, terms } = readSettlementEndpoints(config.dataDir)
     await using rail = createRail({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
     const readBalance = () => rail.balance(terms.seller)
     return await withDatabase(config, async (database) => {
       if (amount === undefined) return show(database, terms.seller, readBalance, output)
       const recipient = config.payoutAddress === undefined ? undefined : parseAddress(config.payoutAddress)
       if (recipient === undefined)
-        throw new CommandError('Set PAYOUT_ADDRESS, for the service too: it is where revenue goes.')
+        throw new CommandError('Set PAYOUT_ADDRESS, also for the service. Payouts go to this address.')
       const sum = amount === 'all' ? 'all that can be paid out' : `${format(amount)} USDC`
       await confirm({ options }, `Pay ${sum} to ${recipient}?`)
       return follow(database, await requestPayout(database, amount, recipient, readBalance), output)
@@ -42,7 +44,7 @@ async function show(database: Database, seller: Address, readBalance: ReadBalanc
   output.write(
     output.json
       ? `${JSON.stringify(facts)}\n`
-      : `${facts.balance} USDC at the gateway, of which ${facts.payable} can be paid out; the rest is owed to accounts as credit, or may be given back to a retry.\n`,
+      : `${facts.balance} USDC at the gateway, of which ${facts.payable} can be paid out; the rest is credit of accounts or may be refunded to retries.\n`,
   )
   return 0
 }
@@ -58,7 +60,8 @@ async function follow(database: Database, id: string, output: Output): Promise<n
       output.write(output.json ? `${JSON.stringify({ id, ...payout })}\n` : `${line}\n`)
       return state === 'confirmed' ? 0 : 1
     }
-    if (performance.now() > deadline) throw new CommandError(`Payout ${id} is still under way: see the service's log.`)
+    if (performance.now() > deadline)
+      throw new CommandError(`Payout ${id} is still in progress. See the log of the service.`)
     await sleep(pollMs)
   }
 }

@@ -1,4 +1,4 @@
-import { CommandError, type Invocation } from './command.ts'
+import { CommandError, type Invocation, type Usage } from './command.ts'
 
 export const questionOptions = {
   model: { type: 'string' },
@@ -6,14 +6,17 @@ export const questionOptions = {
   'no-web': { type: 'boolean' },
 } as const
 
-export const questionUsage = `      --model NAME                    another model than the default
-      --max-tokens N                  the longest answer
-      --no-web                        without web search and web fetch`
+export const questionUsage: Usage = [
+  ['--model NAME', 'Another model than the default'],
+  ['--max-tokens N', 'Maximum length of the answer'],
+  ['--no-web', 'Turn off web search and web fetch'],
+]
 
 /** The body of a completion, of the words of the command line; of standard input where they are a single dash. */
 export async function readQuestion({ words, options }: Invocation): Promise<Record<string, unknown>> {
   const content = words.length === 1 && words[0] === '-' ? (await process.stdin.toArray()).join('') : words.join(' ')
-  if (content.trim() === '') throw new CommandError('Ask something: the words after the command, or - to read them.', 2)
+  if (content.trim() === '')
+    throw new CommandError('Give a message after the command, or - to read it from standard input.', 2)
   const maxTokens = options['max-tokens']
   if (maxTokens !== undefined && !/^[1-9]\d{0,8}$/.test(String(maxTokens)))
     throw new CommandError(`--max-tokens must be a whole number above 0, got "${maxTokens}".`, 2)

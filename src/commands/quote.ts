@@ -5,6 +5,7 @@ import { accessOptions, accessUsage, findAccess, post } from './service-access.t
 type Quote = {
   readonly model: string
   readonly quote: string
+  readonly input_tokens: number
   readonly from_credit: string
   readonly authorized: string
   readonly search_max: string
@@ -16,10 +17,15 @@ type Quote = {
 }
 
 export const quoteCommand: Command = {
-  summary: 'show what a question may cost at most, without asking it',
-  usage: `penny quote WORDS …               exit code 0 when it would be taken now, 1 when not
-${questionUsage}
-${accessUsage}`,
+  summary: 'show the maximum cost of a request without sending it',
+  usage: [
+    [
+      'penny quote WORDS …',
+      'Exit code 0 if the request would be accepted now, 1 if not. "-" reads the message from standard input',
+    ],
+    ...questionUsage,
+    ...accessUsage,
+  ],
   options: { ...questionOptions, ...accessOptions },
   wordsMax: Number.POSITIVE_INFINITY,
   async run(invocation) {
@@ -32,11 +38,14 @@ ${accessUsage}`,
     }
     for (const { item, units, per_million: price } of quote.lines)
       output.write(`${item.replace('_', ' ').padEnd(14)} ${String(units).padStart(8)}  at ${price} USDC a million\n`)
+    output.write(`The input counts as ${quote.input_tokens} tokens; the quote uses an upper bound.\n`)
     output.write(`At most ${quote.quote} USDC on ${quote.model}: ${quote.from_credit} from credit, `)
     output.write(`${quote.authorized} authorized.\n`)
     if (quote.search_calls_max > 0)
       output.write(`Up to ${quote.search_max} USDC more if the model searches the web (--no-web turns that off).\n`)
-    output.write(quote.admitted ? 'It would be taken now.\n' : `It would be refused now: ${quote.refusal?.message}\n`)
+    output.write(
+      quote.admitted ? 'It would be accepted now.\n' : `It would be refused now: ${quote.refusal?.message}\n`,
+    )
     return quote.admitted ? 0 : 1
   },
 }

@@ -22,8 +22,5 @@ export function readAmountOrAll(option: string, text: string): Usdc | 'all' {
 /** The id of an order that is repeated. */
 export function readUuid(option: string, text: string): string {
   if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(text)) return text
-  throw new CommandError(
-    `--${option} must be a UUID, the one that was printed when it was first ordered. Got "${text}".`,
-    2,
-  )
+  throw new CommandError(`--${option} must be the UUID that the first attempt printed. Got "${text}".`, 2)
 }

@@ -1,16 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Config } from '../config.ts'
+import type { Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { findViolations, type Violation } from '../ledger/audit.ts'
 import { beginCursors, copiedAtCursor, forgetCursor, readCursor } from '../ledger/chain-cursors.ts'
+import { requestAllDepositAddresses } from '../ledger/deposit-addresses.ts'
 import { findFreeze, freezeLedger, restoredReason, unfreezeLedger } from '../ledger/freeze.ts'
-import { summarizeSettlements } from '../ledger/settlements.ts'
+import { summarizePayments } from '../ledger/payments.ts'
+import { isPaymentOpen } from '../ledger/states.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
 import { type Chain, chainOptions, openChain, refuseUnusableNode } from '../settlement/chain.ts'
-import { readMoneyLine } from '../settlement/money-line.ts'
 import { createRail } from '../settlement/rail.ts'
 import { type Recovery, recoverPayments } from '../settlement/recover.ts'
+import { readSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { withDatabase } from './with-database.ts'
 
@@ -20,22 +22,28 @@ const pollMs = 200
 const gapMax = 65_536
 
 export const recoverCommand: Command = {
-  summary: 'after restoring a copy of the database: bring the books up to the chain',
-  usage: `penny recover --freeze            on the copy, before the service is started: no request is taken
-  penny recover                     beside the running service: books payments and withdrawals that the copy has forgotten, then takes requests again`,
+  summary: 'update a restored database to the state of the chain',
+  usage: [
+    ['penny recover --freeze', 'Before the service starts on a restored copy: refuse new requests'],
+    [
+      'penny recover',
+      'While the service runs: record the payments and withdrawals that are missing from the copy, then accept requests again',
+    ],
+  ],
   options: { freeze: { type: 'boolean' } },
   async run({ options, config, output }) {
     return withDatabase(config, async (database) => {
       if (options.freeze === true) {
         // Before the service reads on: what left the gateway after this block, these books may not know.
         await beginCursors(database, [copiedAtCursor], (await readCursor(database, 'deposits')) ?? -1n)
-        await freezeLedger(database, `${restoredReason}: penny recover brings it up to the chain`)
+        await requestAllDepositAddresses(database)
+        await freezeLedger(database, `${restoredReason}: penny recover updates it from the chain`)
         output.write(output.json ? '{"frozen":true}\n' : 'Frozen. Start the service, then run penny recover.\n')
         return 0
       }
       if ((await findFreeze(database)) === undefined)
         throw new CommandError(
-          'The ledger is not frozen: requests may have used nonces that are taken. Run penny recover --freeze before the start.',
+          'The ledger is not frozen, so requests may have reused nonces. Run penny recover --freeze before the service starts.',
         )
       return recover(database, config, output)
     })
@@ -43,7 +51,7 @@ export const recoverCommand: Command = {
 }
 
 async function recover(database: Database, config: Config, output: Output): Promise<number> {
-  const line = readMoneyLine(config.dataDir)
+  const line = readSettlementEndpoints(config.dataDir)
   const { gatewayUrl, gatewayToken, terms } = line
   const chain = await refuseUnusableNode(line.rpcUrl, () => openChain(chainOptions(line)))
   await replayed(database, chain)
@@ -94,16 +102,16 @@ function tell(output: Output, recovery: Recovery, violations: readonly Violation
     return
   }
   const usdc = (atomic: bigint) => `${format(fromAtomic(atomic))} USDC`
-  output.write(`${payments} forgotten payments booked as credit: ${usdc(value)}.\n`)
+  output.write(`${payments} missing payments recorded: ${usdc(value)}.\n`)
   for (const { account, amount_atomic, recipient, tx_hash } of withdrawals)
-    output.write(`${account}: booked a withdrawal of ${usdc(BigInt(amount_atomic))} to ${recipient} (${tx_hash}).\n`)
+    output.write(`${account}: recorded a withdrawal of ${usdc(BigInt(amount_atomic))} to ${recipient} (${tx_hash}).\n`)
   for (const { account, missing } of unexplained)
     output.write(
       missing > 0n
-        ? `${account}: ${usdc(missing)} more have left than payments and withdrawals explain.\n`
-        : `${account}: ${usdc(-missing)} more are at the gateway than the books know of. Where that is a gift, penny audit --unfreeze goes on without it.\n`,
+        ? `${account}: ${usdc(missing)} more have left the gateway than payments and withdrawals account for.\n`
+        : `${account}: ${usdc(-missing)} more are at the gateway than in the ledger. If it is a gift, run penny audit --unfreeze to continue without it.\n`,
     )
-  output.write(isWhole ? 'The books are right; requests are taken again.\n' : 'The ledger stays frozen.\n')
+  output.write(isWhole ? 'All invariants hold. The ledger accepts requests again.\n' : 'The ledger stays frozen.\n')
 }
 
 /** Until the running service has read the chain to its end, and knows of every payment of the copy how it stands. */
@@ -112,14 +120,14 @@ async function replayed(database: Database, chain: Chain): Promise<void> {
   const deadline = performance.now() + replayMsMax
   for (;;) {
     const isRead = ((await readCursor(database, 'deposits')) ?? -1n) >= head
-    const isKnown = (await summarizeSettlements(database)).every(({ state }) => !open.has(state))
+    const isKnown = (await summarizePayments(database)).every(
+      ({ state }) => state === 'unpaid' || !isPaymentOpen(state),
+    )
     if (isRead && isKnown) return
     if (performance.now() > deadline)
       throw new CommandError(
-        'The service has not caught up with the chain yet: is it running? See penny settle status.',
+        'The service has not caught up with the chain yet. Check that it is running, and see penny settle status.',
       )
     await sleep(pollMs)
   }
 }
-
-const open = new Set(['allocated', 'signed', 'submitted', 'unknown'])

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnswerOf } from '../http/api/contract.ts'
 import type { keyContracts } from '../http/api/contracts/keys.ts'
 import type { requestContracts } from '../http/api/contracts/requests.ts'
+import { type Address, checksummed } from '../signer/address.ts'
 import { CommandError, type Output } from './command.ts'
 import type { Login } from './login-file.ts'
 import { get } from './service-access.ts'
@@ -34,6 +35,16 @@ export async function printRemoteBalance(login: Login, output: Output): Promise<
     output.write(`${key.available} USDC can be spent at ${login.origin}.\n`)
     output.write(`Key "${key.name}" (${key.hint}): spent ${key.spent}, held ${key.held}, ${limit}.\n`)
   }
+  return 0
+}
+
+export async function printRemoteDeposit(login: Login, output: Output): Promise<number> {
+  const { deposit_address: address } = await readOwnKey(login)
+  if (address === null)
+    throw new CommandError(`${login.origin} has no deposit address for this account yet. Try again later.`)
+  const shown = checksummed(address as Address)
+  if (output.json) output.write(`${JSON.stringify({ address: shown })}\n`)
+  else output.write(`Send only USDC to ${shown}\nDeposits are shown in the dashboard: ${login.origin}/funds\n`)
   return 0
 }
 

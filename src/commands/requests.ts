@@ -1,25 +1,32 @@
 import { type RenderedRequest, renderRequest } from '../http/api/render-request.ts'
 import { parseRequestId } from '../ledger/request-id.ts'
 import { findAnyRequest } from '../ledger/requests.ts'
+import { checkNotArchived } from '../ledger/sealed-months.ts'
 import { cost, type Line as PricedLine } from '../money/price.ts'
 import { parse } from '../money/usdc.ts'
 import { type Command, CommandError } from './command.ts'
 import { withDatabase } from './with-database.ts'
 
 export const requestsCommand: Command = {
-  summary: 'show one request of the ledger, and how its charge comes about',
-  usage: `penny requests get req_…          the row, as GET /api/requests/{id} has it
-      --explain                       the quote, the hold and the charge, line by line`,
+  summary: 'show one request and explain its charge',
+  usage: [
+    ['penny requests get req_…', 'Show the request as GET /api/requests/{id} returns it'],
+    ['--explain', 'Show quote, hold and charge line by line'],
+  ],
   options: { explain: { type: 'boolean' } },
   verbs: ['get'],
   wordsMax: 2,
   async run({ words: [verb, text = ''], options, config, output }) {
     if (verb !== 'get')
-      throw new CommandError('Say which request: penny requests get req_…; penny logs tail lists the last ones.', 2)
+      throw new CommandError('Which request? penny requests get req_…; penny logs tail lists the latest ones.', 2)
     const id = parseRequestId(text)
-    if (id === undefined) throw new CommandError('Say which request: penny requests get req_…', 2)
-    const row = await withDatabase(config, (database) => findAnyRequest(database, id))
-    if (row === undefined) throw new CommandError(`There is no request ${text}.`)
+    if (id === undefined) throw new CommandError('Which request? penny requests get req_…', 2)
+    const row = await withDatabase(config, async (database) => {
+      const found = await findAnyRequest(database, id)
+      if (found === undefined) await checkNotArchived(database, id)
+      return found
+    })
+    if (row === undefined) throw new CommandError(`No request has the id ${text}.`)
     const request = renderRequest(row)
     output.write(
       output.json || options.explain !== true ? `${JSON.stringify(request, null, 2)}\n` : `${explain(request)}\n`,
@@ -38,24 +45,30 @@ export function explain(request: RenderedRequest): string {
     amountLine('Quote: the most it could cost without web searches', request.quote),
     ...(request.extended_atomic === '0' ? [] : [amountLine('Added to the hold for web searches', request.extended)]),
     amountLine('  held from credit', request.from_credit),
-    amountLine('  held by authorization', request.authorized),
+    amountLine('  held from the gateway balance', request.authorized),
     '',
     ...cost.lines.map(costLine),
     ...(cost.lines.length === 0 ? ['Nothing was charged.'] : ['', roundingLine(request)]),
     amountLine('Charged', request.charged),
     ...(request.excess_atomic === '0' ? [] : [amountLine('Beyond the quote, for searches', request.excess)]),
-    amountLine('Given back', request.refunded),
+    amountLine('Released: held and not used', request.refunded),
+    ...(request.given_back_atomic === '0' ? [] : [amountLine('Refunded later', request.given_back)]),
   ]
   if (usage !== null)
     lines.push('', `Token counts are from the ${usage.source === 'upstream' ? 'model' : 'service’s own tokenizer'}.`)
-  lines.push(
-    `Payment: ${paymentWords(request.settlement.state)}${request.settlement.tx_hash === null ? '' : `, ${request.settlement.tx_hash}`}`,
-  )
+  lines.push(`Payment: ${paymentWords(request)}`)
   return lines.join('\n')
 }
 
-function paymentWords(state: string): string {
-  return state === 'none' ? 'none (paid from credit: nothing to settle)' : state
+/** Which payment on chain covers the request, and how it stands. */
+function paymentWords({ status, settlement: { state, payment, reason, tx_hash: txHash } }: RenderedRequest): string {
+  if (status === 'held') return 'none yet, the request is open'
+  if (state === 'none') return 'none, nothing was charged'
+  if (payment === null) return 'none yet, the charge waits for the next payment'
+  const others = payment.entries - 1
+  const together = others === 0 ? '' : `, together with ${others} other ${others === 1 ? 'entry' : 'entries'}`
+  const why = reason === null ? '' : ` (${reason})`
+  return `number ${payment.number} over ${payment.value} USDC${together}: ${state}${why}${txHash === null ? '' : `, ${txHash}`}`
 }
 
 type Line = RenderedRequest['cost']['lines'][number]

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { writePrivateFile } from '../private-file.ts'
+import { writePrivateFile } from '../process/private-file.ts'
 
 /** What a service in the sandbox leaves in its data folder for programs: where it is, and a key to spend with. */
 export type SandboxFile = {

@@ -1,4 +1,4 @@
-import { CommandError, type Invocation } from './command.ts'
+import { CommandError, type Invocation, type Usage } from './command.ts'
 import { findLogin, type Login } from './login-file.ts'
 import { readSandboxFile } from './sandbox-file.ts'
 
@@ -6,8 +6,10 @@ import { readSandboxFile } from './sandbox-file.ts'
 export type ServiceAccess = { readonly baseUrl: string; readonly apiKey: string }
 
 export const accessOptions = { url: { type: 'string' }, key: { type: 'string' } } as const
-export const accessUsage = `      --key penny_…                   another key than that of penny login, or the sandbox's
-      --url URL                       another service; ends in /v1`
+export const accessUsage: Usage = [
+  ['--key penny_…', 'Another key than that of penny login or the sandbox'],
+  ['--url URL', 'Another service; ends in /v1'],
+]
 
 /** What the options say, or what a service in the sandbox has left in the data folder. */
 export function findAccess({ options, config }: Pick<Invocation, 'options' | 'config'>): ServiceAccess {
@@ -20,10 +22,7 @@ export function findAccess({ options, config }: Pick<Invocation, 'options' | 'co
       : (known?.base_url ?? `${config.publicUrl ?? `http://localhost:${config.port}`}/v1`)
   const apiKey = typeof options.key === 'string' ? options.key : known?.api_key
   if (apiKey === undefined)
-    throw new CommandError(
-      'Say with which key: --key penny_…, or log in with penny login URL, or start the sandbox.',
-      2,
-    )
+    throw new CommandError('No API key. Use --key penny_…, log in with penny login URL, or start the sandbox.', 2)
   return { baseUrl, apiKey }
 }
 
@@ -42,13 +41,16 @@ export async function get<Answer>({ origin, api_key: apiKey }: Login, path: stri
   return (await response.json()) as Answer
 }
 
-async function send(baseUrl: string, path: string, request: RequestInit): Promise<Response> {
+/** Throws a CommandError with the service's own message unless the answer is a success. */
+export async function send(baseUrl: string, path: string, request: RequestInit): Promise<Response> {
   let response: Response
   try {
     response = await fetch(`${baseUrl}${path}`, request)
   } catch (error) {
     const { message, cause } = error as Error
-    throw new CommandError(`No service answers at ${baseUrl}: ${(cause as Error | undefined)?.message || message}.`)
+    throw new CommandError(
+      `The service at ${baseUrl} does not respond: ${(cause as Error | undefined)?.message || message}.`,
+    )
   }
   if (response.ok) return response
   const text = await response.text()

@@ -1,4 +1,4 @@
-import { summarizeSettlements } from '../ledger/settlements.ts'
+import { summarizePayments } from '../ledger/payments.ts'
 import { format } from '../money/usdc.ts'
 import { readSolvency } from '../settlement/solvency.ts'
 import { type Command, CommandError } from './command.ts'
@@ -7,20 +7,19 @@ import { withDatabase } from './with-database.ts'
 
 /** What a state means where its name does not say it. */
 const stateWords: Readonly<Record<string, string>> = {
-  none: 'none (paid from credit)',
-  voided: 'voided (cost nothing)',
+  unpaid: 'unpaid (accounts with charges that no payment covers yet)',
 }
 
 export const settleCommand: Command = {
-  summary: 'show how payments stand on their way to the chain',
-  usage: 'penny settle status               payments by state, and the books against the chain',
+  summary: 'show the state of on-chain payments',
+  usage: [['penny settle status', 'Show payments by state, and compare ledger and chain']],
   options: {},
   verbs: ['status'],
   wordsMax: 1,
   async run({ words: [verb = 'status'], config, output }) {
     if (verb !== 'status') throw new CommandError(`penny settle has no verb "${verb}". It has: status.`, 2)
     return withDatabase(config, async (database) => {
-      const rows = (await summarizeSettlements(database)).map(({ state, count, value, oldest }) => ({
+      const rows = (await summarizePayments(database)).map(({ state, count, value, oldest }) => ({
         state,
         count,
         value: format(value),
@@ -28,18 +27,18 @@ export const settleCommand: Command = {
       }))
       const solvency = (await readSolvency(database)) as Record<string, unknown> | undefined
       if (output.json) {
-        output.write(`${JSON.stringify({ settlements: rows, solvency: solvency ?? null }, null, 2)}\n`)
+        output.write(`${JSON.stringify({ payments: rows, solvency: solvency ?? null }, null, 2)}\n`)
         return solvency?.ok === false ? 1 : 0
       }
       printRows(
         output,
         rows.map((row) => ({ ...row, state: stateWords[row.state] ?? row.state })),
       )
-      if (solvency === undefined) output.write('\nThe books were not compared with the chain yet.\n')
+      if (solvency === undefined) output.write('\nLedger and chain were not compared yet.\n')
       else {
         const { ok, owed, on_chain: onChain, block, accounts } = solvency
         output.write(
-          `\nBooks and chain ${ok ? 'agree' : 'DO NOT agree'}: ${String(owed)} USDC owed to ${String(accounts)} accounts, ${String(onChain)} on chain at block ${String(block)}.\n`,
+          `\nLedger and chain ${ok ? 'match' : 'DO NOT match'}: ${String(owed)} USDC owed to ${String(accounts)} accounts, ${String(onChain)} on chain at block ${String(block)}.\n`,
         )
       }
       return solvency?.ok === false ? 1 : 0

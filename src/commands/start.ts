@@ -1,8 +1,9 @@
-import { type Config, isMasterKeyInline, refuseEmbeddedInProduction, removeSecrets } from '../config.ts'
+import { type Config, isMasterKeyInline, refuseEmbeddedInProduction, removeSecrets } from '../config/config.ts'
 import { prepareDataDir } from '../db/data-dir.ts'
 import { removeDatabaseFile, writeDatabaseFile } from '../db/database-file.ts'
 import { loginLink } from '../identity/login-links.ts'
-import { type Service, startService } from '../service.ts'
+import { notifyInit } from '../process/notify-init.ts'
+import { type Service, startService } from '../run/service.ts'
 import { announce } from './announce.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { createProgress, type Progress } from './progress.ts'
@@ -11,14 +12,16 @@ import { writeSandboxFile } from './sandbox-file.ts'
 import { aborted, type StopSignals, watchStopSignals } from './stop-signal.ts'
 
 const masterKeyIgnored =
-  'MASTER_KEY is ignored: ROLES has no jobs, and only such a machine signs. Take it away from this one.'
+  'MASTER_KEY is ignored: this machine does not sign, because ROLES has no jobs. Remove the key from it.'
 const masterKeyInline =
-  'MASTER_KEY is set in the environment. Use MASTER_KEY_FILE: then only the signer process has the key.'
+  'MASTER_KEY is set in the environment. Use MASTER_KEY_FILE, so that only the signer process has the key.'
 
 export const startCommand: Command = {
   summary: 'start the service and everything it needs',
-  usage: `penny start                       runs until Ctrl-C or SIGTERM, then finishes what is under way
-      --allow-embedded                NODE_ENV=production with embedded stand-ins, knowingly`,
+  usage: [
+    ['penny start', 'Runs until Ctrl-C or SIGTERM, then finishes the running requests'],
+    ['--allow-embedded', 'Allow the embedded database, chain and model with NODE_ENV=production'],
+  ],
   options: { 'allow-embedded': { type: 'boolean' } },
   async run({ options, config, output }) {
     removeSecrets()
@@ -38,6 +41,7 @@ export const startCommand: Command = {
       await Promise.race([announced, aborted(signals.stop)])
       // An announcement that a signal has cut short fails once the database is gone.
       announced.catch(() => {})
+      await tellInit(config, 'ready')
     } catch (error) {
       // Left running, a service that nobody was told of would keep a command alive that has failed.
       await service.stop()
@@ -46,10 +50,16 @@ export const startCommand: Command = {
       progress.end()
     }
     const failure = await Promise.race([aborted(signals.stop), service.failed])
+    await tellInit(config, 'stopping')
     await stopService(service, config, signals, failure)
     if (failure !== undefined) throw new CommandError(failure.message)
     return 0
   },
+}
+
+/** A service that runs well must not end because systemd could not be told so. */
+async function tellInit({ notifySocket }: Config, state: 'ready' | 'stopping'): Promise<void> {
+  await notifyInit(notifySocket, state).catch((error: Error) => say(`systemd was not notified: ${error.message}`))
 }
 
 /** Undefined when a signal came first; then everything that was started is stopped again. */
@@ -75,11 +85,11 @@ async function startUnlessStopped(config: Config, progress: Progress, stop: Abor
 
 async function stopService(
   service: Service,
-  { drainMs }: Config,
+  config: Config,
   { hurry }: StopSignals,
   failure: Error | undefined,
 ): Promise<void> {
-  say(failure === undefined ? describeStop(service.requestsUnderWay, drainMs) : `Stopping: ${failure.message}`)
+  say(failure === undefined ? describeStop(service.requestsUnderWay, config) : `Stopping: ${failure.message}`)
   hurry.addEventListener('abort', () => {
     if (service.requestsUnderWay > 0) say(`Stopping now: ending ${countOf(service.requestsUnderWay)}.`)
     service.hurry()
@@ -87,7 +97,9 @@ async function stopService(
   await service.stop()
 }
 
-function describeStop(requests: number, drainMs: number): string {
+function describeStop(requests: number, { drainMs, shutdownDelayMs }: Config): string {
+  if (shutdownDelayMs > 0)
+    return `Stopping in ${shutdownDelayMs / 1000} s: /readyz answers 503, so that load balancers send requests elsewhere. Then requests under way have ${drainMs / 1000} s. A second signal stops now.`
   if (requests === 0) return 'Stopping.'
   const ending = requests === 1 ? 'it ends' : 'they end'
   return `${countOf(requests)} under way; stopping when ${ending}, at most ${drainMs / 1000} s. Press Ctrl-C again to stop now.`

@@ -24,6 +24,10 @@ export function watchStopSignals(now: () => number = () => performance.now()): S
     else stop.abort()
   }
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, onSignal)
+  // The wrapper was killed with SIGKILL, which it cannot forward. Without this the service would be orphaned.
+  process.on('disconnect', onSignal)
+  // Waiting for that must not keep a process alive that has nothing else to do.
+  process.channel?.unref()
   // A terminal that was closed, or a pipe that nobody reads, must not end the process either.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
   return { stop: stop.signal, hurry: hurry.signal }

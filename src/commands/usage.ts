@@ -11,11 +11,13 @@ const daysDefault = 30
 const daysMax = 3_660
 
 export const usageCommand: Command = {
-  summary: 'show what was used and charged, by day, model, key or account',
-  usage: `penny usage                       of all accounts, the last ${daysDefault} days, by day
-      --by day|model|key|account      one or several, separated by commas
-      --days N                        another span
-      --account ID|NAME               of one account`,
+  summary: 'show usage and charges by day, model, key or account',
+  usage: [
+    ['penny usage', `Usage of all accounts by day, for the last ${daysDefault} days`],
+    ['--by day|model|key|account', 'One or more, separated by commas'],
+    ['--days N', 'Number of days'],
+    ['--account ID|NAME', 'Only this account'],
+  ],
   options: { by: { type: 'string' }, days: { type: 'string' }, account: { type: 'string' } },
   async run({ options, config, output }) {
     const groups = readGroups(options.by)

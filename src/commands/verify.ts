@@ -1,119 +1,185 @@
-import { readFileSync } from 'node:fs'
-import { createPublicClient, http, parseAbiItem, TransactionReceiptNotFoundError } from 'viem'
-import { reasonOf } from '../errors.ts'
-import type { ReceiptDocument } from '../settlement/receipt.ts'
-import { InvalidReceiptError } from '../settlement/receipt.ts'
-import { nothingToSettle, type ReceiptCheck, verifyReceipt } from '../settlement/verify-receipt.ts'
-import { type Command, CommandError } from './command.ts'
+import { createReadStream } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { needsTransfer, type SignedPayment } from '../receipts/payment.ts'
+import { InvalidReceiptError } from '../receipts/read-fields.ts'
+import { lineLengthMax } from '../receipts/read-lines.ts'
+import { type Receipt, readReceipt } from '../receipts/receipt.ts'
+import { type BundleReport, verifyBundle } from '../receipts/verify-bundle.ts'
+import { type Check, verifyReceipt } from '../receipts/verify-receipt.ts'
+import { type Address, parseAddress } from '../signer/address.ts'
+import { receiptCrypto } from '../signer/receipt-crypto.ts'
+import { type BatchOnChain, createBatchOnChain } from './batch-on-chain.ts'
+import { type Command, CommandError, type Output } from './command.ts'
+import { createCounter } from './counter.ts'
 
 export const verifyCommand: Command = {
-  summary: 'check a receipt, offline',
-  usage: `penny verify FILE                 the fields, the signature, the way up to the root of its batch; no network
-      --rpc URL                       and whether that root stands on the chain
-      --issuer 0x…                    and whether it was signed by the one you trust`,
+  summary: 'verify a receipt, or all receipts of an account, offline',
+  usage: [
+    [
+      'penny verify FILE',
+      'Check hashes, amounts, signatures and the proofs up to the batch, without network. Exit code 0 if FILE is valid, 1 if it is not, or not yet',
+    ],
+    ['--issuer 0x…', 'Also check that this issuer signed it'],
+    ['--rpc URL', 'Also check that the batches are on chain, at this node'],
+  ],
   options: { rpc: { type: 'string' }, issuer: { type: 'string' } },
   wordsMax: 1,
   async run({ words: [file], options, output }) {
-    if (file === undefined) throw new CommandError('Say which receipt: penny verify receipt.json', 2)
-    const document = readDocument(file)
-    const checks: Check[] = [...(await check(document))]
-    if (typeof options.issuer === 'string') checks.push(checkIssuer(document, options.issuer))
-    if (typeof options.rpc === 'string') checks.push(await checkChain(document, options.rpc))
-    const ok = checks.every((item) => item.ok)
-    const plain = checks.map(({ name, ok, detail }) => ({ name, ok, detail }))
-    if (output.json) output.write(`${JSON.stringify({ ok, checks: plain }, null, 2)}\n`)
-    else {
-      for (const { ok: passed, name, detail } of checks)
-        output.write(`${passed ? '✓' : '✗'} ${name.padEnd(10)} ${detail}\n`)
-      output.write(`\n${summaryOf(checks)}\n`)
+    if (file === undefined) throw new CommandError('Which file? penny verify receipt.json', 2)
+    const trust = { issuer: readIssuer(options.issuer), onChain: readChain(options.rpc) }
+    try {
+      if (await isBundle(file)) return print(output, await checkBundle(file, trust))
+      return print(output, await checkReceipt(await readDocument(file), trust))
+    } catch (error) {
+      if (error instanceof InvalidReceiptError) throw new CommandError(error.message)
+      throw error
     }
-    return ok ? 0 : 1
   },
 }
 
-type Check = {
-  readonly name: string
+type Trust = { readonly issuer: Address | undefined; readonly onChain: BatchOnChain | undefined }
+
+type Verdict = {
+  /** Whether the file is proved: nothing is wrong, and nothing that was asked for is still to come. */
   readonly ok: boolean
-  readonly detail: string
-  /** It may pass later. */
-  readonly isPending?: boolean
+  readonly checks: readonly Check[]
+  readonly summary: string
+  /** For programs. */
+  readonly totals?: Readonly<Record<string, string>>
 }
 
-function summaryOf(checks: readonly Check[]): string {
-  const failed = checks.filter(({ ok }) => !ok)
-  if (failed.length === 0) return 'The receipt is good.'
-  if (failed.every(({ isPending }) => isPending))
-    return 'The receipt is genuine, but not settled yet. Try again in a minute.'
-  return 'The receipt is NOT good.'
+function print(output: Output, { ok, checks, summary, totals }: Verdict): number {
+  if (output.json) {
+    output.write(`${JSON.stringify({ ok, checks, ...(totals === undefined ? {} : { totals }) }, null, 2)}\n`)
+  } else {
+    for (const check of checks) output.write(`${markOf(check)} ${check.name.padEnd(10)} ${check.detail}\n`)
+    output.write(`\n${summary}\n`)
+  }
+  return ok ? 0 : 1
 }
 
-function readDocument(file: string): ReceiptDocument {
+function markOf({ ok, pending }: Check): string {
+  if (pending) return '…'
+  return ok ? '✓' : '✗'
+}
+
+function readIssuer(text: string | boolean | undefined): Address | undefined {
+  if (text === undefined) return undefined
+  const issuer = parseAddress(String(text))
+  if (issuer === undefined) throw new CommandError(`--issuer must be an address such as 0x1234…; got "${text}".`, 2)
+  return issuer
+}
+
+function readChain(url: string | boolean | undefined): BatchOnChain | undefined {
+  if (url === undefined) return undefined
+  if (!URL.canParse(String(url))) throw new CommandError(`--rpc must be the URL of a chain node; got "${url}".`, 2)
+  return createBatchOnChain(String(url))
+}
+
+const receiptBytesMax = 1_048_576
+
+/** A bundle says so in its first line; a receipt may be written over several. */
+async function isBundle(file: string): Promise<boolean> {
+  const start = await readStart(file, lineLengthMax)
   try {
-    return JSON.parse(readFileSync(file, 'utf8')) as ReceiptDocument
-  } catch (error) {
-    throw new CommandError(`${file} cannot be read as a receipt: ${(error as Error).message}.`)
+    const header = JSON.parse(start.split('\n')[0]!) as { object?: unknown } | null
+    return header?.object === 'receipts'
+  } catch {
+    return false
   }
 }
 
-async function check(document: ReceiptDocument): Promise<readonly ReceiptCheck[]> {
+async function readDocument(file: string): Promise<unknown> {
+  const text = await readStart(file, receiptBytesMax + 1)
+  if (text.length > receiptBytesMax) throw new CommandError(`${file} is too large to be a receipt.`)
   try {
-    return await verifyReceipt(document)
+    return JSON.parse(text)
   } catch (error) {
-    if (error instanceof InvalidReceiptError || error instanceof TypeError) {
-      throw new CommandError(
-        error instanceof InvalidReceiptError ? error.message : 'Invalid receipt: fields are missing.',
-      )
-    }
-    throw error
+    throw new CommandError(`${file} is not JSON: ${(error as Error).message}.`)
   }
 }
 
-function checkIssuer({ issuer }: ReceiptDocument, trusted: string) {
-  const ok = String(issuer).toLowerCase() === trusted.toLowerCase()
-  return {
-    name: 'issuer',
-    ok,
-    detail: ok ? `${issuer} is the one you trust.` : `Issued by ${issuer}, not by ${trusted}.`,
+async function readStart(file: string, bytesMax: number): Promise<string> {
+  try {
+    await using handle = await open(file)
+    const { buffer, bytesRead } = await handle.read({ buffer: Buffer.alloc(bytesMax), position: 0 })
+    return buffer.toString('utf8', 0, bytesRead)
+  } catch (error) {
+    throw new CommandError(`${file} cannot be read: ${(error as Error).message}.`)
   }
 }
 
-const batchSettled = parseAbiItem(
-  'event BatchSettled(uint64 indexed batchId, bytes32 indexed receiptRoot, uint256 authorizationCount, uint256 settledCount, uint256 settledValue)',
-)
+async function checkReceipt(document: unknown, { issuer, onChain }: Trust): Promise<Verdict> {
+  const checks: Check[] = [...(await verifyReceipt(document, receiptCrypto))]
+  const receipt = readReceipt(document)
+  if (issuer !== undefined) checks.push(checkIssuer(receipt.payment?.issuer, issuer))
+  if (onChain !== undefined) checks.push(await checkChain(receipt, onChain))
+  const isWrong = checks.some(({ ok }) => !ok)
+  const isWaiting = receipt.payment === undefined || (onChain !== undefined && isOnItsWay(receipt.payment))
+  return { ok: !isWrong && !isWaiting, checks, summary: summarize(isWrong, receipt, { issuer, onChain }) }
+}
 
-/** Whether the gateway's contract put that root on the chain, in that transaction. */
-async function checkChain({ receipt, batch, domain }: ReceiptDocument, rpcUrl: string): Promise<Check> {
+function summarize(isWrong: boolean, { payment }: Receipt, trust: Trust): string {
+  if (isWrong) return 'The receipt is NOT valid.'
+  if (payment === undefined) {
+    return 'Nothing is wrong, but nothing is proved yet: the receipt is signed once a payment covers it. Try again later.'
+  }
+  const state = isOnItsWay(payment) ? 'The receipt is valid; its payment is not on chain yet.' : 'The receipt is valid.'
+  return `${state}${notChecked(trust)}`
+}
+
+function isOnItsWay(payment: SignedPayment): boolean {
+  return payment.batch === undefined && needsTransfer(payment)
+}
+
+/** A file names its own issuer: whether that is the right one, only its reader can say. */
+function notChecked({ issuer, onChain }: Trust): string {
+  const left = [
+    ...(issuer === undefined ? ['the issuer (--issuer)'] : []),
+    ...(onChain === undefined ? ['the chain (--rpc)'] : []),
+  ]
+  return left.length === 0 ? '' : `\nNot checked: ${left.join(' and ')}.`
+}
+
+function checkIssuer(found: string | undefined, trusted: Address): Check {
+  if (found === undefined) return { name: 'issuer', ok: true, pending: true, detail: 'Not signed yet.' }
+  const ok = found === trusted
+  const detail = ok ? `${trusted} is the issuer you trust.` : `Issued by ${found}, not by ${trusted}.`
+  return { name: 'issuer', ok, pending: false, detail }
+}
+
+async function checkChain({ domain, payment }: Receipt, onChain: BatchOnChain): Promise<Check> {
+  const batch = payment?.batch
   if (batch === undefined) {
-    const nothing = nothingToSettle(receipt)
-    if (nothing !== undefined) return { name: 'chain', ok: true, detail: nothing }
-    return { name: 'chain', ok: false, isPending: true, detail: 'Its payment is not on the chain yet.' }
+    const pending = payment === undefined || needsTransfer(payment)
+    const detail = pending ? 'Not on chain yet.' : 'The payment adds up to 0 USDC, so no transfer is needed.'
+    return { name: 'chain', ok: true, pending, detail }
   }
-  const client = createPublicClient({ transport: http(rpcUrl) })
-  const chainId = await client.getChainId().catch((error: unknown) => refuse(error, rpcUrl))
-  if (chainId !== domain.chain_id) {
-    return { name: 'chain', ok: false, detail: `It is of chain ${domain.chain_id}; this node is of ${chainId}.` }
-  }
-  const mined = await client.getTransactionReceipt({ hash: batch.tx_hash }).catch((error: unknown) => {
-    if (error instanceof TransactionReceiptNotFoundError) return undefined
-    return refuse(error, rpcUrl)
-  })
-  if (mined === undefined || !/^\d{1,19}$/.test(batch.id)) {
-    return { name: 'chain', ok: false, detail: `The chain has no transaction ${batch.tx_hash} of batch ${batch.id}.` }
-  }
-  const { blockNumber } = mined
-  const range = { fromBlock: blockNumber, toBlock: blockNumber }
-  const args = { batchId: BigInt(batch.id), receiptRoot: batch.root }
-  const logs = await client
-    .getLogs({ ...range, address: domain.gateway_wallet, event: batchSettled, args })
-    .catch((error: unknown) => refuse(error, rpcUrl))
-  const ok = logs.some(({ transactionHash }) => transactionHash === batch.tx_hash)
+  const problem = await onChain(batch, domain)
+  const detail = problem ?? `Transaction ${batch.txHash} put the root of batch ${batch.id} on chain.`
+  return { name: 'chain', ok: problem === undefined, pending: false, detail }
+}
+
+async function checkBundle(file: string, { issuer, onChain }: Trust): Promise<Verdict> {
+  const counter = createCounter('entries verified')
+  const report = await verifyBundle(createReadStream(file), {
+    crypto: receiptCrypto,
+    onProgress: ({ entries }) => counter.show(entries),
+    ...(onChain === undefined ? {} : { checkBatch: (batch, { domain }) => onChain(batch, domain) }),
+  }).finally(counter.end)
+  const { header, totals } = report
+  const checks: Check[] = [...report.checks]
+  if (issuer !== undefined) checks.push(checkIssuer(header.issuer, issuer))
+  const ok = checks.every((check) => check.ok)
   return {
-    name: 'chain',
     ok,
-    detail: ok ? `The root stands in block ${blockNumber}.` : `No such root stands in transaction ${batch.tx_hash}.`,
+    checks,
+    summary: ok ? `${describeBundle(report)}${notChecked({ issuer, onChain })}` : 'The bundle is NOT valid.',
+    totals: Object.fromEntries(Object.entries(totals).map(([name, value]) => [name, value.toString()])),
   }
 }
 
-function refuse(error: unknown, rpcUrl: string): never {
-  throw new CommandError(`The chain cannot be asked: ${reasonOf(error, rpcUrl)}.`)
+function describeBundle({ header, totals }: BundleReport): string {
+  const { entries, payments, unpaid } = totals
+  return `The bundle is valid: ${entries} entries of ${header.payer}, ${payments} payments, ${unpaid} entries unpaid.`
 }

@@ -24,7 +24,7 @@ test('an account is found by its id or its name, however many there are', async 
 
 test('where none is named it is the sandbox’s, by whatever name it goes', async () => {
   await createAccount(ledger.database, 'Sandbox demo', 1)
-  const demo = await openDemoAccount(ledger.database, 1)
+  const demo = await openDemoAccount(ledger.database)
   await renameAccount(ledger.database, demo.partition, demo.id, 'mine')
   assert.equal((await whichAccount(ledger.database, undefined)).id, demo.id)
 })

@@ -9,11 +9,14 @@ export async function whichAccount(database: Database, named: string | boolean |
   const [only, another] = isNamed ? await findAccountsNamed(database, named) : await findUnnamed(database)
   if (only !== undefined && another === undefined) return only
   if (isNamed && only === undefined)
-    throw new CommandError(`There is no account "${named}": penny accounts lists them.`)
+    throw new CommandError(`No account has the id or name "${named}". penny accounts lists all accounts.`)
   if (isNamed)
-    throw new CommandError(`More than one account is "${named}": name one by its id; penny accounts lists them.`, 2)
+    throw new CommandError(
+      `More than one account is named "${named}". Give the id; penny accounts lists all accounts.`,
+      2,
+    )
   throw new CommandError(
-    'Say which account with --account ID|NAME: penny accounts lists them, penny accounts create makes one.',
+    'Which account? Add --account ID|NAME. penny accounts lists all accounts, penny accounts create creates one.',
     2,
   )
 }

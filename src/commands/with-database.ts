@@ -1,5 +1,5 @@
 import { fileURLToPath } from 'node:url'
-import type { Config } from '../config.ts'
+import type { Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { findOutsideDatabase } from '../db/database-file.ts'
 import { findCluster } from '../db/embedded/cluster.ts'
@@ -18,23 +18,24 @@ export const migrationsFolder = fileURLToPath(new URL('../../migrations/', impor
 export async function withDatabase<Result>(
   config: Config,
   work: (database: Database) => Promise<Result>,
-  { migrates = true }: { readonly migrates?: boolean } = {},
+  { migrates = true, poolMax = 2 }: { readonly migrates?: boolean; readonly poolMax?: number } = {},
 ): Promise<Result> {
   const { dataDir } = config
+  const open = (url: string, origin: Origin) => withOpened({ url, poolMax, origin, migrates }, work)
   const outside = findOutsideDatabase(config)
-  if (outside !== undefined) return withOpened(outside.url, outside.origin, work, migrates)
+  if (outside !== undefined) return open(outside.url, outside.origin)
   const served = await locateEmbeddedPostgres(dataDir)
-  if (served !== undefined) return withOpened(served, embeddedIn(dataDir), work, migrates)
+  if (served !== undefined) return open(served, embeddedIn(dataDir))
   if ((await findCluster(dataDir)) === undefined)
     throw new CommandError(
-      `There is no database in ${dataDir}. Set DATA_DIR to the service’s data folder, or DATABASE_URL; penny start makes a new one.`,
+      `There is no database in ${dataDir}. Set DATA_DIR to the service’s data folder, or DATABASE_URL. penny start creates a new database.`,
     )
   const postgres = await startEmbeddedPostgres({ dataDir })
   // A Ctrl-C must not leave the server running that was started for this command.
   const interrupt = () => void postgres.stop().finally(() => process.exit(130))
   for (const signal of stopSignals) process.on(signal, interrupt)
   try {
-    return await withOpened(postgres.url, embeddedIn(dataDir), work, migrates)
+    return await open(postgres.url, embeddedIn(dataDir))
   } finally {
     await postgres.stop()
     for (const signal of stopSignals) process.off(signal, interrupt)
@@ -43,13 +44,18 @@ export async function withDatabase<Result>(
 
 const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
+type Opening = {
+  readonly url: string
+  readonly poolMax: number
+  readonly origin: Origin
+  readonly migrates: boolean
+}
+
 async function withOpened<Result>(
-  url: string,
-  origin: Origin,
+  { url, poolMax, origin, migrates }: Opening,
   work: (database: Database) => Promise<Result>,
-  migrates: boolean,
 ): Promise<Result> {
-  const options = { url, poolMax: 2, applicationName: 'penny command' }
+  const options = { url, poolMax, applicationName: 'penny command' }
   const database = await openUsable(options, origin, async (opened) => {
     if (migrates) await migrate(opened, migrationsFolder)
   })

@@ -16,12 +16,17 @@ const withdrawMsMax = 120_000
 const pollMs = 100
 
 export const withdrawCommand: Command = {
-  summary: 'pay an account’s USDC out to its owner',
-  usage: `penny withdraw --amount USDC      to the registered owner address; "all" for everything that can be spent; minimum 0.10 USDC, or all
-      --to 0x…                        registers this address first (a changed one, and the first one of an account with money, waits for OWNER_COOLDOWN)
-      --account ID|NAME               of another one than the only one, or the sandbox's
-      --id UUID                       repeats an order that may have been taken: it is the same withdrawal
-${confirmUsage}`,
+  summary: 'withdraw USDC to the owner address of an account',
+  usage: [
+    ['penny withdraw --amount USDC|all', 'Withdraw to the registered owner address. The minimum is 0.10 USDC, or all'],
+    [
+      '--to 0x…',
+      'Register this owner address first. A changed address, and the first address of an account with money, takes effect after OWNER_COOLDOWN',
+    ],
+    ['--account ID|NAME', 'Its account (default: the only account, or the demo account of the sandbox)'],
+    ['--id UUID', 'Retry a withdrawal with the id it printed; it is made only once'],
+    ...confirmUsage,
+  ],
   options: {
     amount: { type: 'string' },
     to: { type: 'string' },
@@ -30,8 +35,7 @@ ${confirmUsage}`,
     ...confirmOptions,
   },
   async run({ options, config, output }) {
-    if (typeof options.amount !== 'string')
-      throw new CommandError('Say how much with --amount USDC, or --amount all.', 2)
+    if (typeof options.amount !== 'string') throw new CommandError('How much? Add --amount USDC, or --amount all.', 2)
     const asked = readAmountOrAll('amount', options.amount)
     using signer = openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 })
     return await withDatabase(config, async (database) => {
@@ -48,7 +52,7 @@ ${confirmUsage}`,
       await confirm({ options }, `Withdraw ${format(amount)} USDC of ${account.name} (${account.id}) ${place}?`)
       if (typeof options.to === 'string') await funds.registerOwner(account, options.to, false)
       const order = await funds.withdraw(account, id, amount).catch((error: unknown) => {
-        throw error instanceof NoOwnerAddressError ? new CommandError(`${error.message} Here: with --to 0x….`) : error
+        throw error instanceof NoOwnerAddressError ? new CommandError(`${error.message} Use --to 0x….`) : error
       })
       const end = await follow(database, order, output)
       if (output.json) output.write(`${JSON.stringify(render(end))}\n`)
@@ -63,28 +67,37 @@ async function follow(database: Database, order: Withdrawal, output: Output): Pr
   let told = ''
   for (;;) {
     const now = (await findWithdrawal(database, order.partition, order.accountId, order.id))!
-    if (now.state !== told && !output.json) output.write(`${words[now.state](now)}\n`)
-    told = now.state
+    const step = stepOf(now)
+    if (step !== told && !output.json) output.write(`${words[step](now)}\n`)
+    told = step
     if (now.state === 'confirmed' || now.state === 'failed') return now
     if (performance.now() > deadline)
-      throw new CommandError(`Still under way: repeat with --id ${order.id} to follow it.`)
+      throw new CommandError(`Still in progress. Run the command again with --id ${order.id} to follow it.`)
     await sleep(pollMs)
   }
 }
 
-const words: Readonly<Record<Withdrawal['state'], (withdrawal: Withdrawal) => string>> = {
-  requested: ({ id, amount, feeMax, recipient }) =>
-    feeMax === 0n
-      ? `Requested: ${format(amount)} USDC to ${recipient} (${id}).`
-      : `Requested: ${format(amount)} USDC, of which ${format(amount - feeMax)} go to ${recipient} and up to ${format(feeMax)} are the gateway's fee (${id}).`,
-  returning: ({ creditBack }) => `Returning ${format(creditBack)} USDC of credit into the gateway.`,
-  returned: () => 'Credit returned.',
-  sent: () => 'Signed and handed to the gateway.',
+/** `settled` is a step of its own: what was charged before is paid, and the order can be handed in. */
+function stepOf({ state, settledAt }: Withdrawal): Step {
+  return state === 'requested' && settledAt !== undefined ? 'settled' : state
+}
+
+type Step = Withdrawal['state'] | 'settled'
+
+const words: Readonly<Record<Step, (withdrawal: Withdrawal) => string>> = {
+  requested: (withdrawal) => `${requestedWords(withdrawal)}\nSettling earlier charges.`,
+  settled: () => 'Earlier charges are settled on chain.',
+  sent: () => 'Signed and sent to the gateway.',
   confirmed: ({ transactionHash, feeMax, fee = feeMax }) =>
     feeMax === 0n
       ? `Paid in transaction ${transactionHash}.`
-      : `Paid in transaction ${transactionHash}. The fee was ${format(fee)} USDC; ${format(feeMax - fee)} came back.`,
-  failed: ({ reason }) => `Failed, and the money is back: ${reason}.`,
+      : `Paid in transaction ${transactionHash}. The fee was ${format(fee)} USDC; ${format(feeMax - fee)} USDC was returned.`,
+  failed: ({ reason }) => `Failed: ${reason}. The money was returned.`,
+}
+
+function requestedWords({ id, amount, feeMax, recipient }: Withdrawal): string {
+  if (feeMax === 0n) return `Requested: ${format(amount)} USDC to ${recipient} (${id}).`
+  return `Requested: ${format(amount)} USDC, of which ${format(amount - feeMax)} go to ${recipient} and up to ${format(feeMax)} are the gateway's fee (${id}).`
 }
 
 function render({ id, amount, feeMax, fee, recipient, state, transactionHash, reason }: Withdrawal): object {

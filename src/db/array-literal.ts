@@ -13,6 +13,20 @@ export function textArray(values: readonly (string | null)[]): string {
   return `{${values.map((value) => (value === null ? 'NULL' : quote(value))).join(',')}}`
 }
 
+type Field = number | bigint | boolean | string | Buffer | null | undefined
+
+/** An array of rows of a composite type, each with its fields in the order of the type. */
+export function rowArray(rows: readonly (readonly Field[])[]): string {
+  return `{${rows.map((row) => quote(`(${row.map(fieldText).join(',')})`)).join(',')}}`
+}
+
+// Nothing between two commas is null; what has a letter of the row's own syntax is quoted.
+function fieldText(field: Field): string {
+  if (field === null || field === undefined) return ''
+  if (typeof field === 'string') return /^[\w.:/-]+$/.test(field) ? field : `"${field.replace(/["\\]/g, '$&$&')}"`
+  return Buffer.isBuffer(field) ? `"\\\\x${field.toString('hex')}"` : String(field)
+}
+
 // A text cannot contain NUL in PostgreSQL: it becomes the replacement character.
 function quote(value: string): string {
   return `"${value.replaceAll('\0', '\uFFFD').replace(/["\\]/g, '\\$&')}"`

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { Turns } from '../fairness/turns.ts'
 import { type BatchOptions, BatchQueue } from './batch.ts'
-import { Turns } from './turns.ts'
 
 class Lost extends Error {}
 class Locked extends Error {}
@@ -24,6 +24,25 @@ test('calls of one moment share one batch, and those that come during a commit s
   gate.resolve()
   assert.deepEqual(await Promise.all([...first, ...later]), [2, 4, 6, 8, 10])
   assert.deepEqual(sizes, [3, 2])
+})
+
+test('calls that are not awaited share the batch after the current one, and none is lost', async () => {
+  const sizes: number[] = []
+  const run = async (calls: readonly number[]) => {
+    sizes.push(calls.length)
+    return calls
+  }
+  const queue = queueOf(run, { restMs: 1_000 })
+  await queue.add(0)
+  const later: Promise<number>[] = []
+  for (let call = 1; call <= 10; call += 1) {
+    later.push(queue.add(call))
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  assert.deepEqual(sizes, [1])
+  await queue.drained()
+  assert.deepEqual(await Promise.all(later), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+  assert.deepEqual(sizes, [1, 10])
 })
 
 test('a batch is never larger than its limit', async () => {

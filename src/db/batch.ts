@@ -1,6 +1,6 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import { OverloadedError } from '../errors.ts'
-import type { Turns } from './turns.ts'
+import type { Turns } from '../fairness/turns.ts'
+import { retry } from './retry.ts'
 
 export type BatchOptions<Call, Result> = {
   /** Runs the calls as one transaction and answers them in their order. Must be safe to repeat: see `isOutcomeUnknown`. */
@@ -9,6 +9,8 @@ export type BatchOptions<Call, Result> = {
   readonly isOutcomeUnknown: (error: unknown) => boolean
   readonly sizeMax?: number
   readonly queuedMax?: number
+  /** Calls that arrive within this time after a batch share the next one. For calls whose result is not awaited. */
+  readonly restMs?: number
   /** 0 or 1. Calls of different lanes touch different rows, so batches of both may be committed at the same time. */
   readonly laneOf?: (call: Call) => number
   /** How calls that lock the same rows are kept from holding up all others. */
@@ -33,8 +35,6 @@ export type Groups<Call, Result> = {
 // A commit costs the database a fixed part however few calls share it. Only what is plenty is worth two of them at once.
 const plenty = 128
 
-const pauseMsMin = 20
-const pauseMsMax = 500
 const asideMsDefault = 10_000
 const asideGroupsMax = 10_000
 
@@ -56,11 +56,12 @@ export class BatchQueue<Call, Result> {
   ]
   readonly #aside = new Map<string, AsideGroup<Call, Result>>()
   #scheduled = false
+  #restUntilMs = 0
   #idle: PromiseWithResolvers<void> | undefined
   #stopped = false
 
   constructor({ groups, ...options }: BatchOptions<Call, Result>) {
-    this.#options = { sizeMax: 512, queuedMax: 16_384, laneOf: () => 0, ...options }
+    this.#options = { sizeMax: 512, queuedMax: 16_384, restMs: 0, laneOf: () => 0, ...options }
     this.#groups = groups
   }
 
@@ -115,11 +116,14 @@ export class BatchQueue<Call, Result> {
   #schedule(): void {
     if (this.#scheduled || this.#lanesToTake().length === 0) return
     this.#scheduled = true
-    setImmediate(() => {
+    const begin = () => {
       this.#scheduled = false
       this.#begin(this.#lanesToTake())
       this.#schedule()
-    })
+    }
+    const restMs = this.#restUntilMs - performance.now()
+    if (restMs > 0 && !this.#stopped) setTimeout(begin, restMs)
+    else setImmediate(begin)
   }
 
   /** The lanes of which the next batch takes its calls: all of them, or one when there is plenty. None: it is not time yet. */
@@ -140,6 +144,7 @@ export class BatchQueue<Call, Result> {
     const committed = entries.length === 0 ? Promise.resolve() : this.#commit(entries)
     committed.finally(() => {
       for (const lane of lanes) lane.busy = false
+      this.#restUntilMs = performance.now() + this.#options.restMs
       this.#schedule()
       this.#noticeIdle()
     })
@@ -256,15 +261,8 @@ export class BatchQueue<Call, Result> {
   }
 
   // Retry without limit: the outcome is unknown until the database answers. The client may give up; the call does not.
-  async #runRepeatedly<Answer>(run: () => Promise<Answer>, isRepeated: (error: unknown) => boolean): Promise<Answer> {
-    for (let pauseMs = pauseMsMin; ; pauseMs = Math.min(pauseMs * 2, pauseMsMax)) {
-      try {
-        return await run()
-      } catch (error) {
-        if (!isRepeated(error) || this.#stopped) throw error
-        await sleep(pauseMs)
-      }
-    }
+  #runRepeatedly<Answer>(run: () => Promise<Answer>, isRepeated: (error: unknown) => boolean): Promise<Answer> {
+    return retry(run, (error) => isRepeated(error) && !this.#stopped)
   }
 }
 

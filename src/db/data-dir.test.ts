@@ -45,7 +45,7 @@ test('a place where no folder can be made is told in one line', async () => {
   writeFileSync(file, '')
   await assert.rejects(
     prepareDataDir(join(file, 'data')),
-    /^UnusableSettingError: DATA_DIR cannot be used: .*data is not a folder, or is inside a file\. Name a folder/,
+    /^UnusableSettingError: DATA_DIR cannot be used: .*data is not a folder, or is inside a file\. Set DATA_DIR to a folder/,
   )
   await assert.rejects(prepareDataDir(file), /^UnusableSettingError: DATA_DIR cannot be used: .*file is not a folder/)
 })

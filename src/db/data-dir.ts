@@ -25,5 +25,5 @@ export async function prepareDataDir(dataDir: string): Promise<string> {
 }
 
 function remedyFor(code: string | undefined): string {
-  return code === 'ENOSPC' ? 'Free some disk space.' : 'Name a folder that this user may write to.'
+  return code === 'ENOSPC' ? 'Free some disk space.' : 'Set DATA_DIR to a folder that this user can write to.'
 }

@@ -1,7 +1,7 @@
 import { readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { OperatorError } from '../errors.ts'
-import { writePrivateFile } from '../private-file.ts'
+import { writePrivateFile } from '../process/private-file.ts'
 import { type Origin, outside } from './open-usable.ts'
 
 const file = 'database-url'
@@ -28,8 +28,8 @@ export function findOutsideDatabase(config: {
   const path = join(config.dataDir, file)
   const url = readLine(path)
   if (url === undefined) return undefined
-  const remedy = 'Set DATABASE_URL, or start the service, which writes it anew.'
-  return { url, origin: { name: `The database of the last start (${path})`, remedy } }
+  const remedy = 'Set DATABASE_URL, or start the service, which writes the file again.'
+  return { url, origin: { name: `The database URL of the last start (${path})`, remedy } }
 }
 
 function readLine(path: string): string | undefined {
@@ -45,6 +45,9 @@ function readLine(path: string): string | undefined {
 /** To go on without it would be to answer about another database. */
 class UnreadableFileError extends OperatorError {
   constructor(path: string, cause: unknown) {
-    super(`${path} cannot be read: ${(cause as Error).message}. Set DATABASE_URL, or be the service's user.`, cause)
+    super(
+      `${path} cannot be read: ${(cause as Error).message}. Set DATABASE_URL, or run the command as the user of the service.`,
+      cause,
+    )
   }
 }

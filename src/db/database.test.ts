@@ -7,7 +7,7 @@ import pg from 'pg'
 import { atEnd } from '../../test/support/at-end.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { until } from '../../test/support/until.ts'
-import { type Database, type DatabaseOptions, isConnectionLost, isPassing, openDatabase } from './database.ts'
+import { type Database, type DatabaseOptions, isConnectionLost, isTransient, openDatabase } from './database.ts'
 
 let shared: TestDatabase
 before(async () => {
@@ -200,7 +200,7 @@ test('calls beyond the waiting line are refused at once as overload', async (t) 
   const busy = database.transaction(() => lock.promise)
   const waiting = [database.query('select 1 as one'), database.query('select 1 as one')]
   // Certainly not carried out, and worth another try.
-  const isRefusal = (error: unknown) => !isConnectionLost(error) && isPassing(error)
+  const isRefusal = (error: unknown) => !isConnectionLost(error) && isTransient(error)
   await assert.rejects(database.query('select 1'), isRefusal)
   await assert.rejects(database.query('select 1'), { code: 'overloaded', retryAfterMs: 1_000 })
   lock.resolve()

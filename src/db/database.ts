@@ -49,6 +49,8 @@ export type TransactionOptions = {
 // We wait a little longer than the server does: its own answer says for certain that nothing was written.
 const replyGraceMs = 2_000
 const idleInTransactionMaxMs = 60_000
+// A new connection costs PostgreSQL a process and us all prepared statements: it outlives the pauses between jobs.
+const idleConnectionMs = 60_000
 
 export function openDatabase(options: DatabaseOptions): Database {
   return new PooledDatabase(options)
@@ -74,6 +76,7 @@ class PooledDatabase implements Database {
       max: options.poolMax,
       application_name: options.applicationName,
       connectionTimeoutMillis: connectMaxMs,
+      idleTimeoutMillis: idleConnectionMs,
       statement_timeout: statementMaxMs,
       idle_in_transaction_session_timeout: idleInTransactionMaxMs,
       types: { getTypeParser },
@@ -259,6 +262,11 @@ const lostStates = /^(08|57P|25P03|25P04|53300)/
 // The server's own trouble (memory, disk, a bug): with such a state only an end of the connection leaves a doubt.
 const troubleStates = /^(53|58|XX)/
 
+/** A lock stayed taken for longer than the statement waits for it. Nothing was written. */
+export function isLockTimeout(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === '55P03'
+}
+
 /**
  * Whether the outcome of a statement is unknown: it may have been carried out or not, or was never sent. Then read by
  * id on a new connection before doing anything. False for an ordinary SQL error: nothing was written.
@@ -283,7 +291,7 @@ const passingStates = /^(40|53|55|57|58)/
  * Whether nothing is wrong with the statement itself: the same one will be carried out when the trouble is over. Holds also
  * for every error for which `isConnectionLost` does.
  */
-export function isPassing(error: unknown): boolean {
+export function isTransient(error: unknown): boolean {
   if (isConnectionLost(error) || error instanceof DatabaseOverloadedError) return true
   return error instanceof pg.DatabaseError && passingStates.test(error.code ?? '')
 }
@@ -324,7 +332,7 @@ class DatabaseOverloadedError extends ServiceError {
   readonly code = 'overloaded'
   constructor(waiting: number, waitingMax: number) {
     super(
-      `The service is busy: ${waiting} calls wait for the database, at most ${waitingMax} may. Try again in a second.`,
+      `The service is busy: ${waiting} calls are waiting for the database; the limit is ${waitingMax}. Try again in a second.`,
       {
         retryAfterMs: 1_000,
       },

@@ -103,7 +103,7 @@ test('a second service on the same data folder is refused with a clear line', as
   const postgres = await start(t, dataDir)
   await assert.rejects(startEmbeddedPostgres({ dataDir }), {
     name: 'AlreadyRunningError',
-    message: `Another penny (process ${process.pid}) is running on ${dataDir}: stop it, or set DATA_DIR to another folder.`,
+    message: `Another penny (process ${process.pid}) is running on ${dataDir}. Stop it, or set DATA_DIR to another folder.`,
   })
   await writeRow(postgres, 1)
 })
@@ -200,7 +200,7 @@ test('a data folder of another major version is refused with a clear line', asyn
   await postgres.stop()
   await assert.rejects(startEmbeddedPostgres({ dataDir }), {
     name: 'PostgresVersionError',
-    message: /postgres was made by PostgreSQL 15, this penny brings PostgreSQL 18: upgrade/,
+    message: /postgres was created by PostgreSQL 15; this version of penny has PostgreSQL 18: upgrade/,
   })
 })
 

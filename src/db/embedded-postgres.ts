@@ -136,7 +136,7 @@ class OwnedPostgres implements EmbeddedPostgres {
 
   async #regain(): Promise<void> {
     const onProgress = this.#options.onProgress ?? ignore
-    onProgress('The connection to PostgreSQL is lost: bringing it back.')
+    onProgress('Lost the connection to PostgreSQL. Restarting it.')
     try {
       // A service that is up waits for as long as the trouble may pass, a full disk for instance: that it answers and says that
       // it is not ready is better than that it is gone.
@@ -144,7 +144,7 @@ class OwnedPostgres implements EmbeddedPostgres {
       this.#watch(await takeOwnership(this.#cluster, onProgress, patience))
       onProgress('PostgreSQL is back.')
     } catch (error) {
-      onProgress(`PostgreSQL does not come back: ${error instanceof Error ? error.message : String(error)}`)
+      onProgress(`PostgreSQL does not restart: ${error instanceof Error ? error.message : String(error)}`)
       this.#options.onLost?.(error)
     }
   }
@@ -252,13 +252,16 @@ async function lockHolder(client: pg.Client): Promise<string | undefined> {
   return rows[0]?.name.replace('penny owner ', '')
 }
 
+// Copies the template database to disk: on a busy machine this takes longer than any other statement.
+const createPenny = { text: 'create database penny', query_timeout: 120_000 }
+
 async function createDatabase(folder: string): Promise<void> {
   const attempt = await connect(folder, 'postgres', 'penny create database')
   if (attempt.state !== 'connected') throw attempt.error
   const { client } = attempt
   try {
     const { rowCount } = await client.query("select from pg_database where datname = 'penny'")
-    if (rowCount === 0) await client.query('create database penny')
+    if (rowCount === 0) await client.query(createPenny)
   } finally {
     await client.end()
   }
@@ -346,7 +349,7 @@ function ignore(): undefined {}
 class AlreadyRunningError extends OperatorError {
   constructor(dataDir: string, processId: string | undefined) {
     const who = processId === undefined ? 'Another penny' : `Another penny (process ${processId})`
-    super(`${who} is running on ${dataDir}: stop it, or set DATA_DIR to another folder.`)
+    super(`${who} is running on ${dataDir}. Stop it, or set DATA_DIR to another folder.`)
   }
 }
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
@@ -41,7 +41,7 @@ test('a migration that fails leaves nothing of itself, and names itself', async 
   })
   await assert.rejects(migrate(database, folder), {
     name: 'MigrationFailedError',
-    message: /^Migration 0003_broken failed and nothing of it was applied: .*division by zero/,
+    message: /^Migration 0003_broken failed and was rolled back: .*division by zero/,
   })
   assert.deepEqual(await database.query("select to_regclass('third') as third"), [{ third: null }])
   assert.deepEqual(await pendingMigrations(database, folder), ['0003_broken'])
@@ -53,7 +53,7 @@ test('an edited migration is refused', async (t) => {
   await writeFile(join(folder, '0001_notes.sql'), 'create table notes (id int)')
   const refusal = {
     name: 'MigrationChangedError',
-    message: /^Migration 0001_notes was changed after it had been applied/,
+    message: /^Migration 0001_notes was changed after it was applied/,
   }
   await assert.rejects(migrate(database, folder), refusal)
   await assert.rejects(pendingMigrations(database, folder), refusal)
@@ -114,3 +114,54 @@ async function fixture(t: TestContext, files: Readonly<Record<string, string>>) 
   for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text)
   return { database, url, folder }
 }
+
+const doubling = (by: number) =>
+  `create function doubled(p_value int) returns int language sql as 'select p_value * ${by}'`
+
+test('functions are created again when their text changes, also with other parameters', async (t) => {
+  const { database, folder } = await fixture(t, two)
+  await mkdir(join(folder, 'functions'))
+  await writeFile(join(folder, 'functions', 'doubled.sql'), doubling(1))
+  assert.deepEqual(await pendingMigrations(database, folder), ['0001_notes', '0002_body', '1 function'])
+  assert.deepEqual(await migrate(database, folder), { applied: ['0001_notes', '0002_body', '1 function'] })
+  assert.deepEqual(await database.query('select doubled(2) as value'), [{ value: 2 }])
+  assert.deepEqual(await migrate(database, folder), { applied: [] })
+  await writeFile(
+    join(folder, 'functions', 'doubled.sql'),
+    `create function doubled(p_value bigint, p_by int) returns bigint language sql as 'select p_value * p_by'`,
+  )
+  assert.deepEqual(await pendingMigrations(database, folder), ['1 function'])
+  assert.deepEqual(await migrate(database, folder), { applied: ['1 function'] })
+  assert.deepEqual(await database.query('select doubled(2, 3) as value'), [{ value: 6n }])
+  const left = await database.query(`select from pg_proc where proname = 'doubled'`)
+  assert.equal(left.length, 1, 'the one with the old parameters is gone')
+})
+
+// A node of the version before may be started again while the newer one serves: it must not undo its functions.
+test('a function does not go back to a text that it had before', async (t) => {
+  const { database, folder } = await fixture(t, two)
+  await mkdir(join(folder, 'functions'))
+  for (const by of [1, 2]) {
+    await writeFile(join(folder, 'functions', 'doubled.sql'), doubling(by))
+    await migrate(database, folder)
+  }
+  await writeFile(join(folder, 'functions', 'doubled.sql'), doubling(1))
+  const refusal = { name: 'FunctionNewerError', message: /a later version of the function doubled/ }
+  await assert.rejects(migrate(database, folder), refusal)
+  await assert.rejects(pendingMigrations(database, folder), refusal)
+  assert.deepEqual(await database.query('select doubled(2) as value'), [{ value: 4 }])
+})
+
+test('a function that fails leaves all of them as they were, and names itself', async (t) => {
+  const { database, folder } = await fixture(t, two)
+  await mkdir(join(folder, 'functions'))
+  await writeFile(join(folder, 'functions', 'doubled.sql'), doubling(2))
+  await migrate(database, folder)
+  await writeFile(join(folder, 'functions', 'doubled.sql'), doubling(3))
+  await writeFile(join(folder, 'functions', 'tripled.sql'), 'create function tripled(')
+  await assert.rejects(migrate(database, folder), {
+    name: 'MigrationFailedError',
+    message: /^Migration functions\/tripled failed and was rolled back: .*syntax error/,
+  })
+  assert.deepEqual(await database.query('select doubled(2) as value'), [{ value: 4 }])
+})

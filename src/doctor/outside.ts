@@ -1,9 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createPublicClient, http } from 'viem'
-import { type Config, embeddedDefaults } from '../config.ts'
+import { type Config, embeddedDefaults } from '../config/config.ts'
 import { reasonOf } from '../errors.ts'
-import { type MoneyLine, readMoneyLine } from '../settlement/money-line.ts'
+import type { ProviderSettings, Route } from '../providers/routes.ts'
+import { loadCatalog, ownProviders, routingTable } from '../run/catalog.ts'
+import { readSettlementEndpoints, type SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import type { Address } from '../signer/address.ts'
 import { fingerprintOf, readConfiguredKey } from '../signer/master-key.ts'
 import { createWebTools } from '../tools/web-tools.ts'
@@ -20,8 +22,8 @@ export function checkSettings(config: Config): readonly Finding[] {
     findings.push(
       failed(
         'address',
-        `PUBLIC_URL, ${publicUrl}, is not https: keys and sessions would travel in the open.`,
-        'Put a proxy with a certificate before the service, and set PUBLIC_URL to its https address.',
+        `PUBLIC_URL, ${publicUrl}, is not https, so keys and sessions would travel unencrypted.`,
+        'Put a TLS proxy in front of the service, and set PUBLIC_URL to its https address.',
       ),
     )
   else if (production && isLocal)
@@ -38,8 +40,8 @@ export function checkSettings(config: Config): readonly Finding[] {
     findings.push(
       failed(
         'proxy',
-        'PUBLIC_URL is https, so a proxy is in front, but TRUST_PROXY is not set: all clients count as one, and share its rate of signing in.',
-        'Set TRUST_PROXY=1, and let the proxy write x-forwarded-for itself.',
+        'PUBLIC_URL is https, so there is a proxy, but TRUST_PROXY is not set: all clients share one IP address and its rate limits.',
+        'Set TRUST_PROXY=1, and make sure that the proxy overwrites x-forwarded-for.',
       ),
     )
   const embedded = embeddedDefaults(config)
@@ -54,34 +56,84 @@ export function checkSettings(config: Config): readonly Finding[] {
   return findings
 }
 
-export async function checkUpstream({ upstream }: Config): Promise<Finding> {
-  const check = 'upstream'
-  if (upstream === undefined) return skipped(check, 'The sandbox model is used.')
-  const { baseUrl, apiKey } = upstream
+/** Each provider: does it answer, does it accept the key, does it have the models that are sold from it. */
+export async function checkProviders(config: Config): Promise<readonly Finding[]> {
+  if (config.upstream === undefined && config.providersFile === undefined)
+    return [skipped('upstream', 'The sandbox model is used.')]
+  const { providers, routes } = readRoutes(config)
+  return Promise.all(
+    providers.map((provider) => {
+      const models = routes.filter((route) => route.provider === provider.id).map(({ model }) => model)
+      return checkProvider(config, provider, [...new Set(models)])
+    }),
+  )
+}
+
+function readRoutes(config: Config): { providers: readonly ProviderSettings[]; routes: readonly Route[] } {
+  try {
+    const { providers, routes } = routingTable(config, loadCatalog(config), undefined)
+    return { providers, routes: [...routes.values()].flat() }
+  } catch {
+    // The check of the models reports what is wrong with a file. The one upstream can be asked all the same.
+    return { providers: config.upstream === undefined ? [] : ownProviders(config, undefined), routes: [] }
+  }
+}
+
+async function checkProvider(
+  { providersFile }: Config,
+  { id, baseUrl, apiKey, headers }: ProviderSettings,
+  models: readonly string[],
+): Promise<Finding> {
+  const isListed = providersFile !== undefined
+  const check = isListed ? `provider ${id}` : 'upstream'
+  const key = isListed ? `providers.${id}.api_key` : 'UPSTREAM_API_KEY'
   const place = new URL(baseUrl).host
   try {
-    const response = await fetch(`${baseUrl}/models`, {
-      headers: apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` },
+    const response = await fetch(`${baseUrl.replace(/\/+$/, '')}/models`, {
+      headers: { ...headers, ...(apiKey !== undefined && { authorization: `Bearer ${apiKey}` }) },
       signal: AbortSignal.timeout(askMsMax),
     })
-    await response.body?.cancel()
+    const listed = modelIds(await response.text())
     if (response.status === 401 || response.status === 403)
       return apiKey === undefined
         ? failed(
             check,
-            `${place} wants a key and UPSTREAM_API_KEY is not set.`,
-            'Set UPSTREAM_API_KEY, or UPSTREAM_API_KEY_FILE.',
+            `${place} requires a key, and ${key} is not set.`,
+            `Set ${key}, or ${key}${isListed ? '_file' : '_FILE'}.`,
           )
-        : failed(check, `${place} rejects UPSTREAM_API_KEY (${response.status}).`, 'Set a key that is in force.')
+        : failed(check, `${place} rejects ${key} (${response.status}).`, 'Set a valid key.')
     if (response.status >= 500)
-      return warning(check, `${place} answers ${response.status}.`, 'Ask its operator; requests are voided meanwhile.')
+      return warning(
+        check,
+        `${place} answers ${response.status}.`,
+        'Ask the provider. Requests fail until then and are not charged.',
+      )
+    // Some servers add a tag to the name: `llama3:latest`.
+    const missing = models.filter((model) => !listed.some((one) => one === model || one.startsWith(`${model}:`)))
+    if (listed.length > 0 && missing.length > 0)
+      return warning(
+        check,
+        `${place} does not list ${missing.join(', ')}.`,
+        'Requests for a model that it does not know fail: correct its name there, or the upstream that serves it.',
+      )
     return ok(check, `${place} answers${apiKey === undefined ? ', without a key' : ' to the key'}.`)
   } catch (error) {
+    const setting = isListed ? `providers.${id}.base_url` : 'UPSTREAM_BASE_URL'
     return failed(
       check,
       `${place} cannot be reached: ${reasonOf(error)}.`,
-      'Check UPSTREAM_BASE_URL and the way out of this machine.',
+      `Check ${setting} and the network of this machine.`,
     )
+  }
+}
+
+/** The ids of a list of models; empty when it is none. */
+function modelIds(text: string): readonly string[] {
+  try {
+    const { data } = JSON.parse(text) as { readonly data?: readonly { readonly id?: unknown }[] }
+    return Array.isArray(data) ? data.map((model) => String(model?.id)) : []
+  } catch {
+    return []
   }
 }
 
@@ -129,8 +181,8 @@ export async function checkChain(config: Config): Promise<readonly Finding[]> {
     return [
       failed(
         'chain',
-        `No node answers at CHAIN_RPC_URL (${host}): ${reasonOf(error, chain.rpcUrl)}.`,
-        'Check the address and its key; use a second provider.',
+        `The chain node in CHAIN_RPC_URL (${host}) does not respond: ${reasonOf(error, chain.rpcUrl)}.`,
+        'Check the URL and its key, or use another provider.',
       ),
     ]
   }
@@ -138,11 +190,11 @@ export async function checkChain(config: Config): Promise<readonly Finding[]> {
     return [
       failed(
         'chain',
-        `CHAIN_RPC_URL leads to chain ${chainId}, but this data folder was used with chain ${known.terms.chainId}.`,
-        'Set the node of the former chain; deposits and signatures belong to it.',
+        `CHAIN_RPC_URL is a node of chain ${chainId}, but this data folder was used with chain ${known.terms.chainId}.`,
+        'Use a node of the previous chain: deposits and signatures belong to it.',
       ),
     ]
-  const findings = [ok('chain', `Chain ${chainId} answers.`)]
+  const findings = [ok('chain', `Chain ${chainId} responds.`)]
   const contracts = { USDC_ADDRESS: chain.usdcAddress, GATEWAY_WALLET_ADDRESS: chain.gatewayWalletAddress }
   for (const [name, address] of Object.entries(contracts)) {
     const code = await client.getCode({ address: address as Address }).catch(() => undefined)
@@ -166,32 +218,32 @@ async function checkGas(
 ): Promise<Finding> {
   const balance = await client.getBalance({ address: relayer }).catch(() => undefined)
   if (balance === undefined) return skipped('gas', 'The balance of the relayer cannot be read.')
-  if (balance >= gasMinWei) return ok('gas', 'The relayer can pay.')
+  if (balance >= gasMinWei) return ok('gas', 'The relayer has gas.')
   return failed(
     'gas',
     `The relayer ${relayer} has less than 1 USDC for gas.`,
-    'It is refilled from settled revenue by itself. Where there is none yet, send it some native USDC: deposits wait for it.',
+    'It is refilled from settled revenue automatically. If there is none yet, send it native USDC: deposits wait for it.',
   )
 }
 
 /** The data folder remembers the key it was made with: another one would give every account another address. */
-export async function checkMasterKey({ dataDir, masterKey, roles, isMasterKeyIgnored }: Config): Promise<Finding> {
+export async function checkMasterKey({ dataDir, masterKey, settles, isMasterKeyIgnored }: Config): Promise<Finding> {
   if (isMasterKeyIgnored)
     return warning(
       'master key',
       'MASTER_KEY is set, but ROLES has no jobs: this machine does not sign.',
-      'Take it away: whoever breaks in here must not find it.',
+      'Remove it from this machine, so that an attacker who gets in does not find it.',
     )
-  if (!roles.includes('jobs')) return skipped('master key', 'ROLES has no jobs: this machine does not sign.')
+  if (!settles) return skipped('master key', 'ROLES has no jobs: this machine does not sign.')
   const known = readText(join(dataDir, 'master.fingerprint'))
   if (masterKey === undefined) {
     if (known !== undefined && readText(join(dataDir, 'master.key')) === undefined)
       return failed(
         'master key',
         `MASTER_KEY is not set, but this data folder was made with one (fingerprint ${known}).`,
-        'Set the same key again; without it the money of its accounts is out of reach.',
+        'Set the same key again. Without it, the money of the accounts cannot be moved.',
       )
-    return ok('master key', 'Kept in the data folder: back it up.')
+    return ok('master key', 'Stored in the data folder. Back it up.')
   }
   let fingerprint: string
   try {
@@ -203,13 +255,13 @@ export async function checkMasterKey({ dataDir, masterKey, roles, isMasterKeyIgn
   return failed(
     'master key',
     `MASTER_KEY (fingerprint ${fingerprint}) is not the key of this data folder (${known}).`,
-    'Set the former key, or another DATA_DIR.',
+    'Set the previous key, or use another DATA_DIR.',
   )
 }
 
-function knownLine(dataDir: string): MoneyLine | undefined {
+function knownLine(dataDir: string): SettlementEndpoints | undefined {
   try {
-    return readMoneyLine(dataDir)
+    return readSettlementEndpoints(dataDir)
   } catch {
     return undefined
   }

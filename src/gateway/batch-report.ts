@@ -13,6 +13,14 @@ export type BatchReport = {
   readonly gasCostWei: string | null
 }
 
+/** The gas of all batches since the beginning, also of those that reverted. */
+export async function sumBatchGas(database: Database): Promise<string> {
+  const [row] = await database.query<{ gas: string }>(
+    `select coalesce(sum(gas_used), 0)::text as gas from calls where kind = 'batch'`,
+  )
+  return row!.gas
+}
+
 /** The newest first. */
 export async function readBatches(database: Database, count: number): Promise<readonly BatchReport[]> {
   return database.query<BatchReport>(

@@ -1,9 +1,9 @@
-import { type Address, encodeFunctionData, type Hex, parseSignature } from 'viem'
+import { type Address, encodeFunctionData, type Hex } from 'viem'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
+import { type ChainNode, ChainNodeError } from '../chain/node.ts'
 import { plainArray, textArray } from '../db/array-literal.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { viewLastBatchId } from './chain/contract-views.ts'
-import { type ChainNode, ChainNodeError } from './chain/node.ts'
 import type { Relayer } from './chain/relayer.ts'
 import { readChainState } from './chain/state.ts'
 import { receiptRoot } from './receipt-tree.ts'
@@ -97,7 +97,8 @@ export async function confirmBatch(connection: Connection, call: bigint): Promis
 
 /** The oldest rows once they have waited long enough, or once there are enough of them. */
 async function readDue(database: Database, rowsMax: number, batchMs: number): Promise<readonly WaitingRow[]> {
-  const rows = await database.query<WaitingRow & { isDue: boolean }>(
+  const rows = await database.queryPrepared<WaitingRow & { isDue: boolean }>(
+    'read_waiting_transfers',
     `select id, payer, payee, value, valid_after as "validAfter", valid_before as "validBefore", nonce, signature,
             receipt_hash as "receiptHash", created_at + $2::int8 * interval '1 ms' <= clock_timestamp() as "isDue"
        from transfers where status = 'received' and retry_at <= clock_timestamp() order by sequence limit $1`,
@@ -115,9 +116,9 @@ function byPayer(one: WaitingRow, other: WaitingRow): number {
 
 function encodeBatch(batchId: bigint, root: Hex, rows: readonly WaitingRow[]): Hex {
   const authorizations = rows.map(({ payer, payee, value, validAfter, validBefore, nonce, signature }) => {
-    const { r, s, v } = parseSignature(signature)
+    const [r, s]: Hex[] = [`0x${signature.slice(2, 66)}`, `0x${signature.slice(66, 130)}`]
     const window = { validAfter: BigInt(validAfter), validBefore: BigInt(validBefore) }
-    return { from: payer, to: payee, value, ...window, nonce, v: Number(v), r, s }
+    return { from: payer, to: payee, value, ...window, nonce, v: Number(`0x${signature.slice(130)}`), r: r!, s: s! }
   })
   return encodeFunctionData({
     abi: settlementGatewayAbi,

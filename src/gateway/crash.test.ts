@@ -21,7 +21,7 @@ import {
 } from '../../test/support/gateway.ts'
 import { publicClient, relayer, temporaryFolder, usdc, usdcBalance } from '../../test/support/sandbox-chain.ts'
 import { untilFits } from '../../test/support/until.ts'
-import { supervise } from '../supervisor.ts'
+import { supervise } from '../process/supervisor.ts'
 import { type FailpointName, failpointNames } from './failpoints.ts'
 import type { GatewayReady, GatewaySettings } from './start.ts'
 

@@ -97,6 +97,25 @@ test('a transaction that stays out of every block is replaced under the same non
   await untilAlarm(line.bench, 'transaction_stuck')
 })
 
+test('a payment names the transaction that landed, also when it was replaced and the node keeps its receipt back', async (t) => {
+  const line = await openLine(t, { replaceMs: 100, resendMs: 20 })
+  const raws = new Set<Hex>()
+  line.proxy.fault = async ({ method, params }, forward) => {
+    if (method === 'eth_getTransactionReceipt') return { result: null }
+    if (method !== 'eth_sendRawTransaction') return forward()
+    raws.add(params[0] as Hex)
+    return { result: keccak256(params[0] as Hex) }
+  }
+  const [id] = await line.pay(1)
+  await untilFits(
+    async () => raws.size,
+    (count) => count > 1,
+  )
+  const [first] = [...raws]
+  await publicClient(line.bench.chain.url).sendRawTransaction({ serializedTransaction: first! })
+  assert.equal((await ended(line.url, id!)).transactionHash, keccak256(first!))
+})
+
 // At the sandbox's price the first version offers 40 gwei: the next would offer 50, which is more than is paid.
 const noReplacement = { gasPriceMax: 45_000_000_000n, replaceMs: 100, resendMs: 20 }
 
@@ -421,6 +440,38 @@ test('a deposit that a node inflates is worth what the contract says', async (t)
   line.proxy.fault = undefined
   assert.equal(await balanceOf(line.url, payer.address), '0.001')
 })
+
+test('balances are compared with the contract in one call, and one by one where a node refuses that call', async (t) => {
+  const line = await openLine(t, { reconcileMs: 20 })
+  for (const name of ['one', 'two', 'three']) await deposit(line.bench, account(name), 1_000n)
+  const isGathered = ({ method, params }: RpcCall) =>
+    method === 'eth_call' && (params[0] as { to?: string }).to === undefined
+  const checked = () =>
+    line.bench.database.query<{ depositor: string; checked: bigint }>(
+      'select depositor, checked_height as checked from gateway.balances where changed_height > 0 order by depositor',
+    )
+  const head = BigInt((await publicClient(line.bench.chain.url).getBlockNumber()).toString())
+  const compared = () => untilFits(checked, (rows) => rows.length === 4 && rows.every((row) => row.checked === head))
+  await compared()
+  const plain = line.proxy.calls.filter((call) => call.method === 'eth_call' && !isGathered(call))
+  assert.ok(line.proxy.calls.some(isGathered))
+  assert.equal(
+    plain.some(({ params }) => callsWallet(params, line.bench.wallet)),
+    false,
+    'of a balance alone',
+  )
+  line.proxy.fault = async (call, forward) =>
+    isGathered(call) ? { error: { code: -32_602, message: 'to is missing' } } : forward()
+  await line.bench.database.query('update gateway.balances set checked_height = 0')
+  await compared()
+  assert.deepEqual(line.bench.alarms, [])
+})
+
+function callsWallet(params: readonly unknown[], wallet: string): boolean {
+  const { to, data } = params[0] as { readonly to?: string; readonly data?: string }
+  // The number of the last batch is asked for alone, and takes no arguments.
+  return to?.toLowerCase() === wallet.toLowerCase() && (data?.length ?? 0) > 10
+}
 
 test('a payment that expires before it can settle has failed, and its value is free again', async (t) => {
   const line = await openLine(t)

@@ -1,9 +1,9 @@
 import { concat, decodeFunctionData, type Hash, type Hex, toHex } from 'viem'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
+import { type ChainNode, ChainNodeError } from '../chain/node.ts'
 import { plainArray, textArray } from '../db/array-literal.ts'
 import type { Connection, Database } from '../db/database.ts'
 import type { OnAlarm } from './alarm.ts'
-import { type ChainNode, ChainNodeError } from './chain/node.ts'
 import { isSignedByPayer, type SignedPayment } from './payment.ts'
 import { type GatewayTerms, lowerCase } from './terms.ts'
 
@@ -36,7 +36,8 @@ export class ForeignBatches {
   /** Reads some, the newest first: they are the ones that somebody waits for. One that cannot be read holds up nothing. */
   async read(): Promise<void> {
     const { database, clock } = this.#options
-    const batches = await database.query<ForeignBatch>(
+    const batches = await database.queryPrepared<ForeignBatch>(
+      'find_foreign_batches',
       `select chain_batch_id as "batchId", transaction_hash as "transactionHash" from foreign_batches
         where not is_read and asked_at <= $1 order by asked_at, chain_batch_id desc limit $2`,
       [new Date(clock() - askAgainMs), batchesMax],

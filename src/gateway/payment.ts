@@ -1,4 +1,5 @@
-import { type Address, encodeAbiParameters, type Hex, keccak256, toHex } from 'viem'
+import { type Address, type Hex, toHex } from 'viem'
+import { encodeWords, keccak256 } from './keccak.ts'
 import { recoverSigner, typedDataDigest } from './signature.ts'
 import { domainName, domainVersion, type GatewayTerms, lowerCase, scheme } from './terms.ts'
 
@@ -46,15 +47,6 @@ const typeHash = keccak256(
     'TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)',
   ),
 )
-const structWords = [
-  { type: 'bytes32' },
-  { type: 'address' },
-  { type: 'address' },
-  { type: 'uint256' },
-  { type: 'uint256' },
-  { type: 'uint256' },
-  { type: 'bytes32' },
-]
 
 /** Reads the body of `verify` and `settle`, and checks all that needs no memory. `nowMs` is the gateway's clock. */
 export function readPayment(body: unknown, terms: GatewayTerms, nowMs: number): Payment {
@@ -134,7 +126,7 @@ function checkWindow({ payer, validAfter, validBefore }: Payment, now: bigint): 
 }
 
 function structHash({ payer, payee, value, validAfter, validBefore, nonce }: SignedPayment): Hex {
-  return keccak256(encodeAbiParameters(structWords, [typeHash, payer, payee, value, validAfter, validBefore, nonce]))
+  return keccak256(encodeWords([typeHash, payer, payee, value, validAfter, validBefore, nonce]))
 }
 
 type Fields = Readonly<Record<string, unknown>>

@@ -1,4 +1,5 @@
-import { concat, type Hex, keccak256 } from 'viem'
+import { concat, type Hex } from 'viem'
+import { keccak256 } from './keccak.ts'
 
 /** The root of a batch without receipts. */
 export const noReceipts: Hex = `0x${'0'.repeat(64)}`

@@ -3,7 +3,7 @@ import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import type { Access } from './access.ts'
 import type { BatchReceipts } from './batch-receipts.ts'
-import { readBatches } from './batch-report.ts'
+import { readBatches, sumBatchGas } from './batch-report.ts'
 import { IntentRefusedError, readIntents, readSignedIntents, specHashOf } from './burn-intent.ts'
 import { readChainState } from './chain/state.ts'
 import { readBalances, readDeposits } from './depositors.ts'
@@ -12,6 +12,7 @@ import { type JsonAnswer, type JsonRequest, type Route, refusal } from './json-s
 import { PaymentRefusedError, readPayment } from './payment.ts'
 import { ChainBehindError, requireSettleable, type SettleOptions, type Settler } from './settle.ts'
 import { domainName, domainVersion, type GatewayTerms, lowerCase, scheme } from './terms.ts'
+import { CursorRefusedError, changedTransfers } from './transfer-changes.ts'
 import {
   findTransfer,
   searchTransfers,
@@ -39,8 +40,14 @@ export type RoutesOptions = {
 const uuidPattern = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
 const pageSizeMax = 100
 const pageSizeDefault = 50
+/** Two full batches, with their proofs about 600 kB. */
+const changesMax = 500
 const sourcesMax = 100
 const batchesMax = 100
+
+/** In `supported`: GET /v1/x402/transfers knows `changedAfter`, and POST /v1/x402/settle-many exists. Circle's gateway has neither. */
+const extensions = ['receipt', 'transfer-changes', 'settle-many'] as const
+const paymentsMax = 100
 
 /** Circle's paths, each with its answer. */
 export function gatewayRoutes(options: RoutesOptions): ReadonlyMap<string, Route> {
@@ -48,6 +55,7 @@ export function gatewayRoutes(options: RoutesOptions): ReadonlyMap<string, Route
     'GET /v1/x402/supported': answerSupported,
     'POST /v1/x402/verify': withoutWrongToken(answerVerify),
     'POST /v1/x402/settle': withoutWrongToken(answerSettle),
+    'POST /v1/x402/settle-many': withToken(answerSettleMany),
     'GET /v1/x402/transfers': withToken(answerTransfers),
     'GET /v1/x402/transfers/': withToken(answerTransfer),
     'POST /v1/balances': answerBalances,
@@ -89,7 +97,9 @@ const tokenRefusal: JsonAnswer = {
 /** For what no route has foreseen. */
 export function answerFailure(error: unknown, onError: (error: unknown) => void): JsonAnswer {
   if (error instanceof ChainBehindError) return { ...refusal(503, error.message), headers: { 'retry-after': '1' } }
-  if (error instanceof IntentRefusedError || error instanceof BadRequestError) return refusal(400, error.message)
+  if (error instanceof IntentRefusedError || error instanceof BadRequestError || error instanceof CursorRefusedError) {
+    return refusal(400, error.message)
+  }
   if (error instanceof ServiceError && error.code === 'overloaded') {
     return { ...refusal(503, error.message), headers: { 'retry-after': '1' } }
   }
@@ -105,7 +115,7 @@ async function answerSupported({ terms }: RoutesOptions): Promise<JsonAnswer> {
     assets: [{ symbol: 'USDC', address: getAddress(terms.usdc), decimals: 6 }],
   }
   const kinds = [{ x402Version: 2, scheme, network: terms.network, extra }]
-  return { status: 200, body: { kinds, extensions: ['receipt'], signers: {} } }
+  return { status: 200, body: { kinds, extensions, signers: {} } }
 }
 
 async function answerVerify(
@@ -143,6 +153,22 @@ async function answerSettle(options: RoutesOptions, { body, authorization }: Jso
   }
 }
 
+/** Ours: many payments in one call. Each is answered as `settle` would have answered it, in their order; null when nothing is known of it. */
+async function answerSettleMany(options: RoutesOptions, { body, ...request }: JsonRequest): Promise<JsonAnswer> {
+  const { payments } = (body ?? {}) as { readonly payments?: unknown }
+  if (!Array.isArray(payments) || payments.length === 0 || payments.length > paymentsMax) {
+    throw new BadRequestError(`payments must be a list of 1 to ${paymentsMax}.`)
+  }
+  const answers = await Promise.allSettled(
+    payments.map((payment) => answerSettle(options, { ...request, body: payment })),
+  )
+  const failed = answers.find((answer) => answer.status === 'rejected')
+  // All failed for one reason, as when the chain is behind: answered like that of a single payment.
+  if (failed !== undefined && answers.every(({ status }) => status === 'rejected')) throw failed.reason
+  const results = answers.map((answer) => (answer.status === 'fulfilled' ? answer.value.body : null))
+  return { status: 200, body: { results } }
+}
+
 function payerOf(payer: Address | undefined): { readonly payer?: Address } {
   return payer === undefined ? {} : { payer: getAddress(payer) }
 }
@@ -156,7 +182,9 @@ async function answerTransfer(
   return transfer === undefined ? refusal(404, `There is no transfer ${id}.`) : { status: 200, body: transfer }
 }
 
-async function answerTransfers({ database, terms }: RoutesOptions, { path, query }: JsonRequest): Promise<JsonAnswer> {
+async function answerTransfers(options: RoutesOptions, { path, query }: JsonRequest): Promise<JsonAnswer> {
+  if (query.has('changedAfter')) return answerChanges(options, query)
+  const { database, terms } = options
   const search = readSearch(query)
   const network = query.get('network')
   const token = query.get('token')
@@ -170,6 +198,30 @@ async function answerTransfers({ database, terms }: RoutesOptions, { path, query
   ].filter((link) => link !== undefined)
   const headers = links.length === 0 ? {} : { headers: { link: links.join(', ') } }
   return { status: 200, body: { transfers: page.transfers }, ...headers }
+}
+
+/** Ours: what has changed since the last time, instead of one call for each open payment. */
+async function answerChanges(options: RoutesOptions, query: URLSearchParams): Promise<JsonAnswer> {
+  const strange = [...query.keys()].find((name) => !['changedAfter', 'from', 'to', 'pageSize'].includes(name))
+  if (strange !== undefined) {
+    throw new BadRequestError(
+      `${strange.slice(0, 40)} cannot be combined with changedAfter; from, to and pageSize can.`,
+    )
+  }
+  const [from, to, after] = [query.get('from'), query.get('to'), query.get('changedAfter')]
+  const page = await changedTransfers(options, {
+    after: after === '' || after === null ? undefined : after,
+    from: from === null ? undefined : readAddress(from, 'from'),
+    to: to === null ? undefined : readAddress(to, 'to'),
+    pageSize: readPageSize(query, changesMax),
+  })
+  return { status: 200, body: page }
+}
+
+function readPageSize(query: URLSearchParams, max: number): number {
+  const pageSize = Number(query.get('pageSize') ?? pageSizeDefault)
+  if (Number.isInteger(pageSize) && pageSize >= 1 && pageSize <= max) return pageSize
+  throw new BadRequestError(`pageSize must be from 1 to ${max}.`)
 }
 
 function linkTo(path: string, query: URLSearchParams, name: string, id: string | undefined, relation: string) {
@@ -194,10 +246,6 @@ function readSearch(query: URLSearchParams): TransferSearch {
   if (pageAfter !== undefined && pageBefore !== undefined) {
     throw new BadRequestError('pageAfter and pageBefore exclude each other.')
   }
-  const pageSize = Number(text('pageSize') ?? pageSizeDefault)
-  if (!Number.isInteger(pageSize) || pageSize < 1 || pageSize > pageSizeMax) {
-    throw new BadRequestError(`pageSize must be from 1 to ${pageSizeMax}.`)
-  }
   return {
     from: from === undefined ? undefined : readAddress(from, 'from'),
     to: to === undefined ? undefined : readAddress(to, 'to'),
@@ -205,7 +253,7 @@ function readSearch(query: URLSearchParams): TransferSearch {
     status: status as TransferStatus | undefined,
     startDate: readDate(text('startDate'), 'startDate'),
     endDate: readDate(text('endDate'), 'endDate'),
-    pageSize,
+    pageSize: readPageSize(query, pageSizeMax),
     pageAfter: pageAfter === undefined ? undefined : readUuid(pageAfter),
     pageBefore: pageBefore === undefined ? undefined : readUuid(pageBefore),
   }
@@ -323,7 +371,10 @@ async function answerWithdrawal({ database, terms }: RoutesOptions, { path }: Js
 }
 
 async function answerBatches({ database }: RoutesOptions): Promise<JsonAnswer> {
-  return { status: 200, body: { batches: await readBatches(database, batchesMax) } }
+  return {
+    status: 200,
+    body: { gasUsed: await sumBatchGas(database), batches: await readBatches(database, batchesMax) },
+  }
 }
 
 function readAddress(value: unknown, name: string): Hex {

@@ -1,21 +1,22 @@
 import { fileURLToPath } from 'node:url'
 import type { Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
+import { type SenderStep, TransactionSender } from '../chain/lands-once.ts'
+import { ChainNode } from '../chain/node.ts'
 import type { Database } from '../db/database.ts'
 import { migrate } from '../db/migrate.ts'
 import { openUsable, outside, refuseUnusable } from '../db/open-usable.ts'
 import { reasonOf, UnusableSettingError } from '../errors.ts'
-import type { Log } from '../log.ts'
+import type { Log } from '../process/log.ts'
 import { Access } from './access.ts'
 import { type OnAlarm, withoutRepeats } from './alarm.ts'
 import { BatchReceipts } from './batch-receipts.ts'
 import { Batches, batchRowsMax } from './batches.ts'
-import { ChainNode } from './chain/node.ts'
 import { Reconciler } from './chain/reconciler.ts'
 import { Relayer } from './chain/relayer.ts'
 import { Scanner } from './chain/scanner.ts'
 import { bindChain, readIdentity } from './chain/state.ts'
-import { type Failpoint, noFailpoint } from './failpoints.ts'
+import { type Failpoint, type FailpointName, noFailpoint } from './failpoints.ts'
 import { ForeignBatches } from './foreign-batches.ts'
 import { type JsonServer, startJsonServer } from './json-server.ts'
 import { answerFailure, gatewayRoutes } from './routes.ts'
@@ -73,6 +74,11 @@ export type Gateway = {
 }
 
 const migrationsFolder = fileURLToPath(new URL('migrations/', import.meta.url))
+const senderFailpoints: Readonly<Record<SenderStep, FailpointName>> = {
+  stored: 'call_stored',
+  sent: 'call_sent',
+  receipt_seen: 'receipt_seen',
+}
 const poolMax = 8
 const lockRetryMs = 1_000
 
@@ -101,12 +107,7 @@ async function bindTerms(options: GatewayOptions, database: Database, node: Chai
 /** Only at the very first start: afterwards the database knows. */
 function askChainId({ chainRpcUrl }: GatewayOptions, node: ChainNode): Promise<number> {
   return node.chainId().catch((error: unknown) => {
-    throw new UnusableSettingError(
-      'CHAIN_RPC_URL',
-      reasonOf(error, chainRpcUrl),
-      'Check the address and its key.',
-      error,
-    )
+    throw new UnusableSettingError('CHAIN_RPC_URL', reasonOf(error, chainRpcUrl), 'Check the URL and its key.', error)
   })
 }
 
@@ -118,15 +119,21 @@ async function compose(
   url: string,
 ): Promise<Gateway> {
   const { clock = Date.now, failpoint = noFailpoint, onError = () => {} } = options
+  const { chainAgeMsMax = 600_000, batchMs = 2_000 } = options
   const onAlarm = withoutRepeats(options.onAlarm ?? (() => {}), clock)
   const shared = { database, node, terms, clock, onAlarm, failpoint }
-  const relayer = new Relayer({
-    ...shared,
+  const sender = new TransactionSender({
+    node,
+    clock,
+    chainId: terms.chainId,
     account: privateKeyToAccount(options.relayerKey),
-    resendMs: options.resendMs ?? 3_000,
-    replaceMs: options.replaceMs ?? 30_000,
-    gasPriceMax: options.gasPriceMax ?? 2_000_000_000_000n,
+    resendMs: options.resendMs,
+    replaceMs: options.replaceMs,
+    gasPriceMax: options.gasPriceMax,
+    onProblem: onAlarm,
+    onStep: (step) => failpoint(senderFailpoints[step]),
   })
+  const relayer = new Relayer({ ...shared, sender })
   const withdrawals = new Withdrawals({ ...shared, relayer, min: options.withdrawalMin ?? 100_000n })
   const lock = new WorkerLock({ url, retryMs: lockRetryMs })
   const worker = new Worker({
@@ -134,16 +141,16 @@ async function compose(
     lock,
     relayer,
     withdrawals,
-    scanner: new Scanner({ ...shared, recheckMs: options.recheckMs ?? 60_000 }),
+    scanner: new Scanner({ ...shared, recheckMs: options.recheckMs ?? 60_000, noteHeadMs: chainAgeMsMax / 20 }),
     reconciler: new Reconciler({ ...shared, reconcileMs: options.reconcileMs ?? 5_000 }),
     foreignBatches: new ForeignBatches(shared),
-    batches: new Batches({ ...shared, relayer, batchMs: options.batchMs ?? 2_000 }),
-    pollMs: options.pollMs ?? 500,
+    batches: new Batches({ ...shared, relayer, batchMs }),
+    pollMs: options.pollMs ?? 1_000,
   })
   const settleOptions: SettleOptions = {
     database,
-    chainAgeMsMax: options.chainAgeMsMax ?? 600_000,
-    onStored: wakeWhenFull(worker),
+    chainAgeMsMax,
+    onStored: wakeForBatch(worker, batchMs),
   }
   const settler = new Settler(settleOptions)
   const receipts = new BatchReceipts(database)
@@ -172,14 +179,20 @@ export function logTo(log: Log): Pick<GatewayOptions, 'onAlarm' | 'onError'> {
   }
 }
 
-/** A full batch need not wait for the next turn. */
-function wakeWhenFull(worker: Worker): (count: number) => void {
+/** A batch that is full or due need not wait for the next look at the chain. */
+function wakeForBatch(worker: Worker, batchMs: number): (count: number) => void {
   let stored = 0
-  return (count) => {
-    stored += count
-    if (stored < batchRowsMax) return
+  let timer: NodeJS.Timeout | undefined
+  const wake = () => {
+    clearTimeout(timer)
+    timer = undefined
     stored = 0
     worker.wake()
+  }
+  return (count) => {
+    stored += count
+    if (stored >= batchRowsMax) wake()
+    else if (stored > 0) timer ??= setTimeout(wake, batchMs).unref()
   }
 }
 

@@ -192,17 +192,40 @@ async function checkReceipt(chainUrl: string, wallet: `0x${string}`, url: string
   assert.equal(settled!.args.receiptRoot, receipt.root)
 }
 
-/** One change of balance a payer and batch, and one of the seller at most per payer. */
+/** One payment of a payer per transfer, and one credit of the seller per batch at most per payer. */
 async function checkNetting(chainUrl: string, wallet: `0x${string}`, payerCount: number): Promise<void> {
   const filter = { address: wallet, abi: settlementGatewayAbi, fromBlock: 0n } as const
   const client = publicClient(chainUrl)
   const batches = await client.getContractEvents({ ...filter, eventName: 'BatchSettled' })
-  const changes = await client.getContractEvents({ ...filter, eventName: 'BalanceChanged' })
-  assert.ok(
-    changes.length <= batches.length * (payerCount + 1),
-    `${changes.length} changes in ${batches.length} batches`,
-  )
+  const credits = await client.getContractEvents({ ...filter, eventName: 'PayeeCredited' })
+  assert.ok(credits.length <= batches.length * payerCount, `${credits.length} credits in ${batches.length} batches`)
 }
+
+test('many payments in one call are each taken or refused by themselves', async (t) => {
+  const bench = await openBench(t)
+  const { url } = await bench.start()
+  const payer = account('payer')
+  await deposit(bench, payer, 5_000n)
+  await untilBalance(url, payer.address, '0.005')
+  const body = (value: bigint) => paymentBody(bench.wallet, payer, { value })
+  const [first, second, tooMuch, forged] = await Promise.all([body(1_000n), body(2_000n), body(9_000n), body(1_000n)])
+  forged.paymentPayload.payload.signature = first.paymentPayload.payload.signature
+  const many = (payments: readonly unknown[], authorization?: string) =>
+    ask(url, '/v1/x402/settle-many', { payments }, authorization)
+  const answer = await many([first, tooMuch, second, forged, first, {}])
+  const results = answer.body.results as AnswerBody[]
+  assert.deepEqual(
+    results.map(({ success, errorReason }) => (success ? 'taken' : errorReason)),
+    ['taken', 'insufficient_balance', 'taken', 'invalid_signature', 'nonce_already_used', 'invalid_payload'],
+  )
+  for (const { transaction } of [results[0]!, results[2]!]) {
+    assert.equal((await ended(url, transaction)).status, 'completed')
+  }
+  assert.equal(await onChain(bench, seller.address), 3_000n)
+  assert.equal((await many([])).status, 400)
+  assert.equal((await many(Array.from({ length: 101 }, () => ({})))).status, 400)
+  assert.equal((await many([second], '')).status, 401, 'each costs more than it brings: for the service alone')
+})
 
 test('transfers are listed newest first, page by page in both directions', async (t) => {
   const bench = await openBench(t)

@@ -165,7 +165,7 @@ function keyOf({ payer, nonce }: Payment): string {
 /** The chain has not been heard of for too long to promise anything on it. Nothing was stored; try again later. */
 export class ChainBehindError extends Error {
   constructor() {
-    super('The chain has not been heard of for too long: no payment is taken until it is.')
+    super('The chain node is unreachable; payments are paused.')
     this.name = 'ChainBehindError'
   }
 }

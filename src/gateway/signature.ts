@@ -1,5 +1,6 @@
 import { recover } from 'tiny-secp256k1'
-import { type Address, concat, type Hex, keccak256 } from 'viem'
+import { type Address, concat, type Hex } from 'viem'
+import { keccak256 } from './keccak.ts'
 
 // Half of the curve's order. Above it every signature has a twin, which the contract refuses.
 const lowHalfMax = '7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0'

@@ -1,5 +1,5 @@
-import { runAsChild } from '../child.ts'
-import { createLog } from '../log.ts'
+import { runAsChild } from '../process/child.ts'
+import { createLog } from '../process/log.ts'
 import { armFailpoint, type FailpointName } from './failpoints.ts'
 import { type GatewayOptions, logTo, startGateway } from './server.ts'
 

@@ -46,7 +46,7 @@ export type TransferPage = {
   readonly hasPrevious: boolean
 }
 
-type TransferRow = {
+export type TransferRow = {
   readonly id: string
   readonly status: TransferStatus
   readonly payer: Hex
@@ -66,10 +66,14 @@ const columns = `
   transfers.id, status, payer, payee, value, nonce, failure, receipt_hash as "receiptHash",
   transfers.created_at as "createdAt", updated_at as "updatedAt", batch,
   coalesce(batches.chain_batch_id, foreign_batch) as "batchId",
-  coalesce(calls.hash, (select hash from transactions where transactions.call = calls.id order by created_at desc limit 1),
+  coalesce(settled_by, (select hash from transactions where transactions.call = batches.call order by created_at desc limit 1),
            (select transaction_hash from foreign_batches where foreign_batches.chain_batch_id = foreign_batch))
     as "transactionHash"`
-const tables = 'transfers left join batches on batches.id = batch left join calls on calls.id = batches.call'
+
+/** Selects `TransferRow`s, and further columns, from a table or subquery that is called `transfers`. */
+export function selectTransfers(transfers = 'transfers', ...further: readonly string[]): string {
+  return `select ${[columns, ...further].join(', ')} from ${transfers} left join batches on batches.id = batch`
+}
 
 export async function findTransfer(
   database: Database,
@@ -77,8 +81,13 @@ export async function findTransfer(
   receipts: BatchReceipts,
   id: string,
 ): Promise<TransferAnswer | undefined> {
-  const [row] = await database.query<TransferRow>(`select ${columns} from ${tables} where transfers.id = $1`, [id])
+  const [row] = await database.query<TransferRow>(`${selectTransfers()} where transfers.id = $1`, [id])
   if (row === undefined) return undefined
+  return proved(row, terms, receipts)
+}
+
+/** The transfer with the proof of its receipt. */
+export async function proved(row: TransferRow, terms: GatewayTerms, receipts: BatchReceipts): Promise<TransferAnswer> {
   return { ...answerOf(row, terms), ...(await proofOf(receipts, row)) }
 }
 
@@ -91,7 +100,7 @@ export async function searchTransfers(
   const { from, to, nonce, status, startDate, endDate, pageSize, pageAfter, pageBefore } = search
   const isBackwards = pageBefore !== undefined
   const rows = await database.query<TransferRow>(
-    `select ${columns} from ${tables}
+    `${selectTransfers()}
       where ($1::text is null or payer = $1) and ($2::text is null or payee = $2) and ($3::text is null or nonce = $3)
         and ($4::text is null or status = $4)
         and ($5::timestamptz is null or transfers.created_at >= $5) and ($6::timestamptz is null or transfers.created_at < $6)

@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto'
 import { type Address, decodeErrorResult, encodeFunctionData, type Hash, type Hex } from 'viem'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
+import { CallRevertsError, type ChainNode } from '../chain/node.ts'
 import type { Connection, Database } from '../db/database.ts'
 import type { OnAlarm } from './alarm.ts'
 import { IntentRefusedError, type SignedBurnIntent } from './burn-intent.ts'
 import { viewIsOrderPaid } from './chain/contract-views.ts'
-import { CallRevertsError, type ChainNode } from './chain/node.ts'
 import type { Relayer } from './chain/relayer.ts'
 import type { GatewayTerms } from './terms.ts'
 
@@ -77,7 +77,8 @@ export class Withdrawals {
   /** Sends the order whose turn it is: depositors are served in turn, not by age. */
   async sendNext(head: bigint): Promise<boolean> {
     const { database, relayer, clock } = this.#options
-    const [next] = await database.query<{ specHash: Hash; data: Hex; isExpired: boolean; reverts: number }>(
+    const [next] = await database.queryPrepared<{ specHash: Hash; data: Hex; isExpired: boolean; reverts: number }>(
+      'find_next_withdrawal',
       `select spec_hash as "specHash", data, max_block_height < $1 as "isExpired", reverts from burn_intents
         where state = 'pending' and (retry_at <= $2 or max_block_height < $1)
         order by max_block_height < $1 desc, turn, created_at, position limit 1`,

@@ -1,11 +1,11 @@
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
+import { Shares } from '../fairness/shares.ts'
 import { type Balance, readBalance } from '../ledger/balance.ts'
 import { type ListedDeposit, listDeposits } from '../ledger/deposits.ts'
 import { listRequests } from '../ledger/request-log.ts'
 import { findRequest, type LedgerRequest } from '../ledger/requests.ts'
 import { listWithdrawals, type Withdrawal } from '../ledger/withdrawals.ts'
-import { Shares } from '../shares.ts'
 
 export type FeedEvent =
   | { readonly type: 'balance'; readonly balance: Balance }
@@ -172,12 +172,12 @@ async function readMarks(database: Database, accountIds: readonly string[]): Pro
   const rows = await database.queryPrepared<{ id: string; mark: string }>(
     'read_feed_marks',
     `select a.id, concat_ws(' ', a.xmin,
-              (select r.id from requests r where r.account_id = a.id and r.status not in ('held', 'succeeded')
+              (select r.id from requests r where r.account_id = a.id and r.status <> 'succeeded'
                 order by r.id desc limit 1),
               (select max(v.seen_at) from arrivals v where v.partition = a.partition and v.account_id = a.id),
               (select string_agg(s.id::text || s.state, ',' order by s.id) from sweeps s
-                where s.account_id = a.id and s.state in ('planned', 'sent', 'confirmed')),
-              (select max(w.changed_at) from withdrawals w where w.account_id = a.id)) as mark
+                where s.partition = a.partition and s.account_id = a.id and s.state in ('planned', 'sent', 'confirmed')),
+              (select max(w.changed_at) from withdrawals w where w.partition = a.partition and w.account_id = a.id)) as mark
        from accounts a where a.id = any ($1::uuid[])`,
     [accountIds],
   )

@@ -2,17 +2,20 @@ import type { IncomingMessage, RequestListener } from 'node:http'
 import { getRequestListener } from '@hono/node-server'
 import { Hono, type HonoRequest } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
-import type { Database } from '../db/database.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import { ServiceError } from '../errors.ts'
+import { noOptions } from '../identity/key-options.ts'
 import { createRequestId, formatRequestId } from '../ledger/request-id.ts'
 import type { Standing } from '../observe/outcomes.ts'
 import { contracts } from './api/contracts/all.ts'
 import { chatContracts } from './api/contracts/chat.ts'
 import { Gate } from './api/gate.ts'
+import { isOperatorOf } from './api/operator.ts'
 import { createPlaygroundCompletion } from './api/playground.ts'
 import { type ApiBindings, honoPath } from './api/router.ts'
 import { routeApi } from './api/routes.ts'
 import type { ApiServices } from './api/services.ts'
+import { authenticate } from './authenticate.ts'
 import { errorResponse } from './error-response.ts'
 import { ClientGoneError } from './gone.ts'
 import type { MetricsPage } from './metrics-page.ts'
@@ -20,35 +23,43 @@ import type { Dashboard } from './pages/dashboard.ts'
 import { type DocsSource, routePages } from './pages/route-pages.ts'
 import { transportHeaders } from './pages/security-headers.ts'
 import { UploadCutError } from './read-body.ts'
-import type { Readiness } from './readiness.ts'
+import type { Problems, Readiness } from './readiness.ts'
 import { createChatCompletion } from './routes/create-chat-completion.ts'
 import { getModel, listModels } from './routes/list-models.ts'
 import { idHeaders, v1Headers } from './send.ts'
+import { UnknownUrlError } from './unknown-url.ts'
 import { answerUnread, HostlessError, unroutedResponse } from './unrouted.ts'
+import { visitorOf } from './visitor.ts'
 
 export type AppServices = ApiServices & {
-  /** Connections for sessions and keys, which the dashboard's own queries cannot occupy. */
-  readonly lookUps: Database
   readonly dashboard: Dashboard | undefined
   readonly docs: DocsSource
   /** The text of openapi.json. */
   readonly openApi: string
   readonly metricsPage: MetricsPage
   readonly readiness: Readiness
+  /** Aborted when this process is about to stop. */
+  readonly stopping: AbortSignal
   /** How those whom the service asks have answered of late. It serves all the same: the next answer may be a good one. */
   readonly standings: () => Readonly<Record<'model' | 'search', Standing | 'off'>>
 }
 
 /** Everything the service answers. Chat completions are served straight from Node's own objects; the rest goes through Hono. */
 export function createApp(services: AppServices): RequestListener {
-  const { lookUps, keys, site, chainSide, publicUrl, now } = services
-  const gate = new Gate({ database: lookUps, keys, site, isSandbox: chainSide.sandbox !== undefined, now })
+  const { lookUps, keys, site, chainServices, publicUrl, now } = services
+  const isSandbox = chainServices.sandbox !== undefined
+  const isOperator = ({ partition, accountId }: AccountRef) => isOperatorOf(services, { partition, accountId })
+  const gate = new Gate({ database: lookUps, keys, site, isSandbox, isOperator, now })
   const other = getRequestListener(createRoutes(services, gate).fetch, {
     overrideGlobalObjects: false,
+    // `UnreadBodies` does that, within a rate.
+    autoCleanupIncoming: false,
     // Health checks of load balancers still speak HTTP/1.0, which knows no host.
     hostname: new URL(publicUrl).host,
     errorHandler: (error) => unroutedResponse(error, publicUrl),
   })
+  const discardBody = (incoming: IncomingMessage) =>
+    void services.unreadBodies.discardOrClose(incoming, visitorOf(incoming, services.trustProxy).network)
   return (incoming, outgoing) => {
     incoming.url = withoutExtraSlashes(incoming.url ?? '')
     const path = readPath(incoming)
@@ -56,11 +67,15 @@ export function createApp(services: AppServices): RequestListener {
     if (isHostless(incoming)) answerUnread(new HostlessError(), publicUrl, outgoing)
     else if (isPost && path === chatPath) void createChatCompletion(services, incoming, outgoing)
     else if (isPost && path === playgroundPath) void createPlaygroundCompletion(services, gate, incoming, outgoing)
-    else if (path === '/metrics') void services.metricsPage.answer(incoming, outgoing)
-    else void other(incoming, outgoing)
+    else {
+      if (hasBody(incoming)) outgoing.once('finish', () => discardBody(incoming))
+      if (path === '/metrics') void services.metricsPage.answer(incoming, outgoing)
+      else void other(incoming, outgoing)
+    }
   }
 }
 
+const stoppingProblem: Problems = { process: 'this process is stopping; send requests to another one' }
 const chatPath = chatContracts.createChatCompletion.path
 const playgroundPath = chatContracts.createPlaygroundCompletion.path
 
@@ -80,6 +95,10 @@ function readPath({ url = '' }: IncomingMessage): string {
   } catch {
     return path
   }
+}
+
+function hasBody({ headers }: IncomingMessage): boolean {
+  return Number(headers['content-length']) > 0 || headers['transfer-encoding'] !== undefined
 }
 
 function isHostless({ httpVersion, headers }: IncomingMessage): boolean {
@@ -111,13 +130,28 @@ function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {
     })
   }
 
-  app.get('/v1/models', (context) => context.json(listModels(catalogue)))
-  app.get('/v1/models/:id{.+}', (context) => context.json(getModel(context.req.param('id'), catalogue)))
+  const admitVisitor = ({ incoming, outgoing }: ApiBindings['Bindings']) => {
+    const { network } = visitorOf(incoming, services.trustProxy)
+    return services.unpaid.admitVisitor({ outgoing, network })
+  }
+  const keyOptionsOf = async ({ env }: { env: ApiBindings['Bindings'] }) => {
+    // The list is public: a key that is not good, or cannot be looked up now, is as good as none.
+    const isAnonymous = env.incoming.headers.authorization === undefined
+    const visitor = visitorOf(env.incoming, services.trustProxy)
+    const bearer = isAnonymous ? undefined : await authenticate(services.keys, visitor).catch(() => undefined)
+    if (bearer !== undefined) return services.keys.currentOptions(bearer).catch(() => bearer.options)
+    await admitVisitor(env)
+    return noOptions
+  }
+  app.get('/v1/models', async (context) => context.json(listModels(catalogue, await keyOptionsOf(context))))
+  app.get('/v1/models/:id{.+}', async (context) =>
+    context.json(getModel(context.req.param('id'), catalogue, await keyOptionsOf(context))),
+  )
   routeApi(app, gate, services)
 
   app.get('/healthz', (context) => context.json({ ok: true }))
   app.get('/readyz', async (context) => {
-    const problems = await services.readiness.problems()
+    const problems = services.stopping.aborted ? stoppingProblem : await services.readiness.problems()
     const ok = Object.keys(problems).length === 0
     return context.json({ ok, problems, parts: services.standings() }, ok ? 200 : 503)
   })
@@ -128,7 +162,7 @@ function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {
       throw new MethodNotAllowedError(context.req.method, methods)
     })
   }
-  routePages(app, services)
+  routePages(app, { ...services, admitVisitor, isOperator: (visitor) => gate.isOperator(visitor) })
   app.notFound((context) => refuse(new UnknownUrlError(context.req.method, context.req.path), context))
   app.onError((error, context) => {
     const isClients =
@@ -168,34 +202,18 @@ function knownMethods(): ReadonlyMap<string, string> {
     ['/healthz', 'GET'],
     ['/readyz', 'GET'],
   ])
-  for (const { path, method } of contracts) {
+  for (const { path, method, access } of contracts) {
+    // What only an operator may know of is not there for anybody else, whatever the method.
+    if (access === 'operator') continue
     const known = methods.get(honoPath(path))
     methods.set(honoPath(path), known === undefined ? method : `${known}, ${method}`)
   }
   return methods
 }
 
-export class UnknownUrlError extends ServiceError {
-  readonly code = 'unknown_url'
-  constructor(method: string, path: string) {
-    super(
-      notOffered.has(path)
-        ? `${path} is not offered: send chat completions to ${chatPath}.${path === '/v1/responses' ? clientHint : ''}`
-        : `There is nothing at ${method} ${path.slice(0, 200)}. The base address ends in /v1; chat completions are at ${chatPath}.`,
-    )
-  }
-}
-
-// Some libraries choose the Responses API by default or by the model's name and must be told not to.
-const clientHint =
-  " LangChain: use ChatOpenAICompletions; AI SDK: openai.chat(model); Agents SDK: setOpenAIAPI('chat_completions');" +
-  ' OpenRouter SDK: client.chat.send. Other clients: /docs/guides/quickstart.'
-
-const notOffered = new Set(['/v1/embeddings', '/v1/completions', '/v1/responses'])
-
 export class MethodNotAllowedError extends ServiceError {
   readonly code = 'method_not_allowed'
   constructor(method: string, allowed: string) {
-    super(`${method} is not answered here; use ${allowed}.`)
+    super(`Method ${method} is not allowed. Allowed: ${allowed}.`)
   }
 }

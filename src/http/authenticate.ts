@@ -1,14 +1,24 @@
-import type { Bearer, KeyFinder } from '../identity/api-keys.ts'
-import { InvalidApiKeyError } from '../identity/api-keys.ts'
+import type { Bearer, KeyFinder } from '../identity/key-finder.ts'
+import { InvalidApiKeyError } from '../identity/key-finder.ts'
+import { checkAddress } from '../identity/key-options.ts'
+import type { Visitor } from './visitor.ts'
 
-/** The bearer of the key in an `Authorization` header, or the 401 that says what is wrong with it. */
-export function authenticate(keys: KeyFinder, authorization: string | undefined): Promise<Bearer> {
+/** The bearer of the key in an `Authorization` header, or the 401 or 403 that says what is wrong with it. */
+export async function authenticate(keys: KeyFinder, visitor: Pick<Visitor, 'header' | 'address'>): Promise<Bearer> {
+  const bearer = await findBearer(keys, visitor.header('authorization'))
+  if (bearer.options.allowedIps.length > 0) checkAddress(await keys.currentOptions(bearer), visitor.address)
+  return bearer
+}
+
+function findBearer(keys: KeyFinder, authorization: string | undefined): Promise<Bearer> {
   const [scheme, key, ...rest] = authorization?.trim().split(/\s+/) ?? []
   if (scheme === undefined) {
-    return Promise.reject(new InvalidApiKeyError('No API key was sent. Send it as "Authorization: Bearer penny_…".'))
+    return Promise.reject(
+      new InvalidApiKeyError('The request has no API key. Send the header "Authorization: Bearer penny_…".'),
+    )
   }
   if (scheme.toLowerCase() !== 'bearer' || key === undefined || rest.length > 0) {
-    return Promise.reject(new InvalidApiKeyError('The Authorization header must read "Bearer penny_…".'))
+    return Promise.reject(new InvalidApiKeyError('The Authorization header must be "Bearer penny_…".'))
   }
   return keys.find(key)
 }

@@ -1,5 +1,5 @@
 import type { ServiceError } from '../errors.ts'
-import { Shares } from '../shares.ts'
+import { Shares } from '../fairness/shares.ts'
 import { ParsingTurns } from './parsing-turns.ts'
 
 const smallBytesDefault = 64 * 1024

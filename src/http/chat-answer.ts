@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import type { AnswerEnd, AnswerHead } from '../chat/recording.ts'
+import type { AnswerEnd, AttemptHead } from '../chat/recording.ts'
 import {
   type CompletionHead,
   type Cost,
@@ -36,7 +36,7 @@ export type AnswerOptions = ErrorContext & {
 export type AnswerForm = { readonly stream: boolean; readonly includeUsage: boolean }
 
 export function openAnswer(
-  head: AnswerHead,
+  head: AttemptHead,
   form: AnswerForm,
   outgoing: ServerResponse,
   options: AnswerOptions,
@@ -46,7 +46,7 @@ export function openAnswer(
 }
 
 function streamedAnswer(
-  head: AnswerHead,
+  head: AttemptHead,
   { includeUsage }: AnswerForm,
   outgoing: ServerResponse,
   options: AnswerOptions,
@@ -75,7 +75,7 @@ function streamedAnswer(
   }
 }
 
-function bufferedAnswer(head: AnswerHead, outgoing: ServerResponse, options: AnswerOptions): ChatAnswer {
+function bufferedAnswer(head: AttemptHead, outgoing: ServerResponse, options: AnswerOptions): ChatAnswer {
   const message = createMessageAssembler()
   const answer = new BufferedAnswer(outgoing, {
     headers: options.headers,
@@ -108,7 +108,7 @@ function bufferedAnswer(head: AnswerHead, outgoing: ServerResponse, options: Ans
 }
 
 /** The completion's id has the same digits as the request's, and its time is the ledger's. */
-function completionHead({ requestId, createdAt, model }: AnswerHead): CompletionHead {
+function completionHead({ requestId, createdAt, model }: AttemptHead): CompletionHead {
   return { id: `chatcmpl-${digits(requestId)}`, created: Math.floor(createdAt.getTime() / 1000), model }
 }
 

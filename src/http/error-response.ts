@@ -1,4 +1,4 @@
-import { isPassing } from '../db/database.ts'
+import { isTransient } from '../db/database.ts'
 import { type ErrorCode, ServiceError } from '../errors.ts'
 
 /** How a code is answered. A new code does not compile until it is here. */
@@ -14,6 +14,10 @@ const answers = {
   api_key_expired: [401, 'invalid_request_error'],
   api_key_revoked: [401, 'invalid_request_error'],
   account_suspended: [403, 'invalid_request_error'],
+  model_not_allowed: [403, 'invalid_request_error'],
+  web_tools_not_allowed: [403, 'invalid_request_error'],
+  quote_exceeds_key_cap: [403, 'invalid_request_error'],
+  ip_not_allowed: [403, 'invalid_request_error'],
   session_required: [401, 'invalid_request_error'],
   sign_in_failed: [401, 'invalid_request_error'],
   recent_sign_in_required: [403, 'invalid_request_error'],
@@ -26,6 +30,7 @@ const answers = {
   not_found: [404, 'invalid_request_error'],
   unknown_url: [404, 'invalid_request_error'],
   method_not_allowed: [405, 'invalid_request_error'],
+  request_archived: [410, 'invalid_request_error'],
   request_timeout: [408, 'invalid_request_error'],
   account_not_closable: [409, 'invalid_request_error'],
   body_too_large: [413, 'invalid_request_error'],
@@ -97,7 +102,7 @@ export function errorResponse(error: unknown, context: ErrorContext): ErrorRespo
 
 function refusalOf(error: unknown): ServiceError {
   if (error instanceof ServiceError) return error
-  return isPassing(error) ? new DatabaseAwayError(error) : new InternalError(error)
+  return isTransient(error) ? new DatabaseAwayError(error) : new InternalError(error)
 }
 
 /** Whether a client that is told this is meant to ask again. */
@@ -132,7 +137,7 @@ class DatabaseAwayError extends ServiceError {
   readonly code = 'overloaded'
   constructor(cause: unknown) {
     super(
-      'The database does not answer at the moment. Try again shortly; the request log has what became of this one.',
+      'The database does not respond at the moment. Try again shortly. The request log shows the outcome of this request.',
       {
         retryAfterMs: 2_000,
         cause,
@@ -146,7 +151,7 @@ export class InternalError extends ServiceError {
   readonly code = 'internal_error'
   constructor(cause?: unknown) {
     super(
-      'Something went wrong on our side. Nothing was charged beyond what the request log shows; quote the request id when you write to us.',
+      'Something went wrong on our side. Only what the request log shows was charged. Contact us with the request id.',
       { cause },
     )
   }

@@ -30,19 +30,24 @@ export class HealthMonitor {
   }
 
   async sample(): Promise<Health> {
+    const health = await this.look()
+    this.#latest = health
+    this.history.record(health, this.#options.clock())
+    return health
+  }
+
+  /** The state of this moment, which leaves no trace in the history. */
+  async look(): Promise<Health> {
     const { readiness, standings, solvency, clock } = this.#options
     const startedMs = clock()
     const report = await solvency?.().catch(() => undefined)
     const problems = await readiness.problems()
-    const health = {
+    return {
       isReady: Object.keys(problems).length === 0,
       ...standings(),
       chain: chainStanding(report, clock()),
       databaseMs: 'database' in problems ? undefined : clock() - startedMs,
     }
-    this.#latest = health
-    this.history.record(health, clock())
-    return health
   }
 }
 

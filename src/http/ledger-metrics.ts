@@ -14,7 +14,21 @@ const plain: readonly Plain[] = [
   ['penny_held_micro_usdc', 'What open requests hold, in atomic USDC.', (n) => n.heldAtomic],
   ['penny_hold_age_seconds_max', 'Age of the oldest open request.', (n) => n.oldestHoldSeconds],
   ['penny_settlement_lag_seconds', 'Age of the oldest payment that is not final.', (n) => n.oldestPaymentSeconds],
-  ['penny_settlements_failed', 'Payments that failed and became debts.', (n) => n.failedPayments],
+  [
+    'penny_payments_failed',
+    'Payments that failed at the gateway; their charges went into later ones.',
+    (n) => n.failedPayments,
+  ],
+  [
+    'penny_unpaid_age_seconds_max',
+    'Age of the oldest charge that no payment covers yet.',
+    (n) => n.oldestUnpaidSeconds,
+  ],
+  [
+    'penny_unpaid_due_ratio',
+    'Longest wait of a charge for its payment, as a multiple of when that is due: 1 is due now. Absent until settlement has run.',
+    (n) => n.unpaidDueRatio,
+  ],
   ['penny_deposits_waiting', 'Arrivals that were not yet brought into the gateway.', (n) => n.arrivalsWaiting],
   ['penny_sweeps_open', 'Transactions under way that bring deposits into the gateway.', (n) => n.sweepsOpen],
   ['penny_sweep_age_seconds_max', 'Age of the oldest open sweep.', (n) => n.oldestSweepSeconds],
@@ -29,7 +43,7 @@ const plain: readonly Plain[] = [
   ],
   [
     'penny_seller_short_micro_usdc',
-    'Credit that the seller owes and does not have, in atomic USDC. Must be 0; absent when it was never compared.',
+    'What the seller owes back to accounts and does not have, in atomic USDC. Must be 0; absent when it was never compared.',
     (n) => n.sellerShort,
   ],
 ]
@@ -47,15 +61,28 @@ const told: readonly Told[] = [
     'What was deposited and credited, in atomic USDC.',
     'counter',
   ],
+  ['payments_made', 'penny_payments_made_total', 'Payments that were made, failed ones included.', 'counter'],
+  [
+    'entries_paid',
+    'penny_entries_paid_total',
+    'Requests and corrections that payments cover. Divided by the payments made: requests per payment.',
+    'counter',
+  ],
+  [
+    'payment_gas',
+    'penny_payment_gas_total',
+    'Gas that settling payments took. Divided by the entries paid: gas per request. Absent where the gateway is not ours.',
+    'counter',
+  ],
 ]
 
 /** The numbers that are read from the database, in the form of metrics. */
 export function createLedgerMetrics(): LedgerMetrics {
   const gauges = plain.map(([name, help]) => new Gauge({ name, help }))
-  const payments = new Gauge({ name: 'penny_settlements', help: 'Payments under way, by state.', labels: ['state'] })
+  const payments = new Gauge({ name: 'penny_payments', help: 'Payments under way, by state.', labels: ['state'] })
   const unsettled = new Gauge({
     name: 'penny_unsettled_micro_usdc',
-    help: 'What payments under way are worth, in atomic USDC, by state.',
+    help: 'Charged and not yet final on chain, in atomic USDC, by state of the payment; unpaid: no payment covers it yet.',
     labels: ['state'],
   })
   const cursorAge = new Gauge({
@@ -65,7 +92,7 @@ export function createLedgerMetrics(): LedgerMetrics {
   })
   const solvent = new Gauge({
     name: 'penny_solvent',
-    help: '1 when the chain has what the books say for every account. Must be 1.',
+    help: '1 when the chain matches the ledger for every account. Must be 1.',
   })
   const toldGauges = told.map(([key, name, help, type]) => ({
     key,
@@ -85,6 +112,7 @@ export function createLedgerMetrics(): LedgerMetrics {
         payments.set(count, state)
         unsettled.set(atomic, state)
       }
+      unsettled.set(numbers.unpaidAtomic, 'unpaid')
       for (const { name, seconds } of numbers.cursors) cursorAge.set(seconds, name)
       if (numbers.solvent !== undefined) solvent.set(Number(numbers.solvent))
       for (const { key, gauge } of toldGauges) {

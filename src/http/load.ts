@@ -1,5 +1,5 @@
 import { ServiceError } from '../errors.ts'
-import { Shares } from '../shares.ts'
+import { Shares } from '../fairness/shares.ts'
 
 /** One of those that are being served. */
 export type ServedRequest = {
@@ -30,6 +30,11 @@ export class Load {
   /** Requests that have a place. */
   get requests(): number {
     return this.#places.used
+  }
+
+  /** Whether nothing is being served. */
+  get isIdle(): boolean {
+    return this.#requests.size === 0
   }
 
   /** Waits for the work, which the service is not stopped without. @throws when there would be no place for the account now. */
@@ -76,7 +81,7 @@ export class Load {
 export class RestartingError extends ServiceError {
   readonly code = 'overloaded'
   constructor() {
-    super('The service is restarting and could not finish this request. Ask again in a moment.', {
+    super('The service is restarting and could not finish this request. Try again in a moment.', {
       retryAfterMs: 2_000,
     })
   }

@@ -89,29 +89,6 @@ class Pieces {
   }
 }
 
-const unreadBytesMax = 64 * 1024 * 1024
-const unreadMsMax = 10_000
-
-/**
- * Reads on past a body that is refused, up to a limit, and throws it away. Whoever closes a connection on which something has
- * not been read yet resets it, and the answer is lost with it: most clients send their whole body before they look for one.
- */
-export async function readAway(incoming: IncomingMessage): Promise<void> {
-  if (incoming.complete || incoming.destroyed) return
-  const over = Promise.withResolvers<void>()
-  const timer = setTimeout(over.resolve, unreadMsMax)
-  let bytes = 0
-  incoming.on('data', (chunk: Buffer) => {
-    bytes += chunk.length
-    if (bytes > unreadBytesMax) over.resolve()
-  })
-  for (const event of ['end', 'close', 'error']) incoming.once(event, () => over.resolve())
-  incoming.resume()
-  await over.promise
-  clearTimeout(timer)
-  incoming.pause()
-}
-
 function checkMediaType(incoming: IncomingMessage): void {
   const type = incoming.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase() ?? ''
   if (type !== '' && type !== 'application/json' && !type.endsWith('+json')) throw new UnsupportedMediaTypeError(type)
@@ -123,9 +100,7 @@ function checkMediaType(incoming: IncomingMessage): void {
 export class BodyTooLargeError extends ServiceError {
   readonly code = 'body_too_large'
   constructor(bytesMax: number) {
-    super(
-      `The request body is larger than the ${bytesMax} bytes that are read. Shorten the conversation and try again.`,
-    )
+    super(`The request body is larger than ${bytesMax} bytes, the limit. Shorten the conversation and try again.`)
   }
 }
 

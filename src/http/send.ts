@@ -1,5 +1,4 @@
 import type { ServerResponse } from 'node:http'
-import { readAway } from './read-body.ts'
 
 /** An answer is what its content type says: a customer's words in JSON must not be taken for a page of ours. */
 export const asDeclared = { 'x-content-type-options': 'nosniff' }
@@ -59,15 +58,14 @@ export function sendJson(
   outgoing.end()
 }
 
-/** Answers a request whose body has not been read to its end. The connection is closed after it, when that does no harm. */
+/** Answers a request whose body has not been read to its end. The connection is closed when `discard` has read the rest. */
 export async function sendJsonEarly(
   outgoing: ServerResponse,
-  status: number,
-  body: object,
-  headers: Readonly<Record<string, string>>,
+  { status, body, headers }: { status: number; body: object; headers: Readonly<Record<string, string>> },
+  discard: () => Promise<void>,
 ): Promise<void> {
   writeJson(outgoing, status, body, { ...headers, connection: 'close' })
-  await readAway(outgoing.req)
+  await discard()
   outgoing.end()
 }
 

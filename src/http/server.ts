@@ -1,8 +1,8 @@
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
-import { type AddressInfo, createServer as createNetServer, type Server as NetServer } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
-import type { Config } from '../config.ts'
+import { type AddressInfo, createServer as createNetServer, Server as NetServer } from 'node:net'
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
+import type { Config } from '../config/config.ts'
 import { OperatorError } from '../errors.ts'
 import type { Load } from './load.ts'
 
@@ -26,6 +26,9 @@ const socketsAlways = 1_000
 
 // For the ends of what is broken off, and for what their clients are told of it.
 const lastWordsMsMax = 2_000
+// A connection that was accepted last may not have sent its request yet.
+const lateRequestMsMax = 1_000
+const connectionsPollMs = 20
 
 /** Connections that are accepted: each request in progress has one, and as many may be idle or sending their request. */
 export function connectionsMaxFor(requestsMax: number): number {
@@ -82,21 +85,62 @@ export type DrainOptions = {
   readonly hurry: AbortSignal
 }
 
+/**
+ * Goes on serving, and asks every client to close its connection. Meanwhile load balancers see that `/readyz` fails and send new
+ * requests elsewhere. Without this, a request that is sent while the port closes is lost.
+ */
+export async function serveUntilNoticed(server: Server, delayMs: number, hurry: AbortSignal): Promise<void> {
+  server.prependListener('request', (_incoming, outgoing) => outgoing.setHeader('connection', 'close'))
+  await sleep(delayMs, undefined, { signal: hurry }).catch(() => {})
+}
+
 /** Stops accepting, lets requests finish for a while, then fails the rest, tells their clients so, and hangs up. */
 export async function drain(server: Server, load: Load, { drainMs, hurry }: DrainOptions): Promise<void> {
-  server.close()
-  server.closeIdleConnections()
+  // After a poll of the event loop, which accepts every connection that waits: the kernel resets those that nobody accepted.
+  await eventLoopTurn()
+  // Not the HTTP server's own `close`, which also resets idle connections whose next request has arrived and was not read yet.
+  NetServer.prototype.close.call(server)
   const timeout = sleep(drainMs, undefined, { ref: false, signal: hurry }).catch(() => {})
-  await Promise.race([load.idle(), timeout])
+  await Promise.race([finished(server, load), timeout])
   load.stop()
   await Promise.race([load.idle(), sleep(lastWordsMsMax, undefined, { ref: false })])
   server.closeAllConnections()
   await load.idle()
 }
 
+/** Resolves when nothing is being served, and no connection is left on which a request may still arrive. */
+async function finished(server: Server, load: Load): Promise<void> {
+  for (;;) {
+    await load.idle()
+    const idleMs = performance.now()
+    while (load.isIdle && performance.now() - idleMs < lateRequestMsMax) {
+      await eventLoopTurn()
+      server.closeIdleConnections()
+      if ((await connectionsOf(server)) === 0) return
+      await sleep(connectionsPollMs)
+    }
+    if (load.isIdle) return
+  }
+}
+
+/** Resolves when everything that had arrived before the call has been read. */
+async function eventLoopTurn(): Promise<void> {
+  // The first may come in the middle of a turn.
+  await nextTurn()
+  await nextTurn()
+}
+
+function connectionsOf(server: Server): Promise<number> {
+  return new Promise((resolve, reject) =>
+    server.getConnections((error, count) => (error === null ? resolve(count) : reject(error))),
+  )
+}
+
 class NotOurAddressError extends OperatorError {
   constructor(host: string) {
-    super(`HOST is ${host}, which is no address of this machine. Use one that is, or 0.0.0.0 for all of them.`)
+    super(
+      `HOST is ${host}, which is not an address of this machine. Use one of its addresses, or 0.0.0.0 for all of them.`,
+    )
   }
 }
 

@@ -4,7 +4,7 @@ import { checkSameOrigin, pageAtItsName, readSessionToken, sessionCookie, signIn
 import type { Visitor } from './visitor.ts'
 
 function visitor(headers: Record<string, string>): Visitor {
-  return { header: (name) => headers[name], network: '203.0.113.5', isLocal: false }
+  return { header: (name) => headers[name], address: '203.0.113.5', network: '203.0.113.5', isLocal: false }
 }
 
 test('over https the cookie is bound to the host and to https', () => {

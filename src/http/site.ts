@@ -33,8 +33,8 @@ export function signInProblem(site: Site, visitor: Visitor): string | undefined 
   if (site.isSecure) return undefined
   if (site.isLoopback && isLoopbackName(hostnameOf(visitor.header('host')))) return undefined
   return site.isLoopback
-    ? `Signing in over plain http works only on the machine itself, at ${site.publicUrl}. For others, serve it over https and set PUBLIC_URL to that address.`
-    : `Signing in needs https: ${site.publicUrl} is plain http, and everybody on the way could take the session. Set PUBLIC_URL to an https address.`
+    ? `Signing in over plain http works only on the machine itself, at ${site.publicUrl}. For other machines, serve it over https and set PUBLIC_URL to that address.`
+    : `Signing in needs https: ${site.publicUrl} is plain http, which exposes the session to the network. Set PUBLIC_URL to an https address.`
 }
 
 export function checkSignInIsSafe(site: Site, visitor: Visitor): void {
@@ -105,7 +105,7 @@ export class CrossSiteRequestError extends ServiceError {
   readonly code = 'cross_site_request'
   constructor(from: string | undefined, origin: string) {
     super(
-      `This was sent from ${from === undefined ? 'a place that is not named' : from.slice(0, 200)}; only pages of ${origin} may change something. Nothing happened.`,
+      `This request came from ${from === undefined ? 'an unknown origin' : from.slice(0, 200)}; only pages of ${origin} can make changes. Nothing was changed.`,
     )
   }
 }

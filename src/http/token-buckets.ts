@@ -27,15 +27,51 @@ export class TokenBuckets {
 
   /** Takes a token, or throws with how long until there is one. */
   take(name: string): void {
-    const { burstMax, perSecond, now, bucketsMax } = this.#options
-    const nowUs = Math.floor(now() * 1000)
-    const fullAtUs = Math.max(nowUs, this.#fullAtUs.get(name) ?? 0) + this.#tokenUs
-    const overdrawnUs = fullAtUs - nowUs - burstMax * this.#tokenUs
-    if (overdrawnUs > 0) throw new RateLimitedError(perSecond, Math.ceil(overdrawnUs / 1000))
+    const waitUs = this.#waitUs(name)
+    if (waitUs > 0) throw new RateLimitedError(name, this.#options.perSecond, Math.ceil(waitUs / 1000))
+    this.spend(name)
+  }
+
+  /** Whether there is a token. */
+  has(name: string): boolean {
+    return this.#waitUs(name) <= 0
+  }
+
+  /** Takes the next token, also one that is not there yet. Returns the milliseconds until it is; undefined when that is too long. */
+  reserve(name: string, waitMsMax: number): number | undefined {
+    const waitMs = Math.max(0, Math.ceil(this.#waitUs(name) / 1000))
+    if (waitMs > waitMsMax) return undefined
+    this.spend(name)
+    return waitMs
+  }
+
+  /** Takes tokens, also when there are none: the bucket refills later then, by as much again as a full one takes at most. */
+  spend(name: string, tokens = 1): void {
+    const { burstMax, bucketsMax } = this.#options
+    const nowUs = this.#nowUs()
+    const spentUs = Math.max(nowUs, this.#fullAtUs.get(name) ?? 0) + tokens * this.#tokenUs
+    const fullAtUs = Math.min(spentUs, nowUs + 2 * burstMax * this.#tokenUs)
     // Taken out and put back in, so that the map's own order is the order of use.
     this.#fullAtUs.delete(name)
     if (this.#fullAtUs.size >= bucketsMax) this.#forgetOldest()
     this.#fullAtUs.set(name, fullAtUs)
+  }
+
+  /** Gives back a token that was not used. */
+  giveBack(name: string): void {
+    const fullAtUs = this.#fullAtUs.get(name)
+    if (fullAtUs !== undefined) this.#fullAtUs.set(name, fullAtUs - this.#tokenUs)
+  }
+
+  /** Until there is a token; 0 or less when there is one. */
+  #waitUs(name: string): number {
+    const nowUs = this.#nowUs()
+    const fullAtUs = Math.max(nowUs, this.#fullAtUs.get(name) ?? 0)
+    return fullAtUs + this.#tokenUs - nowUs - this.#options.burstMax * this.#tokenUs
+  }
+
+  #nowUs(): number {
+    return Math.floor(this.#options.now() * 1000)
   }
 
   #forgetOldest(): void {
@@ -46,10 +82,12 @@ export class TokenBuckets {
 
 export class RateLimitedError extends ServiceError {
   readonly code = 'rate_limited'
-  constructor(perSecond: number, waitMs: number) {
-    super(
-      `Too many requests: ${perSecond === 1 ? 'one' : perSecond} per second is answered here. Wait a moment and go on slower.`,
-      { retryAfterMs: waitMs },
-    )
+  /** Whose bucket is empty. */
+  readonly caller: string
+  constructor(caller: string, perSecond: number, waitMs: number) {
+    super(`Too many requests: the limit is ${perSecond} per second. Wait a moment and send fewer.`, {
+      retryAfterMs: waitMs,
+    })
+    this.caller = caller
   }
 }

@@ -13,5 +13,5 @@ test('who sends a request too slowly is told how long its parts may take, in the
   assert.match(head!, /\r\nx-request-id: req_/)
   const { error } = JSON.parse(body!)
   assert.equal(error.code, 'request_timeout')
-  assert.match(error.message, /its headers may take 10 s, all of it 60\. Send it again\./)
+  assert.match(error.message, /10 s for the headers and 60 s in total\. Send it again\./)
 })

@@ -95,8 +95,8 @@ export class MalformedRequestError extends ServiceError {
   constructor(reason: string | undefined) {
     super(
       reason === 'HPE_HEADER_OVERFLOW'
-        ? 'The headers of the request are larger than the 16384 bytes that are read. Send fewer or shorter ones.'
-        : 'This cannot be read as an HTTP request. Look at its first line, its host and its content-length.',
+        ? 'The request headers are larger than 16384 bytes, the limit. Send fewer or shorter headers.'
+        : 'This is not a valid HTTP request. Check its first line, its Host header and its content-length.',
     )
   }
 }
@@ -106,7 +106,7 @@ class LateRequestError extends ServiceError {
   constructor() {
     const { headers, whole } = arrivalMsMax
     super(
-      `The request did not arrive in time: its headers may take ${headers / 1000} s, all of it ${whole / 1000}. Send it again.`,
+      `The request did not arrive in time. The limit is ${headers / 1000} s for the headers and ${whole / 1000} s in total. Send it again.`,
     )
   }
 }
@@ -114,7 +114,7 @@ class LateRequestError extends ServiceError {
 export class HostlessError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
-    super('The request names no host. Send a Host header, as HTTP/1.1 asks for.')
+    super('The request has no Host header. HTTP/1.1 requires it.')
   }
 }
 
@@ -122,7 +122,7 @@ export class ExpectationError extends ServiceError {
   readonly code = 'invalid_value'
   constructor(expected: string | undefined) {
     super(
-      `The Expect header is ${JSON.stringify(expected?.slice(0, 100))}; only "100-continue" is known. Leave it out.`,
+      `The Expect header is ${JSON.stringify(expected?.slice(0, 100))}; only "100-continue" is supported. Leave it out.`,
     )
   }
 }

@@ -4,6 +4,8 @@ import { isIPv4, isIPv6 } from 'node:net'
 /** Who sends a request, as far as the connection tells. */
 export type Visitor = {
   header(name: string): string | undefined
+  /** The client's address, whole. */
+  readonly address: string
   /** The client's address, or of an IPv6 address its /56. */
   readonly network: string
   /** Whether it sits at this machine, with no proxy between. */
@@ -19,6 +21,7 @@ export function visitorOf(incoming: IncomingMessage, trustProxy: boolean): Visit
   const isForwarded = forwarded !== undefined || headers.forwarded !== undefined || headers['x-real-ip'] !== undefined
   return {
     header: (name) => single(headers, name),
+    address,
     network: networkOf(address),
     isLocal: isLoopbackAddress(address) && isLoopbackAddress(socketAddress) && (trustProxy || !isForwarded),
   }

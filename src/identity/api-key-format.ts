@@ -12,11 +12,19 @@ export function createApiKey(): string {
   return `${prefix}${secret}${checksum(secret)}`
 }
 
-/** A typo, a truncated paste or a scanner's guess is known for what it is without a database look-up. */
-export function isWellFormedApiKey(key: string): boolean {
-  if (!/^penny_[0-9A-Za-z]{40}$/.test(key)) return false
+const keyLength = prefix.length + randomLength + checksumLength
+
+/**
+ * Why this cannot be a key, found without a database look-up; undefined when it can be one. The text never repeats what was sent:
+ * it may be a key of another service.
+ */
+export function whyMalformed(key: string): string | undefined {
+  if (!key.startsWith(prefix)) return `This is not an API key of this service: its keys begin with "${prefix}".`
+  if (key.length !== keyLength)
+    return `This API key has ${key.length} characters; a key has ${keyLength}. Copy the whole key.`
   const secret = key.slice(prefix.length, prefix.length + randomLength)
-  return key.endsWith(checksum(secret))
+  if (/^penny_[0-9A-Za-z]{40}$/.test(key) && key.endsWith(checksum(secret))) return undefined
+  return 'This API key has a typo. Copy it again from where you stored it.'
 }
 
 /** What is stored: the key has enough entropy that a plain hash cannot be searched. */

@@ -15,7 +15,9 @@ import {
 import { ledgerSuite } from '../../test/support/suites.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import { fromAtomic, parse } from '../money/usdc.ts'
-import { createKey, KeyFinder, listKeys, revokeKey, updateKey } from './api-keys.ts'
+import { createKey, listKeys, revokeKey, updateKey } from './api-keys.ts'
+import { KeyFinder } from './key-finder.ts'
+import { noOptions } from './key-options.ts'
 
 const ledger = ledgerSuite()
 
@@ -33,7 +35,14 @@ test('the database can give no key back: it has a hash and a hint', async () => 
   assert.ok(!JSON.stringify(dump).includes(secret.slice(6)))
   const bearer = await new KeyFinder({ database: ledger.database, now: () => 0 }).find(secret)
   const { partition, accountId } = payer
-  assert.deepEqual(bearer, { partition, accountId, keyId: id, depositAddress: undefined })
+  assert.deepEqual(bearer, {
+    partition,
+    accountId,
+    keyId: id,
+    depositAddress: undefined,
+    options: noOptions,
+    readAtMs: 0,
+  })
 })
 
 test('raising and lowering a limit act on the next request, and a limit below what is held leaves it alone', async () => {
@@ -84,9 +93,7 @@ async function changeWindowNow({ keyId }: Payer, limitWindow: 'lifetime' | 'day'
 }
 
 const rowVersions = (payer: Payer) =>
-  ledger.database.query(`select id, xmin::text from requests where account_id = $1 and status <> 'held' order by id`, [
-    payer.accountId,
-  ])
+  ledger.database.query(`select id, xmin::text from requests where account_id = $1 order by id`, [payer.accountId])
 
 // Rewriting the rows took seconds under the account's lock, and a customer could make all others wait with it.
 test('another window rewrites no history, and counts old requests by the time of each', async () => {

@@ -1,9 +1,19 @@
 import { randomUUID } from 'node:crypto'
+import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { lockAccount } from '../db/lock-account.ts'
 import { ServiceError } from '../errors.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import { createApiKey, hashApiKey, hintOf, isWellFormedApiKey } from './api-key-format.ts'
-import { keepOpen } from './open-account.ts'
+import { createApiKey, hashApiKey, hintOf } from './api-key-format.ts'
+import {
+  type KeyOptions,
+  noOptions,
+  type OptionChanges,
+  type OptionRow,
+  optionColumns,
+  readOptions,
+} from './key-options.ts'
+import { lockOpenAccount } from './open-account.ts'
 
 export const limitWindows = ['lifetime', 'day', 'week', 'month'] as const
 export type LimitWindow = (typeof limitWindows)[number]
@@ -25,8 +35,9 @@ export type ApiKey = {
   readonly expired: boolean
   /** When its window ends and its spend counts from zero; undefined for a lifetime. */
   readonly resetsAt: Date | undefined
-  /** Secrets from before a roll that still work. */
+  /** Old secrets that still work after a roll. */
   readonly oldSecrets: readonly { readonly hint: string; readonly worksUntil: Date }[]
+  readonly options: KeyOptions
   readonly lastUsedAt: Date | undefined
   readonly createdAt: Date
 }
@@ -38,14 +49,8 @@ export type NewApiKey = {
   readonly limit?: Usdc | undefined
   readonly limitWindow?: LimitWindow | undefined
   readonly expiresAt?: Date | undefined
-}
-
-/** The bearer of a key, as far as a request needs to know. */
-export type Bearer = {
-  readonly partition: number
-  readonly accountId: string
-  readonly keyId: string
-  readonly depositAddress: string | undefined
+  /** Left out, the key is not restricted. */
+  readonly options?: OptionChanges | undefined
 }
 
 /** Makes a key. The secret is returned this once and never stored: the database has its hash and a masked hint. */
@@ -55,11 +60,12 @@ export async function createKey(
 ): Promise<{ readonly secret: string; readonly id: string }> {
   const secret = createApiKey()
   const id = randomUUID()
+  const { options = {} } = key
   await database.transaction(async (transaction) => {
-    await keepOpen(transaction, key)
+    await lockOpenAccount(transaction, key)
     await transaction.query(
-      `insert into api_keys (partition, id, account_id, name, hint, limit_amount, limit_window, expires_at)
-       values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+      `insert into api_keys (partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, ${optionColumns})
+       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
       [
         key.partition,
         id,
@@ -69,6 +75,10 @@ export async function createKey(
         key.limit ?? null,
         key.limitWindow ?? 'lifetime',
         key.expiresAt ?? null,
+        options.allowedModels ?? noOptions.allowedModels,
+        options.maxRequestCost ?? null,
+        options.webTools ?? noOptions.webTools,
+        options.allowedIps ?? noOptions.allowedIps,
       ],
     )
     await transaction.query(
@@ -124,6 +134,7 @@ export const keysPerAccountMax = 1000
 
 const keyColumns = `
   partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, revoked_at, disabled, last_used_at, created_at,
+  ${optionColumns},
   coalesce(expires_at <= clock_timestamp(), false) as expired,
   case when limit_window <> 'lifetime' then
     (window_start(limit_window, clock_timestamp()) at time zone 'UTC' + ('1 ' || limit_window)::interval) at time zone 'UTC'
@@ -145,10 +156,10 @@ export async function rollKey(
 ): Promise<{ readonly secret: string } | undefined> {
   const secret = createApiKey()
   const rolled = await withLockedKey(database, keyId, async (connection, partition) => {
-    await connection.query('delete from api_key_hashes where key_id = $1 and expires_at <= clock_timestamp()', [keyId])
+    await connection.query('delete from api_key_hashes where key_id = $1 and expires_at <= now()', [keyId])
     await connection.query(
       `update api_key_hashes
-          set expires_at = least(expires_at, clock_timestamp() + make_interval(secs => $2)),
+          set expires_at = least(expires_at, now() + make_interval(secs => $2)),
               hint = coalesce(hint, (select k.hint from api_keys k where k.partition = $3 and k.id = $1))
         where key_id = $1`,
       [keyId, overlapSeconds, partition],
@@ -171,8 +182,8 @@ export async function rollKey(
 export async function revokeKey(database: Database, keyId: string): Promise<boolean> {
   return withLockedKey(database, keyId, async (connection, partition) => {
     await connection.query(
-      'update api_keys set revoked_at = coalesce(revoked_at, clock_timestamp()), disabled = false where partition = $1 and id = $2',
-      [partition, keyId],
+      'update api_keys set revoked_at = coalesce(revoked_at, $3), disabled = false where partition = $1 and id = $2',
+      [partition, keyId, await readClock(connection)],
     )
   })
 }
@@ -185,6 +196,7 @@ export type KeyChanges = {
   readonly expiresAt?: Date | null | undefined
   /** Of a key that was revoked for good it changes nothing. */
   readonly disabled?: boolean | undefined
+  readonly options?: OptionChanges | undefined
 }
 
 /**
@@ -193,7 +205,7 @@ export type KeyChanges = {
  * was changed less than a minute ago.
  */
 export async function updateKey(database: Database, keyId: string, changes: KeyChanges): Promise<boolean> {
-  const { limitWindow } = changes
+  const { limitWindow, options = {} } = changes
   const old = limitWindow === undefined ? undefined : await sumOldSpend(database, keyId, limitWindow)
   return withLockedKey(database, keyId, async (connection, partition) => {
     if (limitWindow !== undefined && old !== undefined) {
@@ -204,8 +216,12 @@ export async function updateKey(database: Database, keyId: string, changes: KeyC
               limit_amount = case when $4 then $5::bigint else limit_amount end,
               expires_at = case when $6 then $7::timestamptz else expires_at end,
               revoked_at = case when $8::boolean is null or (revoked_at is not null and not disabled) then revoked_at
-                                when $8 then coalesce(revoked_at, clock_timestamp()) end,
-              disabled = case when revoked_at is not null and not disabled then false else coalesce($8, disabled) end
+                                when $8 then coalesce(revoked_at, $14) end,
+              disabled = case when revoked_at is not null and not disabled then false else coalesce($8, disabled) end,
+              allowed_models = coalesce($9, allowed_models),
+              max_request_cost = case when $10 then $11::bigint else max_request_cost end,
+              web_tools = coalesce($12, web_tools),
+              allowed_ips = coalesce($13, allowed_ips)
         where partition = $1 and id = $2`,
       [
         partition,
@@ -216,6 +232,12 @@ export async function updateKey(database: Database, keyId: string, changes: KeyC
         changes.expiresAt !== undefined,
         changes.expiresAt ?? null,
         changes.disabled ?? null,
+        options.allowedModels ?? null,
+        options.maxRequestCost !== undefined,
+        options.maxRequestCost ?? null,
+        options.webTools ?? null,
+        options.allowedIps ?? null,
+        await readClock(connection),
       ],
     )
   })
@@ -239,8 +261,8 @@ async function sumOldSpend(database: Database, keyId: string, window: LimitWindo
        from api_keys k
        cross join lateral (select window_start($2, clock_timestamp()) as start) w
        cross join lateral (
-         select date_trunc('hour', least(clock_timestamp() - interval '2 days', min(r.created_at)), 'UTC') as before
-           from requests r where r.partition = k.partition and r.account_id = k.account_id and r.status = 'held') c
+         select date_trunc('hour', least(clock_timestamp() - interval '2 days', min(h.created_at)), 'UTC') as before
+           from holds h where h.partition = k.partition and h.account_id = k.account_id) c
       where k.id = $1`,
     [keyId, window],
   )
@@ -270,17 +292,18 @@ async function changeWindow(
   const isSame = key.start === old.start
   const owned = [partition, keyId, key.account_id, key.start]
   await connection.query(
-    `update requests set key_window = $4
-      where partition = $1 and key_id = $2 and account_id = $3 and status = 'held' and created_at >= $4`,
+    'update holds set key_window = $4 where partition = $1 and key_id = $2 and account_id = $3 and created_at >= $4',
     owned,
   )
   await connection.query(
     `update api_keys k
-        set limit_window = $5, window_start = $4, window_changed_at = clock_timestamp(), spent = $6 + s.spent, held = o.held
+        set limit_window = $5, window_start = $4, window_changed_at = now(), spent = $6 + s.spent - b.refunded, held = o.held
        from (select coalesce(sum(h.charged), 0) as spent from usage_hours h
               where h.partition = $1 and h.account_id = $3 and h.key_id = $2 and h.hour >= $4 and h.hour >= $7) s,
-            (select coalesce(sum(r.quote + r.extended), 0) as held from requests r
-              where r.partition = $1 and r.key_id = $2 and r.account_id = $3 and r.status = 'held' and r.created_at >= $4) o
+            (select coalesce(sum(x.quote + x.extended), 0) as held from holds x
+              where x.partition = $1 and x.key_id = $2 and x.account_id = $3 and x.created_at >= $4) o,
+            (select coalesce(sum(j.amount), 0) as refunded from adjustments j
+              where j.partition = $1 and j.account_id = $3 and j.created_at >= $4 and j.key_id = $2 and j.request_at >= $4) b
       where k.partition = $1 and k.id = $2`,
     [...owned, window, isSame ? old.spent : 0n, isSame ? old.before : '-infinity'],
   )
@@ -293,99 +316,18 @@ async function withLockedKey(
   work: (connection: Connection, partition: number) => Promise<void>,
 ): Promise<boolean> {
   return database.transaction(async (connection) => {
-    const [locked] = await connection.query<{ partition: number }>(
-      `select a.partition from accounts a join api_keys k on k.partition = a.partition and k.account_id = a.id
-        where k.id = $1 for no key update of a`,
+    const [key] = await connection.query<{ partition: number; account_id: string }>(
+      'select partition, account_id from api_keys where id = $1',
       [keyId],
     )
-    if (locked === undefined) return false
-    await work(connection, locked.partition)
+    if (key === undefined) return false
+    await lockAccount(connection, { partition: key.partition, accountId: key.account_id })
+    await work(connection, key.partition)
     return true
   })
 }
 
-export type KeyFinderOptions = {
-  readonly database: Database
-  readonly now: () => number
-  readonly cacheMs?: number
-  readonly cachedMax?: number
-}
-
-/**
- * Finds the bearer of a key, from a cache of one second where it can. A stale answer admits no key that was revoked: the ledger looks
- * at it again, under lock, when it places the hold. A secret that was replaced is forgotten here at once, and by other nodes
- * within that second. Only strangers are refused from the cache: a key that is enabled again works at once.
- */
-export class KeyFinder {
-  readonly #options: Required<KeyFinderOptions>
-  readonly #cache = new Map<string, { readonly found: Found; readonly untilMs: number }>()
-
-  constructor(options: KeyFinderOptions) {
-    this.#options = { cacheMs: 1_000, cachedMax: 100_000, ...options }
-  }
-
-  /** Throws the fitting 401 when the key is malformed, unknown, revoked or expired. */
-  async find(key: string): Promise<Bearer> {
-    if (!isWellFormedApiKey(key)) throw new InvalidApiKeyError()
-    const cached = this.#cache.get(key)
-    if (cached !== undefined && cached.untilMs > this.#options.now()) return admit(cached.found)
-    const found = await this.#lookUp(key)
-    if (typeof found === 'string' && found !== 'unknown') return admit(found)
-    if (this.#cache.size >= this.#options.cachedMax) this.#cache.clear()
-    this.#cache.set(key, { found, untilMs: this.#options.now() + this.#options.cacheMs })
-    return admit(found)
-  }
-
-  /** Its secrets have changed. */
-  forget(keyId: string): void {
-    for (const [key, { found }] of this.#cache) {
-      if (typeof found !== 'string' && found.keyId === keyId) this.#cache.delete(key)
-    }
-  }
-
-  async #lookUp(key: string): Promise<Found> {
-    const [row] = await this.#options.database.queryPrepared<FoundRow>(
-      'find_key',
-      `select h.partition, h.account_id, h.key_id, k.revoked_at <= clock_timestamp() as revoked, k.disabled,
-              k.expires_at <= clock_timestamp() as expired, h.expires_at <= clock_timestamp() as rolled, a.address
-         from api_key_hashes h join api_keys k on k.partition = h.partition and k.id = h.key_id
-         join accounts a on a.partition = h.partition and a.id = h.account_id
-        where h.hash = $1`,
-      [hashApiKey(key)],
-    )
-    if (row === undefined) return 'unknown'
-    if (row.rolled === true) return 'rolled'
-    if (row.disabled) return 'disabled'
-    if (row.revoked === true) return 'revoked'
-    if (row.expired === true) return 'expired'
-    const { partition, account_id: accountId, key_id: keyId } = row
-    return { partition, accountId, keyId, depositAddress: row.address ?? undefined }
-  }
-}
-
-type Found = Bearer | 'unknown' | 'revoked' | 'disabled' | 'expired' | 'rolled'
-
-function admit(found: Found): Bearer {
-  if (found === 'unknown') throw new InvalidApiKeyError()
-  if (found === 'revoked') throw new RevokedApiKeyError()
-  if (found === 'rolled') throw new RevokedApiKeyError('This API key was given a new secret; this old one is over.')
-  if (found === 'disabled') throw new RevokedApiKeyError('This API key is disabled. Enable it in the dashboard.')
-  if (found === 'expired') throw new ExpiredApiKeyError()
-  return found
-}
-
-type FoundRow = {
-  readonly partition: number
-  readonly account_id: string
-  readonly key_id: string
-  readonly revoked: boolean | null
-  readonly expired: boolean | null
-  readonly address: string | null
-  readonly disabled: boolean
-  readonly rolled: boolean | null
-}
-
-type KeyRow = {
+type KeyRow = OptionRow & {
   readonly partition: number
   readonly id: string
   readonly account_id: string
@@ -422,31 +364,9 @@ function readKey(row: KeyRow): ApiKey {
     expired: row.expired,
     resetsAt: row.resets_at ?? undefined,
     oldSecrets: row.old_secrets.map(({ hint, works_until }) => ({ hint, worksUntil: new Date(works_until) })),
+    options: readOptions(row),
     lastUsedAt: row.last_used_at ?? undefined,
     createdAt: row.created_at,
-  }
-}
-
-export class InvalidApiKeyError extends ServiceError {
-  readonly code = 'invalid_api_key'
-  constructor(
-    message = 'This API key is not valid. Check that it was copied whole; keys begin with penny_ and are made in the dashboard.',
-  ) {
-    super(message)
-  }
-}
-
-export class RevokedApiKeyError extends ServiceError {
-  readonly code = 'api_key_revoked'
-  constructor(message = 'This API key was revoked or is disabled. Enable it, or make another one, in the dashboard.') {
-    super(message)
-  }
-}
-
-export class ExpiredApiKeyError extends ServiceError {
-  readonly code = 'api_key_expired'
-  constructor() {
-    super('This API key has expired. Make another one in the dashboard.')
   }
 }
 

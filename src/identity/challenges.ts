@@ -2,7 +2,8 @@ import { randomBytes } from 'node:crypto'
 import type { Database } from '../db/database.ts'
 import { SignInFailedError } from './sign-in-error.ts'
 
-export type ChallengePurpose = 'wallet' | 'register' | 'sign_in' | 'owner'
+export const challengePurposes = ['wallet', 'register', 'sign_in', 'owner'] as const
+export type ChallengePurpose = (typeof challengePurposes)[number]
 
 const challengeSecondsMax = 5 * 60
 const noncePattern = /^[0-9a-f]{40}$/
@@ -38,7 +39,7 @@ export async function takeChallenge(
 ): Promise<string | undefined> {
   if (!noncePattern.test(nonce)) throw new ChallengeGoneError()
   const [row] = await database.query<{ message: string | null }>(
-    `delete from sign_in_challenges where nonce = $1 and purpose = $2 and expires_at > clock_timestamp() returning message`,
+    `delete from sign_in_challenges where nonce = $1 and purpose = $2 and expires_at > now() returning message`,
     [nonce, purpose],
   )
   if (row === undefined) throw new ChallengeGoneError()
@@ -47,6 +48,6 @@ export async function takeChallenge(
 
 export class ChallengeGoneError extends SignInFailedError {
   constructor() {
-    super('This sign-in was used already, or is older than five minutes. Nothing happened; start it again.')
+    super('This sign-in was already used or is older than five minutes. Start again.')
   }
 }

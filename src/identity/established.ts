@@ -1,4 +1,4 @@
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { SignInFailedError } from './sign-in-error.ts'
 
@@ -28,7 +28,7 @@ export async function requireEstablished(
   if (row === undefined) throw new SignInFailedError('This wallet or passkey belongs to another account.')
   if (!row.established) {
     throw new SignInFailedError(
-      'This wallet or passkey was added recently. Confirm the address with an older one, or register it without: it then waits.',
+      'This wallet or passkey was added recently. Confirm the address with an older one, or register it without confirmation; it then takes effect after a waiting period.',
     )
   }
 }

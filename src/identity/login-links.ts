@@ -1,4 +1,4 @@
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { createToken, hashToken } from './secret-token.ts'
 import { SignInFailedError } from './sign-in-error.ts'
@@ -22,7 +22,7 @@ export async function createLoginToken(database: Database, account: AccountRef, 
 /** Uses a token up. */
 export async function takeLoginToken(database: Database, token: string): Promise<AccountRef> {
   const [row] = await database.query<{ partition: number; account_id: string }>(
-    `delete from login_links where token_hash = $1 and expires_at > clock_timestamp() returning partition, account_id`,
+    `delete from login_links where token_hash = $1 and expires_at > now() returning partition, account_id`,
     [hashToken(token)],
   )
   if (row === undefined) throw new LoginLinkGoneError()
@@ -31,6 +31,6 @@ export async function takeLoginToken(database: Database, token: string): Promise
 
 export class LoginLinkGoneError extends SignInFailedError {
   constructor() {
-    super('This link was used already, or its time is over. Ask for another: penny login-link prints one.')
+    super('This link was already used or has expired. Get a new one with penny login-link.')
   }
 }

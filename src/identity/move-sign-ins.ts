@@ -1,4 +1,4 @@
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection } from '../db/database.ts'
 
 /** Whoever could sign in to one account signs in to another from now on. Nobody stays signed in to the first. */

@@ -45,12 +45,12 @@ export function readRegistration(registration: Registration, party: RelyingParty
   const data = readAuthenticatorData(registration.authenticatorData, party)
   const credentialId = data.credentialId
   if (credentialId === undefined || !credentialId.equals(decode(registration.id))) {
-    throw new PasskeyProofError('The passkey does not name itself.')
+    throw new PasskeyProofError('The passkey sent no id.')
   }
   const algorithm = passkeyAlgorithms.find((known) => known === registration.publicKeyAlgorithm)
   const publicKey = decode(registration.publicKey)
   if (algorithm === undefined || !fits(importKey(publicKey), algorithm)) {
-    throw new PasskeyProofError('The passkey uses a kind of signature that is not known here.')
+    throw new PasskeyProofError('The passkey uses an unsupported signature algorithm.')
   }
   return { credentialId, publicKey, algorithm, signCount: data.signCount }
 }
@@ -65,11 +65,11 @@ export function checkAssertion(
   const { signCount } = readAuthenticatorData(assertion.authenticatorData, party)
   const signed = Buffer.concat([decode(assertion.authenticatorData), sha256(decode(assertion.clientDataJSON))])
   if (!isSigned(signed, decode(assertion.signature), passkey)) {
-    throw new PasskeyProofError('The signature is not the passkey’s.')
+    throw new PasskeyProofError('The passkey signature is not valid.')
   }
   // Most passkeys do not count. One that does and falls behind has been copied.
   if ((signCount > 0 || passkey.signCount > 0) && signCount <= passkey.signCount) {
-    throw new PasskeyProofError('The passkey seems to have been copied: its count of signatures went back.')
+    throw new PasskeyProofError('The passkey may have been copied: its signature counter went back.')
   }
   return signCount
 }
@@ -112,11 +112,11 @@ function readAuthenticatorData(
 ): { readonly signCount: number; readonly credentialId: Buffer | undefined } {
   const data = decode(encoded)
   if (data.length < fixedLength || !timingSafeEqual(data.subarray(0, 32), sha256(id))) {
-    throw new PasskeyProofError('The passkey belongs to another place.')
+    throw new PasskeyProofError('The passkey belongs to another site.')
   }
   const flags = data[32]!
   if ((flags & userPresent) === 0 || (flags & userVerified) === 0) {
-    throw new PasskeyProofError('The device did not check that it was you.')
+    throw new PasskeyProofError('The device did not verify you.')
   }
   return { signCount: data.readUInt32BE(33), credentialId: (flags & hasCredential) === 0 ? undefined : readId(data) }
 }
@@ -172,6 +172,6 @@ function sha256(content: Buffer | string): Buffer {
 
 export class PasskeyProofError extends SignInFailedError {
   constructor(problem: string) {
-    super(`${problem} Nothing happened; try again, or sign in another way.`)
+    super(`${problem} Try again, or sign in another way.`)
   }
 }

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
@@ -73,16 +73,16 @@ async function checkPasskey(database: Database, assertion: Assertion, party: Rel
       `select partition, account_id, public_key, algorithm, sign_count from passkeys where credential_id = $1 for update`,
       [credentialId],
     )
-    if (row === undefined) throw new PasskeyProofError('No account here has this passkey.')
+    if (row === undefined) throw new PasskeyProofError('No account has this passkey.')
     const signCount = checkAssertion(
       assertion,
       { publicKey: row.public_key, algorithm: row.algorithm, signCount: Number(row.sign_count) },
       party,
     )
-    await connection.query(
-      'update passkeys set sign_count = $2, last_used_at = clock_timestamp() where credential_id = $1',
-      [credentialId, signCount],
-    )
+    await connection.query('update passkeys set sign_count = $2, last_used_at = now() where credential_id = $1', [
+      credentialId,
+      signCount,
+    ])
     return { partition: row.partition, accountId: row.account_id }
   })
 }
@@ -112,7 +112,7 @@ export async function addPasskey(
       passkey.signCount,
     ],
   )
-  if (added.length === 0) throw new PasskeyProofError('This passkey is registered already.')
+  if (added.length === 0) throw new PasskeyProofError('This passkey is already registered.')
 }
 
 export async function listPasskeys(database: Database, { accountId }: AccountRef): Promise<readonly Passkey[]> {
@@ -157,6 +157,6 @@ type PasskeyRow = {
 export class TooManyPasskeysError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
-    super(`The account has ${passkeysPerAccountMax} passkeys, which is the most it can have. Remove one first.`)
+    super(`The account has ${passkeysPerAccountMax} passkeys, which is the maximum. Remove one first.`)
   }
 }

@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto'
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { createToken, hashToken } from './secret-token.ts'
 
-export type SignInMethod = 'wallet' | 'passkey' | 'link' | 'local'
+export const signInMethods = ['wallet', 'passkey', 'link', 'local'] as const
+export type SignInMethod = (typeof signInMethods)[number]
 
 /** Somebody who is signed in. */
 export type Session = AccountRef & {
@@ -26,9 +27,9 @@ const browserLengthMax = 200
 const tokenPattern = /^[A-Za-z0-9_-]{43}$/
 
 // All times are the database's: nodes need not agree on theirs.
-const alive = `expires_at > clock_timestamp() and last_used_at > clock_timestamp() - interval '${idleSecondsMax} seconds'`
+const alive = `expires_at > now() and last_used_at > now() - interval '${idleSecondsMax} seconds'`
 const columns = `id, partition, account_id, method, browser, created_at, last_used_at, expires_at,
-  created_at > clock_timestamp() - interval '${recentSecondsMax} seconds' as is_recent`
+  created_at > now() - interval '${recentSecondsMax} seconds' as is_recent`
 
 /** Opens a session and returns the token for its cookie, which is stored nowhere. */
 export async function openSession(
@@ -69,7 +70,7 @@ export async function findSession(database: Database, token: string): Promise<Se
     [hash],
   )
   if (row?.is_stale === true) {
-    await database.query('update sessions set last_used_at = clock_timestamp() where token_hash = $1', [hash])
+    await database.query('update sessions set last_used_at = now() where token_hash = $1', [hash])
   }
   return row === undefined ? undefined : readSession(row)
 }
@@ -101,11 +102,12 @@ export async function endOtherSessions(database: Database, { accountId, id }: Se
   await database.query('delete from sessions where account_id = $1 and id <> $2', [accountId, id])
 }
 
-/** Deletes what can no longer be used: sessions, challenges and links whose time is over. */
+/** Deletes what can no longer be used: expired sessions, challenges, links and device logins. */
 export async function forgetSignIns(database: Database): Promise<void> {
   await database.query(`delete from sessions where not (${alive})`)
-  await database.query('delete from sign_in_challenges where expires_at < clock_timestamp()')
-  await database.query('delete from login_links where expires_at < clock_timestamp()')
+  await database.query('delete from sign_in_challenges where expires_at < now()')
+  await database.query('delete from login_links where expires_at < now()')
+  await database.query('delete from device_logins where expires_at < now()')
 }
 
 type SessionRow = {

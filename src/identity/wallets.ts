@@ -1,4 +1,4 @@
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
@@ -88,9 +88,9 @@ async function prove(
   purpose: 'wallet' | 'owner',
 ): Promise<string> {
   const nonce = /\nNonce: ([0-9a-f]{40})\n/.exec(message)?.[1]
-  if (nonce === undefined) throw new WalletProofError('The signed message has no nonce of ours.')
+  if (nonce === undefined) throw new WalletProofError('The signed message has no nonce of this service.')
   const stored = await takeChallenge(database, nonce, purpose)
-  if (stored !== message) throw new WalletProofError('The signed message is not the one that was asked for.')
+  if (stored !== message) throw new WalletProofError('The signed message differs from the one that was requested.')
   const address = stored.split('\n', 2)[1]!.toLowerCase()
   if ((await signerOf(message, signature)) !== address) {
     throw new WalletProofError(
@@ -113,7 +113,7 @@ async function signerOf(message: string, signature: string): Promise<string | un
 /** The account of a wallet, if it has one; noted as used. */
 export async function findWalletAccount(connection: Connection, address: string): Promise<AccountRef | undefined> {
   const [row] = await connection.query<{ partition: number; account_id: string }>(
-    'update wallets set last_used_at = clock_timestamp() where address = $1 returning partition, account_id',
+    'update wallets set last_used_at = now() where address = $1 returning partition, account_id',
     [address],
   )
   return row === undefined ? undefined : { partition: row.partition, accountId: row.account_id }
@@ -161,13 +161,13 @@ export async function removeWallet(
 
 export class WalletProofError extends SignInFailedError {
   constructor(problem: string) {
-    super(`${problem} Nothing happened; start the sign-in again.`)
+    super(`${problem} Start the sign-in again.`)
   }
 }
 
 export class TooManyWalletsError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
-    super(`The account has ${walletsPerAccountMax} wallets, which is the most it can have. Remove one first.`)
+    super(`The account has ${walletsPerAccountMax} wallets, which is the maximum. Remove one first.`)
   }
 }

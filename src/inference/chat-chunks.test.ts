@@ -5,6 +5,7 @@ import fc from 'fast-check'
 import OpenAI from 'openai'
 import { ServiceError } from '../errors.ts'
 import { parse, zero } from '../money/usdc.ts'
+import { createResponsesReader } from '../providers/responses-events.ts'
 import {
   type ChunkRenderer,
   completionBody,
@@ -13,7 +14,6 @@ import {
   keepaliveComment,
 } from './chat-chunks.ts'
 import type { ChatEvent, FinishReason } from './chat-events.ts'
-import { createResponsesReader } from './responses-events.ts'
 
 const head = { id: 'chatcmpl-1', created: 1_763_180_000, model: 'gpt-5.6-terra' }
 const usage = { promptTokens: 30, cachedTokens: 16, completionTokens: 12, reasoningTokens: 4 }
@@ -35,7 +35,7 @@ const usageBody = {
 
 function recorded(name: string): ChatEvent[] {
   const reader = createResponsesReader()
-  const text = readFileSync(new URL(`./__fixtures__/${name}.sse`, import.meta.url), 'utf8')
+  const text = readFileSync(new URL(`../providers/__fixtures__/${name}.sse`, import.meta.url), 'utf8')
   return [...reader.push(text), ...reader.end()]
 }
 

@@ -258,6 +258,8 @@ function messageBody({ text, refusal, reasoning, toolCalls, annotations }: Assem
 export class AnswerTooLongError extends ServiceError {
   readonly code = 'upstream_error'
   constructor() {
-    super(`The answer is longer than ${messageCharactersMax} characters, the most that is kept. Ask for a stream.`)
+    super(
+      `The answer is longer than ${messageCharactersMax} characters, the limit for buffered answers. Use stream: true.`,
+    )
   }
 }

@@ -1,5 +1,4 @@
 import type { Usdc } from '../money/usdc.ts'
-import type { CallEvent } from './ordered-calls.ts'
 import type { JsonObject } from './parameter.ts'
 
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'
@@ -34,6 +33,26 @@ type Piece = {
   readonly jointLength?: number
 }
 
+/** Pieces of calls, one call after the other: the arguments of one are whole before the next begins. */
+export type CallEvent =
+  | { readonly type: 'tool-call'; readonly index: number; readonly id: string; readonly name: string }
+  | { readonly type: 'tool-arguments'; readonly index: number; readonly text: string }
+
+/** A finished piece of the output: what a further round must replay. */
+export type ItemEvent = {
+  readonly type: 'item'
+  /** Its position in the output. */
+  readonly index: number
+  /** Exactly as received. Only the provider that wrote it can read it. */
+  readonly item: JsonObject
+  /** The text in it, which has been told before. */
+  readonly said?: string
+  /** The calls in it. */
+  readonly callIds?: readonly string[]
+  /** The size of the reasoning in it that only the provider can read. */
+  readonly sealedBytes?: number
+}
+
 /** What happens in an answer, in plain words: neither the upstream's protocol nor the client's. */
 export type ChatEvent =
   /** The upstream took the request. */
@@ -46,8 +65,7 @@ export type ChatEvent =
   | { readonly type: 'activity'; readonly activity: ToolActivity }
   /** What the answer has cost so far, by our own count. */
   | { readonly type: 'cost'; readonly cost: Usdc; readonly promptTokens: number; readonly completionTokens: number }
-  /** A finished output item exactly as received, with its position in the output: what a further round must replay. */
-  | { readonly type: 'item'; readonly index: number; readonly item: JsonObject }
+  | ItemEvent
   /** The end. `usage` is as reported: see `readUsage`. */
   | { readonly type: 'finish'; readonly reason: FinishReason; readonly usage?: unknown }
   /** The end, badly. `message` is fit for the customer: see `failureError`. */

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto'
+import { messageRoles } from './chat-parameters.ts'
 import {
   InvalidValueError,
   isAbsent,
@@ -42,14 +43,14 @@ const toolCallsMax = 128
 const toolCallIdCharactersMax = 512
 const calledNameCharactersKept = 48
 
-const readRole = oneOf(['system', 'developer', 'user', 'assistant', 'tool'])
+const readRole = oneOf(messageRoles)
 
 /** The conversation: every call has its result and every result its call, so the upstream cannot refuse the pairing. */
 export function parseMessages(value: unknown): readonly Message[] {
   if (isAbsent(value)) throw new MissingParameterError('messages', 'Send at least one message.')
   const entries = readArray(value, 'messages', messagesMax)
   if (entries.length === 0) {
-    throw new InvalidValueError('`messages` is empty; it must hold at least one message.', 'messages')
+    throw new InvalidValueError('`messages` is empty; it must contain at least one message.', 'messages')
   }
   return pairToolCalls(entries.map((entry, index) => parseMessage(entry, `messages[${index}]`)))
 }

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { z } from 'zod'
 import { ServiceError } from '../errors.ts'
+import { chatParameters, refusedParameters } from './chat-parameters.ts'
 import { type ChatRequest, type ModelDirectory, parseChatRequest } from './chat-request.ts'
 import { parseJsonBody } from './json-body.ts'
 
@@ -105,7 +107,7 @@ test('max_tokens and its alias are read, bounded by the model, and must agree', 
   }
   assert.throws(
     () => tokens({ max_tokens: 64_001 }),
-    /`max_tokens` is 64001; .* 64000, the most gpt-5\.6-terra can write/,
+    /`max_tokens` is 64001; .* 64000, the output limit of gpt-5\.6-terra/,
   )
 })
 
@@ -603,6 +605,46 @@ function bodies(): fc.Arbitrary<unknown> {
   })
 }
 
+const bodySchema = z.looseObject(chatParameters)
+
+test('every described parameter is read, and what its description refuses is refused', () => {
+  const values = [
+    true,
+    -1,
+    0,
+    1,
+    1.5,
+    3,
+    1e9,
+    '',
+    'auto',
+    'text',
+    'low',
+    'gpt-5.6-terra',
+    [],
+    [{}],
+    [weather],
+    hello,
+    {},
+  ]
+  const nested = [false, 'high', 'loud', 7, {}].flatMap((value) =>
+    ['include', 'include_usage', 'include_cost', 'effort', 'type', 'role'].map((name) => ({ [name]: value })),
+  )
+  for (const [name, schema] of Object.entries(chatParameters)) {
+    const refusals = [...values, ...nested].map((value) => {
+      const outcome = refusal({ messages: hello, stream: name !== 'stream', [name]: value })
+      if (!schema.safeParse(value).success) assert.notEqual(outcome, 'accepted', `${name}: ${JSON.stringify(value)}`)
+      return outcome
+    })
+    assert.ok(
+      refusals.some((outcome) => outcome.split(' ')[1]?.split(/[.[]/)[0] === name),
+      `${name} is described but not read`,
+    )
+  }
+  for (const name of refusedParameters)
+    assert.equal(refusal({ messages: hello, [name]: ['audio'] }).startsWith('unsupported_parameter'), true, name)
+})
+
 const clientCodes = new Set([
   'invalid_value',
   'missing_required_parameter',
@@ -618,6 +660,8 @@ test('whatever is sent is either understood or refused as the client’s mistake
       try {
         const parsed = parse(body)
         acceptedCount += 1
+        // Without a stream its options are not read.
+        if (parsed.stream) assert.ok(bodySchema.safeParse(body).success, 'the reference refuses what is served')
         assert.ok(JSON.stringify(parsed).isWellFormed())
         assertPaired(parsed)
         assert.ok(parsed.maxTokens >= 1 && parsed.maxTokens <= 64_000)

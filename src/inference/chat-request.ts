@@ -1,12 +1,19 @@
 import { ServiceError } from '../errors.ts'
 import { type Message, parseMessages } from './chat-messages.ts'
+import {
+  type ChatFields,
+  maxTokensDefault,
+  promptCacheKeyCharactersMax,
+  type ReasoningEffort,
+  reasoningEfforts,
+  temperatureMax,
+} from './chat-parameters.ts'
 import { type FunctionTool, parseToolChoice, parseTools, type ToolChoice, type ToolUse } from './chat-tools.ts'
 import {
   cutText,
   InvalidValueError,
   isAbsent,
   isObject,
-  type JsonObject,
   listed,
   oneOf,
   optional,
@@ -18,10 +25,6 @@ import {
   wrongValue,
 } from './parameter.ts'
 import { parseResponseFormat, type ResponseFormat } from './response-format.ts'
-
-const reasoningEfforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const
-
-export type ReasoningEffort = (typeof reasoningEfforts)[number]
 
 /**
  * A request that was read whole: every member is what goes upstream and what is priced. It shares no object with the
@@ -55,11 +58,6 @@ export type ModelDirectory = {
   readonly ids: readonly string[]
   maxOutputTokens(model: string): number | undefined
 }
-
-/** What a request without `max_tokens` asks for. */
-export const maxTokensDefault = 8192
-const temperatureMax = 2
-const promptCacheKeyCharactersMax = 128
 
 const readEffort = oneOf(reasoningEfforts)
 
@@ -105,7 +103,7 @@ export function parseChatRequest(body: unknown, models: ModelDirectory): ChatReq
   }
 }
 
-function readBody(body: unknown): JsonObject {
+function readBody(body: unknown): ChatFields {
   if (isObject(body)) return body
   throw new InvalidValueError('The request body must be a JSON object.')
 }
@@ -119,7 +117,7 @@ function parseModel(value: unknown, models: ModelDirectory): { model: string; ou
 }
 
 /** Either spelling asks for the usage chunk: OpenAI's `stream_options.include_usage` or OpenRouter's `usage.include`. */
-function parseIncludeUsage(fields: JsonObject): boolean {
+function parseIncludeUsage(fields: ChatFields): boolean {
   const options = optional(fields.stream_options, 'stream_options', readObject)
   const includeUsage = optional(options?.include_usage, 'stream_options.include_usage', readBoolean) ?? false
   const usage = optional(fields.usage, 'usage', readObject)
@@ -127,13 +125,13 @@ function parseIncludeUsage(fields: JsonObject): boolean {
 }
 
 /** Ours: no other API has a cost that could be told. */
-function parseIncludeCost(fields: JsonObject): boolean {
+function parseIncludeCost(fields: ChatFields): boolean {
   const options = optional(fields.stream_options, 'stream_options', readObject)
   return optional(options?.include_cost, 'stream_options.include_cost', readBoolean) ?? false
 }
 
 /** OpenAI's `reasoning_effort` or OpenRouter's `reasoning.effort`. Its other members have no counterpart upstream. */
-function parseReasoningEffort(fields: JsonObject): ReasoningEffort | undefined {
+function parseReasoningEffort(fields: ChatFields): ReasoningEffort | undefined {
   const effort = optional(fields.reasoning_effort, 'reasoning_effort', readEffort)
   const reasoning = optional(fields.reasoning, 'reasoning', readObject)
   const nested = optional(reasoning?.effort, 'reasoning.effort', readEffort)
@@ -147,8 +145,8 @@ function parseReasoningEffort(fields: JsonObject): ReasoningEffort | undefined {
 }
 
 /** Clients send either name; both count the same tokens, so they must not contradict each other. */
-function parseMaxTokens(fields: JsonObject, model: string, outputTokensMax: number): number {
-  const read = (name: string) =>
+function parseMaxTokens(fields: ChatFields, model: string, outputTokensMax: number): number {
+  const read = (name: 'max_tokens' | 'max_completion_tokens') =>
     optional(fields[name], name, (value) => readTokens(value, name, model, outputTokensMax))
   const maxTokens = read('max_tokens')
   const maxCompletionTokens = read('max_completion_tokens')
@@ -162,7 +160,7 @@ function parseMaxTokens(fields: JsonObject, model: string, outputTokensMax: numb
 }
 
 function readTokens(value: unknown, place: string, model: string, outputTokensMax: number): number {
-  const expected = `a whole number from 1 to ${outputTokensMax}, the most ${model} can write`
+  const expected = `a whole number from 1 to ${outputTokensMax}, the output limit of ${model}`
   if (typeof value !== 'number' || !Number.isSafeInteger(value)) throw wrongValue(place, value, expected)
   if (value < 1 || value > outputTokensMax) throw wrongValue(place, value, expected)
   return value
@@ -178,7 +176,7 @@ function refuseSeveralChoices(value: unknown): void {
  * `sentTools` are all tools of the request, before `allowed_tools` selected some: the error names the place in those.
  */
 function parseWebToolSwitch(
-  fields: JsonObject,
+  fields: ChatFields,
   name: 'web_search' | 'web_fetch',
   { tools, toolChoice }: ToolUse,
   sentTools: readonly FunctionTool[],
@@ -202,7 +200,7 @@ function readPromptCacheKey(value: unknown, place: string): string | undefined {
 }
 
 /** Parameters that would change the answer: ignoring them silently would be worse than refusing. */
-function refuseUnsupported(fields: JsonObject): void {
+function refuseUnsupported(fields: ChatFields): void {
   for (const [name, advice] of [
     ['functions', 'Send `tools` instead.'],
     ['function_call', 'Send `tool_choice` instead.'],
@@ -221,6 +219,6 @@ function refuseUnsupported(fields: JsonObject): void {
 export class ModelNotFoundError extends ServiceError {
   readonly code = 'model_not_found'
   constructor(model: string, ids: readonly string[]) {
-    super(`There is no model ${quoted(model)}. Use one of ${listed(ids)}.`, { param: 'model' })
+    super(`Unknown model ${quoted(model)}. Use one of ${listed(ids)}.`, { param: 'model' })
   }
 }

@@ -1,3 +1,4 @@
+import { toolChoiceWords } from './chat-parameters.ts'
 import {
   InvalidValueError,
   isAbsent,
@@ -26,14 +27,13 @@ export type FunctionTool = {
   readonly strict: boolean
 }
 
-export type ToolChoice = 'auto' | 'none' | 'required' | { readonly name: string }
+export type ToolChoice = (typeof toolChoiceWords)[number] | { readonly name: string }
 
 export type ToolUse = { readonly tools: readonly FunctionTool[]; readonly toolChoice: ToolChoice }
 
 const toolsMax = 128
 
-const choiceWords = ['auto', 'none', 'required'] as const
-const readChoiceWord = oneOf(choiceWords)
+const readChoiceWord = oneOf(toolChoiceWords)
 const readMode = oneOf(['auto', 'required'])
 
 /** The client's own tools; `[]` is none. */

@@ -66,7 +66,7 @@ export function readArray(value: unknown, place: string, countMax: number): read
   if (!Array.isArray(value)) throw wrongValue(place, value, 'an array')
   if (value.length > countMax) {
     throw new InvalidValueError(
-      `\`${place}\` has ${value.length} entries; at most ${countMax} are accepted. Send fewer.`,
+      `\`${place}\` has ${value.length} entries; the limit is ${countMax}. Send fewer.`,
       place,
     )
   }

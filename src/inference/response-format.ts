@@ -1,3 +1,4 @@
+import { responseFormatTypes } from './chat-parameters.ts'
 import {
   isAbsent,
   type JsonObject,
@@ -22,7 +23,7 @@ export type ResponseFormat =
       readonly strict: boolean
     }
 
-const readType = oneOf(['text', 'json_object', 'json_schema'])
+const readType = oneOf(responseFormatTypes)
 
 export function parseResponseFormat(value: unknown): ResponseFormat {
   if (isAbsent(value)) return { type: 'text' }

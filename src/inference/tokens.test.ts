@@ -3,7 +3,7 @@ import { after, test } from 'node:test'
 import fc from 'fast-check'
 import { countTokens } from 'gpt-tokenizer/encoding/o200k_base'
 import { OverloadedError } from '../errors.ts'
-import { ShareUsedUpError } from '../shares.ts'
+import { ShareUsedUpError } from '../fairness/shares.ts'
 import { byteBound, createTokenCounter, TokenizerError } from './tokens.ts'
 
 const counter = createTokenCounter()

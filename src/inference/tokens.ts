@@ -1,7 +1,7 @@
 import { Worker } from 'node:worker_threads'
 import { ServiceError } from '../errors.ts'
-import { FairQueue } from '../fair-queue.ts'
-import { Shares } from '../shares.ts'
+import { FairQueue } from '../fairness/fair-queue.ts'
+import { Shares } from '../fairness/shares.ts'
 import { TextSlicer } from './text-slicer.ts'
 import type { CountAnswer, CountQuestion } from './token-worker.ts'
 

@@ -35,7 +35,7 @@ function openCalls(message: AssistantMessage, place: string, { open, uses }: Cal
     const idPlace = `${place}[${index}].id`
     const waiting = open.get(call.id) ?? []
     if (call.id !== '' && waiting.length > 0) {
-      throw wrongValue(idPlace, call.id, 'an id that no call without a result has: results are matched by it')
+      throw wrongValue(idPlace, call.id, 'an id that no other open call has: results are matched by id')
     }
     const id = uniqueId(call.id, uses)
     open.set(call.id, [...waiting, { id, place: idPlace }])
@@ -71,13 +71,13 @@ export function derivedCallId(text: string): string {
 function unanswered(id: string, place: string): InvalidValueError {
   const advice =
     id === ''
-      ? 'Give every call an id of its own, and its tool message the same tool_call_id.'
+      ? 'Give every call a unique id, and its tool message the same tool_call_id.'
       : 'Add one with that tool_call_id.'
   return new InvalidValueError(`\`${place}\` is ${quoted(id)}, and no tool message answers this call. ${advice}`, place)
 }
 
 function looseResult(id: string, place: string, isAnswered: boolean): InvalidValueError {
   return isAnswered
-    ? wrongValue(place, id, 'the id of a call without a result: this one has been answered already')
+    ? wrongValue(place, id, 'the id of a call without a result; this call already has one')
     : wrongValue(place, id, 'the id of a tool call in an earlier assistant message')
 }

@@ -40,7 +40,7 @@ test('the running audit reaches every account in use, however many there are', a
     found.map(({ subject }) => subject),
     [farFuture],
   )
-  assert.match((await findFreeze(database)) ?? '', /I2 is broken/)
+  assert.match((await findFreeze(database)) ?? '', /I1 is broken/)
   await database.query('update accounts set credit = 0 where id = $1', [farFuture])
   await database.query('update ledger_state set frozen_at = null, reason = null')
 })

@@ -58,7 +58,7 @@ test('a hold that has lain for months is ended, and keeps no other from it', asy
   const { first, second, die } = await openNodes()
   const payer = await openPayer(ledger.database, 5_000n)
   const [old, young] = [await hold(first, payer, 1_000n), await hold(first, payer, 1_000n)]
-  await ledger.database.query(`update requests set created_at = created_at - interval '100 days' where id = $1`, [
+  await ledger.database.query(`update holds set created_at = created_at - interval '100 days' where id = $1`, [
     old.requestId,
   ])
   await die()
@@ -134,7 +134,7 @@ test('a node that slept past its lease extends nothing', async () => {
 test('a living node’s hold is never taken for an orphan, however old it is', async () => {
   const { first, second } = await openNodes()
   const placed = await hold(first, await openPayer(ledger.database, 5_000n), 1_000n)
-  await ledger.database.query("update requests set created_at = created_at - interval '1 year' where id = $1", [
+  await ledger.database.query("update holds set created_at = created_at - interval '1 year' where id = $1", [
     placed.requestId,
   ])
   assert.equal(await endOrphanedHolds(ledger.database, second), 0)

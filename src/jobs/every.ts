@@ -5,6 +5,29 @@ export type Job = {
   stop(): Promise<void>
 }
 
+export type Pace = {
+  readonly busyMs: number
+  /** While nothing is under way only one turn in so many is used. */
+  readonly idleTurns: number
+  /** So many turns after something was under way all are used; also at first. */
+  readonly busyTurns: number
+}
+
+/**
+ * The same, at two paces: work that returns true has something under way. A process that finds nothing should not look often: each
+ * look is a round of statements and calls.
+ */
+export function everyAtPace(pace: Pace, work: () => Promise<boolean>, onError: (error: unknown) => void): Job {
+  let [turn, busyTurns] = [0, pace.busyTurns]
+  const look = async () => {
+    turn += 1
+    if (busyTurns === 0 && turn % pace.idleTurns !== 0) return
+    busyTurns = Math.max(0, busyTurns - 1)
+    if (await work()) busyTurns = pace.busyTurns
+  }
+  return every(pace.busyMs, look, onError)
+}
+
 /** Repeats some work, one run at a time. What it throws is told and forgotten: the next run is its second chance. */
 export function every(ms: number, work: () => Promise<unknown>, onError: (error: unknown) => void): Job {
   let running: Promise<void> | undefined

@@ -1,11 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { runAsChild } from '../child.ts'
-import type { LogLevel } from '../config.ts'
+import { privateKeyToAccount } from 'viem/accounts'
+import { TransactionSender } from '../chain/lands-once.ts'
+import { ChainNode } from '../chain/node.ts'
+import type { LogLevel } from '../config/config.ts'
 import { type Database, openDatabase } from '../db/database.ts'
 import { type Exclusive, tryExclusive } from '../db/exclusive.ts'
-import { armSettlementFailpoint } from '../failpoints.ts'
-import { tellDeposits } from '../ledger/ledger-numbers.ts'
-import { createLog, type Log } from '../log.ts'
+import { storeDueRules, writeDepositMetrics, writePaymentMetrics } from '../ledger/ledger-numbers.ts'
+import { type DueRules, makeDuePayments } from '../ledger/payments.ts'
+import { fromAtomic } from '../money/usdc.ts'
+import { runAsChild } from '../process/child.ts'
+import { armSettlementFailpoint, type SettlementFailpoint } from '../process/failpoints.ts'
+import { createLog, type Log } from '../process/log.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
 import { type Chain, chainOptions, openChain } from '../settlement/chain.ts'
 import { confirmPayments } from '../settlement/confirm.ts'
@@ -17,18 +22,17 @@ import {
   watchDeposits,
 } from '../settlement/deposits.ts'
 import { beginEpoch } from '../settlement/epoch.ts'
-import { issueReceipts } from '../settlement/issue-receipts.ts'
 import { advancePayouts } from '../settlement/payout.ts'
 import { createRail } from '../settlement/rail.ts'
 import { refillGas } from '../settlement/refill-gas.ts'
-import { submitPayments } from '../settlement/submit.ts'
+import { rootRecovered, submitPayments } from '../settlement/submit.ts'
 import { watchSolvency } from '../settlement/watch-solvency.ts'
 import { advanceWithdrawals } from '../settlement/withdraw.ts'
 import { watchWithdrawalFee } from '../settlement/withdrawal-fee.ts'
 import type { Address, Hex } from '../signer/address.ts'
 import { openSigner } from '../signer/signer.ts'
 import { type SigningTerms, usdcDomain } from '../signer/signing-terms.ts'
-import { every } from './every.ts'
+import { every, everyAtPace } from './every.ts'
 
 /** What the service asks of its settlement process. Amounts are decimal text: they come over a channel of JSON. */
 export type SettleSettings = {
@@ -42,6 +46,8 @@ export type SettleSettings = {
   readonly terms: SigningTerms
   readonly epoch: number
   readonly relayer: { readonly address: Address; readonly key: Hex }
+  /** When payments are due; see `DueRules`. */
+  readonly due: Readonly<Record<'min' | 'cap' | 'max', string> & Record<'afterMs' | 'latestMs', number>>
   readonly sweepMin: string
   readonly withdrawalFeeMax: string
   /** Below this the relayer's gas is an alarm; atomic USDC. */
@@ -51,9 +57,13 @@ export type SettleSettings = {
 
 export type SettleReady = { readonly pid: number }
 
-const depositsMs = 400
-const paymentsMs = 300
-const withdrawalsMs = 400
+/** Deposits and withdrawals: often while one is under way, so that nobody waits for the next look. */
+const customersPace = { busyMs: 400, idleTurns: 3, busyTurns: 12 }
+/** Accounts that become due within a round are paid together: fewer statements, requests and signatures' journeys for each. */
+const paymentsMsMin = 300
+const paymentsMsMax = 1_000
+/** Operators order them, or the refill of gas. */
+const payoutsMs = 2_000
 const reconcileMs = 60_000
 const gasMs = 30_000
 const feeMs = 60_000
@@ -64,6 +74,8 @@ const retryEpochMs = 10_000
 /** A payment is looked after when the gateway had the time to batch it. */
 const confirmAfterMs = 1_500
 const recheckMs = 3_000
+/** Of the signatures of payments one in so many is checked here. The gateway checks each. */
+const checkEvery = 32
 
 runAsChild({ title: 'penny-settle', isInBackground: true, start })
 
@@ -124,9 +136,29 @@ async function untilAnswered(open: () => Promise<Chain>, log: Log): Promise<Chai
   }
 }
 
+/** Sends deposits into the gateway, with the relayer's key. */
+function openSender(
+  { rpcUrl, relayer }: SettleSettings,
+  { chainId }: Chain,
+  onAlarm: DepositParts['onAlarm'],
+  failpoint: SettlementFailpoint,
+): TransactionSender {
+  return new TransactionSender({
+    node: new ChainNode(rpcUrl),
+    chainId,
+    account: privateKeyToAccount(relayer.key),
+    onProblem: ({ code, message }) => onAlarm(message, { code }),
+    onStep: (step) => {
+      if (step === 'stored') failpoint('before_sweep_broadcast')
+      if (step === 'sent') failpoint('after_sweep_broadcast')
+    },
+  })
+}
+
 function settle(settings: SettleSettings, database: Database, chain: Chain, log: Log): void {
   const { terms, relayer } = settings
   const onAlarm = (what: string, details: object) => log.error(details, what)
+  const failpoint = armSettlementFailpoint(settings.failpoint)
   const parts = {
     database,
     chain,
@@ -134,6 +166,7 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
     relayer,
     signer: openSigner({
       dataDir: settings.dataDir,
+      checkEvery,
       onFault: (error) => log.error({ err: error }, 'the signer is not to be trusted: nothing more is signed'),
     }),
     rail: createRail({ url: settings.gatewayUrl, token: settings.gatewayToken, domain: terms.gatewayDomain }),
@@ -145,16 +178,28 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
       description: 'Chat completion',
       mimeType: 'application/json',
     },
+    due: {
+      afterMs: settings.due.afterMs,
+      min: fromAtomic(BigInt(settings.due.min)),
+      latestMs: settings.due.latestMs,
+      cap: fromAtomic(BigInt(settings.due.cap)),
+      max: fromAtomic(BigInt(settings.due.max)),
+    },
+    sender: openSender(settings, chain, onAlarm, failpoint),
     sweepMin: BigInt(settings.sweepMin),
     feeMax: BigInt(settings.withdrawalFeeMax),
-    failpoint: armSettlementFailpoint(settings.failpoint),
+    failpoint,
   }
   const tell = (what: string) => (error: unknown) => log.error({ err: error }, what)
 
-  every(depositsMs, () => bringIn(parts), tell('deposits could not be looked after'))
-  every(paymentsMs, () => payOn(parts), tell('payments could not be settled'))
-  every(withdrawalsMs, () => advanceWithdrawals(parts), tell('withdrawals could not be looked after'))
-  every(withdrawalsMs, () => advancePayouts(parts), tell('payouts could not be looked after'))
+  everyAtPace(customersPace, () => bringIn(parts), tell('deposits could not be looked after'))
+  every(paymentsMs(settings.due.afterMs), () => payOn(parts), tell('payments could not be settled'))
+  everyAtPace(
+    customersPace,
+    async () => (await advanceWithdrawals(parts)) > 0,
+    tell('withdrawals could not be looked after'),
+  )
+  every(payoutsMs, () => advancePayouts(parts), tell('payouts could not be looked after'))
   every(reconcileMs, () => reconcileArrivals(parts), tell('deposit addresses could not be reconciled'))
   every(reconcileMs, () => reconcileDeposits(parts), tell('deposits could not be reconciled'))
   every(
@@ -170,22 +215,42 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
     tell('the gas of the relayer could not be read'),
   )
   void gas.now()
-  const totals = every(totalsMs, () => tellDeposits(database), tell('deposits could not be counted'))
+  const totals = every(totalsMs, () => tellTotals(parts), tell('deposits and payments could not be counted'))
   void totals.now()
 }
 
-type DepositParts = Parameters<typeof watchDeposits>[0]
-type PaymentParts = Parameters<typeof submitPayments>[0] & Parameters<typeof confirmPayments>[0]
+/** A fifth of what charges may wait, so that rounds make them wait hardly longer. */
+function paymentsMs(afterMs: number): number {
+  return Math.min(Math.max(afterMs / 5, paymentsMsMin), paymentsMsMax)
+}
 
-async function bringIn(parts: DepositParts): Promise<void> {
-  await assignAddresses(parts)
+type DepositParts = Parameters<typeof watchDeposits>[0]
+type PaymentParts = Parameters<typeof submitPayments>[0] &
+  Parameters<typeof confirmPayments>[0] & { readonly due: DueRules }
+
+/** Returns whether a deposit is under way, or an account has just got the address for one. */
+async function bringIn(parts: DepositParts): Promise<boolean> {
+  let assigned = 0
+  // All before the chain is read on: after a restore there may be many.
+  for (let count = -1; count !== 0; assigned += count) count = await assignAddresses(parts)
   await watchDeposits(parts)
+  const sweeps = await sweepDeposits(parts)
   // What was just sent is in a block at once on a chain that is final with its first: no need to wait for the next round.
-  if ((await sweepDeposits(parts)) > 0) await watchDeposits(parts)
+  if (sweeps > 0) await watchDeposits(parts)
+  return assigned > 0 || sweeps > 0
+}
+
+async function tellTotals({ database, rail, due }: PaymentParts): Promise<void> {
+  await storeDueRules(database, due)
+  await writeDepositMetrics(database)
+  // A gateway that does not answer now tells it next time.
+  await writePaymentMetrics(database, await rail.batchGas().catch(() => undefined))
 }
 
 async function payOn(parts: PaymentParts): Promise<void> {
-  while ((await issueReceipts(parts.database, parts.terms)) > 0);
+  await rootRecovered(parts)
+  await makeDuePayments(parts.database, parts.due, parts.terms.epoch)
+  parts.failpoint('after_payment_made')
   await submitPayments(parts)
   await confirmPayments(parts, confirmAfterMs)
 }

@@ -1,4 +1,5 @@
 import { randomInt, randomUUID } from 'node:crypto'
+import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
@@ -10,27 +11,27 @@ export type Account = {
   readonly credit: Usdc
   readonly held: Usdc
   readonly extended: Usdc
-  /** Over the account's life. */
+  /** Lifetime total. */
   readonly deposited: Usdc
-  /** Charges that the operator gave back, over the account's life. */
-  readonly adjusted: Usdc
-  /** Why no request of it is taken; undefined when it is not suspended. */
+  /** Charges that the operator refunded; lifetime total. */
+  readonly givenBack: Usdc
+  /** Why the account is suspended; undefined when it is not. */
   readonly suspendedReason: string | undefined
-  /** What a new request may be quoted: `gateway + credit - extended`. */
+  /** The largest quote of a new request: `gateway + credit - extended`. */
   readonly spendable: Usdc
-  /** Where deposits to it go; undefined until it was asked for. */
+  /** The deposit address; undefined until one was requested. */
   readonly address: string | undefined
-  /** Where its withdrawals go, and from when on. */
+  /** The withdrawal address, and from when it may be used. */
   readonly ownerAddress: string | undefined
   readonly ownerUsableFrom: Date | undefined
-  /** Whether that instant has come. */
+  /** Whether `ownerUsableFrom` has passed. */
   readonly isOwnerUsable: boolean
   readonly createdAt: Date
   /** When its holder closed it; undefined while it is open. */
   readonly closedAt: Date | undefined
 }
 
-/** Opens an account with nothing in it. Its partition is drawn by lot, which spreads accounts evenly without counting them. */
+/** Opens an empty account. A random partition spreads accounts evenly without counting them. */
 export async function createAccount(
   connection: Connection,
   name: string,
@@ -44,6 +45,15 @@ export async function createAccount(
   return readAccount(row!)
 }
 
+/**
+ * The partitions that have accounts. Jobs that write to all accounts go through them one by one, because a write names its
+ * partition.
+ */
+export async function listPartitions(database: Database): Promise<readonly number[]> {
+  const rows = await database.query<{ partition: number }>('select distinct partition from accounts order by partition')
+  return rows.map(({ partition }) => partition)
+}
+
 export async function listAccounts(database: Database): Promise<readonly Account[]> {
   const rows = await database.query<AccountRow>(
     `select ${columns} from accounts order by created_at, id limit 1000`,
@@ -52,7 +62,7 @@ export async function listAccounts(database: Database): Promise<readonly Account
   return rows.map(readAccount)
 }
 
-/** By id or name. Names need not be unique: two are enough to know. */
+/** Finds accounts by id or name. Names need not be unique; two results are enough to detect that. */
 export async function findAccountsNamed(database: Database, idOrName: string): Promise<readonly Account[]> {
   const rows = await database.query<AccountRow>(
     `select ${columns} from accounts where id::text = $1 or name = $1 order by created_at, id limit 2`,
@@ -69,12 +79,12 @@ export async function findAccount(database: Database, partition: number, id: str
   return row === undefined ? undefined : readAccount(row)
 }
 
-/** Takes no more requests of an account until it is resumed; with a reason again: the reason is changed. */
+/** Refuses the account's requests until it is resumed. Calling it again changes the reason. */
 export async function suspendAccount(database: Database, { partition, id }: AccountId, reason: string): Promise<void> {
   await database.query(
-    `update accounts set suspended_at = coalesce(suspended_at, clock_timestamp()), suspended_reason = $3
+    `update accounts set suspended_at = coalesce(suspended_at, $4), suspended_reason = $3
       where partition = $1 and id = $2`,
-    [partition, id, reason],
+    [partition, id, reason, await readClock(database)],
   )
 }
 
@@ -87,7 +97,7 @@ export async function resumeAccount(database: Database, { partition, id }: Accou
 
 type AccountId = Pick<Account, 'partition' | 'id'>
 
-/** A copy for the pages of what the signer's own register says. */
+/** Copies the owner address from the signer's register, for display. */
 export async function registerOwnerAddress(
   database: Database,
   { partition, id }: AccountId,
@@ -100,12 +110,12 @@ export async function registerOwnerAddress(
   )
 }
 
-/** How much of one account may be charged and not yet settled, for all nodes. */
+/** Sets, for all nodes, how much one account may have charged and not yet settled. */
 export async function setUnsettledCap(database: Database, cap: Usdc): Promise<void> {
   await database.query('update ledger_state set unsettled_cap = $1 where unsettled_cap <> $1', [cap])
 }
 
-/** A closed account has no name of its own any more, whoever asked before it was closed. */
+/** Does nothing for a closed account: it must not get a name again. */
 export async function renameAccount(database: Database, partition: number, id: string, name: string): Promise<void> {
   await database.query('update accounts set name = $3 where partition = $1 and id = $2 and closed_at is null', [
     partition,
@@ -114,9 +124,9 @@ export async function renameAccount(database: Database, partition: number, id: s
   ])
 }
 
-const columns = `partition, id, name, gateway, credit, held, extended, deposited, adjusted, suspended_reason, address,
+const columns = `partition, id, name, gateway, credit, held, extended, deposited, given_back, suspended_reason, address,
   owner_address, owner_usable_from,
-  coalesce(owner_usable_from <= clock_timestamp(), false) as is_owner_usable, created_at, closed_at`
+  owner_usable_from is not null and owner_usable_from <= now() as is_owner_usable, created_at, closed_at`
 
 type AccountRow = {
   readonly partition: number
@@ -131,7 +141,7 @@ type AccountRow = {
   readonly owner_address: string | null
   readonly owner_usable_from: Date | null
   readonly is_owner_usable: boolean
-  readonly adjusted: bigint
+  readonly given_back: bigint
   readonly suspended_reason: string | null
   readonly created_at: Date
   readonly closed_at: Date | null
@@ -147,7 +157,7 @@ function readAccount(row: AccountRow): Account {
     held: fromAtomic(row.held),
     extended: fromAtomic(row.extended),
     deposited: fromAtomic(row.deposited),
-    adjusted: fromAtomic(row.adjusted),
+    givenBack: fromAtomic(row.given_back),
     suspendedReason: row.suspended_reason ?? undefined,
     spendable: fromAtomic(row.gateway + row.credit - row.extended),
     address: row.address ?? undefined,

@@ -38,7 +38,7 @@ test('a charge that was given back can be spent again, and its reason is written
   await holds.end(charge(await hold(holds, payer, 1_000n), 900n))
   assert.equal((await accountOf(payer)).spendable, 100n)
   assert.deepEqual(await adjust(payer, 400n), { decision: 'made', room: 500n })
-  assert.deepEqual([(await accountOf(payer)).spendable, (await accountOf(payer)).adjusted], [500n, 400n])
+  assert.deepEqual([(await accountOf(payer)).spendable, (await accountOf(payer)).givenBack], [500n, 400n])
   const [row] = await listAdjustments(ledger.database, payer.accountId, 10)
   assert.deepEqual([row!.amount, row!.reason, row!.madeBy], [400n, 'the model was down', 'operator'])
   await holds.end(charge(await hold(holds, payer, 500n), 500n))
@@ -66,7 +66,7 @@ test('an adjustment that is repeated, because its reply was lost, is made once; 
   const id = randomUUID()
   const decisions = await Promise.all([adjust(payer, 100n, id), adjust(payer, 100n, id), adjust(payer, 100n, id)])
   assert.deepEqual(decisions.map(({ decision }) => decision).sort(), ['made', 'stored', 'stored'])
-  assert.equal((await accountOf(payer)).adjusted, 100n)
+  assert.equal((await accountOf(payer)).givenBack, 100n)
   await freezeLedger(ledger.database, 'test')
   assert.equal((await adjust(payer, 100n)).decision, 'ledger_frozen')
   await unfreezeLedger(ledger.database)
@@ -81,10 +81,10 @@ test('a charge that was given back does not come back again when its request is 
   assert.equal((await adjust(payer, 100n, randomUUID(), served.requestId)).decision, 'made')
   assert.deepEqual(await adjust(payer, 201n, randomUUID(), served.requestId), { decision: 'exceeds_room', room: 200n })
   assert.equal(await serveAgain(ledger.database, holds, payer, [served.requestId, 300n]), 200n)
-  const { spendable, adjusted } = await accountOf(payer)
-  assert.deepEqual([spendable, adjusted], [500n, 0n], 'the retry and the other request are paid')
+  const { spendable, givenBack } = await accountOf(payer)
+  assert.deepEqual([spendable, givenBack], [500n, 300n], 'the retry and the other request are paid')
   const [row] = await listAdjustments(ledger.database, payer.accountId, 10)
-  assert.deepEqual([row!.amount, row!.madeBy, row!.requestId], [-100n, 'service', served.requestId])
+  assert.deepEqual([row!.amount, row!.madeBy, row!.requestId], [200n, 'service', served.requestId])
   await assertBooksBalance(ledger.database)
 })
 
@@ -136,8 +136,8 @@ test('whatever is charged, adjusted and served again, the books balance and nobo
         )
         ended.push(decision.hold.requestId)
       }
-      const { spendable, adjusted } = await accountOf(payer)
-      assert.ok(spendable >= 0n && spendable <= 5_000n && adjusted >= 0n)
+      const { spendable, givenBack } = await accountOf(payer)
+      assert.ok(spendable >= 0n && spendable <= 5_000n && givenBack >= 0n)
     }),
     { numRuns: 60 },
   )

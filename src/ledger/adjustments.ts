@@ -1,24 +1,24 @@
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Account } from './accounts.ts'
 import type { RequestId } from './request-id.ts'
 import { pageOfAccount, pageValues, type TransferPage } from './transfer-page.ts'
 
-/** A charge given back by the operator, or, below 0, such a gift taken back. */
+/** A charge that the operator refunded, or, below 0, such a refund reversed. */
 export type Adjustment = {
-  /** Chosen by the caller: an adjustment that is repeated is made once. */
+  /** Chosen by the caller; makes the adjustment idempotent. */
   readonly id: string
   readonly amount: bigint
   readonly reason: string
   readonly madeBy: string
-  /** The request whose charge it is about: should it be served again, its charge does not come back twice. */
+  /** The request whose charge is refunded. If a retry replaces that request, its charge is not refunded twice. */
   readonly requestId?: RequestId | undefined
 }
 
 export type AdjustmentDecision = {
   readonly decision: 'made' | 'stored' | 'ledger_frozen' | 'exceeds_room'
-  /** The most that the account can be given now, or have taken. */
+  /** The most that the account can be credited or debited now. */
   readonly room: Usdc
 }
 
@@ -40,7 +40,7 @@ export type MadeAdjustment = Omit<Adjustment, 'requestId'> & {
   readonly createdAt: Date
 }
 
-/** The newest first; of one account, or of all. */
+/** Newest first, of one account or of all. */
 export async function listAdjustments(
   connection: Connection,
   accountId: string | undefined,
@@ -54,7 +54,7 @@ export async function listAdjustments(
   )
 }
 
-/** What its holder is told of an adjustment. */
+/** An adjustment as the account's holder sees it. */
 export type GivenBack = {
   readonly id: string
   readonly amount: Usdc

@@ -1,19 +1,19 @@
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
-/** Below what the holder of an account wants to be warned; undefined is no warning. */
+/** Thresholds for low-balance warnings; undefined turns one off. */
 export type Alerts = {
   readonly balanceBelow: Usdc | undefined
-  /** Days that the balance would last at the rate of the last week. */
+  /** Days that the balance lasts at the spending rate of the last week. */
   readonly daysBelow: number | undefined
 }
 
-/** Of an account whose holder has said nothing. */
+/** For accounts that never set any. */
 export const alertsDefault: Alerts = { balanceBelow: undefined, daysBelow: 3 }
 export const alertDaysMax = 365
 
-/** What is left out stays; `null` turns a warning off. */
+/** A missing field stays as it is; `null` turns a warning off. */
 export type AlertChanges = {
   readonly balanceBelow?: Usdc | null | undefined
   readonly daysBelow?: number | null | undefined

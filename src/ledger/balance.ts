@@ -1,9 +1,9 @@
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
-import { openWithdrawalStates, uncreditedSweepStates } from './open-states.ts'
+import { openWithdrawalStates, uncreditedSweepStates } from './states.ts'
 
-/** Everything an account holder is told about the account's money, at one instant. */
+/** An account's money as its holder sees it, at one instant. */
 export type Balance = {
   readonly available: Usdc
   readonly gateway: Usdc
@@ -17,13 +17,13 @@ export type Balance = {
   readonly charged: Usdc
   readonly pendingDeposits: Usdc
   readonly pendingWithdrawals: Usdc
-  /** The most that the gateway would keep of a withdrawal that is ordered now. */
+  /** The most that the gateway would keep of a withdrawal requested now. */
   readonly withdrawalFeeMax: Usdc
-  /** The operator takes no request of the account. */
+  /** The operator suspended the account: its requests are refused. */
   readonly suspended: boolean
-  /** More than the account may have charged and not yet settled. */
+  /** The account has more unsettled charges than allowed. */
   readonly settlementDelayed: boolean
-  /** No request of anybody is taken. */
+  /** The ledger is frozen: all requests are refused. */
   readonly frozen: boolean
   readonly openRequests: number
   readonly oldestHoldAt: Date | undefined
@@ -45,9 +45,9 @@ export async function readBalance(database: Database, { partition, accountId }: 
             o.open_requests, o.oldest_hold_at, clock_timestamp() as at
        from accounts a
        cross join ledger_state l
-       cross join lateral (select unsettled_charges(a.charged, a.adjusted, a.settled, a.returned) as unsettled) u
-       cross join lateral (select count(*)::int as open_requests, min(r.created_at) as oldest_hold_at from requests r
-                            where r.status = 'held' and r.account_id = a.id) o
+       cross join lateral (select a.charged - a.given_back - a.paid as unsettled) u
+       cross join lateral (select count(*)::int as open_requests, min(h.created_at) as oldest_hold_at from holds h
+                            where h.account_id = a.id) o
       where a.partition = $1 and a.id = $2`,
     [partition, accountId],
   )

@@ -1,15 +1,25 @@
 import type { Database } from '../db/database.ts'
 
-/** Where a restored copy ended: from there on `penny recover` reads what the copy has forgotten. */
+/** The end of a restored backup. `penny recover` reads the chain from here on. */
 export const copiedAtCursor = 'recover from'
 
-/** The last block that the reader of that name has read; undefined before its first. */
+/** The last block that this reader has processed; undefined before its first. */
 export async function readCursor(database: Database, name: string): Promise<bigint | undefined> {
   const [row] = await database.query<{ block: bigint }>('select block from chain_cursors where name = $1', [name])
   return row?.block
 }
 
-/** Sets cursors that were never set to the last block that need not be read. */
+/** The cursors of several readers, by name. Readers that have not begun are left out. */
+export async function readCursors(database: Database, names: readonly string[]): Promise<ReadonlyMap<string, bigint>> {
+  const rows = await database.queryPrepared<{ name: string; block: bigint }>(
+    'read_chain_cursors',
+    'select name, block from chain_cursors where name = any ($1)',
+    [names],
+  )
+  return new Map(rows.map(({ name, block }) => [name, block]))
+}
+
+/** Initializes missing cursors to the last block that need not be read. */
 export async function beginCursors(
   database: Database,
   names: readonly string[],
@@ -25,11 +35,11 @@ export async function beginCursors(
   )
 }
 
-/** Never backwards: a node that lags cannot make a watcher read twice what it has read. */
+/** Never moves backwards: a lagging node cannot make a watcher read blocks twice. */
 export async function moveCursor(database: Database, name: string, block: bigint): Promise<void> {
   await database.query(
     `insert into chain_cursors (name, block) values ($1, $2)
-     on conflict (name) do update set block = greatest(chain_cursors.block, excluded.block), changed_at = clock_timestamp()`,
+     on conflict (name) do update set block = greatest(chain_cursors.block, excluded.block), changed_at = now()`,
     [name, block],
   )
 }

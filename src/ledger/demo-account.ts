@@ -3,17 +3,29 @@ import type { Connection, Database } from '../db/database.ts'
 import { parse } from '../money/usdc.ts'
 import { type Account, createAccount, findAccount } from './accounts.ts'
 
-/** The sandbox's demo accounts begin so: their holder may give them other names, and they are found all the same. */
+/** The id prefix of the sandbox's demo accounts: finds them even after their holder renames them. */
 const demoPrefix = '0190dea0-0000-7000-8000-'
 const firstDemoId = `${demoPrefix}000000000001`
 export const testMoney = parse('25')
 
 /**
- * The sandbox's demo account: made at the first start with nothing in it, found again at every later one. After a new
- * beginning it is the one that was begun last.
+ * The sandbox's demo account: created empty at the first start and found again at every later one. After a reset, the newest one.
  */
-export async function openDemoAccount(database: Database, partitions: number): Promise<Account> {
-  return (await findDemoAccount(database)) ?? createAccount(database, 'Sandbox demo', partitions, firstDemoId)
+export async function openDemoAccount(database: Database): Promise<Account> {
+  const found = await findDemoAccount(database)
+  if (found !== undefined) return found
+  // Two nodes may start for the first time at the same moment. With a fixed partition the second insert conflicts with the
+  // first.
+  await database.query('insert into accounts (partition, id, name) values (0, $1, $2) on conflict do nothing', [
+    firstDemoId,
+    'Sandbox demo',
+  ])
+  return (await findAccount(database, 0, firstDemoId))!
+}
+
+/** Ids of other accounts are random and never begin like this. */
+export function isDemoAccount(id: string): boolean {
+  return id.startsWith(demoPrefix)
 }
 
 export async function findDemoAccount(database: Database): Promise<Account | undefined> {
@@ -25,14 +37,14 @@ export async function findDemoAccount(database: Database): Promise<Account | und
 }
 
 /**
- * A new account in the place of another, with its name and nothing else of it. The other one stays in the books as it is,
- * under a name that says when it was left: money that moved on a chain cannot be made not to have moved.
+ * Replaces an account by a new, empty one with the same name. The old one stays in the ledger under a name with its end date:
+ * transfers on a chain cannot be undone.
  */
 export async function beginAgain(connection: Connection, left: Account, partitions: number): Promise<Account> {
   const id = left.id.startsWith(demoPrefix) ? `${demoPrefix}${randomBytes(6).toString('hex')}` : undefined
   const begun = await createAccount(connection, left.name, partitions, id)
   await connection.query(
-    `update accounts set name = left(name, 150) || to_char(clock_timestamp() at time zone 'UTC', ' (left YYYY-MM-DD HH24:MI:SS)')
+    `update accounts set name = left(name, 150) || to_char(now() at time zone 'UTC', ' (left YYYY-MM-DD HH24:MI:SS)')
       where partition = $1 and id = $2`,
     [left.partition, left.id],
   )

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto'
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { readCursor } from './chain-cursors.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
-import { openSweepStates, openWithdrawalStates } from './open-states.ts'
-import { adoptTransaction } from './sweeps.ts'
+import { type DepositState, openSweepStates, openWithdrawalStates } from './states.ts'
+import { adoptTransaction, smallSweepWait } from './sweeps.ts'
 import { pageValues, type TransferPage } from './transfer-page.ts'
 
 export type Arrival = {
@@ -17,7 +17,7 @@ export type Arrival = {
   readonly amount: bigint
 }
 
-/** Notes USDC that reached a deposit address. Seeing the same log again changes nothing. */
+/** Records USDC that reached a deposit address. Idempotent per log. */
 export async function recordArrival(database: Database, arrival: Arrival): Promise<void> {
   const { account, block, logIndex, transactionHash, sender, amount } = arrival
   await database.query(
@@ -29,7 +29,7 @@ export async function recordArrival(database: Database, arrival: Arrival): Promi
 
 export type Deposit = {
   readonly partition: number
-  /** Chosen by the caller: reporting the same deposit again credits nothing. */
+  /** Chosen by the caller; makes the deposit idempotent. */
   readonly id: string
   readonly accountId: string
   readonly amount: Usdc
@@ -57,7 +57,7 @@ export type GatewayDeposit = {
   readonly amount: bigint
 }
 
-/** Credits what the gateway's contract has booked for the account; each log once. Says whether it was news. */
+/** Credits a deposit that the gateway's contract has booked, once per log. Returns false when it was known. */
 export async function creditGatewayDeposit(database: Database, deposit: GatewayDeposit): Promise<boolean> {
   const { account, chainId, block, logIndex, transactionHash, amount } = deposit
   const id = idOf(`${chainId}:${block}:${logIndex}`)
@@ -75,7 +75,7 @@ export async function creditGatewayDeposit(database: Database, deposit: GatewayD
       [partition, id, transactionHash.slice(2), block],
     )
     const own = await connection.query(
-      `update sweeps set state = 'credited', changed_at = clock_timestamp()
+      `update sweeps set state = 'credited', changed_at = now()
         where partition = $1 and account_id = $2 and tx_hash = decode($3, 'hex') returning id`,
       [partition, accountId, transactionHash.slice(2)],
     )
@@ -85,7 +85,7 @@ export async function creditGatewayDeposit(database: Database, deposit: GatewayD
   })
 }
 
-/** A log's own id: however it is reported, it is one deposit. */
+/** Derives the deposit's id from its log, so that one log is one deposit, however it is reported. */
 function idOf(name: string): string {
   const hex = createHash('sha256').update(`penny deposit ${name}`).digest('hex')
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`
@@ -116,17 +116,17 @@ export async function hasDeposit(
 }
 
 /**
- * The most that the gateway's contract can have for each account by the books: its balance, and all that is on its way out
- * of it. More than that can only be a deposit of which the books do not know.
+ * The most that the gateway's contract can hold for each account according to the ledger: its balance plus everything on its way
+ * out. Any excess is a deposit that the ledger does not know.
  */
 export async function listMostOnChain(
   database: Database,
 ): Promise<readonly (DepositAccount & { readonly most: bigint })[]> {
   return database.query(
     `select a.partition, a.id, a.address,
-            (a.gateway + a.unsettled
-             + (select coalesce(sum(r.authorized), 0) from requests r
-                 where r.partition = a.partition and r.account_id = a.id and r.status = 'held')
+            (a.gateway + a.credit + a.held + a.charged - a.given_back - a.paid
+             -- A payment from the seller that is under way may have arrived.
+             + greatest(0, a.paid - a.covered)
              + (select coalesce(sum(w.amount), 0) from withdrawals w
                  where w.partition = a.partition and w.account_id = a.id
                    and w.state in ${openWithdrawalStates}))::bigint as most
@@ -134,27 +134,27 @@ export async function listMostOnChain(
   )
 }
 
-/** Before this block no deposit was credited to anybody: 0 while none was. */
+/** The first block with a credited deposit of any account; 0 while there is none. */
 export async function findFirstCreditedBlock(database: Database): Promise<bigint> {
   const [row] = await database.query<{ block: bigint | null }>('select min(block) as block from deposits')
   return row!.block ?? 0n
 }
 
-/** The first block down to which the logs were searched for what an account has beyond its books. */
+/** The lowest block that was searched for deposits missing from the ledger. */
 export async function readLookBack(database: Database, account: DepositAccount): Promise<bigint | undefined> {
   return readCursor(database, lookBackOf(account))
 }
 
-/** Unlike other cursors it goes backwards. */
+/** Unlike other cursors, this one moves backwards. */
 export async function noteLookBack(database: Database, account: DepositAccount, block: bigint): Promise<void> {
   await database.query(
     `insert into chain_cursors (name, block) values ($1, $2)
-     on conflict (name) do update set block = excluded.block, changed_at = clock_timestamp()`,
+     on conflict (name) do update set block = excluded.block, changed_at = now()`,
     [lookBackOf(account), block],
   )
 }
 
-/** Of all accounts but these: theirs is explained. */
+/** Deletes the look-back cursors of all accounts but these: their balances are explained. */
 export async function forgetLookBacks(database: Database, open: readonly DepositAccount[]): Promise<void> {
   await database.query('delete from chain_cursors where starts_with(name, $1) and name <> all ($2)', [
     lookBack,
@@ -168,14 +168,16 @@ function lookBackOf({ id }: DepositAccount): string {
   return `${lookBack}${id}`
 }
 
-/** Money on its way into an account, or arrived. */
+/** A deposit on its way into an account, or credited. */
 export type ListedDeposit = {
   readonly id: string
   readonly amount: Usdc
   readonly source: string
   readonly sender: string | undefined
-  readonly state: 'seen' | 'sweeping' | 'confirmed' | 'credited' | 'failed'
+  readonly state: DepositState
   readonly reason: string | undefined
+  /** A small amount is not swept before this. */
+  readonly waitsUntil: Date | undefined
   readonly seenAt: Date | undefined
   readonly seenBlock: bigint | undefined
   readonly seenTxHash: Buffer | undefined
@@ -187,8 +189,8 @@ export type ListedDeposit = {
 }
 
 /**
- * Arrivals on chain with what became of them, and credits that came another way, newest first. A sweep brings several
- * arrivals in at once; its credit is known by its transaction.
+ * Arrivals on chain with their status, and credits from elsewhere, newest first. One sweep can bring in several arrivals; its
+ * credit is matched by its transaction.
  */
 export async function listDeposits(
   database: Database,
@@ -199,7 +201,7 @@ export async function listDeposits(
     `select * from (
        select v.block::text || '-' || v.log_index as id, v.amount, 'chain' as source, v.sender,
               case when s.id is null then 'seen' when s.state in ${openSweepStates} then 'sweeping' else s.state end as state,
-              s.reason, v.seen_at, v.block as seen_block, v.tx_hash as seen_tx_hash,
+              s.reason, case when v.sweep_id is null then ${smallSweepWait('v.partition', 'v.account_id')} end as waits_until, v.seen_at, v.block as seen_block, v.tx_hash as seen_tx_hash,
               case when s.state in ('confirmed', 'credited') then s.changed_at end as swept_at, s.tx_hash as sweep_tx_hash,
               d.created_at as credited_at, d.block as credited_block, v.seen_at as created_at
          from arrivals v
@@ -207,7 +209,7 @@ export async function listDeposits(
          left join deposits d on d.partition = v.partition and d.account_id = v.account_id and (d.id = s.id or d.tx_hash = s.tx_hash)
         where v.partition = $1 and v.account_id = $2
        union all
-       select d.id::text, d.amount, d.source, null, 'credited', null, null, null, d.tx_hash, null, null,
+       select d.id::text, d.amount, d.source, null, 'credited', null, null, null, null, d.tx_hash, null, null,
               d.created_at, d.block, d.created_at
          from deposits d
         where d.partition = $1 and d.account_id = $2
@@ -224,6 +226,7 @@ export async function listDeposits(
     sender: row.sender ?? undefined,
     state: row.state,
     reason: row.reason ?? undefined,
+    waitsUntil: row.waits_until ?? undefined,
     seenAt: row.seen_at ?? undefined,
     seenBlock: row.seen_block ?? undefined,
     seenTxHash: row.seen_tx_hash ?? undefined,
@@ -242,6 +245,7 @@ type DepositRow = {
   readonly sender: string | null
   readonly state: ListedDeposit['state']
   readonly reason: string | null
+  readonly waits_until: Date | null
   readonly seen_at: Date | null
   readonly seen_block: bigint | null
   readonly seen_tx_hash: Buffer | null

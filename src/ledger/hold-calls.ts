@@ -1,15 +1,16 @@
 import type { ErrorCode } from '../errors.ts'
 import type { Usdc } from '../money/usdc.ts'
 import type { RequestId } from './request-id.ts'
+import type { UsageSource } from './states.ts'
 
-// What can be asked of `Holds`, and what it answers.
+// The calls of `Holds`, and their results.
 
-/** Who pays: an account, by one of its keys. */
+/** The account that pays, and its key. */
 export type Payer = {
   readonly partition: number
   readonly accountId: string
   readonly keyId: string
-  /** Where more USDC can be sent; for refusals. */
+  /** Where the customer can send more USDC; for refusals. */
   readonly depositAddress?: string | undefined
 }
 
@@ -20,7 +21,7 @@ export type HoldCall = {
   readonly model: string
   readonly stream: boolean
   readonly maxTokens: number
-  /** Of a request whose client may repeat it: by this a retry finds it. */
+  /** Only for a request that its client may retry: a retry finds it by this hash. */
   readonly bodyHash?: bigint | undefined
 }
 
@@ -28,9 +29,7 @@ export type HoldCall = {
 export type Hold = HoldCall & {
   readonly fromCredit: Usdc
   readonly authorized: Usdc
-  /** Sequence of the authorization in the account; none when nothing had to be authorized. */
-  readonly nonce: bigint | undefined
-  /** By the database's clock. */
+  /** The database's clock. */
   readonly createdAt: Date
 }
 
@@ -59,7 +58,7 @@ export type HoldRefusalCode = Extract<
 
 export type HoldDecision = { readonly hold: Hold } | { readonly refusal: HoldRefusal }
 
-/** How a request ended. A void gives the hold back whole, as if it had never been. */
+/** How a request ended. A void releases the whole hold. */
 export type EndCall = {
   readonly requestId: RequestId
   readonly payer: Payer
@@ -74,6 +73,18 @@ export type EndCall = {
   readonly errorCode: string | undefined
   readonly firstTokenMs: number | undefined
   readonly totalMs: number
+  /** Undefined when unknown, as for a request whose node died. */
+  readonly upstream?: UpstreamRecord | undefined
+}
+
+/** The provider that served a request, and its cost to us. For the operator; it changes no customer's charge. */
+export type UpstreamRecord = {
+  /** The provider of the last attempt; undefined when there was none. */
+  readonly provider: string | undefined
+  /** Requests sent to providers, over all rounds. */
+  readonly attempts: number
+  /** The providers' charge to us; undefined when unknown. */
+  readonly cost: Usdc | undefined
 }
 
 export type RequestUsage = {
@@ -81,17 +92,17 @@ export type RequestUsage = {
   readonly completionTokens: number
   readonly reasoningTokens: number
   readonly cachedTokens: number
-  readonly source: 'upstream' | 'counted'
+  readonly source: UsageSource
 }
 
-/** The end that the ledger keeps. `endedNow` is false when another end of the same request came first. */
+/** The end that the ledger has stored. `endedNow` is false when another end of the same request came first. */
 export type End = {
   readonly endedNow: boolean
   readonly status: string
   readonly charged: Usdc
 }
 
-/** How far an open stream has come. */
+/** The progress of an open stream. */
 export type CheckpointCall = {
   readonly requestId: RequestId
   readonly partition: number
@@ -99,20 +110,20 @@ export type CheckpointCall = {
   readonly completionTokens: number
 }
 
-/** What a request may cost beyond its quote from now on, all told: said again, it changes nothing. */
+/** The most that a request may cost beyond its quote, in total, so that the call is idempotent. */
 export type ExtensionCall = {
   readonly requestId: RequestId
   readonly payer: Payer
   readonly total: Usdc
 }
 
-/** `ended`: somebody else has ended the request, and nothing of it can grow any more. */
+/** `ended`: the request has already ended elsewhere, so its hold cannot grow. */
 export type ExtensionDecision = 'extended' | 'ended' | HoldRefusalCode
 
-/** The last two were not run: too few of `max_tokens` were left for an answer, or the money could not be held. */
+/** Calls with the last two were not run: too few of `max_tokens` were left for an answer, or the money could not be held. */
 export type ToolCallStatus = 'completed' | 'failed' | 'max_tokens_spent' | 'budget_spent'
 
-/** A call of one of our tools that has come to its end. */
+/** A finished call of one of our tools. */
 export type ToolCallRecord = {
   readonly requestId: RequestId
   readonly partition: number

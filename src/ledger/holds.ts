@@ -1,10 +1,10 @@
-import { plainArray, textArray } from '../db/array-literal.ts'
+import { plainArray, rowArray } from '../db/array-literal.ts'
 import type { Groups } from '../db/batch.ts'
-import { type Connection, type Database, isConnectionLost } from '../db/database.ts'
-import { Turns } from '../db/turns.ts'
+import { type Connection, type Database, isConnectionLost, isLockTimeout } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
-import { type Failpoint, noFailpoint } from '../failpoints.ts'
+import { Turns } from '../fairness/turns.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
+import { type Failpoint, noFailpoint } from '../process/failpoints.ts'
 import type {
   CheckpointCall,
   End,
@@ -21,20 +21,21 @@ import type {
 } from './hold-calls.ts'
 import { PartitionQueues } from './partition-queues.ts'
 import type { RequestId } from './request-id.ts'
+import { endedStatuses } from './states.ts'
 
 export type HoldsOptions = {
   readonly database: Database
-  /** The node that answers for the requests it holds. */
+  /** The node that owns the requests it holds. */
   readonly node: string
   readonly priceVersion: string
   /** The most that one account may have in flight. */
   readonly inFlightCap: Usdc
-  /** How long a request waits for the ledger before it is told to come back. What it asked for is decided all the same. */
+  /** How long a request waits for the ledger before the client gets a retry advice. The call itself still completes. */
   readonly waitMsMax?: number
-  /** A refusal or a checkpoint could not be written: no money depends on it. */
+  /** A refusal or a checkpoint could not be written. No money depends on it. */
   readonly onLost?: (error: unknown) => void
   readonly failpoint?: Failpoint
-  /** So many calls shared one commit, which took so long. */
+  /** Reports each commit: its number of calls and its duration. */
   readonly onBatch?: (operation: LedgerOperation, size: number, ms: number) => void
 }
 
@@ -42,15 +43,15 @@ export const ledgerOperations = ['hold', 'end', 'extend', 'tool_call', 'checkpoi
 export type LedgerOperation = (typeof ledgerOperations)[number]
 
 /**
- * The only writer of holds. Calls are committed in groups, one queue per partition and kind, so that under load hundreds
- * of requests share one durable commit. All decisions are the database's: nothing about a balance is kept here.
+ * The only writer of holds. Calls are committed in groups, one queue per partition and kind, so that under load hundreds of
+ * requests share one durable commit. The database makes all decisions: no balance is cached here.
  *
- * When a reply is lost or the database is away, calls are repeated until it answers: each carries the request's id, so
- * repeating moves no money twice. Who waits for a call may give up before that; the call does not.
+ * When a reply is lost or the database is down, calls are retried until it answers. Each carries the request's id, so a retry moves
+ * no money twice. A caller may stop waiting earlier; its call continues.
  */
 export class Holds {
   readonly #options: Required<HoldsOptions>
-  /** Locked accounts that wait for their lock at once, over all kinds of calls: each occupies a connection. */
+  /** The most locked accounts to wait for concurrently, over all kinds of calls: each occupies a connection. */
   readonly #lockedTurns = new Turns(2)
   readonly #places = new PartitionQueues<HoldCall, HoldDecision | 'ended'>({
     run: (partition, calls) => this.#place(this.#options.database, partition, calls),
@@ -63,7 +64,7 @@ export class Holds {
     run: (partition, calls) => this.#end(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('end', size, ms),
     laneOf,
-    // Never refused: the money is charged or given back. The requests that this process serves at once are bounded.
+    // Never refused: the money must be charged or released. The concurrent requests of this process are bounded.
     groups: this.#byAccount((...call) => this.#end(...call), Number.POSITIVE_INFINITY),
   })
   readonly #checkpoints = new PartitionQueues<CheckpointCall, void>({
@@ -73,6 +74,8 @@ export class Holds {
   readonly #refusals = new PartitionQueues<RefusalCall, void>({
     run: (partition, calls) => this.#refuse(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('refuse', size, ms),
+    // Each transaction costs milliseconds of CPU time, and refused requests are not paid for.
+    restMs: 100,
     groups: this.#byAccount((...call) => this.#refuse(...call), lockedCallsMax),
   })
   readonly #extensions = new PartitionQueues<ExtensionCall, ExtensionDecision>({
@@ -85,23 +88,23 @@ export class Holds {
     run: (partition, calls) => this.#recordToolCalls(partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('tool_call', size, ms),
   })
-  /** Tool calls that are being written, by their request: it ends after them. */
+  /** Tool calls that are being written, by request. A request ends after them. */
   readonly #recording = new Map<RequestId, Promise<void>>()
 
   constructor(options: HoldsOptions) {
     this.#options = { waitMsMax: 10_000, onLost: () => {}, failpoint: noFailpoint, onBatch: () => {}, ...options }
   }
 
-  /** The node that these holds belong to. */
+  /** The node that owns these holds. */
   get node(): string {
     return this.#options.node
   }
 
-  /** Reserves the quote, or says why not. Repeating a call with the same id cannot reserve twice. */
+  /** Reserves the quote, or returns why not. Idempotent by request id. */
   async place(call: HoldCall): Promise<HoldDecision> {
     const decided = this.#places.add(call.payer.partition, call)
-    const decision = await this.#patiently(decided, () => {
-      // Nobody waits any more. If the hold comes about after all, it is given back at once.
+    const decision = await this.#withinPatience(decided, () => {
+      // The caller has stopped waiting. If the hold succeeds later, it is voided.
       decided
         .then(async (late) => {
           if (late !== 'ended' && 'hold' in late) await this.end(unserved(late.hold))
@@ -113,23 +116,23 @@ export class Holds {
   }
 
   /**
-   * Charges or voids. A request ends once; whoever comes second is told how it ended. Somebody who must not be told of a
-   * failure once the charge may have been written goes on waiting until `gone` aborts.
+   * Charges or voids. A request ends once; a second call gets the stored end. A caller that must not report a failure once the
+   * charge may have been written keeps waiting until `gone` aborts.
    */
   async end(call: EndCall, gone?: AbortSignal): Promise<End> {
     const recording = this.#recording.get(call.requestId)
     const add = () => this.#ends.add(call.payer.partition, call)
     const ended = recording === undefined ? add() : recording.then(add)
-    return this.#patiently(ended, () => ended.catch(this.#options.onLost), gone)
+    return this.#withinPatience(ended, () => ended.catch(this.#options.onLost), gone)
   }
 
-  /** Lets an open request cost more, or says why not. Released with the request's end, like the hold itself. */
+  /** Raises the most that an open request may cost, or returns why not. The request's end releases it, like the hold itself. */
   async extend(call: ExtensionCall): Promise<ExtensionDecision> {
     const decided = this.#extensions.add(call.payer.partition, call)
-    return this.#patiently(decided, () => decided.catch(this.#options.onLost))
+    return this.#withinPatience(decided, () => decided.catch(this.#options.onLost))
   }
 
-  /** Writes down a tool call in the background. What it cost is in the ledger before its request ends. */
+  /** Records a tool call in the background. Its cost is in the ledger before its request ends. */
   recordToolCall(call: ToolCallRecord): void {
     const { requestId } = call
     const before = this.#recording.get(requestId)
@@ -140,12 +143,12 @@ export class Holds {
     this.#recording.set(requestId, recording)
   }
 
-  /** Writes down how far a stream has come, in the background: a crash charges it up to there. */
+  /** Records the progress of a stream in the background: a crash charges up to here. */
   checkpoint(call: CheckpointCall): void {
     this.#checkpoints.add(call.partition, call).catch(this.#options.onLost)
   }
 
-  /** Writes a refused request into the log, in the background: no customer waits for it and no money depends on it. */
+  /** Logs a refused request in the background: no customer waits for it and no money depends on it. */
   refuse(call: RefusalCall): void {
     this.#refusals.add(call.payer.partition, call).catch(this.#options.onLost)
   }
@@ -170,7 +173,7 @@ export class Holds {
     await Promise.all(this.#all().map((queues) => queues.drained()))
   }
 
-  /** Gives up what the database does not answer. The holds stay as they are; the next node ends them. */
+  /** Abandons the calls that the database does not answer. Their holds stay open; another node ends them. */
   stop(): void {
     for (const queues of this.#all()) queues.stop()
   }
@@ -179,7 +182,7 @@ export class Holds {
     return [this.#places, this.#extensions, this.#toolCalls, this.#ends, this.#checkpoints, this.#refusals]
   }
 
-  async #patiently<Result>(answer: Promise<Result>, onGivingUp: () => void, gone?: AbortSignal): Promise<Result> {
+  async #withinPatience<Result>(answer: Promise<Result>, onGivingUp: () => void, gone?: AbortSignal): Promise<Result> {
     const { promise: late, reject } = Promise.withResolvers<never>()
     const giveUp = () => reject(new LedgerUnavailableError())
     const timer = setTimeout(() => {
@@ -197,7 +200,7 @@ export class Holds {
     }
   }
 
-  /** The functions of the ledger give up on an account that another session keeps locked (`lock_timeout`). */
+  /** The ledger's functions give up on an account that another session keeps locked (`lock_timeout`). */
   #byAccount<Paid extends { readonly payer: Payer }, Result>(
     run: RunCalls<Paid, Result>,
     queuedMax: number,
@@ -248,18 +251,25 @@ export class Holds {
       inFlightCap,
       plainArray(accounts.values),
       plainArray(keys.values),
-      plainArray(calls.map((call) => call.requestId)),
-      plainArray(accountOf),
-      plainArray(keyOf),
-      plainArray(calls.map((call) => call.quote)),
-      textArray(calls.map((call) => call.model)),
-      plainArray(calls.map((call) => call.stream)),
-      plainArray(calls.map((call) => call.maxTokens)),
-      plainArray(calls.map((call) => call.bodyHash ?? null)),
+      rowArray(
+        calls.map(({ requestId, quote, model, stream, maxTokens, bodyHash }, index) => [
+          requestId,
+          accountOf[index],
+          keyOf[index],
+          quote,
+          model,
+          stream,
+          maxTokens,
+          bodyHash,
+        ]),
+      ),
     ])
     failpoint('after_hold_commit')
     const decisions: (HoldDecision | 'ended')[] = []
-    for (const row of rows) decisions[row.row_number - 1] = readDecision(calls[row.row_number - 1]!, row)
+    for (const row of rows) {
+      const index = Number(row.place) - 1
+      decisions[index] = readDecision(calls[index]!, row)
+    }
     return decisions
   }
 
@@ -269,22 +279,29 @@ export class Holds {
     const rows = await connection.queryPrepared<EndedRow>('end_requests', endRequests, [
       partition,
       plainArray([...new Set(calls.map((call) => call.payer.accountId))]),
-      plainArray(calls.map((call) => call.requestId)),
-      plainArray(calls.map((call) => call.status)),
-      plainArray(calls.map((call) => call.voided)),
-      plainArray(calls.map((call) => call.charged)),
-      plainArray(calls.map((call) => call.searchCost)),
-      plainArray(calls.map((call) => call.searchCalls)),
-      plainArray(calls.map((call) => call.fetchCalls)),
-      plainArray(calls.map((call) => call.usage?.promptTokens ?? null)),
-      plainArray(calls.map((call) => call.usage?.completionTokens ?? null)),
-      plainArray(calls.map((call) => call.usage?.reasoningTokens ?? null)),
-      plainArray(calls.map((call) => call.usage?.cachedTokens ?? null)),
-      plainArray(calls.map((call) => call.usage?.source ?? null)),
-      textArray(calls.map((call) => call.finishReason ?? null)),
-      textArray(calls.map((call) => call.errorCode ?? null)),
-      plainArray(calls.map((call) => call.firstTokenMs ?? null)),
-      plainArray(calls.map((call) => call.totalMs)),
+      rowArray(
+        calls.map((call) => [
+          call.requestId,
+          call.status,
+          call.voided,
+          call.charged,
+          call.searchCost,
+          call.searchCalls,
+          call.fetchCalls,
+          call.usage?.promptTokens,
+          call.usage?.completionTokens,
+          call.usage?.reasoningTokens,
+          call.usage?.cachedTokens,
+          call.usage?.source,
+          call.finishReason,
+          call.errorCode,
+          call.firstTokenMs,
+          call.totalMs,
+          call.upstream?.provider,
+          call.upstream?.attempts,
+          call.upstream?.cost,
+        ]),
+      ),
     ])
     failpoint('after_end_commit')
     const byId = new Map(rows.map((row) => [row.id, row]))
@@ -311,37 +328,27 @@ export class Holds {
       inFlightCap,
       plainArray(accounts.values),
       plainArray(keys.values),
-      plainArray(calls.map((call) => call.requestId)),
-      plainArray(accountOf),
-      plainArray(keyOf),
-      plainArray(calls.map((call) => call.total)),
+      rowArray(calls.map(({ requestId, total }, index) => [requestId, accountOf[index], keyOf[index], total])),
     ])
     const decisions: ExtensionDecision[] = []
-    for (const row of rows) decisions[row.row_number - 1] = row.decision
+    for (const row of rows) decisions[Number(row.place) - 1] = row.decision
     return decisions
   }
 
   async #recordToolCalls(partition: number, calls: readonly ToolCallRecord[]): Promise<readonly undefined[]> {
     await this.#options.database.queryPrepared('record_tool_calls', recordToolCalls, [
       partition,
-      plainArray(calls.map((call) => call.requestId)),
-      plainArray(calls.map((call) => call.number)),
-      plainArray(calls.map((call) => call.kind)),
-      plainArray(calls.map((call) => call.status)),
-      plainArray(calls.map((call) => call.cost)),
-      plainArray(calls.map((call) => call.results)),
+      rowArray(calls.map((call) => [call.requestId, call.number, call.kind, call.status, call.cost, call.results])),
     ])
     return calls.map(() => undefined)
   }
 
   async #checkpoint(partition: number, calls: readonly CheckpointCall[]): Promise<readonly undefined[]> {
-    // The last word of a request is its furthest: one statement may not write a row twice.
+    // Keep the latest checkpoint of each request: one statement may not write a row twice.
     const latest = [...new Map(calls.map((call) => [call.requestId, call])).values()]
-    await this.#options.database.queryPrepared('checkpoint_requests', 'select checkpoint_requests($1, $2, $3, $4)', [
+    await this.#options.database.queryPrepared('checkpoint_holds', 'select checkpoint_holds($1, $2)', [
       partition,
-      plainArray(latest.map((call) => call.requestId)),
-      plainArray(latest.map((call) => call.promptTokens)),
-      plainArray(latest.map((call) => call.completionTokens)),
+      rowArray(latest.map((call) => [call.requestId, call.promptTokens, call.completionTokens])),
     ])
     this.#options.failpoint('after_checkpoint')
     return calls.map(() => undefined)
@@ -355,32 +362,32 @@ export class Holds {
     await connection.queryPrepared('record_refusals', recordRefusals, [
       partition,
       this.#options.node,
-      plainArray(calls.map((call) => call.requestId)),
-      plainArray(calls.map((call) => call.payer.accountId)),
-      plainArray(calls.map((call) => call.payer.keyId)),
-      textArray(calls.map((call) => call.model ?? null)),
-      plainArray(calls.map((call) => call.stream)),
-      plainArray(calls.map((call) => call.maxTokens ?? null)),
-      plainArray(calls.map((call) => call.errorCode)),
+      plainArray([...new Set(calls.map(({ payer }) => payer.accountId))]),
+      rowArray(
+        calls.map(({ requestId, payer, model, stream, maxTokens, errorCode }) => [
+          requestId,
+          payer.accountId,
+          payer.keyId,
+          model,
+          stream,
+          maxTokens,
+          errorCode,
+        ]),
+      ),
     ])
     return calls.map(() => undefined)
   }
 }
 
-// Two that waited for each other, or for a lock.
+// Deadlocks and lock timeouts.
 const collisionStates = /^(40|55)/
 
 /**
- * A full disk or memory says for certain that nothing was held, and may last: who asks is told at once to come back. All else
- * that a request does to the ledger is repeated until it is done, for then its money is at stake.
+ * A full disk or memory means for certain that nothing was held, and may last: the client gets an immediate retry advice. All other
+ * errors are retried until the call succeeds, because money is at stake.
  */
 function isHoldRepeated(error: unknown): boolean {
   return isConnectionLost(error) || collisionStates.test(String((error as { code?: unknown } | null)?.code ?? ''))
-}
-
-/** An account stayed locked for longer than a batch waits for it. */
-function isLockTimeout(error: unknown): boolean {
-  return (error as { code?: unknown } | null)?.code === '55P03'
 }
 
 type RunCalls<Call, Result> = (
@@ -389,14 +396,14 @@ type RunCalls<Call, Result> = (
   calls: readonly Call[],
 ) => Promise<readonly Result[]>
 
-/** Holds, extensions or refusals that wait for one locked account. */
+/** The most holds, extensions or refusals that wait for one locked account. */
 const lockedCallsMax = 512
 
 function isDeadLease(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === 'P0L01'
 }
 
-/** The end of a hold that nobody was waiting for any more. */
+/** The end of a hold whose caller has stopped waiting. */
 function unserved(hold: Hold): EndCall {
   return {
     requestId: hold.requestId,
@@ -415,38 +422,35 @@ function unserved(hold: Hold): EndCall {
   }
 }
 
-// In the order of their ids, as every function locks them. The function that follows in the same transaction does not wait.
+// In id order, as every function locks them. The function that follows in the same transaction does not wait.
 const lockUnlocked = `
   select a.id from accounts a where a.partition = $1 and a.id = any ($2::uuid[])
    order by a.id for no key update skip locked`
 
 const placeHolds = `
-  select row_number, decision, authorized, from_credit, nonce, created_at, spendable, in_flight, limit_left
-    from place_holds($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
+  select place, decision, authorized, from_credit, created_at, spendable, in_flight, limit_left
+    from place_holds($1, $2, $3, $4, $5, $6, $7)`
 
-const endRequests = `
-  select id, ended_now, status, charged
-    from end_requests($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`
+const endRequests = 'select id, ended_now, status, charged from end_requests($1, $2, $3)'
 
-const extendHolds = 'select row_number, decision from extend_holds($1, $2, $3, $4, $5, $6, $7, $8, $9)'
+const extendHolds = 'select place, decision from extend_holds($1, $2, $3, $4, $5, $6)'
 
-const recordToolCalls = 'select record_tool_calls($1, $2, $3, $4, $5, $6, $7)'
+const recordToolCalls = 'select record_tool_calls($1, $2)'
 
-const recordRefusals = 'select record_refusals($1, $2, $3, $4, $5, $6, $7, $8, $9)'
+const recordRefusals = 'select record_refusals($1, $2, $3, $4)'
 
 type PlacedRow = {
-  readonly row_number: number
+  readonly place: bigint
   readonly decision: string
   readonly authorized: bigint
   readonly from_credit: bigint
-  readonly nonce: bigint | null
   readonly created_at: Date
   readonly spendable: bigint | null
   readonly in_flight: bigint | null
   readonly limit_left: bigint | null
 }
 
-type ExtendedRow = { readonly row_number: number; readonly decision: ExtensionDecision }
+type ExtendedRow = { readonly place: bigint; readonly decision: ExtensionDecision }
 
 type EndedRow = {
   readonly id: string
@@ -455,18 +459,15 @@ type EndedRow = {
   readonly charged: bigint
 }
 
-const endedStatuses = new Set(['succeeded', 'failed', 'cancelled', 'refused'])
-
 function readDecision(call: HoldCall, row: PlacedRow): HoldDecision | 'ended' {
-  // The reply to the first call was lost, and before this one came another node took the request for an orphan.
-  if (endedStatuses.has(row.decision)) return 'ended'
+  // The reply to the first call was lost, and another node ended the request as an orphan before the retry.
+  if (endedStatuses.some((status) => status === row.decision)) return 'ended'
   if (row.decision === 'held') {
     return {
       hold: {
         ...call,
         fromCredit: fromAtomic(row.from_credit),
         authorized: fromAtomic(row.authorized),
-        nonce: row.nonce ?? undefined,
         createdAt: row.created_at,
       },
     }
@@ -481,7 +482,10 @@ function readDecision(call: HoldCall, row: PlacedRow): HoldDecision | 'ended' {
   }
 }
 
-/** Every row that a batch locks belongs to an account. An account keeps to its lane, so batches of different lanes never meet. */
+/**
+ * Every row that a batch locks belongs to an account. An account always uses the same lane, so batches of different lanes never
+ * conflict.
+ */
 function laneOf({ payer: { accountId } }: { readonly payer: Payer }): number {
   return accountId.charCodeAt(accountId.length - 1) & 1
 }
@@ -500,12 +504,12 @@ class Positions {
   }
 }
 
-/** The database does not answer, or no longer takes this node for alive. */
+/** The database does not answer, or this node's lease has expired. */
 export class LedgerUnavailableError extends ServiceError {
   readonly code = 'overloaded'
   constructor(cause?: unknown) {
     super(
-      'The ledger does not answer at the moment. What becomes of this request will be in the request log; try again shortly.',
+      'The ledger does not respond at the moment. Try again shortly. The request log will show the outcome of this request.',
       {
         retryAfterMs: 2000,
         cause,

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { after, before, test } from 'node:test'
-import { openPayer } from '../../test/support/ledger.ts'
+import { atEnd } from '../../test/support/at-end.ts'
+import { charge, hold, openLedger, openPayer, settle } from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { moveCursor } from './chain-cursors.ts'
-import { readLedgerNumbers, tellDeposits } from './ledger-numbers.ts'
+import { readLedgerNumbers, storeDueRules, writeDepositMetrics, writePaymentMetrics } from './ledger-numbers.ts'
 import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
 
 let ledger: TestDatabase
@@ -49,7 +50,7 @@ test('a payout that does not get on is seen in the age of what is on its way out
 
 test('the chain is behind when a reader of it is, not because the epoch is old', async () => {
   const { database } = ledger
-  for (const name of ['arrivals', 'deposits', 'settlement epoch', 'recover from']) await moveCursor(database, name, 7n)
+  for (const name of ['arrivals', 'deposits', 'recover from']) await moveCursor(database, name, 7n)
   await database.query(`update chain_cursors set changed_at = changed_at - interval '1 day' where name like '% %'`)
   const { cursors } = await readLedgerNumbers(database)
   assert.deepEqual(
@@ -82,10 +83,59 @@ test('deposits are told with their number and their sum', async () => {
     'select count(*)::int as count, coalesce(sum(amount), 0)::int as sum from deposits',
   )
   await openPayer(database, 12_345n)
-  await tellDeposits(database)
+  await writeDepositMetrics(database)
   const { told } = await readLedgerNumbers(database)
   const value = (name: string) => told.find((gauge) => gauge.name === name)?.value
   assert.equal(value('deposits_credited'), before[0]!.count + 1)
   assert.equal(value('deposited_micro_usdc'), before[0]!.sum + 12_345)
   assert.equal(value('deposits_seen'), 0)
+})
+
+test('a charge that waits longer than it should for a payment is seen, one that may wait is not late', async (t) => {
+  const { database, drop } = await testDatabase()
+  atEnd(t, drop)
+  const ratio = async () => (await readLedgerNumbers(database)).unpaidDueRatio
+  assert.equal(await ratio(), undefined, 'nobody has said when payments are due')
+  await storeDueRules(database, {
+    afterMs: 60_000,
+    min: fromAtomic(500n),
+    latestMs: 86_400_000,
+    cap: fromAtomic(5_000n),
+    max: fromAtomic(8_000n),
+  })
+  assert.equal(await ratio(), 0)
+  const holds = await openLedger(database)
+  const payer = await openPayer(database, 10_000n)
+  await holds.end(charge(await hold(holds, payer, 1_000n), 400n))
+  await database.query(`update accounts set unpaid_since = clock_timestamp() - interval '3 minutes'`)
+  assert.ok((await ratio())! < 0.01, 'a small sum may wait for a day')
+  const numbers = await readLedgerNumbers(database)
+  assert.deepEqual([numbers.unpaidAtomic, Math.floor(numbers.oldestUnpaidSeconds / 60)], [400, 3])
+  await holds.end(charge(await hold(holds, payer, 1_000n), 400n))
+  assert.equal(Math.floor((await ratio())!), 3)
+  // The next payment waits for the one that is under way, whose own age is watched.
+  await settle(database, [payer], 'received')
+  await holds.end(charge(await hold(holds, payer, 1_000n), 900n))
+  await database.query(`update accounts set unpaid_since = clock_timestamp() - interval '3 minutes'`)
+  assert.equal(await ratio(), 0)
+})
+
+test('payments are told with the entries that they cover, and a payment that failed takes nothing back', async (t) => {
+  const { database, drop } = await testDatabase()
+  atEnd(t, drop)
+  const holds = await openLedger(database)
+  const payer = await openPayer(database, 10_000n)
+  const told = async (gas: bigint | undefined) => {
+    await writePaymentMetrics(database, gas)
+    const { told: gauges } = await readLedgerNumbers(database)
+    return ['payments_made', 'entries_paid', 'payment_gas'].map(
+      (name) => gauges.find((gauge) => gauge.name === name)?.value,
+    )
+  }
+  for (let turn = 0; turn < 3; turn += 1) await holds.end(charge(await hold(holds, payer, 1_000n), 400n))
+  await settle(database, [payer], 'received')
+  assert.deepEqual(await told(60_000n), [1, 3, 60_000])
+  await database.query(`update payments set state = 'submitted'`)
+  await settle(database, [payer], 'failed')
+  assert.deepEqual(await told(undefined), [1, 3, 60_000])
 })

@@ -1,44 +1,55 @@
 import type { Database } from '../db/database.ts'
-import { openPaymentStates, openWithdrawalStates, uncreditedSweepStates } from './open-states.ts'
+import type { DueRules } from './payments.ts'
+import { openPaymentStates, openWithdrawalStates, uncreditedSweepStates } from './states.ts'
 
-/** What the ledger, settlement and the gateway know, as plain numbers for the operator. Ages are seconds, amounts atomic. */
+/** The state of the ledger, settlement and the gateway, as metrics for the operator. Ages are seconds, amounts atomic. */
 export type LedgerNumbers = {
   readonly openRequests: number
   readonly heldAtomic: number
   readonly oldestHoldSeconds: number
   readonly payments: readonly { readonly state: string; readonly count: number; readonly atomic: number }[]
   readonly oldestPaymentSeconds: number
+  /** The oldest charge without a payment, and the sum of all of them. */
+  readonly oldestUnpaidSeconds: number
+  readonly unpaidAtomic: number
+  /**
+   * How long the oldest charge without a payment has waited, as a multiple of its due time. Accounts with a payment under way are
+   * left out: the next one waits for it. Undefined until a settlement process has stored the due rules.
+   */
+  readonly unpaidDueRatio: number | undefined
   readonly failedPayments: number
   readonly arrivalsWaiting: number
   readonly sweepsOpen: number
   readonly oldestSweepSeconds: number
-  /** Payouts of the seller's revenue included: both go out in the same way, and are stuck for the same reasons. */
+  /** Includes payouts of the seller's revenue: both take the same path and get stuck for the same reasons. */
   readonly withdrawalsOpen: number
   readonly oldestWithdrawalSeconds: number
-  /** Of those who read the chain. What else is kept beside them, as the epoch, gets no further and has no age. */
+  /** Only the cursors of chain readers. Other values in the table, such as the epoch, do not advance and have no age. */
   readonly cursors: readonly { readonly name: string; readonly seconds: number; readonly block: number }[]
-  /** What processes without a port of their own have told: see `tellGauge`. */
+  /** Metrics of processes without an HTTP port: see `writeGauge`. */
   readonly told: readonly { readonly name: string; readonly value: number }[]
   readonly frozen: boolean
   readonly nodesAlive: number
-  /** Undefined before the books were first compared with the chain. */
+  /** Undefined before the first comparison with the chain. */
   readonly solvent: boolean | undefined
   readonly solvencySeconds: number | undefined
   /** Atomic USDC. */
   readonly sellerShort: number | undefined
 }
 
-// Rows beyond this are not counted: a number so high says enough, and reading it must not become a load of its own.
+// Counting stops here: a higher number says no more, and reading it must not load the database.
 const rowsMax = 100_000
 const statementMaxMs = 2_000
 
-type Totals = Omit<LedgerNumbers, 'payments' | 'cursors' | 'told' | 'solvent' | 'solvencySeconds' | 'sellerShort'> & {
+type Optional = 'solvent' | 'solvencySeconds' | 'sellerShort' | 'unpaidDueRatio'
+type Totals = Omit<LedgerNumbers, 'payments' | 'cursors' | 'told' | Optional> & {
   readonly solvent: boolean | null
   readonly solvencySeconds: number | null
   readonly sellerShort: number | null
+  readonly unpaidDueRatio: number | null
 }
 
-/** Read from one snapshot, over indexes that hold only what is open. Throws when it takes too long. */
+/** Reads one snapshot, over indexes that hold only open rows. Throws on a timeout. */
 export async function readLedgerNumbers(database: Database): Promise<LedgerNumbers> {
   return database.transaction(
     async (connection) => {
@@ -48,13 +59,14 @@ export async function readLedgerNumbers(database: Database): Promise<LedgerNumbe
         solvent: totals!.solvent ?? undefined,
         solvencySeconds: totals!.solvencySeconds ?? undefined,
         sellerShort: totals!.sellerShort ?? undefined,
+        unpaidDueRatio: totals!.unpaidDueRatio ?? undefined,
         payments: await connection.query<LedgerNumbers['payments'][number]>(paymentsQuery),
         cursors: await connection.query<LedgerNumbers['cursors'][number]>(
           `select name, block::float8 as block, ${age('changed_at')} as seconds from chain_cursors
             where name in ('arrivals', 'deposits') order by name`,
         ),
         told: await connection.query<LedgerNumbers['told'][number]>(
-          'select name, value from told_gauges order by name limit 100',
+          'select name, value from process_metrics order by name limit 100',
         ),
       }
     },
@@ -62,67 +74,99 @@ export async function readLedgerNumbers(database: Database): Promise<LedgerNumbe
   )
 }
 
-/** A process that nobody can scrape tells a number through the database. */
-export async function tellGauge(database: Database, name: string, value: number): Promise<void> {
+/** Publishes a metric of a process that has no HTTP port, through the database. */
+export async function writeGauge(database: Database, name: string, value: number): Promise<void> {
   await database.query(
-    `insert into told_gauges (name, value) values ($1, $2)
-     on conflict (name) do update set value = excluded.value, changed_at = clock_timestamp()`,
+    `insert into process_metrics (name, value) values ($1, $2)
+     on conflict (name) do update set value = excluded.value, changed_at = now()`,
     [name, value],
   )
 }
 
-/** What has come in since the beginning. It is read from whole tables: for one process and now and then, not for every scrape of every node. */
-export async function tellDeposits(database: Database): Promise<void> {
+/** Publishes the lifetime totals of deposits. Reads whole tables: call it occasionally in one process, not for every scrape. */
+export async function writeDepositMetrics(database: Database): Promise<void> {
   const [row] = await database.query<{ seen: number; credited: number; atomic: number }>(
     `select (select count(*) from arrivals)::float8 as seen, count(*)::float8 as credited,
             coalesce(sum(amount), 0)::float8 as atomic
        from deposits`,
   )
-  await tellGauge(database, 'deposits_seen', row!.seen)
-  await tellGauge(database, 'deposits_credited', row!.credited)
-  await tellGauge(database, 'deposited_micro_usdc', row!.atomic)
+  await writeGauge(database, 'deposits_seen', row!.seen)
+  await writeGauge(database, 'deposits_credited', row!.credited)
+  await writeGauge(database, 'deposited_micro_usdc', row!.atomic)
+}
+
+/** Stores when payments are due, so that every web process can detect late ones. */
+export async function storeDueRules(database: Database, { afterMs, min, latestMs }: DueRules): Promise<void> {
+  await database.query(
+    `update ledger_state set settle_after_ms = $1, settle_latest_ms = $2, settle_min = $3
+      where (settle_after_ms, settle_latest_ms, settle_min) is distinct from ($1, $2, $3)`,
+    [afterMs, latestMs, min],
+  )
+}
+
+/**
+ * Publishes the lifetime totals of payments, of the entries they cover, and of the gas they took where it is known. As expensive as
+ * `writeDepositMetrics`.
+ */
+export async function writePaymentMetrics(database: Database, gas: bigint | undefined): Promise<void> {
+  const [row] = await database.query<{ made: number; entries: number }>(
+    `select coalesce(sum(payments), 0)::float8 as made, coalesce(sum(covered_entry), 0)::float8 as entries from accounts`,
+  )
+  await writeCounter(database, 'payments_made', row!.made)
+  await writeCounter(database, 'entries_paid', row!.entries)
+  if (gas !== undefined) await writeCounter(database, 'payment_gas', Number(gas))
+}
+
+/** Never decreases: the entries of a failed payment are covered again later. */
+async function writeCounter(database: Database, name: string, value: number): Promise<void> {
+  await database.query(
+    `insert into process_metrics as t (name, value) values ($1, $2)
+     on conflict (name) do update set value = greatest(t.value, excluded.value), changed_at = now()`,
+    [name, value],
+  )
 }
 
 function age(instant: string): string {
   return `greatest(0, extract(epoch from clock_timestamp() - ${instant}))::float8`
 }
 
-function open(columns: string, condition: string): string {
-  return `(select ${columns} from settlements where ${condition} and state in ${openPaymentStates} limit ${rowsMax})`
-}
-
-// A payment is in one of two partial indexes: see 0002_settlement.sql.
-const openPayments = `(
-  ${open('state, value, ended_at', 'receipt_number is not null')}
-  union all
-  ${open('state, value, ended_at', 'receipt_number is null')}
-)`
-
 const paymentsQuery = `
-  select state, count(*)::int as count, coalesce(sum(value), 0)::float8 as atomic
-    from ${openPayments} s group by state order by state`
+  select state, count(*)::int as count, coalesce(sum(abs(value)), 0)::float8 as atomic
+    from (select state, value from payments where state in ${openPaymentStates} limit ${rowsMax}) s group by state order by state`
 
 const totalsQuery = `
   select r.count as "openRequests", r.held as "heldAtomic", coalesce(${age('r.oldest')}, 0) as "oldestHoldSeconds",
-         coalesce(${age('p.oldest')}, 0) as "oldestPaymentSeconds", f.count as "failedPayments",
+         coalesce(${age('p.oldest')}, 0) as "oldestPaymentSeconds",
+         coalesce(${age('c.oldest')}, 0) as "oldestUnpaidSeconds", c.atomic as "unpaidAtomic",
+         d.ratio as "unpaidDueRatio", f.count as "failedPayments",
          u.count as "arrivalsWaiting",
          s.count as "sweepsOpen", coalesce(${age('s.oldest')}, 0) as "oldestSweepSeconds",
          w.count as "withdrawalsOpen", coalesce(${age('w.oldest')}, 0) as "oldestWithdrawalSeconds",
-         l.frozen_at is not null as frozen, n.count as "nodesAlive", 
+         l.frozen_at is not null as frozen, n.count as "nodesAlive",
          o.ok or jsonb_array_length(coalesce(o.report->'short', '[0]')) = 0 as solvent,
          (o.report->>'seller_short_atomic')::float8 as "sellerShort",
          case when o.checked_at is not null then ${age('o.checked_at')} end as "solvencySeconds"
     from (select count(*)::int as count, coalesce(sum(quote + extended), 0)::float8 as held, min(created_at) as oldest
-            from (select quote, extended, created_at from requests where status = 'held' limit ${rowsMax}) x) r
-   cross join (select min(ended_at) as oldest from ${openPayments} x) p
-   cross join (select count(*)::int as count from (select from settlements where state = 'failed' limit ${rowsMax}) x) f
+            from (select quote, extended, created_at from holds limit ${rowsMax}) x) r
+   cross join (select min(created_at) as oldest from payments where state in ${openPaymentStates}) p
+   cross join (select min(unpaid_since) as oldest, coalesce(sum(charged - given_back - covered), 0)::float8 as atomic
+                 from (select * from accounts where unpaid_since is not null limit ${rowsMax}) x) c
+   cross join (select max(${age('x.unpaid_since')} / greatest(1, case when x.unpaid >= t.settle_min then t.settle_after_ms else t.settle_latest_ms end / 1000.0)) as ratio
+                 from ledger_state t
+                 left join (select a.unpaid_since, a.charged - a.given_back - a.covered as unpaid from accounts a
+                             where a.unpaid_since is not null and a.charged - a.given_back > a.covered
+                               and not exists (select from payments p where p.partition = a.partition and p.account_id = a.id
+                                                  and p.state in ${openPaymentStates})
+                             limit ${rowsMax}) x on true
+                where t.settle_latest_ms is not null) d
+   cross join (select count(*)::int as count from (select from payments where state = 'failed' limit ${rowsMax}) x) f
    cross join (select count(*)::int as count from (select from arrivals where sweep_id is null limit ${rowsMax}) x) u
    cross join (select count(*)::int as count, min(created_at) as oldest from sweeps
                 where state in ${uncreditedSweepStates}) s
    cross join (select count(*)::int as count, min(created_at) as oldest
                  from (select created_at from withdrawals where state in ${openWithdrawalStates}
                        union all
-                       select created_at from payouts where state in ('requested', 'sent')) x) w
+                       select created_at from payouts where state in ${openWithdrawalStates}) x) w
    cross join ledger_state l
    cross join (select count(*)::int as count from nodes where lease_until >= clock_timestamp()) n
     left join solvency o on true`

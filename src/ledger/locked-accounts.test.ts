@@ -81,7 +81,9 @@ async function serve(holds: Holds, payer: Payer): Promise<void> {
   assert.equal(await holds.extend({ requestId, payer, total: fromAtomic(50n) }), 'extended')
   holds.checkpoint({ requestId, partition: payer.partition, promptTokens: 1, completionTokens: 1 })
   await until(async () => {
-    const rows = await ledger.database.query('select 1 from checkpoints where id = $1', [requestId])
+    const rows = await ledger.database.query('select 1 from holds where id = $1 and prompt_tokens is not null', [
+      requestId,
+    ])
     return rows.length === 1
   })
   holds.refuse(refusal(payer))

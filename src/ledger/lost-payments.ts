@@ -1,126 +1,95 @@
-import { plainArray } from '../db/array-literal.ts'
+import { randomUUID } from 'node:crypto'
 import type { Connection, Database } from '../db/database.ts'
-import type { Usdc } from '../money/usdc.ts'
-import { createRequestId } from './request-id.ts'
+import { lockAccount } from '../db/lock-account.ts'
+import type { PaymentState } from './states.ts'
 
-// A ledger that was restored from a copy has forgotten the requests after it, but not the chain: their payments were made.
+// A ledger that was restored from a backup lacks the requests after it. Their payments are on chain.
 
-/** A payment that the gateway has and these books do not. */
+/** A payment that the gateway has and the ledger lacks. */
 export type LostPayment = {
-  readonly partition: number
-  readonly accountId: string
-  readonly nonce: bigint
-  readonly value: Usdc
-  /** How the gateway says that it stands. */
-  readonly state: 'received' | 'batched' | 'confirmed' | 'completed'
+  readonly number: bigint
+  readonly epoch: number
+  /** Below 0 the seller paid the account. */
+  readonly value: bigint
+  /** The payment's state at the gateway. */
+  readonly state: Extract<PaymentState, 'received' | 'batched' | 'completed'>
   readonly railId: string
   readonly batch: bigint | undefined
   readonly transactionHash: string | undefined
 }
 
-/** A request that the copy had open, and that was voided when the service came back: it may have been paid after all. */
-export type VoidedPayment = { readonly id: string; readonly nonce: bigint }
+type AccountId = { readonly partition: number; readonly id: string }
 
-export async function findVoidedSinceFreeze(
-  database: Database,
-  partition: number,
-  accountId: string,
-): Promise<readonly VoidedPayment[]> {
-  return database.query<VoidedPayment>(
-    `select r.id, r.nonce from requests r cross join ledger_state l
-      where r.partition = $1 and r.account_id = $2 and r.voided and r.nonce is not null and r.ended_at >= l.frozen_at`,
-    [partition, accountId],
+/** The number of the first payment that the ledger lacks. */
+export async function readNextPayment(database: Database, { partition, id }: AccountId): Promise<bigint> {
+  const [row] = await database.query<{ next: bigint }>(
+    'select payments + 1 as next from accounts where partition = $1 and id = $2',
+    [partition, id],
   )
-}
-
-/** The first nonce that these books have not given out. */
-export async function readNonceNext(database: Database, partition: number, accountId: string): Promise<bigint> {
-  const [row] = await database.query<{ nonce_next: bigint }>(
-    'select nonce_next from accounts where partition = $1 and id = $2',
-    [partition, accountId],
-  )
-  return row!.nonce_next
+  return row!.next
 }
 
 /**
- * Takes payments of an account into the books whose requests are forgotten. Nobody can say any more what they cost, so they cost
- * nothing: all that was paid is credit of the account, and the operator bears the rest. They stand in the log as interrupted
- * requests. Returns those that were news: what has its nonce already is left alone. In one transaction with all that the account
- * has lost: it moves the account's next nonce, from which the search begins.
+ * Books lost payments of an account, in the order of their numbers. Each covers the unpaid entries in the ledger, plus one new
+ * entry for the rest: the charges of the lost requests. Book everything that the account has lost in one transaction: the next
+ * search begins at the first payment that the ledger lacks.
  */
 export async function bookLostPayments(
   connection: Connection,
+  account: AccountId,
   payments: readonly LostPayment[],
-  nowMs: number,
-): Promise<readonly LostPayment[]> {
-  const [first] = payments
-  if (first === undefined) return []
-  const { partition, accountId } = first
-  await connection.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [
-    partition,
-    accountId,
-  ])
-  // All at once: no index leads to a nonce, and the account may have millions of requests.
-  const known = await connection.query<KnownRequest>(
-    'select id, nonce, voided, authorized from requests where partition = $1 and account_id = $2 and nonce = any ($3::bigint[])',
-    [partition, accountId, plainArray(payments.map(({ nonce }) => nonce))],
-  )
-  const booked: LostPayment[] = []
-  for (const payment of payments) {
-    const same = known.filter(({ nonce }) => nonce === payment.nonce)
-    if (same.some(({ voided, authorized }) => !voided || authorized !== payment.value)) continue
-    await book(connection, payment, same[0], nowMs)
-    booked.push(payment)
-  }
-  return booked
-}
-
-type KnownRequest = {
-  readonly id: string
-  readonly nonce: bigint
-  readonly voided: boolean
-  readonly authorized: bigint
-}
-
-async function book(connection: Connection, payment: LostPayment, voided: KnownRequest | undefined, nowMs: number) {
-  const { partition, accountId, nonce, value } = payment
-  const id = createRequestId(partition, nowMs)
-  if (voided === undefined) await connection.query(insertRequest, [partition, id, accountId, value, nonce])
-  else
-    await connection.query('update requests set voided = false where partition = $1 and id = $2', [
+): Promise<void> {
+  const { partition, id } = account
+  await lockAccount(connection, { partition, accountId: id })
+  for (const payment of payments.toSorted((one, other) => Number(one.number - other.number))) {
+    const [books] = await connection.query<{ entries: bigint; covered_entry: bigint; unpaid: bigint }>(
+      'select entries, covered_entry, charged - given_back - covered as unpaid from accounts where partition = $1 and id = $2',
+      [partition, id],
+    )
+    const { entries, covered_entry: coveredEntry, unpaid } = books!
+    const forgotten = payment.value - unpaid
+    const last = forgotten === 0n && entries > coveredEntry ? entries : entries + 1n
+    if (last > entries) {
+      await connection.query(insertEntry, [partition, randomUUID(), id, last, -forgotten, `payment ${payment.number}`])
+    }
+    await connection.query(insertPayment, [
       partition,
-      voided.id,
+      id,
+      payment.number,
+      coveredEntry + 1n,
+      last,
+      payment.value,
+      payment.epoch,
+      payment.state,
+      payment.railId,
+      payment.batch ?? null,
+      payment.transactionHash?.slice(2) ?? null,
     ])
-  await connection.query(upsertSettlement, [
-    partition,
-    voided?.id ?? id,
-    accountId,
-    value,
-    nonce,
-    payment.state,
-    payment.railId,
-    payment.batch ?? null,
-    payment.transactionHash?.slice(2) ?? null,
-  ])
-  await connection.query(moveMoney, [partition, accountId, value, nonce, payment.state === 'completed' ? 0n : value])
+    await connection.query(moveMoney, [
+      partition,
+      id,
+      forgotten,
+      last,
+      payment.value,
+      payment.state === 'completed' ? payment.value : 0n,
+      payment.number,
+    ])
+  }
 }
 
-const insertRequest = `
-  insert into requests (partition, id, account_id, key_id, node, status, stream, created_at, ended_at, quote, authorized, nonce,
-                        error_code)
-  select $1, $2, $3, coalesce((select k.id from api_keys k where k.partition = $1 and k.account_id = $3 order by k.id limit 1), $2),
-         '00000000-0000-0000-0000-000000000000', 'failed', false, clock_timestamp(), clock_timestamp(), $4, $4, $5, 'interrupted'`
+const insertEntry = `
+  insert into adjustments (partition, id, account_id, entry, kind, amount, reason, made_by)
+  values ($1, $2, $3, $4, 'recovery', $5, 'Requests that the restored ledger does not have, paid by ' || $6, 'penny recover')`
 
-const upsertSettlement = `
-  insert into settlements (partition, id, account_id, charged, value, nonce, authorized_at, state, rail_id, batch, tx_hash,
-                           ended_at, changed_at)
-  values ($1, $2, $3, 0, $4, $5, clock_timestamp(), $6, $7, $8, decode($9, 'hex'), clock_timestamp(), clock_timestamp())
-  on conflict (partition, id, revision) do update
-    set value = excluded.value, nonce = excluded.nonce, state = excluded.state, rail_id = excluded.rail_id,
-        batch = excluded.batch, tx_hash = excluded.tx_hash, changed_at = excluded.changed_at`
+const insertPayment = `
+  insert into payments (partition, account_id, number, first_entry, last_entry, value, epoch, state, reason, rail_id, batch, tx_hash,
+                        created_at, authorized_at, changed_at)
+  values ($1, $2, $3, $4, $5, $6, $7, $8, 'recovered', $9, $10, decode($11, 'hex'), now(), now(), now())`
 
+// Take credit last, as a withdrawal does.
 const moveMoney = `
   update accounts a
-     set gateway = a.gateway - $3, credit = a.credit + $3, authorized = a.authorized + $3, unsettled = a.unsettled + $5,
-         settled = a.settled + $3 - $5, nonce_next = greatest(a.nonce_next, $4::bigint + 1)
+     set gateway = a.gateway - least(a.gateway, $3), credit = a.credit - ($3 - least(a.gateway, $3)), charged = a.charged + $3,
+         entries = greatest(a.entries, $4), covered_entry = $4, covered = a.covered + $5, paid = a.paid + $6,
+         payments = greatest(a.payments, $7), unpaid_since = null
    where a.partition = $1 and a.id = $2`

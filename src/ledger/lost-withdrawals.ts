@@ -1,13 +1,13 @@
-import { randomUUID } from 'node:crypto'
 import type { Connection, Database } from '../db/database.ts'
+import { lockAccount } from '../db/lock-account.ts'
 
-// A ledger that was restored from a copy has forgotten the withdrawals after it. The chain has not: their money is gone.
+// A ledger that was restored from a backup lacks the withdrawals after it. The chain shows that their money was paid out.
 
-/** A payment out of an account that the chain has and these books do not. */
+/** A withdrawal that is on chain and that the ledger lacks. */
 export type LostWithdrawal = {
-  /** The log's own: however often it is found, it is one withdrawal. */
+  /** Derived from the log: however often it is found, it is one withdrawal. */
   readonly id: string
-  /** What the owner was paid, and what the gateway kept. */
+  /** The amount that the owner received, and the gateway's fee. */
   readonly value: bigint
   readonly fee: bigint
   readonly recipient: string
@@ -22,7 +22,7 @@ export type KnownOrder = {
 
 type AccountId = { readonly partition: number; readonly id: string }
 
-/** Every withdrawal of the account that these books have. */
+/** All withdrawals of the account in the ledger. */
 export async function listOrders(database: Database, { partition, id }: AccountId): Promise<readonly KnownOrder[]> {
   return database.query<KnownOrder>(
     'select id, amount - fee_max as value, recipient from withdrawals where partition = $1 and account_id = $2',
@@ -30,93 +30,37 @@ export async function listOrders(database: Database, { partition, id }: AccountI
   )
 }
 
-/** Credit that the seller paid back into the account, and the first nonce after those it was paid under. */
-export type LostReturns = { readonly value: bigint; readonly nonceNext: bigint }
-
-/**
- * Takes withdrawals into the books, with the credit that was paid back for them. Which part was for which nobody can say any more,
- * and nothing depends on it. Credit that came back for an order that was never given stays in the balance, as after a failed one.
- * In one transaction with the account's payments, as these.
- */
+/** Books lost withdrawals, in one transaction with the account's payments. */
 export async function bookLostWithdrawals(
   connection: Connection,
-  account: AccountId,
+  { partition, id: accountId }: AccountId,
   withdrawals: readonly LostWithdrawal[],
-  returns: LostReturns,
 ): Promise<void> {
-  const { partition, id } = account
-  await connection.query('select 1 from accounts where partition = $1 and id = $2 for no key update', [partition, id])
-  let back = returns.value
-  for (const { value, fee, ...withdrawal } of withdrawals) {
-    const amount = value + fee
-    const creditBack = back < amount ? back : amount
-    const row = { ...withdrawal, amount, fee, creditBack, state: 'confirmed' as const }
-    if (await insert(connection, account, row)) back -= creditBack
+  await lockAccount(connection, { partition, accountId })
+  for (const { id, value, fee, recipient, transactionHash } of withdrawals) {
+    const inserted = await connection.query(
+      `insert into withdrawals (partition, id, account_id, amount, from_credit, fee_max, fee, after_entry, recipient, state, reason, tx_hash)
+       select $1, $2, $3, $4::bigint, greatest(0, $4::bigint - a.gateway), $5, $5, a.entries, $6, 'confirmed', 'forgotten by the copy',
+              decode($7, 'hex')
+         from accounts a where a.partition = $1 and a.id = $3
+       on conflict do nothing returning true`,
+      [partition, id, accountId, value + fee, fee, recipient, transactionHash.slice(2)],
+    )
+    if (inserted.length === 0) continue
+    await connection.query(
+      `update accounts set gateway = gateway - least(gateway, $3), credit = credit - greatest(0, $3 - gateway), withdrawn = withdrawn + $3
+        where partition = $1 and id = $2`,
+      [partition, accountId, value + fee],
+    )
   }
-  if (back > 0n) {
-    const recipient = `0x${'0'.repeat(40)}`
-    await insert(connection, account, {
-      id: randomUUID(),
-      amount: back,
-      fee: 0n,
-      creditBack: back,
-      recipient,
-      state: 'failed',
-    })
-  }
-  await connection.query('update accounts set nonce_next = greatest(nonce_next, $3) where partition = $1 and id = $2', [
-    partition,
-    id,
-    returns.nonceNext,
-  ])
 }
 
-/** The most that open withdrawals leave at the gateway beyond what is owed: credit that came back, orders that were not carried out. */
+/** The most that open withdrawals may still leave at the gateway: they may not have been executed. */
 export async function sumUnderWay(database: Database, { partition, id }: AccountId): Promise<bigint> {
   const [row] = await database.query<{ sum: bigint }>(
-    `select coalesce(sum(case when state = 'returning' then credit_back else amount end), 0)::bigint as sum from withdrawals
-      where partition = $1 and account_id = $2 and state in ('returning', 'returned', 'sent')`,
+    `select coalesce(sum(amount), 0)::bigint as sum from withdrawals
+      where partition = $1 and account_id = $2 and state = 'sent'`,
     [partition, id],
   )
   return row!.sum
-}
-
-type WithdrawalRow = {
-  readonly id: string
-  readonly amount: bigint
-  readonly fee: bigint
-  readonly creditBack: bigint
-  readonly recipient: string
-  readonly transactionHash?: string
-  readonly state: 'confirmed' | 'failed'
-}
-
-async function insert(connection: Connection, account: AccountId, row: WithdrawalRow): Promise<boolean> {
-  const { partition, id: accountId } = account
-  const isPaid = row.state === 'confirmed'
-  const inserted = await connection.query(
-    `insert into withdrawals (partition, id, account_id, amount, fee_max, fee, credit_back, recipient, state, reason, tx_hash)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'forgotten by the copy', decode($10, 'hex'))
-     on conflict do nothing returning true`,
-    [
-      partition,
-      row.id,
-      accountId,
-      row.amount,
-      row.fee,
-      isPaid ? row.fee : null,
-      row.creditBack,
-      row.recipient,
-      row.state,
-      row.transactionHash?.slice(2) ?? null,
-    ],
-  )
-  if (inserted.length === 0) return false
-  const withdrawn = isPaid ? row.amount : 0n
-  await connection.query(
-    `update accounts set gateway = gateway - $3 + $4, credit = credit - $4, returned = returned + $4, withdrawn = withdrawn + $3
-      where partition = $1 and id = $2`,
-    [partition, accountId, withdrawn, row.creditBack],
-  )
-  return true
 }

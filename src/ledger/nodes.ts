@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import type { RequestId } from './request-id.ts'
 
-/** Renews this node's lease, or takes it. False when it had run out: its requests may have been ended by others. */
+/** Renews or acquires this node's lease. False when it had expired: other nodes may have ended its requests. */
 export async function renewLease(database: Database, node: string, leaseMs: number): Promise<boolean> {
   const [row] = await database.queryPrepared<{ kept: boolean }>('renew_lease', 'select renew_lease($1, $2) as kept', [
     node,
@@ -10,12 +10,12 @@ export async function renewLease(database: Database, node: string, leaseMs: numb
   return row!.kept
 }
 
-/** Lets a lease end now: for a node that stops, or one whose process is known to be dead. */
+/** Ends a lease now: for a node that stops, or one whose process is known to be dead. */
 export async function endLease(database: Database, node: string): Promise<void> {
   await database.query("update nodes set lease_until = '-infinity' where id = $1", [node])
 }
 
-/** A request whose node is dead, with the last evidence of what it had come to. */
+/** A request whose node is dead, with its last checkpoint. */
 export type OrphanedHold = {
   readonly requestId: RequestId
   readonly partition: number
@@ -26,44 +26,40 @@ export type OrphanedHold = {
   readonly inputPerMillion: bigint
   readonly outputPerMillion: bigint
   readonly checkpoint: { readonly promptTokens: number; readonly completionTokens: number } | undefined
-  /** What the searches that ran have cost. */
+  /** The cost of the completed searches. */
   readonly searchCost: bigint
   readonly searchCalls: number
   readonly fetchCalls: number
   readonly ageMs: number
 }
 
-/** Open requests of nodes whose lease is dead, oldest first. */
+/** Open requests of nodes whose lease has expired, oldest first. */
 export async function findOrphanedHolds(database: Database, rowsMax: number): Promise<readonly OrphanedHold[]> {
   const rows = await database.query<OrphanRow>(
-    `select r.id, r.partition, r.account_id, r.key_id, r.quote, r.extended, p.input_per_million, p.output_per_million,
-            c.prompt_tokens, c.completion_tokens, t.search_cost, t.search_calls, t.fetch_calls,
-            -- The books may have lain for months, or the clock have stepped: an integer is full after 25 days.
-            least(greatest(extract(epoch from clock_timestamp() - r.created_at) * 1000, 0), 2147483647)::int as age_ms
-       from requests r
-       join prices p on p.version = r.price_version and p.model = r.model
-       left join nodes n on n.id = r.node
-       left join checkpoints c on c.partition = r.partition and c.id = r.id
-       cross join lateral (select coalesce(sum(x.cost), 0)::bigint as search_cost,
-                                  (count(*) filter (where x.kind = 'search'))::int as search_calls,
-                                  (count(*) filter (where x.kind = 'fetch'))::int as fetch_calls
-                             from tool_calls x
-                            where x.partition = r.partition and x.request_id = r.id and x.status = 'completed') t
-      where r.status = 'held' and (n.id is null or n.lease_until < clock_timestamp())
-      order by r.id limit $1`,
+    `select h.id, h.partition, h.account_id, h.key_id, h.quote, h.extended, p.input_per_million, p.output_per_million,
+            h.prompt_tokens, h.completion_tokens, t.search_cost, t.search_calls, t.fetch_calls,
+            -- The database may have been stopped for months, or the clock may have jumped: an integer of milliseconds overflows
+            -- after 25 days.
+            least(greatest(extract(epoch from clock_timestamp() - h.created_at) * 1000, 0), 2147483647)::int as age_ms
+       from holds h
+       join prices p on p.version = h.price_version and p.model = h.model
+       left join nodes n on n.id = h.node
+       cross join lateral (select coalesce(sum((x.value->>'cost')::bigint), 0)::bigint as search_cost,
+                                  (count(*) filter (where x.value->>'kind' = 'search'))::int as search_calls,
+                                  (count(*) filter (where x.value->>'kind' = 'fetch'))::int as fetch_calls
+                             from jsonb_each(h.tool_calls) x where x.value->>'status' = 'completed') t
+      where n.id is null or n.lease_until < clock_timestamp()
+      order by h.id limit $1`,
     [rowsMax],
   )
   return rows.map(readOrphan)
 }
 
-/** Forgets nodes that are dead and hold nothing, and checkpoints of requests that have ended. */
+/** Deletes dead nodes without holds. */
 export async function forgetDeadNodes(database: Database): Promise<void> {
   await database.query(
-    `delete from nodes n where n.lease_until < clock_timestamp() - interval '1 hour'
-        and not exists (select from requests r where r.node = n.id and r.status = 'held')`,
-  )
-  await database.query(
-    `delete from checkpoints c using requests r where r.partition = c.partition and r.id = c.id and r.status <> 'held'`,
+    `delete from nodes n where n.lease_until < now() - interval '1 hour'
+        and not exists (select from holds h where h.node = n.id)`,
   )
 }
 

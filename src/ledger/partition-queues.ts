@@ -1,15 +1,17 @@
 import { BatchQueue, type Groups } from '../db/batch.ts'
-import { isPassing } from '../db/database.ts'
+import { isTransient } from '../db/database.ts'
 
 export type PartitionQueuesOptions<Call, Result> = {
   readonly run: (partition: number, calls: readonly Call[]) => Promise<readonly Result[]>
-  /** Is told the size of every batch that was committed, and how long that took. */
+  /** Reports the size and duration of every committed batch. */
   readonly onBatch: (size: number, ms: number) => void
-  /** A batch that fails with an error for which this holds is run again, until the database answers. */
+  /** Batches that fail with such an error are retried until the database answers. */
   readonly isRepeated?: (error: unknown) => boolean
-  /** See `BatchQueue`. Without it no two batches of a partition are under way at once. */
+  /** See `BatchQueue`. Without it, a partition runs one batch at a time. */
   readonly laneOf?: (call: Call) => number
-  /** Of the calls that lock their account. */
+  /** See `BatchQueue`. */
+  readonly restMs?: number
+  /** Groups of calls that lock their account. */
   readonly groups?: (partition: number) => Groups<Call, Result>
 }
 
@@ -25,12 +27,13 @@ export class PartitionQueues<Call, Result> {
   add(partition: number, call: Call): Promise<Result> {
     let queue = this.#queues.get(partition)
     if (queue === undefined) {
-      const { isRepeated = isPassing, laneOf, groups } = this.#options
+      const { isRepeated = isTransient, laneOf, restMs, groups } = this.#options
       const run = (calls: readonly Call[]) => this.#timed(partition, calls)
       queue = new BatchQueue({
         run,
         isOutcomeUnknown: isRepeated,
         ...(laneOf && { laneOf }),
+        ...(restMs !== undefined && { restMs }),
         groups: groups?.(partition),
       })
       this.#queues.set(partition, queue)

@@ -7,7 +7,7 @@ export type PricedModel = {
   readonly outputPerMillion: bigint
 }
 
-/** Writes down what a version of the price list says. A version never changes, so writing it again does nothing. */
+/** Stores a version of the price list. A version never changes, so storing it again does nothing. */
 export async function recordPrices(
   database: Database,
   version: string,

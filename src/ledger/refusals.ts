@@ -1,13 +1,14 @@
 import { ServiceError } from '../errors.ts'
 import { moneyFields } from '../money/money-fields.ts'
-import { format, max, type Usdc, zero } from '../money/usdc.ts'
+import { format, fromAtomic, max, type Usdc, zero } from '../money/usdc.ts'
+import type { Account } from './accounts.ts'
 
-/** What a 402 or 429 tells a program beside the words. */
+/** The machine-readable part of a 402 or 429. */
 export type RefusalAdvice = {
   readonly quote: Usdc
   readonly spendable: Usdc
   readonly inFlight: Usdc
-  /** The largest `max_tokens` that the same request could ask for now. */
+  /** The largest `max_tokens` with which the same request would be admitted now. */
   readonly affordableMaxTokens: number
   readonly depositAddress: string | null
 }
@@ -23,7 +24,28 @@ export class InsufficientBalanceError extends ServiceError {
   }
 }
 
-/** Money that only open requests keep comes back by itself. */
+/** The account has nothing to spend. Its request is refused before it is read, so its cost is unknown. */
+export class NoBalanceError extends ServiceError {
+  readonly code = 'insufficient_balance'
+  constructor({ spendable, held, extended, address }: Pick<Account, 'spendable' | 'held' | 'extended' | 'address'>) {
+    const advice: RefusalAdvice = {
+      quote: leastCharge,
+      spendable,
+      inFlight: fromAtomic(held + extended),
+      affordableMaxTokens: 0,
+      depositAddress: address ?? null,
+    }
+    super(
+      `Every request costs at least ${format(leastCharge)} USDC; ${format(spendable)} USDC is available. ` +
+        adviseTokens(advice, remedyOf(advice)),
+      { extra: adviceFields(advice, spendable) },
+    )
+  }
+}
+
+const leastCharge = fromAtomic(1n)
+
+/** Money that only open requests hold is released without a deposit. */
 function remedyOf({ quote, spendable, inFlight }: RefusalAdvice): string {
   if (spendable + inFlight < quote) return 'Deposit USDC'
   return `Open requests hold ${format(inFlight)} USDC: wait until they end or deposit USDC`
@@ -44,9 +66,9 @@ export class InFlightCapError extends ServiceError {
   readonly code = 'in_flight_cap'
   constructor(advice: RefusalAdvice, cap: Usdc, retryAfterMs?: number) {
     super(
-      `${format(advice.inFlight)} USDC of this account is held by requests still running, and this one may cost up to ` +
-        `${format(advice.quote)} USDC: together more than the ${format(cap)} USDC that may be in flight. ` +
-        'It clears as they end; retry shortly, or ask for fewer max_tokens.',
+      `${format(advice.inFlight)} USDC of this account is held by running requests, and this one may cost up to ` +
+        `${format(advice.quote)} USDC: together more than the limit of ${format(cap)} USDC. ` +
+        'Retry when some have ended, or lower max_tokens.',
       { extra: adviceFields(advice, advice.spendable), retryAfterMs },
     )
   }
@@ -56,37 +78,37 @@ export class QuoteExceedsCapError extends ServiceError {
   readonly code = 'quote_exceeds_cap'
   constructor(advice: RefusalAdvice, cap: Usdc) {
     super(
-      `This request may cost up to ${format(advice.quote)} USDC; at most ${format(cap)} USDC may be in flight at once, ` +
-        `so waiting cannot help. ${adviseTokens(advice, 'Shorten the input')}`,
+      `This request may cost up to ${format(advice.quote)} USDC; an account can hold at most ${format(cap)} USDC, ` +
+        `so waiting does not help. ${adviseTokens(advice, 'Shorten the input')}`,
       { extra: adviceFields(advice, cap) },
     )
   }
 }
 
-/** The chain or the gateway lags: serving on would pile up money that is charged and not paid. */
+/** The chain or the gateway lags: more requests would increase the charges that are not paid yet. */
 export class SettlementDelayedError extends ServiceError {
   readonly code = 'settlement_delayed'
   constructor() {
     super(
-      'Too much of this account’s money is charged and not yet settled on chain. It clears by itself as payments settle; retry shortly.',
+      'Too many charges of this account are not settled on chain yet. This clears automatically as payments settle; retry shortly.',
       { retryAfterMs: 5_000 },
     )
   }
 }
 
-/** The operator has suspended the account. Its money is its owner's all the same. */
+/** The operator suspended the account. Its money still belongs to its owner. */
 export class AccountSuspendedError extends ServiceError {
   readonly code = 'account_suspended'
   constructor() {
-    super('This account is suspended: no request is taken. Nothing was held; its balance can be withdrawn.')
+    super('This account is suspended and its requests are refused. Nothing was held. The balance can be withdrawn.')
   }
 }
 
-/** The books were found wrong: no new request is taken until an operator has looked. */
+/** The audit found a violation: new requests are refused until an operator has looked. */
 export class LedgerFrozenError extends ServiceError {
   readonly code = 'ledger_frozen'
   constructor() {
-    super('No new requests are taken while the books are being checked. Nothing was held; try again later.', {
+    super('New requests are paused while the ledger is being checked. Nothing was held. Try again later.', {
       retryAfterMs: 60_000,
     })
   }

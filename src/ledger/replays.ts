@@ -1,10 +1,12 @@
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
+import { readClock } from '../db/clock.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { listPartitions } from './accounts.ts'
 import type { Payer } from './hold-calls.ts'
 import { earliestRequestIdSql, type RequestId } from './request-id.ts'
 
-/** Names the request that several attempts are about. */
+/** Identifies the request that several attempts share. */
 export type ReplayKey = {
   readonly payer: Payer
   readonly keyHash: Buffer
@@ -16,10 +18,10 @@ export type ReplayKey = {
 export type Claim =
   | { readonly state: 'claimed' | 'mismatch' }
   | { readonly state: 'answered'; readonly answer: string }
-  /** Its node serves it, or has its answer in memory. */
+  /** Its node is serving it, or has its answer in memory. */
   | { readonly state: 'running'; readonly requestId: RequestId; readonly node: string }
 
-/** Claims the key for a request, or tells which attempt has it. `answerless` is an attempt that is known to have no answer. */
+/** Claims the key for a request, or returns the attempt that has it. `answerless` is an attempt that is known to have no answer. */
 export async function claimReplay(
   database: Database,
   { payer, keyHash, bodyHash, attemptHash }: ReplayKey,
@@ -53,14 +55,14 @@ type ClaimRow = {
   readonly attempt_answer: string | null
 }
 
-/** What a waiting retry sees of an attempt on another node. `lost`: there will be no answer. */
+/** An attempt on another node, as a waiting retry sees it. `lost`: there will be no answer. */
 export type SeenAttempt = {
   readonly answer: string | undefined
   readonly lost: boolean
   readonly hold: { readonly model: string; readonly createdAt: Date; readonly held: Usdc } | undefined
 }
 
-/** Looks for the answer of another node's attempt, and tells that node that somebody waits for it. */
+/** Looks for the answer of another node's attempt, and notifies that node that a retry waits for it. */
 export async function awaitReplay(
   database: Database,
   { payer, keyHash }: ReplayKey,
@@ -68,14 +70,14 @@ export async function awaitReplay(
 ): Promise<SeenAttempt> {
   const [row] = await database.query<SeenRow>(
     `with wanted as (
-       update replays set wanted_at = clock_timestamp()
+       update replays set wanted_at = now()
         where partition = $1 and account_id = $2 and key_hash = $3 and request_id = $4
        returning partition, request_id, answer, node)
      select w.answer, r.model, r.created_at, r.quote,
             coalesce(w.answer = '' or r.status in ('failed', 'cancelled')
                      or not exists (select from nodes n
-                                     where n.id = coalesce(w.node, r.node) and n.lease_until >= clock_timestamp()), false) as lost
-       from wanted w left join requests r on r.partition = $1 and r.id = w.request_id`,
+                                     where n.id = w.node and n.lease_until >= clock_timestamp()), false) as lost
+       from wanted w left join request_log r on r.partition = $1 and r.id = w.request_id`,
     [payer.partition, payer.accountId, keyHash, requestId],
   )
   if (row === undefined) return { answer: undefined, lost: true, hold: undefined }
@@ -101,11 +103,11 @@ export type WantedReplay = Pick<ReplayKey, 'keyHash'> & {
   readonly requestId: RequestId
 }
 
-/** A retry that has not asked for so long has left. */
+/** A retry that has not polled for this long has disconnected. */
 export const wantedMs = 3_000
 const wantedMax = 100
 
-/** What retries on other nodes want of this one. */
+/** The answers of this node that retries on other nodes wait for. */
 export async function findWantedReplays(database: Database, node: string): Promise<readonly WantedReplay[]> {
   const rows = await database.query<{
     partition: number
@@ -125,7 +127,7 @@ export async function findWantedReplays(database: Database, node: string): Promi
   }))
 }
 
-/** Ends the claim of a request. Without an answer, the key is free for the next attempt. */
+/** Ends the claim of a request. Without an answer, the next attempt can claim the key. */
 export async function closeReplay(
   database: Database,
   { payer, keyHash }: Pick<WantedReplay, 'payer' | 'keyHash'>,
@@ -141,7 +143,7 @@ export async function closeReplay(
   ])
 }
 
-/** Refunds the attempt that this retry replaced, within the bounds of `refund_attempt`. Returns the refund. */
+/** Refunds the attempt that this retry replaced, within the limits of `refund_attempt`. Returns the refund. */
 export async function refundAttempt(
   database: Database,
   { payer, keyHash }: Pick<ReplayKey, 'payer' | 'keyHash'>,
@@ -158,16 +160,17 @@ export async function refundAttempt(
 
 // SDK retries are accepted for 60 s after the end of an attempt; twice that, because a claim takes time to commit.
 const reservedSeconds = 120
-/** No index leads to the end of a request: recently ended ones are searched among those of so many hours. */
+/** No index covers the end time of a request: recently ended requests are searched among those created within these hours. */
 const attemptHoursMax = 1
 
 /**
- * The most that retries may still have refunded: the charges of cancelled buffered attempts that a running retry replaces, that hold an
- * Idempotency-Key without an answer, or that ended so recently that an SDK retry may come.
+ * The most that retries may still get refunded: the charges of cancelled buffered attempts that a running retry replaces, that hold
+ * an Idempotency-Key without an answer, or that ended so recently that an SDK retry may come.
  */
 export const refundable = `
   select coalesce(sum(r.charged), 0) from requests r
-   where r.status = 'cancelled' and not r.stream and r.charged > 0 and r.error_code is distinct from 'superseded'
+   where r.status = 'cancelled' and not r.stream and r.charged > 0
+     and not exists (select from adjustments a where a.partition = r.partition and a.request_id = r.id and a.kind = 'refund')
      and (r.partition, r.id) in (
        select p.partition, p.earlier_id from replays p where p.earlier_id is not null and p.answer is null
         union
@@ -178,7 +181,7 @@ export const refundable = `
           and x.ended_at > statement_timestamp() - ${reservedSeconds} * interval '1 second'
           and x.id >= ${earliestRequestIdSql(`statement_timestamp() - ${attemptHoursMax} * interval '1 hour'`)})`
 
-/** Deletes the answers that are kept for an account, or for one of its API keys. Returns how many. */
+/** Deletes the stored answers of an account, or of one of its API keys. Returns how many. */
 export async function deleteAnswers(
   database: Database,
   { partition, accountId }: AccountRef,
@@ -194,19 +197,24 @@ export async function deleteAnswers(
 
 const sdkAnswerHours = 1
 
-/** Deletes answers after `hours` (those of SDK retries after one), and the oldest of accounts that keep more than `bytesMax`. */
+/**
+ * Deletes answers after `hours` (those of SDK retries after one hour), and the oldest of accounts that store more than `bytesMax`.
+ */
 export async function forgetReplays(database: Database, hours: number, bytesMax: number): Promise<void> {
-  await database.query(
-    `delete from replays where created_at < clock_timestamp() - case when is_keyed then $1 else $2 end * interval '1 hour'`,
-    [hours, Math.min(hours, sdkAnswerHours)],
-  )
-  await database.query(
-    `delete from replays p using (
-       select partition, account_id, key_hash,
-              sum(octet_length(answer)) over (partition by partition, account_id order by created_at desc, key_hash) as bytes
-         from replays where answer <> '') kept
-      where kept.bytes > $1 and p.partition = kept.partition and p.account_id = kept.account_id and p.key_hash = kept.key_hash
-        and p.answer <> ''`,
-    [bytesMax],
-  )
+  const now = (await readClock(database)).getTime()
+  const before = (age: number) => new Date(now - age * 3_600_000)
+  for (const partition of await listPartitions(database)) {
+    await database.query(
+      'delete from replays where partition = $1 and created_at < case when is_keyed then $2::timestamptz else $3::timestamptz end',
+      [partition, before(hours), before(Math.min(hours, sdkAnswerHours))],
+    )
+    await database.query(
+      `delete from replays p using (
+         select account_id, key_hash, sum(octet_length(answer)) over (partition by account_id order by created_at desc, key_hash) as bytes
+           from replays where partition = $1 and answer <> '') kept
+        where p.partition = $1 and kept.bytes > $2 and p.account_id = kept.account_id and p.key_hash = kept.key_hash
+          and p.answer <> ''`,
+      [partition, bytesMax],
+    )
+  }
 }

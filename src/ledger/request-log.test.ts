@@ -46,7 +46,7 @@ before(async () => {
            count(*) filter (where status = 'succeeded'), count(*) filter (where status = 'failed'),
            count(*) filter (where status = 'cancelled'), count(*) filter (where status = 'refused'), sum(quote),
            sum(charged), sum(search_cost), sum(search_calls), 0, 0, 0, 0, 0, 0, 0, 0
-      from requests where status <> 'held' group by 1, 2, 3, 4, 5`)
+      from requests group by 1, 2, 3, 4, 5`)
 })
 after(() => ledger.drop())
 
@@ -74,30 +74,40 @@ async function makeHistory() {
       createdAt: new Date(atMs + (index % 5) * 700),
     })
   }
-  for (const row of history) {
-    await database.query(
-      `insert into requests (partition, id, account_id, key_id, node, status, model, stream, created_at, ended_at, quote,
-                             from_credit, charged, search_calls, error_code)
-       values ($1, $2, $3, $4, $5, $6, $7, $8, $9::timestamptz, case when $6 = 'held' then null else $9::timestamptz end, 600, 600,
-               $10, $11, $12)`,
-      [
-        made.partition,
-        row.id,
-        made.accountId,
-        row.keyId,
-        randomUUID(),
+  for (const [index, row] of history.entries()) {
+    const common = [
+      made.partition,
+      row.id,
+      made.accountId,
+      row.keyId,
+      randomUUID(),
+      row.model,
+      row.stream,
+      row.createdAt,
+    ]
+    if (row.status === 'held') await database.query(insertHold, common)
+    else
+      await database.query(insertRequest, [
+        ...common,
         row.status,
-        row.model,
-        row.stream,
-        row.createdAt,
+        row.status === 'refused' ? null : index,
         row.charged,
         row.searchCalls,
         row.errorCode,
-      ],
-    )
+      ])
   }
   return { owner: made, keyIds: keys, rows: history }
 }
+
+const insertHold = `
+  insert into holds (partition, id, account_id, key_id, node, model, stream, created_at, max_tokens, price_version, key_window, quote,
+                     from_credit, authorized)
+  values ($1, $2, $3, $4, $5, $6, $7, $8, 1, 'none', '-infinity', 600, 600, 0)`
+
+const insertRequest = `
+  insert into requests (partition, id, account_id, key_id, node, model, stream, created_at, ended_at, status, entry, quote, from_credit,
+                        charged, search_calls, error_code)
+  values ($1, $2, $3, $4, $5, $6, $7, $8::timestamptz, $8::timestamptz, $9, $10, 600, 600, $11, $12, $13)`
 
 function fits(row: Row, filter: RequestFilter): boolean {
   return (

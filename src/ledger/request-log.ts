@@ -1,10 +1,10 @@
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { earliestRequestId, type RequestId } from './request-id.ts'
 import { type LedgerRequest, type RequestRow, readRequest, requestColumns, requestJoins } from './requests.ts'
 
-/** AND between the members, OR within one. What is undefined filters nothing. */
+/** AND between fields, OR within one. An undefined field filters nothing. */
 export type RequestFilter = {
   readonly statuses?: readonly LedgerRequest['status'][] | undefined
   readonly errorCodes?: readonly string[] | undefined
@@ -14,27 +14,27 @@ export type RequestFilter = {
   readonly stream?: boolean | undefined
   readonly chargedMin?: Usdc | undefined
   readonly from?: Date | undefined
-  /** Not included. */
+  /** Exclusive. */
   readonly to?: Date | undefined
   readonly found?: { readonly id: RequestId } | { readonly txHash: Buffer } | undefined
 }
 
 export type PageOptions = {
-  /** The cursor: `next` of the page before. */
+  /** The cursor: the previous page's `next`. */
   readonly below?: RequestId | undefined
   readonly limit: number
-  /** However rare what is looked for, one page reads no more rows: it may come back short, with a cursor to go on. */
+  /** A page reads at most this many rows, however rare the matches: it may come back short, with a cursor to continue. */
   readonly lookedAtMax?: number
 }
 
 export type RequestPage = {
   readonly rows: readonly LedgerRequest[]
-  /** Where the next page begins; undefined after the last one. */
+  /** The next page's cursor; undefined after the last page. */
   readonly next: RequestId | undefined
 }
 
 export type RequestTotals = {
-  /** Admitted: all but the refused ones. */
+  /** Admitted requests: all but the refused ones. */
   readonly requests: number
   readonly refused: number
   readonly charged: Usdc
@@ -43,14 +43,14 @@ export type RequestTotals = {
   readonly promptTokens: number
   readonly completionTokens: number
   readonly searchCalls: number
-  /** Whether everything that fits was summed. */
+  /** Whether every match was summed. */
   readonly complete: boolean
 }
 
 const lookedAtMaxDefault = 10_000
 const summedMax = 25_000
 
-/** The newest requests that fit, below the cursor. */
+/** The newest matches below the cursor. */
 export async function listRequests(
   database: Database,
   account: AccountRef,
@@ -64,24 +64,24 @@ export async function listRequests(
   const rows = await database.query<RequestRow>(
     `with page as materialized (
        select r.id
-         from (select * from requests r where ${all(indexed)} order by r.id desc limit ${lookedAt}) r
+         from (select * from request_log r where ${all(indexed)} order by r.id desc limit ${lookedAt}) r
         where ${all(others)} order by r.id desc limit ${limit})
-     select ${requestColumns} from page join requests r on r.partition = $${values.length + 1} and r.id = page.id ${requestJoins}
+     select ${requestColumns} from page join request_log r on r.partition = $${values.length + 1} and r.id = page.id ${requestJoins}
       order by r.id desc`,
     [...values, account.partition],
   )
   const shown = rows.slice(0, page.limit).map(readRequest)
   if (rows.length === limit) return { rows: shown, next: shown.at(-1)!.id }
   if (others.length === 0) return { rows: shown, next: undefined }
-  // Less than a page was found among the rows looked at; there may be more below the last of them.
+  // The rows read had less than a page of matches; there may be more below the last of them.
   const [last] = await database.query<{ id: RequestId }>(
-    `select r.id from requests r where ${all(indexed)} order by r.id desc offset ${lookedAtMax - 1} limit 1`,
+    `select r.id from request_log r where ${all(indexed)} order by r.id desc offset ${lookedAtMax - 1} limit 1`,
     values.slice(0, indexedValues(indexed)),
   )
   return { rows: shown, next: last?.id }
 }
 
-/** Every request that fits, newest first, read page by page while it is consumed. */
+/** Every match, newest first, read page by page while it is consumed. */
 export async function* readAllRequests(
   database: Database,
   account: AccountRef,
@@ -95,7 +95,7 @@ export async function* readAllRequests(
   } while (below !== undefined)
 }
 
-/** Sums over what fits. Where only keys, models and whole hours are asked for, the hourly sums know; else the rows are read. */
+/** Sums over the matches. Uses the hourly sums when the filter has only keys, models and whole hours; otherwise reads the rows. */
 export async function sumRequests(
   database: Database,
   account: AccountRef,
@@ -120,18 +120,18 @@ async function sumRows(database: Database, account: AccountRef, filter: RequestF
   const { indexed, others, values } = conditionsOf(account, filter, undefined)
   const [row] = await database.query<TotalsRow>(
     `select ${sums},
-            (select r.id from requests r where ${all(indexed)} order by r.id desc offset ${summedMax} limit 1) is null as complete
-       from (select * from requests r where ${all(indexed)} order by r.id desc limit ${summedMax}) r where ${all(others)}`,
+            (select r.id from request_log r where ${all(indexed)} order by r.id desc offset ${summedMax} limit 1) is null as complete
+       from (select * from request_log r where ${all(indexed)} order by r.id desc limit ${summedMax}) r where ${all(others)}`,
     values,
   )
   return readTotals(row!)
 }
 
-/** Requests under way are in no hourly sum yet. */
+/** Open requests are not in the hourly sums yet. */
 async function sumOpen(database: Database, account: AccountRef, filter: RequestFilter): Promise<RequestTotals> {
   const { indexed, others, values } = conditionsOf(account, filter, undefined)
   const [row] = await database.query<TotalsRow>(
-    `select ${sums}, true as complete from requests r where r.status = 'held' and ${all([...indexed, ...others])}`,
+    `select ${sums}, true as complete from request_log r where r.status = 'held' and ${all([...indexed, ...others])}`,
     values,
   )
   return readTotals(row!)
@@ -205,22 +205,22 @@ function add(a: RequestTotals, b: RequestTotals): RequestTotals {
   }
 }
 
-/** `indexed` lead to the rows in order; `others` are looked at row by row. The values of the first come first. */
+/** `indexed` conditions use the index in order; `others` are checked row by row. The values of `indexed` come first. */
 type Conditions = {
   readonly indexed: readonly string[]
   readonly others: readonly string[]
   readonly values: unknown[]
 }
 
-// A row's id has the time at which its request came, by a node's clock; `created_at` is the database's, after the body was
-// read and an earlier attempt waited for. Bounds on the id are wider by these, and narrow down what is read, no more.
+// A row's id contains its arrival time by a node's clock; `created_at` is the database's, after the body was read and an earlier
+// attempt was awaited. So the id bounds are wider by these, and only narrow the rows that are read.
 const idBehindMsMax = 60 * 60_000
 const idAheadMsMax = 5 * 60_000
 
 function conditionsOf(account: AccountRef, filter: RequestFilter, below: RequestId | undefined): Conditions {
   const values: unknown[] = []
   const value = (given: unknown) => `$${values.push(given)}`
-  // Not by the partition as well: ordered by id, the primary key would look inviting, and lead through the rows of everybody.
+  // Without the partition: otherwise the planner would prefer the primary key, ordered by id, and read the rows of all accounts.
   const indexed = [`r.account_id = ${value(account.accountId)}`]
   const others: string[] = []
   const { statuses, errorCodes, models, keyIds, hasSearch, stream, chargedMin, from, to, found } = filter
@@ -228,12 +228,13 @@ function conditionsOf(account: AccountRef, filter: RequestFilter, below: Request
   if (below !== undefined) indexed.push(`r.id < ${value(below)}`)
   if (found !== undefined && 'id' in found) indexed.push(`r.id = ${value(found.id)}`)
   if (found !== undefined && 'txHash' in found) {
-    indexed.push(`r.id in (select s.id from settlements s where s.tx_hash = ${value(found.txHash)})`)
+    indexed.push(`r.entry in (select generate_series(p.first_entry, p.last_entry) from payments p
+                   where p.tx_hash = ${value(found.txHash)} and p.account_id = $1)`)
   }
   if (from !== undefined) indexed.push(`r.id >= ${value(earliestRequestId(from.getTime() - idBehindMsMax))}`)
   if (to !== undefined) indexed.push(`r.id < ${value(earliestRequestId(to.getTime() + idAheadMsMax))}`)
   if (keyIds?.length === 1) indexed.push(`r.key_id = ${value(onlyKey)}`)
-  if (neverSucceeded(filter)) indexed.push("r.status not in ('held', 'succeeded')")
+  if (neverSucceeded(filter)) indexed.push("r.status <> 'succeeded'")
   if (hasSearch === true) indexed.push('r.search_calls > 0')
 
   if (from !== undefined) others.push(`r.created_at >= ${value(from)}`)
@@ -248,10 +249,10 @@ function conditionsOf(account: AccountRef, filter: RequestFilter, below: Request
   return { indexed, others, values }
 }
 
-/** Whether the index of the rows that did not succeed has all that fit. A superseded attempt may have succeeded. */
+/** Whether the index of unsuccessful rows contains every match. */
 function neverSucceeded({ statuses, errorCodes }: RequestFilter): boolean {
   if (statuses !== undefined) return !statuses.includes('held') && !statuses.includes('succeeded')
-  return errorCodes !== undefined && !errorCodes.includes('superseded')
+  return errorCodes !== undefined
 }
 
 function indexedValues(indexed: readonly string[]): number {

@@ -2,7 +2,7 @@ import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { earliestRequestIdSql, partitionOf, type RequestId } from './request-id.ts'
 
-/** A row of the log, in the little that fits on a line. */
+/** A row of the log, short enough for one line. */
 export type LoggedRequest = {
   readonly id: RequestId
   readonly status: string
@@ -20,7 +20,7 @@ export type LoggedRequest = {
 
 export type RequestCursor = {
   readonly rows: readonly LoggedRequest[]
-  /** Where the next reading begins. It overlaps this one: ids are made before their rows are written. */
+  /** The next reading's start. It overlaps this one, because ids are created before their rows are written. */
   readonly next: RequestId
 }
 
@@ -29,7 +29,7 @@ const overlapSeconds = 30
 
 type TailQuestion = { readonly partitions: number } & ({ readonly last: number } | { readonly since: RequestId })
 
-/** The last requests of all accounts, or those since the last reading, oldest first. */
+/** The latest requests of all accounts, or those since the last reading, oldest first. */
 export async function readRequestsSince(database: Database, question: TailQuestion): Promise<RequestCursor> {
   const { partitions } = question
   const last = 'last' in question ? question.last : rowsMax
@@ -40,7 +40,7 @@ export async function readRequestsSince(database: Database, question: TailQuesti
   const rows = await database.query<TailRow>(
     `select ${columns}
        from generate_series(0, $1::int - 1) as p (partition)
-      cross join lateral (select * from requests x
+      cross join lateral (select * from request_log x
                            where x.partition = p.partition and ($2::uuid is null or x.id >= $2)
                            order by x.id desc limit $3) r
        left join api_keys k on k.partition = r.partition and k.id = r.key_id
@@ -56,7 +56,7 @@ export async function readRequestsById(
 ): Promise<readonly LoggedRequest[]> {
   const rows = await database.query<TailRow>(
     `select ${columns} from unnest($1::uuid[], $2::int[]) as i (id, partition)
-       join requests r on r.partition = i.partition and r.id = i.id
+       join request_log r on r.partition = i.partition and r.id = i.id
        left join api_keys k on k.partition = r.partition and k.id = r.key_id order by r.id`,
     [ids, ids.map(partitionOf)],
   )

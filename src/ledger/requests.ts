@@ -1,13 +1,14 @@
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import { listPartitions } from './accounts.ts'
 import type { RequestUsage, ToolCallStatus } from './hold-calls.ts'
 import { partitionOf, type RequestId } from './request-id.ts'
-import type { SettlementState } from './settlements.ts'
+import type { PaymentState, RequestStatus, UsageSource } from './states.ts'
 
-/** The ledger row of one request, with the key that paid and the prices it was quoted at. */
+/** The ledger row of one request, with the paying key and the quoted prices. */
 export type LedgerRequest = {
   readonly id: RequestId
-  readonly status: 'held' | 'succeeded' | 'failed' | 'cancelled' | 'refused'
+  readonly status: RequestStatus
   readonly createdAt: Date
   readonly endedAt: Date | undefined
   readonly model: string | undefined
@@ -18,9 +19,10 @@ export type LedgerRequest = {
   readonly extended: Usdc
   readonly fromCredit: Usdc
   readonly authorized: Usdc
-  readonly nonce: bigint | undefined
   readonly voided: boolean
   readonly charged: Usdc
+  /** The part of the charge that was refunded later, by an operator or because a retry replaced the request. */
+  readonly givenBack: Usdc
   readonly searchCost: Usdc
   readonly searchCalls: number
   readonly fetchCalls: number
@@ -31,11 +33,13 @@ export type LedgerRequest = {
   readonly errorCode: string | undefined
   readonly firstTokenMs: number | undefined
   readonly totalMs: number | undefined
-  /** What became of its payment; undefined until it has ended. */
-  readonly settlement: RequestSettlement | undefined
+  /** The entry number within its account; undefined until the request has ended, and for a refused one. */
+  readonly entry: bigint | undefined
+  /** The payment that covers it; undefined while there is none. */
+  readonly payment: RequestPayment | undefined
 }
 
-/** A call of one of our tools, in the order in which they were run. */
+/** A call of one of our tools. Calls are in the order in which they ran. */
 export type RequestToolCall = {
   readonly number: number
   readonly kind: 'search' | 'fetch'
@@ -43,19 +47,20 @@ export type RequestToolCall = {
   readonly results: number
 }
 
-export type RequestSettlement = {
-  readonly state: SettlementState
-  readonly nonce: bigint | undefined
-  /** What was authorized; 0 when nothing had to be. */
-  readonly value: Usdc
-  readonly authorizedAt: Date | undefined
+export type RequestPayment = {
+  readonly number: bigint
+  readonly epoch: number
+  readonly accountId: string
+  readonly value: bigint
+  /** How many entries the payment covers. */
+  readonly entries: number
+  readonly state: PaymentState
   readonly reason: string | undefined
   readonly batch: bigint | undefined
-  /** Among the payments of its batch, counted from 1; undefined where the gateway did not say. */
+  /** The position among the payments of its batch, from 1; undefined when the gateway did not report it. */
   readonly place: { readonly position: number; readonly size: number } | undefined
   readonly txHash: Buffer | undefined
   readonly changedAt: Date
-  readonly receipt: { readonly number: bigint; readonly hash: Buffer; readonly batched: boolean } | undefined
 }
 
 export type RequestPrice = {
@@ -65,7 +70,7 @@ export type RequestPrice = {
   readonly searchPerCall: bigint
 }
 
-/** The account's own request; another account's is as absent as one that never was. */
+/** The account's own request. Another account's request looks like one that does not exist. */
 export async function findRequest(
   database: Database,
   partition: number,
@@ -74,55 +79,67 @@ export async function findRequest(
 ): Promise<LedgerRequest | undefined> {
   const [row] = await database.queryPrepared<RequestRow>(
     'find_request',
-    `select ${requestColumns} from requests r ${requestJoins}
+    `select ${requestColumns} from request_log r ${requestJoins}
       where r.partition = $1 and r.id = $2 and r.account_id = $3`,
     [partition, id, accountId],
   )
   return row === undefined ? undefined : readRequest(row)
 }
 
-/** Any account's request: for the operator alone. */
+/** Any account's request. For the operator only. */
 export async function findAnyRequest(database: Database, id: RequestId): Promise<LedgerRequest | undefined> {
   const [row] = await database.query<RequestRow>(
-    `select ${requestColumns} from requests r ${requestJoins} where r.partition = $1 and r.id = $2`,
+    `select ${requestColumns} from request_log r ${requestJoins} where r.partition = $1 and r.id = $2`,
     [partitionOf(id), id],
   )
   return row === undefined ? undefined : readRequest(row)
 }
 
-const forgottenAtOnce = 5_000
+const monthsAhead = 4
 
-/** Deletes refusals that are older than so many days. They moved no money; the hourly sums keep counting them. */
-export async function forgetRefusals(database: Database, days: number): Promise<void> {
-  let deleted: number
-  do {
-    const rows = await database.query(
-      `delete from requests r using (
-         select x.partition, x.id from requests x
-          where x.status = 'refused' and x.created_at < clock_timestamp() - $1 * interval '1 day'
-          order by x.created_at limit ${forgottenAtOnce}) old
-        where r.partition = old.partition and r.id = old.id and r.status = 'refused' returning 1`,
-      [days],
-    )
-    deleted = rows.length
-  } while (deleted === forgottenAtOnce)
+/** Requests are partitioned by month: creates a month's partition before its first request. */
+export async function createRequestMonths(database: Database): Promise<void> {
+  await database.query('select create_request_months(clock_timestamp(), $1)', [monthsAhead])
 }
 
-/** What is selected for a row of `requests r`, with the joins that it needs. */
+const forgottenAtOnce = 5_000
+
+/** Deletes refusals older than this many days. They moved no money; the hourly sums still count them. */
+export async function forgetRefusals(database: Database, days: number): Promise<void> {
+  for (const partition of await listPartitions(database)) {
+    let deleted: number
+    do {
+      const rows = await database.query(
+        `delete from requests r using (
+           select x.id from requests x
+            where x.partition = $1 and x.status = 'refused' and x.created_at < now() - $2 * interval '1 day'
+            order by x.created_at limit ${forgottenAtOnce}) old
+          where r.partition = $1 and r.id = old.id and r.status = 'refused' returning 1`,
+        [partition, days],
+      )
+      deleted = rows.length
+    } while (deleted === forgottenAtOnce)
+  }
+}
+
+/** The columns of a `request_log r` row, with the joins they need. */
 export const requestColumns = `r.*, k.name as key_name, k.hint as key_hint,
-  p.input_per_million, p.output_per_million, p.search_per_call,
-  s.state as settlement_state, s.nonce as settlement_nonce, s.value as settlement_value, s.authorized_at, s.reason, s.batch,
-  s.batch_position, s.batch_size, s.tx_hash, s.changed_at, s.receipt_number, s.receipt_hash, s.receipt_root is not null as receipt_batched,
-  (select json_agg(json_build_object('number', t.number, 'kind', t.kind, 'status', t.status, 'results', t.results)
-                   order by t.number)
-     from tool_calls t where t.partition = r.partition and t.request_id = r.id) as tool_calls`
+  p.input_per_million, p.output_per_million, p.search_per_call, g.given_back,
+  y.number as payment_number, y.epoch as payment_epoch, y.value as payment_value,
+  (y.last_entry - y.first_entry + 1)::int as payment_entries, y.state as payment_state, y.reason, y.batch, y.batch_position,
+  y.batch_size, y.tx_hash, y.changed_at`
 export const requestJoins = `
   join api_keys k on k.partition = r.partition and k.id = r.key_id
   left join prices p on p.version = r.price_version and p.model = r.model
-  left join settlements s on s.partition = r.partition and s.id = r.id and s.revision = 0`
+  left join lateral (select coalesce(sum(x.amount), 0)::bigint as given_back from adjustments x
+                      where x.partition = r.partition and x.request_id = r.id) g on true
+  left join lateral (select x.* from payments x
+                      where x.partition = r.partition and x.account_id = r.account_id and x.state <> 'failed' and x.first_entry <= r.entry
+                      order by x.first_entry desc limit 1) y on y.last_entry >= r.entry`
 
 export type RequestRow = {
   readonly id: RequestId
+  readonly account_id: string
   readonly status: LedgerRequest['status']
   readonly created_at: Date
   readonly ended_at: Date | null
@@ -136,18 +153,19 @@ export type RequestRow = {
   readonly extended: bigint
   readonly from_credit: bigint
   readonly authorized: bigint
-  readonly nonce: bigint | null
   readonly voided: boolean
   readonly charged: bigint
   readonly search_cost: bigint
   readonly search_calls: number
   readonly fetch_calls: number
-  readonly tool_calls: readonly RequestToolCall[] | null
+  readonly given_back: bigint
+  readonly entry: bigint | null
+  readonly tool_calls: Readonly<Record<string, Omit<RequestToolCall, 'number'>>> | null
   readonly prompt_tokens: number | null
   readonly completion_tokens: number | null
   readonly reasoning_tokens: number | null
   readonly cached_tokens: number | null
-  readonly usage_source: 'upstream' | 'counted' | null
+  readonly usage_source: UsageSource | null
   readonly price_version: string | null
   readonly input_per_million: bigint | null
   readonly output_per_million: bigint | null
@@ -156,19 +174,17 @@ export type RequestRow = {
   readonly error_code: string | null
   readonly first_token_ms: number | null
   readonly total_ms: number | null
-  readonly settlement_state: SettlementState | null
-  readonly settlement_nonce: bigint | null
-  readonly settlement_value: bigint | null
-  readonly authorized_at: Date | null
+  readonly payment_number: bigint | null
+  readonly payment_epoch: bigint | null
+  readonly payment_value: bigint | null
+  readonly payment_entries: number | null
+  readonly payment_state: PaymentState | null
   readonly reason: string | null
   readonly batch: bigint | null
   readonly batch_position: number | null
   readonly batch_size: number | null
   readonly tx_hash: Buffer | null
   readonly changed_at: Date | null
-  readonly receipt_number: bigint | null
-  readonly receipt_hash: Buffer | null
-  readonly receipt_batched: boolean
 }
 
 export function readRequest(row: RequestRow): LedgerRequest {
@@ -185,30 +201,35 @@ export function readRequest(row: RequestRow): LedgerRequest {
     extended: fromAtomic(row.extended),
     fromCredit: fromAtomic(row.from_credit),
     authorized: fromAtomic(row.authorized),
-    nonce: row.nonce ?? undefined,
     voided: row.voided,
     charged: fromAtomic(row.charged),
+    givenBack: fromAtomic(row.given_back),
     searchCost: fromAtomic(row.search_cost),
     searchCalls: row.search_calls,
     fetchCalls: row.fetch_calls,
-    toolCalls: row.tool_calls ?? [],
+    toolCalls: Object.entries(row.tool_calls ?? {})
+      .map(([number, { kind, status, results }]) => ({ number: Number(number), kind, status, results }))
+      .sort((one, other) => one.number - other.number),
     usage: readUsage(row),
     price: readPrice(row),
     finishReason: row.finish_reason ?? undefined,
     errorCode: row.error_code ?? undefined,
     firstTokenMs: row.first_token_ms ?? undefined,
     totalMs: row.total_ms ?? undefined,
-    settlement: readSettlement(row),
+    entry: row.entry ?? undefined,
+    payment: readPayment(row),
   }
 }
 
-function readSettlement(row: RequestRow): RequestSettlement | undefined {
-  if (row.settlement_state === null) return undefined
+function readPayment(row: RequestRow): RequestPayment | undefined {
+  if (row.payment_number === null) return undefined
   return {
-    state: row.settlement_state,
-    nonce: row.settlement_nonce ?? undefined,
-    value: fromAtomic(row.settlement_value!),
-    authorizedAt: row.authorized_at ?? undefined,
+    number: row.payment_number,
+    epoch: Number(row.payment_epoch),
+    accountId: row.account_id,
+    value: row.payment_value!,
+    entries: row.payment_entries!,
+    state: row.payment_state!,
     reason: row.reason ?? undefined,
     batch: row.batch ?? undefined,
     place:
@@ -217,10 +238,6 @@ function readSettlement(row: RequestRow): RequestSettlement | undefined {
         : { position: row.batch_position, size: row.batch_size },
     txHash: row.tx_hash ?? undefined,
     changedAt: row.changed_at!,
-    receipt:
-      row.receipt_number === null || row.receipt_hash === null
-        ? undefined
-        : { number: row.receipt_number, hash: row.receipt_hash, batched: row.receipt_batched },
   }
 }
 

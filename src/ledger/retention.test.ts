@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { atEnd } from '../../test/support/at-end.ts'
 import { assertBooksBalance } from '../../test/support/audit.ts'
-import { charge, hold, openLedger, openPayer, voided } from '../../test/support/ledger.ts'
+import { charge, hold, openLedger, openPayer, place, voided } from '../../test/support/ledger.ts'
+import { testDatabase } from '../../test/support/postgres.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
+import type { Hold } from './hold-calls.ts'
 import { createRequestId } from './request-id.ts'
-import { forgetRefusals } from './requests.ts'
+import { createRequestMonths, findRequest, forgetRefusals } from './requests.ts'
 
 const ledger = ledgerSuite()
 
@@ -22,16 +25,46 @@ test('old refusals are deleted, young ones and everything with money stay, and t
   const paid = await hold(holds, payer, 100n)
   await holds.end(charge(paid, 50n))
   await holds.drained()
+  await ledger.database.query(`update holds set created_at = created_at - interval '31 days' where id = $1`, [
+    open.requestId,
+  ])
   await ledger.database.query(
     `update requests set created_at = created_at - interval '31 days' where id = any ($1::uuid[])`,
-    [[old, open.requestId, paid.requestId]],
+    [[old, paid.requestId]],
   )
   await forgetRefusals(ledger.database, 30)
-  const left = await ledger.database.query<{ id: string }>('select id from requests where account_id = $1', [
+  const left = await ledger.database.query<{ id: string }>('select id from request_log where account_id = $1', [
     payer.accountId,
   ])
   const ids = left.map(({ id }) => id)
   assert.deepEqual(ids.toSorted(), [young, open.requestId, paid.requestId].toSorted())
   await assertBooksBalance(ledger.database)
   await holds.end(voided(open))
+})
+
+test('a request is kept with its month, and one of another time is kept all the same', async (t) => {
+  const { database, drop } = await testDatabase()
+  atEnd(t, drop)
+  await createRequestMonths(database)
+  await createRequestMonths(database)
+  const holds = await openLedger(database)
+  const payer = await openPayer(database, 10_000n)
+  const times = [Date.now(), Date.now() + 30 * 86_400_000, Date.UTC(2020, 1, 1)]
+  const ids = times.map((time) => createRequestId(payer.partition, time))
+  for (const id of ids) {
+    const decision = await place(holds, payer, 100n, id)
+    await holds.end(charge((decision as { hold: Hold }).hold, 50n))
+    // Said again, a hold and an end are found wherever they are kept.
+    await assert.rejects(place(holds, payer, 100n, id), { code: 'overloaded' })
+    assert.equal((await findRequest(database, payer.partition, payer.accountId, id))?.charged, 50n)
+  }
+  const kept = await database.query<{ month: string }>(
+    'select tableoid::regclass::text as month from requests where id = any ($1::uuid[]) order by id',
+    [ids],
+  )
+  assert.deepEqual(
+    kept.map(({ month }) => month.replace(/\d{4}_\d\d/, 'month')),
+    ['requests_other', 'requests_month', 'requests_month'],
+  )
+  await assertBooksBalance(database)
 })

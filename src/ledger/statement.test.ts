@@ -6,6 +6,7 @@ import { atEnd } from '../../test/support/at-end.ts'
 import { assertBooksBalance } from '../../test/support/audit.ts'
 import { charge, hold, openLedger, openPayer, search, voided } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
+import { createKey, revokeKey } from '../identity/api-keys.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { findAccount } from './accounts.ts'
 import { adjustAccount } from './adjustments.ts'
@@ -89,6 +90,7 @@ test('whatever happens and whenever, every month adds up to the atomic unit, and
       for (const [at, from] of months.entries())
         statements.push(await readStatement(ledger.database, payer, from, months[at + 1] ?? farAhead))
       assert.ok(statements.every(({ addsUp }) => addsUp))
+      for (const statement of statements) assertKeysSum(statement)
       for (const [at, { opening }] of statements.entries())
         assert.equal(opening, at === 0 ? 0n : statements[at - 1]!.closing)
       assert.equal(statements.at(-1)!.closing, await moneyOf(payer))
@@ -97,6 +99,45 @@ test('whatever happens and whenever, every month adds up to the atomic unit, and
     { numRuns: 10 },
   )
 })
+
+test('the charges of a month are split by key, and the split sums to the lines to the atomic unit', async () => {
+  const payer = await openPayer(ledger.database, 1_000_000n)
+  const { id: second } = await createKey(ledger.database, { ...payer, name: 'second' })
+  const { id: idle } = await createKey(ledger.database, { ...payer, name: 'idle' })
+  const holds = await openLedger(ledger.database)
+  await holds.end(charge(await hold(holds, payer, 1_000n), 301n))
+  for (const cost of [7n, 11n]) await holds.end(charge(await hold(holds, { ...payer, keyId: second }, 1_000n), cost))
+  await search(holds, await hold(holds, { ...payer, keyId: second }, 20_000n))
+  const statement = await readStatement(ledger.database, payer, september, farAhead)
+  assert.deepEqual(
+    statement.keys.map(({ keyId, requests, searches, inference, search }) => [
+      keyId,
+      requests,
+      searches,
+      inference,
+      search,
+    ]),
+    [
+      [second, 3, 1, -18n, -8_750n],
+      [payer.keyId, 1, 0, -301n, 0n],
+    ],
+  )
+  assert.ok(!statement.keys.some(({ keyId }) => keyId === idle))
+  assertKeysSum(statement)
+  assert.deepEqual((await readStatement(ledger.database, payer, september, october)).keys, [])
+  await revokeKey(ledger.database, second)
+  assert.equal((await readStatement(ledger.database, payer, september, farAhead)).keys.length, 2)
+})
+
+function assertKeysSum({ lines, keys }: Statement): void {
+  const sumOf = (kind: string) =>
+    lines
+      .filter((line) => line.kind === kind)
+      .reduce((sum, { amount, count }) => [sum[0]! + amount, sum[1]! + BigInt(count)], [0n, 0n])
+  const total = (read: (line: Statement['keys'][number]) => bigint) => keys.reduce((sum, line) => sum + read(line), 0n)
+  assert.deepEqual([total(({ inference }) => inference), total(({ requests }) => BigInt(requests))], sumOf('inference'))
+  assert.deepEqual([total(({ search }) => search), total(({ searches }) => BigInt(searches))], sumOf('search'))
+}
 
 function linesOf({ lines }: Statement): readonly string[] {
   return lines.map(({ kind, model, count, amount }) =>

@@ -1,5 +1,5 @@
-import type { AccountRef } from '../account-ref.ts'
-import type { Database } from '../db/database.ts'
+import type { AccountRef } from '../db/account-ref.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
 export const statementKinds = [
@@ -13,7 +13,7 @@ export const statementKinds = [
 ] as const
 export type StatementKind = (typeof statementKinds)[number]
 
-/** All movements of one kind in a span of time; of inference, those of one model. */
+/** All movements of one kind in a period; for inference, those of one model. */
 export type StatementLine = {
   readonly kind: StatementKind
   readonly model: string | undefined
@@ -22,19 +22,31 @@ export type StatementLine = {
   readonly amount: Usdc
 }
 
+/** The charges of one key in the period. Below 0, like every charge of a statement. */
+export type KeyLine = {
+  readonly keyId: string
+  readonly name: string
+  readonly hint: string
+  readonly requests: number
+  readonly searches: number
+  readonly inference: Usdc
+  readonly search: Usdc
+}
+
 export type Statement = {
-  /** All the account's money, what open requests hold included. */
+  /** All the account's money, including open holds. */
   readonly opening: Usdc
   readonly closing: Usdc
   readonly lines: readonly StatementLine[]
-  /** Whether opening and lines sum to closing, which are read from different places of the ledger. */
+  /** The same charges by key, largest first: they sum to the lines of inference and of search. */
+  readonly keys: readonly KeyLine[]
+  /** Whether opening plus lines equals closing. They come from different tables of the ledger. */
   readonly addsUp: boolean
   readonly openedAt: Date
 }
 
-// Each movement once, at the instant at which it stands in the books. A withdrawal that failed went out and came back, so
-// that a month that is over does not change afterwards; so did what the gateway did not take of its fee. Charges are in the hour in which their request began, as in all
-// other sums over time.
+// Each movement once, at its booking time. A failed withdrawal is booked out and back in, so that a past month never changes; so
+// is the unused part of the gateway's fee. Charges belong to the hour in which their request began, as in all other sums over time.
 const movements = `
   select 'deposit' as kind, '' as model, created_at as at, amount, 1 as times
     from deposits where partition = $1 and account_id = $2
@@ -55,17 +67,54 @@ const movements = `
   select 'search', '', hour, -search_cost, search_calls from usage_hours where partition = $1 and account_id = $2`
 
 /**
- * What happened to an account's money from one instant to another, both on whole hours. The opening balance is the sum of
- * all that happened before; the closing balance is what the account has now, less all that happened since. One statement,
- * so that nothing happens in between.
+ * The movements of an account's money between two instants, both on whole hours. The opening balance is the sum of all earlier
+ * movements; the closing balance is the current balance less all later movements. Reads one snapshot, so that nothing changes in
+ * between.
  */
-export async function readStatement(
-  database: Database,
+export async function readStatement(database: Database, account: AccountRef, from: Date, to: Date): Promise<Statement> {
+  return database.transaction(
+    async (connection) => {
+      const keys = await readKeys(connection, account, from, to)
+      return { ...(await readMovements(connection, account, from, to)), keys }
+    },
+    { isolation: 'repeatable read', readOnly: true },
+  )
+}
+
+async function readKeys(
+  connection: Connection,
   { partition, accountId }: AccountRef,
   from: Date,
   to: Date,
-): Promise<Statement> {
-  const rows = await database.query<MovementRow>(
+): Promise<readonly KeyLine[]> {
+  const rows = await connection.query<KeyLineRow>(
+    `select u.key_id, k.name, k.hint, u.requests, u.searches, u.inference, u.search
+       from (select key_id, sum(succeeded + failed + cancelled)::bigint as requests, sum(search_calls)::bigint as searches,
+                    sum(search_cost - charged)::bigint as inference, -sum(search_cost)::bigint as search
+               from usage_hours where partition = $1 and account_id = $2 and hour >= $3 and hour < $4 group by key_id) u
+       join api_keys k on k.partition = $1 and k.id = u.key_id
+      where u.requests > 0 or u.inference <> 0 or u.search <> 0
+      order by u.inference + u.search, k.created_at, u.key_id`,
+    [partition, accountId, from, to],
+  )
+  return rows.map((row) => ({
+    keyId: row.key_id,
+    name: row.name,
+    hint: row.hint,
+    requests: Number(row.requests),
+    searches: Number(row.searches),
+    inference: fromAtomic(row.inference),
+    search: fromAtomic(row.search),
+  }))
+}
+
+async function readMovements(
+  connection: Connection,
+  { partition, accountId }: AccountRef,
+  from: Date,
+  to: Date,
+): Promise<Omit<Statement, 'keys'>> {
+  const rows = await connection.query<MovementRow>(
     `with m as (${movements}), a as (select gateway + credit + held as total, created_at from accounts where partition = $1 and id = $2)
      select m.kind, m.model, coalesce(sum(m.times) filter (where m.at >= $3 and m.at < $4), 0)::bigint as times,
             coalesce(sum(m.amount) filter (where m.at < $3), 0)::bigint as before,
@@ -86,7 +135,7 @@ export async function readStatement(
   }
 }
 
-/** What has no account's money in it is left out: refused requests, months without searches. */
+/** Leaves out lines without money: refused requests, months without searches. */
 function hasMoved({ times, during }: MovementRow): boolean {
   return times > 0n || during !== 0n
 }
@@ -95,8 +144,18 @@ function readLine({ kind, model, times, during }: MovementRow): StatementLine {
   return { kind: kind!, model: model || undefined, count: Number(times), amount: fromAtomic(during) }
 }
 
+type KeyLineRow = {
+  readonly key_id: string
+  readonly name: string
+  readonly hint: string
+  readonly requests: bigint
+  readonly searches: bigint
+  readonly inference: bigint
+  readonly search: bigint
+}
+
 type MovementRow = {
-  /** Null when nothing ever happened. */
+  /** Null when there was never any movement. */
   readonly kind: StatementKind | null
   readonly model: string | null
   readonly times: bigint

@@ -5,7 +5,7 @@ export const usageReportGroups = ['day', 'model', 'key', 'account'] as const
 export type UsageReportGroup = (typeof usageReportGroups)[number]
 
 export type UsageReportLine = {
-  /** The values of the groups that were asked for, by their names. */
+  /** The values of the requested groups, by name. */
   readonly group: Readonly<Partial<Record<UsageReportGroup, string>>>
   readonly requests: number
   readonly failed: number
@@ -25,7 +25,7 @@ const expressions: Readonly<Record<UsageReportGroup, string>> = {
 
 const rowsMax = 10_000
 
-/** Sums over whole hours, for the operator: of one account or of all. */
+/** Sums over whole hours, for the operator; of one account or of all. */
 export async function reportUsage(
   database: Database,
   question: {

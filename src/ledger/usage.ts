@@ -1,4 +1,4 @@
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
 import { earliestRequestId } from './request-id.ts'
@@ -6,7 +6,7 @@ import { earliestRequestId } from './request-id.ts'
 export type Granularity = 'minute' | 'hour' | 'day'
 export type UsageGroup = 'none' | 'model' | 'key' | 'component' | 'status'
 
-/** A span of time, its steps, and whose requests are counted. `from` and `to` lie on steps. */
+/** A period, its steps, and whose requests are counted. `from` and `to` lie on step boundaries. */
 export type UsageQuestion = {
   readonly from: Date
   readonly to: Date
@@ -15,7 +15,7 @@ export type UsageQuestion = {
   readonly keyIds?: readonly string[] | undefined
 }
 
-/** Sums over the ended requests that were created in a span of time. */
+/** Sums over the ended requests that were created in a period. */
 export type Measures = {
   readonly charged: Usdc
   readonly search: Usdc
@@ -30,7 +30,7 @@ export type Measures = {
   readonly cachedTokens: number
   readonly searchCalls: number
   readonly fetchCalls: number
-  /** Requests that have a time to the first token, and the sum of those times. */
+  /** The number of requests with a time to first token, and the sum of those times. */
   readonly timed: number
   readonly firstTokenMs: number
   readonly totalMs: number
@@ -57,7 +57,7 @@ export const noMeasures: Measures = {
 
 export type UsageStep = { readonly start: Date; readonly group: string; readonly measures: Measures }
 
-/** The sums of every step that has any, by model or key. Of hours and days from the hourly sums, of minutes from the rows. */
+/** The sums of every non-empty step, by model or key. Hours and days come from the hourly sums, minutes from the rows. */
 export async function readUsage(
   database: Database,
   account: AccountRef,
@@ -85,7 +85,7 @@ export async function readUsage(
   return rows.map((row) => ({ start: row.start, group: row.group_name, measures: readMeasures(row) }))
 }
 
-/** What was charged for requests that failed or were cancelled, by step: the hourly sums know how many there were, not this. */
+/** The charges of failed and cancelled requests, by step: the hourly sums have only their counts. */
 export async function readUnsuccessfulCharges(
   database: Database,
   account: AccountRef,
@@ -96,18 +96,20 @@ export async function readUnsuccessfulCharges(
     `select date_bin($2, r.created_at, '2000-01-01T00:00:00Z') as start, r.status,
             sum(r.charged)::bigint as charged, sum(r.quote)::bigint as quote
        from requests r
-      where r.account_id = $1 and r.status not in ('held', 'succeeded') and r.status <> 'refused'
+      where r.account_id = $1 and r.status <> 'succeeded' and r.status <> 'refused'
         and r.id >= $7 and r.id < $8 and r.created_at >= $3 and r.created_at < $4
         and ($5::text[] is null or r.model = any ($5)) and ($6::uuid[] is null or r.key_id = any ($6))
       group by 1, 2`,
-    // Steps of equal length need no calendar, which would be looked into for each of a quarter of a million rows.
+    // Steps of equal length need no calendar arithmetic, which is slow over a quarter of a million rows.
     [account.accountId, `1 ${granularity}`, from, to, models ?? null, keyIds ?? null, ...idBounds(question)],
   )
   return rows.map((row) => ({ ...row, charged: fromAtomic(row.charged), quote: fromAtomic(row.quote) }))
 }
 
-/** Percentiles of a sample: the newest requests of each step. A request that a restart interrupted ended when the service was back:
- * its time says how long the service was down, not how long it took. */
+/**
+ * Percentiles of a sample: the newest requests of each step. Requests that a restart interrupted are left out: their time measures
+ * the outage.
+ */
 export type Latency = {
   readonly start: Date | undefined
   readonly group: string | undefined
@@ -169,7 +171,7 @@ export async function readLatency(
   }))
 }
 
-/** How often a key’s requests were refused, and why, newest reason first. */
+/** How often a key's requests were refused, and why, newest reason first. */
 export async function readRefusals(
   database: Database,
   account: AccountRef,
@@ -185,10 +187,10 @@ export async function readRefusals(
   return rows.map((row) => ({ code: row.code, count: row.count, lastAt: row.last_at }))
 }
 
-// The newest: more would be read for a quarter of a second, and tell nothing new.
+// The newest only: more would take a quarter of a second and add nothing.
 const refusalsMax = 10_000
 
-// The id bounds are wider than the span by what an id can differ from the time of its row (request-log.ts).
+// The id bounds are wider than the period by the most that an id can differ from its row's time (request-log.ts).
 function idBounds({ from, to }: UsageQuestion): readonly string[] {
   return [earliestRequestId(from.getTime() - 3_600_000), earliestRequestId(to.getTime() + 300_000)]
 }
@@ -197,14 +199,14 @@ const hours = `select hour, key_id, model, succeeded, failed, cancelled, refused
   fetch_calls, prompt_tokens, completion_tokens, reasoning_tokens, cached_tokens, timed, first_token_ms, total_ms
   from usage_hours where partition = $1 and account_id = $2 and hour >= $4 and hour < $5`
 
-// `+ 0` keeps the planner off the primary key, which would lead through the rows of everybody (request-log.ts).
+// `+ 0` keeps the planner off the primary key, which would read the rows of all accounts (request-log.ts).
 const minutes = `select r.created_at as hour, r.key_id, coalesce(r.model, '') as model,
   (r.status = 'succeeded')::int as succeeded, (r.status = 'failed')::int as failed,
   (r.status = 'cancelled')::int as cancelled, (r.status = 'refused')::int as refused,
   r.quote, r.charged, r.search_cost, r.search_calls, r.fetch_calls, r.prompt_tokens, r.completion_tokens,
   r.reasoning_tokens, r.cached_tokens, (r.first_token_ms is not null)::int as timed, r.first_token_ms, r.total_ms
   from requests r where r.partition + 0 = $1 and r.account_id = $2 and r.id >= $8 and r.id < $9
-   and r.created_at >= $4 and r.created_at < $5 and r.status <> 'held'`
+   and r.created_at >= $4 and r.created_at < $5`
 
 const sums = [
   'charged',
@@ -260,7 +262,7 @@ function readMeasures(row: StepRow): Measures {
   }
 }
 
-/** The sum of two spans that do not overlap. */
+/** The sum of two periods that do not overlap. */
 export function addMeasures(a: Measures, b: Measures): Measures {
   return {
     charged: fromAtomic(a.charged + b.charged),

@@ -1,60 +1,56 @@
-import type { AccountRef } from '../account-ref.ts'
+import type { AccountRef } from '../db/account-ref.ts'
+import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
-import { openWithdrawalStates } from './open-states.ts'
 import { LedgerFrozenError } from './refusals.ts'
+import { openPaymentStates, openWithdrawalStates, type WithdrawalState } from './states.ts'
 import { pageOfAccount, pageValues, type TransferPage } from './transfer-page.ts'
-
-export type WithdrawalState = 'requested' | 'returning' | 'returned' | 'sent' | 'confirmed' | 'failed'
 
 export type Withdrawal = {
   readonly partition: number
   readonly id: string
   readonly accountId: string
-  /** All that leaves the account. The recipient is paid `amount - feeMax`. */
+  /** The total that leaves the account. The recipient gets `amount - feeMax`. */
   readonly amount: Usdc
-  /** The most that the gateway may keep of it, set aside and signed with the order. */
+  /** The gateway's maximum fee, reserved and signed with the order. */
   readonly feeMax: Usdc
-  /** What it kept; the rest of `feeMax` is back in the balance. Undefined until the withdrawal is paid. */
+  /** The gateway's fee; the rest of `feeMax` returned to the balance. Undefined until the withdrawal is paid. */
   readonly fee: Usdc | undefined
-  /** The part that is credit: the seller pays it back into the gateway first. */
-  readonly creditBack: Usdc
-  /** Of the payment back. */
-  readonly nonce: bigint | undefined
+  /** All charges up to this entry are paid on chain before the order is submitted. */
+  readonly afterEntry: bigint
   readonly recipient: string
   readonly state: WithdrawalState
   readonly reason: string | undefined
-  readonly returnId: string | undefined
   readonly railId: string | undefined
-  /** Of the order to the gateway, from when it may have been handed in. */
+  /** The signature of the order to the gateway; set before it may have been submitted. */
   readonly signature: string | undefined
   readonly transactionHash: string | undefined
   readonly createdAt: Date
   readonly changedAt: Date
-  /** When the credit was back in the gateway. */
-  readonly returnedAt: Date | undefined
-  /** When the order was first handed in. */
+  /** When all earlier charges were paid on chain. */
+  readonly settledAt: Date | undefined
+  /** When the order was first submitted. */
   readonly sentAt: Date | undefined
 }
 
 export type WithdrawalOrder = {
   readonly partition: number
   readonly accountId: string
-  /** The caller's: the same order again is the same withdrawal. */
+  /** Chosen by the caller; makes the withdrawal idempotent. */
   readonly id: string
   readonly amount: Usdc
   readonly recipient: string
-  /** Less than this is paid only when it is everything that is left, and once in 24 hours. */
+  /** A smaller amount is paid only when it is the whole remainder, and once in 24 hours. */
   readonly min: Usdc
 }
 
-/** Of one account. `request_withdrawal` has the same number. */
+/** Per account. `request_withdrawal` has the same number. */
 const openWithdrawalsMax = 3
 const openRetryMs = 30_000
 
-/** Writes down what the gateway may keep of a withdrawal from now on. Orders that were made before keep theirs. */
+/** Sets the gateway's maximum fee for new withdrawals. Existing orders keep theirs. */
 export async function setWithdrawalFeeMax(database: Database, feeMax: bigint): Promise<void> {
   await database.query('update ledger_state set withdrawal_fee_max = $1 where withdrawal_fee_max <> $1', [feeMax])
 }
@@ -64,7 +60,7 @@ export async function readWithdrawalFeeMax(connection: Connection): Promise<Usdc
   return fromAtomic(row!.fee)
 }
 
-/** Takes the amount out of what can be spent. Asking again with the same id gives the stored withdrawal. */
+/** Takes the amount out of the spendable balance. Calling it again with the same id returns the stored withdrawal. */
 export async function requestWithdrawal(database: Database, order: WithdrawalOrder): Promise<Withdrawal> {
   const { partition, accountId, id, amount, recipient, min } = order
   const [row] = await database.query<WithdrawalDecision>(
@@ -119,7 +115,7 @@ export async function listWithdrawals(
   return rows.map(readWithdrawal)
 }
 
-/** From the order to the payment, in the middle of the last ones of all accounts; undefined where none was paid yet. */
+/** The median time from order to payment over the latest withdrawals of all accounts; undefined before the first payment. */
 export type WithdrawalTime = { readonly medianMs: number | undefined; readonly count: number }
 
 const timedMax = 20
@@ -134,9 +130,10 @@ export async function readWithdrawalTime(database: Database): Promise<Withdrawal
   return { medianMs: row!.median_ms ?? undefined, count: row!.count }
 }
 
-/** Those whose turn it is. The longer one takes the less often it is looked at, down to twice a minute. */
+/** Withdrawals that are due for a check. The older one is, the less often it is checked, down to twice a minute. */
 export async function findOpenWithdrawals(database: Database, rowsMax: number): Promise<readonly Withdrawal[]> {
-  const rows = await database.query<WithdrawalRow>(
+  const rows = await database.queryPrepared<WithdrawalRow>(
+    'find_open_withdrawals',
     `select ${columns} from withdrawals where state in ${openWithdrawalStates}
         and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
       order by changed_at limit $1`,
@@ -145,28 +142,46 @@ export async function findOpenWithdrawals(database: Database, rowsMax: number): 
   return rows.map(readWithdrawal)
 }
 
-/** Looked at, and it could not move: the others are first now. */
+/** Marks a withdrawal as checked without progress, so that others are checked first. */
 export async function touchWithdrawal(
   database: Database,
   { partition, id, state }: Pick<Withdrawal, 'partition' | 'id' | 'state'>,
 ): Promise<void> {
-  await database.query(
-    'update withdrawals set changed_at = clock_timestamp() where partition = $1 and id = $2 and state = $3',
-    [partition, id, state],
-  )
+  await database.query('update withdrawals set changed_at = now() where partition = $1 and id = $2 and state = $3', [
+    partition,
+    id,
+    state,
+  ])
 }
 
 export type WithdrawalStep = {
   readonly state: WithdrawalState
-  readonly returnId?: string | undefined
   readonly railId?: string | undefined
   readonly transactionHash?: string | undefined
   readonly reason?: string | undefined
-  /** With `confirmed`: what the gateway took. Left out, it counts as the most that it could take. */
+  /** With `confirmed`: the gateway's actual fee. Defaults to the maximum. */
   readonly fee?: bigint | undefined
 }
 
-/** Before the order is handed in: what is sent again later is the same, also when the signer would not sign it any more. */
+/**
+ * Whether all earlier charges are paid on chain: then the account's gateway balance matches the ledger. Stored with the withdrawal
+ * the first time.
+ */
+export async function isSettled(database: Database, { partition, accountId, id }: Withdrawal): Promise<boolean> {
+  const rows = await database.query(
+    `update withdrawals w set settled_at = coalesce(w.settled_at, $4)
+       from accounts a
+      where w.partition = $1 and w.id = $2 and a.partition = $1 and a.id = $3
+        and (a.covered_entry >= w.after_entry or a.charged - a.given_back = a.covered)
+        and not exists (select from payments p where p.partition = $1 and p.account_id = $3 and p.state in ${openPaymentStates}
+                           and p.first_entry <= w.after_entry)
+     returning true`,
+    [partition, id, accountId, await readClock(database)],
+  )
+  return rows.length > 0
+}
+
+/** Stores the signature before the order is submitted: a resend is then identical, even if the signer would no longer sign it. */
 export async function keepOrderSignature(
   database: Database,
   { partition, id }: Pick<Withdrawal, 'partition' | 'id'>,
@@ -179,7 +194,7 @@ export async function keepOrderSignature(
   ])
 }
 
-/** Withdrawals that may have been handed in and of which the gateway has said nothing for so long. */
+/** Withdrawals that may have been submitted and that the gateway has not acknowledged for this long. */
 export async function countUnansweredWithdrawals(database: Database, seconds: number): Promise<number> {
   const [row] = await database.query<{ count: number }>(
     `select count(*)::int as count from withdrawals
@@ -190,36 +205,35 @@ export async function countUnansweredWithdrawals(database: Database, seconds: nu
 }
 
 /**
- * Moves a withdrawal on; when it fails its money comes back, and when it is paid what is left of the fee. False when it had ended
- * before, or was moved by somebody else from the state that is named: then what was decided of it no longer holds.
+ * Advances a withdrawal's state. A failure returns its money; a payment returns the unused fee. False when it is no longer in the
+ * expected state: then the caller's decision is obsolete.
  */
 export async function advanceWithdrawal(
   database: Database,
   { partition, accountId, id, state: from }: Pick<Withdrawal, 'partition' | 'accountId' | 'id' | 'state'>,
   step: WithdrawalStep,
 ): Promise<boolean> {
-  const { state, returnId, railId, transactionHash, reason, fee } = step
+  const { state, railId, transactionHash, reason, fee } = step
   const [row] = await database.query<{ moved: boolean }>(
-    `select advance_withdrawal($1, $2, $3, $4, $5, $6, decode($7, 'hex'), $8, $9, $10) as moved`,
+    `select advance_withdrawal($1, $2, $3, $4, $5, $6, decode($7, 'hex'), $8, $9) as moved`,
     [
       partition,
       accountId,
       id,
+      from,
       state,
-      returnId ?? null,
       railId ?? null,
       transactionHash?.slice(2) ?? null,
       reason ?? null,
       fee ?? null,
-      from,
     ],
   )
   return row!.moved
 }
 
-const columns = `partition, id, account_id, amount, fee_max, fee, credit_back, nonce, recipient, state, reason, return_id, rail_id,
+const columns = `partition, id, account_id, amount, fee_max, fee, after_entry, recipient, state, reason, rail_id,
   encode(signature, 'hex') as signature, encode(tx_hash, 'hex') as tx_hash, created_at, changed_at,
-  returned_at, sent_at`
+  settled_at, sent_at`
 
 type WithdrawalRow = {
   readonly partition: number
@@ -228,18 +242,16 @@ type WithdrawalRow = {
   readonly amount: bigint
   readonly fee_max: bigint
   readonly fee: bigint | null
-  readonly credit_back: bigint
-  readonly nonce: bigint | null
+  readonly after_entry: bigint
   readonly recipient: string
   readonly state: WithdrawalState
   readonly reason: string | null
-  readonly return_id: string | null
   readonly rail_id: string | null
   readonly signature: string | null
   readonly tx_hash: string | null
   readonly created_at: Date
   readonly changed_at: Date
-  readonly returned_at: Date | null
+  readonly settled_at: Date | null
   readonly sent_at: Date | null
 }
 
@@ -251,18 +263,16 @@ function readWithdrawal(row: WithdrawalRow): Withdrawal {
     amount: fromAtomic(row.amount),
     feeMax: fromAtomic(row.fee_max),
     fee: row.fee === null ? undefined : fromAtomic(row.fee),
-    creditBack: fromAtomic(row.credit_back),
-    nonce: row.nonce ?? undefined,
+    afterEntry: row.after_entry,
     recipient: row.recipient,
     state: row.state,
     reason: row.reason ?? undefined,
-    returnId: row.return_id ?? undefined,
     railId: row.rail_id ?? undefined,
     signature: row.signature === null ? undefined : `0x${row.signature}`,
     transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,
     createdAt: row.created_at,
     changedAt: row.changed_at,
-    returnedAt: row.returned_at ?? undefined,
+    settledAt: row.settled_at ?? undefined,
     sentAt: row.sent_at ?? undefined,
   }
 }
@@ -271,18 +281,18 @@ export class WithdrawalTooLargeError extends ServiceError {
   readonly code = 'insufficient_balance'
   constructor(amount: Usdc, withdrawable: Usdc) {
     super(
-      `${format(amount)} USDC cannot be withdrawn: ${format(withdrawable)} USDC can. What open requests hold is free when they end.`,
+      `${format(amount)} USDC cannot be withdrawn: ${format(withdrawable)} USDC can. Money held by open requests becomes available when they end.`,
       { extra: moneyFields({ required: amount, available: withdrawable }) },
     )
   }
 }
 
-/** Nothing would be sure to arrive. */
+/** The fee could consume the whole amount. */
 export class WithdrawalBelowFeeError extends ServiceError {
   readonly code = 'invalid_value'
   constructor(amount: Usdc, feeMax: Usdc) {
     super(
-      `${format(amount)} USDC cannot be withdrawn: the gateway keeps up to ${format(feeMax)} USDC of a withdrawal. Withdraw more than that.`,
+      `${format(amount)} USDC cannot be withdrawn: the gateway fee can be up to ${format(feeMax)} USDC. Withdraw more than that.`,
       { param: 'amount' },
     )
   }
@@ -318,7 +328,7 @@ export class TooManyWithdrawalsError extends ServiceError {
   }
 }
 
-/** The same id for another withdrawal: a mistake of the caller, and not one to guess about. */
+/** The id already belongs to a different withdrawal: an error of the caller. */
 export class WithdrawalMismatchError extends ServiceError {
   readonly code = 'idempotency_mismatch'
   constructor(id: string) {

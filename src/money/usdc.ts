@@ -38,7 +38,7 @@ export function max(a: Usdc, b: Usdc): Usdc {
 /** An amount that is not a plain decimal with at most six places: a bug or an operator's typo, not a customer's error. */
 export class InvalidAmountError extends Error {
   constructor(text: string) {
-    super(`"${text}" is not an amount of USDC: write a decimal with at most six places, such as 1.25.`)
+    super(`"${text}" is not an amount of USDC. Write a decimal with at most six places, such as 1.25.`)
     this.name = 'InvalidAmountError'
   }
 }

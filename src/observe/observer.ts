@@ -1,4 +1,4 @@
-import type { Log } from '../log.ts'
+import type { Log } from '../process/log.ts'
 import type { SpanExporter } from './otlp-exporter.ts'
 import { Outcomes } from './outcomes.ts'
 import type { EndFacts, RefusalFacts } from './request-facts.ts'
@@ -90,6 +90,9 @@ export class Observer {
         charged: facts.charged.toString(),
         searches: facts.searchCalls,
         fetches: facts.fetchCalls,
+        provider: facts.upstream?.provider,
+        attempts: facts.upstream?.attempts,
+        upstream_cost: facts.upstream?.cost?.toString(),
       },
       'request',
     )
@@ -120,8 +123,10 @@ export class Observer {
     const { metrics } = this
     for (const { name, detail, startedMs, endedMs, outcome = 'error' } of watch.phases) {
       const seconds = ((endedMs ?? watch.startedMs + watch.elapsedMs) - startedMs) / 1000
-      if (name === 'upstream') metrics.upstreamSeconds.observe(seconds, model, outcome)
-      else if (name === 'tool') {
+      if (name === 'upstream') {
+        metrics.upstreamSeconds.observe(seconds, model, outcome)
+        metrics.providerAttempts.add(1, detail ?? '', model, outcome)
+      } else if (name === 'tool') {
         metrics.toolCalls.add(1, detail ?? '', outcome)
         if (detail === 'web_search' && outcome !== 'cancelled') this.search.tell(outcome === 'completed')
       } else {
@@ -131,8 +136,12 @@ export class Observer {
     }
   }
 
-  #countMoney({ model, charged, searchCost, quote, voided }: EndFacts): void {
+  #countMoney({ model, charged, searchCost, quote, voided, upstream }: EndFacts): void {
     const { metrics } = this
+    if (upstream?.provider !== undefined) {
+      metrics.providerCharged.add(Number(charged - searchCost), upstream.provider, model)
+      if (upstream.cost !== undefined) metrics.providerCost.add(Number(upstream.cost), upstream.provider, model)
+    }
     if (charged > 0n) {
       metrics.charged.add(Number(charged - searchCost), model, 'inference')
       if (searchCost > 0n) metrics.charged.add(Number(searchCost), model, 'search')

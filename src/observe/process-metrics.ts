@@ -2,7 +2,7 @@ import { monitorEventLoopDelay, performance } from 'node:perf_hooks'
 import { Gauge, type Metric } from './metric.ts'
 
 const lagWindowMs = 10_000
-const quantiles = [0.5, 0.9, 0.99, 1]
+const percentiles = [50, 90, 99, 100]
 
 export type ProcessMetrics = { readonly metrics: readonly Metric[]; stop(): void }
 
@@ -11,12 +11,13 @@ export function watchProcess(version: string): ProcessMetrics {
   const lag = new Gauge({
     name: 'penny_event_loop_lag_seconds',
     help: 'How late timers of this process were within the last ten seconds.',
-    labels: ['quantile'],
+    // Not `quantile`, which Prometheus reserves for summaries.
+    labels: ['percentile'],
   })
   const delay = monitorEventLoopDelay({ resolution: 10 })
   delay.enable()
   const noteLag = () => {
-    for (const quantile of quantiles) lag.set(delay.percentile(quantile * 100) / 1e9, String(quantile))
+    for (const percentile of percentiles) lag.set(delay.percentile(percentile) / 1e9, String(percentile))
     delay.reset()
   }
   const busy = new Gauge({

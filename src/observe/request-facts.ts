@@ -26,6 +26,15 @@ export type EndFacts = {
   readonly finishReason: string | undefined
   readonly errorCode: string | undefined
   readonly firstTokenMs: number | undefined
+  /** Who served it; undefined where that is not known. */
+  readonly upstream?:
+    | {
+        readonly provider: string | undefined
+        readonly attempts: number
+        /** Atomic USDC; undefined: not known. */
+        readonly cost: bigint | undefined
+      }
+    | undefined
 }
 
 export type RefusalFacts = {

@@ -40,6 +40,21 @@ export function createServiceMetrics() {
       help: 'Requests that failed by the upstream, by error code.',
       labels: ['code'],
     }),
+    providerAttempts: new Counter({
+      name: 'penny_provider_attempts_total',
+      help: 'Requests sent to providers, by how they ended. A request that fails over is sent to several.',
+      labels: ['provider', 'model', 'outcome'],
+    }),
+    providerCharged: new Counter({
+      name: 'penny_provider_charged_micro_usdc_total',
+      help: 'What customers were charged for tokens of requests that the provider answered, in atomic USDC.',
+      labels: ['provider', 'model'],
+    }),
+    providerCost: new Counter({
+      name: 'penny_provider_cost_micro_usdc_total',
+      help: 'What the provider charges you at the costs in PROVIDERS_FILE, in atomic USDC. Requests of unknown cost are left out.',
+      labels: ['provider', 'model'],
+    }),
     tokens: new Counter({
       name: 'penny_tokens_total',
       help: 'Billed tokens. Reasoning is part of output, cached is part of input.',
@@ -52,7 +67,7 @@ export function createServiceMetrics() {
     }),
     refunded: new Counter({
       name: 'penny_refunded_micro_usdc_total',
-      help: 'What of the holds was given back, in atomic USDC: the unused part of a charge, or a void whole.',
+      help: 'Released parts of holds, in atomic USDC: the unused part of a charge, or a whole void.',
       labels: ['reason'],
     }),
     quoteRatio: new Histogram({

@@ -63,7 +63,7 @@ function describePhase(
       return {
         name: `chat ${facts.model}`,
         kind: 'client',
-        attributes: { ...modelAttributes(facts), ...usage, ...failure },
+        attributes: { ...modelAttributes(facts), 'penny.provider': detail, ...usage, ...failure },
       }
     }
     case 'tool':
@@ -106,6 +106,9 @@ function requestAttributes(facts: EndFacts): Attributes {
     'penny.status': facts.status,
     'penny.quote_micro_usdc': facts.quote,
     'penny.cost.charged_micro_usdc': facts.charged,
+    'penny.provider': facts.upstream?.provider,
+    'penny.attempts': facts.upstream?.attempts,
+    'penny.cost.upstream_micro_usdc': facts.upstream?.cost,
     'error.type': facts.errorCode,
   }
 }

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { isAddress } from 'viem'
 import type { ChainAdmin } from './chain/server.ts'
 import type { ModelTrouble } from './model/server.ts'
-import { adminFile, type SandboxAdmin } from './orders.ts'
+import { adminFile, modelFailures, type SandboxAdmin } from './orders.ts'
 
 const bodyBytesMax = 4_096
 const blocksMax = 10_000
@@ -72,6 +72,13 @@ async function answer(request: IncomingMessage, token: string, { chain, model }:
       if (model === undefined) throw new AdminRefusal(409, 'the model is a real one')
       model.slow(count(order.milliseconds, 'milliseconds', slowMsMax, 0))
       return {}
+    case '/fail': {
+      if (model === undefined) throw new AdminRefusal(409, 'the model is a real one')
+      const failure = modelFailures.find((one) => one === order.failure)
+      if (failure === undefined && order.failure !== null) throw new AdminRefusal(400, 'failure is none of the list')
+      model.fail(failure)
+      return {}
+    }
     default:
       throw new AdminRefusal(404, 'no such order')
   }

@@ -15,9 +15,15 @@ export type SandboxOrders = {
   advance(seconds: number): Promise<void>
   failNext(): Promise<void>
   slow(milliseconds: number): Promise<void>
+  /** Undefined: the model answers again. */
+  fail(failure: ModelFailure | undefined): Promise<void>
 }
 
-const orderMsMax = 30_000
+/** `kill`: connections are cut. `hang`: nothing is answered. `garbage`: a stream that is no stream of events. */
+export const modelFailures = ['kill', 'hang', '429', '500', 'garbage'] as const
+export type ModelFailure = (typeof modelFailures)[number]
+
+const orderMsMax = 120_000
 
 export function sandboxOrders(dataDir: string): SandboxOrders {
   return {
@@ -36,6 +42,9 @@ export function sandboxOrders(dataDir: string): SandboxOrders {
     },
     async slow(milliseconds) {
       await order(dataDir, '/slow', { milliseconds })
+    },
+    async fail(failure) {
+      await order(dataDir, '/fail', { failure: failure ?? null })
     },
     async advance(seconds) {
       await order(dataDir, '/advance', { seconds })
@@ -68,7 +77,7 @@ function readAdmin(dataDir: string): SandboxAdmin {
 
 export class NoSandboxError extends Error {
   constructor(cause: unknown) {
-    super('No sandbox chain runs on this data folder: start one with npm start, or set DATA_DIR to its folder.', {
+    super('No sandbox is running on this data folder. Start one with npm start, or set DATA_DIR to its folder.', {
       cause,
     })
     this.name = 'NoSandboxError'

@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Address } from 'viem'
-import { runAsChild } from '../child.ts'
+import { runAsChild } from '../process/child.ts'
 import { startAdminServer } from './admin.ts'
 import { sandboxContracts } from './chain/contracts.ts'
 import { startChainServer } from './chain/server.ts'
@@ -14,7 +14,9 @@ export type SandboxSettings = {
   readonly host: string
   readonly dataDir: string
   /** Absent: the upstream is a real one. Ports are 0 for any free one; a restart takes the port it had. */
-  readonly model: { readonly port: number; readonly tokensPerSecond: number } | undefined
+  readonly model:
+    | { readonly port: number; readonly backupPort: number | undefined; readonly tokensPerSecond: number }
+    | undefined
   /** Absent: the search is a real one, or there is none. */
   readonly search: { readonly port: number } | undefined
   /** Absent: the chain is a real one. */
@@ -22,10 +24,13 @@ export type SandboxSettings = {
 }
 
 export type SandboxReady = {
-  readonly model: { readonly url: string; readonly port: number } | undefined
-  readonly search: { readonly url: string; readonly port: number } | undefined
+  /** `backup` is a second server, for failover. */
+  readonly model: (Listening & { readonly backup: Listening | undefined }) | undefined
+  readonly search: Listening | undefined
   readonly chain: SandboxChain | undefined
 }
+
+type Listening = { readonly url: string; readonly port: number }
 
 export type SandboxChain = {
   readonly url: string
@@ -43,11 +48,15 @@ const root = fileURLToPath(new URL('../..', import.meta.url))
 runAsChild({ title: 'penny-sandbox', isInBackground: false, start })
 
 async function start(settings: SandboxSettings): Promise<SandboxReady> {
-  const model = settings.model && (await startModelServer({ host: settings.host, ...settings.model }))
+  const { host } = settings
+  const { tokensPerSecond = 0, backupPort } = settings.model ?? {}
+  const model = settings.model && (await startModelServer({ host, port: settings.model.port, tokensPerSecond }))
+  const backup =
+    backupPort === undefined ? undefined : await startModelServer({ host, port: backupPort, tokensPerSecond })
   const search = settings.search && (await startSearchServer({ host: settings.host, port: settings.search.port, root }))
   const chain = settings.chain && (await startChain(settings, settings.chain, model?.trouble))
   return {
-    model: model && { url: model.url, port: model.port },
+    model: model && { url: model.url, port: model.port, backup: backup && { url: backup.url, port: backup.port } },
     search: search && { url: search.url, port: search.port },
     chain,
   }

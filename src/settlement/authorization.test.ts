@@ -4,10 +4,10 @@ import fc from 'fast-check'
 import { getAddress, recoverTypedDataAddress } from 'viem'
 import { transferFields } from '../../test/support/circle-types.ts'
 import { createCustodian, keys, terms } from '../../test/support/signing.ts'
-import { fromAtomic, zero } from '../money/usdc.ts'
+import type { Payment } from '../ledger/payments.ts'
 import { askCustodian, createSigner } from '../signer/signer.ts'
 import {
-  type AuthorizationDecision,
+  type Authorization,
   authorizationDigest,
   authorizationOf,
   paymentPayload,
@@ -16,14 +16,21 @@ import {
 } from './authorization.ts'
 
 const accountId = '0190a1b2-c3d4-7000-8000-000000000001'
-const payment = paymentTerms(terms, 0)
-const decision: AuthorizationDecision = {
+const payTerms = paymentTerms(terms, 0)
+const payment: Payment = {
+  partition: 0,
   accountId,
   address: keys.ofAccount(accountId).address,
-  nonce: 3n,
+  number: 3n,
   epoch: 0,
-  authorized: fromAtomic(1_234n),
-  createdAt: new Date('2026-11-15T12:00:00.987Z'),
+  firstEntry: 7n,
+  lastEntry: 9n,
+  value: 1_234n,
+  state: 'submitted',
+  railId: undefined,
+  previousRoot: undefined,
+  root: undefined,
+  authorizedAt: new Date('2026-11-15T12:00:00.987Z'),
 }
 const resource = {
   url: 'https://penny.example/v1/chat/completions',
@@ -31,14 +38,12 @@ const resource = {
   mimeType: 'application/json',
 }
 
-test('the authorization of a decision is the same whenever and wherever it is made', () => {
-  const authorization = authorizationOf(decision, payment)
-  assert.deepEqual(
-    authorizationOf({ ...decision, createdAt: new Date(decision.createdAt) }, paymentTerms(terms, 9)),
-    authorization,
-  )
-  assert.deepEqual(authorization?.message, {
-    from: decision.address,
+test('the authorization of a payment is the same whenever and wherever it is made', () => {
+  const authorization = authorizationOf(payment, payTerms)
+  const again = { ...payment, authorizedAt: new Date(payment.authorizedAt), state: 'unknown' as const }
+  assert.deepEqual(authorizationOf(again, paymentTerms(terms, 9)), authorization)
+  assert.deepEqual(authorization.message, {
+    from: payment.address,
     to: terms.seller,
     value: 1_234n,
     validAfter: Date.parse('2026-11-15T11:50:00Z') / 1000,
@@ -47,24 +52,28 @@ test('the authorization of a decision is the same whenever and wherever it is ma
   })
 })
 
-test('where credit covers the quote nothing is authorized', () => {
-  assert.equal(authorizationOf({ ...decision, nonce: undefined, authorized: zero }, payment), undefined)
+test('a sum below zero is paid by the seller, under a nonce that no payment of the account has', () => {
+  const [paid, back] = [payment, { ...payment, value: -1_234n }].map((one) => authorizationOf(one, payTerms))
+  assert.equal(back!.operation, 'return')
+  const { from, to, value, nonce } = back!.message
+  assert.deepEqual([from, to, value], [terms.seller, payment.address, 1_234n])
+  assert.notEqual(nonce, paid!.message.nonce)
 })
 
 test('a new epoch uses no nonce of the old one', () => {
-  const [old, renewed] = [0, 1].map((epoch) => authorizationOf({ ...decision, epoch }, payment)?.message.nonce)
+  const [old, renewed] = [0, 1].map((epoch) => authorizationOf({ ...payment, epoch }, payTerms).message.nonce)
   assert.notEqual(old, renewed)
 })
 
 test('the payment has the shape of x402 version 2, as Circle’s gateway wants it', async (t) => {
   const signer = createSigner({
-    ask: askCustodian(createCustodian(t, { now: () => decision.createdAt.getTime() })),
+    ask: askCustodian(createCustodian(t, { now: () => payment.authorizedAt.getTime() })),
     onFault: assert.ifError,
   })
-  const authorization = authorizationOf(decision, payment)!
+  const authorization = authorizationOf(payment, payTerms) as Authorization
   const [outcome] = await signer.signAuthorizations([authorization])
   assert.ok(outcome !== undefined && 'signature' in outcome)
-  const requirements = paymentRequirements(authorization, payment)
+  const requirements = paymentRequirements(authorization, payTerms)
   assert.deepEqual(requirements, {
     scheme: 'exact',
     network: 'eip155:5042002',
@@ -78,7 +87,7 @@ test('the payment has the shape of x402 version 2, as Circle’s gateway wants i
       verifyingContract: '0x0077777d7EBA4688BDeF3E311b846F25870A19B9',
     },
   })
-  const body = JSON.parse(JSON.stringify(paymentPayload(authorization, outcome.signature, payment, resource)))
+  const body = JSON.parse(JSON.stringify(paymentPayload(authorization, outcome.signature, payTerms, resource)))
   assert.deepEqual(Object.keys(body), ['x402Version', 'resource', 'accepted', 'payload'])
   assert.deepEqual(body.accepted, requirements)
   assert.ok(Object.values(body.payload.authorization).every((value) => typeof value === 'string'))
@@ -90,16 +99,16 @@ test('the payment has the shape of x402 version 2, as Circle’s gateway wants i
 test('whoever reads a payload recovers the account from it', async (t) => {
   const signer = createSigner({ ask: askCustodian(createCustodian(t)), onFault: assert.ifError })
   await fc.assert(
-    fc.asyncProperty(fc.uuid(), fc.bigInt(0n, 2n ** 63n - 1n), fc.bigInt(1n, 2_000_000n), async (id, nonce, value) => {
+    fc.asyncProperty(fc.uuid(), fc.bigInt(0n, 2n ** 63n - 1n), fc.bigInt(1n, 2_000_000n), async (id, number, value) => {
       const address = keys.ofAccount(id).address
       const authorization = authorizationOf(
-        { accountId: id, address, nonce, epoch: 0, authorized: fromAtomic(value), createdAt: new Date() },
-        payment,
-      )!
+        { ...payment, accountId: id, address, number, value, authorizedAt: new Date() },
+        payTerms,
+      ) as Authorization
       assert.equal(authorizationDigest(authorization).length, 32)
       const [outcome] = await signer.signAuthorizations([authorization])
       assert.ok(outcome !== undefined && 'signature' in outcome)
-      const { accepted, payload } = paymentPayload(authorization, outcome.signature, payment, resource)
+      const { accepted, payload } = paymentPayload(authorization, outcome.signature, payTerms, resource)
       const { from, to, value: amount, validAfter, validBefore, nonce: bytes } = payload.authorization
       const recovered = await recoverTypedDataAddress({
         domain: { ...accepted.extra, chainId: Number(accepted.network.split(':')[1]) },

@@ -1,6 +1,5 @@
-import type { Usdc } from '../money/usdc.ts'
+import type { Payment } from '../ledger/payments.ts'
 import { type Address, checksummed, type Hex } from '../signer/address.ts'
-import { nonceOf } from '../signer/nonce.ts'
 import type { TransferRequest } from '../signer/signing-request.ts'
 import {
   gatewayDomain,
@@ -10,19 +9,7 @@ import {
   windowOf,
 } from '../signer/signing-terms.ts'
 import { transferDigest } from '../signer/typed-data.ts'
-
-/** What the ledger decided when it placed the hold, and the epoch that was kept with its receipt. */
-export type AuthorizationDecision = {
-  readonly accountId: string
-  /** The account's custodial address. */
-  readonly address: Address
-  /** Undefined when credit covered the quote: nothing is authorized then. */
-  readonly nonce: bigint | undefined
-  readonly epoch: number
-  readonly authorized: Usdc
-  /** By the database's clock; the window follows from it. */
-  readonly createdAt: Date
-}
+import { paymentNonce } from './payment-receipt.ts'
 
 /** To whom and where authorizations of this installation pay. */
 export type PaymentTerms = {
@@ -31,8 +18,8 @@ export type PaymentTerms = {
   readonly gatewayWallet: Address
   readonly seller: Address
   /**
-   * Raised when the ledger was restored from an older copy, whose sequences must not be used again. It is that of new receipts;
-   * what has its receipt keeps the epoch of that.
+   * Raised when the ledger was restored from an older copy, whose sequences must not be used again. It is that of new payments; what
+   * was made before keeps its own.
    */
   readonly epoch: number
   /** The hash of the gateway's domain, computed once. */
@@ -40,6 +27,7 @@ export type PaymentTerms = {
 }
 
 export type Authorization = TransferRequest<'authorization'>
+export type Return = TransferRequest<'return'>
 
 // What Circle's own client asks for: seven days and a little.
 const maxTimeoutSeconds = 604_900
@@ -50,29 +38,22 @@ export function paymentTerms(terms: SigningTerms, epoch: number): PaymentTerms {
 }
 
 /**
- * The authorization of a hold. It is a pure function of the decision: however often it is made, on whichever node, it is the same
- * to the byte, and so is its signature. Undefined when the decision authorizes nothing.
+ * The authorization of a payment: of the account to the seller, or of the seller to the account where the sum is negative. It is a
+ * pure function of the payment: however often it is made, on whichever node, it is the same to the byte, and so is its signature.
  */
-export function authorizationOf(decision: AuthorizationDecision, terms: PaymentTerms): Authorization | undefined {
-  if (decision.nonce === undefined || decision.authorized <= 0n) return undefined
-  return {
-    operation: 'authorization',
-    account: decision.accountId,
-    epoch: decision.epoch,
-    sequence: decision.nonce,
-    domain: terms.domain,
-    message: {
-      from: decision.address,
-      to: terms.seller,
-      value: decision.authorized,
-      ...windowOf(decision.createdAt),
-      nonce: nonceOf('authorization', decision.accountId, decision.epoch, decision.nonce),
-    },
-  }
+export function authorizationOf(payment: Payment, terms: PaymentTerms): Authorization | Return {
+  const address = payment.address as Address
+  const { accountId: account, epoch, number: sequence } = payment
+  const isReturn = payment.value < 0n
+  const [from, to] = isReturn ? [terms.seller, address] : [address, terms.seller]
+  const value = isReturn ? -payment.value : payment.value
+  const message = { from, to, value, ...windowOf(payment.authorizedAt), nonce: paymentNonce(payment) }
+  const request = { account, epoch, sequence, domain: terms.domain, message }
+  return isReturn ? { operation: 'return', ...request } : { operation: 'authorization', ...request }
 }
 
 /** What the account's key signs. */
-export function authorizationDigest({ domain, message }: Authorization): Buffer {
+export function authorizationDigest({ domain, message }: Authorization | Return): Buffer {
   return transferDigest(domain, 'TransferWithAuthorization', message)
 }
 
@@ -107,7 +88,7 @@ export type PaymentPayload = {
 
 export type PaidResource = { readonly url: string; readonly description: string; readonly mimeType: string }
 
-export function paymentRequirements({ message }: Authorization, terms: PaymentTerms): PaymentRequirements {
+export function paymentRequirements({ message }: Authorization | Return, terms: PaymentTerms): PaymentRequirements {
   return {
     scheme: 'exact',
     network: `eip155:${terms.chainId}`,
@@ -125,7 +106,7 @@ export function paymentRequirements({ message }: Authorization, terms: PaymentTe
 
 /** The body of `verify` and `settle` carries this and the requirements. */
 export function paymentPayload(
-  authorization: Authorization,
+  authorization: Authorization | Return,
   signature: Hex,
   terms: PaymentTerms,
   resource: PaidResource,

@@ -1,22 +1,13 @@
-import {
-  BaseError,
-  createPublicClient,
-  ExecutionRevertedError,
-  encodeFunctionData,
-  type Hash,
-  type Hex,
-  http,
-  parseAbi,
-  parseAbiItem,
-  TransactionReceiptNotFoundError,
-} from 'viem'
-import { privateKeyToAccount } from 'viem/accounts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { createPublicClient, custom, encodeFunctionData, type Hash, type Hex, parseAbi, parseAbiItem } from 'viem'
+import { JsonRpcClient } from '../chain/json-rpc.ts'
+import type { ContractCall } from '../chain/lands-once.ts'
 import { reasonOf, UnusableSettingError } from '../errors.ts'
 import type { Address } from '../signer/address.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
 import type { TransferMessage } from '../signer/typed-data.ts'
 
-/** What the service reads from the chain and the one thing it sends there by itself: deposits into the gateway. */
+/** What the service reads from the chain. What it sends there goes through `TransactionSender`. */
 export type Chain = {
   readonly chainId: number
   /** The last block that cannot be undone. */
@@ -37,13 +28,6 @@ export type Chain = {
   /** Wei of the native coin, which is USDC with 18 decimals. */
   gasBalance(address: Address): Promise<bigint>
   gasPrice(): Promise<bigint>
-  transactionCount(address: Address): Promise<number>
-  /** Whether the deposit would be carried out if it were sent now. Asking costs nothing. */
-  canDeposit(relayer: Address, deposit: SignedDeposit): Promise<boolean>
-  /** Broadcasting what the chain has already is no failure. */
-  broadcast(signed: Hex): Promise<void>
-  /** Undefined while it is in no block. */
-  outcome(hash: Hash): Promise<TransactionOutcome | undefined>
 }
 
 export type ChainArrival = {
@@ -75,8 +59,6 @@ export type ChainWithdrawal = {
   readonly logIndex: number
   readonly transactionHash: Hash
 }
-
-export type TransactionOutcome = { readonly ok: boolean; readonly block: bigint; readonly gasWei: bigint }
 
 export type ChainOptions = {
   readonly rpcUrl: string
@@ -120,8 +102,12 @@ const balancesMax = 100
 const atOnce = { allowFailure: false, deployless: true, batchSize: 0 } as const
 const amountMax = 2n ** 63n - 1n
 
+type RpcCall = { readonly method: string; readonly params?: readonly unknown[] }
+
 export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_000 }: ChainOptions): Promise<Chain> {
-  const client = createPublicClient({ transport: http(rpcUrl, { timeout: timeoutMs, retryCount: 2 }) })
+  const rpc = new JsonRpcClient(rpcUrl, { timeoutMs })
+  const request = ({ method, params = [] }: RpcCall) => rpc.request(method, params)
+  const client = createPublicClient({ transport: custom({ request }, { retryCount: 2 }) })
   const chainId = await client.getChainId()
 
   const usdcBalanceOf = (account: Address) =>
@@ -212,81 +198,57 @@ export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_00
       client.readContract({ address: usdc, abi, functionName: 'authorizationState', args: [authorizer, nonce] }),
     gasBalance: (address) => client.getBalance({ address }),
     gasPrice: () => client.getGasPrice(),
-    transactionCount: (address) => client.getTransactionCount({ address, blockTag: 'latest' }),
-    async canDeposit(relayer, deposit) {
-      const call = { account: relayer, to: gatewayWallet, data: depositData(usdc, deposit) }
-      try {
-        return (await client.estimateGas(call)) <= depositGasMax
-      } catch (error) {
-        if (isRevert(error)) return false
-        throw error
-      }
-    },
-    async broadcast(serializedTransaction) {
-      try {
-        await client.sendRawTransaction({ serializedTransaction })
-      } catch (error) {
-        if (!isKnownAlready(error)) throw error
-      }
-    },
-    async outcome(hash) {
-      try {
-        const receipt = await client.getTransactionReceipt({ hash })
-        const { status, blockNumber, gasUsed, effectiveGasPrice } = receipt
-        return { ok: status === 'success', block: blockNumber, gasWei: gasUsed * effectiveGasPrice }
-      } catch (error) {
-        if (error instanceof TransactionReceiptNotFoundError) return undefined
-        throw error
-      }
-    },
   }
 }
 
-/** The first words with a node: what it or the way to it has against them is one line, in which nothing is left of its key. */
+const catchingUpTriesMax = 60
+const catchingUpPauseMs = 1_000
+
+/**
+ * The first words with a node: what it or the way to it has against them is one line, in which nothing is left of its key. A node
+ * that is still catching up, as the sandbox's is right after its start, is asked again for a while.
+ */
 export async function refuseUnusableNode<Result>(rpcUrl: string, ask: () => Promise<Result>): Promise<Result> {
-  try {
-    return await ask()
-  } catch (error) {
-    const place = `${reasonOf(error, rpcUrl)} (${new URL(rpcUrl).host})`
-    throw new UnusableSettingError('CHAIN_RPC_URL', place, 'Check the address and its key.', error)
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await ask()
+    } catch (error) {
+      if (isCatchingUp(error) && tries < catchingUpTriesMax) {
+        await sleep(catchingUpPauseMs)
+        continue
+      }
+      const place = `${reasonOf(error, rpcUrl)} (${new URL(rpcUrl).host})`
+      throw new UnusableSettingError('CHAIN_RPC_URL', place, 'Check the URL and its key.', error)
+    }
   }
+}
+
+/** JSON-RPC's "resource unavailable", at whatever depth of the error. */
+function isCatchingUp(error: unknown): boolean {
+  for (let each = error; each instanceof Error; each = each.cause) {
+    if ('code' in each && each.code === -32002) return true
+  }
+  return false
 }
 
 /** What the account has signed for the gateway's contract. */
 export type SignedDeposit = { readonly message: TransferMessage; readonly signature: Hex }
 
-export type DepositCall = SignedDeposit & {
-  readonly relayerKey: Hex
-  readonly relayerNonce: number
-  readonly maxFeePerGas: bigint
-  readonly chainId: number
-  readonly usdc: Address
-  readonly gatewayWallet: Address
-}
-
 const depositGasMax = 250_000n
 
-/** The transaction that brings what arrived at an account's address into the gateway, for that account. */
-export async function signDepositTransaction(call: DepositCall): Promise<Hex> {
-  return privateKeyToAccount(call.relayerKey).signTransaction({
-    type: 'eip1559',
-    chainId: call.chainId,
-    nonce: call.relayerNonce,
-    to: call.gatewayWallet,
-    data: depositData(call.usdc, call),
-    gas: depositGasMax,
-    maxFeePerGas: call.maxFeePerGas,
-    maxPriorityFeePerGas: 0n,
-  })
-}
-
-function depositData(usdc: Address, { message, signature }: SignedDeposit): Hex {
+/** The call that brings what arrived at an account's address into the gateway, for that account. */
+export function depositCall(
+  usdc: Address,
+  gatewayWallet: Address,
+  { message, signature }: SignedDeposit,
+): ContractCall {
   const { from, value, validAfter, validBefore, nonce } = message
-  return encodeFunctionData({
+  const data = encodeFunctionData({
     abi,
     functionName: 'depositWithAuthorization',
     args: [usdc, from, value, BigInt(validAfter), BigInt(validBefore), nonce, signature],
   })
+  return { to: gatewayWallet, data, gas: depositGasMax }
 }
 
 async function inGroups<Result>(
@@ -330,14 +292,4 @@ function isAsked(emitter: Address, first: bigint, last: bigint): (log: Log) => b
 
 function lower(address: string): Address {
   return address.toLowerCase() as Address
-}
-
-function isKnownAlready(error: unknown): boolean {
-  return error instanceof Error && /already known|already imported|nonce too low|known transaction/i.test(error.message)
-}
-
-/** The contract says no, and not the node that it cannot tell. */
-function isRevert(error: unknown): boolean {
-  if (!(error instanceof BaseError)) return false
-  return error.walk((cause) => cause instanceof ExecutionRevertedError) !== null || /\brevert/i.test(error.details)
 }

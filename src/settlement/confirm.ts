@@ -1,7 +1,16 @@
 import type { Database } from '../db/database.ts'
-import { findPayments, type Payment, type PaymentNews, settlePayments, touchPayments } from '../ledger/settlements.ts'
-import { eachOf } from './each-of.ts'
-import type { Rail } from './rail.ts'
+import {
+  advancePayments,
+  findPaymentsByRailId,
+  findPaymentsToConfirm,
+  keepRailCursor,
+  type Payment,
+  type PaymentNews,
+  readRailState,
+  touchPayments,
+} from '../ledger/payments.ts'
+import { nameOf, newsOf } from './payment-news.ts'
+import type { News, Rail } from './rail.ts'
 
 export type ConfirmParts = {
   readonly database: Database
@@ -10,47 +19,68 @@ export type ConfirmParts = {
 }
 
 const paymentsMax = 512
-const atOnceMax = 16
+const pagesMax = 20
+/** Of a payment that the list of changes does not tell for so long the gateway is asked by its id. */
+const overdueMs = 30_000
 
 /**
- * Asks the gateway how the payments it has stand, and writes down what is new. A payment of which nothing is heard goes to
- * the end of the queue: it holds up no other. Returns how many moved.
+ * Asks the gateway what has become of payments, and writes down what is new. Our own gateway tells everything that changed since a
+ * cursor; at Circle's each payment is asked for, when nothing was heard of it for `untouchedMs`.
+ *
+ * The cursor is stored after what follows from the page. A change that is told before the payment's id is stored is passed over:
+ * the payment is then found by its nonce, in the state that it has by then (`submitPayments`). What is passed over for any other
+ * reason is asked for when it is overdue. Returns how many payments moved.
  */
 export async function confirmPayments(parts: ConfirmParts, untouchedMs: number): Promise<number> {
-  const states = ['received', 'batched', 'confirmed'] as const
-  const payments = await findPayments(parts.database, states, untouchedMs, paymentsMax)
+  const { database, rail } = parts
+  let { cursor, isUnderWay } = await readRailState(database)
+  if (!isUnderWay) return 0
+  const longMs = Math.max(untouchedMs, overdueMs)
+  let asked = await findPaymentsToConfirm(database, { untouchedMs, overdueMs: longMs, rowsMax: paymentsMax })
+  let moved = 0
+  for (let page = 0; page < pagesMax; page += 1) {
+    const news = await rail.news(cursor, asked).catch((error: Error) => error)
+    if (news instanceof Error) {
+      parts.onAlarm('the gateway does not say how payments stand', { err: news })
+      return moved
+    }
+    moved += await writeDown(parts, news)
+    if (news.next !== undefined && news.next !== cursor) await keepRailCursor(database, news.next)
+    if (!news.hasMore) return moved
+    cursor = news.next
+    asked = []
+  }
+  return moved
+}
+
+async function writeDown(parts: ConfirmParts, told: News): Promise<number> {
+  const { database, onAlarm } = parts
+  const { transfers, lost, unanswered, isRestarted } = told
+  if (isRestarted) onAlarm('the gateway has another database: payments that it lost are handed in again', {})
+  const byId = new Map(transfers.map((transfer) => [transfer.id, transfer]))
+  const ids = [...byId.keys(), ...lost, ...unanswered]
+  if (ids.length === 0) return 0
   const news: PaymentNews[] = []
   const unchanged: Payment[] = []
-  let unheard: Error | undefined
-  await eachOf(payments, atOnceMax, async (payment) => {
-    const transfer = await parts.rail.transfer(payment.railId!).catch((error: Error) => error)
-    if (transfer === undefined) {
+  for (const payment of await findPaymentsByRailId(database, ids)) {
+    if (payment.state !== 'received' && payment.state !== 'batched') continue
+    const transfer = byId.get(payment.railId!)
+    if (transfer !== undefined) {
+      const item = newsOf(payment, transfer)
+      if (item.state === payment.state) unchanged.push(payment)
+      else news.push(item)
+      if (item.state === 'failed') {
+        onAlarm('a payment failed at the gateway', { ...nameOf(payment), reason: item.reason })
+      }
+    } else if (lost.includes(payment.railId!)) {
       // It said that it had it. It is asked by nonce, and offered again only when it truly has nothing.
-      parts.onAlarm('the gateway has lost a payment', { payment: payment.id, transfer: payment.railId })
+      onAlarm('the gateway has lost a payment', { ...nameOf(payment), transfer: payment.railId })
       news.push({ payment, state: 'unknown', reason: 'lost by the gateway' })
-      return
-    }
-    if (transfer instanceof Error || transfer.state === payment.state) {
-      if (transfer instanceof Error) unheard = transfer
-      unchanged.push(payment)
-      return
-    }
-    if (transfer.state === 'failed') {
-      parts.onAlarm('a payment failed at the gateway', { payment: payment.id, reason: transfer.reason })
-    }
-    news.push({
-      payment,
-      state: transfer.state,
-      batch: transfer.batch,
-      transactionHash: transfer.transactionHash,
-      receiptRoot: transfer.receipt?.root,
-      receiptProof: transfer.receipt?.proof,
-      place: transfer.place,
-      reason: transfer.state === 'failed' ? (transfer.reason ?? 'failed') : undefined,
-    })
-  })
-  await settlePayments(parts.database, news)
-  await touchPayments(parts.database, unchanged)
-  if (unheard !== undefined) parts.onAlarm('the gateway does not say how a payment stands', { err: unheard })
-  return news.length
+    } else unchanged.push(payment)
+  }
+  const moved = await advancePayments(database, news)
+  // A payment of which nothing is heard goes to the end of the queue: it holds up no other.
+  await touchPayments(database, unchanged)
+  if (unanswered.length > 0) onAlarm('the gateway does not say how payments stand', { unanswered: unanswered.length })
+  return moved
 }

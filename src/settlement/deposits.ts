@@ -1,8 +1,15 @@
 import { randomUUID } from 'node:crypto'
-import { type Hex, keccak256, parseTransaction } from 'viem'
+import { type Hex, parseTransaction, recoverTransactionAddress, type TransactionSerialized } from 'viem'
+import {
+  type CallFate,
+  CallPostponedError,
+  type SignedTransaction,
+  type TransactionSender,
+  type Version,
+} from '../chain/lands-once.ts'
+import { CallRevertsError } from '../chain/node.ts'
 import type { Database } from '../db/database.ts'
-import type { SettlementFailpoint } from '../failpoints.ts'
-import { moveCursor, readCursor } from '../ledger/chain-cursors.ts'
+import { moveCursor, readCursor, readCursors } from '../ledger/chain-cursors.ts'
 import {
   assignAddress,
   type DepositAccount,
@@ -26,13 +33,15 @@ import {
   nonceUsed,
   planSweep,
   type Sweep,
+  smallSweepMax,
 } from '../ledger/sweeps.ts'
+import type { SettlementFailpoint } from '../process/failpoints.ts'
 import type { Address } from '../signer/address.ts'
 import { nonceOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'
 import { windowOf } from '../signer/signing-terms.ts'
 import type { PaymentTerms } from './authorization.ts'
-import { type Chain, signDepositTransaction } from './chain.ts'
+import { type Chain, type ChainDeposit, depositCall } from './chain.ts'
 import { comparableBlock } from './comparable-block.ts'
 import type { Rail } from './rail.ts'
 
@@ -44,7 +53,8 @@ export type DepositParts = {
   readonly terms: PaymentTerms
   /** The token's EIP-712 domain, under which deposits are signed. */
   readonly usdcDomain: Hex
-  readonly relayer: { readonly address: Address; readonly key: Hex }
+  /** The relayer's: it pays the gas of deposits. */
+  readonly sender: TransactionSender
   /** Smaller amounts wait until they add up: bringing them in costs gas. */
   readonly sweepMin: bigint
   readonly failpoint: SettlementFailpoint
@@ -56,14 +66,16 @@ export const depositCursors = ['arrivals', 'deposits'] as const
 
 const blocksMax = 1_000n
 const accountsMax = 100
+// A larger deposit that arrives meanwhile is sent after these at the latest.
+const plansMax = 20
+/** The last 0.5 USDC of gas is for large deposits: enough for some hundreds, until the next refill. */
+const gasReserveWei = 5n * 10n ** 17n
 // A comparison runs every minute: what was missed is young, mostly. Blocks before these are searched a few chunks at a time.
 const recentBlocksMax = 20_000n
 const lookBackChunksMax = 20
 const windowAgeMsMax = 7 * 24 * 60 * 60 * 1000
-const feeHeadroom = 2n
-const minFeeWei = 20_000_000_000n
 
-/** Gives every account the address that its key has. */
+/** Gives accounts that wait for one the address that their key has. */
 export async function assignAddresses({ database, signer }: DepositParts): Promise<number> {
   const accounts = await findAccountsWithoutAddress(database, accountsMax)
   for (const account of accounts) {
@@ -81,10 +93,16 @@ export async function watchDeposits(parts: DepositParts): Promise<number> {
   const head = await parts.chain.finalBlock()
   let listed: Promise<Accounts> | undefined
   const accounts = () => (listed ??= listAccounts(parts.database))
-  await follow(parts, 'arrivals', head, async (first, last) => noteArrivals(parts, await accounts(), first, last))
+  const cursors = await readCursors(parts.database, depositCursors)
+  const [arrivals, deposits] = [cursors.get('arrivals') ?? -1n, cursors.get('deposits') ?? -1n]
+  await follow(parts, 'arrivals', [arrivals, head], async (first, last) =>
+    noteArrivals(parts, await accounts(), first, last),
+  )
+  // Without a new block there is nothing to credit: the gateway is not asked.
+  if (deposits >= head) return 0
   const counted = await parts.rail.processedHeight()
   let credited = 0
-  await follow(parts, 'deposits', head < counted ? head : counted, async (first, last) => {
+  await follow(parts, 'deposits', [deposits, head < counted ? head : counted], async (first, last) => {
     credited += (await creditDeposits(parts, await accounts(), first, last)).length
   })
   return credited
@@ -94,10 +112,10 @@ export async function watchDeposits(parts: DepositParts): Promise<number> {
 async function follow(
   { database }: DepositParts,
   cursor: (typeof depositCursors)[number],
-  head: bigint,
+  [known, head]: readonly [known: bigint, head: bigint],
   read: (first: bigint, last: bigint) => Promise<void>,
 ): Promise<void> {
-  let next = ((await readCursor(database, cursor)) ?? -1n) + 1n
+  let next = known + 1n
   while (next <= head) {
     const last = next + blocksMax - 1n < head ? next + blocksMax - 1n : head
     await read(next, last)
@@ -125,14 +143,13 @@ async function creditDeposits(
   accounts: Accounts,
   first: bigint,
   last: bigint,
-): Promise<readonly bigint[]> {
-  const credited: bigint[] = []
-  for (const { depositor, ...deposit } of await chain.deposits([...accounts.keys()] as Address[], first, last)) {
-    const account = accounts.get(depositor)
+): Promise<readonly ChainDeposit[]> {
+  const credited: ChainDeposit[] = []
+  for (const deposit of await chain.deposits([...accounts.keys()] as Address[], first, last)) {
+    const account = accounts.get(deposit.depositor)
     if (account === undefined) continue
     failpoint('before_credit')
-    if (await creditGatewayDeposit(database, { account, chainId: chain.chainId, ...deposit }))
-      credited.push(deposit.amount)
+    if (await creditGatewayDeposit(database, { account, chainId: chain.chainId, ...deposit })) credited.push(deposit)
     failpoint('after_credit')
   }
   return credited
@@ -140,20 +157,39 @@ async function creditDeposits(
 
 /** Brings what has arrived into the gateway, account by account; the relayer pays the gas. Returns how many were sent. */
 export async function sweepDeposits(parts: DepositParts): Promise<number> {
-  for (const account of await findAccountsToSweep(parts.database, accountsMax)) {
-    const balance = await parts.chain.usdcBalance(account.address as Address)
-    if (balance < parts.sweepMin) continue
-    await planSweep(parts.database, account, randomUUID(), balance)
-    parts.failpoint('after_sweep_planned')
+  const accounts = await findAccountsToSweep(parts.database, parts.sweepMin, accountsMax)
+  if (accounts.length > 0) {
+    const amountMin = await readAmountMin(parts)
+    let planned = 0
+    for (const account of accounts) {
+      // They are in order: those that follow are smaller.
+      if (planned === plansMax || account.amount < amountMin) break
+      const balance = await parts.chain.usdcBalance(account.address as Address)
+      if (balance < amountMin) continue
+      if (await planSweep(parts.database, account, randomUUID(), balance)) planned += 1
+      parts.failpoint('after_sweep_planned')
+    }
   }
   const sweeps = await findOpenSweeps(parts.database)
+  // One transaction at a time: they share the relayer's nonces.
+  let maySend = true
   for (const sweep of sweeps) {
-    // One that cannot move does not hold up its neighbours.
-    await advanceSweep(parts, sweep).catch((error: unknown) => {
+    try {
+      if (await advanceSweep(parts, sweep, maySend)) maySend = false
+    } catch (error) {
+      // One that cannot be sent does not hold up its neighbours, unless all of them wait for gas.
+      if (sweep.state === 'sent' || error instanceof CallPostponedError) maySend = false
+      if (error instanceof CallPostponedError) continue
       parts.onAlarm('a deposit is waiting', { sweep: sweep.id, state: sweep.state, err: error })
-    })
+    }
   }
   return sweeps.length
+}
+
+/** The least amount that is worth its gas now. */
+async function readAmountMin({ chain, sender, sweepMin }: DepositParts): Promise<bigint> {
+  const isScarce = (await chain.gasBalance(sender.address as Address)) < gasReserveWei
+  return isScarce && sweepMin < smallSweepMax ? smallSweepMax : sweepMin
 }
 
 /** What no log has told is found by its balance: a node that dropped logs, coins sent in another way. */
@@ -165,9 +201,17 @@ export async function reconcileArrivals(parts: DepositParts): Promise<void> {
     accounts.map(({ address }) => address as Address),
     block,
   )
-  for (const [index, account] of accounts.entries()) {
-    if (balances[index]! < parts.sweepMin) continue
-    await planSweep(parts.database, account, randomUUID(), balances[index]!)
+  const found = accounts
+    .map((account, index) => ({ account, balance: balances[index]! }))
+    .filter(({ balance }) => balance >= parts.sweepMin)
+    .sort((one, other) => Number(other.balance - one.balance))
+  if (found.length === 0) return
+  const amountMin = await readAmountMin(parts)
+  let small = 0
+  for (const { account, balance } of found) {
+    if (balance < amountMin || small === plansMax) break
+    const isPlanned = await planSweep(parts.database, account, randomUUID(), balance)
+    if (isPlanned && balance < smallSweepMax) small += 1
   }
 }
 
@@ -178,6 +222,9 @@ export async function reconcileArrivals(parts: DepositParts): Promise<void> {
  */
 export async function reconcileDeposits(parts: DepositParts): Promise<number> {
   const { database, chain } = parts
+  // Read before all else: above it deposits may be credited meanwhile, here or by `watchDeposits`, and none of them was missed.
+  const readTo = (await readCursor(database, 'deposits')) ?? -1n
+  const countMissed = (credited: readonly ChainDeposit[]) => credited.filter(({ block }) => block <= readTo).length
   let [missed, chunks] = [0, lookBackChunksMax]
   const open: DepositAccount[] = []
   const accounts = await listMostOnChain(database)
@@ -190,11 +237,11 @@ export async function reconcileDeposits(parts: DepositParts): Promise<number> {
     const surplus = balances[index]! - most
     if (surplus <= 0n) continue
     const recent = await searchRecent(parts, account, surplus)
-    missed += recent.found
+    missed += countMissed(recent.credited)
     if (recent.surplus <= 0n) continue
     open.push(account)
     const before = await searchBefore(parts, account, recent, chunks)
-    missed += before.found
+    missed += countMissed(before.credited)
     chunks -= before.chunks
   }
   await forgetLookBacks(database, open)
@@ -202,7 +249,7 @@ export async function reconcileDeposits(parts: DepositParts): Promise<number> {
   return missed
 }
 
-type Search = { readonly found: number; readonly surplus: bigint; readonly from: bigint }
+type Search = { readonly credited: readonly ChainDeposit[]; readonly surplus: bigint; readonly from: bigint }
 
 /** What is left of the surplus then, and the first block that was searched. */
 async function searchRecent(parts: DepositParts, account: DepositAccount, surplus: bigint): Promise<Search> {
@@ -210,16 +257,15 @@ async function searchRecent(parts: DepositParts, account: DepositAccount, surplu
   const [head, counted] = [await parts.chain.finalBlock(), await parts.rail.processedHeight()]
   const last = head < counted ? head : counted
   const from = last > recentBlocksMax ? last - recentBlocksMax : 0n
-  const credited: bigint[] = []
+  const credited: ChainDeposit[] = []
   for (let first = from; first <= last; first += blocksMax) {
     const end = first + blocksMax - 1n < last ? first + blocksMax - 1n : last
     credited.push(...(await creditDeposits(parts, new Map([[address, account]]), first, end)))
   }
   // What the gateway has not counted yet is no secret: it is credited when it has. A gateway that is far behind explains it all.
-  if (head - last > blocksMax) return { found: credited.length, surplus: 0n, from }
+  if (head - last > blocksMax) return { credited, surplus: 0n, from }
   const coming = head > last ? await parts.chain.deposits([address], last + 1n, head) : []
-  const explained = sum(credited) + sum(coming.map(({ amount }) => amount))
-  return { found: credited.length, surplus: surplus - explained, from }
+  return { credited, surplus: surplus - sum(credited) - sum(coming), from }
 }
 
 /**
@@ -231,20 +277,20 @@ async function searchBefore(
   account: DepositAccount,
   { surplus, from }: Search,
   chunksMax: number,
-): Promise<{ readonly found: number; readonly chunks: number }> {
+): Promise<{ readonly credited: readonly ChainDeposit[]; readonly chunks: number }> {
   const { database, onAlarm } = parts
   const { address, id } = account
   const known = await readLookBack(database, account)
   if (known === undefined) {
     await noteLookBack(database, account, unsearched)
-    return { found: 0, chunks: 0 }
+    return { credited: [], chunks: 0 }
   }
   if (known === unsearched) {
     const atomic = surplus.toString()
     onAlarm('the gateway has more for an account than its deposits explain', { account: id, address, atomic })
   }
   const floor = await findFirstCreditedBlock(database)
-  const credited: bigint[] = []
+  const credited: ChainDeposit[] = []
   let [next, chunks] = [known === unsearched || known > from ? from : known, 0]
   while (next > floor && chunks < chunksMax && sum(credited) < surplus) {
     const first = next - blocksMax > floor ? next - blocksMax : floor
@@ -253,23 +299,51 @@ async function searchBefore(
     chunks += 1
   }
   await noteLookBack(database, account, next)
-  return { found: credited.length, chunks }
+  return { credited, chunks }
 }
 
 /** Of a surplus that was seen once. */
 const unsearched = -1n
 
-function sum(amounts: readonly bigint[]): bigint {
-  return amounts.reduce((total, amount) => total + amount, 0n)
+function sum(deposits: readonly ChainDeposit[]): bigint {
+  return deposits.reduce((total, { amount }) => total + amount, 0n)
 }
 
-async function advanceSweep(parts: DepositParts, sweep: Sweep): Promise<void> {
-  const { database, chain } = parts
-  if (sweep.state === 'planned') return sendSweep(parts, sweep)
-  const outcome = await chain.outcome(sweep.transactionHash as Hex)
-  if (outcome === undefined) return retrySweep(parts, sweep)
-  if (outcome.ok) return endSweep(database, sweep, 'confirmed')
-  await failSweep(parts, sweep)
+/** Whether its transaction is under way after that. */
+async function advanceSweep(parts: DepositParts, sweep: Sweep, maySend: boolean): Promise<boolean> {
+  if (sweep.state === 'planned') return maySend && sendSweep(parts, sweep)
+  const { state } = await pursueSweep(parts, sweep)
+  if (state === 'waiting' || state === 'confirmed') return true
+  if (state === 'reverted') await failSweep(parts, sweep)
+  else if (state === 'succeeded') await endSweep(parts.database, sweep, 'confirmed')
+  else if (await isDone(parts, sweep)) await endSweep(parts.database, sweep, 'credited')
+  else return maySend && sendSweep(parts, sweep)
+  return false
+}
+
+/** What became of its transaction. Only the newest version is kept: should an older one land, `isDone` sees its effect. */
+async function pursueSweep({ database, chain, sender }: DepositParts, sweep: Sweep): Promise<CallFate> {
+  const { to, data = '0x', gas, version } = await readVersion(sweep)
+  const versions = {
+    read: async () => [version],
+    add: ({ raw, hash }: SignedTransaction) => markSweepSent(database, sweep, raw, hash),
+  }
+  return sender.pursue({ to: to!, data, gas }, versions, await chain.finalBlock())
+}
+
+async function readVersion({ signedTransaction, transactionHash, ageMs }: Sweep) {
+  const raw: Hex = `0x${signedTransaction!.toString('hex')}`
+  const sender = await recoverTransactionAddress({ serializedTransaction: raw as TransactionSerialized })
+  const transaction = parseTransaction(raw)
+  const version: Version = {
+    raw,
+    hash: transactionHash as Hex,
+    nonce: BigInt(transaction.nonce ?? 0),
+    maxFeePerGas: transaction.maxFeePerGas ?? 0n,
+    sender: sender.toLowerCase() as Address,
+    ageMs,
+  }
+  return { ...transaction, version }
 }
 
 /** The money stays where it arrived, and a person is told. The next try waits, the longer the more have failed. */
@@ -294,12 +368,9 @@ function isNonceUsed({ chain, terms }: DepositParts, { address, accountId, nonce
   return chain.isAuthorizationUsed(address as Address, nonceOf('deposit', accountId, terms.epoch, nonce))
 }
 
-/**
- * Written down before it is sent: whatever happens then, the same bytes are sent again until their fate is known. What the
- * contract would refuse is not sent: the relayer pays for that too.
- */
-async function sendSweep(parts: DepositParts, sweep: Sweep): Promise<void> {
-  const { database, chain, signer, terms, usdcDomain, relayer } = parts
+/** What the contract would refuse is not sent: the relayer pays for that too. Whether its transaction is under way after that. */
+async function sendSweep(parts: DepositParts, sweep: Sweep): Promise<boolean> {
+  const { database, signer, terms, usdcDomain, sender } = parts
   const { accountId, nonce: sequence, createdAt } = sweep
   const hasWaited = Date.now() - createdAt.getTime() > windowAgeMsMax
   const message = {
@@ -311,42 +382,20 @@ async function sendSweep(parts: DepositParts, sweep: Sweep): Promise<void> {
   }
   const request = { account: accountId, epoch: terms.epoch, sequence, domain: usdcDomain, message }
   const signature = await signer.signDeposit({ operation: 'deposit', ...request })
-  if (!(await chain.canDeposit(relayer.address, { message, signature }))) return failSweep(parts, sweep)
-  const fee = feeHeadroom * (await chain.gasPrice())
-  const signed = await signDepositTransaction({
-    relayerKey: relayer.key,
-    relayerNonce: await chain.transactionCount(relayer.address),
-    maxFeePerGas: fee > minFeeWei ? fee : minFeeWei,
-    chainId: chain.chainId,
-    usdc: terms.usdcAddress,
-    gatewayWallet: terms.gatewayWallet,
-    message,
-    signature,
-  })
-  await markSweepSent(database, sweep, signed, keccak256(signed))
-  await broadcast(parts, sweep, signed)
+  const call = depositCall(terms.usdcAddress, terms.gatewayWallet, { message, signature })
+  const signed = await sender.sign(call).catch(unlessRefused)
+  if (signed === undefined) {
+    await failSweep(parts, sweep)
+    return false
+  }
+  await markSweepSent(database, sweep, signed.raw, signed.hash)
+  await sender.broadcast(signed.raw)
+  const signedTransaction = Buffer.from(signed.raw.slice(2), 'hex')
+  const sent: Sweep = { ...sweep, state: 'sent', signedTransaction, transactionHash: signed.hash, ageMs: 0n }
+  // On a chain that is final with its first block it may be done already. Where the node does not say, the next round asks again.
+  return advanceSweep(parts, sent, false).catch(() => true)
 }
 
-async function broadcast({ database, chain, failpoint }: DepositParts, sweep: Sweep, signed: Hex): Promise<void> {
-  failpoint('before_sweep_broadcast')
-  await chain.broadcast(signed)
-  failpoint('after_sweep_broadcast')
-  const outcome = await chain.outcome(keccak256(signed))
-  if (outcome?.ok) await endSweep(database, sweep, 'confirmed')
-}
-
-/**
- * Sent and in no block: the same bytes again. A new transaction when another one took its place at the relayer, or when it
- * offers too little for gas by now: the authorization in it has one nonce at the token, and moves the money once.
- */
-async function retrySweep(parts: DepositParts, sweep: Sweep): Promise<void> {
-  const { database, chain, relayer } = parts
-  const signed: Hex = `0x${sweep.signedTransaction!.toString('hex')}`
-  const { nonce: place = 0, maxFeePerGas = 0n } = parseTransaction(signed)
-  const isTaken = (await chain.transactionCount(relayer.address)) > place
-  if (!isTaken && (await chain.gasPrice()) <= maxFeePerGas) return broadcast(parts, sweep, signed)
-  // Counted before it was looked for: it is in a block by now, or will never be.
-  if ((await chain.outcome(sweep.transactionHash as Hex)) !== undefined) return
-  if (await isDone(parts, sweep)) return endSweep(database, sweep, 'credited')
-  await sendSweep(parts, sweep)
+function unlessRefused(error: unknown): undefined {
+  if (!(error instanceof CallRevertsError)) throw error
 }

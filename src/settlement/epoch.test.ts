@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { after, before, test } from 'node:test'
-import { charge, hold, openLedger, openPayer } from '../../test/support/ledger.ts'
+import { charge, hold, openLedger, openPayer, settle } from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
-import { advanceWithdrawal, requestWithdrawal } from '../ledger/withdrawals.ts'
+import { adjustAccount } from '../ledger/adjustments.ts'
+import { requestWithdrawal } from '../ledger/withdrawals.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import { beginEpoch, requireEpoch } from './epoch.ts'
 
@@ -21,28 +22,37 @@ test('an epoch is raised only when no payment is on its way, and never lowered',
   await assert.rejects(requireEpoch(database, 2), /SETTLEMENT_EPOCH is 2, but this ledger is in epoch 3/)
   await assert.rejects(beginEpoch(database, 2), /SETTLEMENT_EPOCH is 2, but this ledger is in epoch 3/)
   const holds = await openLedger(database)
-  await holds.end(charge(await hold(holds, await openPayer(database, 10_000n), 1_000n), 900n))
+  const payer = await openPayer(database, 10_000n)
+  await holds.end(charge(await hold(holds, payer, 1_000n), 900n))
+  await requireEpoch(database, 4)
+  await settle(database, [payer], 'unknown')
   await assert.rejects(requireEpoch(database, 4), /with 1 payments on their way: set it to 3/)
   await requireEpoch(database, 3)
 })
 
-test('an epoch is not raised while credit is on its way back for a withdrawal: it would be paid back twice', async () => {
+test('an epoch is not raised while the seller pays something back: it would be paid back twice', async () => {
   const { database } = ledger
-  await database.query("update settlements set state = 'completed' where state = 'allocated'")
-  const { partition, accountId } = await openPayer(database, 10_000n)
-  const id = randomUUID()
+  await database.query("update payments set state = 'completed'")
+  const holds = await openLedger(database)
+  const payer = await openPayer(database, 10_000n)
+  const account = { partition: payer.partition, id: payer.accountId }
+  await holds.end(charge(await hold(holds, payer, 1_000n), 900n))
+  await settle(database, [payer], 'completed')
+  await adjustAccount(database, account, { id: randomUUID(), amount: 900n, reason: 'test', madeBy: 'test' })
   await requestWithdrawal(database, {
-    partition,
-    accountId,
-    id,
-    amount: fromAtomic(500n),
+    partition: payer.partition,
+    accountId: payer.accountId,
+    id: randomUUID(),
+    amount: fromAtomic(10_000n),
     recipient: `0x${'a'.repeat(40)}`,
     min: fromAtomic(1n),
   })
-  await advanceWithdrawal(database, { partition, accountId, id, state: 'requested' }, { state: 'returning' })
+  await database.query('select make_payments($1, array[$2::uuid], array[$2::uuid], 4096, 1000000, 3)', [
+    payer.partition,
+    payer.accountId,
+  ])
   await assert.rejects(requireEpoch(database, 5), /with 1 payments on their way/)
-  await assert.rejects(beginEpoch(database, 5), /with 1 payments on their way/)
-  await advanceWithdrawal(database, { partition, accountId, id, state: 'returning' }, { state: 'returned' })
+  await settle(database, [payer], 'completed')
   await requireEpoch(database, 5)
 })
 

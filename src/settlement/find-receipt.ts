@@ -1,59 +1,59 @@
-import { type Hex, hashStruct } from 'viem'
 import type { Database } from '../db/database.ts'
-import { partitionOf, type RequestId } from '../ledger/request-id.ts'
-import { findSettledRow, type SettledRow } from '../ledger/settlements.ts'
+import { readEntries } from '../ledger/entries.ts'
+import { findCoveringPayment, findEntryOfRequest } from '../ledger/payments.ts'
+import type { RequestId } from '../ledger/request-id.ts'
+import { checkNotArchived } from '../ledger/sealed-months.ts'
+import { toHex } from '../receipts/hex.ts'
+import { issueReceipt, type ReceiptDocument, writeReceipt } from '../receipts/receipt.ts'
 import type { Address } from '../signer/address.ts'
-import type { Signer } from '../signer/signer.ts'
+import { keccak256 } from '../signer/keccak.ts'
 import type { PaymentTerms } from './authorization.ts'
-import { receiptOf } from './issue-receipts.ts'
-import { noHash, type Receipt, type ReceiptDocument, receiptHash, receiptTypes, writeReceipt } from './receipt.ts'
+import { openTree, receiptDomain, receiptEntry, receiptPayment } from './payment-receipt.ts'
 
 export type ReceiptParts = {
   readonly database: Database
-  readonly signer: Pick<Signer, 'signReceipt'>
   readonly terms: PaymentTerms
   readonly issuer: Address
 }
 
-/** The newest receipt of a request, signed when it is first read. Undefined while it has none. */
+/** The receipt of a request. Undefined while the request is open. Throws a RequestArchivedError for one that left the ledger. */
 export async function findReceipt(parts: ReceiptParts, id: RequestId): Promise<ReceiptDocument | undefined> {
-  const { database, terms, issuer } = parts
-  const row = await findSettledRow(database, partitionOf(id), id)
-  if (row === undefined) return undefined
-  const receipt = receiptOf(row, row.receipt_number, previousOf(row.previous_hash), Number(row.epoch))
-  const hash = receiptHash(receipt, terms)
-  return {
-    object: 'receipt',
-    version: 1,
-    receipt: writeReceipt(receipt),
-    domain: { chain_id: terms.chainId, gateway_wallet: terms.gatewayWallet },
-    hash,
+  const found = await findEntryOfRequest(parts.database, id)
+  if (found !== undefined) return receiptOfEntry(parts, found)
+  await checkNotArchived(parts.database, id)
+  return undefined
+}
+
+/** An entry by its number. It is there, and its account has an address. */
+export type EntryPlace = {
+  readonly partition: number
+  readonly accountId: string
+  readonly address: string
+  readonly entry: bigint
+}
+
+/**
+ * The receipt of an entry: computed from rows that never change, with the signature that was made with its payment. So it needs no
+ * signer, on any node. Throws when the rows no longer give the root that was signed.
+ */
+export async function receiptOfEntry(
+  { database, terms, issuer }: ReceiptParts,
+  { address, entry: number, ...account }: EntryPlace,
+): Promise<ReceiptDocument> {
+  const domain = receiptDomain(terms)
+  const covering = await findCoveringPayment(database, account, number)
+  if (covering?.payment.root === undefined || covering.signature === undefined) {
+    const [row] = await readEntries(database, { ...account, firstEntry: number, lastEntry: number })
+    return writeReceipt(issueReceipt(receiptEntry(row!, address), domain, keccak256))
+  }
+  const { tree, entries } = await openTree(database, covering.payment, terms)
+  const payment = {
+    ...receiptPayment(covering.payment),
+    root: toHex(covering.payment.root),
+    signature: toHex(covering.signature),
     issuer,
-    signature: row.signature === null ? await sign(parts, row, receipt) : `0x${row.signature.toString('hex')}`,
-    ...(row.tx_hash === null || row.receipt_root === null ? {} : { batch: batchOf(row) }),
+    batch: covering.batch,
   }
-}
-
-async function sign({ database, signer }: ReceiptParts, row: SettledRow, receipt: Receipt): Promise<Hex> {
-  const structHash = hashStruct({ data: receipt, primaryType: 'Receipt', types: receiptTypes })
-  const signature = await signer.signReceipt(structHash)
-  await database.query(
-    `update settlements set signature = decode($4, 'hex') where partition = $1 and id = $2 and revision = $3`,
-    [row.partition, row.id, row.revision, signature.slice(2)],
-  )
-  return signature
-}
-
-function batchOf({ batch, tx_hash, receipt_root, receipt_proof }: SettledRow): NonNullable<ReceiptDocument['batch']> {
-  const proof = receipt_proof?.toString('hex').match(/.{64}/g) ?? []
-  return {
-    id: String(batch),
-    tx_hash: `0x${tx_hash!.toString('hex')}`,
-    root: `0x${receipt_root!.toString('hex')}`,
-    proof: proof.map((hash): Hex => `0x${hash}`),
-  }
-}
-
-function previousOf(hash: Buffer | null): Hex {
-  return hash === null ? noHash : `0x${hash.toString('hex')}`
+  const entry = entries.find((one) => one.number === number)!
+  return writeReceipt(issueReceipt(entry, domain, keccak256, { payment, tree }))
 }

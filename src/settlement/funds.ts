@@ -25,6 +25,11 @@ export class Funds {
     this.#parts = parts
   }
 
+  /** Without assigning it: the chain is not watched for it. */
+  ownAddress(account: OwnedAccount): Promise<string> {
+    return this.#parts.signer.addressOf(account.id)
+  }
+
   async depositAddress(account: OwnedAccount): Promise<string> {
     const known = await findDepositAddress(this.#parts.database, account)
     if (known !== undefined) return known
@@ -107,7 +112,7 @@ export class BadOwnerAddressError extends ServiceError {
   readonly code = 'invalid_value'
   constructor(text: string) {
     super(
-      `${text.slice(0, 60)} cannot receive withdrawals: it must be an address of yours, 0x and 40 hex digits with a right checksum, not zero, the token, the gateway, or a deposit address.`,
+      `${text.slice(0, 60)} cannot receive withdrawals. Use your own address: 0x and 40 hex digits with a valid checksum, not zero, the token, the gateway or a deposit address.`,
       { param: 'address' },
     )
   }
@@ -125,7 +130,7 @@ export class WithdrawalAboveMostError extends ServiceError {
   readonly code = 'invalid_value'
   constructor(amount: Usdc) {
     super(
-      `${format(amount)} USDC cannot be withdrawn at once: the most is ${format(fromAtomic(payOutMax))} USDC. Withdraw it in parts.`,
+      `${format(amount)} USDC cannot be withdrawn in one go: the maximum is ${format(fromAtomic(payOutMax))} USDC. Withdraw it in parts.`,
       { param: 'amount' },
     )
   }
@@ -134,17 +139,16 @@ export class WithdrawalAboveMostError extends ServiceError {
 export class NoOwnerAddressError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
-    super('No address is registered for withdrawals yet. Register one first, then withdraw.', { param: 'address' })
+    super('No withdrawal address is registered yet. Register one first.', { param: 'address' })
   }
 }
 
 export class OwnerAddressTooNewError extends ServiceError {
   readonly code = 'invalid_value'
   constructor(usableFrom: Date) {
-    super(
-      `The address for withdrawals is new and can be used from ${usableFrom.toISOString()} on. Nothing was withdrawn.`,
-      { param: 'address' },
-    )
+    super(`The withdrawal address is new and takes effect at ${usableFrom.toISOString()}. Nothing was withdrawn.`, {
+      param: 'address',
+    })
   }
 }
 
@@ -152,11 +156,8 @@ export class OwnerAddressTooNewError extends ServiceError {
 export class OwnerChangeRefusedError extends ServiceError {
   readonly code = 'invalid_value'
   constructor(reason: string) {
-    super(
-      `The address for withdrawals cannot be changed now: ${reason}. Going back to the address before is possible.`,
-      {
-        param: 'address',
-      },
-    )
+    super(`The withdrawal address cannot be changed now: ${reason}. You can go back to the previous address.`, {
+      param: 'address',
+    })
   }
 }

@@ -38,7 +38,7 @@ async function isMade(
 class BeyondRevenueError extends OperatorError {
   constructor(amount: Usdc, payable: Usdc) {
     super(
-      `${format(amount)} USDC cannot be given back: the service has ${format(payable)} USDC of settled revenue at the gateway. Wait for payments to settle, or deposit for the seller.`,
+      `${format(amount)} USDC cannot be refunded: the service has ${format(payable)} USDC of settled revenue at the gateway. Wait for payments to settle, or deposit USDC for the seller.`,
     )
   }
 }

@@ -1,17 +1,18 @@
 import { randomUUID } from 'node:crypto'
 import type { Connection, Database } from '../db/database.ts'
 import { OperatorError } from '../errors.ts'
-import type { SettlementFailpoint } from '../failpoints.ts'
 import { refundable } from '../ledger/replays.ts'
+import { openWithdrawalStates } from '../ledger/states.ts'
 import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { SettlementFailpoint } from '../process/failpoints.ts'
 import type { Address, Hex } from '../signer/address.ts'
 import { saltOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'
 import { burnIntent, payOutMax, type SigningTerms } from '../signer/signing-terms.ts'
 import type { Rail } from './rail.ts'
-import { creditOwed, isSellerShort } from './solvency.ts'
+import { isSellerShort, owedBack } from './solvency.ts'
 import { feeTaken } from './withdrawal-fee.ts'
 
 export type PayoutParts = {
@@ -29,7 +30,7 @@ const payoutsMax = 20
 export type ReadBalance = () => Promise<bigint>
 
 /**
- * Orders the seller's revenue out of the gateway. What is owed back to accounts as credit stays there. The gateway's fee comes out
+ * Orders the seller's revenue out of the gateway. What is owed back to accounts stays there. The gateway's fee comes out
  * of the amount: the recipient is paid what is left after the most that it can be.
  */
 export async function requestPayout(
@@ -61,16 +62,13 @@ export async function lockRevenue(connection: Connection): Promise<void> {
 }
 
 /**
- * What may be paid out: the seller's balance at the gateway, less all credit, also what open requests hold of it and may give back,
- * less charges that a retry may have given back, less payouts under way. The books are read in one moment, since what is
- * charged was credit before, and before the balance: what leaves it in between makes less of it, never more.
+ * What may be paid out: the seller's balance at the gateway, less what it owes back to accounts or may owe when a retry has a charge
+ * refunded, less payouts under way. The books are read before the balance: what leaves it in between makes less of it, never more.
  */
 export async function readPayable(connection: Connection, readBalance: ReadBalance): Promise<Usdc> {
   const [row] = await connection.query<{ owed: bigint; open: bigint }>(
-    `select (${creditOwed})::bigint
-            + (select coalesce(sum(credit_back), 0) from withdrawals where state = 'returning')::bigint
-            + (${refundable})::bigint as owed,
-            (select coalesce(sum(amount), 0) from payouts where state in ('requested', 'sent'))::bigint as open`,
+    `select (${owedBack})::bigint + (${refundable})::bigint as owed,
+            (select coalesce(sum(amount), 0) from payouts where state in ${openWithdrawalStates})::bigint as open`,
   )
   const left = (await readBalance()) - row!.owed - row!.open
   return fromAtomic(left > 0n ? left : 0n)
@@ -79,8 +77,9 @@ export async function readPayable(connection: Connection, readBalance: ReadBalan
 /** Takes every open payout one step on. One that cannot move does not hold up its neighbours. Returns how many are open. */
 export async function advancePayouts(parts: PayoutParts): Promise<number> {
   const { database, onAlarm } = parts
-  const open = await database.query<PayoutRow>(
-    `select id, amount, fee_max, recipient, state, rail_id, encode(signature, 'hex') as signature from payouts where state in ('requested', 'sent')
+  const open = await database.queryPrepared<PayoutRow>(
+    'find_open_payouts',
+    `select id, amount, fee_max, recipient, state, rail_id, encode(signature, 'hex') as signature from payouts where state in ${openWithdrawalStates}
         and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
       order by changed_at limit $1`,
     [payoutsMax],
@@ -105,7 +104,7 @@ async function order(parts: PayoutParts, payout: PayoutRow): Promise<void> {
   const { database, signer, rail, signingTerms, failpoint, onAlarm } = parts
   // One that was handed in before goes on: it may be paid already.
   if (state === 'requested' && (await isSellerShort(database))) {
-    return onAlarm('a payout waits until the seller has the credit that it owes', { payout: id })
+    return onAlarm('a payout waits until the seller has what it owes back', { payout: id })
   }
   const intent = burnIntent(signingTerms, {
     depositor: signingTerms.seller,
@@ -188,7 +187,7 @@ async function move(
 ): Promise<boolean> {
   const moved = await database.query(
     `update payouts set state = $2, rail_id = coalesce($3, rail_id), tx_hash = coalesce(decode($4, 'hex'), tx_hash), reason = $5,
-            fee = $6, signature = coalesce(decode($7, 'hex'), signature), changed_at = clock_timestamp()
+            fee = $6, signature = coalesce(decode($7, 'hex'), signature), changed_at = now()
       where id = $1 and state = $8 returning id`,
     [
       id,
@@ -205,7 +204,7 @@ async function move(
 }
 
 async function touch(database: Database, { id, state }: PayoutRow): Promise<void> {
-  await database.query('update payouts set changed_at = clock_timestamp() where id = $1 and state = $2', [id, state])
+  await database.query('update payouts set changed_at = now() where id = $1 and state = $2', [id, state])
 }
 
 type PayoutRow = {
@@ -221,7 +220,7 @@ type PayoutRow = {
 export class PayoutTooLargeError extends OperatorError {
   constructor(amount: Usdc, payable: Usdc) {
     super(
-      `${format(amount)} USDC cannot be paid out: ${format(payable)} USDC can. The rest is owed to accounts as credit, or may be given back to a retry.`,
+      `${format(amount)} USDC cannot be paid out: ${format(payable)} USDC can. The rest is owed to accounts or may be refunded to retries.`,
     )
   }
 }
@@ -230,7 +229,7 @@ export class PayoutTooLargeError extends OperatorError {
 class PayoutAboveMostError extends OperatorError {
   constructor(amount: Usdc) {
     super(
-      `${format(amount)} USDC cannot be paid out at once: the most is ${format(fromAtomic(payOutMax))} USDC. Pay it out in parts.`,
+      `${format(amount)} USDC cannot be paid out in one go: the maximum is ${format(fromAtomic(payOutMax))} USDC. Pay it out in parts.`,
     )
   }
 }
@@ -238,7 +237,7 @@ class PayoutAboveMostError extends OperatorError {
 class PayoutBelowFeeError extends OperatorError {
   constructor(amount: Usdc, feeMax: Usdc) {
     super(
-      `${format(amount)} USDC cannot be paid out: the gateway keeps up to ${format(feeMax)} USDC of it. Pay out more.`,
+      `${format(amount)} USDC cannot be paid out: the gateway fee can be up to ${format(feeMax)} USDC. Pay out more.`,
     )
   }
 }

@@ -36,7 +36,8 @@ function payment(gateway: CircleGateway, value = 1_000n) {
   const request = transferRequest('authorization', { account, value })
   const signature = signDigest(authorizationDigest(request), privateKey)
   const payload = paymentPayload(request, signature, paying, resource)
-  const settle = (rail: Rail) => rail.settle(payload, paymentRequirements(request, paying))
+  const submitted = { paymentPayload: payload, paymentRequirements: paymentRequirements(request, paying) }
+  const settle = async (rail: Rail) => (await rail.settle([submitted]))[0]!
   return { address, settle, message: request.message }
 }
 

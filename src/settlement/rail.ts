@@ -1,18 +1,33 @@
 import { Pool } from 'undici'
+import { within } from '../process/deadline.ts'
 import type { Address, Hex } from '../signer/address.ts'
 import type { BurnIntent } from '../signer/typed-data.ts'
 import type { PaymentPayload, PaymentRequirements } from './authorization.ts'
+import { eachOf } from './each-of.ts'
 
 /**
  * The service's side of Circle Gateway's HTTP interface, which our own gateway speaks too. Every answer is one of three:
  * yes, no with a reason, or unknown. After an unknown one the gateway is asked what it has before anything else is done.
  */
 export type Rail = AsyncDisposable & {
-  /** Hands a payment in. Handing the same one in again cannot pay twice: the nonce is the same. */
-  settle(payload: PaymentPayload, requirements: PaymentRequirements): Promise<Submission>
+  /**
+   * Hands payments in: many in one call at our own gateway, one by one at Circle's. One answer for each, in their order. Handing the
+   * same one in again cannot pay twice: the nonce is the same.
+   */
+  settle(payments: readonly SubmittedPayment[]): Promise<readonly Submission[]>
   /** The payment of that payer under that nonce; undefined when the gateway has none. */
   findTransfer(from: Address, nonce: Hex): Promise<Transfer | undefined>
   transfer(id: string): Promise<Transfer | undefined>
+  /**
+   * What has become of payments since the last call. `cursor` is the `next` of that call, undefined at the first. Our own
+   * gateway answers with a page of all transfers that changed since; Circle's has no such list, so there each of `open` is
+   * asked for. Of `open` those that are overdue are asked for in either case, so that a gateway that lost them is noticed.
+   *
+   * Store `next` in the transaction that stores what follows from `transfers`. Match transfers by `from` and `nonce`: a change
+   * may be told before the answer of `settle` that has the id. A transfer may be told again, and may be unknown to the caller.
+   * Throws `RailUnavailableError` when the gateway does not answer; then nothing is known and the cursor stays.
+   */
+  news(cursor: string | undefined, open: readonly OpenTransfer[]): Promise<News>
   /** What the depositor has in the gateway and can spend, in atomic USDC. */
   balance(depositor: Address): Promise<bigint>
   /** Of many at once. */
@@ -24,7 +39,14 @@ export type Rail = AsyncDisposable & {
   withdrawal(id: string): Promise<RailWithdrawal | undefined>
   /** The most that the gateway would keep if that order were given now, in atomic USDC. */
   estimateFee(intent: BurnIntent): Promise<bigint>
+  /** The gas that our own gateway has used for batches so far; undefined at Circle's, which pays it itself. */
+  batchGas(): Promise<bigint | undefined>
   close(): Promise<void>
+}
+
+export type SubmittedPayment = {
+  readonly paymentPayload: PaymentPayload
+  readonly paymentRequirements: PaymentRequirements
 }
 
 export type Submission =
@@ -41,6 +63,8 @@ export type Transfer = {
   readonly from: string
   readonly to: string
   readonly amount: bigint
+  /** Lower case. Circle's gateway may leave it out. */
+  readonly nonce: Hex | undefined
   readonly reason: string | undefined
   /** Circle nets its batches: it names a transaction late or never, and no batch. Our gateway names both. */
   readonly batch: bigint | undefined
@@ -48,6 +72,27 @@ export type Transfer = {
   readonly receipt: { readonly root: Hex; readonly proof: readonly Hex[] } | undefined
   /** Among the payments of its batch, counted from 1; Circle does not say it. */
   readonly place: { readonly position: number; readonly size: number } | undefined
+}
+
+/** A payment that the caller believes to be on its way. */
+export type OpenTransfer = {
+  readonly id: string
+  /** Nothing was heard of it for so long that it must be asked for, whatever the list of changes says. */
+  readonly isOverdue: boolean
+}
+
+export type News = {
+  readonly transfers: readonly Transfer[]
+  /** The cursor for the next call. */
+  readonly next: string | undefined
+  /** More changes are stored already: call again without a pause. */
+  readonly hasMore: boolean
+  /** The gateway did not know the cursor, because its database is another one: its list was begun anew. */
+  readonly isRestarted: boolean
+  /** Ids of `open` that the gateway says it does not have. */
+  readonly lost: readonly string[]
+  /** Ids of `open` that were asked for without an answer. */
+  readonly unanswered: readonly string[]
 }
 
 export type RailWithdrawal = {
@@ -68,11 +113,18 @@ export type RailOptions = {
   readonly connectionsMax?: number
 }
 
+type Changes = Omit<News, 'lost' | 'unanswered'>
+
 type Answer = { readonly status: number; readonly body: Record<string, unknown> | undefined }
 
 const bodyBytesMax = 4 * 1024 * 1024
 /** Balances in one call. */
 const balancesMax = 100
+/** Changes in one call, with their proofs about 600 kB. */
+const changesMax = 500
+const askedAtOnceMax = 16
+/** Payments in one call, each about 2 kB. */
+const submittedMax = 64
 
 export function createRail({ url, token, domain, timeoutMs = 10_000, connectionsMax = 16 }: RailOptions): Rail {
   const { origin, pathname } = new URL(url)
@@ -86,18 +138,20 @@ export function createRail({ url, token, domain, timeoutMs = 10_000, connections
   })
 
   async function ask(method: 'GET' | 'POST', path: string, content?: unknown): Promise<Answer> {
-    const { statusCode, body } = await pool.request({
-      method,
-      path: `${base}${path}`,
-      headers: {
-        accept: 'application/json',
-        ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
-        ...(content === undefined ? {} : { 'content-type': 'application/json' }),
-      },
-      ...(content === undefined ? {} : { body: encode(content) }),
-      signal: AbortSignal.timeout(timeoutMs),
+    return within(timeoutMs, async (signal) => {
+      const { statusCode, body } = await pool.request({
+        method,
+        path: `${base}${path}`,
+        headers: {
+          accept: 'application/json',
+          ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+          ...(content === undefined ? {} : { 'content-type': 'application/json' }),
+        },
+        ...(content === undefined ? {} : { body: encode(content) }),
+        signal,
+      })
+      return { status: statusCode, body: parseObject(await body.text()) }
     })
-    return { status: statusCode, body: parseObject(await body.text()) }
   }
 
   async function read(path: string, content?: unknown): Promise<Record<string, unknown> | undefined> {
@@ -107,6 +161,55 @@ export function createRail({ url, token, domain, timeoutMs = 10_000, connections
     if (status !== 200 || body === undefined)
       throw new RailUnavailableError(`answered ${status} to ${path.split('?')[0]}`)
     return body
+  }
+
+  async function findById(id: string): Promise<Transfer | undefined> {
+    const body = await read(`/v1/x402/transfers/${encodeURIComponent(id)}`)
+    return body === undefined ? undefined : readTransfer(body)
+  }
+
+  // Asked once: a gateway does not lose an extension while the service runs.
+  let extensions: readonly unknown[] | undefined
+  async function supports(extension: 'transfer-changes' | 'settle-many'): Promise<boolean> {
+    const answer = extensions ?? (await read('/v1/x402/supported'))?.extensions
+    extensions = Array.isArray(answer) ? answer : []
+    return extensions.includes(extension)
+  }
+
+  async function settleOne(payment: SubmittedPayment): Promise<Submission> {
+    return submit(() => ask('POST', '/v1/x402/settle', payment), readSettlement)
+  }
+
+  async function settleMany(payments: readonly SubmittedPayment[]): Promise<readonly Submission[]> {
+    const answer = await ask('POST', '/v1/x402/settle-many', { payments }).catch((error: Error) => error)
+    if (answer instanceof Error) return payments.map(() => ({ state: 'unknown', reason: answer.message }))
+    const { status, body } = answer
+    // It was replaced by one that does not know this call.
+    if (status === 404) extensions = undefined
+    const results = Array.isArray(body?.results) && body.results.length === payments.length ? body.results : undefined
+    return payments.map((_, index) => readSettlement({ status, body: results?.[index] ?? undefined }))
+  }
+
+  async function readChanges(cursor: string | undefined): Promise<Changes> {
+    const path = `/v1/x402/transfers?changedAfter=${encodeURIComponent(cursor ?? '')}&pageSize=${changesMax}`
+    const { status, body } = await ask('GET', path)
+    if (status === 400 && cursor !== undefined) return { ...(await readChanges(undefined)), isRestarted: true }
+    if (status !== 200 || typeof body?.nextCursor !== 'string') {
+      throw new RailUnavailableError(`answered ${status} to the question what has changed`)
+    }
+    const transfers = list(body, 'transfers').map(readTransfer)
+    return { transfers, next: body.nextCursor, hasMore: body.hasMore === true, isRestarted: false }
+  }
+
+  async function findEach(ids: readonly string[]): Promise<Pick<News, 'transfers' | 'lost' | 'unanswered'>> {
+    const [transfers, lost, unanswered]: [Transfer[], string[], string[]] = [[], [], []]
+    await eachOf(ids, askedAtOnceMax, async (id) => {
+      const found = await findById(id).catch((error: Error) => error)
+      if (found instanceof Error) unanswered.push(id)
+      else if (found === undefined) lost.push(id)
+      else transfers.push(found)
+    })
+    return { transfers, lost, unanswered }
   }
 
   async function readBalances(depositors: readonly Address[]): Promise<ReadonlyMap<Address, bigint>> {
@@ -120,8 +223,18 @@ export function createRail({ url, token, domain, timeoutMs = 10_000, connections
   }
 
   return {
-    async settle(paymentPayload, paymentRequirements) {
-      return submit(() => ask('POST', '/v1/x402/settle', { paymentPayload, paymentRequirements }), readSettlement)
+    async settle(payments) {
+      const submissions: Submission[] = []
+      if (payments.length > 1 && (await supports('settle-many').catch(() => false))) {
+        for (let start = 0; start < payments.length; start += submittedMax) {
+          submissions.push(...(await settleMany(payments.slice(start, start + submittedMax))))
+        }
+      } else {
+        await eachOf(payments, askedAtOnceMax, async (payment, index) => {
+          submissions[index] = await settleOne(payment)
+        })
+      }
+      return submissions
     },
     async findTransfer(from, nonce) {
       const body = await read(`/v1/x402/transfers?from=${from}&nonce=${nonce}&pageSize=1`)
@@ -129,9 +242,16 @@ export function createRail({ url, token, domain, timeoutMs = 10_000, connections
       // A gateway that does not know the parameter would answer with whatever it has.
       return first === undefined || !isEqualHex(first.nonce, nonce) ? undefined : readTransfer(first)
     },
-    async transfer(id) {
-      const body = await read(`/v1/x402/transfers/${encodeURIComponent(id)}`)
-      return body === undefined ? undefined : readTransfer(body)
+    transfer: findById,
+    async news(cursor, open) {
+      const hasChanges = await supports('transfer-changes')
+      const changes: Changes = hasChanges
+        ? await readChanges(cursor)
+        : { transfers: [], next: cursor, hasMore: false, isRestarted: false }
+      const told = new Set(changes.transfers.map(({ id }) => id))
+      const asked = open.filter(({ id, isOverdue }) => (isOverdue || !hasChanges) && !told.has(id))
+      const found = await findEach(asked.map(({ id }) => id))
+      return { ...changes, ...found, transfers: [...changes.transfers, ...found.transfers] }
     },
     async balance(depositor) {
       return (await readBalances([depositor])).get(depositor)!
@@ -157,6 +277,10 @@ export function createRail({ url, token, domain, timeoutMs = 10_000, connections
       const body = await read('/v1/estimate?enableForwarder=true', [intent])
       const [first] = list(body, 'body')
       return whole((first?.burnIntent as { maxFee?: unknown } | undefined)?.maxFee)
+    },
+    async batchGas() {
+      const body = await read('/v1/batches')
+      return body === undefined ? undefined : whole(body.gasUsed)
     },
     close: () => pool.close(),
     [Symbol.asyncDispose]: () => pool.close(),
@@ -203,6 +327,7 @@ function readTransfer(row: Record<string, unknown>): Transfer {
     from: lower(row.fromAddress),
     to: lower(row.toAddress),
     amount: whole(row.amount),
+    nonce: hash(row.nonce),
     reason: typeof row.failureReason === 'string' ? row.failureReason : undefined,
     batch: row.batchId === undefined || row.batchId === null ? undefined : whole(row.batchId),
     transactionHash: hash(row.transactionHash) ?? hash(row.txHash),

@@ -1,14 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { Database } from '../db/database.ts'
-import { bookLostPayments, findVoidedSinceFreeze, type LostPayment, readNonceNext } from '../ledger/lost-payments.ts'
-import {
-  bookLostWithdrawals,
-  type LostReturns,
-  type LostWithdrawal,
-  listOrders,
-  sumUnderWay,
-} from '../ledger/lost-withdrawals.ts'
-import { fromAtomic } from '../money/usdc.ts'
+import { bookLostPayments, type LostPayment, readNextPayment } from '../ledger/lost-payments.ts'
+import { bookLostWithdrawals, type LostWithdrawal, listOrders, sumUnderWay } from '../ledger/lost-withdrawals.ts'
 import type { Address } from '../signer/address.ts'
 import { type NonceUse, nonceOf, saltOf } from '../signer/nonce.ts'
 import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
@@ -43,8 +36,8 @@ export type Recovery = {
 
 export type BookedWithdrawal = LostWithdrawal & { readonly account: string }
 
-/** Requests that were voided have nonces that were never handed in. Once nothing is missing, a gap of so many ends the search. */
-const explainedGapMax = 1_024
+/** Payments that failed leave gaps. Once nothing is missing, a gap of so many ends the search. */
+const explainedGapMax = 64
 const atOnceMax = 16
 const blocksMax = 1_000n
 
@@ -68,13 +61,16 @@ export async function recoverPayments(parts: RecoverParts): Promise<Recovery> {
     let missing = account.owed - balances.get(address)! - gone
     if (missing !== 0n || lost.length > 0) {
       const onNonces = (nonces: number) => parts.onProgress(index, owed.length, nonces)
-      const { found, returns } = await findLost(parts, account, missing, onNonces)
-      const booked = await book(parts.database, account, { found, returns }, lost)
-      const paid = sumOf(booked)
-      payments += booked.length
+      const found = await findLost(parts, account, missing, onNonces)
+      const paid = sumOf(found)
+      await parts.database.transaction(async (connection) => {
+        await bookLostWithdrawals(connection, account, lost)
+        await bookLostPayments(connection, account, found)
+      })
+      payments += found.length
       value += paid
       withdrawals.push(...lost.map((withdrawal) => ({ ...withdrawal, account: account.id })))
-      missing += returns.value - paid
+      missing -= paid
     }
     if (!(await isExplained(parts.database, account, missing))) {
       unexplained.push({ account: account.id, address, missing })
@@ -91,20 +87,6 @@ async function isExplained(database: Database, account: OwedAccount, missing: bi
 
 function sumOf(payments: readonly LostPayment[]): bigint {
   return payments.reduce((sum, payment) => sum + payment.value, 0n)
-}
-
-/** Returns the payments that were news. */
-function book(
-  database: Database,
-  account: OwedAccount,
-  { found, returns }: Lost,
-  withdrawals: readonly LostWithdrawal[],
-): Promise<readonly LostPayment[]> {
-  return database.transaction(async (connection) => {
-    // Credit that came back may have paid again: without it, payments would take more than there ever was at once.
-    await bookLostWithdrawals(connection, account, withdrawals, returns)
-    return bookLostPayments(connection, found, Date.now())
-  })
 }
 
 /** What the chain says was paid out since the copy, by depositor, without what the books know of. */
@@ -152,77 +134,46 @@ function idOf(chainId: number, { block, logIndex }: ChainWithdrawal): string {
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`
 }
 
-type Lost = { readonly found: readonly LostPayment[]; readonly returns: LostReturns }
-
 /**
- * The search ends at a gap, and not when payments explain what is missing: one that was made good by credit paid back would stay
- * unknown, and its nonce would be given out again. While something is missing the gap is a far longer one: an account whose
- * requests all failed for an hour has left thousands of nonces unused, and what it paid afterwards lies behind them.
+ * The search ends at a gap, and not when payments explain what is missing: one that a payment of the seller made good would stay
+ * unknown, and its number would be given out again. While something is missing the gap is a longer one.
  */
 async function findLost(
   parts: RecoverParts,
   account: OwedAccount,
   missing: bigint,
   onNonces: (asked: number) => void,
-): Promise<Lost> {
+): Promise<readonly LostPayment[]> {
   const { database, gapMax } = parts
-  const voided = await findVoidedSinceFreeze(database, account.partition, account.id)
-  const found = await findPayments(
-    parts,
-    account,
-    voided.map(({ nonce }) => nonce),
-  )
-  const first = await readNonceNext(database, account.partition, account.id)
-  const returns = { value: 0n, nonceNext: first }
-  const isWhole = () => isExplained(database, account, missing + returns.value - sumOf(found))
+  const found: LostPayment[] = []
+  const isWhole = () => isExplained(database, account, missing - sumOf(found))
+  const first = await readNextPayment(database, account)
   let next = first
   for (let gap = 0; gap < explainedGapMax || (gap < gapMax && !(await isWhole())); ) {
-    const nonces = Array.from({ length: atOnceMax }, (_, offset) => next + BigInt(offset))
-    const [more, back] = await Promise.all([findPayments(parts, account, nonces), findReturns(parts, account, nonces)])
+    const numbers = Array.from({ length: atOnceMax }, (_, offset) => next + BigInt(offset))
+    const more = (await Promise.all(numbers.map((number) => findPayment(parts, account, number)))).flat()
     found.push(...more)
-    for (const { nonce, value } of back) {
-      returns.value += value
-      returns.nonceNext = nonce + 1n
-    }
-    gap = more.length + back.length > 0 ? 0 : gap + atOnceMax
+    gap = more.length > 0 ? 0 : gap + atOnceMax
     next += BigInt(atOnceMax)
     onNonces(Number(next - first))
   }
-  return { found, returns }
+  return found
 }
 
-async function findPayments(
-  parts: RecoverParts,
+/** The payment of that number as the gateway has it: of the account, or of the seller to the account. */
+async function findPayment(
+  { rail, terms }: RecoverParts,
   account: OwedAccount,
-  nonces: readonly bigint[],
-): Promise<LostPayment[]> {
-  const transfers = await ask(parts, account, 'authorization', nonces)
-  return transfers.flatMap((transfer, index) => {
-    if (transfer === undefined || transfer.state === 'failed' || transfer.to !== parts.terms.seller) return []
-    return [
-      {
-        partition: account.partition,
-        accountId: account.id,
-        nonce: nonces[index]!,
-        value: fromAtomic(transfer.amount),
-        state: transfer.state,
-        railId: transfer.id,
-        batch: transfer.batch,
-        transactionHash: transfer.transactionHash,
-      },
-    ]
-  })
-}
-
-async function findReturns(parts: RecoverParts, account: OwedAccount, nonces: readonly bigint[]) {
-  const transfers = await ask(parts, account, 'return', nonces)
-  return transfers.flatMap((transfer, index) => {
-    if (transfer === undefined || transfer.state === 'failed' || transfer.to !== account.address) return []
-    return [{ nonce: nonces[index]!, value: transfer.amount }]
-  })
-}
-
-function ask({ rail, terms }: RecoverParts, account: OwedAccount, use: NonceUse, nonces: readonly bigint[]) {
-  const from = use === 'return' ? terms.seller : (account.address as Address)
-  return Promise.all(nonces.map((nonce) => rail.findTransfer(from, nonceOf(use, account.id, terms.epoch, nonce))))
+  number: bigint,
+): Promise<readonly LostPayment[]> {
+  const address = account.address as Address
+  const { epoch, seller } = terms
+  const ask = async (use: NonceUse, from: Address, to: Address, sign: bigint) => {
+    const transfer = await rail.findTransfer(from, nonceOf(use, account.id, epoch, number))
+    if (transfer === undefined || transfer.state === 'failed' || transfer.to !== to) return []
+    const state = transfer.state === 'confirmed' ? 'batched' : transfer.state
+    const { id: railId, batch, transactionHash } = transfer
+    return [{ number, epoch, value: sign * transfer.amount, state, railId, batch, transactionHash }]
+  }
+  return [...(await ask('authorization', address, seller, 1n)), ...(await ask('return', seller, address, -1n))]
 }

@@ -1,5 +1,6 @@
 import type { Database } from '../db/database.ts'
-import { tellGauge } from '../ledger/ledger-numbers.ts'
+import { writeGauge } from '../ledger/ledger-numbers.ts'
+import { countSweepDemand } from '../ledger/sweeps.ts'
 import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { fromAtomic } from '../money/usdc.ts'
 import type { Address } from '../signer/address.ts'
@@ -10,26 +11,30 @@ import type { Rail } from './rail.ts'
 
 export type RefillParts = {
   readonly database: Database
-  readonly chain: Pick<Chain, 'gasBalance'>
+  readonly chain: Pick<Chain, 'gasBalance' | 'gasPrice'>
   readonly rail: Pick<Rail, 'balance'>
   readonly signingTerms: Pick<SigningTerms, 'seller'>
   readonly relayer: { readonly address: Address }
+  readonly sweepMin: bigint
   readonly onAlarm: (what: string, details: object) => void
 }
 
 const weiPerAtomic = 10n ** 12n
-/** Some hundreds of deposits an hour are paid by one refill. */
 const refillSecondsMin = 3_600
+/** One refill pays for some 400 sweeps at least and five times as many at most. */
+const refillFactorMax = 5n
+/** What one sweep uses, measured and rounded up. */
+const sweepGas = 125_000n
 
 /**
  * The relayer's gas is USDC: it is paid out of the revenue. Where there is too little of that, a person must see to it; and where
  * the last refill was paid and the gas is low all the same: a node that stands still, or whose coin is another, would have all
- * revenue paid out to the relayer, refill by refill.
+ * revenue paid out to the relayer, refill by refill. The amount follows the sweeps of the last hour and those that wait.
  */
 export async function refillGas(parts: RefillParts, gasMin: bigint): Promise<void> {
   const { database, chain, rail, relayer, signingTerms, onAlarm } = parts
   const left = (await chain.gasBalance(relayer.address)) / weiPerAtomic
-  await tellGauge(database, 'relayer_gas_micro_usdc', Number(left))
+  await writeGauge(database, 'relayer_gas_micro_usdc', Number(left))
   if (left >= gasMin) return
   const latest = await findLatestPayout(database, relayer.address)
   if (latest?.isOpen === true) return
@@ -40,10 +45,19 @@ export async function refillGas(parts: RefillParts, gasMin: bigint): Promise<voi
     return
   }
   const readBalance = () => rail.balance(signingTerms.seller)
-  const amount = fromAtomic(gasMin + (await readWithdrawalFeeMax(database)))
-  const refill = await requestPayout(database, amount, relayer.address, readBalance).catch((error: unknown) => {
-    if (error instanceof PayoutTooLargeError) return undefined
-    throw error
-  })
+  const fee = await readWithdrawalFeeMax(database)
+  const request = (amount: bigint) =>
+    requestPayout(database, fromAtomic(amount + fee), relayer.address, readBalance).catch((error: unknown) => {
+      if (error instanceof PayoutTooLargeError) return undefined
+      throw error
+    })
+  const refill = (await request(await refillAmount(parts, gasMin))) ?? (await request(gasMin))
   onAlarm('the relayer is short of gas', { ...short, refill: refill ?? 'too little revenue' })
+}
+
+async function refillAmount({ database, chain, sweepMin }: RefillParts, gasMin: bigint): Promise<bigint> {
+  const sweeps = BigInt(await countSweepDemand(database, sweepMin))
+  const cost = (sweeps * sweepGas * (await chain.gasPrice())) / weiPerAtomic
+  if (cost <= gasMin) return gasMin
+  return cost < refillFactorMax * gasMin ? cost : refillFactorMax * gasMin
 }

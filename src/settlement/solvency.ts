@@ -11,12 +11,12 @@ export type SolvencyReport = {
   /** What the books say that the gateway's contract must have for all accounts, and what it has. */
   readonly owed_atomic: string
   readonly on_chain_atomic: string
-  /** What the seller has at the gateway, and how much of it is credit that belongs to accounts, held by open requests, asked for or neither. */
+  /** What the seller has at the gateway, and how much of it accounts are to be paid back. */
   readonly seller_atomic: string
-  readonly credit_atomic: string
-  /** How much more credit is owed than the seller has or is about to get; 0 when all of it is covered. */
+  readonly owed_back_atomic: string
+  /** How much more is owed back than the seller has; 0 when all of it is covered. */
   readonly seller_short_atomic: string
-  /** Payments that are charged and not yet on chain. */
+  /** Charged and not yet paid on chain. */
   readonly unsettled_atomic: string
   readonly short: readonly ShortAccount[]
 }
@@ -28,16 +28,18 @@ export type SolvencyParts = { readonly database: Database; readonly chain: Chain
 const shortMax = 20
 
 /**
- * Compares the books with the chain, account by account. Owed is what cannot have left the contract yet: the balance, what
- * open requests have authorized, withdrawals that were not ordered. A payment that waits to be handed in is not counted: the
- * process that handed it in may have died before it wrote so. What leaves the contract between the two looks makes an
- * account seem short: its books are read once more then, and the lower number counts. A node that is behind the books is not
- * compared with.
+ * Compares the books with the chain, account by account. All that an account has not paid and not withdrawn is its own, at its own
+ * address: the seller holds nothing of it, except what was given back after it was paid. Owed is what cannot have left the
+ * contract yet. A payment or an order that waits to be handed in is not counted: the process that handed it in may have died before
+ * it wrote so. What leaves the contract between the two looks makes an account seem short: its books are read once more then, and
+ * the lower number counts. A node that is behind the books is not compared with.
  */
 export async function checkSolvency({ database, chain, seller }: SolvencyParts): Promise<SolvencyReport> {
   const accounts = await findOwed(database)
-  const [totals] = await database.query<{ credit: bigint; unsettled: bigint }>(
-    `select (${creditOwed})::bigint as credit, coalesce(sum(unsettled), 0)::bigint as unsettled from accounts`,
+  const [totals] = await database.query<{ owed_back: bigint; unsettled: bigint }>(
+    // What a payment of the seller that is under way pays back may have left the seller already.
+    `select coalesce(sum(greatest(0, least(paid, covered) - charged + given_back)), 0)::bigint as owed_back,
+            coalesce(sum(greatest(0, charged - given_back - paid)), 0)::bigint as unsettled from accounts`,
   )
   const block = await comparableBlock(database, chain)
   const short: ShortAccount[] = []
@@ -54,15 +56,15 @@ export async function checkSolvency({ database, chain, seller }: SolvencyParts):
     }
   }
   const sellerHas = balances.at(-1)!
-  const { credit, unsettled } = totals!
+  const { owed_back: back, unsettled } = totals!
   return {
     block: block.toString(),
     accounts: accounts.length,
     owed_atomic: owed.toString(),
     on_chain_atomic: onChain.toString(),
     seller_atomic: sellerHas.toString(),
-    credit_atomic: credit.toString(),
-    seller_short_atomic: (credit > sellerHas + unsettled ? credit - sellerHas - unsettled : 0n).toString(),
+    owed_back_atomic: back.toString(),
+    seller_short_atomic: (back > sellerHas ? back - sellerHas : 0n).toString(),
     unsettled_atomic: unsettled.toString(),
     short,
   }
@@ -76,7 +78,7 @@ export async function findOwed(database: Database): Promise<readonly OwedAccount
   })
 }
 
-/** Every account has on chain what the books say, and the seller covers the credit it owes. */
+/** Every account has on chain what the books say, and the seller has what it owes back. */
 export function isSolvent(report: SolvencyReport): boolean {
   return report.short.length === 0 && report.seller_short_atomic === '0'
 }
@@ -90,7 +92,7 @@ export async function isSellerShort(database: Database): Promise<boolean> {
 export async function recordSolvency(database: Database, report: SolvencyReport): Promise<void> {
   await database.query(
     `insert into solvency (single, report, ok) values (true, $1, $2)
-     on conflict (single) do update set report = excluded.report, ok = excluded.ok, checked_at = clock_timestamp()`,
+     on conflict (single) do update set report = excluded.report, ok = excluded.ok, checked_at = now()`,
     [JSON.stringify(report), isSolvent(report)],
   )
 }
@@ -113,26 +115,14 @@ function amount(value: unknown): Usdc {
   return fromAtomic(BigInt(String(value)))
 }
 
-/**
- * What the seller owes to accounts: their credit, with what open requests hold of it and may give back, and what withdrawals have
- * asked for. From `returning` on that may have left the seller, so it is not counted here. A debt that a request holds is paid only
- * when it ends, so it makes nothing less of what the account has now.
- */
-export const creditOwed = `
-  select coalesce(sum(greatest(a.credit + coalesce(h.from_credit, 0), 0)), 0)
-         + (select coalesce(sum(credit_back), 0) from withdrawals where state = 'requested')
-    from accounts a
-    left join (select partition, account_id, sum(greatest(from_credit, 0)) as from_credit from requests
-                where status = 'held' group by 1, 2) h
-           on h.partition = a.partition and h.account_id = a.id`
+/** What the seller owes to accounts at most: given back after it was paid, and not made up for by later charges. */
+export const owedBack = 'select coalesce(sum(greatest(0, a.paid - a.charged + a.given_back)), 0) from accounts a'
 
 const owedByAccount = `
   select a.partition, a.id, a.address,
-         (a.gateway
-          + (select coalesce(sum(r.authorized), 0) from requests r
-              where r.partition = a.partition and r.account_id = a.id and r.status = 'held')
-          + (select coalesce(sum(w.amount - w.credit_back), 0) from withdrawals w
-              where w.partition = a.partition and w.account_id = a.id and w.state in ('requested', 'returning'))
+         (a.gateway + a.credit + a.held + a.charged - a.given_back - a.paid - greatest(0, a.covered - a.paid)
+          + (select coalesce(sum(w.amount), 0) from withdrawals w
+              where w.partition = a.partition and w.account_id = a.id and w.state = 'requested')
          )::bigint as owed
     from accounts a
    where a.address is not null and a.deposited > 0 and ($1::uuid is null or a.id = $1)`

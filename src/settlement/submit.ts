@@ -1,8 +1,18 @@
 import type { Database } from '../db/database.ts'
-import type { SettlementFailpoint } from '../failpoints.ts'
-import { findPayments, type Payment, type PaymentNews, renewWindow, settlePayments } from '../ledger/settlements.ts'
-import type { Address, Hex } from '../signer/address.ts'
-import type { Signer } from '../signer/signer.ts'
+import {
+  advancePayments,
+  chainRecoveredPayment,
+  findPaymentsToSubmit,
+  findRecoveredPayments,
+  keepRoots,
+  type Payment,
+  type PaymentNews,
+  renewWindow,
+} from '../ledger/payments.ts'
+import type { SettlementFailpoint } from '../process/failpoints.ts'
+import type { Hex } from '../signer/address.ts'
+import type { Signer, SigningOutcome } from '../signer/signer.ts'
+import { SigningRefusedError } from '../signer/signing-request.ts'
 import {
   type Authorization,
   authorizationOf,
@@ -10,8 +20,11 @@ import {
   type PaymentTerms,
   paymentPayload,
   paymentRequirements,
+  type Return,
 } from './authorization.ts'
 import { eachOf } from './each-of.ts'
+import { nameOf, newsOf } from './payment-news.ts'
+import { computeRoot, computeRoots } from './payment-receipt.ts'
 import type { Rail, Submission, Transfer } from './rail.ts'
 
 export type SubmitParts = {
@@ -32,60 +45,163 @@ const windowMs = 8 * 24 * 60 * 60 * 1000
 const gatewayNeedsMs = 7 * 24 * 60 * 60 * 1000
 
 /**
- * Signs the payments of ended requests and hands them in. Whatever becomes of a call, the next one uses the same nonce and
- * the same bytes, and after an unknown outcome the gateway is asked first: a payment is made once. Returns how many were
- * looked at.
+ * Signs payments and hands them in. Whatever becomes of a call, the next one uses the same nonce and the same bytes, and after an
+ * unknown outcome the gateway is asked first: a payment is made once. Returns how many were looked at.
  */
 export async function submitPayments(parts: SubmitParts): Promise<number> {
-  const payments = await findPayments(parts.database, ['allocated', 'signed', 'submitted', 'unknown'], 0, paymentsMax)
+  const payments = await findPaymentsToSubmit(parts.database, paymentsMax)
   if (payments.length === 0) return 0
-  const news: PaymentNews[] = []
-  const fresh: Payment[] = []
-  await eachOf(payments, atOnceMax, async (payment) => {
-    const ready = await withOpenWindow(parts, payment).catch((error: Error) => error)
-    if (ready instanceof Error) news.push({ payment, state: payment.state, reason: ready.message })
-    else fresh.push(ready)
-  })
-  const authorizations = fresh.map((payment) => authorizationOf(decisionOf(payment), parts.terms)!)
-  const outcomes = await parts.signer.signAuthorizations(authorizations)
+  const { rooted, unrooted } = await withRoots(parts, payments)
+  const news: PaymentNews[] = [...unrooted]
+  // One that is worth nothing has nothing to transfer: it only closes its range.
+  for (const payment of rooted) if (payment.value === 0n) news.push({ payment, state: 'completed' })
+  const fresh: Rooted[] = []
+  await eachOf(
+    rooted.filter(({ value }) => value !== 0n),
+    atOnceMax,
+    async (payment) => {
+      const ready = await withOpenWindow(parts, payment).catch((error: Error) => error)
+      if (ready instanceof Error) news.push({ payment, state: payment.state, reason: ready.message })
+      else fresh.push(ready)
+    },
+  )
+  const authorizations = fresh.map((payment) => authorizationOf(payment, parts.terms))
+  const outcomes = await sign(parts, authorizations)
   parts.failpoint('after_sign')
-  await eachOf(fresh, atOnceMax, async (payment, index) => {
+  const signed: SignedPayment[] = []
+  for (const [index, payment] of fresh.entries()) {
     const outcome = outcomes[index]!
     if ('refusal' in outcome) {
-      parts.onAlarm('the signer refuses a payment', { payment: payment.id, reason: outcome.refusal.message })
+      parts.onAlarm('the signer refuses a payment', { ...nameOf(payment), reason: outcome.refusal.message })
       news.push({ payment, state: payment.state, reason: `signer: ${outcome.refusal.reason}` })
-    } else news.push(await submit(parts, payment, authorizations[index]!, outcome.signature))
-  })
+    } else signed.push({ payment, authorization: authorizations[index]!, signature: outcome.signature })
+  }
+  news.push(...(await handIn(parts, signed)))
   parts.failpoint('after_submit')
-  await settlePayments(parts.database, news)
+  await advancePayments(parts.database, news)
   return payments.length
 }
 
-async function submit(
+/**
+ * Gives payments that were recovered after a restore their own root and signature, over the entries that the restored books have. The
+ * chain has another root for them, that of the receipts which are lost: they are proved by their signature alone.
+ */
+export async function rootRecovered(parts: SubmitParts): Promise<void> {
+  const { database, signer, terms } = parts
+  const payments = await findRecoveredPayments(database, paymentsMax)
+  for (const payment of payments) {
+    const previousRoot = await chainRecoveredPayment(database, payment)
+    const computed = await computeRoot(database, { ...payment, previousRoot }, terms).catch((error: Error) => error)
+    if (computed instanceof Error) {
+      parts.onAlarm('the receipts of a payment cannot be computed', { ...nameOf(payment), err: computed })
+      continue
+    }
+    const signature = await signer.signReceipt(computed.structHash)
+    await keepRoots(database, [{ payment, root: bytesOf(computed.root), signature: bytesOf(signature) }])
+  }
+}
+
+type Rooted = Payment & { readonly root: Buffer }
+
+/**
+ * With the roots of their receipts, which are computed, signed and kept before a payment is first handed in. A payment whose entries
+ * cannot be read waits for a person, and holds up no other.
+ */
+async function withRoots(
   parts: SubmitParts,
-  payment: Payment,
-  authorization: Authorization,
-  signature: Hex,
-): Promise<PaymentNews> {
+  payments: readonly Payment[],
+): Promise<{ readonly rooted: readonly Rooted[]; readonly unrooted: readonly PaymentNews[] }> {
+  const { database, signer, terms } = parts
+  const computedRoots: { payment: Payment; root: Hex; structHash: Hex }[] = []
+  const unrooted: PaymentNews[] = []
+  const fresh = payments.filter(({ root }) => root === undefined)
+  for (const [payment, computed] of await computeRoots(database, fresh, terms)) {
+    if (computed instanceof Error) {
+      parts.onAlarm('the receipts of a payment cannot be computed', { ...nameOf(payment), err: computed })
+      unrooted.push({ payment, state: payment.state, reason: computed.message })
+    } else computedRoots.push({ payment, ...computed })
+  }
+  // Asked for together, they travel to the signer together.
+  const signatures = await Promise.all(computedRoots.map(({ structHash }) => signer.signReceipt(structHash)))
+  const signed = computedRoots.map(({ payment, root }, index) => {
+    return { payment, root: bytesOf(root), signature: bytesOf(signatures[index]!) }
+  })
+  parts.failpoint('before_roots')
+  await keepRoots(database, signed)
+  const roots = new Map(signed.map(({ payment, root }) => [payment, root]))
+  const rooted = payments.flatMap((payment) => {
+    const root = payment.root ?? roots.get(payment)
+    return root === undefined ? [] : [{ ...payment, root }]
+  })
+  return { rooted, unrooted }
+}
+
+async function sign(
+  { signer }: SubmitParts,
+  requests: readonly (Authorization | Return)[],
+): Promise<readonly SigningOutcome[]> {
+  const payments = requests.filter((request) => request.operation === 'authorization')
+  const outcomes = new Map<Authorization | Return, SigningOutcome>()
+  for (const [index, outcome] of (await signer.signAuthorizations(payments)).entries())
+    outcomes.set(payments[index]!, outcome)
+  for (const request of requests) {
+    if (request.operation === 'return') outcomes.set(request, await signReturn(signer, request))
+  }
+  return requests.map((request) => outcomes.get(request)!)
+}
+
+async function signReturn(signer: Signer, request: Return): Promise<SigningOutcome> {
+  try {
+    return { signature: await signer.signReturn(request) }
+  } catch (error) {
+    if (error instanceof SigningRefusedError) return { refusal: error }
+    throw error
+  }
+}
+
+type SignedPayment = {
+  readonly payment: Rooted
+  readonly authorization: Authorization | Return
+  readonly signature: Hex
+}
+
+/** Hands signed payments in, except those that the gateway turns out to have. */
+async function handIn(parts: SubmitParts, signed: readonly SignedPayment[]): Promise<readonly PaymentNews[]> {
   const { rail, terms, resource } = parts
-  if (payment.state === 'unknown') {
-    const { from, nonce } = authorization.message
-    const found = await rail.findTransfer(from, nonce).catch((error: Error) => error)
-    if (found instanceof Error) return { payment, state: 'unknown', reason: found.message }
-    if (found !== undefined) return adopt(parts, payment, authorization, found)
-  }
-  const payload = {
-    ...paymentPayload(authorization, signature, terms, resource),
-    extensions: { receipt: { hash: payment.receiptHash } },
-  }
-  const answer = await rail.settle(payload, paymentRequirements(authorization, terms))
-  return readAnswer(parts, payment, authorization, answer)
+  const news: PaymentNews[] = []
+  const missing = signed.filter(({ payment }) => payment.state !== 'unknown')
+  await eachOf(
+    signed.filter(({ payment }) => payment.state === 'unknown'),
+    atOnceMax,
+    async (one) => {
+      const { payment, authorization } = one
+      const { from, nonce } = authorization.message
+      const found = await rail.findTransfer(from, nonce).catch((error: Error) => error)
+      if (found instanceof Error) news.push({ payment, state: 'unknown', reason: found.message })
+      else if (found !== undefined) news.push(adopt(parts, payment, authorization, found))
+      else missing.push(one)
+    },
+  )
+  parts.failpoint('before_submit')
+  const answers = await rail.settle(
+    missing.map(({ payment, authorization, signature }) => ({
+      paymentPayload: {
+        ...paymentPayload(authorization, signature, terms, resource),
+        extensions: { receipt: { hash: `0x${payment.root.toString('hex')}` } },
+      },
+      paymentRequirements: paymentRequirements(authorization, terms),
+    })),
+  )
+  await eachOf(missing, atOnceMax, async ({ payment, authorization }, index) => {
+    news.push(await readAnswer(parts, payment, authorization, answers[index]!))
+  })
+  return news
 }
 
 async function readAnswer(
   parts: SubmitParts,
   payment: Payment,
-  authorization: Authorization,
+  authorization: Authorization | Return,
   answer: Submission,
 ): Promise<PaymentNews> {
   if (answer.state === 'received') return { payment, state: 'received', railId: answer.id }
@@ -96,22 +212,31 @@ async function readAnswer(
   if (found !== undefined) return adopt(parts, payment, authorization, found)
   if (answer.reason === 'nonce_already_used') {
     // Something of ours has settled that it cannot show. What it was decides whether this is paid: a case for a person.
-    parts.onAlarm('a nonce of ours was used, and the gateway does not say for what', { payment: payment.id, nonce })
+    parts.onAlarm('a nonce of ours was used, and the gateway does not say for what', { ...nameOf(payment), nonce })
     return { payment, state: 'unknown', reason: answer.reason }
   }
   // The gateway has nothing of it. It is offered again: with the balance there, the clock right, the settings mended, it
   // passes; until then the account's unsettled money is capped.
-  parts.onAlarm('the gateway refuses a payment', { payment: payment.id, reason: answer.reason })
-  return { payment, state: 'allocated', reason: answer.reason }
+  parts.onAlarm('the gateway refuses a payment', { ...nameOf(payment), reason: answer.reason })
+  return { payment, state: 'submitted', reason: answer.reason }
 }
 
 /** Ours when it pays the same to the same; anything else under our nonce is a case for a person, never for a second try. */
-function adopt(parts: SubmitParts, payment: Payment, { message }: Authorization, found: Transfer): PaymentNews {
+function adopt(
+  parts: SubmitParts,
+  payment: Payment,
+  { message }: Authorization | Return,
+  found: Transfer,
+): PaymentNews {
   if (found.to === message.to && found.amount === message.value) {
-    return { payment, state: 'received', railId: found.id }
+    if (found.state === 'failed') {
+      parts.onAlarm('a payment failed at the gateway', { ...nameOf(payment), reason: found.reason })
+    }
+    // As it stands now: what changed until now may have been told before we knew that it is ours.
+    return newsOf(payment, found)
   }
   parts.onAlarm('a nonce of ours paid something else', {
-    payment: payment.id,
+    ...nameOf(payment),
     nonce: message.nonce,
     transfer: found.id,
   })
@@ -119,17 +244,16 @@ function adopt(parts: SubmitParts, payment: Payment, { message }: Authorization,
 }
 
 /** The gateway wants seven days to be left. What waited too long gets a new window, once it is certain that it has none. */
-async function withOpenWindow(parts: SubmitParts, payment: Payment): Promise<Payment> {
+async function withOpenWindow(parts: SubmitParts, payment: Rooted): Promise<Rooted> {
   const left = payment.authorizedAt.getTime() + windowMs - Date.now()
   if (left > gatewayNeedsMs + windowMarginMs) return payment
-  const nonce = authorizationOf(decisionOf(payment), parts.terms)!.message.nonce
-  const found = await parts.rail.findTransfer(payment.address as Address, nonce)
+  const { from, nonce } = authorizationOf(payment, parts.terms).message
+  const found = await parts.rail.findTransfer(from, nonce)
   if (found !== undefined) return payment
-  parts.onAlarm('a payment waited so long that its window was renewed', { payment: payment.id })
+  parts.onAlarm('a payment waited so long that its window was renewed', nameOf(payment))
   return { ...payment, authorizedAt: await renewWindow(parts.database, payment) }
 }
 
-function decisionOf(payment: Payment) {
-  const { accountId, nonce, epoch, value, authorizedAt } = payment
-  return { accountId, address: payment.address as Address, nonce, epoch, authorized: value, createdAt: authorizedAt }
+function bytesOf(hex: Hex): Buffer {
+  return Buffer.from(hex.slice(2), 'hex')
 }

@@ -9,9 +9,8 @@ export type SolvencyWatchParts = SolvencyParts & {
 }
 
 /**
- * Compares the books with the chain. When an account is short, new holds stop until an operator has looked. A seller that is short
- * of the credit it owes stops only what needs the seller, payouts and withdrawals of credit: one customer's refund must not stop
- * everybody's requests.
+ * Compares the books with the chain. When an account is short, new holds stop until an operator has looked. A seller that has
+ * less than it owes back stops only what needs the seller: one customer's refund must not stop everybody's requests.
  */
 export async function watchSolvency({ onAlarm, recheckMs, ...parts }: SolvencyWatchParts): Promise<void> {
   const { database } = parts
@@ -19,10 +18,10 @@ export async function watchSolvency({ onAlarm, recheckMs, ...parts }: SolvencyWa
   const first = await checkSolvency(parts)
   const report = isSolvent(first) ? first : await sleep(recheckMs).then(() => checkSolvency(parts))
   await recordSolvency(database, report)
-  if (report.seller_short_atomic !== '0') onAlarm('the seller has less than the credit that it owes', { report })
+  if (report.seller_short_atomic !== '0') onAlarm('the seller has less than it owes back', { report })
   if (report.short.length === 0) return
   onAlarm('the chain has less than the books say', { report })
   // Books that were frozen already may have been mended and opened while we looked, as by penny recover: the next look decides.
   if (wasFrozen) return
-  await freezeLedger(database, `I17 is broken: the chain has less than the books say at block ${report.block}`)
+  await freezeLedger(database, `I12 is broken: the chain has less than the books say at block ${report.block}`)
 }

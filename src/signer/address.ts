@@ -17,8 +17,20 @@ export function parseAddress(text: string): Address | undefined {
   return hasChecksum && checksummed(address) !== text ? undefined : address
 }
 
+const rememberedMax = 10_000
+const remembered = new Map<Address, Hex>()
+
 /** The form for people and for other programs: the case of the letters is a checksum (EIP-55). */
 export function checksummed(address: Address): Hex {
+  const known = remembered.get(address)
+  if (known !== undefined) return known
+  if (remembered.size >= rememberedMax) remembered.clear()
+  const mixed = withChecksum(address)
+  remembered.set(address, mixed)
+  return mixed
+}
+
+function withChecksum(address: Address): Hex {
   const digits = address.slice(2)
   const check = keccak256(digits).toString('hex')
   const mixed = Array.from(digits, (digit, index) => (check[index]! >= '8' ? digit.toUpperCase() : digit))

@@ -4,7 +4,8 @@ import { OperatorError } from '../errors.ts'
 /** The chain's hash. OpenSSL's is ten times as fast as one in JavaScript, and every official Node 26 has it. */
 export function keccak256(data: string | Uint8Array): Buffer {
   try {
-    return hash('keccak-256', data, 'buffer')
+    // By way of text: a buffer from a pool costs half of what OpenSSL's own one does.
+    return Buffer.from(hash('keccak-256', data, 'binary'), 'binary')
   } catch (error) {
     throw new KeccakMissingError(error)
   }
@@ -13,6 +14,6 @@ export function keccak256(data: string | Uint8Array): Buffer {
 /** A Node that was built on another OpenSSL. Seen at the first import, long before the first signature. */
 class KeccakMissingError extends OperatorError {
   constructor(cause: unknown) {
-    super(`This Node (OpenSSL ${process.versions.openssl}) lacks keccak-256: use an official build of Node.`, cause)
+    super(`This Node (OpenSSL ${process.versions.openssl}) lacks keccak-256. Use an official build of Node.`, cause)
   }
 }

@@ -31,7 +31,7 @@ test('a configured key is never written down', async (t) => {
 test('another key than before is refused: every account would get another address', async (t) => {
   const folder = temporaryFolder(t)
   await loadMasterKey(folder, given(one))
-  const refusal = (error: unknown) => error instanceof OperatorError && /Set the former key\.$/.test(error.message)
+  const refusal = (error: unknown) => error instanceof OperatorError && /Set the previous key\.$/.test(error.message)
   await assert.rejects(loadMasterKey(folder, given(other)), refusal)
   await assert.rejects(loadMasterKey(folder), /MASTER_KEY is not set, but it was before/)
   assert.equal(existsSync(join(folder, 'master.key')), false)

@@ -2,7 +2,7 @@ import { hkdfSync, randomBytes, randomUUID } from 'node:crypto'
 import { constants } from 'node:fs'
 import { type FileHandle, link, mkdir, open, readFile, unlink } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { MasterKeySource } from '../config.ts'
+import type { MasterKeySource } from '../config/config.ts'
 import { OperatorError } from '../errors.ts'
 
 const keyBytes = 32
@@ -115,20 +115,22 @@ async function syncFolder(folder: string): Promise<void> {
 class MasterKeyChangedError extends OperatorError {
   constructor(dataDir: string, fingerprint: string, expected: string) {
     super(
-      `MASTER_KEY (fingerprint ${fingerprint}) is not the key that ${dataDir} was made with (${expected}): every account would get another address. Set the former key.`,
+      `MASTER_KEY (fingerprint ${fingerprint}) is not the key that ${dataDir} was created with (${expected}), and every account would get another address. Set the previous key.`,
     )
   }
 }
 
 class MasterKeyUnsetError extends OperatorError {
   constructor(fingerprint: string) {
-    super(`MASTER_KEY is not set, but it was before (fingerprint ${fingerprint}): set the same key again.`)
+    super(`MASTER_KEY is not set, but it was before (fingerprint ${fingerprint}). Set the same key again.`)
   }
 }
 
 class MasterKeyExposedError extends OperatorError {
   constructor(file: string, mode: number) {
-    super(`${file} can be read by others (mode 0${mode.toString(8)}): consider who has read it, then chmod 600 it.`)
+    super(
+      `${file} can be read by others (mode 0${mode.toString(8)}). Consider who may have read it, then run chmod 600 on it.`,
+    )
   }
 }
 

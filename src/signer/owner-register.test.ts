@@ -112,7 +112,7 @@ test('a start makes a small journal of a long one, which says the same', (t) => 
   ]) {
     assert.notEqual(changed, honest)
     writeFileSync(journal(folder), changed)
-    assert.throws(() => open(t, folder), /changed by another hand/)
+    assert.throws(() => open(t, folder), /changed by another program/)
   }
   writeFileSync(journal(folder), honest)
   open(t, folder)
@@ -190,10 +190,10 @@ test('a register that another hand has changed is refused', (t) => {
   ]
   for (const changed of changes) {
     writeFileSync(journal(folder), changed)
-    assert.throws(() => open(t, folder), /changed by another hand/)
+    assert.throws(() => open(t, folder), /changed by another program/)
   }
   writeFileSync(journal(folder), honest)
-  assert.throws(() => open(t, folder, Buffer.alloc(32, 9)), /changed by another hand/)
+  assert.throws(() => open(t, folder, Buffer.alloc(32, 9)), /changed by another program/)
 })
 
 function journal(folder: string): string {

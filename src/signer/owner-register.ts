@@ -207,7 +207,7 @@ function refuseChange(known: Owners | undefined, { nowMs, atOnce }: { nowMs: num
   if (known === undefined) return
   if (!atOnce && known.latest.usableFromMs > nowMs) {
     const from = new Date(known.latest.usableFromMs).toISOString()
-    throw new SigningRefusedError('owner_pending', `another address counts from ${from} on`)
+    throw new SigningRefusedError('owner_pending', `another address takes effect at ${from}`)
   }
   if (known.changedMs.filter((changedMs) => changedMs > nowMs - dayMs).length >= changesPerDayMax) {
     throw new SigningRefusedError('owner_too_often', `the address was changed ${changesPerDayMax} times within a day`)
@@ -297,6 +297,6 @@ function isEqual(one: string, other: string): boolean {
 
 class OwnerRegisterError extends OperatorError {
   constructor(file: string, line: number) {
-    super(`${file} was changed by another hand (line ${line}): bring back a copy of it that the signer wrote.`)
+    super(`${file} was changed by another program (line ${line}). Restore a copy that the signer wrote.`)
   }
 }

@@ -21,8 +21,8 @@ import {
   transferRequest,
   withdrawalRequest,
 } from '../../test/support/signing.ts'
-import type { ChildRefusal } from '../child.ts'
-import { supervise } from '../supervisor.ts'
+import type { ChildRefusal } from '../process/child.ts'
+import { supervise } from '../process/supervisor.ts'
 import { fingerprintOf } from './master-key.ts'
 import { addressOfKey } from './secp256k1.ts'
 import { askCustodian, createSigner, type Signer } from './signer.ts'
@@ -153,7 +153,7 @@ test('a signer with another master key than before does not start, and says why 
   await stop()
   const { code, said } = await failToStart({ ...signerSettings(dataDir), masterKey: { value: '33'.repeat(32) } })
   assert.equal(code, 1)
-  assert.match(said, /^MASTER_KEY \(fingerprint [0-9a-f]{32}\) is not the key .+ Set the former key\.$/)
+  assert.match(said, /^MASTER_KEY \(fingerprint [0-9a-f]{32}\) is not the key .+ Set the previous key\.$/)
 })
 
 test('a signer that is told a file reads the master key there, and again when it is started again', async (t) => {
@@ -178,7 +178,7 @@ test('a second signer on the same folder does not start', async (t) => {
   const { dataDir, signer } = await startSigner(t)
   const { code, said } = await failToStart(signerSettings(dataDir))
   assert.equal(code, 1)
-  assert.match(said, /^Another signer answers on .+$/)
+  assert.match(said, /^Another signer runs on .+$/)
   const [outcome] = await signer.signAuthorizations(authorizations(1))
   assert.ok(outcome !== undefined && 'signature' in outcome)
 })

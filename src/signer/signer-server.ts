@@ -128,6 +128,6 @@ async function answers(path: string): Promise<boolean> {
 
 class SignerRunningError extends OperatorError {
   constructor(path: string) {
-    super(`Another signer answers on ${path}: stop it first, or choose another DATA_DIR.`)
+    super(`Another signer runs on ${path}. Stop it first, or use another DATA_DIR.`)
   }
 }

@@ -118,6 +118,15 @@ test('where only one signature in n is checked, a signer that lies is found out 
   }, SignerFaultError)
 })
 
+test('signatures of anything but payments are all checked, also where only one payment in n is', async (t) => {
+  const honest = askCustodian(createCustodian(t))
+  const liar: Ask = (request) =>
+    honest(request.operation === 'deposit' ? transferRequest('deposit', { account: other }) : request)
+  const signer = createSigner({ ask: liar, checkEvery: 100, onFault() {} })
+  await signer.signAuthorizations([transferRequest('authorization', { account })])
+  await assert.rejects(signer.signDeposit(transferRequest('deposit', { account })), SignerFaultError)
+})
+
 test('a signer that is away is no fault: it can be asked again', async (t) => {
   const honest = askCustodian(createCustodian(t))
   let isAway = true

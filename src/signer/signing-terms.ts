@@ -52,7 +52,7 @@ export function usdcDomain({ chainId, usdc }: Pick<SigningTerms, 'chainId' | 'us
 
 /** Receipts are signed for people and programs, never for a contract. */
 export function receiptDomain({ chainId, gatewayWallet }: Pick<SigningTerms, 'chainId' | 'gatewayWallet'>): Hex {
-  return domainSeparator({ name: 'PennyReceipt', version: '1', chainId, verifyingContract: gatewayWallet })
+  return domainSeparator({ name: 'PennyReceipt', version: '2', chainId, verifyingContract: gatewayWallet })
 }
 
 /** The most that one withdrawal or payout may pay, in atomic units. In an hour an account may be paid as much, so more never passes. */

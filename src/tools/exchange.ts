@@ -186,7 +186,7 @@ export class SlowPageError extends FetchFailedError {
 
 class SwollenPageError extends FetchFailedError {
   constructor() {
-    super('The page is too large to be read.')
+    super('The page is too large.')
   }
 }
 

@@ -1,4 +1,4 @@
-import { Shares } from '../shares.ts'
+import { Shares } from '../fairness/shares.ts'
 import { SlowPageError } from './exchange.ts'
 import type { ReadPage, ReadQuestion } from './page-channel.ts'
 import { pageKind } from './page-kind.ts'
@@ -73,7 +73,7 @@ class PageStatusError extends FetchFailedError {
 
 class NotTextError extends FetchFailedError {
   constructor() {
-    super('This is not a page, a text or a PDF of readable size.')
+    super('This is not a page, text or PDF, or it is too large.')
   }
 }
 

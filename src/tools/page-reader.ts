@@ -1,5 +1,5 @@
-import { FairQueue } from '../fair-queue.ts'
-import { Shares } from '../shares.ts'
+import { FairQueue } from '../fairness/fair-queue.ts'
+import { Shares } from '../fairness/shares.ts'
 import type { ReadPage, ReadQuestion } from './page-channel.ts'
 import { PageProcess, type PageProcessLimits } from './page-process.ts'
 import { FetchFailedError } from './web-fetch.ts'

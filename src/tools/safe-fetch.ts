@@ -99,12 +99,12 @@ function isRedirect({ status, location }: Answer): boolean {
 
 class TooManyRedirectsError extends FetchFailedError {
   constructor(redirectsMax: number) {
-    super(`The page sends its reader on more than ${redirectsMax} times.`)
+    super(`The page redirects more than ${redirectsMax} times.`)
   }
 }
 
 class RefusedRedirectError extends FetchFailedError {
   constructor() {
-    super('The page sends its reader on to an address without encryption.')
+    super('The page redirects to an address without encryption.')
   }
 }

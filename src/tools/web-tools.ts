@@ -1,5 +1,6 @@
 import { networkInterfaces } from 'node:os'
-import type { SearchConfig } from '../config.ts'
+import type { SearchConfig } from '../config/config.ts'
+import { OperatorError } from '../errors.ts'
 import { createDocumentationSite, documentationHost } from './documentation-site.ts'
 import { createWebFetch } from './fetch-page.ts'
 import { createPageReader } from './page-reader.ts'
@@ -78,5 +79,18 @@ function sitesOf(sandboxSearchUrl: string | undefined): ReadonlyMap<string, Site
 
 /** A public address of this machine leads back to it, past whatever stands in front. */
 function ownAddresses(): string[] {
-  return Object.values(networkInterfaces()).flatMap((addresses) => (addresses ?? []).map(({ address }) => address))
+  try {
+    return Object.values(networkInterfaces()).flatMap((addresses) => (addresses ?? []).map(({ address }) => address))
+  } catch (error) {
+    // Without the list, web fetch could reach this machine by its public address.
+    throw new AddressesUnknownError((error as Error).message)
+  }
+}
+
+class AddressesUnknownError extends OperatorError {
+  constructor(reason: string) {
+    super(
+      `The addresses of this machine cannot be listed (${reason}). Allow netlink sockets: under systemd, add AF_NETLINK to RestrictAddressFamilies.`,
+    )
+  }
 }

@@ -1,7 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { existsSync } from 'node:fs'
 import { type Browser, type BrowserContext, chromium } from 'playwright-core'
 
 const candidates = [
@@ -13,12 +11,32 @@ const candidates = [
 ]
 const installMsMax = 5 * 60_000
 
+/** Of two lists Chromium takes the last one, so this one repeats what playwright-core disables. */
+const disabledFeatures = [
+  'AimEnabled',
+  'AvoidUnnecessaryBeforeUnloadCheckSync',
+  'DestroyProfileOnBrowserClose',
+  'HttpsFirstBalancedModeAutoEnable',
+  'HttpsUpgrades',
+  'LensOverlay',
+  'MediaRouter',
+  'NetworkTimeServiceQuerying',
+  'OptimizationHints',
+  'PaintHolding',
+  'PreconnectToSearch',
+  'ThirdPartyStoragePartitioning',
+  // The pop-up of the address bar is a page with a renderer of its own, in each window, and is never seen.
+  'WebUIOmniboxAimPopup',
+  'WebUIOmniboxPopup',
+]
+
 const settings = [
   '--no-sandbox',
   '--disable-gpu',
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
+  `--disable-features=${disabledFeatures.join(',')}`,
 ]
 
 /** The machine's Chromium. Debian's is installed when there is none and we may; otherwise the message says what to do. */
@@ -54,25 +72,25 @@ export async function launchBrowser(): Promise<Browser> {
   return chromium.launch({ executablePath: chromiumPath(), headless: true, args: settings })
 }
 
-/** A browser with an empty profile, gone when it is closed. */
-export async function openBrowser(
-  options: { readonly viewport?: Window; readonly colorScheme?: 'light' | 'dark' } = {},
-): Promise<{ readonly context: BrowserContext; close(): Promise<void> }> {
-  const profile = mkdtempSync(join(tmpdir(), 'penny-browser-'))
-  const context = await chromium.launchPersistentContext(profile, {
-    executablePath: chromiumPath(),
-    headless: true,
-    args: settings,
+export type ContextOptions = { readonly viewport?: Window; readonly colorScheme?: 'light' | 'dark' }
+
+/** An empty profile in a browser that runs: starting another browser for it takes ten times as long. */
+export async function openContext(browser: Browser, options: ContextOptions = {}): Promise<BrowserContext> {
+  const context = await browser.newContext({
     viewport: options.viewport ?? { width: 1280, height: 900 },
     colorScheme: options.colorScheme ?? 'light',
+    // Every frame is drawn by the processor here.
+    reducedMotion: 'reduce',
     acceptDownloads: true,
   })
   await context.grantPermissions(['clipboard-read', 'clipboard-write'])
-  return {
-    context,
-    async close() {
-      await context.close()
-      rmSync(profile, { recursive: true, force: true })
-    },
-  }
+  return context
+}
+
+/** A browser for one context, gone with it. */
+export async function openBrowser(
+  options: ContextOptions = {},
+): Promise<{ readonly context: BrowserContext; close(): Promise<void> }> {
+  const browser = await launchBrowser()
+  return { context: await openContext(browser, options), close: () => browser.close() }
 }

@@ -24,6 +24,7 @@ const root = (path: string) => fileURLToPath(new URL(`../../${path}`, import.met
 async function serveDocs(t: TestContext): Promise<string> {
   const app = new Hono<ApiBindings>()
   routePages(app, {
+    admitVisitor: async () => {},
     site: siteOf('http://localhost:8402'),
     dashboard: Dashboard.load(root('web/dist')),
     docs: {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import OpenAI from 'openai'
+import type { Route } from 'playwright-core'
 import { dashboardSuite } from './dashboard.ts'
 import { atOverview, availableBalance, createKey, openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 import { installWallet } from './wallet.ts'
@@ -18,6 +19,13 @@ test('from nothing to the first paid answer: money, key, request and explanation
   await checklist.getByRole('button', { name: 'Create key' }).click()
   const secret = (await checklist.getByTestId('secret-once').locator('code').textContent())!
   assert.ok((await checklist.locator('pre').textContent())!.includes(secret), 'the code has the real key')
+
+  const truncated = new OpenAI({ baseURL: dashboard.baseUrl, apiKey: secret.slice(0, 30), maxRetries: 0 })
+  await assert.rejects(
+    truncated.chat.completions.create({ model: 'gpt-5.6-terra', messages: [{ role: 'user', content: 'Hi' }] }),
+  )
+  await page.getByTestId('listener').getByText('invalid_api_key').waitFor()
+  await page.getByTestId('listener').getByText('This API key has 30 characters; a key has 46.').waitFor()
 
   const client = new OpenAI({ baseURL: dashboard.baseUrl, apiKey: secret, maxRetries: 0 })
   await assert.rejects(
@@ -80,6 +88,14 @@ test('the sandbox bar says what the latest action did, a failed one too', async 
 
 test('the printed link signs in once, by opening it', async () => {
   const page = await dashboard.open()
+  // The page asks who is signed in while it signs in. On a slow machine the older answer, nobody, comes last.
+  const signedIn = page.waitForResponse('**/api/auth/link')
+  const holdBack = async (route: Route) => {
+    const response = await route.fetch()
+    await signedIn
+    await route.fulfill({ response })
+  }
+  await page.route('**/api/session', holdBack, { times: 1 })
   await page.goto(dashboard.signInLink)
   await atOverview(page)
   assert.ok(!page.url().includes('token'), 'the token does not stay in the address')

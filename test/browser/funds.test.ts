@@ -148,7 +148,7 @@ test('a charge that was given back stands in the history, with the reason', asyn
   await chat()
   const { id } = await accountOf(page)
   const [decision] = await dashboard.database.query<{ decision: string }>(
-    `select (adjust_account(partition, id, gen_random_uuid(), 1, 'The model was down', 'test')).decision from accounts where id = $1`,
+    `select (adjust_account(partition, id, gen_random_uuid(), 1, 'The model was down', 'test', null)).decision from accounts where id = $1`,
     [id],
   )
   assert.equal(decision!.decision, 'made')

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Page } from 'playwright-core'
+import { rowArray } from '../../src/db/array-literal.ts'
 import { createRequestId } from '../../src/ledger/request-id.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { signInAsDeveloper } from './person.ts'
@@ -86,19 +87,13 @@ async function refuseRequests(count: number): Promise<void> {
   for (let from = 0; from < count; from += rowsPerMinuteMax) {
     const length = Math.min(rowsPerMinuteMax, count - from)
     const ids = Array.from({ length }, (_, at) => createRequestId(partition, now - from - at))
-    const all = <Value>(value: Value) => ids.map(() => value)
     // Another minute begins: a key gets so many rows of refusals in one.
     await database.query('update api_keys set refusals_from = null, refusals = 0 where id = $1', [id])
-    await database.query('select record_refusals($1, $2, $3, $4, $5, $6, $7, $8, $9)', [
+    await database.query('select record_refusals($1, $2, $3, $4)', [
       partition,
       account_id,
-      ids,
-      all(account_id),
-      all(id),
-      all('gpt-5.6-terra'),
-      all(false),
-      all(100),
-      all('insufficient_balance'),
+      [account_id],
+      rowArray(ids.map((one) => [one, account_id, id, 'gpt-5.6-terra', false, 100, 'insufficient_balance'])),
     ])
   }
 }

@@ -1,12 +1,12 @@
-import assert from 'node:assert/strict'
-import { mkdirSync, readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
+import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import type { Page } from 'playwright-core'
+import { assertAccessibleInThemes, windows } from './accessible.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'
+import { ask, gotoPlayground, say as scripted } from './playground.ts'
 
 // Every page, as it looks with some traffic, in both themes and at both widths. With PICTURES=1 the pictures in
 // docs/pictures are made anew; an ordinary run changes no file.
@@ -14,34 +14,57 @@ import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 const dashboard = dashboardSuite({ SANDBOX_TOKENS_PER_SECOND: '0' })
 const pictures =
   process.env.PICTURES === '1' ? fileURLToPath(new URL('../../docs/pictures/', import.meta.url)) : undefined
-const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 
-const windows = { wide: { width: 1280, height: 900 }, narrow: { width: 390, height: 844 } }
+/** Every element that an answer can have. */
+const answerWithEverything = `## Retry with backoff
+
+Wait **twice as long** each time, see [the guide](https://example.com). Use \`retry()\`:
+
+1. Send the request.
+2. On a transient error, wait and send it again.
+
+\`\`\`ts
+export async function retry(url: string, attempts = 5): Promise<Response> {
+  const response = await fetch(url) // may fail
+  return response.ok || attempts === 0 ? response : retry(url, attempts - 1)
+}
+\`\`\`
+
+| status | retry | wait |
+|---|---|--:|
+| 429 | yes | 100 ms |
+| 404 | no | 0 ms |
+
+> Never retry a request that is not idempotent.`
+
 let traffic: Promise<Traffic> | undefined
 
 type Traffic = { readonly requestId: string; readonly keyId: string }
 
-for (const colorScheme of ['light', 'dark'] as const) {
-  for (const [name, viewport] of Object.entries(windows)) {
-    test(`every page is accessible in the ${colorScheme} theme on a ${name} screen`, async () => {
-      traffic ??= makeTraffic()
-      const made = await traffic
-      const page = await dashboard.open({ viewport, colorScheme })
-      const look = (title: string) => inspect(page, title, colorScheme, name)
-      await page.goto(dashboard.origin)
-      await page.getByTestId('prices').getByRole('cell', { name: 'gpt-6-astra' }).waitFor()
-      await look('front')
-      await page.goto(`${dashboard.origin}/login`)
-      await page.getByRole('button', { name: 'Continue as local developer' }).waitFor()
-      await look('sign-in')
-      await signInAsDeveloper(dashboard, page)
-      for (const [title, path, ready] of pagesOf(made)) {
-        await page.goto(`${dashboard.origin}${path}`)
-        await page.locator(ready).first().waitFor()
-        await look(title)
-      }
-    })
-  }
+for (const [name, viewport] of Object.entries(windows)) {
+  test(`every page is accessible on a ${name} screen, in both themes`, async () => {
+    traffic ??= makeTraffic()
+    const made = await traffic
+    const page = await dashboard.open({ viewport })
+    const look = (title: string) => inspect(page, title, name)
+    await page.goto(dashboard.origin)
+    await page.getByTestId('prices').getByRole('cell', { name: 'gpt-6-astra' }).waitFor()
+    await look('front')
+    await page.goto(`${dashboard.origin}/login`)
+    await page.getByRole('button', { name: 'Continue as local developer' }).waitFor()
+    await look('sign-in')
+    await signInAsDeveloper(dashboard, page)
+    for (const [title, path, ready] of pagesOf(made)) {
+      await page.goto(`${dashboard.origin}${path}`)
+      await page.locator(ready).first().waitFor()
+      await look(title)
+    }
+    await gotoPlayground(dashboard, page)
+    await ask(page, scripted(answerWithEverything))
+    await look('conversation')
+    await page.getByRole('button', { name: 'Code', exact: true }).click()
+    await look('code')
+  })
 }
 
 test('the first steps and the one sight of a secret are accessible, on any screen', async () => {
@@ -49,12 +72,12 @@ test('the first steps and the one sight of a secret are accessible, on any scree
     const page = await dashboard.open({ viewport })
     await openAccountWithPasskey(dashboard, page)
     await page.getByTestId('checklist').waitFor()
-    await inspect(page, 'first-steps', 'light', name)
+    await inspect(page, 'first-steps', name)
     await page.goto(`${dashboard.origin}/keys?create=1`)
     await page.getByLabel('Name').fill('Nightly job')
     await page.getByRole('dialog').getByRole('button', { name: 'Create key' }).click()
     await page.getByTestId('secret').waitFor()
-    await inspect(page, 'secret', 'light', name)
+    await inspect(page, 'secret', name)
   }
 })
 
@@ -62,7 +85,7 @@ test('a page that is not there says so, and offers a search', async () => {
   const page = await dashboard.open()
   await page.goto(`${dashboard.origin}/requests-of-nobody`)
   await page.getByRole('heading', { name: 'Page not found' }).waitFor()
-  await inspect(page, 'not-found', 'light', 'wide')
+  await inspect(page, 'not-found', 'wide')
 })
 
 test('filters are in the address: reload and Back bring them back', async () => {
@@ -87,37 +110,34 @@ function pagesOf({
     ['overview', '/', '[data-row]'],
     ['requests', '/requests', '[data-row]'],
     ['request', `/requests/${id}`, '[data-testid=explain]'],
-    ['usage', '/usage?range=24h', '[data-testid=usage-table]'],
+    ['usage', '/usage?range=30d', '[data-testid=usage-table]'],
     ['keys', '/keys', '[data-testid=key-row]'],
     ['key', `/keys/${keyId}`, '[data-testid=refusals]'],
     ['create-key', '/keys?create=1', 'dialog'],
+    ['device', '/device', 'text=Shown by penny login'],
     ['funds', '/funds', '[data-testid=deposit-row]'],
     ['statement', '/funds/statement', '[data-testid=statement]'],
-    ['playground', '/playground', 'textarea'],
+    ['playground', '/playground', '[data-testid=composer]'],
+    ['models', '/models', '[data-testid=model-row]'],
     ['settings', '/settings', 'text=Local developer'],
     ['receipt', `/r/${id}`, '[data-testid=checks]'],
     ['docs', '/docs', 'h1'],
     ['status', '/status', '[data-testid=service-status] svg'],
+    ['operator', '/operator', '[data-testid=parts]'],
+    ['accounts', '/operator/accounts', '[data-testid=operator-accounts] :is(tbody tr, [data-testid=operator-account])'],
+    ['revenue', '/operator/revenue', '[data-testid=revenue-models]'],
   ]
 }
 
-async function inspect(page: Page, title: string, theme: string, width: string): Promise<void> {
-  assert.match(await page.title(), / · penny$/, title)
-  assert.equal(await page.locator('h1').count(), 1, `${title}: one h1`)
-  const spill = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
-  assert.ok(spill <= 0, `${title} is ${spill} px wider than the screen`)
-  // Evaluated by the debugger, not added as a script: the page's own policy would rightly refuse that.
-  await page.evaluate(axeSource)
-  const findings = await page.evaluate(async () => {
-    const { violations } = await (window as unknown as { axe: Axe }).axe.run()
-    return violations
-      .filter(({ id, impact }) => impact === 'serious' || impact === 'critical' || id === 'region')
-      .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`)
-  })
-  assert.deepEqual(findings, [], `${title}, ${theme}, ${width}`)
-  if (pictures === undefined || !isPictured(title, theme, width)) return
-  mkdirSync(pictures, { recursive: true })
-  await page.screenshot({ path: join(pictures, `${title}-${theme}-${width}.png`) })
+async function inspect(page: Page, title: string, width: string): Promise<void> {
+  await assertAccessibleInThemes(page, title, width)
+  for (const colorScheme of ['light', 'dark'] as const) {
+    if (pictures === undefined || !isPictured(title, colorScheme, width)) continue
+    await page.emulateMedia({ colorScheme })
+    mkdirSync(pictures, { recursive: true })
+    await page.screenshot({ path: join(pictures, `${title}-${colorScheme}-${width}.png`) })
+    await page.emulateMedia({ colorScheme: 'light' })
+  }
 }
 
 /** A picture of each page; a few also dark, and on a telephone. */
@@ -126,18 +146,9 @@ function isPictured(title: string, theme: string, width: string): boolean {
   return width === 'wide' || ['overview', 'requests', 'funds'].includes(title)
 }
 
-type Axe = {
-  run(): Promise<{
-    readonly violations: readonly {
-      readonly id: string
-      readonly impact: string
-      readonly nodes: readonly { readonly html: string }[]
-    }[]
-  }>
-}
-
-/** A little of everything that can happen to a request; one of them succeeded and has its receipt. */
+/** A month of requests, then a little of everything now; one of them succeeded and has its receipt. */
 async function makeTraffic(): Promise<Traffic> {
+  await dashboard.penny('sandbox', 'replay', '--days', '30', '--per-day', '15')
   const models = ['gpt-5.6-terra', 'gpt-6-astra', 'gpt-5.6-luna', 'gpt-5.6-terra', 'gpt-5.3-codex-spark']
   for (let turn = 0; turn < 20; turn += 1)
     await send({ model: models[turn % 5], max_tokens: 400, messages: [say(`Hello [sandbox:tokens ${20 + turn * 9}]`)] })

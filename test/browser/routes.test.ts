@@ -6,8 +6,9 @@ import { launchBrowser } from './chromium.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 
-// Every route of the dashboard for every kind of visitor, each in a fresh context. A visit fails when the page hangs, keeps
-// loading, logs an error, leaves a promise rejected or navigates in a loop.
+// Every route of the dashboard for every kind of visitor. Visitors without a session come with a fresh profile each time, the others
+// with one per group of visits. A visit fails when the page hangs, keeps loading, logs an error, leaves a promise rejected or
+// navigates in a loop.
 
 const dashboard = dashboardSuite({ SANDBOX_TOKENS_PER_SECOND: '0' })
 /** Only waited for by a visit that fails. */
@@ -54,15 +55,28 @@ test('the server knows every route of the router and no other', () => {
   assert.deepEqual([...routes].sort(), [...pagePaths].sort())
 })
 
+/** Exist for an operator alone; in the sandbox that is the local developer. */
+const ofOperator = (route: string) => route.startsWith('/operator')
+
+test('the operator’s pages are not there for anybody else: status and page of an unknown address', async () => {
+  for (const visitor of [undefined, 'expired', 'stranger'] as const) {
+    await visitAll(visitor, routes.filter(ofOperator), (route, seen) => {
+      assert.deepEqual([seen.status, seen.url, seen.heading], [404, addressOf(route), 'Page not found'])
+    })
+  }
+})
+
 test('a visitor without a session gets the front page, the sign-in form or the public page, at the address they opened', async () => {
-  await visitAll(undefined, routes, (route, seen) => {
+  const forAnybody = routes.filter((route) => !ofOperator(route))
+  await visitAll(undefined, forAnybody, (route, seen) => {
     assert.equal(seen.url, addressOf(route))
     assert.equal(seen.heading, publicHeadings[route] ?? 'Sign in')
   })
 })
 
 test('an expired session is like none', async () => {
-  await visitAll('expired', routes, (route, seen) => {
+  const forAnybody = routes.filter((route) => !ofOperator(route))
+  await visitAll('expired', forAnybody, (route, seen) => {
     assert.equal(seen.url, addressOf(route))
     assert.equal(seen.heading, publicHeadings[route] ?? 'Sign in')
   })
@@ -71,7 +85,8 @@ test('an expired session is like none', async () => {
 test('every page opens directly for its owner', async () => {
   await visitAll('developer', routes, (route, seen) => {
     assert.equal(seen.url, addressOf(route === '/login' ? '/' : route))
-    assert.notEqual(seen.heading, 'Sign in')
+    assert.ok(!['Sign in', 'Page not found'].includes(seen.heading), seen.heading)
+    assert.equal(seen.status, 200)
     assert.equal(seen.alert, false, seen.text)
   })
 })
@@ -128,6 +143,7 @@ test('the logo of a public page leads to the front page, and from there the way 
 /** The headings of the pages that need no session. */
 const publicHeadings: Readonly<Record<string, string>> = {
   '/': 'An OpenAI-compatible API, paid per request in USDC',
+  '/models': 'Models',
   '/r/$id': 'Receipt',
   '/status': 'Status',
 }
@@ -141,13 +157,22 @@ type Check = (route: string, seen: Seen) => void
 async function visitAll(visitor: keyof Visitors | undefined, paths: readonly string[], check: Check): Promise<void> {
   const waiting = [...paths]
   const work = async () => {
-    for (let route = waiting.shift(); route !== undefined; route = waiting.shift()) await visit(visitor, route, check)
+    let context: BrowserContext | undefined
+    for (let route = waiting.shift(); route !== undefined; route = waiting.shift()) {
+      context ??= await browser.newContext(visitor === undefined ? {} : { storageState: visitors[visitor] })
+      await visit(context, { route, visitor, check })
+      if (visitor !== undefined && visitor !== 'expired') continue
+      await context.close()
+      context = undefined
+    }
+    await context?.close()
   }
   await Promise.all(Array.from({ length: parallelVisits }, work))
 }
 
-async function visit(visitor: keyof Visitors | undefined, route: string, check: Check): Promise<void> {
-  const context = await browser.newContext(visitor === undefined ? {} : { storageState: visitors[visitor] })
+type Visit = { readonly route: string; readonly visitor: keyof Visitors | undefined; readonly check: Check }
+
+async function visit(context: BrowserContext, { route, visitor, check }: Visit): Promise<void> {
   const page = await newPage(context)
   const complaints: string[] = []
   let navigations = 0
@@ -163,7 +188,7 @@ async function visit(visitor: keyof Visitors | undefined, route: string, check: 
   await reach(page, where, (seen) => check(route, { status: response!.status(), url: page.url(), ...seen }))
   assert.deepEqual(complaints, [], where)
   assert.ok(navigations <= navigationsMax, `${where}: ${navigations} navigations`)
-  await context.close()
+  await page.close()
 }
 
 type Look = Omit<Seen, 'status' | 'url'>

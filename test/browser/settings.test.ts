@@ -37,9 +37,9 @@ test('whoever types the account’s name closes it and is at the sign-in again, 
   assert.ok(await close.isDisabled())
   await dialog.getByLabel('Type the account’s name').fill('Passkey')
   await close.click()
-  await page.getByText('The account is closed. Its keys are revoked and it can no longer be signed in to.').waitFor()
+  await page.getByText('The account is closed. Its keys are revoked, and you can no longer sign in to it.').waitFor()
   await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
-  await page.getByText('No account here has this passkey.').waitFor()
+  await page.getByText('No account has this passkey.').waitFor()
 
   await signInAsDeveloper(dashboard, page)
   await page.goto(`${dashboard.origin}/settings`)

@@ -113,7 +113,7 @@ function ended(service: TestService, { apiKey }: TestAccount, requestId: string)
 
 function heldRequest(service: TestService, { id }: TestAccount): Promise<string> {
   return until(async () => {
-    const [row] = await service.database.query<{ id: string }>('select id from requests where account_id = $1', [id])
+    const [row] = await service.database.query<{ id: string }>('select id from request_log where account_id = $1', [id])
     return row && `req_${row.id.replaceAll('-', '')}`
   })
 }

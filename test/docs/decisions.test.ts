@@ -62,7 +62,32 @@ test('every error code beyond the specification’s is explained, with the statu
 test('the rates of the dashboard’s API are those that the page names', () => {
   const gate = read('src/http/api/gate.ts')
   const kept = [...gate.matchAll(/burstMax: (\d+), perSecond: (\d+)/g)].map(([, burst, rate]) => [rate, burst])
-  const rates = read('docs/decisions/0013-rates-where-nobody-pays.md')
-  const named = [...rates.matchAll(/\| (\d+) a second \| (\d+) \|/g)].map(([, rate, burst]) => [rate, burst])
-  assert.deepEqual(named, kept)
+  assert.deepEqual(
+    ratesNamed((row) => !isUnpaid(row) && !isOfAnyVisitor(row)),
+    kept,
+  )
 })
+
+test('so are the rates of refused requests and quotes', () => {
+  const limits = read('src/http/unpaid-requests.ts')
+  const [rate, burst] = ['perSecond', 'burstMax'].map((name) =>
+    Number(limits.match(`const ${name} = ([\\d_]+)`)![1]!.replaceAll('_', '')),
+  )
+  const ofKey = [String(rate), String(burst)]
+  const times = (name: string) => {
+    const factor = Number(limits.match(`const ${name} = (\\d+)`)![1])
+    return [String(factor * rate!), String(factor * burst!)]
+  }
+  const ofStrangers = ofKey
+  const ofQuotes = ofKey
+  assert.deepEqual(ratesNamed(isUnpaid), [ofKey, times('accountFactor'), times('networkFactor'), ofStrangers, ofQuotes])
+})
+
+const isUnpaid = (row: string) => row.includes('/v1') || row.includes('refused')
+const isOfAnyVisitor = (row: string) => row.includes('public pages') || row.includes('connections')
+
+/** Per second and at once, of the rows of the page's table. */
+function ratesNamed(isMeant: (row: string) => boolean): string[][] {
+  const rows = read('docs/decisions/0013-rates-where-nobody-pays.md').matchAll(/^.*\| (\d+) a second \| (\d+) \|$/gm)
+  return [...rows].filter(([row]) => isMeant(row)).map(([, rate, burst]) => [rate!, burst!])
+}

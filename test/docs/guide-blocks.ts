@@ -9,7 +9,7 @@ export type Block = {
 }
 
 /** What a guide's block does: run it, take what follows as its output, let the service read it, or nothing. */
-export type Purpose = 'run' | 'output' | 'config' | 'models' | 'not-run'
+export type Purpose = 'run' | 'output' | 'config' | 'models' | 'providers' | 'not-run'
 
 const purposes: Readonly<Record<string, Purpose>> = {
   sh: 'run',
@@ -21,6 +21,7 @@ const purposes: Readonly<Record<string, Purpose>> = {
   'text output': 'output',
   'ini config': 'config',
   'json models': 'models',
+  'json providers': 'providers',
 }
 
 /** Undefined when the block is marked in a way that nobody knows: it would be neither run nor known not to be. */

@@ -11,7 +11,7 @@ const settle = read('src/settlement/watch-solvency.ts')
 
 test('the runbooks know the freeze of a chain that has too little by the number it is told with', () => {
   const [, invariant] = /`(I\d+) is broken: the chain has less than the books say/.exec(settle)!
-  assert.match(read('ARCHITECTURE.md'), new RegExp(`^\\| ${invariant} \\| the chain has what the books say`, 'm'))
+  assert.match(read('ARCHITECTURE.md'), new RegExp(`^\\| ${invariant} \\| the chain matches the ledger`, 'm'))
   assert.match(read('docs/runbooks/ledger-frozen.md'), new RegExp(`^\\| \`${invariant}\` \\| the chain has less`, 'm'))
   assert.match(read('docs/runbooks/reconcile-mismatch.md'), new RegExp(`the ledger is frozen with \`${invariant}\``))
 })

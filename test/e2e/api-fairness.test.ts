@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { Agent, type IncomingMessage, request } from 'node:http'
 import { test } from 'node:test'
+import { atEnd } from '../support/at-end.ts'
 import { answers, completed, created, text } from '../support/scripted-upstream.ts'
 import { postChat } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
@@ -25,7 +28,7 @@ test('what each request cost can be asked for without a limit', async () => {
 })
 
 // Queries of the dashboard occupied the connections on which keys are looked up: chat requests waited for seconds, or got 503.
-test('a chat request is served while every connection of the dashboard is occupied', async () => {
+test('a chat request and a quote are served while every connection of the dashboard is occupied', async () => {
   const { service, upstream } = suite
   const honest = await service.openAccount('1')
   const greedy = await Promise.all(Array.from({ length: 6 }, () => service.openAccount('1')))
@@ -34,7 +37,7 @@ test('a chat request is served while every connection of the dashboard is occupi
   const isLocked = Promise.withResolvers<void>()
   // Lists wait for this lock: a slow query that needs no large table.
   const locking = service.database.transaction(async (connection) => {
-    await connection.execute('lock table tool_calls in access exclusive mode')
+    await connection.execute('lock table adjustments in access exclusive mode')
     isLocked.resolve()
     await lock.promise
   })
@@ -53,9 +56,44 @@ test('a chat request is served while every connection of the dashboard is occupi
       body: JSON.stringify({ ...hi, stream: true }),
     })
     assert.equal((await retried).status, 200)
+    const quoted = fetch(`${service.baseUrl}/quote`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${honest.apiKey}`, 'content-type': 'application/json' },
+      body: JSON.stringify(hi),
+    })
+    assert.equal((await quoted).status, 200)
   } finally {
     lock.resolve()
     await locking
     await Promise.all(waiting)
   }
+})
+
+test('above the rate of sign-ins a network is refused slowly, and a customer behind another address is not', async (t) => {
+  const { service } = suite
+  const account = await service.openAccount('1')
+  const agent = new Agent({ keepAlive: true, maxSockets: 100 })
+  atEnd(t, () => agent.destroy())
+  const signIn = async () => {
+    // A network of its own: what other tests ask for is not delayed.
+    const options = { agent, localAddress: '127.0.0.77', method: 'POST' }
+    const outgoing = request(new URL('/api/auth/nonce', service.baseUrl), options)
+    let sentMs = 0
+    outgoing.once('finish', () => {
+      sentMs = performance.now()
+    })
+    outgoing.end()
+    const [answer] = (await once(outgoing, 'response')) as [IncomingMessage]
+    const tookMs = performance.now() - sentMs
+    answer.resume()
+    await once(answer, 'end')
+    return { status: answer.statusCode, tookMs }
+  }
+  const asked = await Promise.all(Array.from({ length: 100 }, signIn))
+  const refused = asked.filter(({ status }) => status === 429)
+  assert.ok(asked.length - refused.length >= 60)
+  assert.ok(refused.length > 0)
+  const fastestMs = Math.min(...refused.map(({ tookMs }) => tookMs))
+  assert.ok(fastestMs >= 990, `refused after ${fastestMs} ms`)
+  assert.equal(await ask('/api/requests', account.apiKey), 200)
 })

@@ -252,7 +252,7 @@ test('what is not offered is 404 and says so; what is called wrongly is 405', as
     const answer = await fetch(`${service.baseUrl}/${path}`, { method: 'POST', body: '{}' })
     const { error } = (await answer.json()) as { error: { code: string; message: string } }
     assert.deepEqual([answer.status, error.code], [404, 'unknown_url'])
-    assert.match(error.message, /not offered/)
+    assert.match(error.message, /not supported/)
   }
   const wrong = await fetch(`${service.baseUrl}/chat/completions`)
   assert.deepEqual([wrong.status, wrong.headers.get('allow')], [405, 'POST'])

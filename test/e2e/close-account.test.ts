@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomBytes, randomUUID } from 'node:crypto'
 import { test } from 'node:test'
-import type { AccountRef } from '../../src/account-ref.ts'
+import type { AccountRef } from '../../src/db/account-ref.ts'
 import { createLoginToken } from '../../src/identity/login-links.ts'
 import { shutOut } from '../../src/identity/shut-out.ts'
 import { findAccount } from '../../src/ledger/accounts.ts'
@@ -62,7 +62,7 @@ test('an account with money to withdraw is not closed, and both numbers are said
   assert.deepEqual([status, error.code], [409, 'account_not_closable'])
   assert.equal(
     error.message,
-    '2.5 USDC is available, and an account is closed with at most 0.1 USDC left: what the gateway may keep of a withdrawal. Withdraw first.',
+    '2.5 USDC is available. An account can be closed with at most 0.1 USDC left, the maximum withdrawal fee. Withdraw first.',
   )
   assert.deepEqual([error.available_atomic, error.withdrawal_fee_max_atomic], ['2500000', '100000'])
   assert.equal((await client.get('/api/balance')).available, '2.5', 'it is as it was')
@@ -128,8 +128,8 @@ test('a closed account is shut to its keys and its holder, and its books are as 
   await withdrawAll(client)
   const books = () =>
     Promise.all(
-      ['requests', 'deposits', 'withdrawals', 'settlements'].map((table) =>
-        database.query(`select * from ${table} where account_id = $1 order by id`, [account.id]),
+      ['requests', 'adjustments', 'deposits', 'withdrawals', 'payments'].map((table) =>
+        database.query(`select * from ${table} where account_id = $1 order by created_at`, [account.id]),
       ),
     )
   const before = await books()

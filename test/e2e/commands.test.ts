@@ -9,6 +9,7 @@ import { after, before, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { promisify, stripVTControlCharacters } from 'node:util'
 import { widthOf } from '../../src/commands/table.ts'
+import { parse } from '../../src/money/usdc.ts'
 import { createWallet, DashboardClient, signedMessage } from '../support/dashboard-client.ts'
 import { preparePenny } from '../support/penny-command.ts'
 import { until } from '../support/until.ts'
@@ -55,7 +56,7 @@ test('penny chat writes the answer and what it cost; the request’s bill adds u
 // A short answer may be all reasoning: without a word about it the reader sees nothing, and paid for it.
 test('penny chat says that an answer was cut, and what allows more', async () => {
   const cut = await penny.run(['chat', 'Hi', '--no-web', '--max-tokens', '20'])
-  assert.match(cut.stdout, /20 written, cut there: --max-tokens N allows more · req_/)
+  assert.match(cut.stdout, /20 written, cut off; raise --max-tokens to get more · req_/)
 })
 
 test('penny quote says the most that a question can cost, and penny chat then costs no more', async () => {
@@ -79,7 +80,7 @@ test('a refusal is told in the service’s own words, and a service that is away
   assert.deepEqual([refused.code, /^penny: 404: .*no-such-model/.test(refused.stderr)], [1, true])
   const away = await penny.run(['chat', 'Hi', '--url', 'http://127.0.0.1:9/v1'])
   assert.deepEqual(
-    [away.code, /^penny: No service answers at http:\/\/127\.0\.0\.1:9\/v1/.test(away.stderr)],
+    [away.code, /^penny: The service at http:\/\/127\.0\.0\.1:9\/v1 does not respond/.test(away.stderr)],
     [1, true],
   )
 })
@@ -96,7 +97,7 @@ test('a word that means nothing to a command is refused, and nothing moves', asy
   ]) {
     const { code, stderr } = await penny.run([...words, 'other'])
     assert.equal(code, 2)
-    assert.match(stderr, /^penny: penny \w+ does not know what to do with "other"\.\n\n {2}penny /)
+    assert.match(stderr, /^penny: Unexpected argument "other"\. See penny \w+ --help\.\n$/)
   }
   assert.equal((await penny.json<Balance>(['balance'])).available_atomic, before)
 })
@@ -119,9 +120,9 @@ test('a wrong amount, order or address is told in one line that says what is rig
       2,
       /^penny: --amount must be an amount of USDC such as 2\.50: not negative, with at most six decimals\. Got "much"\.\n$/,
     ],
-    [['withdraw', '--amount', '1', '--yes'], 1, /^penny: No address is registered .* with --to 0x….\n$/],
-    [['withdraw', '--amount', '1', '--to', '0x12', '--yes'], 1, /^penny: 0x12 cannot receive withdrawals: [^\n]*\n$/],
-    [['withdraw', '--amount', '1', '--id', 'x'], 2, /^penny: --id must be a UUID[^\n]*\n$/],
+    [['withdraw', '--amount', '1', '--yes'], 1, /^penny: No withdrawal address is registered .* Use --to 0x….\n$/],
+    [['withdraw', '--amount', '1', '--to', '0x12', '--yes'], 1, /^penny: 0x12 cannot receive withdrawals\. [^\n]*\n$/],
+    [['withdraw', '--amount', '1', '--id', 'x'], 2, /^penny: --id must be the UUID[^\n]*\n$/],
   ] as const) {
     const refused = await penny.run([...words])
     assert.equal(refused.code, code, refused.stderr)
@@ -143,7 +144,7 @@ test('money moves only after a yes', async () => {
     ],
   ] as const) {
     const { code, stderr } = await penny.run(words)
-    assert.deepEqual([code, question.test(stderr), /repeat with --yes\.\n$/.test(stderr)], [2, true, true], stderr)
+    assert.deepEqual([code, question.test(stderr), / Add --yes to confirm\.\n$/.test(stderr)], [2, true, true], stderr)
   }
   assert.equal((await penny.json<Balance>(['balance'])).available_atomic, before)
 })
@@ -160,17 +161,56 @@ test('a key is addressed by its name, and a name that two keys have asks for the
   assert.equal((await penny.run(['keys', 'revoke', twins[0]!.id.slice(0, 13)])).code, 0)
   // The one that is left is meant.
   assert.equal((await penny.run(['keys', 'revoke', 'twin'])).code, 0)
-  assert.match((await penny.run(['keys', 'revoke', 'nobody'])).stderr, /There is no key "nobody"/)
+  assert.match((await penny.run(['keys', 'revoke', 'nobody'])).stderr, /No key is named "nobody"/)
+})
+
+test('penny statement closes on the balance, and by key sums to the same charges', async () => {
+  type Line = { what: string; amount: string }
+  const lines = await penny.json<Line[]>(['statement'])
+  const of = (what: string) => lines.filter((line) => line.what === what)
+  assert.deepEqual([lines[0]!.what, lines.at(-1)!.what], ['opening_balance', 'closing_balance'])
+  const atomic = (rows: readonly { amount: string }[]) => rows.reduce((sum, { amount }) => sum + parse(amount), 0n)
+  const byKey = await penny.json<{ amount: string }[]>(['statement', '--by', 'key'])
+  assert.ok(byKey.length > 0)
+  assert.equal(atomic(byKey), atomic([...of('inference'), ...of('search')]))
+  assert.equal((await penny.run(['statement', '--month', '2026-13'])).code, 2)
+})
+
+test('penny keys restricts a key when it is created and later, and shows the restrictions', async () => {
+  const options = [
+    '--models',
+    'gpt-5.6-luna,gpt-5.6-sol',
+    '--max-cost',
+    '0.05',
+    '--web-tools',
+    'off',
+    '--ips',
+    '::1,10.0.0.0/8',
+  ]
+  await penny.json(['keys', 'create', '--name', 'careful', ...options])
+  const shown = async () => {
+    const keys = await penny.json<Record<string, unknown>[]>(['keys', 'list'])
+    const { models, max_cost, web_tools, ips } = keys.find(({ name }) => name === 'careful')!
+    return { models, max_cost, web_tools, ips }
+  }
+  const first = { models: 'gpt-5.6-luna,gpt-5.6-sol', max_cost: '0.05', web_tools: 'off', ips: '::1,10.0.0.0/8' }
+  assert.deepEqual(await shown(), first)
+  assert.equal((await penny.run(['keys', 'update', 'careful', '--limit', '2'])).code, 0)
+  assert.deepEqual(await shown(), first)
+  const lifted = ['--models', 'all', '--max-cost', 'none', '--web-tools', 'on', '--ips', 'all']
+  assert.equal((await penny.run(['keys', 'update', 'careful', ...lifted])).code, 0)
+  assert.deepEqual(await shown(), { models: null, max_cost: null, web_tools: null, ips: null })
 })
 
 test('a wrong call says what is right', async () => {
   for (const [words, told] of [
-    [['strat'], /there is no command "strat"\. Did you mean "penny start"\?/],
-    [['keys', 'create', '--limit', '1'], /A key needs --name NAME/],
-    [
-      ['keys', 'create', '--name', 'late', '--expires', '2020-01-01T00:00:00Z'],
-      /is in the past: the key would never work/,
-    ],
+    [['keys', 'create', '--name', 'a', '--models', 'gpt-9'], /unknown model "gpt-9"\. The models are .*gpt-5\.6-luna/],
+    [['keys', 'create', '--name', 'a', '--ips', '10.0.0.0/40'], /"10\.0\.0\.0\/40" is not an address or CIDR block/],
+    [['keys', 'create', '--name', 'a', '--max-cost', '0'], /--max-cost must be above 0/],
+    [['keys', 'create', '--name', 'a', '--web-tools', 'no'], /--web-tools must be on or off\. Got "no"/],
+    [['strat'], /Unknown command "strat"\. Did you mean "penny start"\?/],
+    [['keys', 'create', '--limit', '1'], /Give the key a name: --name NAME/],
+    [['keys', 'create', '--name', 'late', '--expires', '2020-01-01T00:00:00Z'], /is in the past\. Use a future time/],
     [['keys', 'create', '--name', 'fine', '--limit', '0.0000001'], /with at most six decimals\. Got "0\.0000001"/],
     [
       ['keys', 'create', '--name', 'less', '--limit', '-1'],
@@ -205,11 +245,11 @@ test('in a terminal of 80 columns no line of a table is wider', async () => {
 })
 
 test('penny audit says what each invariant means, and what --unfreeze did', async () => {
-  assert.match((await penny.run(['audit'])).stdout, /^I4 +holds +no account spends more than it has$/m)
+  assert.match((await penny.run(['audit'])).stdout, /^I3 +holds +no account spends more than it has$/m)
   assert.equal((await penny.run(['audit', '--freeze', 'a drill'])).code, 0)
   const { stdout, code } = await penny.run(['audit', '--unfreeze'])
   assert.equal(code, 0)
-  assert.match(stdout, /was frozen \(by the operator: a drill\) and is not any more\. Requests are taken again\.\n$/)
+  assert.match(stdout, /no longer frozen \(reason: by the operator: a drill\)\. It accepts requests again\.\n$/)
   assert.doesNotMatch(stdout, /is frozen/)
 })
 
@@ -231,8 +271,8 @@ test('a customer logs in with a key, and the command is about that service until
     const wrong = await run(['login', origin, '--key', 'penny_wrong'])
     assert.deepEqual([wrong.code, /^penny: 401: /.test(wrong.stderr)], [1, true], wrong.stderr)
     assert.equal((await run(['balance'])).code, 1)
-    // Asked for and not shown: here, from a pipe.
-    const login = await run(['login', `${origin}/v1`], `${key}\n`)
+    // `--key -` asks for it without showing it: here, from a pipe.
+    const login = await run(['login', `${origin}/v1`, '--key', '-'], `${key}\n`)
     assert.match(login.stdout, /^Logged in to http:\/\/localhost:\d+ with the key "customer"\./, login.stderr)
     const file = join(home, 'penny', 'login.json')
     assert.equal(statSync(file).mode & 0o777, 0o600)
@@ -246,6 +286,11 @@ test('a customer logs in with a key, and the command is about that service until
     }
     assert.equal(balance.available_atomic, (await penny.json<Balance>(['balance'])).available_atomic)
     assert.ok(Number(balance.remaining) < 2)
+    const { address } = await penny.json<{ address: string }>(['deposit'])
+    assert.match((await run(['deposit'])).stdout, new RegExp(`^Send only USDC to ${address}\\n`))
+    const answer = await fetch(`${origin}/api/key`, { headers: { authorization: `Bearer ${key}` } })
+    const { deposit_address } = (await answer.json()) as { deposit_address: string }
+    assert.equal(deposit_address, address.toLowerCase())
     const usage = JSON.parse((await run(['usage', '--days', '2', '--json'])).stdout) as { requests: number }[]
     assert.ok(usage.at(-1)!.requests > 0)
     assert.match((await run(['logs', 'tail', '--once'])).stdout, / succeeded .* req_[0-9a-f]{32}/)
@@ -279,7 +324,7 @@ test('penny keys list shows the keys of one account where one is named', async (
   assert.deepEqual(await penny.json(['keys', 'list', '--account', 'keyless']), [])
   assert.match(
     (await penny.run(['keys', 'list', '--account', 'nobody'])).stderr,
-    /^penny: There is no account "nobody": penny accounts lists them\.\n$/,
+    /^penny: No account has the id or name "nobody"\. penny accounts lists all accounts\.\n$/,
   )
 })
 
@@ -448,4 +493,15 @@ test('the completions know every command, and bash completes verbs and options w
     const { stdout } = await penny.run(['completion', shell])
     for (const name of names) assert.ok(stdout.includes(name), `${shell}: ${name}`)
   }
+})
+
+test('penny config NAME explains one setting, and suggests a name for a mistyped one', async () => {
+  const port = await penny.run(['config', 'port'], { PORT: '9999' })
+  assert.match(port.stdout, /^PORT: Port of the service.*\nDefault: 8402\nNow: 9999 \(environment\)\n$/)
+  // Only `penny gateway` reads this one.
+  const relayer = await penny.run(['config', 'GATEWAY_PORT', '--json'])
+  assert.deepEqual([JSON.parse(relayer.stdout).value, JSON.parse(relayer.stdout).default], [null, '8403'])
+  const mistyped = await penny.run(['config', 'DATA_DRI'])
+  assert.equal(mistyped.code, 2)
+  assert.match(mistyped.stderr, /Unknown setting DATA_DRI\. Did you mean DATA_DIR\?/)
 })

@@ -206,21 +206,22 @@ test('a request is found by its id, by its completion’s id, and not by what is
 test('the settlement of a request is in its row, and the transaction finds it', async () => {
   const [row] = (await client.get('/api/requests?status=succeeded')).data
   const txHash = 'ab'.repeat(32)
-  const uuid = row.id.slice(4).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')
-  await suite.service.database.query(
-    `update settlements set tx_hash = decode($2, 'hex'), receipt_number = 1, receipt_hash = decode($2, 'hex') where id = $1`,
-    [uuid, txHash],
+  const { database } = suite.service
+  await database.query(
+    `select make_payments(a.partition, array[a.id], '{}', 4096, 1000000000, 0) from accounts a
+      where a.id = (select r.account_id from requests r where r.id = $1)`,
+    [row.id.slice(4)],
   )
-  const { data } = await client.get(`/api/requests?find=0x${txHash}`)
-  assert.equal(data.length, 1)
-  assert.equal(data[0].settlement.tx_hash, `0x${txHash}`)
-  assert.deepEqual(data[0].receipt, {
-    id: row.id,
-    number: '1',
-    hash: `0x${txHash}`,
-    batched: false,
-    url: `/r/${row.id}`,
-  })
+  const [payment] = await database.query<{ entries: number }>(
+    `update payments set tx_hash = decode($1, 'hex'), batch = 1 returning (last_entry - first_entry + 1)::int as entries`,
+    [txHash],
+  )
+  const { data } = await client.get(`/api/requests?find=0x${txHash}&limit=100`)
+  assert.equal(data.length, payment!.entries)
+  const found = data.find(({ id }: { id: string }) => id === row.id)
+  assert.equal(found.settlement.tx_hash, `0x${txHash}`)
+  assert.deepEqual([found.settlement.payment.number, found.settlement.payment.entries], ['1', payment!.entries])
+  assert.deepEqual(found.receipt, { id: row.id, number: found.receipt.number, batched: true, url: `/r/${row.id}` })
   assert.deepEqual((await stranger.get(`/api/requests?find=0x${txHash}`)).data, [])
 })
 
@@ -367,7 +368,7 @@ test('a key’s limit is a number or a string, and never nothing', async () => {
       const refused = await client.send('PATCH', `/api/keys/${made.id}`, { limit: nothing })
       const { error } = (await refused.json()) as { error: { param: string; message: string } }
       assert.deepEqual([refused.status, error.param], [400, 'limit'])
-      assert.match(error.message, /must be above 0\. Disable or revoke/)
+      assert.match(error.message, /must be above 0\. To stop a key from spending/)
     }
   }
   for (const limit of ['0', 0, -1, 1e-7, 1e21, 0.1 + 0.2, '1e3', '', true, {}]) {

@@ -123,6 +123,19 @@ for (const stream of [false, true]) {
     assert.deepEqual([answer.status, answer.headers.get('x-should-retry')], [503, 'true'])
   })
 
+  test(`the upstream finds the request wrong, ${form}: void, and a 400`, async () => {
+    const wrong = {
+      message: 'Too long',
+      type: 'invalid_request_error',
+      code: 'context_length_exceeded',
+      param: 'input',
+    }
+    const { row, answer } = await ask(refuses(400, wrong), { stream })
+    assertVoid(row, 'failed', 'context_length_exceeded')
+    assert.equal(row.held_atomic, row.quote_atomic)
+    assert.equal(answer.status, 400)
+  })
+
   test(`the upstream’s key is wrong, ${form}: void, and the customer is not told to mend it`, async () => {
     const { row, answer } = await ask(refuses(401), { stream })
     assertVoid(row, 'failed', 'upstream_error')
@@ -249,19 +262,19 @@ async function leave(begin: (exchange: UpstreamExchange) => void, stream: boolea
 async function lastEnded(): Promise<RequestBody> {
   const { id } = await until(async () => {
     const [last] = await suite.service.database.query<{ id: string; status: string }>(
-      'select id, status from requests order by id desc limit 1',
+      'select id, status from request_log order by id desc limit 1',
     )
     return last!.status !== 'held' && last!
   })
   return getRow(suite.service, apiKey, `req_${id.replaceAll('-', '')}`)
 }
 
-function refuses(status: number): ScriptedUpstream['answer'] {
+const broken = { message: 'secret details', type: 'server_error', code: null, param: null }
+
+function refuses(status: number, error: object = broken): ScriptedUpstream['answer'] {
   return ({ outgoing }) => {
     outgoing.writeHead(status, { 'content-type': 'application/json' })
-    outgoing.end(
-      JSON.stringify({ error: { message: 'secret details', type: 'server_error', code: null, param: null } }),
-    )
+    outgoing.end(JSON.stringify({ error }))
   }
 }
 
@@ -273,5 +286,5 @@ function assertCharge(row: RequestBody, status: string, charged: number, source:
 function assertVoid(row: RequestBody, status: string, code: string | undefined): void {
   assert.deepEqual([row.status, row.charged_atomic, row.usage], [status, '0', null])
   if (code !== undefined) assert.equal(row.error?.code, code)
-  assert.ok(row.settlement.state === 'voided' || row.settlement.state === 'none')
+  assert.equal(row.settlement.state, 'none')
 }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { type ClientRequest, request } from 'node:http'
 import { type TestContext, test } from 'node:test'
+import { createKey } from '../../src/identity/api-keys.ts'
 import { atEnd } from '../support/at-end.ts'
 import { answers, completed, created, text } from '../support/scripted-upstream.ts'
 import { postChat, type TestService } from '../support/service.ts'
@@ -61,7 +62,7 @@ test('an account that has its share of the requests in progress is told so, and 
   await until(() => upstream.exchanges.length === before + 16)
   const refused = await post('/chat/completions', greedy.apiKey, hi)
   assert.deepEqual([refused.status, refused.code, refused.retryAfter], [429, 'rate_limited', '1'])
-  assert.match(refused.error!.message, /16 of the service's 60 requests in progress/)
+  assert.match(refused.error!.message, /share of the service: 16 of 60 requests in progress/)
   const other = postChat(service, honest.apiKey, hi)
   await until(() => upstream.exchanges.length === before + 17)
   go.resolve()
@@ -132,4 +133,51 @@ test('whatever one account without money sends, another is served and the books 
     statuses.filter((status) => status >= 500 && status !== 503),
     [],
   )
+})
+
+test('a key whose requests are all refused is slowed down, unread, and neither another key of its account nor another account is', async () => {
+  const { service, upstream } = suite
+  const account = await service.openAccount('1')
+  const stranger = await service.openAccount('1')
+  const { secret: otherKey } = await createKey(service.database, {
+    partition: 0,
+    accountId: account.id,
+    name: 'other',
+  })
+  upstream.answer = answers(created, text('Hi'), completed())
+  const told = new Map<number, number>()
+  // More at once than may wait for a turn. A body of another kind than JSON is refused with 415 once somebody looks at it.
+  const strike = async () => {
+    while ((told.get(429) ?? 0) < 40) {
+      const answer = await fetch(`${service.baseUrl}/chat/completions`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${account.apiKey}`, 'content-type': 'text/plain' },
+        body: 'hello',
+      })
+      const { error } = (await answer.json()) as { error: { code: string } }
+      told.set(answer.status, (told.get(answer.status) ?? 0) + 1)
+      if (answer.status !== 429) continue
+      assert.equal(error.code, 'rate_limited')
+      assert.equal(answer.headers.get('retry-after'), '1')
+      assert.equal(answer.headers.get('x-should-retry'), 'true')
+    }
+  }
+  const attack = Promise.all(Array.from({ length: 120 }, strike))
+  await until(() => told.get(429))
+  for (const apiKey of [otherKey, stranger.apiKey]) {
+    assert.equal((await postChat(service, apiKey, hi)).status, 200)
+    assert.equal((await post('/quote', apiKey, hi)).status, 200)
+  }
+  await attack
+  // On a machine that is too slow to look up the key in time, some are told so.
+  told.delete(503)
+  assert.deepEqual([...told.keys()].sort(), [415, 429])
+  // Its mistake corrected, the key is served again: at most a turn later, and paid requests cost none.
+  for (let time = 0; time < 5; time += 1) {
+    const served = await until(async () => {
+      const answer = await postChat(service, account.apiKey, hi)
+      return answer.status === 429 ? undefined : answer
+    })
+    assert.equal(served.status, 200)
+  }
 })

@@ -96,7 +96,7 @@ async function streamed(client: OpenAI, content: string): Promise<number> {
 
 async function untilNothingIsHeld(): Promise<void> {
   await until(async () => {
-    const open = await service.database.query("select from requests where status = 'held'")
+    const open = await service.database.query('select from holds')
     return open.length === 0
   })
 }

@@ -3,12 +3,13 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
-import { readConfig } from '../../src/config.ts'
+import { readConfig } from '../../src/config/config.ts'
 import { createLoginToken } from '../../src/identity/login-links.ts'
 import { addWallet } from '../../src/identity/wallets.ts'
 import { createAccount } from '../../src/ledger/accounts.ts'
 import { readBalance } from '../../src/ledger/balance.ts'
-import { type Service, startService } from '../../src/service.ts'
+import { findDepositAddress, requestDepositAddress } from '../../src/ledger/deposit-addresses.ts'
+import { type Service, startService } from '../../src/run/service.ts'
 import { createWallet, DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
 import { untilFits } from '../support/until.ts'
 
@@ -33,14 +34,24 @@ after(async () => {
   rmSync(dataDir, { recursive: true, force: true })
 })
 
+async function depositAddress(client: DashboardClient): Promise<string> {
+  return (await client.get('/api/deposits')).deposit_address
+}
+
 test('from a wallet to test money, a paid request on chain, its receipt, and the rest back in the wallet', async () => {
   const client = new DashboardClient({ origin: service.publicUrl })
   const wallet = createWallet()
   const { account, chain } = await client.post('/api/auth/wallet', await signedMessage(client, wallet))
   assert.equal(account.owner_address, wallet.address.toLowerCase())
-  assert.match(account.deposit_address, /^0x[0-9a-fA-F]{40}$/)
+  assert.equal(
+    account.deposit_address,
+    null,
+    'an address is watched on the chain for good: it is assigned when it is needed',
+  )
 
   await client.post('/api/faucet')
+  const address = await depositAddress(client)
+  assert.match(address, /^0x[0-9a-fA-F]{40}$/)
   const deposits = await untilFits(
     () => client.get('/api/deposits'),
     ({ data }) => data[0]?.state === 'credited',
@@ -74,7 +85,7 @@ test('from a wallet to test money, a paid request on chain, its receipt, and the
   assert.equal(receipt.id, id)
 
   const form = () => ({ 'idempotency-key': crypto.randomUUID() })
-  for (const recipient of [`0x${'0'.repeat(40)}`, chain.usdc_address, account.deposit_address, `0x${'e'.repeat(40)}`]) {
+  for (const recipient of [`0x${'0'.repeat(40)}`, chain.usdc_address, address, `0x${'e'.repeat(40)}`]) {
     const refusal = await client.refusal('POST', '/api/withdrawals', { amount: '1', recipient }, form())
     assert.deepEqual(refusal, [400, 'invalid_value'], recipient)
   }
@@ -99,8 +110,9 @@ test('what is sent to a closed account is credited, and the operator’s link le
   const { account } = await client.post('/api/auth/wallet', await signedMessage(client, wallet))
   const sender = new DashboardClient({ origin: service.publicUrl })
   await sender.post('/api/auth/local')
+  const address = await depositAddress(client)
   await client.delete('/api/account')
-  await sender.post('/api/faucet', { wallet: account.deposit_address })
+  await sender.post('/api/faucet', { wallet: address })
 
   const [row] = await service.database.query<{ partition: number }>('select partition from accounts where id = $1', [
     account.id,
@@ -147,13 +159,36 @@ test('test money is not sent where nobody could take it from', async () => {
 
 test('who cannot pay in the playground is told where to send money, as by the API', async () => {
   const client = new DashboardClient({ origin: service.publicUrl })
-  const { account } = await client.post('/api/auth/wallet', await signedMessage(client, createWallet()))
+  await client.post('/api/auth/wallet', await signedMessage(client, createWallet()))
   const key = await client.post('/api/keys', { name: 'poor' })
   const body = { key_id: key.id, messages: [{ role: 'user', content: 'hi' }] }
   const answer = await client.send('POST', '/api/playground', body)
   const { error } = (await answer.json()) as Json
   assert.deepEqual([answer.status, error.code], [402, 'insufficient_balance'])
-  assert.equal(error.deposit_address, account.deposit_address)
+  assert.match(error.deposit_address, /^0x[0-9a-f]{40}$/)
+  assert.equal(error.deposit_address, await depositAddress(client))
+})
+
+test('accounts that only sign up are not watched on the chain; a command asks for an address, and gets it', async () => {
+  const client = new DashboardClient({ origin: service.publicUrl })
+  const { account } = await client.post('/api/auth/wallet', await signedMessage(client, createWallet()))
+  await client.get('/api/balance')
+  const [row] = await service.database.query<{ partition: number }>('select partition from accounts where id = $1', [
+    account.id,
+  ])
+  const owner = { partition: row!.partition, id: account.id as string }
+  // The settlement process has looked for accounts without an address once the other one has its own.
+  const { id } = await createAccount(service.database, 'asks', 1)
+  await untilFits(
+    () => requestDepositAddress(service.database, { partition: 0, id }),
+    (found) => found !== undefined,
+  )
+  assert.equal(await findDepositAddress(service.database, owner), undefined)
+  await untilFits(
+    () => requestDepositAddress(service.database, owner),
+    (found) => found !== undefined,
+  )
+  assert.equal(await depositAddress(client), await findDepositAddress(service.database, owner))
 })
 
 test('a wallet whose first sign-in was cut off is registered as owner by the next', async () => {

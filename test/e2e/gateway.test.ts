@@ -5,6 +5,7 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { childEnvironment } from '../support/child-environment.ts'
 import {
   account,
   ask,
@@ -49,7 +50,7 @@ test('penny gateway serves from its environment alone, and goes on where it stop
 
 test('penny gateway says what it needs', async (t) => {
   const child = spawn(process.execPath, [main, 'gateway'], {
-    env: { PATH: process.env.PATH ?? '', DATA_DIR: await temporaryFolder(t), CHAIN_RPC_URL: 'http://127.0.0.1:1' },
+    env: { ...childEnvironment, DATA_DIR: await temporaryFolder(t), CHAIN_RPC_URL: 'http://127.0.0.1:1' },
   })
   const [[said], [code]] = await Promise.all([once(child.stderr, 'data'), once(child, 'exit')])
   assert.match(
@@ -61,7 +62,7 @@ test('penny gateway says what it needs', async (t) => {
 
 function environmentOf({ databaseUrl, chain, wallet }: GatewayBench, folder: string, keyFile: string) {
   return {
-    PATH: process.env.PATH ?? '',
+    ...childEnvironment,
     DATA_DIR: folder,
     LOG_LEVEL: 'silent',
     DATABASE_URL: databaseUrl,

@@ -102,8 +102,8 @@ test('after a crash the last checkpoint has the reasoning that was sealed before
   async function untilCheckpointed() {
     for (;;) {
       const [row] = await suite.service.database.query<{ prompt: number; completion: number }>(
-        `select c.prompt_tokens as prompt, c.completion_tokens as completion
-           from checkpoints c join requests r on r.id = c.id where r.account_id = $1`,
+        `select prompt_tokens as prompt, completion_tokens as completion from holds
+          where account_id = $1 and prompt_tokens is not null`,
         [account.id],
       )
       if (row !== undefined) return row

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { childEnvironment } from '../support/child-environment.ts'
 import { createWallet, DashboardClient, signedMessage } from '../support/dashboard-client.ts'
 
 // The whole service, its helpers included, at the level where it talks most. What reaches the log stays there for years.
@@ -48,7 +49,7 @@ before(async () => {
   const child = spawn(process.execPath, [main, 'start'], {
     cwd: folder,
     env: {
-      PATH: process.env.PATH,
+      ...childEnvironment,
       HOME: folder,
       DATA_DIR: dataDir,
       PORT: '0',

@@ -50,7 +50,7 @@ test('a conversation longer than the model reads is refused by our own count, an
   const answer = await postChat(service, apiKey, body(401_000))
   const { error } = (await answer.json()) as { error: { code: string; param: string; message: string } }
   assert.deepEqual([answer.status, error.code, error.param], [400, 'context_length_exceeded', 'messages'])
-  assert.match(error.message, /more than the 400000 tokens that gpt-5\.6-terra reads/)
+  assert.match(error.message, /more than 400000 tokens, the context length of gpt-5\.6-terra/)
   assert.equal(answer.headers.get('x-router-held-usdc'), null)
   const quote = await fetch(`${service.baseUrl}/quote`, {
     method: 'POST',

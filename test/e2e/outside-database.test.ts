@@ -39,10 +39,10 @@ test('given only the data folder a command is about the database that the servic
     rows.map(({ id }) => id),
   )
   const { stdout } = await penny.run(['doctor'])
-  assert.match(stdout, /database +PostgreSQL \d+\S* answers/)
+  assert.match(stdout, /database +PostgreSQL \d+\S* responds/)
   assert.match(stdout, /jit +JIT compilation is off/)
   const backup = await penny.run(['backup', join(penny.folder, 'copy')])
-  assert.match(backup.stderr, /^penny: The service has a database of your own/)
+  assert.match(backup.stderr, /^penny: The service uses an external database/)
   await stop(service)
   assert.deepEqual(
     await accounts(),
@@ -66,7 +66,7 @@ test('an address that does not serve or cannot be read is refused in one line, a
   assert.equal(away.code, 1)
   assert.match(
     away.stderr,
-    /^penny: The database of the last start \(.+database-url\) cannot be used: getaddrinfo \w+ db\.invalid\. Set DATABASE_URL, .+\n$/,
+    /^penny: The database URL of the last start \(.+database-url\) cannot be used: getaddrinfo \w+ db\.invalid\. Set DATABASE_URL, .+\n$/,
   )
   rmSync(file)
   mkdirSync(file)

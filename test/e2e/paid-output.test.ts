@@ -3,8 +3,9 @@ import { after, before, test } from 'node:test'
 import { setTimeout as pause, setImmediate as turn } from 'node:timers/promises'
 import fc from 'fast-check'
 import { countTokens } from 'gpt-tokenizer/encoding/o200k_base'
+import { freeCancelCostMax, freeCancelsMax } from '../../src/billing/cancel-allowance.ts'
 import { assertBooksClosed } from '../support/audit.ts'
-import { callChat, framesOf } from '../support/chat-client.ts'
+import { callChat, endedRows, framesOf } from '../support/chat-client.ts'
 import {
   completed,
   created,
@@ -16,10 +17,14 @@ import {
   type UpstreamExchange,
 } from '../support/scripted-upstream.ts'
 import { startScriptedWeb } from '../support/scripted-web.ts'
-import { getRow, type RequestBody, startTestService, type TestAccount, type TestService } from '../support/service.ts'
+import { type RequestBody, startTestService, type TestAccount, type TestService } from '../support/service.ts'
 
-// Whatever a customer does (cancel, retry with a key or as an SDK does, join, read tool activity and hang up), each answer is charged at
-// least the list price of what a client has read of it. PAID_SEQUENCES=20000 for the long form; fast-check prints the seed of a failure.
+// Whatever a customer does (cancel, retry with a key or as an SDK does, join, read tool activity and hang up):
+// 1. each answer is charged at least the list price of what a client has read of it;
+// 2. what the upstream did and nobody paid is bounded. An account gets 20 accepted requests an hour for nothing and as many refunds as
+//    `refundsMax` says. Of a request that is charged, at most the round that was under way when its client left is unpaid.
+// A request whose client left before the upstream had accepted it is free by contract and not counted here.
+// PAID_SEQUENCES=20000 for the long form; fast-check prints the seed of a failure.
 
 const sequences = Number(process.env.PAID_SEQUENCES ?? 2_000)
 /** Each on an account of its own: free cancels are counted per account, and both sides of that limit should be met. */
@@ -32,6 +37,8 @@ type Plan = {
   readonly tools: readonly ('web_search' | 'web_fetch')[]
   readonly thoughts: number
   readonly words: number
+  /** Accepts, and then writes nothing for a while: time to leave before any output. */
+  readonly isSilent: boolean
 }
 
 type Step = {
@@ -44,6 +51,11 @@ type Step = {
   /** Begins while the step before still runs. */
   readonly isConcurrent: boolean
 }
+
+/** A round as the upstream sees it: the texts it was sent and those it wrote before it was cut off, at list prices. */
+type Round = { readonly input: bigint; output: bigint }
+const rounds = new Map<string, Round[]>()
+const silenceMs = 30
 
 type Sequence = { readonly plans: readonly [Plan, Plan]; readonly steps: readonly Step[] }
 
@@ -72,6 +84,7 @@ const plan: fc.Arbitrary<Plan> = fc.record({
   tools: fc.array(fc.constantFrom('web_search', 'web_fetch'), { maxLength: 2 }),
   thoughts: fc.nat(4),
   words: fc.nat(12),
+  isSilent: fc.constantFrom(false, false, true),
 })
 
 const step: fc.Arbitrary<Step> = fc.record({
@@ -87,16 +100,36 @@ const sequence: fc.Arbitrary<Sequence> = fc.record({
   steps: fc.array(step, { minLength: 1, maxLength: 5 }),
 })
 
-test(`in ${sequences} sequences of requests, cancels and retries every answer is paid for as far as it was read`, async (t) => {
-  const met = { answers: 0, cut: 0, joined: 0, free: 0 }
+/** Of a customer who leaves before any output, again and again. */
+const impatient: fc.Arbitrary<Sequence> = sequence.map(({ plans: [first, second], steps }) => ({
+  plans: [
+    { ...first, isSilent: true },
+    { ...second, isSilent: true },
+  ],
+  steps: steps.map((each, index) => ({ ...each, stream: true, leaveAfter: index % 3 === 2 ? undefined : 1 })),
+}))
+
+const ofOneAccount = <Value>(each: fc.Arbitrary<Value>) =>
+  fc.array(each, { minLength: sequencesPerAccount, maxLength: sequencesPerAccount })
+
+test(`in ${sequences} sequences of requests, cancels and retries every answer is paid for as far as it was read, and what nobody pays is bounded`, async (t) => {
+  const met: Met = { answers: 0, cut: 0, joined: 0, free: 0, unpaid: 0, unpaidMost: 0, pastAllowance: 0, refunds: 0 }
   let number = 0
   await fc.assert(
     fc.asyncProperty(
-      fc.array(sequence, { minLength: sequencesPerAccount, maxLength: sequencesPerAccount }),
+      fc.oneof({ weight: 4, arbitrary: ofOneAccount(sequence) }, { weight: 1, arbitrary: ofOneAccount(impatient) }),
       async (all) => {
         const account = await service.openAccount('1000')
-        for (let start = 0; start < all.length; start += atOnce)
-          await Promise.all(all.slice(start, start + atOnce).map((each) => run(account, each, number++, met)))
+        const reads: Read[] = []
+        for (let start = 0; start < all.length; start += atOnce) {
+          const some = all.slice(start, start + atOnce)
+          reads.push(...(await Promise.all(some.map((each) => run(account, each, number++)))).flat())
+        }
+        // Once for the whole account: polling for the end of each answer on its own is much of the work.
+        const rows = await endedRows(service, account, 0)
+        checkPaid(rows, reads, met)
+        checkUnpaid(rows, acceptedOf(reads), met)
+        rounds.clear()
       },
     ),
     { numRuns: Math.ceil(sequences / sequencesPerAccount), endOnFailure: true },
@@ -104,15 +137,57 @@ test(`in ${sequences} sequences of requests, cancels and retries every answer is
   t.diagnostic(
     `${met.answers} answers read, ${met.cut} of them cut off, ${met.joined} by several clients; ${met.free} cost nothing`,
   )
+  t.diagnostic(
+    `${met.unpaid} accepted requests were free, at most ${met.unpaidMost} of one account; ${met.pastAllowance} were charged past the allowance; ${met.refunds} were refunded`,
+  )
   assert.ok(met.cut > 0 && met.joined > 0 && met.answers > sequences / 2, 'the sequences meet what they are for')
+  assert.ok(met.unpaidMost === freeCancelsMax && met.pastAllowance > 0, 'both sides of the allowance are met')
 })
 
-async function run(
-  account: TestAccount,
-  { plans, steps }: Sequence,
-  number: number,
-  met: Record<'answers' | 'cut' | 'joined' | 'free', number>,
-): Promise<void> {
+type Met = Record<'answers' | 'cut' | 'joined' | 'free' | 'unpaid' | 'unpaidMost' | 'pastAllowance' | 'refunds', number>
+
+/** As docs/operations/retry.md says: five an hour, or 2 % of the account's requests. */
+function refundsMax(requests: number): number {
+  return Math.max(5, Math.ceil(requests / 50))
+}
+
+/** What the upstream did for the account, round by round, against what the account was charged for it. */
+function checkUnpaid(rows: readonly RequestBody[], accepted: ReadonlySet<string>, met: Met): void {
+  let [free, freeCost, largest, refunds] = [0, 0n, 0n, 0]
+  for (const row of rows) {
+    const own = rounds.get(row.id) ?? []
+    // A retry with another form than its attempt's, for one: the upstream has not heard of it.
+    if (row.status === 'refused') {
+      assert.equal(own.length, 0)
+      continue
+    }
+    const costs = own.map(({ input, output }) => input + 5n * output)
+    const cost = costs.reduce((sum, each) => sum + each, 0n)
+    const paid = BigInt(row.charged_atomic) - BigInt(row.cost.search_atomic)
+    met.pastAllowance += row.error?.code === 'cancel_allowance_spent' ? 1 : 0
+    // A refund may be a part of the charge: at most what the retry was charged.
+    if (row.given_back_atomic !== '0') refunds += 1
+    else if (paid > 0n) {
+      const due = row.status === 'succeeded' ? cost : cost - (costs.at(-1) ?? 0n)
+      assert.ok(paid >= due, `${row.id}, ${row.status}: ${paid} was paid for work of ${costs.join(' + ')}`)
+    } else {
+      assert.equal(row.status, 'cancelled', `${row.id} cost nothing`)
+      if (!accepted.has(row.id)) continue
+      free += 1
+      freeCost += cost
+      if (cost > largest) largest = cost
+    }
+  }
+  assert.ok(free <= freeCancelsMax, `${free} accepted requests were free`)
+  assert.ok(freeCost <= freeCancelCostMax + largest, `free requests cost the operator ${freeCost}`)
+  assert.ok(refunds <= refundsMax(rows.length), `${refunds} of ${rows.length} requests were refunded`)
+  met.unpaid += free
+  met.unpaidMost = Math.max(met.unpaidMost, free)
+  met.refunds += refunds
+}
+
+/** What the clients of one sequence have read. */
+async function run(account: TestAccount, { plans, steps }: Sequence, number: number): Promise<readonly Read[]> {
   const prompts = plans.map((each, index) => promptOf(each, `${number}-${index}`))
   const counts: [number, number] = [0, 0]
   const running: Promise<Read | undefined>[] = []
@@ -121,19 +196,29 @@ async function run(
     const retryCount = each.mark === 'sdk' ? counts[each.prompt]++ : 0
     running.push(read(account, each, prompts[each.prompt]!, `${number}-${each.prompt}`, retryCount))
   }
-  const reads = (await Promise.all(running)).filter((each) => each !== undefined)
+  return (await Promise.all(running)).filter((each) => each !== undefined)
+}
+
+/** Each answer is charged at least the list price of the longest part of it that a client has read. */
+function checkPaid(rows: readonly RequestBody[], reads: readonly Read[], met: Met): void {
+  const rowOf = new Map(rows.map((row) => [row.id, row]))
   for (const [id, ofOne] of Object.entries(Object.groupBy(reads, ({ requestId }) => requestId))) {
-    const row = await ended(account, id)
+    const row = rowOf.get(id)
     const longest = ofOne!.reduce((best, each) => (each.tokens > best.tokens ? each : best))
     met.answers += 1
+    if (row === undefined) {
+      // A refusal: it is written to the log a moment later.
+      assert.equal(longest.tokens, 0, `${id} is not in the log`)
+      met.free += 1
+      continue
+    }
     met.cut += row.status === 'cancelled' ? 1 : 0
     met.joined += ofOne!.length > 1 ? 1 : 0
     if (longest.tokens === 0) {
       met.free += row.charged_atomic === '0' ? 1 : 0
       continue
     }
-    const inputTokens = countTokens(longest.prompt)
-    const listPrice = BigInt(inputTokens) + 5n * BigInt(longest.tokens)
+    const listPrice = BigInt(countTokens(longest.prompt)) + 5n * BigInt(longest.tokens)
     assert.ok(
       BigInt(row.charged_atomic) >= listPrice,
       `${id} was charged ${row.charged_atomic}; ${longest.tokens} tokens of it were read, list price ${listPrice}`,
@@ -141,8 +226,18 @@ async function run(
   }
 }
 
+/** The requests that the upstream has accepted, as far as a client knows: a stream's headers say so. */
+function acceptedOf(reads: readonly Read[]): ReadonlySet<string> {
+  return new Set(reads.filter(({ isStream }) => isStream).map(({ requestId }) => requestId))
+}
+
 /** What one client has read of one answer. */
-type Read = { readonly requestId: string; readonly prompt: string; readonly tokens: number }
+type Read = {
+  readonly requestId: string
+  readonly prompt: string
+  readonly tokens: number
+  readonly isStream: boolean
+}
 
 async function read(
   account: TestAccount,
@@ -180,7 +275,7 @@ async function read(
     // The service cut the connection: what was read before counts.
   }
   call.leave()
-  return { requestId, prompt, tokens: countTokens(texts.join('')) }
+  return { requestId, prompt, tokens: countTokens(texts.join('')), isStream: stream }
 }
 
 type Message = { content?: string | null; reasoning_content?: string }
@@ -199,14 +294,6 @@ function textsOf(frame: string): readonly string[] {
   return [...messages.flatMap(({ content, reasoning_content }) => [reasoning_content ?? '', content ?? '']), ...called]
 }
 
-async function ended(account: TestAccount, requestId: string): Promise<RequestBody> {
-  for (;;) {
-    const row = await getRow(service, account.apiKey, requestId)
-    if (row.status !== 'held') return row
-    await pause(5)
-  }
-}
-
 const searched = 'how many pennies make a pound and who decided that'
 const fetched = 'https://example.com/pennies'
 
@@ -218,21 +305,26 @@ function promptOf(each: Plan, name: string): string {
 async function followPlan(exchange: UpstreamExchange): Promise<void> {
   const input = JSON.stringify(exchange.body.input)
   const [, encoded] = /plan:([\w-]+)/.exec(input)!
-  const { tools, thoughts, words } = JSON.parse(Buffer.from(encoded!, 'base64url').toString('utf8')) as Plan
+  const { tools, thoughts, words, isSilent } = JSON.parse(Buffer.from(encoded!, 'base64url').toString('utf8')) as Plan
   const done = input.split('"function_call_output"').length - 1
   const tool = tools[done]
+  const round = noteRound(exchange)
   exchange.send(created)
-  await turn()
+  await (isSilent ? Promise.race([pause(silenceMs), exchange.hungUp]) : turn())
   const isOffered = JSON.stringify(exchange.body.tools ?? []).includes(tool ?? 'none')
   const written: string[] = []
-  const write = async (event: object, wording: string) => {
+  const note = (wording: string) => {
     written.push(wording)
+    if (!exchange.outgoing.destroyed) round.output = BigInt(countTokens(written.join('')))
+  }
+  const write = async (event: object, wording: string) => {
+    note(wording)
     exchange.send(event)
     await turn()
   }
   if (tool !== undefined && isOffered) {
     const given = tool === 'web_search' ? { query: searched } : { url: fetched }
-    written.push(JSON.stringify(given))
+    note(JSON.stringify(given))
     exchange.send(...functionCall(tool, given))
   } else {
     for (let at = 0; at < thoughts; at += 1) await write(reasoning(' pondering'), ' pondering')
@@ -242,4 +334,14 @@ async function followPlan(exchange: UpstreamExchange): Promise<void> {
   const input_tokens = countTokens(input)
   exchange.send(completed({ input_tokens, output_tokens, total_tokens: input_tokens + output_tokens }))
   exchange.end()
+}
+
+/** By the request's id, which is its cache key as long as its client names none. */
+function noteRound({ body }: UpstreamExchange): Round {
+  const id = String(body.prompt_cache_key)
+  const items = body.input as readonly { content?: readonly { text?: string }[]; output?: string }[]
+  const texts = items.flatMap(({ content = [], output = '' }) => [...content.map(({ text: own = '' }) => own), output])
+  const round = { input: BigInt(countTokens(texts.join(''))), output: 0n }
+  rounds.set(id, [...(rounds.get(id) ?? []), round])
+  return round
 }

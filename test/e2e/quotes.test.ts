@@ -63,6 +63,7 @@ const messages = [{ role: 'user', content: 'What is a penny?' }]
 type QuoteBody = {
   readonly quote_atomic: string
   readonly max_tokens: number
+  readonly input_tokens: number
   readonly input_tokens_max: number
   readonly search_max_atomic: string
   readonly search_max: string
@@ -95,6 +96,36 @@ test('a quote says what searching may add to it, and 0 where the model cannot se
       ['0', '0', 0],
     )
   }
+})
+
+test('input_tokens is what the input is charged as when this service counts it', async () => {
+  const tool = { type: 'function', function: { name: 'look_up', parameters: { type: 'object', properties: {} } } }
+  const conversation = [
+    { role: 'system', content: 'Answer in one word.' },
+    { role: 'user', content: 'What is a penny? 硬币 🪙' },
+    { role: 'assistant', content: 'A coin.' },
+    { role: 'user', content: 'And a euro?' },
+  ]
+  const long = [{ role: 'user', content: ' penny'.repeat(5_000) }]
+  for (const body of [
+    { messages, ...withoutTools },
+    { messages: conversation },
+    { messages: conversation, tools: [tool] },
+    { messages: long, ...withoutTools },
+  ]) {
+    // The model reports more input than is possible, so it is counted here.
+    upstream.answer = answers(created, text('Hi'), completed({ input_tokens: 99_000, output_tokens: 1 }))
+    const quoted = await quoteOf({ ...body, max_tokens: 50 })
+    assert.ok(quoted.input_tokens > 0 && quoted.input_tokens < quoted.input_tokens_max)
+    const row = await getRow(
+      service,
+      account.apiKey,
+      await postChat(service, account.apiKey, { ...body, max_tokens: 50 }),
+    )
+    assert.deepEqual([row.usage?.source, row.usage?.prompt_tokens], ['counted', quoted.input_tokens])
+  }
+  // 5 tokens of text, 3 for the message and 3 for the answer.
+  assert.equal((await quoteOf({ messages, ...withoutTools })).input_tokens, 11)
 })
 
 test('what searching may add never passes the in-flight cap', async () => {

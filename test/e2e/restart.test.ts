@@ -43,7 +43,7 @@ test('a buffered request that a restart breaks off is told so, may be repeated, 
   assert.equal(answer.headers.get('x-router-charged-usdc'), '0')
   const row = await getRow(service, account.apiKey, answer)
   assert.deepEqual([row.status, row.error?.code, row.charged_atomic], ['failed', 'overloaded', '0'])
-  assert.equal(row.settlement.state, 'voided')
+  assert.equal(row.settlement.state, 'none')
 })
 
 test('a stream that a restart breaks off ends with an error, and costs what it delivered', async () => {

@@ -10,6 +10,7 @@ import { promisify } from 'node:util'
 import { openDatabase } from '../../src/db/database.ts'
 import { locateEmbeddedPostgres } from '../../src/db/embedded-postgres.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
+import { childEnvironment } from '../support/child-environment.ts'
 import { until } from '../support/until.ts'
 
 // The drill of docs/runbooks/backup.md: copy the data folder while requests run, lose it, put the copy in its place.
@@ -18,7 +19,7 @@ const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'penny-restore-'))
 const dataDir = join(folder, 'data')
 const environment = {
-  PATH: process.env.PATH,
+  ...childEnvironment,
   HOME: folder,
   DATA_DIR: dataDir,
   PORT: '0',
@@ -113,10 +114,10 @@ async function readLedger(): Promise<Ledger> {
 
 /** Until every payment is on the chain and the chain was found to have what the books say. */
 async function settled(): Promise<void> {
-  const open = /\n(allocated|signed|submitted|received|batched|confirmed|unknown) /
+  const open = /\n(unpaid|submitted|received|batched|unknown) /
   await until(async () => {
     const { stdout } = await penny('settle', 'status')
-    return !open.test(stdout) && stdout.includes('Books and chain agree')
+    return !open.test(stdout) && stdout.includes('Ledger and chain match')
   })
 }
 

@@ -102,7 +102,6 @@ test('a retry after kill -9 of its node is told to retry until the node is known
     leaseMs: 2_000,
     checkpointMs: 2_000,
     drainMs: 1_000,
-    compileCache: join(tmpdir(), 'penny-compile-cache'),
   })
   assert.ok(isRunning(node), 'the node started')
   try {
@@ -163,7 +162,7 @@ async function readShort(account: TestAccount, headers: Record<string, string>):
 async function untilEnded(account: TestAccount): Promise<void> {
   await until(async () => {
     const open = await service.database.query(
-      `select from requests where account_id = $1 and status = 'held'
+      `select from holds where account_id = $1
         union all select from replays where account_id = $1 and answer is null and is_keyed`,
       [account.id],
     )
@@ -173,7 +172,8 @@ async function untilEnded(account: TestAccount): Promise<void> {
 
 async function chargesOf(account: TestAccount): Promise<string[]> {
   const rows = await service.database.query<{ charged: bigint }>(
-    "select charged from requests where account_id = $1 and status not in ('refused', 'held') order by id",
+    `select charged - (select coalesce(sum(j.amount), 0) from adjustments j where j.request_id = requests.id)::bigint as charged
+       from requests where account_id = $1 and status <> 'refused' order by id`,
     [account.id],
   )
   return rows.map(({ charged }) => charged.toString())

@@ -246,11 +246,9 @@ test('a passkey’s answer is good once, for this place, by its own key and with
 
 test('how often one address may try to sign in is limited, and others are not held up by it', async () => {
   const client = new DashboardClient(suite.service)
-  const statuses = new Set<number>()
-  for (let index = 0; index < 90 && !statuses.has(429); index += 1) {
-    statuses.add((await client.send('POST', '/api/auth/link', { token: 'x' })).status)
-  }
-  const answer = await client.send('POST', '/api/auth/link', { token: 'x' })
+  const tryToSignIn = () => client.send('POST', '/api/auth/link', { token: 'x' })
+  let answer = await tryToSignIn()
+  for (let index = 0; index < 90 && answer.status !== 429; index += 1) answer = await tryToSignIn()
   assert.equal(answer.status, 429)
   assert.ok(Number(answer.headers.get('retry-after-ms')) > 0)
   assert.equal((await client.send('GET', '/api/session')).status, 200)

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { childEnvironment } from '../support/child-environment.ts'
 
 // The command as a user runs it: processes, signals, files, exit codes.
 
@@ -15,7 +16,7 @@ const main = join(root, 'src/main.ts')
 const folder = mkdtempSync(join(tmpdir(), 'penny-start-'))
 const dataDir = join(folder, 'data')
 const environment = {
-  PATH: process.env.PATH,
+  ...childEnvironment,
   HOME: folder,
   DATA_DIR: dataDir,
   PORT: '0',
@@ -82,7 +83,8 @@ test('a second copy on the same data folder is refused with one clear line, and 
   assert.equal((await fetch(new URL('/readyz', readSandbox().base_url))).status, 200)
   // The first one's sandbox as well: a second chain on its journal would take it away.
   assert.equal(readFileSync(join(dataDir, 'sandbox-admin.json'), 'utf8'), admin)
-  assert.equal((await run(['faucet', '--amount', '1'])).code, 0)
+  const faucet = await run(['faucet', '--amount', '1'])
+  assert.equal(faucet.code, 0, faucet.stderr)
   await stop(child, 'SIGTERM')
 })
 
@@ -148,13 +150,18 @@ test('the printed link and that of penny login-link sign in to the dashboard, ea
 
 test('a wrong call is exit code 2, a failure is 1, and both say why in one line', async () => {
   const cases = [
-    [['frobnicate'], {}, 2, /there is no command "frobnicate"/],
+    [['frobnicate'], {}, 2, /Unknown command "frobnicate"/],
     [['keys', 'create', '--limit', 'much'], {}, 2, /--limit/],
     [['keys', 'revoke'], {}, 2, /Which key/],
-    [['login-link'], {}, 2, /Whose/],
+    [['login-link'], {}, 2, /Which account/],
     [['start', '--frob'], {}, 2, /--frob/],
     [['start'], { PORT: 'x' }, 1, /PORT must be/],
-    [['start'], { HOST: '203.0.113.7' }, 1, /^penny: HOST is 203\.0\.113\.7, which is no address of this machine\./m],
+    [
+      ['start'],
+      { HOST: '203.0.113.7' },
+      1,
+      /^penny: HOST is 203\.0\.113\.7, which is not an address of this machine\./m,
+    ],
     [['start'], { NODE_ENV: 'production' }, 1, /--allow-embedded/],
     [['start'], { MODELS_FILE: join(folder, 'absent.json') }, 1, /MODELS_FILE/],
   ] as const
@@ -172,7 +179,7 @@ test('what a helper refuses to start with stops the start, in its own words and 
   assert.equal(refused.code, 1)
   const said = refused.stderr.split('\n').filter((line) => line !== '' && !line.startsWith('  '))
   assert.equal(said.length, 1, refused.stderr)
-  assert.match(said[0]!, /^penny: MASTER_KEY \(fingerprint \w+\) is not the key that .* was made with/)
+  assert.match(said[0]!, /^penny: MASTER_KEY \(fingerprint \w+\) is not the key that .* was created with/)
 })
 
 async function start(): Promise<{ child: ChildProcess; printed: string }> {

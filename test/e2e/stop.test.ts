@@ -7,6 +7,8 @@ import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { childEnvironment } from '../support/child-environment.ts'
+import { leftovers } from '../support/leftovers.ts'
 import { completed, created, startScriptedUpstream, text } from '../support/scripted-upstream.ts'
 import { until } from '../support/until.ts'
 
@@ -38,7 +40,7 @@ test('one SIGTERM for the whole process group lets a stream finish, and leaves n
   await stream.finish()
   assert.match(await stream.rest, /data: \[DONE\]/)
   assert.equal(await service.exitCode, 0)
-  assert.deepEqual(await leftovers(service.dataDir), [])
+  assert.deepEqual(leftovers(service.dataDir), [])
 })
 
 test('npm start: a signal that npm forwards as well is one signal', async () => {
@@ -49,7 +51,7 @@ test('npm start: a signal that npm forwards as well is one signal', async () => 
   await stream.finish()
   assert.match(await stream.rest, /data: \[DONE\]/)
   await service.exitCode
-  assert.deepEqual(await leftovers(service.dataDir), [])
+  assert.deepEqual(leftovers(service.dataDir), [])
 })
 
 for (const [name, command, signal] of [
@@ -67,7 +69,7 @@ for (const [name, command, signal] of [
     assert.match(await stream.rest, /data: \{"error":\{"message":"The service is restarting/)
     assert.match(await service.said(/Stopping now/), /Stopping now: ending 1 request\./)
     await service.exitCode
-    assert.deepEqual(await leftovers(service.dataDir), [])
+    assert.deepEqual(leftovers(service.dataDir), [])
   })
 }
 
@@ -75,7 +77,7 @@ test('a signal for the wrapper alone stops the service', async () => {
   const service = await start(wrapper)
   process.kill(service.pid, 'SIGINT')
   assert.equal(await service.exitCode, 0)
-  assert.deepEqual(await leftovers(service.dataDir), [])
+  assert.deepEqual(leftovers(service.dataDir), [])
 })
 
 test('a closed terminal stops the service, and leaves nothing running', async () => {
@@ -85,7 +87,53 @@ test('a closed terminal stops the service, and leaves nothing running', async ()
   const terminal = launch(['script', '-qefc', command, '/dev/null'], dataDir)
   await until(() => readSandbox(dataDir))
   process.kill(terminal.pid!, 'SIGKILL')
-  await until(async () => (await leftovers(dataDir)).length === 0)
+  await until(() => leftovers(dataDir).length === 0)
+})
+
+test('SIGTERM to every process at once, as systemd does by default: a stream finishes, and nothing is left running', async () => {
+  const service = await start(wrapper)
+  const stream = await openStream(service)
+  const processes = descendants(service.pid)
+  assert.ok(processes.length > 8, `PostgreSQL's backends are among them: ${processes.length}`)
+  for (const pid of [service.pid, ...processes]) signal(pid, 'SIGTERM')
+  await service.said(/under way/)
+  await service.said(/PostgreSQL is back/)
+  await stream.finish()
+  assert.match(await stream.rest, /data: \[DONE\]/)
+  assert.equal(await service.exitCode, 0)
+  assert.deepEqual(leftovers(service.dataDir), [])
+})
+
+test('SIGTERM to every process of an idle service stops it with exit code 0, and leaves nothing running', async () => {
+  const service = await start(wrapper)
+  for (const pid of [service.pid, ...descendants(service.pid)]) signal(pid, 'SIGTERM')
+  assert.equal(await service.exitCode, 0, service.output())
+  assert.deepEqual(leftovers(service.dataDir), [])
+})
+
+test('kill -9 of the wrapper alone stops the service in good order', async () => {
+  const service = await start(wrapper)
+  signal(service.pid, 'SIGKILL')
+  await until(() => leftovers(service.dataDir).length === 0)
+  assert.match(service.output(), /Stopping\./)
+})
+
+test('kill -9 of the service: its helpers end, and the next start adopts PostgreSQL and leaves nothing running', async () => {
+  const killed = await start(wrapper)
+  const helpers = descendants(killed.pid).filter((pid) => /^penny-|jobs\/settle/.test(commandLine(pid)))
+  assert.ok(helpers.length >= 4, `${helpers.length} helpers`)
+  signalGroup(killed.pid, 'SIGKILL')
+  await until(() => helpers.every((pid) => commandLine(pid) === ''))
+  const orphans = leftovers(killed.dataDir)
+  assert.ok(
+    orphans.every((line) => /postgres/.test(line)),
+    orphans.join('\n'),
+  )
+  const next = await start(wrapper)
+  assert.doesNotMatch(next.output(), /Starting PostgreSQL/)
+  signalGroup(next.pid, 'SIGTERM')
+  assert.equal(await next.exitCode, 0)
+  assert.deepEqual(leftovers(next.dataDir), [])
 })
 
 // Each line is one that a start prints before the part that is interrupted.
@@ -104,7 +152,7 @@ for (const [part, line] of [
     signalGroup(service.pid, 'SIGINT')
     assert.equal(await service.exitCode, 0)
     assert.doesNotMatch(service.output(), /\n\s+at /)
-    assert.deepEqual(await leftovers(dataDir), [])
+    assert.deepEqual(leftovers(dataDir), [])
   })
 }
 
@@ -121,7 +169,7 @@ function launch(command: readonly string[], dataDir: string): ChildProcess {
   const child = spawn(command[0]!, command.slice(1), {
     cwd: folder,
     env: {
-      PATH: process.env.PATH,
+      ...childEnvironment,
       HOME: dataDir,
       DATA_DIR: dataDir,
       PORT: '0',
@@ -212,27 +260,36 @@ function readSandbox(dataDir: string): { readonly base_url: string; readonly api
   }
 }
 
-function signalGroup(group: number, signal: NodeJS.Signals): void {
+function signalGroup(group: number, name: NodeJS.Signals): void {
+  signal(-group, name)
+}
+
+function signal(pid: number, name: NodeJS.Signals): void {
   try {
-    process.kill(-group, signal)
+    process.kill(pid, name)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
   }
 }
 
-/** Command lines of live processes that have to do with the data folder: by their arguments or by their environment. */
-async function leftovers(dataDir: string): Promise<readonly string[]> {
-  const processes = readdirSync('/proc').filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
-  return processes.flatMap((pid) => {
-    const commandLine = readProc(pid, 'cmdline')
-    const isOurs = `${commandLine} ${readProc(pid, 'environ')}`.includes(dataDir)
-    return isOurs && commandLine !== '' ? [commandLine] : []
+/** Process ids of all children, their children, and so on, whatever their session. */
+function descendants(pid: number): readonly number[] {
+  const parents = readdirSync('/proc').flatMap((name) => {
+    const parent = /^\d+$/.test(name) ? /\) \S (\d+)/.exec(readProc(Number(name), 'stat'))?.[1] : undefined
+    return parent === undefined ? [] : [[Number(name), Number(parent)] as const]
   })
+  const below = (parent: number): readonly number[] =>
+    parents.flatMap(([child, its]) => (its === parent ? [child, ...below(child)] : []))
+  return below(pid)
 }
 
-function readProc(pid: string, file: string): string {
+function commandLine(pid: number): string {
+  return readProc(pid, 'cmdline')
+}
+
+function readProc(pid: number, file: string): string {
   try {
-    return readFileSync(`/proc/${pid}/${file}`, 'utf8').replaceAll('\0', ' ')
+    return readFileSync(`/proc/${pid}/${file}`, 'utf8')
   } catch {
     return ''
   }

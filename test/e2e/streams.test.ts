@@ -131,7 +131,7 @@ test('an upstream that has not accepted for long: the stream begins all the same
   const row = await endedRow(impatient, account)
   assert.deepEqual(chunkOf(rest[0]!)?.error?.request_id, row.id)
   assert.deepEqual([chunkOf(rest[0]!)?.error?.code, chunkOf(rest[0]!)?.choices], ['upstream_error', undefined])
-  assert.deepEqual([row.status, row.charged_atomic, row.settlement.state], ['failed', '0', 'voided'])
+  assert.deepEqual([row.status, row.charged_atomic, row.settlement.state], ['failed', '0', 'none'])
 })
 
 test('an upstream that accepts after the stream has begun answers as if nothing had been', async () => {

@@ -73,6 +73,10 @@ test('one trace shows hold, upstream, tools and charge of a request, below the s
     [kind, attributes['gen_ai.operation.name'], attributes['gen_ai.request.model']],
     [3, 'chat', 'gpt-5.6-terra'],
   )
+  assert.deepEqual(
+    [attributes['penny.provider'], own!.attributes['penny.provider'], own!.attributes['penny.attempts']],
+    ['upstream', 'upstream', 3],
+  )
   const tool = parts[2]!.attributes
   assert.deepEqual([tool['gen_ai.operation.name'], tool['gen_ai.tool.name']], ['execute_tool', 'web_search'])
   assert.deepEqual([collector.resource['service.name'], collector.headers['x-team']], ['penny-under-test', 'penny'])

@@ -120,7 +120,7 @@ test('a port that this user may not use is refused in one line', rootOnly, async
   assert.deepEqual(JSON.parse(stdout), [line, line])
 })
 
-const checkIt = 'Check host, port, name, user and password, and that this machine may connect\\.$'
+const checkIt = 'Check host, port, name, user, password and network access\\.$'
 
 for (const [command, args] of [
   ['a start', ['start']],
@@ -163,7 +163,7 @@ test('a node that is away, or answers something else, is refused in one line wit
   const start = (rpcUrl: string, line: RegExp) =>
     assertOneLine(['start'], { ...nothingEmbedded, DATABASE_URL: url, CHAIN_RPC_URL: rpcUrl }, line)
   const said = (reason: string) =>
-    new RegExp(`^penny: CHAIN_RPC_URL cannot be used: ${reason} \\(\\S+\\)\\. Check the address and its key\\.$`, 'm')
+    new RegExp(`^penny: CHAIN_RPC_URL cannot be used: ${reason} \\(\\S+\\)\\. Check the URL and its key\\.$`, 'm')
 
   const wrongPath = createHttpServer((incoming, outgoing) => outgoing.writeHead(404).end(`No ${incoming.url}`))
   await start(`http://127.0.0.1:${await listen(t, wrongPath)}/v3/${providerKey}`, said('it answers 404'))

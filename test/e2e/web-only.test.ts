@@ -61,7 +61,10 @@ test('a web machine serves a real chain’s customers without the master key, an
   await stop(without)
 
   const given = await start(t, { ...settings, DATABASE_URL: url, MASTER_KEY: 'ab'.repeat(32) })
-  assert.match(given.complaints(), /^ {2}MASTER_KEY is ignored: ROLES has no jobs.*\n$/)
+  assert.match(
+    given.complaints(),
+    /^ {2}MASTER_KEY is ignored: this machine does not sign, because ROLES has no jobs.*\n$/,
+  )
   await stop(given)
   for (const file of ['master.key', 'master.fingerprint', 'signer'])
     assert.equal(existsSync(join(penny.dataDir, file)), false, file)

@@ -93,7 +93,7 @@ test('ten clients that read the query and leave pay for ten rounds, input includ
     for (;;) {
       const rows = await suite.service.database.query<{ open: number }>(
         `select sum(charged)::bigint as charged, (count(*) filter (where status = 'held'))::int as open
-           from requests where account_id = $1`,
+           from request_log where account_id = $1`,
         [account.id],
       )
       if (rows[0]!.open === 0) return rows

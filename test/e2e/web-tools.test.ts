@@ -602,9 +602,8 @@ test('after a crash a completed search is charged with the output that was check
   async function untilCheckpointed() {
     for (;;) {
       const rows = await service.database.query<{ prompt: number; completion: number }>(
-        `select c.prompt_tokens as prompt, c.completion_tokens as completion
-           from checkpoints c join requests r on r.id = c.id
-          where r.account_id = $1 and c.prompt_tokens > 10 and c.completion_tokens > 5`,
+        `select prompt_tokens as prompt, completion_tokens as completion from holds
+          where account_id = $1 and prompt_tokens > 10 and completion_tokens > 5`,
         [account.id],
       )
       if (rows[0] !== undefined) return rows[0]

@@ -1,4 +1,4 @@
-import type { FailpointName } from '../../src/failpoints.ts'
+import type { FailpointName } from '../../src/process/failpoints.ts'
 import type { Row, Seen } from './history.ts'
 import type { Generated } from './model-upstream.ts'
 import type { NodeFault, PostgresFault } from './plan.ts'

@@ -209,7 +209,6 @@ async function startOne(dataDir: string, upstream: ModelUpstream, drainMs: numbe
     leaseMs: 5_000,
     checkpointMs,
     drainMs,
-    compileCache: join(folder, 'compile-cache'),
   })
   if (isRunning(node)) return node
   throw new Error(`a node does not start: ${node.complaint}`)

@@ -36,6 +36,8 @@ for (const [what, place] of [
     await stage.untilAnswered(2 * clients)
     disk.fill()
     if (place === 'log') await exhaustLog(postgres)
+    // Answers wait for their charges until there is room: those who are turned away are others.
+    for (let group = 0; group < 4; group += 1) stage.moreClients()
     await stage.untilTurnedAway(clients)
     disk.free()
     await stage.untilAnswered(2 * clients)

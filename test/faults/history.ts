@@ -57,7 +57,7 @@ export async function readRows(database: Database, accountIds: readonly string[]
             completion_tokens as completion, error_code as error,
             (extract(epoch from created_at) * 1000)::float8 as "createdMs",
             (extract(epoch from ended_at) * 1000)::float8 as "endedMs"
-       from requests where account_id = any ($1)`,
+       from request_log where account_id = any ($1)`,
     [accountIds],
   )
 }
@@ -70,10 +70,7 @@ export async function findViolations(database: Database): Promise<readonly strin
 
 /** The requests that a node still holds. */
 export async function findOpenHolds(database: Database, node: string): Promise<readonly string[]> {
-  const rows = await database.query<{ id: string }>(
-    "select id from requests where status = 'held' and node::text = $1",
-    [node],
-  )
+  const rows = await database.query<{ id: string }>('select id from holds where node::text = $1', [node])
   return rows.map(({ id }) => id)
 }
 

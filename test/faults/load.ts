@@ -59,6 +59,12 @@ export class Load {
     this.#clients = options.apiKeys.map((apiKey) => this.#ask(apiKey, options.random.branch()))
   }
 
+  /** As many clients again, with the same keys: those that are there may all be waiting for their answers. */
+  join(): void {
+    const { apiKeys, random } = this.#options
+    this.#clients.push(...apiKeys.map((apiKey) => this.#ask(apiKey, random.branch())))
+  }
+
   /** Resolves when every client has seen the end of its last request. */
   async stop(): Promise<void> {
     this.#stopped = true

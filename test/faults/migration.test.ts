@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import { copyFile, mkdtemp, readdir, rm } from 'node:fs/promises'
+import { appendFile, cp, mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
@@ -61,6 +61,19 @@ for (const [index, file] of files.entries()) {
   })
 }
 
+test('functions are replaced while two nodes hold and end requests, and the books balance', async (t) => {
+  const { database, url, folder } = await databaseBefore(t, files.length)
+  const traffic = await openTraffic(t, database, url)
+  await traffic.untilEnded(200)
+  for (const name of ['place_holds', 'end_requests', 'lock_accounts']) {
+    await appendFile(join(folder, 'functions', `${name}.sql`), '-- Of the next version.\n')
+  }
+  assert.deepEqual(await migrate(database, folder), { applied: ['3 functions'] })
+  await traffic.untilEnded(200)
+  await traffic.stop()
+  await assertBooksClosed(database)
+})
+
 test('a guard that a node left behind, dead over its migration, is lifted by the next start', async (t) => {
   const { database, url } = await databaseBefore(t, files.length)
   const { holds, payer } = await openNode(t, database, url)
@@ -75,13 +88,17 @@ test('a guard that a node left behind, dead over its migration, is lifted by the
 })
 
 /** A database as it was before the file of that place in the row. */
-async function databaseBefore(t: TestContext, count: number): Promise<{ database: Database; url: string }> {
+async function databaseBefore(
+  t: TestContext,
+  count: number,
+): Promise<{ database: Database; url: string; folder: string }> {
   const folder = await mkdtemp(join(tmpdir(), 'penny-migrations-'))
   atEnd(t, () => rm(folder, { recursive: true, force: true }))
-  for (const file of files.slice(0, count)) await copyFile(join(migrations, file), join(folder, file))
+  await cp(migrations, folder, { recursive: true })
+  for (const file of files.slice(count)) await rm(join(folder, file))
   const { database, url, drop } = await testDatabase({ migrations: folder, poolMax: 8 })
   atEnd(t, drop)
-  return { database, url }
+  return { database, url, folder }
 }
 
 async function openNode(t: TestContext, database: Database, url: string): Promise<{ holds: Holds; payer: Payer }> {

@@ -36,7 +36,7 @@ for (const [what, state] of [
   ['no answer in time', '57014'],
 ] as const) {
   test(`${what} for a hold: the request is told at once to come back, and holds nothing`, async () => {
-    await refuseWhile('insert', state, async () => {
+    await refuseWhile('holds', state, async () => {
       for (const headers of [{}, { 'idempotency-key': 'a' }] as Record<string, string>[]) {
         const answer = await postChat(suite.service, account.apiKey, { messages }, { headers })
         const { error } = (await answer.json()) as { error: { code: string } }
@@ -55,7 +55,7 @@ for (const [what, state] of [
   })
 
   test(`${what} for a charge: the answer waits for it, and is charged once`, async () => {
-    const asked = await refuseWhile('update', state, async () => {
+    const asked = await refuseWhile('requests', state, async () => {
       const running = postChat(suite.service, account.apiKey, { messages })
       const refused = await refusals()
       while ((await refusals()) < refused + 3n) await nextTurn()
@@ -69,27 +69,21 @@ for (const [what, state] of [
 }
 
 test('no room for the note of a retry: the request is told to come back, not that something broke', async () => {
-  await refuseWhile(
-    'insert',
-    '53100',
-    async () => {
-      const headers = { 'idempotency-key': 'b' }
-      assert.equal((await postChat(suite.service, account.apiKey, { messages }, { headers })).status, 503)
-    },
-    'replays',
-  )
+  await refuseWhile('replays', '53100', async () => {
+    const headers = { 'idempotency-key': 'b' }
+    assert.equal((await postChat(suite.service, account.apiKey, { messages }, { headers })).status, 503)
+  })
 })
 
-/** While the work lasts nothing can be written into that table. */
+/** While the work lasts no row can be added to that table: of holds, of ends, or of retries. */
 async function refuseWhile<Result>(
-  what: 'insert' | 'update',
+  table: 'holds' | 'requests' | 'replays',
   state: string,
   work: () => Promise<Result>,
-  table = 'requests',
 ): Promise<Result> {
   const { database } = suite.service
   await database.execute(
-    `create trigger no_room before ${what} on ${table} for each row execute function refuse('${state}')`,
+    `create trigger no_room before insert on ${table} for each row execute function refuse('${state}')`,
   )
   try {
     return await work()

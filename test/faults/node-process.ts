@@ -3,7 +3,8 @@ import { once } from 'node:events'
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import type { FailpointName } from '../../src/failpoints.ts'
+import type { FailpointName } from '../../src/process/failpoints.ts'
+import { childEnvironment } from '../support/child-environment.ts'
 
 export type NodeSettings = {
   readonly dataDir: string
@@ -12,8 +13,9 @@ export type NodeSettings = {
   readonly leaseMs: number
   readonly checkpointMs: number
   readonly drainMs: number
-  /** Compiled code is kept here: a start takes half the time, and the runs are starts above all. */
-  readonly compileCache: string
+  /** Any free one unless given. */
+  readonly port?: number
+  readonly shutdownDelayMs?: number
   /** How its own clock goes: milliseconds that it is ahead, or `jumps`, hours back and forth all the time. */
   readonly clock?: number | 'jumps'
   readonly failpoint?: { readonly name: FailpointName; readonly reach: number } | undefined
@@ -32,7 +34,8 @@ export type Exit = { readonly code: number | null; readonly signal: NodeJS.Signa
 
 const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const wrongClock = new URL('./wrong-clock.ts', import.meta.url).href
-const readyMsMax = 60_000
+/** Only for a start that hangs: an exit is noticed immediately, and a start took more than a minute beside a load of 20. */
+const readyMsMax = 5 * 60_000
 const complaintMax = 4_000
 
 /** The process, or how it ended before it was ready: a failpoint may lie on the way there, and the database may be away. */
@@ -66,10 +69,9 @@ export function isRunning(node: NodeProcess | Exit): node is NodeProcess {
 function environmentOf(settings: NodeSettings): Record<string, string> {
   const { failpoint } = settings
   return {
-    PATH: process.env.PATH ?? '',
-    NODE_COMPILE_CACHE: settings.compileCache,
+    ...childEnvironment,
     DATA_DIR: settings.dataDir,
-    PORT: '0',
+    PORT: String(settings.port ?? 0),
     DATABASE_URL: settings.databaseUrl,
     ROLES: 'web',
     SEARCH_PROVIDER: 'none',
@@ -78,6 +80,7 @@ function environmentOf(settings: NodeSettings): Record<string, string> {
     LEASE_MS: String(settings.leaseMs),
     CHECKPOINT_MS: String(settings.checkpointMs),
     DRAIN_MS: String(settings.drainMs),
+    SHUTDOWN_DELAY_MS: String(settings.shutdownDelayMs ?? 0),
     LOG_LEVEL: 'fatal',
     ...(settings.clock !== undefined && { WRONG_CLOCK: String(settings.clock) }),
     ...(failpoint && { FAILPOINT: `${failpoint.name}:${failpoint.reach}` }),

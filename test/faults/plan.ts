@@ -1,4 +1,4 @@
-import { type FailpointName, failpointNames } from '../../src/failpoints.ts'
+import { type FailpointName, failpointNames } from '../../src/process/failpoints.ts'
 import type { Random } from './random.ts'
 
 /** What is done to one node, from its start on. */

@@ -133,7 +133,6 @@ class Round {
         leaseMs,
         checkpointMs,
         drainMs,
-        compileCache: join(postgres.folder, 'compile-cache'),
       },
     })
   }
@@ -271,7 +270,9 @@ class Round {
 
   /** Which requests have a checkpoint now; none are known while the database is away. */
   async #checkpointed(): Promise<ReadonlySet<string>> {
-    const rows = await this.#database.query<{ id: string }>('select id from checkpoints').catch(() => [])
+    const rows = await this.#database
+      .query<{ id: string }>('select id from holds where prompt_tokens is not null')
+      .catch(() => [])
     return new Set(rows.map(({ id }) => id.replaceAll('-', '')))
   }
 

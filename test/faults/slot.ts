@@ -1,4 +1,3 @@
-import { existsSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Address } from './load.ts'
@@ -69,7 +68,6 @@ export class Slot {
 
   /** Only a process that ends in good order leaves its compiled code behind for the next, and few of them will. */
   async warmUp(): Promise<void> {
-    if (existsSync(this.#options.settings.compileCache)) return
     const node = await this.start()
     this.vacate()
     node.signal('SIGTERM')

@@ -33,6 +33,8 @@ export type Stage = {
   readonly seen: readonly Seen[]
   /** Clients are no longer sent there. */
   close(node: NodeProcess): void
+  /** As many clients again come, with the same keys. */
+  moreClients(): void
   /** Resolves when so many more answers have come whole. */
   untilAnswered(count: number): Promise<void>
   /** Resolves when so many more requests have been told to come back later. */
@@ -64,6 +66,7 @@ export async function openStage(t: TestContext, options: StageOptions): Promise<
     upstream,
     seen: load.seen,
     close: (node) => void open.delete(node),
+    moreClients: () => load.join(),
     untilAnswered: (count) => untilMore(count, ({ whole }) => whole),
     untilTurnedAway: (count) => untilMore(count, ({ status, error }) => status === 503 && error === 'overloaded'),
     quiet: () => load.stop(),
@@ -87,8 +90,7 @@ async function startNodes(t: TestContext, options: StageOptions, upstreamUrl: st
   const folder = await mkdtemp(join(tmpdir(), 'penny-stage-'))
   atEnd(t, () => rm(folder, { recursive: true, force: true }))
   const { databaseUrl } = options
-  const compileCache = join(folder, 'compile-cache')
-  const common = { databaseUrl, upstreamUrl, leaseMs, checkpointMs, drainMs: 10_000, compileCache }
+  const common = { databaseUrl, upstreamUrl, leaseMs, checkpointMs, drainMs: 10_000 }
   const starting = options.nodes.map(async (settings, index) => {
     const node = await startNode({ ...common, dataDir: join(folder, String(index)), ...settings })
     if (!isRunning(node)) throw new Error(`a node does not start: ${node.complaint}`)

@@ -3,22 +3,28 @@ import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { findViolations } from '../../src/ledger/audit.ts'
+import { makeDuePayments } from '../../src/ledger/payments.ts'
 import { findWithdrawal, readWithdrawalFeeMax } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
-import { issueReceipts } from '../../src/settlement/issue-receipts.ts'
+import { type SettlementFailpointName, settlementFailpointNames } from '../../src/process/failpoints.ts'
+import { giveBack } from '../../src/settlement/give-back.ts'
 import { requestPayout } from '../../src/settlement/payout.ts'
 import { submitPayments } from '../../src/settlement/submit.ts'
 import { afterFaults, beforeFaults, type CallFault, errorReasons } from '../support/circle-gateway.ts'
+import { cancelledByClient, charge, hold, serveAgain, voided } from '../support/ledger.ts'
 import {
   accountOf,
   assertSettled,
   type BenchAccount,
+  dueAtOnce,
   passTime,
   pay,
+  paymentsOf,
   setFee,
   settleAll,
   settlementSuite,
   settleOnce,
+  unsettledOf,
 } from '../support/settlement-bench.ts'
 import { limits, ownerAddress, payoutAddress, terms } from '../support/signing.ts'
 
@@ -33,19 +39,19 @@ const runs = Number(process.env.SETTLEMENT_RUNS ?? defaultRuns)
 
 async function statesOf({ id }: BenchAccount) {
   const rows = await bench.database.query<{ state: string; reason: string | null }>(
-    'select state, reason from settlements where account_id = $1',
+    'select state, reason from payments where account_id = $1 order by number',
     [id],
   )
   return rows.map(({ state, reason }) => (reason === null ? state : `${state}: ${reason}`))
 }
 
-test('a payment is made once and its account owes nothing any more', async () => {
+test('requests that ended are paid together, once, and their account owes nothing any more', async () => {
   const account = await bench.openAccount(10_000n)
   await pay(bench, account, 1_000n, 200n)
   await pay(bench, account, 1_000n, 300n)
   await settleAll(bench)
   await assertSettled(bench, [account])
-  assert.deepEqual(await statesOf(account), ['completed', 'completed'])
+  assert.deepEqual(await paymentsOf(bench, account), [['completed', 1n, 2n, 500n]])
   assert.deepEqual(bench.alarms, [])
 })
 
@@ -55,7 +61,7 @@ for (const reason of errorReasons) {
     await pay(bench, account, 1_000n, 200n)
     bench.gateway.refusals.push(reason)
     await settleOnce(bench)
-    const state = reason === 'nonce_already_used' ? 'unknown' : 'allocated'
+    const state = reason === 'nonce_already_used' ? 'unknown' : 'submitted'
     assert.deepEqual(await statesOf(account), [`${state}: ${reason}`])
     assert.equal(bench.alarms.length, 1)
     await settleOnce(bench)
@@ -85,23 +91,19 @@ for (const fault of everyFault) {
 test('a payment that was handed in before the epoch was raised is not made a second time under the new one', async () => {
   const { database, parts } = bench
   const account = await bench.openAccount(10_000n)
-  for (const epoch of [0, null]) {
-    await pay(bench, account, 1_000n, 1_000n)
-    await issueReceipts(database, parts.terms)
-    // As of a receipt that was written before epochs were kept.
-    if (epoch === null) await database.query('update settlements set epoch = null where account_id = $1', [account.id])
-    const dies = (name: string) => assert.notEqual(name, 'after_submit')
-    await assert.rejects(submitPayments({ ...parts, failpoint: dies }))
-    const [row] = await database.query<{ state: string }>(
-      `select state from settlements where account_id = $1 and state <> 'completed'`,
-      [account.id],
-    )
-    assert.equal(row!.state, 'allocated')
-    const raised = { ...parts, terms: { ...parts.terms, epoch: 1 } }
-    await settleAll(Object.create(bench, { parts: { value: raised } }))
-    await assertSettled(bench, [account])
-  }
-  assert.equal([...bench.gateway.transfers.values()].filter(({ from }) => from === account.address).length, 2)
+  await pay(bench, account, 1_000n, 1_000n)
+  await makeDuePayments(database, dueAtOnce, parts.terms.epoch)
+  const dies = (name: string) => assert.notEqual(name, 'after_submit')
+  await assert.rejects(submitPayments({ ...parts, failpoint: dies }))
+  assert.deepEqual(await statesOf(account), ['submitted'])
+  await pay(bench, account, 1_000n, 700n)
+  const raised = { ...parts, terms: { ...parts.terms, epoch: 1 } }
+  await settleAll(Object.create(bench, { parts: { value: raised } }))
+  await assertSettled(bench, [account])
+  assert.deepEqual(
+    (await paymentsOf(bench, account)).map(([, , , value]) => value),
+    [1_000n, 700n],
+  )
 })
 
 test('while the gateway cannot say what it has, nothing is handed in again', async () => {
@@ -137,21 +139,41 @@ test('a nonce that paid the same to the same is ours; one that paid something el
   await assertSettled(bench, [account])
 })
 
-test('a payment that fails after it was taken becomes a debt, which the next request pays', async () => {
+test('what a payment that failed has covered is in the next one, under a new number; it is unsettled until then', async () => {
   const account = await bench.openAccount(10_000n)
+  await pay(bench, account, 1_000n, 400n)
+  await settleAll(bench)
   await pay(bench, account, 1_000n, 900n)
   await settleOnce(bench)
+  await pay(bench, account, 1_000n, 50n)
   const transfer = [...bench.gateway.transfers.values()].at(-1)
   bench.gateway.fail(transfer!.id)
   await passTime(bench)
   await settleOnce(bench)
-  const { gateway, credit } = await accountOf(bench, account)
-  assert.deepEqual([gateway, credit], [10_000n, -900n])
+  const { spendable } = await accountOf(bench, account)
+  assert.deepEqual([spendable, await unsettledOf(bench, account)], [8_650n, 950n], 'nobody gets the charge back')
   assert.deepEqual(await findViolations(bench.database), [])
-  await pay(bench, account, 500n, 500n)
+  assert.ok(bench.alarms.includes('a payment failed at the gateway'))
+  await settleOnce(bench)
+  assert.equal((await paymentsOf(bench, account)).length, 2, 'whatever it failed of may last: not at once')
   await settleAll(bench)
+  assert.deepEqual(await paymentsOf(bench, account), [
+    ['completed', 1n, 1n, 400n],
+    ['failed', 2n, 2n, 900n],
+    ['completed', 2n, 3n, 950n],
+  ])
+  const roots = await bench.database.query<{ root: Buffer; previous_root: Buffer | null }>(
+    'select root, previous_root from payments where account_id = $1 order by number',
+    [account.id],
+  )
+  assert.deepEqual(
+    roots.map(({ previous_root }) => previous_root),
+    [null, roots[0]!.root, roots[0]!.root],
+    'the chain of roots passes over it',
+  )
+  const nonces = [...bench.gateway.transfers.values()].filter(({ from }) => from === account.address)
+  assert.equal(new Set(nonces.map(({ nonce }) => nonce)).size, 3)
   await assertSettled(bench, [account])
-  assert.equal(bench.gateway.balance(account.address), 8_600n)
 })
 
 test('a payment that the gateway has lost is handed in again under the same nonce', async () => {
@@ -169,24 +191,26 @@ test('a payment that the gateway has lost is handed in again under the same nonc
 })
 
 test('one payment of which the gateway says nonsense holds up no other', async () => {
-  const account = await bench.openAccount(10_000n)
-  for (let count = 0; count < 3; count += 1) await pay(bench, account, 1_000n, 1_000n)
+  const accounts = await Promise.all([1, 2, 3].map(() => bench.openAccount(10_000n)))
+  for (const account of accounts) await pay(bench, account, 1_000n, 1_000n)
   await settleOnce(bench)
   const odd = [...bench.gateway.transfers.values()].at(-1)
   bench.gateway.batch()
   odd!.status = 'in review' as never
   await passTime(bench)
   await settleOnce(bench)
-  assert.deepEqual((await statesOf(account)).sort(), ['completed', 'completed', 'received'])
+  const states = await Promise.all(accounts.map(statesOf))
+  assert.deepEqual(states.flat().sort(), ['completed', 'completed', 'received'])
   odd!.status = 'completed'
   await settleAll(bench)
-  await assertSettled(bench, [account])
+  await assertSettled(bench, accounts)
 })
 
 test('a payment that waited for a day gets a new window under its nonce', async () => {
   const account = await bench.openAccount(10_000n)
   await pay(bench, account, 1_000n, 200n)
-  const age = `update settlements set authorized_at = authorized_at - interval '30 hours' where account_id = $1`
+  await makeDuePayments(bench.database, dueAtOnce, 0)
+  const age = `update payments set authorized_at = authorized_at - interval '30 hours' where account_id = $1`
   await bench.database.query(age, [account.id])
   await settleAll(bench)
   await assertSettled(bench, [account])
@@ -195,7 +219,9 @@ test('a payment that waited for a day gets a new window under its nonce', async 
 
 type Step =
   | { readonly kind: 'pay'; readonly account: number; readonly quote: number; readonly part: number }
-  | { readonly kind: 'withdraw'; readonly account: number; readonly part: number }
+  | { readonly kind: 'withdraw' | 'give back' | 'take back'; readonly account: number; readonly part: number }
+  | { readonly kind: 'void' | 'retry'; readonly account: number }
+  | { readonly kind: 'crash'; readonly at: SettlementFailpointName; readonly reach: number }
   | {
       readonly kind:
         | 'payout'
@@ -222,7 +248,23 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   },
   {
     weight: 2,
-    arbitrary: fc.record({ kind: fc.constant('withdraw' as const), account: fc.nat(1), part: share }),
+    arbitrary: fc.record({
+      kind: fc.constantFrom('withdraw' as const, 'give back' as const, 'take back' as const),
+      account: fc.nat(1),
+      part: share,
+    }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({ kind: fc.constantFrom('void' as const, 'retry' as const), account: fc.nat(1) }),
+  },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      kind: fc.constant('crash' as const),
+      at: fc.constantFrom(...settlementFailpointNames.filter((name) => !/sweep|credit/.test(name))),
+      reach: fc.integer({ min: 1, max: 2 }),
+    }),
   },
   { weight: 6, arbitrary: fc.constant({ kind: 'settle' as const }) },
   {
@@ -269,10 +311,35 @@ async function take(accounts: readonly BenchAccount[], done: Step): Promise<void
       if (amount > feeMax) await bench.funds.withdraw(account, randomUUID(), fromAtomic(amount))
       return
     }
-    case 'payout':
-      await requestPayout(bench.database, 'all', payoutAddress, async () => gateway.balance(terms.seller)).catch(
-        () => {},
+    case 'give back':
+    case 'take back': {
+      const account = accounts[done.account]!
+      const [room] = await bench.database.query<{ given: bigint; left: bigint }>(
+        'select given_back as given, charged - given_back as left from accounts where id = $1',
+        [account.id],
       )
+      const isGift = done.kind === 'give back'
+      const amount = ((isGift ? room!.left : room!.given) * BigInt(done.part)) / 100n
+      if (amount === 0n) return
+      const adjustment = { id: randomUUID(), amount: isGift ? amount : -amount, reason: 'test', madeBy: 'test' }
+      // Refused where the seller does not have it, or where the account has spent it.
+      await giveBack(bench.database, account, adjustment, sellerBalance).catch(() => {})
+      return
+    }
+    case 'void':
+    case 'retry': {
+      const account = accounts[done.account]!
+      if ((await accountOf(bench, account)).spendable < 400n) return
+      const placed = await hold(bench.holds, account, 200n)
+      if (done.kind === 'void') return void (await bench.holds.end(voided(placed)))
+      await bench.holds.end(charge(placed, 90n, cancelledByClient))
+      await serveAgain(bench.database, bench.holds, account, [placed.requestId, 90n])
+      return
+    }
+    case 'crash':
+      return crash(done.at, done.reach)
+    case 'payout':
+      await requestPayout(bench.database, 'all', payoutAddress, sellerBalance).catch(() => {})
       return
     case 'settle':
       await settleOnce(bench)
@@ -303,6 +370,21 @@ async function take(accounts: readonly BenchAccount[], done: Step): Promise<void
   }
 }
 
+const sellerBalance = async () => bench.gateway.balance(terms.seller)
+
+/** One round of settlement whose process dies when it passes that place for the n-th time. */
+async function crash(at: SettlementFailpointName, reach: number): Promise<void> {
+  let passed = 0
+  const failpoint = (name: SettlementFailpointName) => {
+    if (name !== at) return
+    passed += 1
+    if (passed === reach) throw new Error('killed')
+  }
+  const dying = Object.create(bench, { parts: { value: { ...bench.parts, failpoint } } })
+  await settleOnce(dying).catch((error: Error) => assert.equal(error.message, 'killed'))
+  await passTime(bench)
+}
+
 test('whatever fails, in whatever order, every payment and every withdrawal is made once and nothing is lost', async () => {
   await fc.assert(
     fc.asyncProperty(
@@ -314,11 +396,22 @@ test('whatever fails, in whatever order, every payment and every withdrawal is m
         for (const account of accounts) await bench.funds.registerOwner(account, ownerAddress, true)
         for (const done of steps) {
           await take(accounts, done)
-          if (done.kind === 'settle') assert.deepEqual(await findViolations(bench.database, idsOf(accounts)), [])
+          if (done.kind !== 'settle' && done.kind !== 'crash') continue
+          assert.deepEqual(await findViolations(bench.database, idsOf(accounts)), [])
         }
         bench.gateway.refusals.length = 0
         await settleAll(bench)
         await assertSettled(bench, accounts)
+        await setFee(bench, 0n)
+        for (const account of accounts) {
+          const { spendable } = await accountOf(bench, account)
+          if (spendable > 0n) await bench.funds.withdraw(account, randomUUID(), spendable)
+        }
+        await settleAll(bench)
+        await assertSettled(bench, accounts)
+        for (const account of accounts) {
+          assert.deepEqual([await unsettledOf(bench, account), bench.gateway.balance(account.address)], [0n, 0n])
+        }
       },
     ),
     { numRuns: runs },

@@ -8,6 +8,7 @@ import { encodeFunctionData, type Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { devUsdcAbi } from '../../contracts/generated/DevUsdc.abi.ts'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
+import { childEnvironment } from '../support/child-environment.ts'
 import { account as chainAccount, sendCall } from '../support/gateway.ts'
 import {
   publicClient,
@@ -24,7 +25,7 @@ const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const value = 1_234_567n
 
 async function penny(environment: Record<string, string>, ...words: string[]) {
-  return promisify(execFile)(process.execPath, [main, ...words], { env: { PATH: process.env.PATH, ...environment } })
+  return promisify(execFile)(process.execPath, [main, ...words], { env: { ...childEnvironment, ...environment } })
 }
 
 // No service, no signer, no gateway, no database: only the chain, the master key and the account's id.
@@ -83,10 +84,10 @@ test('a key is printed only on --yes, only of a whole id, and never from a maste
       assert.match(error.stderr, message)
       return true
     })
-  await refused([id], /Whoever sees this key can take all/)
-  await refused(['--yes'], /Say whose key/)
-  await refused([id.slice(0, 8), '--yes'], /Say whose key/)
-  await refused([id, '--yes'], /There is no master key/, { DATA_DIR: await temporaryFolder(t) })
+  await refused([id], /Anyone who sees this key can take all/)
+  await refused(['--yes'], /Give the full id/)
+  await refused([id.slice(0, 8), '--yes'], /Give the full id/)
+  await refused([id, '--yes'], /No master key found/, { DATA_DIR: await temporaryFolder(t) })
   const { stdout } = await penny(environment, 'accounts', 'key', id, '--yes')
-  assert.match(stdout, /Whoever sees this key can take all/)
+  assert.match(stdout, /Anyone who sees this key can take all/)
 })

@@ -1,15 +1,31 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
+import { Readable } from 'node:stream'
 import { test } from 'node:test'
 import type { Connection, Database } from '../../src/db/database.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
+import { makeDuePayments } from '../../src/ledger/payments.ts'
 import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
+import { writeBundle } from '../../src/receipts/bundle.ts'
+import { verifyBundle } from '../../src/receipts/verify-bundle.ts'
 import type { Chain } from '../../src/settlement/chain.ts'
+import { openReceiptRows } from '../../src/settlement/receipt-rows.ts'
 import { type Recovery, recoverPayments } from '../../src/settlement/recover.ts'
 import { type NonceUse, nonceOf } from '../../src/signer/nonce.ts'
-import { accountOf, type BenchAccount, settleAll, settlementSuite } from '../support/settlement-bench.ts'
-import { ownerAddress, terms } from '../support/signing.ts'
+import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
+import {
+  accountOf,
+  type BenchAccount,
+  dueAtOnce,
+  ownedOf,
+  pay,
+  paymentsOf,
+  settleAll,
+  settlementSuite,
+  settleOnce,
+} from '../support/settlement-bench.ts'
+import { keys, ownerAddress, terms } from '../support/signing.ts'
 
 // Books of an older copy, before a gateway that has gone on. What is paid out is in the chain's log: see test/e2e/recover.test.ts.
 
@@ -41,39 +57,36 @@ function transferred(use: NonceUse, { id: account, address }: BenchAccount, sequ
   bench.gateway.deposit(to, amount)
 }
 
-async function nonceNext({ id }: BenchAccount): Promise<bigint> {
-  const [row] = await bench.database.query<{ nonce_next: bigint }>('select nonce_next from accounts where id = $1', [
-    id,
-  ])
-  return row!.nonce_next
+async function paymentsMade({ id }: BenchAccount): Promise<bigint> {
+  const [row] = await bench.database.query<{ payments: bigint }>('select payments from accounts where id = $1', [id])
+  return row!.payments
 }
 
-async function assertRecovered(account: BenchAccount, nonce: bigint): Promise<void> {
-  assert.equal((await accountOf(bench, account)).gateway, bench.gateway.balance(account.address))
-  assert.equal(await nonceNext(account), nonce, 'no nonce that was used is given out again')
+async function assertRecovered(account: BenchAccount, payments: bigint): Promise<void> {
+  assert.equal(await ownedOf(bench, account), bench.gateway.balance(account.address))
+  assert.equal(await paymentsMade(account), payments, 'no number that was used is given out again')
   assert.deepEqual(await findViolations(bench.database), [])
 }
 
 test('payments are found also behind one that explains by itself what is missing, and though they are more than there was', async () => {
   const account = await bench.openAccount(10_000n)
-  transferred('authorization', account, 0n, 9_000n)
+  transferred('authorization', account, 1n, 9_000n)
   transferred('return', account, 20n, 8_000n)
   transferred('authorization', account, 21n, 8_000n)
   const { payments, value, unexplained } = await recover()
-  assert.deepEqual([payments, value, unexplained], [2, 17_000n, []])
-  await assertRecovered(account, 22n)
+  assert.deepEqual([payments, value, unexplained], [3, 9_000n, []])
+  await assertRecovered(account, 21n)
   assert.equal((await recover()).payments, 0)
 })
 
-// The model was away for an hour, and a client that asked again and again used up a nonce each time.
-test('a payment is found behind any number of requests that came to nothing, while something is missing', async () => {
+test('a payment is found behind any number of payments that failed, while something is missing', async () => {
   const account = await bench.openAccount(100_000n)
-  transferred('authorization', account, 0n, 9_000n)
+  transferred('authorization', account, 1n, 9_000n)
   transferred('authorization', account, 1_100n, 8_000n)
   progress.length = 0
   const { payments, value, unexplained } = await recover()
   assert.deepEqual([payments, value, unexplained], [2, 17_000n, []])
-  await assertRecovered(account, 1_101n)
+  await assertRecovered(account, 1_100n)
   assert.ok(
     progress.some(([, , nonces]) => nonces > 1_024),
     'a long search tells how far it is',
@@ -82,20 +95,66 @@ test('a payment is found behind any number of requests that came to nothing, whi
 })
 
 test('killed between any two of its writes, it finds the same when it is run again', async () => {
-  for (const statement of [
-    'insert into settlements',
-    'insert into withdrawals',
-    'set nonce_next = greatest(nonce_next',
-  ]) {
+  for (const statement of ['insert into adjustments', 'insert into payments', 'update accounts a']) {
     const account = await bench.openAccount(10_000n)
-    transferred('return', account, 1n, 500n)
-    transferred('authorization', account, 3n, 2_000n)
+    transferred('authorization', account, 1n, 2_000n)
+    transferred('return', account, 3n, 500n)
     transferred('authorization', account, 4n, 1_000n)
     await assert.rejects(recover(dyingAt(statement)), /killed/, statement)
     const { payments, unexplained } = await recover()
-    assert.deepEqual([payments, unexplained], [2, []], statement)
-    await assertRecovered(account, 5n)
+    assert.deepEqual([payments, unexplained], [3, []], statement)
+    await assertRecovered(account, 4n)
   }
+})
+
+// The copy has two charges that no payment covers yet. The payment that was made after it covers them and a forgotten one.
+test('a payment covers what the copy has not paid, and one entry for what the copy has forgotten; nothing is paid twice', async () => {
+  const account = await bench.openAccount(10_000n)
+  await pay(bench, account, 1_000n, 200n)
+  await pay(bench, account, 1_000n, 300n)
+  transferred('authorization', account, 1n, 1_500n)
+  transferred('return', account, 2n, 400n)
+  const { payments, value, unexplained } = await recover()
+  assert.deepEqual([payments, value, unexplained], [2, 1_100n, []])
+  assert.deepEqual(await paymentsOf(bench, account), [
+    ['completed', 1n, 3n, 1_500n],
+    ['completed', 4n, 4n, -400n],
+  ])
+  assert.equal((await accountOf(bench, account)).spendable, 8_900n)
+  await assertRecovered(account, 2n)
+  await pay(bench, account, 1_000n, 700n)
+  await settleAll(bench)
+  assert.equal((await paymentsOf(bench, account)).at(-1)![3], 700n)
+  await assertRecovered(account, 3n)
+})
+
+// The copy has payment 1 as not handed in. It was, and payment 2 after it: the chain has both.
+test('payments made after the copy are neither made again nor their numbers used again, also one that the copy has as open', async () => {
+  const account = await bench.openAccount(10_000n)
+  await pay(bench, account, 1_000n, 200n)
+  await makeDuePayments(bench.database, dueAtOnce, 0)
+  assert.deepEqual(await paymentsOf(bench, account), [['submitted', 1n, 1n, 200n]])
+  transferred('authorization', account, 1n, 200n)
+  transferred('authorization', account, 2n, 700n)
+  await settleOnce(bench)
+  assert.deepEqual(await paymentsOf(bench, account), [['completed', 1n, 1n, 200n]])
+  const { payments, value, unexplained } = await recover()
+  assert.deepEqual([payments, value, unexplained], [1, 700n, []])
+  await pay(bench, account, 1_000n, 300n)
+  await settleAll(bench)
+  assert.equal(bench.gateway.balance(account.address), 10_000n - 200n - 700n - 300n)
+  const transfers = [...bench.gateway.transfers.values()].filter(({ from }) => from === account.address)
+  assert.deepEqual(
+    transfers.map(({ nonce, amount }) => [nonce, amount]),
+    (
+      [
+        [1n, 200n],
+        [2n, 700n],
+        [3n, 300n],
+      ] as const
+    ).map(([number, amount]) => [nonceOf('authorization', account.id, 0, number), amount]),
+  )
+  await assertRecovered(account, 3n)
 })
 
 test('more at the gateway than the books know of is told as well', async () => {
@@ -111,23 +170,46 @@ test('more at the gateway than the books know of is told as well', async () => {
   bench.gateway.deposit(account.address, 1n)
 })
 
-// Whoever gets back what was paid after the copy has far more credit than what requests leave of their quotes.
-test('what came back as credit can be withdrawn at once, however much it is', async () => {
-  const account = await bench.openAccount(400_000_000n)
-  transferred('authorization', account, 0n, 150_000_000n)
-  transferred('authorization', account, 1n, 150_000_000n)
+test('the receipts of recovered payments are one chain with those before and after them', async () => {
+  const account = await bench.openAccount(10_000n)
+  await pay(bench, account, 1_000n, 100n)
+  await settleAll(bench)
+  await pay(bench, account, 1_000n, 200n)
+  transferred('authorization', account, 2n, 900n)
+  transferred('return', account, 3n, 50n)
   await recover()
-  assert.equal((await accountOf(bench, account)).credit, 300_000_000n)
+  await pay(bench, account, 1_000n, 300n)
+  await settleAll(bench)
+  const parts = { ...bench.parts, issuer: keys.ofRole('issuer').address }
+  const { header, items } = (await openReceiptRows(parts, account))!
+  const text = await Array.fromAsync(writeBundle(header, items, receiptCrypto.keccak256))
+  const { checks, totals } = await verifyBundle(Readable.from(text.map((part) => Buffer.from(part))), {
+    crypto: receiptCrypto,
+  })
+  assert.deepEqual(
+    checks.filter(({ ok }) => !ok),
+    [],
+  )
+  assert.deepEqual([totals.payments, totals.entries, totals.paid], [4n, 5n, 1_250n])
+  await assertRecovered(account, 4n)
+})
+
+test('what the recovered payments left can be withdrawn at once, however much it is', async () => {
+  const account = await bench.openAccount(400_000_000n)
+  transferred('authorization', account, 1n, 150_000_000n)
+  transferred('authorization', account, 2n, 50_000_000n)
+  await recover()
+  assert.equal((await accountOf(bench, account)).spendable, 200_000_000n)
   await bench.funds.registerOwner(account, ownerAddress, true)
   const before = bench.gateway.paid.get(ownerAddress) ?? 0n
-  for (const amount of [250_000_000n, 150_000_000n]) {
+  for (const amount of [150_000_000n, 50_000_000n]) {
     const { id } = await bench.funds.withdraw(account, randomUUID(), fromAtomic(amount))
     await settleAll(bench)
     const { state, reason } = (await findWithdrawal(bench.database, account.partition, account.id, id))!
     assert.deepEqual([state, reason], ['confirmed', undefined])
   }
-  assert.equal(bench.gateway.paid.get(ownerAddress), before + 400_000_000n)
-  await assertRecovered(account, 4n)
+  assert.equal(bench.gateway.paid.get(ownerAddress), before + 200_000_000n)
+  await assertRecovered(account, 2n)
 })
 
 /** A database whose client dies before the first statement with these words. */

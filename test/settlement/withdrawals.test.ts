@@ -26,10 +26,12 @@ import { atEnd } from '../support/at-end.ts'
 import { cancelledByClient, charge, hold, newReplayKey, place, search, searchPrice, voided } from '../support/ledger.ts'
 import {
   accountOf,
+  adjust,
   assertSettled,
   type BenchAccount,
   passTime,
   pay,
+  paymentsOf,
   settleAll,
   settlementSuite,
   settleOnce,
@@ -166,7 +168,7 @@ test('who has the database alone cannot redirect a withdrawal: the signer refuse
 test('more than an hour has room for is refused when it is asked for, and given back when it was taken before', async () => {
   const amount = fromAtomic(payOutMax + 1n)
   const account = await openOwned(amount)
-  const message = /100000\.000001 USDC cannot be withdrawn at once: the most is 100000 USDC/
+  const message = /100000\.000001 USDC cannot be withdrawn in one go: the maximum is 100000 USDC/
   await assert.rejects(bench.funds.withdraw(account, randomUUID(), amount), { code: 'invalid_value', message })
   const id = randomUUID()
   const { partition } = account
@@ -189,7 +191,7 @@ test('more than an hour has room for is refused when it is asked for, and given 
 
 test('a payout above what an hour has room for is refused when it is asked for, and ends when it was taken before', async () => {
   const read = async () => 2n * payOutMax
-  const most = /cannot be paid out at once: the most is 100000 USDC/
+  const most = /cannot be paid out in one go: the maximum is 100000 USDC/
   await assert.rejects(requestPayout(bench.database, 'all', payoutAddress, read), most)
   const id = randomUUID()
   await bench.database.query(
@@ -216,7 +218,6 @@ test('a withdrawal that ended after it was read is not handed in: it would be pa
     }
     const signer: Signer = {
       ...parts.signer,
-      signReturn: async (request) => end().then(() => parts.signer.signReturn(request)),
       signWithdrawal: async (request) => end().then(() => parts.signer.signWithdrawal(request)),
     }
     bench.gateway.calls.length = 0
@@ -287,11 +288,12 @@ test('a debt is paid first, and the rest goes to the owner', async () => {
   await settleAll(bench)
   assert.equal((bench.gateway.paid.get(ownerAddress) ?? 0n) - before, 20_000n - searchPrice)
   const after = await accountOf(bench, account)
-  assert.deepEqual([after.gateway, after.credit], [0n, 0n])
+  assert.equal(after.gateway + after.credit, 0n)
+  assert.equal(bench.gateway.balance(account.address), 0n)
   await assertSettled(bench, [account])
 })
 
-test('a withdrawal that is refused or fails gives back every unit, credit that came back included', async () => {
+test('a withdrawal that is refused or fails gives back every unit as it was taken', async () => {
   for (const end of ['refused', 'failed'] as const) {
     const account = await openOwned(10_000n)
     await pay(bench, account, 4_000n, 1_000n)
@@ -310,107 +312,115 @@ test('a withdrawal that is refused or fails gives back every unit, credit that c
     const expected = end === 'refused' ? 'Insufficient balance for depositor' : 'MINT_FAILED'
     assert.deepEqual([state, reason], ['failed', expected])
     const { gateway, credit } = await accountOf(bench, account)
-    assert.deepEqual([gateway, credit], [9_000n, 0n])
+    assert.deepEqual([gateway, credit], [6_000n, 3_000n])
     await assertSettled(bench, [account])
   }
 })
 
-test('credit that the seller cannot pay back yet makes its withdrawal wait, and no other', async () => {
+/** An account that was charged, paid for it, and was given it back: the seller owes it so much. */
+async function openGiven(atomic: bigint, given: bigint): Promise<BenchAccount> {
+  const account = await openOwned(atomic)
+  await pay(bench, account, given, given)
+  await settleAll(bench)
+  await adjust(bench, account, given)
+  return account
+}
+
+test('what the seller cannot pay back yet makes its withdrawal wait, and no other', async () => {
   const waiting: BenchAccount[] = []
-  const drained = bench.gateway.balance(terms.seller)
-  bench.gateway.deposit(terms.seller, -drained)
   for (let count = 0; count < 51; count += 1) {
     const account = await openOwned(2_000n)
-    await pay(bench, account, 1_000n, 500n)
-    await bench.funds.withdraw(account, randomUUID(), fromAtomic(1_500n))
+    await pay(bench, account, 500n, 500n)
     waiting.push(account)
   }
+  await settleAll(bench)
+  for (const account of waiting) await adjust(bench, account, 500n)
+  const drained = bench.gateway.balance(terms.seller)
+  bench.gateway.deposit(terms.seller, -drained)
+  for (const account of waiting) await bench.funds.withdraw(account, randomUUID(), fromAtomic(2_000n))
   const account = await openOwned(1_000n)
   const id = randomUUID()
   await bench.funds.withdraw(account, id, fromAtomic(1_000n))
-  bench.gateway.faults = (call) => (call.includes('settle') ? 'unavailable' : undefined)
   for (let round = 0; round < 3; round += 1) {
     await settleOnce(bench)
     bench.gateway.payOut()
     await passTime(bench)
   }
   assert.equal((await stateOf(account, id)).state, 'confirmed')
+  const [waits] = await bench.database.query<{ count: number }>(
+    `select count(*)::int as count from withdrawals where state = 'requested'`,
+  )
+  assert.equal(waits!.count, 51)
   bench.gateway.deposit(terms.seller, drained)
   await settleAll(bench)
   await assertSettled(bench, [account, ...waiting])
 })
 
-test('a seller that cannot pay the credit it owes stays insolvent when its owner asks for it, and a person is called', async () => {
+test('a seller that cannot pay back what it owes stays insolvent when the owner asks for it, and a person is called', async () => {
   const { database, gateway } = bench
-  const account = await openOwned(2_000n)
-  await pay(bench, account, 2_000n, 1_000n)
-  await settleAll(bench)
+  const account = await openGiven(2_000n, 1_000n)
   const read = async () => gateway.balance(terms.seller)
   const drained = await read()
   gateway.deposit(terms.seller, -drained)
   const look = () => checkSolvency({ database, chain: chainOf(gateway), seller: terms.seller })
   const before = await look()
-  assert.equal(isSolvent(before), false)
+  assert.deepEqual([isSolvent(before), before.short], [false, []])
   const id = randomUUID()
-  await bench.funds.withdraw(account, id, fromAtomic(1_000n))
+  await bench.funds.withdraw(account, id, fromAtomic(2_000n))
   await settleOnce(bench)
-  const after = await look()
-  assert.deepEqual([isSolvent(after), after.credit_atomic], [false, before.credit_atomic])
-  assert.deepEqual(bench.alarms, [])
-  await database.query(`update withdrawals set created_at = created_at - interval '11 minutes' where id = $1`, [id])
-  await passTime(bench)
-  await settleOnce(bench)
-  assert.deepEqual(bench.alarms, ['the seller has too little to pay credit back'])
+  assert.deepEqual(bench.alarms, ['the gateway refuses a payment'])
+  assert.equal((await stateOf(account, id)).state, 'requested')
 
   gateway.deposit(terms.seller, drained)
   assert.equal(isSolvent(await look()), true)
   const payable = await readPayable(database, read)
   await passTime(bench)
   await settleOnce(bench)
-  assert.equal((await stateOf(account, id)).state, 'returning')
+  assert.equal((await paymentsOf(bench, account)).at(-1)![0], 'received')
   assert.equal(await readPayable(database, read), payable > 1_000n ? payable - 1_000n : 0n, 'not yet gone for sure')
   await settleAll(bench)
   assert.equal(await readPayable(database, read), payable, 'counted once, before and after')
+  assert.equal((await stateOf(account, id)).state, 'confirmed')
   await assertSettled(bench, [account])
 })
 
 // A4: one unit of missing coverage refused every account's requests.
-test('a seller that is short stops payouts and withdrawals of credit, and nothing else', async () => {
+test('a seller that is short stops payouts and what it owes back, and nothing else', async () => {
   const { database, gateway, holds, parts } = bench
-  const payer = await openOwned(2_000n)
-  await pay(bench, payer, 2_000n, 1_000n)
-  await settleAll(bench)
+  const payer = await openGiven(2_000n, 1_000n)
   const other = await openOwned(5_000n)
   const read = async () => gateway.balance(terms.seller)
-  const earned = await readPayable(database, read)
+  gateway.deposit(terms.seller, 1n)
   const payout = await requestPayout(database, fromAtomic(1n), payoutAddress, read)
-  gateway.deposit(terms.seller, -(earned + 1n))
+  const all = await read()
+  gateway.deposit(terms.seller, 999n - all)
   const watch = () => watchSolvency({ ...parts, chain: chainOf(gateway), seller: terms.seller, recheckMs: 0 })
   await watch()
-  assert.deepEqual(bench.alarms.splice(0), ['the seller has less than the credit that it owes'])
+  assert.deepEqual(bench.alarms.splice(0), ['the seller has less than it owes back'])
   const report = (await readSolvency(database)) as Record<string, unknown>
   assert.deepEqual([report.ok, report.seller_short_atomic, report.short], [false, '1', []])
   assert.equal(await findFreeze(database), undefined)
-  await holds.end(charge(await hold(holds, other, 1_000n), 500n))
 
-  const [credit, plain] = [randomUUID(), randomUUID()]
-  await bench.funds.withdraw(payer, credit, fromAtomic(1_000n))
+  const [given, plain] = [randomUUID(), randomUUID()]
+  await bench.funds.withdraw(payer, given, fromAtomic(2_000n))
   await bench.funds.withdraw(other, plain, fromAtomic(1_000n))
   for (let round = 0; round < 3; round += 1) {
     await settleOnce(bench)
     gateway.payOut()
     await passTime(bench)
   }
-  assert.equal((await stateOf(payer, credit)).state, 'requested')
+  assert.equal((await stateOf(payer, given)).state, 'requested')
   assert.equal((await stateOf(other, plain)).state, 'confirmed')
   assert.equal((await findPayout(database, payout))!.state, 'requested')
-  assert.ok(bench.alarms.includes('a payout waits until the seller has the credit that it owes'))
+  assert.ok(bench.alarms.includes('a payout waits until the seller has what it owes back'))
 
-  gateway.deposit(terms.seller, earned + 1n)
+  gateway.deposit(terms.seller, all - 999n)
   await watch()
+  await holds.end(charge(await hold(holds, other, 1_000n), 500n))
   await settleAll(bench)
-  assert.equal((await stateOf(payer, credit)).state, 'confirmed')
+  assert.equal((await stateOf(payer, given)).state, 'confirmed')
   assert.equal((await findPayout(database, payout))!.state, 'confirmed')
+  gateway.deposit(terms.seller, -1n)
   await assertSettled(bench, [payer, other])
 })
 
@@ -421,7 +431,7 @@ test('an account that is short on chain freezes the ledger', async (t) => {
   gateway.deposit(account.address, -1n)
   const watch = () => watchSolvency({ ...parts, chain: chainOf(gateway), seller: terms.seller, recheckMs: 0 })
   await watch()
-  assert.match((await findFreeze(database))!, /^I17 is broken: the chain has less than the books say/)
+  assert.match((await findFreeze(database))!, /^I12 is broken: the chain has less than the books say/)
   assert.deepEqual(bench.alarms, ['the chain has less than the books say'])
   gateway.deposit(account.address, 1n)
   await unfreezeLedger(database)
@@ -437,31 +447,30 @@ function chainOf(gateway: typeof bench.gateway): Chain {
   } as unknown as Chain
 }
 
-test('a payout takes what was earned, never what is owed as credit, however many are asked for at once', async () => {
-  const account = await openOwned(10_000n)
-  await pay(bench, account, 4_000n, 1_000n)
-  await settleAll(bench)
+test('a payout takes what was earned, never what is owed back, however many are asked for at once', async () => {
+  const account = await openGiven(10_000n, 1_000n)
+  await pay(bench, account, 4_000n, 300n)
   const read = async () => bench.gateway.balance(terms.seller)
   const payable = await readPayable(bench.database, read)
-  const [{ credit }] = (await bench.database.query<{ credit: bigint }>(
-    'select sum(greatest(credit, 0))::bigint as credit from accounts',
-  )) as [{ credit: bigint }]
-  assert.equal(payable, (await read()) - credit)
+  const owed = await sumOwedBack()
+  assert.equal(owed, 700n, 'later charges make up for a part of it')
+  assert.equal(payable, (await read()) - owed)
   const more = fromAtomic(payable + 1n)
   await assert.rejects(requestPayout(bench.database, more, payoutAddress, read), PayoutTooLargeError)
   const asked = Array.from({ length: 5 }, () => requestPayout(bench.database, payable, payoutAddress, read))
   const taken = (await Promise.allSettled(asked)).filter(({ status }) => status === 'fulfilled')
-  assert.equal(taken.length, 1)
+  assert.equal(taken.length, payable > 0n ? 1 : 0)
   await settleAll(bench)
-  assert.equal(await read(), credit)
-  // The credit is still there for its owner.
+  assert.equal(await read(), owed)
   const { spendable } = await accountOf(bench, account)
+  assert.equal(spendable, 9_700n)
   await bench.funds.withdraw(account, randomUUID(), spendable)
   await settleAll(bench)
+  assert.equal(await read(), 0n)
   await assertSettled(bench, [account])
 })
 
-test('credit that an open request holds is not revenue: it may come back', async () => {
+test('what a request did not use never reaches the seller: with all revenue paid out, the rest can be withdrawn', async () => {
   const account = await openOwned(10_000n)
   await pay(bench, account, 9_000n, 1_000n)
   await settleAll(bench)
@@ -480,8 +489,8 @@ test('credit that an open request holds is not revenue: it may come back', async
   await assertSettled(bench, [account])
 })
 
-// An attempt may cost more than its retry holds (searches). A seller that pays out such a charge is short of credit, which
-// freezes the ledger for everybody.
+// An attempt may cost more than its retry holds (searches). A seller that pays out such a charge is short of what it
+// owes back.
 for (const mark of ['x-stainless-retry-count', 'Idempotency-Key'] as const) {
   test(`a charge that a retry may still have refunded is not paid out, marked by ${mark}`, async () => {
     const { database, holds } = bench
@@ -496,7 +505,7 @@ for (const mark of ['x-stainless-retry-count', 'Idempotency-Key'] as const) {
     await holds.end(charge(first, 10_000n, cancelledByClient))
     if (attemptHash === undefined) await closeReplay(database, key, first.requestId, undefined)
     await settleAll(bench)
-    assert.equal(await readPayable(database, read), (await read()) - (await sumCredit()) - 10_000n)
+    assert.equal(await readPayable(database, read), (await read()) - (await sumOwedBack()) - 10_000n)
     // The retry holds less than the attempt cost, and takes so long that no other retry could begin any more.
     const second = await attempt(account, 9_000n, undefined)
     const claim = await claimReplay(database, key, { requestId: second.requestId, node })
@@ -509,17 +518,19 @@ for (const mark of ['x-stainless-retry-count', 'Idempotency-Key'] as const) {
     assert.equal(await refundAttempt(database, key, second.requestId), 9_000n)
     await closeReplay(database, key, second.requestId, 'the answer')
     await settleAll(bench)
-    assert.ok((await read()) >= (await sumCredit()), 'the seller has the credit that it owes')
+    assert.ok((await read()) >= (await sumOwedBack()), 'the seller has what it owes back')
     await pass(second, 200)
-    assert.equal(await readPayable(database, read), (await read()) - (await sumCredit()))
+    assert.equal(await readPayable(database, read), (await read()) - (await sumOwedBack()))
     await assertSettled(bench, [account])
   })
 }
 
 async function pass({ requestId }: Hold, seconds: number): Promise<void> {
-  await bench.database.query(
-    `update requests set created_at = created_at - $2 * interval '1 second', ended_at = ended_at - $2 * interval '1 second'
-      where id = $1`,
+  const { database } = bench
+  const back = "- $2 * interval '1 second'"
+  await database.query(`update holds set created_at = created_at ${back} where id = $1`, [requestId, seconds])
+  await database.query(
+    `update requests set created_at = created_at ${back}, ended_at = ended_at ${back} where id = $1`,
     [requestId, seconds],
   )
 }
@@ -527,15 +538,16 @@ async function pass({ requestId }: Hold, seconds: number): Promise<void> {
 /** An attempt that holds, with the mark by which the SDK's retries find it. */
 async function attempt(account: BenchAccount, quote: bigint, bodyHash: bigint | undefined): Promise<Hold> {
   const placed = await hold(bench.holds, account, quote)
-  await bench.database.query('update requests set body_hash = $2 where id = $1', [placed.requestId, bodyHash ?? null])
+  await bench.database.query('update holds set body_hash = $2 where id = $1', [placed.requestId, bodyHash ?? null])
   return placed
 }
 
-async function sumCredit(): Promise<bigint> {
-  const [row] = await bench.database.query<{ credit: bigint }>(
-    'select sum(greatest(credit, 0))::bigint as credit from accounts',
+/** Given back after it was paid, and not made up for by later charges. */
+async function sumOwedBack(): Promise<bigint> {
+  const [row] = await bench.database.query<{ owed: bigint }>(
+    'select sum(greatest(0, paid - charged + given_back))::bigint as owed from accounts',
   )
-  return row!.credit
+  return row!.owed
 }
 
 test('a payout that ended after it was read is not handed in', async () => {

@@ -11,6 +11,6 @@ export async function assertBooksBalance(database: Database): Promise<void> {
 export async function assertBooksClosed(...databases: readonly Database[]): Promise<void> {
   for (const database of databases) {
     await assertBooksBalance(database)
-    assert.deepEqual(await database.query("select id from requests where status = 'held'"), [])
+    assert.deepEqual(await database.query('select id from holds'), [])
   }
 }

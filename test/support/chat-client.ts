@@ -97,7 +97,7 @@ export async function readContent(frames: AsyncGenerator<string>, length: number
 export async function endedRows(service: TestService, account: TestAccount, count: number): Promise<RequestBody[]> {
   for (;;) {
     const rows = await service.database.query<{ id: string; status: string }>(
-      'select id, status from requests where account_id = $1 order by id',
+      'select id, status from request_log where account_id = $1 order by id',
       [account.id],
     )
     if (rows.length >= count && rows.every(({ status }) => status !== 'held')) {

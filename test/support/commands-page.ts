@@ -1,4 +1,5 @@
 import { loadCommands } from '../../src/commands/all.ts'
+import { usageText } from '../../src/commands/help.ts'
 
 /** `docs/commands.md`: the help of every command, from the table that the command line itself is read by. */
 export async function renderCommandsPage(): Promise<string> {
@@ -7,15 +8,15 @@ export async function renderCommandsPage(): Promise<string> {
   const sections = commands.map(([name, { summary, usage, options }]) => {
     const names = Object.keys(options).map((option) => `\`--${option}\``)
     const tail = names.length === 0 ? '' : `\nOptions: ${names.join(', ')}.\n`
-    return `## penny ${name}\n\n${capital(summary)}.\n\n\`\`\`\n  ${usage}\n\`\`\`\n${tail}`
+    return `## penny ${name}\n\n${capital(summary)}.\n\n\`\`\`\n${usageText(usage)}\n\`\`\`\n${tail}`
   })
   return `# The command
 
 Generated from the command table by \`npm run generate\`; do not edit.
 
-Commands work beside a running service, given only its \`DATA_DIR\`: where the database is an outside one, the start leaves its address
-there, in \`database-url\`, mode 0600. \`DATABASE_URL\` goes before it.
-Every command takes \`--json\`, for programs, and \`--help\`. Exit codes: 0 done, 1 failed, 2 called wrongly. Completion for shells:
+Commands work while the service runs and need only its \`DATA_DIR\`. With an external database, the service writes its URL to the file
+\`database-url\` there (mode 0600); \`DATABASE_URL\` takes precedence.
+Every command has \`--help\` and \`--json\`. Exit codes: 0 success, 1 failure, 2 wrong arguments. For shell completion see
 [\`penny completion\`](#penny-completion).
 
 | command | what it does |

@@ -10,9 +10,10 @@ const linesMax = 24
 
 export default async function* failures(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   for await (const event of events) {
-    if (event.type !== 'test:fail') continue
+    // `test:fail` says the same, but only once all earlier files have ended: a run that is stopped would not report it.
+    if (event.type !== 'test:complete' || event.data.details.passed) continue
     const { name, file, line, details, todo, skip } = event.data
-    const { error } = details
+    const error = details.error ?? new Error('no reason is known')
     const isSumOfOthers = 'failureType' in error && error.failureType === 'subtestsFailed'
     if (isSumOfOthers || todo !== undefined || skip !== undefined) continue
     const place = file === undefined ? '' : ` (${relative(process.cwd(), file)}:${line ?? 1})`

@@ -5,7 +5,8 @@ type Values = Readonly<Record<string, unknown>>
 
 // Each takes what is piped into it last, as Helm's do.
 const functions: Readonly<Record<string, (...values: never[]) => unknown>> = {
-  quote: (value: unknown) => JSON.stringify(String(value)),
+  quote: (value: unknown) => JSON.stringify(typeof value === 'number' ? asGoPrints(value) : String(value)),
+  kindIs: (kind: string, value: unknown) => kind === (typeof value === 'number' ? 'float64' : typeof value),
   toJson: (value: unknown) => JSON.stringify(value),
   fromYaml: (text: string) => parse(text) as unknown,
   sha256sum: (text: string) => createHash('sha256').update(text).digest('hex'),
@@ -13,8 +14,13 @@ const functions: Readonly<Record<string, (...values: never[]) => unknown>> = {
   div: (a: string, b: string) => Math.trunc(Number(a) / Number(b)),
 }
 
+/** Every number of a values file is a float64, and Go prints one of a million or more with an exponent. */
+function asGoPrints(value: number): string {
+  return Math.abs(value) < 1e6 ? String(value) : value.toExponential().replace(/e\+(\d)$/, 'e+0$1')
+}
+
 /**
- * As much of Helm's language as our chart uses: values by path, calls of the functions above and of `.Files.Get`, `if`, and `range` over a
+ * As much of Helm's language as our chart uses: values by path, calls of the functions above and of `.Files.Get`, `if` with `else`, and `range` over a
  * map. Anything else is an error: then either the chart has become too clever, or this has to learn it.
  */
 export function renderTemplate(source: string, values: Values): string {
@@ -28,19 +34,24 @@ export function renderTemplate(source: string, values: Values): string {
   return text
 }
 
-function render(parts: readonly string[], scope: Values): { text: string; rest: readonly string[] } {
+type Rendered = { readonly text: string; readonly rest: readonly string[]; readonly isElse?: boolean }
+
+function render(parts: readonly string[], scope: Values): Rendered {
   let text = ''
   for (let at = 0; at < parts.length; at += 1) {
     const part = parts[at]!
     const action = /^\{\{-? ?(.*?) ?-?\}\}$/s.exec(part)?.[1]
     if (action === undefined) text += part
-    else if (action === 'end') return { text, rest: parts.slice(at + 1) }
+    else if (action === 'end' || action === 'else')
+      return { text, rest: parts.slice(at + 1), isElse: action === 'else' }
     else if (/^(if|range) /.test(action)) {
       const inside = parts.slice(at + 1)
-      text += scopesOf(action, scope)
-        .map((inner) => render(inside, inner).text)
-        .join('')
-      at = parts.length - render(inside, scope).rest.length - 1
+      const scopes = scopesOf(action, scope)
+      text += scopes.map((inner) => render(inside, inner).text).join('')
+      const skipped = render(inside, scope)
+      const otherwise = skipped.isElse ? render(skipped.rest, scope) : undefined
+      if (scopes.length === 0) text += otherwise?.text ?? ''
+      at = parts.length - (otherwise ?? skipped).rest.length - 1
     } else text += format(action, scope)
   }
   return { text, rest: [] }
@@ -48,8 +59,8 @@ function render(parts: readonly string[], scope: Values): { text: string; rest: 
 
 /** Under which values the inside of a block is rendered, as often as there are. */
 function scopesOf(action: string, scope: Values): readonly Values[] {
-  const [, condition] = /^if (\S+)$/.exec(action) ?? []
-  if (condition !== undefined) return lookUp(condition, scope) ? [scope] : []
+  const [, condition] = /^if (.+)$/.exec(action) ?? []
+  if (condition !== undefined) return evaluate(condition, scope) ? [scope] : []
   const [, key, value, map] = /^range (\$\w+), (\$\w+) := (\S+)$/.exec(action) ?? []
   if (map === undefined) throw new Error(`what is {{ ${action} }}?`)
   const entries = Object.entries(lookUp(map, scope) as Values).sort(([a], [b]) => (a < b ? -1 : 1))
@@ -57,15 +68,19 @@ function scopesOf(action: string, scope: Values): readonly Values[] {
 }
 
 function format(action: string, scope: Values): string {
-  const value = action.split(' | ').reduce<unknown>((piped, call, index) => {
+  const value = evaluate(action, scope)
+  if (value === undefined || value === null || typeof value === 'object') throw new Error(`what is {{ ${action} }}?`)
+  return String(value)
+}
+
+function evaluate(action: string, scope: Values): unknown {
+  return action.split(' | ').reduce<unknown>((piped, call, index) => {
     const [name = '', ...given] = call.split(' ')
     const method = functions[name] ?? lookUp(name, scope)
     if (typeof method !== 'function') return index === 0 && given.length === 0 ? method : undefined
-    const args = given.map((word) => (word.startsWith('.') ? lookUp(word, scope) : JSON.parse(word)))
+    const args = given.map((word) => (/^[.$]/.test(word) ? lookUp(word, scope) : JSON.parse(word)))
     return method(...args, ...(index === 0 ? [] : [piped]))
   }, undefined)
-  if (value === undefined || value === null || typeof value === 'object') throw new Error(`what is {{ ${action} }}?`)
-  return String(value)
 }
 
 function lookUp(path: string, scope: Values): unknown {

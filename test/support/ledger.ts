@@ -6,9 +6,11 @@ import { creditDeposit } from '../../src/ledger/deposits.ts'
 import type { EndCall, Hold, HoldDecision, Payer, ToolCallRecord } from '../../src/ledger/hold-calls.ts'
 import { Holds } from '../../src/ledger/holds.ts'
 import { renewLease } from '../../src/ledger/nodes.ts'
+import { advancePayments } from '../../src/ledger/payments.ts'
 import { recordPrices } from '../../src/ledger/prices.ts'
 import { claimReplay, closeReplay, type ReplayKey, refundAttempt } from '../../src/ledger/replays.ts'
 import { createRequestId, type RequestId } from '../../src/ledger/request-id.ts'
+import type { PaymentState } from '../../src/ledger/states.ts'
 import { fromAtomic, parse, type Usdc, zero } from '../../src/money/usdc.ts'
 
 export const testModel = { id: 'm', inputPerMillion: 1_000_000n, outputPerMillion: 1_000_000n }
@@ -170,4 +172,23 @@ export function codeOf(decision: HoldDecision): string {
 
 export function sum(amounts: readonly Usdc[]): bigint {
   return amounts.reduce<bigint>((total, amount) => total + amount, 0n)
+}
+
+/** Pays everything that these accounts were charged, or tries to: all of their payments come to this state. */
+export async function settle(database: Database, payers: readonly Payer[], state: PaymentState): Promise<void> {
+  for (const { partition, accountId } of payers) {
+    await database.query('select make_payments($1, array[$2::uuid], $3, 4096, 1000000000, 0)', [
+      partition,
+      accountId,
+      '{}',
+    ])
+    const open = await database.query<{ number: bigint }>(
+      `select number from payments where partition = $1 and account_id = $2 and state = 'submitted'`,
+      [partition, accountId],
+    )
+    await advancePayments(
+      database,
+      open.map(({ number }) => ({ payment: { partition, accountId, number }, state })),
+    )
+  }
 }

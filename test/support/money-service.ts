@@ -4,15 +4,15 @@ import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 import { createPublicClient, createWalletClient, defineChain, type Hex, http, parseAbi } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
-import { readConfig } from '../../src/config.ts'
+import { readConfig } from '../../src/config/config.ts'
 import { createKey } from '../../src/identity/api-keys.ts'
 import { type Account, createAccount, findAccount } from '../../src/ledger/accounts.ts'
-import { findDepositAddress } from '../../src/ledger/deposit-addresses.ts'
+import { requestDepositAddress } from '../../src/ledger/deposit-addresses.ts'
 import { parse } from '../../src/money/usdc.ts'
+import { type Service, startService } from '../../src/run/service.ts'
 import { startModelServer } from '../../src/sandbox/model/server.ts'
 import { type SandboxOrders, sandboxOrders } from '../../src/sandbox/orders.ts'
-import { type Service, startService } from '../../src/service.ts'
-import type { MoneyLine } from '../../src/settlement/money-line.ts'
+import type { SettlementEndpoints } from '../../src/settlement/settlement-endpoints.ts'
 import { atEnd } from './at-end.ts'
 import { partitions } from './ledger.ts'
 import { testDatabase } from './postgres.ts'
@@ -24,7 +24,7 @@ export type MoneyService = {
   readonly baseUrl: string
   readonly dataDir: string
   readonly databaseUrl: string
-  readonly money: MoneyLine
+  readonly money: SettlementEndpoints
   readonly sandbox: SandboxOrders
   openAccount(): Promise<MoneyAccount>
   stop(): Promise<void>
@@ -89,7 +89,7 @@ export async function startMoneyService(t: TestContext, options: MoneyServiceOpt
         accountId: account.id,
         name: 'test',
       })
-      const address = await until(() => findDepositAddress(service.database, account))
+      const address = await until(() => requestDepositAddress(service.database, account))
       return { ...account, apiKey: secret, address: address as Hex }
     },
   }
@@ -143,12 +143,12 @@ export async function gatewayOf({ money }: MoneyService, depositor: Hex): Promis
 
 /** Sums of the account's rows, as the auditor would add them up. */
 export async function sums({ service }: MoneyService, { partition, id }: Account) {
-  const [row] = await service.database.query<{ deposited: bigint; authorized: bigint; charged: bigint; open: bigint }>(
+  const [row] = await service.database.query<{ deposited: bigint; charged: bigint; paid: bigint; open: bigint }>(
     `select (select coalesce(sum(amount), 0)::bigint from deposits d where d.partition = $1 and d.account_id = $2) as deposited,
-            coalesce(sum(r.authorized) filter (where not r.voided), 0)::bigint as authorized,
             coalesce(sum(r.charged), 0)::bigint as charged,
-            (select count(*) from settlements s where s.partition = $1 and s.account_id = $2
-                                                  and s.state not in ('none', 'voided', 'completed'))::bigint as open
+            (select coalesce(sum(p.value), 0) from payments p where p.partition = $1 and p.account_id = $2
+                                                             and p.state = 'completed')::bigint as paid,
+            (select count(*) from payments p where p.partition = $1 and p.account_id = $2 and p.state not in ('completed', 'failed'))::bigint as open
        from requests r where r.partition = $1 and r.account_id = $2`,
     [partition, id],
   )

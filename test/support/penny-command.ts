@@ -4,6 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { childEnvironment } from './child-environment.ts'
 
 const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
@@ -28,7 +29,7 @@ export type PennyCommand = {
 export function preparePenny(): PennyCommand {
   const folder = mkdtempSync(join(tmpdir(), 'penny-command-'))
   const dataDir = join(folder, 'data')
-  const base = { PATH: process.env.PATH, HOME: folder, DATA_DIR: dataDir, PORT: '0', SANDBOX_TOKENS_PER_SECOND: '0' }
+  const base = { ...childEnvironment, HOME: folder, DATA_DIR: dataDir, PORT: '0', SANDBOX_TOKENS_PER_SECOND: '0' }
   const launch = (args: readonly string[], environment: Readonly<Record<string, string>> = {}) =>
     spawn(process.execPath, [main, ...args], { cwd: folder, env: { ...base, ...environment }, stdio: 'pipe' })
   const run = async (args: readonly string[], environment?: Readonly<Record<string, string>>, input = '') => {

@@ -73,7 +73,7 @@ async function ensureTemplate(server: string, migrations: string): Promise<strin
 
 async function hashOf(folder: string): Promise<string> {
   const hash = createHash('sha256')
-  for (const file of (await readdir(folder)).sort()) {
+  for (const file of (await readdir(folder, { recursive: true })).filter((name) => name.endsWith('.sql')).sort()) {
     hash
       .update(`${file}\0`)
       .update(await readFile(join(folder, file)))

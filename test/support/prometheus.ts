@@ -96,6 +96,9 @@ function check({ name, help, type, samples }: ParsedMetric): void {
   if (type === 'counter' && !name.endsWith('_total')) throw new Error(`${name} is a counter and does not end in _total`)
   if (type !== 'counter' && name.endsWith('_total')) throw new Error(`${name} ends in _total and is no counter`)
   if (type === 'counter' && samples.some(({ value }) => !(value >= 0))) throw new Error(`${name} is below 0`)
+  const reserved = type === 'histogram' ? 'quantile' : type === 'summary' ? 'le' : /^(quantile|le)$/
+  if (samples.some(({ labels }) => Object.keys(labels).some((label) => label.match(reserved)?.[0] === label)))
+    throw new Error(`${name} has a label that is reserved for summaries or histograms`)
   if (type === 'histogram') checkBuckets(name, samples)
 }
 

@@ -21,6 +21,10 @@ export type ScriptedUpstream = {
   readonly exchanges: readonly UpstreamExchange[]
   /** What to do with the next requests. */
   answer: (exchange: UpstreamExchange) => void | Promise<void>
+  /** The status that probes are answered with. */
+  probeStatus: number
+  /** The models that it lists. */
+  models: readonly string[]
   close(): Promise<void>
 }
 
@@ -28,6 +32,11 @@ export type ScriptedUpstream = {
 export async function startScriptedUpstream(answer: ScriptedUpstream['answer'] = () => {}): Promise<ScriptedUpstream> {
   const exchanges: UpstreamExchange[] = []
   const server = createServer(async (incoming, outgoing) => {
+    // A probe of the router: it is no question, and is answered while the server is there.
+    if (incoming.method === 'GET') {
+      const data = upstream.models.map((id) => ({ id }))
+      return void outgoing.writeHead(upstream.probeStatus).end(JSON.stringify({ data }))
+    }
     const exchange = await open(incoming, outgoing)
     exchanges.push(exchange)
     await upstream.answer(exchange)
@@ -38,6 +47,8 @@ export async function startScriptedUpstream(answer: ScriptedUpstream['answer'] =
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
     exchanges,
     answer,
+    probeStatus: 200,
+    models: [],
     async close() {
       server.closeAllConnections()
       server.close()

@@ -3,14 +3,14 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Grace } from '../../src/chat/attempts.ts'
-import { readConfig } from '../../src/config.ts'
+import { readConfig } from '../../src/config/config.ts'
 import type { Database } from '../../src/db/database.ts'
 import { createKey, type NewApiKey } from '../../src/identity/api-keys.ts'
 import { type Account, createAccount } from '../../src/ledger/accounts.ts'
 import { creditDeposit } from '../../src/ledger/deposits.ts'
 import { parse } from '../../src/money/usdc.ts'
+import { startService } from '../../src/run/service.ts'
 import { startModelServer } from '../../src/sandbox/model/server.ts'
-import { startService } from '../../src/service.ts'
 import type { WebTools } from '../../src/tools/web-tools.ts'
 import { partitions } from './ledger.ts'
 import { testDatabase } from './postgres.ts'
@@ -56,6 +56,8 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     DATA_DIR: dataDir,
     DATABASE_URL: ledger.url,
     UPSTREAM_BASE_URL: options.upstreamUrl ?? model!.url,
+    // The sandbox model speaks both protocols: client suites run over each of them.
+    UPSTREAM_PROTOCOL: process.env.TEST_UPSTREAM_PROTOCOL,
     LOG_LEVEL: 'silent',
     // Nothing settles here: the money of these tests is credited by hand, and as much of it may be unsettled as there is.
     ROLES: 'web',
@@ -161,6 +163,7 @@ export type RequestBody = {
   readonly held_atomic: string
   readonly extended_atomic: string
   readonly charged_atomic: string
+  readonly given_back_atomic: string
   readonly refunded_atomic: string
   readonly excess_atomic: string
   readonly from_credit_atomic: string

@@ -1,19 +1,21 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { after, before, beforeEach } from 'node:test'
 import type { Database } from '../../src/db/database.ts'
 import { type Account, findAccount } from '../../src/ledger/accounts.ts'
+import { adjustAccount } from '../../src/ledger/adjustments.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { assignAddress } from '../../src/ledger/deposit-addresses.ts'
 import type { Payer } from '../../src/ledger/hold-calls.ts'
 import type { Holds } from '../../src/ledger/holds.ts'
+import { makeDuePayments } from '../../src/ledger/payments.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import { paymentTerms } from '../../src/settlement/authorization.ts'
 import { confirmPayments } from '../../src/settlement/confirm.ts'
 import { Funds } from '../../src/settlement/funds.ts'
-import { issueReceipts } from '../../src/settlement/issue-receipts.ts'
 import { advancePayouts } from '../../src/settlement/payout.ts'
 import { createRail } from '../../src/settlement/rail.ts'
-import { submitPayments } from '../../src/settlement/submit.ts'
+import { rootRecovered, submitPayments } from '../../src/settlement/submit.ts'
 import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
 import { watchWithdrawalFee } from '../../src/settlement/withdrawal-fee.ts'
 import type { Address } from '../../src/signer/address.ts'
@@ -112,9 +114,20 @@ export async function pay({ holds }: SettlementBench, account: BenchAccount, quo
   return holds.end(charge(await hold(holds, account, quote), charged))
 }
 
+/** Every charge is due. */
+export const dueAtOnce = {
+  afterMs: 0,
+  min: fromAtomic(0n),
+  latestMs: 0,
+  cap: fromAtomic(5_000_000n),
+  max: fromAtomic(limits.authorizationMax),
+}
+
 /** One round of everything that the settlement process does again and again. */
 export async function settleOnce({ database, parts }: SettlementBench): Promise<void> {
-  while ((await issueReceipts(database, parts.terms)) > 0);
+  await rootRecovered(parts)
+  await makeDuePayments(database, dueAtOnce, parts.terms.epoch)
+  parts.failpoint('after_payment_made')
   await submitPayments(parts)
   await confirmPayments(parts, 0)
   await advanceWithdrawals(parts)
@@ -123,7 +136,7 @@ export async function settleOnce({ database, parts }: SettlementBench): Promise<
 
 /** What waits for its next try is due. */
 export async function passTime({ database }: SettlementBench): Promise<void> {
-  for (const table of ['settlements', 'withdrawals', 'payouts']) {
+  for (const table of ['payments', 'withdrawals', 'payouts']) {
     await database.query(`update ${table} set changed_at = changed_at - interval '61 seconds'`)
   }
 }
@@ -143,7 +156,8 @@ export async function settleAll(bench: SettlementBench): Promise<void> {
 
 async function openCount({ database }: SettlementBench): Promise<number> {
   const [row] = await database.query<{ open: number }>(
-    `select ((select count(*) from settlements where state not in ('none', 'voided', 'completed', 'failed'))
+    `select ((select count(*) from payments where state not in ('completed', 'failed'))
+             + (select count(*) from accounts where charged - given_back > covered and address is not null)
              + (select count(*) from withdrawals where state not in ('confirmed', 'failed'))
              + (select count(*) from payouts where state not in ('confirmed', 'failed')))::int as open`,
   )
@@ -159,25 +173,58 @@ export async function assertSettled(bench: SettlementBench, accounts: readonly B
   const { database, gateway } = bench
   assert.deepEqual(await findViolations(database), [])
   for (const account of accounts) {
-    assert.equal(
-      gateway.balance(account.address),
-      (await accountOf(bench, account)).gateway,
-      'at the gateway as in the books',
-    )
+    assert.equal(gateway.balance(account.address), await ownedOf(bench, account), 'at the gateway as in the books')
   }
-  const [sums] = await database.query<
-    Record<'earned' | 'paid_out' | 'payout_fees' | 'withdrawn', bigint> & { settled: number }
-  >(
-    `select (select coalesce(sum(authorized - returned), 0) from accounts)::bigint as earned,
+  const [sums] = await database.query<Record<'earned' | 'paid_out' | 'payout_fees' | 'withdrawn', bigint>>(
+    `select (select coalesce(sum(paid), 0) from accounts)::bigint as earned,
             (select coalesce(sum(amount - fee_max), 0) from payouts where state = 'confirmed')::bigint as paid_out,
             (select coalesce(sum(fee), 0) from payouts where state = 'confirmed')::bigint as payout_fees,
-            (select count(*) from settlements where state = 'completed')::int as settled,
             (select coalesce(sum(amount - fee_max), 0) from withdrawals where state = 'confirmed')::bigint as withdrawn`,
   )
-  const { earned, paid_out, payout_fees, settled, withdrawn } = sums!
-  assert.equal(gateway.balance(terms.seller), earned - paid_out - payout_fees, 'the seller has what was authorized')
-  const payments = [...gateway.transfers.values()].filter(({ from }) => from !== terms.seller)
-  assert.equal(payments.filter(({ status }) => status === 'completed').length, settled, 'each payment once')
+  const { earned, paid_out, payout_fees, withdrawn } = sums!
+  assert.equal(gateway.balance(terms.seller), earned - paid_out - payout_fees, 'the seller has what was paid')
+  const payments = await database.query<{ rail_id: string; value: bigint }>(
+    `select rail_id, value from payments where state = 'completed' and value <> 0`,
+  )
+  const transfers = [...gateway.transfers.values()].filter(({ status }) => status === 'completed')
+  assert.deepEqual(
+    payments.map(({ rail_id, value }) => `${rail_id} ${value}`).sort(),
+    transfers.map(({ id, from, amount }) => `${id} ${from === terms.seller ? -amount : amount}`).sort(),
+    'each payment once',
+  )
   const paid = [...gateway.paid.values()].reduce((sum, amount) => sum + amount, 0n)
   assert.equal(paid, withdrawn + paid_out, 'each withdrawal once')
+}
+
+/** What the account must have at the gateway when nothing is under way: all that it has not spent, and what it has not paid yet. */
+export async function ownedOf({ database }: SettlementBench, { partition, id }: BenchAccount): Promise<bigint> {
+  const [row] = await database.query<{ owned: bigint }>(
+    'select gateway + credit + held + charged - given_back - paid as owned from accounts where partition = $1 and id = $2',
+    [partition, id],
+  )
+  return row!.owned
+}
+
+/** Charged, less what was given back and what is paid on chain. Below 0 the seller owes it. */
+export async function unsettledOf({ database }: SettlementBench, { partition, id }: BenchAccount): Promise<bigint> {
+  const [row] = await database.query<{ unsettled: bigint }>(
+    'select charged - given_back - paid as unsettled from accounts where partition = $1 and id = $2',
+    [partition, id],
+  )
+  return row!.unsettled
+}
+
+/** An operator gives a charge back, or (below 0) takes such a gift back. */
+export async function adjust({ database }: SettlementBench, account: BenchAccount, amount: bigint): Promise<void> {
+  const made = await adjustAccount(database, account, { id: randomUUID(), amount, reason: 'test', madeBy: 'test' })
+  assert.equal(made.decision, 'made')
+}
+
+/** The account's payments in the order of their numbers, each as state, first and last entry, value. */
+export async function paymentsOf({ database }: SettlementBench, { partition, id }: BenchAccount) {
+  const rows = await database.query<{ state: string; first_entry: bigint; last_entry: bigint; value: bigint }>(
+    'select state, first_entry, last_entry, value from payments where partition = $1 and account_id = $2 order by number',
+    [partition, id],
+  )
+  return rows.map((row) => [row.state, row.first_entry, row.last_entry, row.value] as const)
 }

@@ -1,6 +1,7 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet } from '@tanstack/react-router'
 import { NotFoundPage } from './pages/not-found.tsx'
 import { AppShell } from './shell/app-shell.tsx'
+import { OperatorShell } from './shell/operator-shell.tsx'
 import { PublicShell } from './shell/public-shell.tsx'
 
 // Addresses are written plainly (`?status=failed,refused`), so that people can read, keep and send them. Each page turns its
@@ -12,6 +13,8 @@ const root = createRootRoute({ component: Outlet, notFoundComponent: NotFoundPag
 
 const app = createRoute({ getParentRoute: () => root, id: 'app', component: AppShell })
 const open = createRoute({ getParentRoute: () => root, id: 'open', component: PublicShell })
+
+const operator = createRoute({ getParentRoute: () => root, id: 'operator', component: OperatorShell })
 
 const requests = createRoute({
   getParentRoute: () => app,
@@ -50,6 +53,11 @@ const routeTree = root.addChildren([
     }),
     createRoute({
       getParentRoute: () => app,
+      path: '/device',
+      component: lazyRouteComponent(() => import('./pages/device/device-page.tsx'), 'DevicePage'),
+    }),
+    createRoute({
+      getParentRoute: () => app,
       path: '/funds',
       component: lazyRouteComponent(() => import('./pages/funds/funds-page.tsx'), 'FundsPage'),
     }),
@@ -65,8 +73,30 @@ const routeTree = root.addChildren([
     }),
     createRoute({
       getParentRoute: () => app,
+      path: '/models',
+      component: lazyRouteComponent(() => import('./pages/models/models-page.tsx'), 'ModelsPage'),
+    }),
+    createRoute({
+      getParentRoute: () => app,
       path: '/settings',
       component: lazyRouteComponent(() => import('./pages/settings/settings-page.tsx'), 'SettingsPage'),
+    }),
+  ]),
+  operator.addChildren([
+    createRoute({
+      getParentRoute: () => operator,
+      path: '/operator',
+      component: lazyRouteComponent(() => import('./pages/operator/health-page.tsx'), 'HealthPage'),
+    }),
+    createRoute({
+      getParentRoute: () => operator,
+      path: '/operator/accounts',
+      component: lazyRouteComponent(() => import('./pages/operator/accounts-page.tsx'), 'AccountsPage'),
+    }),
+    createRoute({
+      getParentRoute: () => operator,
+      path: '/operator/revenue',
+      component: lazyRouteComponent(() => import('./pages/operator/revenue-page.tsx'), 'RevenuePage'),
     }),
   ]),
   open.addChildren([

@@ -4,7 +4,7 @@ pragma solidity 0.8.30;
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 
 import {Authorization, Authorizations, SkipReason} from "./Authorizations.sol";
-import {Balance, Balances} from "./Balances.sol";
+import {Balances, PackedBalance} from "./Balances.sol";
 import {Roles} from "./Roles.sol";
 
 /// @title Batches
@@ -22,13 +22,9 @@ abstract contract Batches is Roles, Balances, Authorizations, ReentrancyGuardTra
     /// Batches are numbered from 1 without a gap.
     uint64 public lastBatchId;
 
-    /// What is still in memory while a batch is walked through: the payer and the payee of the last row. Consecutive
-    /// rows of one payer to one payee cost two storage writes together, not each.
+    /// What is still in memory while a batch is walked through. Consecutive rows to one payee cost one write of its
+    /// balance together, not each.
     struct Tally {
-        address payer;
-        /// What the payer had when its rows began, and what is left of it.
-        uint256 opening;
-        uint256 funds;
         address payee;
         uint256 credit;
         uint256 settledCount;
@@ -44,8 +40,8 @@ abstract contract Batches is Roles, Balances, Authorizations, ReentrancyGuardTra
         uint256 settledValue
     );
 
-    /// What a run of rows did to one account. Over a batch they sum to zero.
-    event BalanceChanged(uint64 indexed batchId, address indexed account, int256 delta);
+    /// What a run of rows paid to one payee. Over a batch these are worth as much as its `PaymentSettled` events.
+    event PayeeCredited(uint64 indexed batchId, address indexed payee, uint256 value);
 
     /// @param required   What the row needed, by reason: the value, the start or end of its window, the signer
     /// @param found      What there was instead: the balance, the time, the address recovered
@@ -61,7 +57,7 @@ abstract contract Batches is Roles, Balances, Authorizations, ReentrancyGuardTra
     error BatchOutOfSequence(uint64 batchId, uint64 nextBatchId);
     error BatchTooLarge(uint256 authorizationCount, uint256 authorizationCountMax);
 
-    /// Settles the next batch. Rows are taken in order; rows of one payer next to each other are cheapest.
+    /// Settles the next batch. Rows are taken in order; rows of one payee next to each other are cheapest.
     ///
     /// @dev A batch without rows is legal: requests paid from credit have receipts and no authorization.
     ///
@@ -80,15 +76,14 @@ abstract contract Batches is Roles, Balances, Authorizations, ReentrancyGuardTra
         }
         lastBatchId = batchId;
 
-        // 2. Settle or skip row by row, with the sums of the current payer and payee in memory.
+        // 2. Settle or skip row by row, with the sum of the current payee in memory.
         Tally memory tally;
         bytes32 separator = _domainSeparatorV4();
         for (uint256 i = 0; i < authorizations.length; ++i) {
             _settle(tally, authorizations[i], batchId, separator);
         }
 
-        // 3. Write the last sums down.
-        _closePayer(tally, batchId);
+        // 3. Write the last sum down.
         _closePayee(tally, batchId);
 
         // 4. Say what became of it.
@@ -96,57 +91,38 @@ abstract contract Batches is Roles, Balances, Authorizations, ReentrancyGuardTra
     }
 
     function _settle(Tally memory tally, Authorization calldata row, uint64 batchId, bytes32 separator) private {
-        // 1. Bring the payer's balance into memory.
-        address from = row.from;
-        if (from != tally.payer) _openPayer(tally, from, batchId);
+        // 1. What the payer was credited by the rows before must be in storage before its balance is read from there.
+        (address from, address to, uint256 value) = (row.from, row.to, row.value);
+        if (from == tally.payee) _closePayee(tally, batchId);
 
         // 2. Use the authorization up, or skip a row that must not settle.
-        (SkipReason reason, uint256 required, uint256 found) = _use(row, tally.funds, separator);
+        PackedBalance storage balance = _packed(from);
+        uint256 word = balance.word;
+        (SkipReason reason, uint256 required, uint256 found) = _use(row, _totalOf(word), separator);
         if (reason != SkipReason.None) {
             emit AuthorizationSkipped(batchId, from, row.nonce, reason, required, found);
             return;
         }
 
-        // 3. Move the value from payer to payee, in memory.
-        (address to, uint256 value) = (row.to, row.value);
-        if (to != tally.payee) _openPayee(tally, to, batchId);
-        // The value is at most the funds, and all funds together at most `GATEWAY_BALANCE_MAX`.
+        // 3. Move the value from the payer, in storage, to the payee, in memory.
+        balance.word = _debited(word, value);
+        if (to != tally.payee) {
+            _closePayee(tally, batchId);
+            tally.payee = to;
+        }
+        // The value is at most the payer's balance, and all balances together are at most `GATEWAY_BALANCE_MAX`.
         unchecked {
-            tally.funds -= value;
             tally.credit += value;
             tally.settledCount += 1;
+            tally.settledValue += value;
         }
     }
 
-    function _openPayer(Tally memory tally, address payer, uint64 batchId) private {
-        // What the new payer was just credited must be in storage before its balance is read from there. The other way
-        // round cannot happen: nobody pays itself, so the open payer is never the payee that is still in memory.
-        _closePayer(tally, batchId);
-        if (payer == tally.payee) _closePayee(tally, batchId);
-        tally.payer = payer;
-        tally.opening = _total(_load(payer));
-        tally.funds = tally.opening;
-    }
-
-    function _closePayer(Tally memory tally, uint64 batchId) private {
-        uint256 debit = tally.opening - tally.funds;
-        if (debit == 0) return;
-        Balance memory balance = _load(tally.payer);
-        _debit(balance, debit);
-        _store(tally.payer, balance);
-        tally.settledValue += debit;
-        emit BalanceChanged(batchId, tally.payer, -int256(debit));
-    }
-
-    function _openPayee(Tally memory tally, address payee, uint64 batchId) private {
-        _closePayee(tally, batchId);
-        tally.payee = payee;
-    }
-
     function _closePayee(Tally memory tally, uint64 batchId) private {
-        if (tally.credit == 0) return;
-        _credit(tally.payee, tally.credit);
-        emit BalanceChanged(batchId, tally.payee, int256(tally.credit));
+        uint256 credit = tally.credit;
+        if (credit == 0) return;
+        _credit(tally.payee, credit);
+        emit PayeeCredited(batchId, tally.payee, credit);
         tally.credit = 0;
     }
 }

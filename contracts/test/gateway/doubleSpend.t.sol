@@ -86,6 +86,32 @@ contract DoubleSpendTest is GatewayTest {
         }
     }
 
+    // Sequences around the ends of words, and far apart, in any order and over two batches: each pays once, and no order
+    // of replaying them pays again.
+    function test_attack_noncesPayOnceInAnyOrder(uint256 seed) public {
+        uint64[8] memory sequences = [uint64(0), 254, 255, 256, 257, 511, 512, 2 ** 63];
+        Authorization[] memory rows = new Authorization[](sequences.length);
+        for (uint256 i = 0; i < rows.length; ++i) {
+            rows[i] = _pay(alice, seller.addr, 1, sequences[i]);
+        }
+        _shuffle(rows, seed);
+        _settle(_rows(rows[0], rows[1], rows[2]));
+        _settle(_rows(rows[3], rows[4], rows[5]));
+        _settle(_rows(rows[6], rows[7], rows[0]));
+        vm.assertEq(_available(seller.addr), rows.length);
+        _shuffle(rows, ~seed);
+        _settle(rows);
+        vm.assertEq(_available(seller.addr), rows.length);
+        vm.assertEq(_available(alice.addr), 100 * USDC - rows.length);
+    }
+
+    function _shuffle(Authorization[] memory rows, uint256 seed) private pure {
+        for (uint256 i = rows.length - 1; i > 0; --i) {
+            uint256 j = uint256(keccak256(abi.encode(seed, i))) % (i + 1);
+            (rows[i], rows[j]) = (rows[j], rows[i]);
+        }
+    }
+
     function test_aWholeWordOfNoncesPaysRequestByRequest() public {
         for (uint64 sequence = 0; sequence < 260; ++sequence) {
             vm.assertEq(gateway.authorizationState(alice.addr, _nonce(alice.addr, sequence)), false);

@@ -37,17 +37,15 @@ contract SettleBatchTest is GatewayTest {
         );
 
         vm.expectEmit(address(gateway));
-        emit Authorizations.AuthorizationUsed(alice.addr, rows[0].nonce);
+        emit Authorizations.PaymentSettled(alice.addr, rows[0].nonce, 3);
         vm.expectEmit(address(gateway));
-        emit Authorizations.AuthorizationUsed(alice.addr, rows[1].nonce);
-        vm.expectEmit(address(gateway));
-        emit Batches.BalanceChanged(1, alice.addr, -7);
+        emit Authorizations.PaymentSettled(alice.addr, rows[1].nonce, 4);
         vm.expectEmit(address(gateway));
         emit Batches.AuthorizationSkipped(
             1, bob.addr, rows[2].nonce, SkipReason.InsufficientBalance, 100 * USDC + 1, 100 * USDC
         );
         vm.expectEmit(address(gateway));
-        emit Batches.BalanceChanged(1, seller.addr, 7);
+        emit Batches.PayeeCredited(1, seller.addr, 7);
         vm.expectEmit(address(gateway));
         emit Batches.BatchSettled(1, RECEIPT_ROOT, 3, 2, 7);
         _settle(rows);

@@ -28,12 +28,15 @@ contract EventLedger {
         bytes32 topic = log.topics[0];
         if (topic == Deposits.Deposited.selector) {
             balance[_address(log.topics[2])] += int256(abi.decode(log.data, (uint256)));
-        } else if (topic == Batches.BalanceChanged.selector) {
-            int256 delta = abi.decode(log.data, (int256));
-            balance[_address(log.topics[2])] += delta;
-            batchSum += delta;
-        } else if (topic == Authorizations.AuthorizationUsed.selector) {
-            timesUsed[_address(log.topics[1])][log.topics[2]] += 1;
+        } else if (topic == Batches.PayeeCredited.selector) {
+            int256 value = int256(abi.decode(log.data, (uint256)));
+            balance[_address(log.topics[2])] += value;
+            batchSum += value;
+        } else if (topic == Authorizations.PaymentSettled.selector) {
+            (bytes32 nonce, uint256 value) = abi.decode(log.data, (bytes32, uint256));
+            balance[_address(log.topics[1])] -= int256(value);
+            batchSum -= int256(value);
+            timesUsed[_address(log.topics[1])][nonce] += 1;
         } else if (topic == Withdrawals.WithdrawalCompleted.selector) {
             balance[_address(log.topics[2])] -= int256(abi.decode(log.data, (uint256)));
         } else if (topic == InstantWithdrawals.InstantWithdrawal.selector) {

@@ -360,7 +360,7 @@ contract GatewayHandler is GatewayTest {
 
             // Each row says what became of it, in the order of the rows.
             while (!_isOutcome(logs[next])) ++next;
-            bool says = logs[next++].topics[0] == Authorizations.AuthorizationUsed.selector;
+            bool says = logs[next++].topics[0] == Authorizations.PaymentSettled.selector;
             vm.assertTrue(says == settled, settled ? "a good row was skipped" : "a bad row was settled");
 
             if (settled) settledCount += 1;
@@ -371,7 +371,7 @@ contract GatewayHandler is GatewayTest {
     }
 
     function _isOutcome(Vm.Log memory log) private pure returns (bool) {
-        return log.topics[0] == Authorizations.AuthorizationUsed.selector
+        return log.topics[0] == Authorizations.PaymentSettled.selector
             || log.topics[0] == Batches.AuthorizationSkipped.selector;
     }
 

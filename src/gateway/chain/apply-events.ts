@@ -267,7 +267,7 @@ function afterSkip(
 
 async function closeBatch(connection: Connection, { transactionHash, settledCount, settledValue }: SettledBatch) {
   await connection.query(
-    `update batches set state = 'settled', settled_count = $2, settled_value = $3
+    `update batches set state = 'settled', settled_by = $1, settled_count = $2, settled_value = $3
        from transactions where transactions.hash = $1 and batches.call = transactions.call`,
     [transactionHash, settledCount, settledValue],
   )

@@ -1,7 +1,7 @@
-import { type Address, decodeEventLog, type Hash, type Hex } from 'viem'
+import { type Address, decodeEventLog, type Hash, type Hex, toEventSelector } from 'viem'
 import { settlementGatewayAbi } from '../../../contracts/generated/SettlementGateway.abi.ts'
+import { ChainNodeError, type RawLog } from '../../chain/node.ts'
 import { lowerCase } from '../terms.ts'
-import { ChainNodeError, type RawLog } from './node.ts'
 
 /** Where in the chain an event stands. */
 export type EventPlace = {
@@ -14,6 +14,7 @@ export type EventPlace = {
 /** What the contract says about one account's balance. */
 export type BalanceEvent = EventPlace & { readonly account: Address } & (
     | { readonly kind: 'Deposited'; readonly value: bigint }
+    /** By a batch: a payment, below zero, or what a payee was credited. */
     | { readonly kind: 'BalanceChanged'; readonly value: bigint }
     | { readonly kind: 'WithdrawalInitiated'; readonly value: bigint; readonly withdrawalBlock: bigint }
     | { readonly kind: 'WithdrawalCompleted'; readonly value: bigint }
@@ -72,9 +73,13 @@ export function readEvents(logs: readonly RawLog[]): readonly GatewayEvent[] {
     const place: EventPlace = { transactionHash, block, index, blockHash }
     const decoded = decode(log)
     switch (decoded.eventName) {
-      case 'AuthorizationUsed':
-        open.used.push({ payer: lowerCase(decoded.args.authorizer), nonce: decoded.args.nonce })
+      case 'PaymentSettled': {
+        const { payer, nonce, value } = decoded.args
+        open.used.push({ payer: lowerCase(payer), nonce })
+        open.paid += value
+        events.push({ ...place, kind: 'BalanceChanged', ...accountOf(payer), value: -value })
         break
+      }
       case 'AuthorizationSkipped':
         open.skipped.push({
           payer: lowerCase(decoded.args.authorizer),
@@ -86,12 +91,12 @@ export function readEvents(logs: readonly RawLog[]): readonly GatewayEvent[] {
         events.push({ ...place, kind: 'BatchSettled', ...closeBatch(open, decoded.args) })
         open = openBatch(transactionHash)
         break
-      case 'BalanceChanged':
-        open.sum += decoded.args.delta
-        if (decoded.args.delta > 0n) open.value += decoded.args.delta
-        open.changes += 1
-        events.push({ ...place, kind: 'BalanceChanged', ...accountOf(decoded.args.account), value: decoded.args.delta })
+      case 'PayeeCredited': {
+        const { payee, value } = decoded.args
+        open.credited += value
+        events.push({ ...place, kind: 'BalanceChanged', ...accountOf(payee), value })
         break
+      }
       case 'Deposited':
         events.push({ ...place, kind: 'Deposited', ...accountOf(decoded.args.depositor), value: decoded.args.value })
         break
@@ -131,10 +136,16 @@ function readWithdrawal(place: EventPlace, decoded: Decoded): BalanceEvent | und
 
 type Decoded = ReturnType<typeof decode>
 
+// Given the whole ABI, viem hashes the signatures of all events for each log.
+const eventAbis = new Map(
+  settlementGatewayAbi.flatMap((item) => (item.type === 'event' ? [[toEventSelector(item), [item]] as const] : [])),
+)
+
 function decode({ topics, data }: RawLog) {
   try {
     const [signature, ...rest] = topics
-    return decodeEventLog({ abi: settlementGatewayAbi, topics: [signature!, ...rest], data, strict: true })
+    const abi = eventAbis.get(signature!) as typeof settlementGatewayAbi | undefined
+    return decodeEventLog({ abi: abi!, topics: [signature!, ...rest], data, strict: true })
   } catch (error) {
     throw new ChainNodeError('a log that the contract cannot have written', error)
   }
@@ -144,13 +155,13 @@ type OpenBatch = {
   readonly transactionHash: Hash | undefined
   readonly used: AuthorizationName[]
   readonly skipped: SkippedAuthorization[]
-  sum: bigint
-  value: bigint
-  changes: number
+  /** By payers, and to payees. */
+  paid: bigint
+  credited: bigint
 }
 
 function openBatch(transactionHash: Hash | undefined): OpenBatch {
-  return { transactionHash, used: [], skipped: [], sum: 0n, value: 0n, changes: 0 }
+  return { transactionHash, used: [], skipped: [], paid: 0n, credited: 0n }
 }
 
 type BatchArguments = {
@@ -161,19 +172,19 @@ type BatchArguments = {
 }
 
 function closeBatch(open: OpenBatch, args: BatchArguments) {
-  const { used, skipped, sum, value } = open
+  const { used, skipped, paid, credited } = open
   const { batchId, authorizationCount, settledCount, settledValue } = args
   const isWhole =
     BigInt(used.length) === settledCount &&
     BigInt(used.length + skipped.length) === authorizationCount &&
-    sum === 0n &&
-    value === settledValue
+    paid === settledValue &&
+    credited === settledValue
   if (!isWhole) throw new LogsMissingError(`batch ${batchId} came without all of its logs`)
   return { batchId, settledCount, settledValue, used, skipped }
 }
 
-function requireClosed({ used, skipped, changes, transactionHash }: OpenBatch): void {
-  if (used.length + skipped.length + changes === 0) return
+function requireClosed({ used, skipped, credited, transactionHash }: OpenBatch): void {
+  if (used.length + skipped.length === 0 && credited === 0n) return
   throw new LogsMissingError(`a batch of transaction ${transactionHash} came without its end`)
 }
 

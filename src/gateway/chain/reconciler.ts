@@ -1,9 +1,10 @@
 import type { Address } from 'viem'
+import type { ChainNode } from '../../chain/node.ts'
+import { textArray } from '../../db/array-literal.ts'
 import type { Database } from '../../db/database.ts'
 import type { OnAlarm } from '../alarm.ts'
 import type { GatewayTerms } from '../terms.ts'
-import { viewBalance, viewHoldings } from './contract-views.ts'
-import type { ChainNode } from './node.ts'
+import { type ContractBalance, viewBalances, viewHoldings } from './contract-views.ts'
 import { readChainState, rewind } from './state.ts'
 
 export type ReconcilerOptions = {
@@ -51,19 +52,23 @@ export class Reconciler {
         where changed_height <= $2 order by changed_height > checked_height desc, checked_height limit $1`,
       [accountsMax, head],
     )
-    for (const row of rows) await this.#compare(row, head)
+    const { node, terms } = this.#options
+    const depositors = rows.map(({ depositor }) => depositor)
+    const views = await viewBalances(node, terms, depositors, head)
+    const agreed = rows.filter((row, index) => isSame(row, views[index]!))
+    await this.#agree(
+      agreed.map(({ depositor }) => depositor),
+      head,
+    )
+    for (const [index, row] of rows.entries()) {
+      if (!isSame(row, views[index]!)) await this.#doubt(row, views[index]!, head)
+    }
     await this.#compareSums(head)
     this.#reconciledAtMs = clock()
   }
 
-  async #compare(row: BalanceRow, head: bigint): Promise<void> {
-    const { database, node, terms, onAlarm } = this.#options
-    const [available, withdrawing] = await Promise.all([
-      viewBalance(node, terms, 'availableBalance', row.depositor, head),
-      viewBalance(node, terms, 'withdrawingBalance', row.depositor, head),
-    ])
-    const isSame = available === row.available && withdrawing === row.withdrawing
-    if (isSame) return this.#agree(row.depositor, head)
+  async #doubt(row: BalanceRow, { available, withdrawing }: ContractBalance, head: bigint): Promise<void> {
+    const { database, onAlarm } = this.#options
     const message = `${row.depositor} has ${available} and ${withdrawing} withdrawing at block ${head}; the books say ${row.available} and ${row.withdrawing}.`
     const isSuspect = this.#suspects.has(row.depositor)
     onAlarm({ code: isSuspect ? 'balance_mismatch' : 'logs_missing', message })
@@ -103,11 +108,16 @@ export class Reconciler {
     else await rewind(database, agreedHeight)
   }
 
-  async #agree(depositor: Address, head: bigint): Promise<void> {
-    this.#suspects.delete(depositor)
-    await this.#options.database.query('update balances set checked_height = $2, doubtful = 0 where depositor = $1', [
-      depositor,
-      head,
-    ])
+  async #agree(depositors: readonly Address[], head: bigint): Promise<void> {
+    for (const depositor of depositors) this.#suspects.delete(depositor)
+    if (depositors.length === 0) return
+    await this.#options.database.query(
+      'update balances set checked_height = $2, doubtful = 0 where depositor = any ($1::text[])',
+      [textArray(depositors), head],
+    )
   }
+}
+
+function isSame(row: BalanceRow, view: ContractBalance): boolean {
+  return view.available === row.available && view.withdrawing === row.withdrawing
 }

@@ -1,10 +1,10 @@
+import { type ChainNode, ChainNodeError } from '../../chain/node.ts'
 import type { Database } from '../../db/database.ts'
 import type { OnAlarm } from '../alarm.ts'
 import type { Failpoint } from '../failpoints.ts'
 import type { GatewayTerms } from '../terms.ts'
 import { applyEvents } from './apply-events.ts'
 import { type GatewayEvent, LogsMissingError, readEvents } from './events.ts'
-import { type ChainNode, ChainNodeError } from './node.ts'
 import { type ChainState, readChainState, rewind } from './state.ts'
 
 export type ScannerOptions = {
@@ -13,6 +13,8 @@ export type ScannerOptions = {
   readonly terms: GatewayTerms
   readonly clock: () => number
   readonly recheckMs: number
+  /** How often it is stored that the books are at the head of the chain. */
+  readonly noteHeadMs: number
   readonly onAlarm: OnAlarm
   readonly failpoint: Failpoint
 }
@@ -25,6 +27,7 @@ export class Scanner {
   readonly #options: ScannerOptions
   #recheckTo: bigint | undefined
   #recheckedAtMs = 0
+  #notedHeadAtMs = Number.NEGATIVE_INFINITY
   #isChainKnown = false
 
   constructor(options: ScannerOptions) {
@@ -69,10 +72,15 @@ export class Scanner {
       await this.#apply(height + 1n, last, `processed_height = ${last}`)
       height = last
     }
-    await this.#options.database.query(
-      `update chain set at_head_since = clock_timestamp() where processed_height = $1`,
-      [head],
-    )
+    await this.#noteHead(head)
+  }
+
+  /** Not at every look: each time is a commit. */
+  async #noteHead(head: bigint): Promise<void> {
+    const { database, clock, noteHeadMs } = this.#options
+    if (clock() - this.#notedHeadAtMs < noteHeadMs) return
+    await database.query('update chain set at_head_since = clock_timestamp() where processed_height = $1', [head])
+    this.#notedHeadAtMs = clock()
   }
 
   /**

@@ -36,9 +36,11 @@ export async function readIdentity(
 }
 
 export async function readChainState(connection: Connection): Promise<ChainState> {
-  const [state] = await connection.query<ChainState>(
+  const [state] = await connection.queryPrepared<ChainState>(
+    'read_chain_state',
     `select first_block as "firstBlock", processed_height as "processedHeight", rechecked_height as "recheckedHeight",
             last_batch_id as "lastBatchId" from chain`,
+    [],
   )
   return state!
 }

@@ -1,7 +1,8 @@
-import type { AccountRef } from '../../account-ref.ts'
+import type { AccountRef } from '../../db/account-ref.ts'
 import type { Connection } from '../../db/database.ts'
+import { lockAccount } from '../../db/lock-account.ts'
 import { ServiceError } from '../../errors.ts'
-import { keepOpen } from '../../identity/open-account.ts'
+import { lockOpenAccount } from '../../identity/open-account.ts'
 import { removePasskey } from '../../identity/passkeys.ts'
 import { endOtherSessions, endSession, listSessions } from '../../identity/sessions.ts'
 import { shutOut } from '../../identity/shut-out.ts'
@@ -18,11 +19,11 @@ import { unusable } from './input-refusal.ts'
 import { renderAccount, renderSessionEntry } from './render-session.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
-import { leaveTrail } from './trail.ts'
+import { logAccountEvent } from './trail.ts'
 
 /** Who may sign in to the account, and who is. */
 export function routeAccount(router: ApiRouter, services: ApiServices): void {
-  const { database, chainSide, site } = services
+  const { database, chainServices, site } = services
 
   router.at(signInContracts.listSessions).answer(async ({ session }) => {
     const sessions = await listSessions(database, session)
@@ -53,10 +54,10 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     requireRecentSignIn(session)
     await refuseDemoAccount(services, session)
     await database.transaction(async (connection) => {
-      await closeAccount(connection, session, chainSide.funds?.depositMin ?? zero)
+      await closeAccount(connection, session, chainServices.funds?.depositMin ?? zero)
       await shutOut(connection, session)
     })
-    leaveTrail(services, 'account_closed', call)
+    logAccountEvent(services, 'account_closed', call)
     setHeader('set-cookie', clearedCookie(site))
     return undefined
   })
@@ -66,11 +67,11 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     requireRecentSignIn(session)
     const address = await proveWallet(database, body.message, body.signature)
     const owner = await database.transaction(async (connection) => {
-      await keepOpen(connection, session)
+      await lockOpenAccount(connection, session)
       return addWallet(connection, session, address)
     })
     if (owner.accountId !== session.accountId) throw new WalletTakenError()
-    leaveTrail(services, 'wallet_added', call, { address })
+    logAccountEvent(services, 'wallet_added', call, { address })
     return renderAccount(services, session)
   })
 
@@ -78,7 +79,7 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     const { session, parameters } = call
     requireRecentSignIn(session)
     await keepingAWayIn(services, session, (connection) => removeWallet(connection, session, parameters.address))
-    leaveTrail(services, 'wallet_removed', call, { address: parameters.address.toLowerCase() })
+    logAccountEvent(services, 'wallet_removed', call, { address: parameters.address.toLowerCase() })
     return renderAccount(services, session)
   })
 
@@ -86,7 +87,7 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     const { session, parameters } = call
     requireRecentSignIn(session)
     await keepingAWayIn(services, session, (connection) => removePasskey(connection, session, parameters.id))
-    leaveTrail(services, 'passkey_removed', call, { passkey_id: parameters.id })
+    logAccountEvent(services, 'passkey_removed', call, { passkey_id: parameters.id })
     return renderAccount(services, session)
   })
 }
@@ -100,29 +101,28 @@ function readAlertChanges({ balance_below, days_below }: AlertsBody): AlertChang
 }
 
 /** One click signs in to it, and the sandbox starts with it: closed, it would be back at once. */
-async function refuseDemoAccount({ chainSide }: ApiServices, { accountId }: AccountRef): Promise<void> {
-  if (chainSide.sandbox === undefined) return
-  const demo = await chainSide.sandbox.localAccount()
+async function refuseDemoAccount({ chainServices }: ApiServices, { accountId }: AccountRef): Promise<void> {
+  if (chainServices.sandbox === undefined) return
+  const demo = await chainServices.sandbox.localAccount()
   if (demo.accountId === accountId)
-    throw new NotClosableError('This is the sandbox’s demo account, which it starts with. Reset data begins again.')
+    throw new NotClosableError(
+      'This is the demo account of the sandbox and cannot be closed. Use Reset data to start over.',
+    )
 }
 
 /** Removes something by which one signs in, unless it is the last. The account's lock keeps two removals apart. */
 async function keepingAWayIn(
   { database }: ApiServices,
-  { partition, accountId }: AccountRef,
+  account: AccountRef,
   remove: (connection: Connection) => Promise<boolean>,
 ): Promise<void> {
   await database.transaction(async (connection) => {
-    await connection.query('select from accounts where partition = $1 and id = $2 for no key update', [
-      partition,
-      accountId,
-    ])
+    await lockAccount(connection, account)
     if (!(await remove(connection))) throw new NotFoundError()
     const [left] = await connection.query<{ count: number }>(
       `select ((select count(*) from wallets where account_id = $1) + (select count(*) from passkeys where account_id = $1))::int
          as count`,
-      [accountId],
+      [account.accountId],
     )
     if (left!.count === 0) throw new LastWayInError()
   })

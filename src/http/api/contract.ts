@@ -21,17 +21,22 @@ export type Contract = {
   /** Status 204 has no body, and so no `answer`. */
   readonly status?: 200 | 201 | 202 | 204
   readonly answer?: z.ZodType
+  /** Called by programs that have no key yet, so not only by our own pages. Pages of other sites are refused all the same. */
+  readonly isForPrograms?: true
   /** Reads many rows: rates are lower, per API key and per account. */
   readonly isHeavy?: true
+  /** The answer is a file of such lines, each as `answer` describes, in place of one JSON object. */
+  readonly linesAs?: 'application/x-ndjson'
   /** Other forms in which the same can be had: by `Accept`, or by `?format=`. */
   readonly alsoAs?: readonly ('text/csv' | 'application/x-ndjson' | 'text/event-stream')[]
 }
 
 /**
  * Who is let in. A key opens nothing that says `session`, and a session nothing that says `key`. `sandbox` needs a session
- * and is not there at all (404) where money is real.
+ * and is not there at all (404) where money is real. `operator` needs the session of an operator; for everybody else it is not
+ * there either.
  */
-export type Access = 'public' | 'session' | 'key' | 'key or session' | 'sandbox'
+export type Access = 'public' | 'session' | 'key' | 'key or session' | 'sandbox' | 'operator'
 
 /** Keeps the exact types of a contract's schemas. */
 export function contract<const Exact extends Contract>(exact: Exact): Exact {

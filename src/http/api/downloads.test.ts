@@ -7,7 +7,7 @@ import { getRequestListener } from '@hono/node-server'
 import { Hono } from 'hono'
 import { atEnd } from '../../../test/support/at-end.ts'
 import { OverloadedError } from '../../errors.ts'
-import { ShareUsedUpError } from '../../shares.ts'
+import { ShareUsedUpError } from '../../fairness/shares.ts'
 import { Downloads } from './downloads.ts'
 import type { ApiBindings } from './router.ts'
 

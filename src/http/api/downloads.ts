@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
-import type { AccountRef } from '../../account-ref.ts'
-import { Shares } from '../../shares.ts'
+import type { AccountRef } from '../../db/account-ref.ts'
+import { Shares } from '../../fairness/shares.ts'
 import type { RenderedRequest } from './render-request.ts'
 
 export type DownloadLimits = {
@@ -12,7 +12,7 @@ export type DownloadLimits = {
 }
 
 /** Who fetches a file, and over which answer. */
-export type Reader = { readonly owner: AccountRef; readonly outgoing: ServerResponse }
+export type RowReader = { readonly owner: AccountRef; readonly outgoing: ServerResponse }
 
 export type DownloadedFile = {
   readonly lines: AsyncIterable<string>
@@ -31,7 +31,7 @@ export class Downloads {
     this.#places = new Shares({ what: 'such downloads', capacity: filesMax, floor: Math.floor(filesMax / 4) })
   }
 
-  start({ owner, outgoing }: Reader, { lines, type, name }: DownloadedFile): Response {
+  start({ owner, outgoing }: RowReader, { lines, type, name }: DownloadedFile): Response {
     this.#take(owner.accountId, outgoing)
     const watched = cutOffWhenBlocked(lines, outgoing, this.#limits.blockedMsMax)
     const body = Readable.toWeb(Readable.from(watched, { objectMode: false, highWaterMark: 64 * 1024 }))

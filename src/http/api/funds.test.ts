@@ -9,15 +9,17 @@ import { Hono } from 'hono'
 import { createWallet, DashboardClient, signedMessage } from '../../../test/support/dashboard-client.ts'
 import { Device } from '../../../test/support/passkey-device.ts'
 import { type TestDatabase, testDatabase } from '../../../test/support/postgres.ts'
-import { createCustodian } from '../../../test/support/signing.ts'
+import { keys as accountKeys, createCustodian } from '../../../test/support/signing.ts'
 import { loadPriceList } from '../../billing/price-list.ts'
-import { KeyFinder } from '../../identity/api-keys.ts'
+import { KeyFinder } from '../../identity/key-finder.ts'
 import { createLoginToken } from '../../identity/login-links.ts'
 import { addWallet } from '../../identity/wallets.ts'
 import { type Account, createAccount, findAccountsNamed } from '../../ledger/accounts.ts'
 import { readBalance } from '../../ledger/balance.ts'
+import { listDepositAccounts } from '../../ledger/deposit-addresses.ts'
 import { creditDeposit } from '../../ledger/deposits.ts'
-import { advanceWithdrawal, requestWithdrawal, type WithdrawalState } from '../../ledger/withdrawals.ts'
+import type { WithdrawalState } from '../../ledger/states.ts'
+import { advanceWithdrawal, findWithdrawal, isSettled, requestWithdrawal } from '../../ledger/withdrawals.ts'
 import { parse } from '../../money/usdc.ts'
 import { Funds } from '../../settlement/funds.ts'
 import type { Custodian } from '../../signer/custodian.ts'
@@ -25,7 +27,9 @@ import { askCustodian, createSigner } from '../../signer/signer.ts'
 import { BodyBudget } from '../body-budget.ts'
 import { errorResponse } from '../error-response.ts'
 import { siteOf } from '../site.ts'
-import type { ChainFunds } from './chain-side.ts'
+import { UnpaidRequests } from '../unpaid-requests.ts'
+import type { ChainFunds } from './chain-services.ts'
+import { DepositAddresses } from './deposit-addresses.ts'
 import { routeFunds } from './funds.ts'
 import { Gate } from './gate.ts'
 import { type ApiBindings, ApiRouter } from './router.ts'
@@ -37,7 +41,6 @@ import { routeSignIn } from './sign-in.ts'
 
 const usdcAddress = `0x36${'0'.repeat(38)}`
 const gatewayAddress = `0x00777${'7'.repeat(35)}`
-const depositAddress = `0x${'d'.repeat(40)}`
 const ownerAddress = '0x70997970c51812dc3a010c7d01b50e0d17dc79c8'
 
 let ledger: TestDatabase
@@ -46,6 +49,8 @@ let origin: string
 const trail: object[] = []
 // As where money is real.
 const ownerCooldownMs = 24 * 3_600_000
+/** Of the rate at which addresses are assigned. */
+const addressesMs = { now: 0 }
 let custodian: Custodian
 let cleanUp: (() => unknown) | undefined
 before(async () => {
@@ -76,7 +81,8 @@ function createRoutes() {
     depositMin: parse('0.1'),
     withdrawalMin: parse('0.1'),
     ownerCooldownMs,
-    depositAddress: async () => depositAddress,
+    ownAddress: ({ partition, accountId }) => owners.ownAddress({ partition, id: accountId }),
+    depositAddress: ({ partition, accountId }) => owners.depositAddress({ partition, id: accountId }),
     async requestWithdrawal({ partition, accountId, id, amount }) {
       await requestWithdrawal(database, {
         partition,
@@ -94,8 +100,10 @@ function createRoutes() {
   }
   const services = {
     database,
+    lookUps: database,
+    operators: { accountIds: [], wallets: [] },
     site,
-    chainSide: { environment: 'testnet', funds },
+    chainServices: { environment: 'testnet', funds },
     prices: loadPriceList(undefined),
     inFlightCap: parse('1'),
     ledgerPartitions: 1,
@@ -103,11 +111,12 @@ function createRoutes() {
     log: { info: (line: object) => trail.push(line) },
   } as unknown as ApiServices
   const app = new Hono<ApiBindings>()
-  const gate = new Gate({ database, keys, site, isSandbox: false, now })
+  const gate = new Gate({ database, keys, site, isSandbox: false, isOperator: async () => false, now })
   const chatBodyLimits = { bytesMax: 10_000, readMsMax: 1_000, budget: new BodyBudget({ bytesMax: 100_000 }) }
-  const router = new ApiRouter({ app, gate, trustProxy: true, chatBodyLimits })
+  const unpaid = new UnpaidRequests({ now, findAccount: async () => undefined })
+  const router = new ApiRouter({ app, gate, trustProxy: true, chatBodyLimits, unpaid })
   routeSignIn(router, services)
-  routeFunds(router, services)
+  routeFunds(router, services, new DepositAddresses({ database, chainServices: { funds }, now: () => addressesMs.now }))
   routeSandbox(router, services)
   app.onError((error, context) => {
     const { status, body } = errorResponse(error, { requestId: 'req_test', publicUrl: origin })
@@ -140,7 +149,7 @@ test('a withdrawal refuses every place from which money does not come back, and 
     'zero address': `0x${'0'.repeat(40)}`,
     'USDC contract': usdcAddress,
     'gateway contract': gatewayAddress,
-    'own deposit address': depositAddress,
+    'own deposit address': accountKeys.ofAccount(client.owner.accountId).address,
     checksum: '0x70997970C51812dc3A010C7d01b50e0d17dc79c8',
     'registered owner': `0x${'e'.repeat(40)}`,
   }
@@ -192,34 +201,29 @@ test('every step of a withdrawal that is done has its time, in order', async () 
   const client = await signIn('10')
   const { partition, accountId } = client.owner
   await client.send('PUT', '/api/owner', { address: ownerAddress })
-  // Credit, so that there is a step for its way back into the gateway.
-  await database.query(
-    'update accounts set gateway = gateway - 3000000, credit = credit + 3000000, authorized = authorized + 3000000 where id = $1',
-    [accountId],
-  )
   const { id } = await client.post('/api/withdrawals', { amount: '9', recipient: ownerAddress }, form())
   const steps = async (): Promise<readonly Step[]> => (await client.get('/api/withdrawals')).data[0].steps
   assert.deepEqual(
     (await steps()).map(({ name }) => name),
-    ['requested', 'returned', 'sent', 'confirmed'],
+    ['requested', 'settled', 'sent', 'confirmed'],
   )
   assertDated(await steps(), 1)
   const advance = async (from: WithdrawalState, to: WithdrawalState) => {
     assert.equal(await advanceWithdrawal(database, { partition, accountId, id, state: from }, { state: to }), true)
   }
-  await advance('requested', 'returning')
-  assertDated(await steps(), 1)
-  await advance('returning', 'returned')
+  const order = await findWithdrawal(database, partition, accountId, id)
+  assert.equal(await isSettled(database, order!), true)
   assertDated(await steps(), 2)
-  const [, returned] = await steps()
-  await advance('returned', 'sent')
+  const [, settled] = await steps()
+  assert.equal(await isSettled(database, order!), true)
+  await advance('requested', 'sent')
   await advance('sent', 'sent')
   assertDated(await steps(), 3)
   await advance('sent', 'confirmed')
   assertDated(await steps(), 4)
-  assert.deepEqual((await steps())[1], returned, 'the time of a step does not change')
-  // Of one that was paid before these times were kept, the time of the next known step is shown.
-  await database.query('update withdrawals set returned_at = null, sent_at = null where id = $1', [id])
+  assert.deepEqual((await steps())[1], settled, 'the time of a step does not change')
+  // One that was recovered from the chain has none of these times: that of the next known step is shown.
+  await database.query('update withdrawals set settled_at = null, sent_at = null where id = $1', [id])
   assertDated(await steps(), 4)
 })
 
@@ -385,13 +389,47 @@ test('at most three withdrawals of an account are open, however many are asked f
   assert.equal((await client.send('POST', '/api/withdrawals', body, form())).status, 429)
 })
 
+test('an account gets its deposit address when it looks at its deposits, and one network cannot make many of them', async () => {
+  const { database } = ledger
+  const network = { 'x-forwarded-for': '198.51.100.7' }
+  const watched = async () => (await listDepositAccounts(database)).map(({ id }) => id)
+  const join = async () => {
+    const client = await signIn('1', false)
+    const look = async (headers = network) => {
+      const answer = await client.send('GET', '/api/deposits', undefined, headers)
+      return ((await answer.json()) as { deposit_address: string | null }).deposit_address
+    }
+    return { id: client.owner.accountId, client, look }
+  }
+  const { id, client, look } = await join()
+  assert.equal((await client.get('/api/session')).account.deposit_address, null)
+  assert.equal((await client.send('PUT', '/api/owner', { address: ownerAddress })).status, 200)
+  assert.ok(!(await watched()).includes(id), 'neither the sign-in nor the owner address makes it be watched')
+  const { address } = accountKeys.ofAccount(id)
+  assert.deepEqual(await Promise.all([look(), look()]), [address, address])
+  assert.ok((await watched()).includes(id))
+  assert.equal((await client.get('/api/session')).account.deposit_address, address)
+
+  // The rest of 60, less one for the look that came second.
+  let given = 0
+  for (let count = 0; count < 62; count += 1) given += (await (await join()).look()) === null ? 0 : 1
+  assert.ok(given === 58 || given === 59, `${given} more`)
+  const late = await join()
+  assert.equal(await late.look(), null)
+  assert.equal(await look(), address, 'who has one is not held up')
+  const elsewhere = await join()
+  assert.notEqual(await elsewhere.look({ 'x-forwarded-for': '198.51.100.8' }), null)
+  addressesMs.now += 10_000
+  assert.equal(await late.look(), accountKeys.ofAccount(late.id).address)
+})
+
 test('a deposit is shown step by step, from the first sight of it to the balance', async () => {
   const { database } = ledger
   const client = await signIn('1')
   const { partition, accountId } = client.owner
   const look = async () => {
     const { data, deposit_address } = await client.get('/api/deposits')
-    assert.equal(deposit_address, depositAddress)
+    assert.equal(deposit_address, accountKeys.ofAccount(accountId).address)
     const [newest] = data
     return [newest.state, newest.steps.filter(({ done }: { done: boolean }) => done).length]
   }

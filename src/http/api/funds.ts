@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { type AccountRef, accountRef } from '../../account-ref.ts'
+import { type AccountRef, accountRef } from '../../db/account-ref.ts'
 import { ServiceError } from '../../errors.ts'
 import { findAccount } from '../../ledger/accounts.ts'
 import { listGivenBack } from '../../ledger/adjustments.ts'
@@ -10,34 +10,34 @@ import { findWithdrawal, listWithdrawals, readWithdrawalTime } from '../../ledge
 import { parse, type Usdc } from '../../money/usdc.ts'
 import { parseAddress, zeroAddress } from '../../signer/address.ts'
 import { checkSignInIsSafe } from '../site.ts'
-import type { ChainFunds } from './chain-side.ts'
+import type { ChainFunds } from './chain-services.ts'
 import { fundsContracts } from './contracts/funds.ts'
+import type { DepositAddresses } from './deposit-addresses.ts'
 import { requireRecentSignIn } from './gate.ts'
 import { unusable } from './input-refusal.ts'
 import { confirmOwner, createOwnerChallenge } from './owner-proof.ts'
 import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
 import { renderAccount } from './render-session.ts'
-import { type ApiRouter, NotFoundError } from './router.ts'
+import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
-import { leaveTrail } from './trail.ts'
+import { logAccountEvent } from './trail.ts'
 
 /** Balance, and the ways of money in and out. */
-export function routeFunds(router: ApiRouter, services: ApiServices): void {
-  const { database, chainSide, inFlightCap } = services
+export function routeFunds(router: ApiRouter, services: ApiServices, addresses: DepositAddresses): void {
+  const { database, chainServices, inFlightCap } = services
 
   router
     .at(fundsContracts.getBalance)
     .answer(async ({ owner }) => renderBalance(await readBalance(database, owner), inFlightCap))
 
-  router.at(fundsContracts.listDeposits).answer(async ({ owner, query }) => {
+  router.at(fundsContracts.listDeposits).answer(async ({ owner, query, visitor }) => {
     const page = await pageOf(query, (below) => listDeposits(database, owner, below))
-    const account = await findAccount(database, owner.partition, owner.accountId)
     return {
       object: 'list',
       data: page.rows.map(renderDeposit),
       has_more: page.next !== null,
       next_cursor: page.next,
-      deposit_address: (await chainSide.funds?.depositAddress(owner)) ?? account?.address ?? null,
+      deposit_address: await addresses.findOrCreate(owner, visitor),
     }
   })
 
@@ -67,42 +67,36 @@ export function routeFunds(router: ApiRouter, services: ApiServices): void {
   router.at(fundsContracts.createWithdrawal).answer(async (call) => {
     const { owner, session, body, headers } = call
     requireRecentSignIn(session)
-    const funds = wired(chainSide.funds)
+    const funds = wired(chainServices.funds)
     const amount = readAmount(body.amount)
     const id = withdrawalId(owner, headers['idempotency-key'])
     await checkRecipient(services, funds, owner, body.recipient)
     await funds.requestWithdrawal({ ...accountRef(owner), id, amount })
-    leaveTrail(services, 'withdrawal_requested', call, { withdrawal_id: id, amount: amount.toString() })
+    logAccountEvent(services, 'withdrawal_requested', call, { withdrawal_id: id, amount: amount.toString() })
     return renderWithdrawal((await findWithdrawal(database, owner.partition, owner.accountId, id))!)
   })
 
   router.at(fundsContracts.setOwner).answer(async (call) => {
     const { owner, session, body } = call
     requireRecentSignIn(session)
-    const funds = wired(chainSide.funds)
+    const funds = wired(chainServices.funds)
     const address = await checkDestination(funds, owner, body.address, 'address')
     const isConfirmed = body.proof !== undefined
     if (body.proof !== undefined) await confirmOwner(services, owner, address, body.proof)
     await funds.registerOwner({ ...accountRef(owner), address, isConfirmed })
-    leaveTrail(services, 'owner_changed', call, { address })
+    logAccountEvent(services, 'owner_changed', call, { address })
     return renderAccount(services, owner)
   })
 
   router.at(fundsContracts.createOwnerChallenge).answer(async ({ owner, visitor, body }) => {
     checkSignInIsSafe(services.site, visitor)
-    const funds = wired(chainSide.funds)
+    const funds = wired(chainServices.funds)
     const address = await checkDestination(funds, owner, body.address, 'address')
     return createOwnerChallenge(services, { owner, address, wallet: body.wallet, chainId: funds.chain.id })
   })
 
-  router.at(fundsContracts.getReceipt).answer(async ({ parameters }) => {
-    const receipt = await chainSide.findReceipt?.(parameters.id)
-    if (receipt === undefined) throw new NotFoundError()
-    return { object: 'receipt', id: parameters.id, ...receipt }
-  })
-
   router.at(fundsContracts.getSolvency).answer(async () => {
-    const { ok, ...details } = (await chainSide.solvency?.()) ?? { ok: null }
+    const { ok, ...details } = (await chainServices.solvency?.()) ?? { ok: null }
     // Nothing is claimed before it was checked; `checked_at` tells that apart from a shortfall.
     return { ok: ok ?? false, checked_at: null, block: null, ...details }
   })
@@ -125,7 +119,7 @@ function readCursor(cursor: string): TransferCursor {
   const [, instant, id] = /^(\d{4}-\d\d-\d\dT[\d:.]+Z)_([0-9a-f-]{1,40})$/.exec(cursor) ?? []
   const at = new Date(instant ?? Number.NaN)
   if (Number.isNaN(at.getTime()) || id === undefined) {
-    throw unusable('cursor', 'it must be the next_cursor of a page before')
+    throw unusable('cursor', 'it must be the next_cursor of an earlier page')
   }
   return { at, id }
 }
@@ -166,13 +160,13 @@ async function checkRecipient(
   }
   if (!account.isOwnerUsable) {
     const from = account.ownerUsableFrom?.toISOString() ?? 'later'
-    throw unusable('recipient', `the owner address was changed; withdrawals go there from ${from} on`)
+    throw unusable('recipient', `the owner address was changed and takes effect at ${from}`)
   }
 }
 
 async function checkDestination(funds: ChainFunds, owner: AccountRef, text: string, param: string): Promise<string> {
   const address = checkWallet(funds, text, param)
-  if (address === (await funds.depositAddress(owner)).toLowerCase())
+  if (address === (await funds.ownAddress(owner)).toLowerCase())
     throw unusable(param, 'this is the account’s own deposit address')
   return address
 }
@@ -181,8 +175,8 @@ async function checkDestination(funds: ChainFunds, owner: AccountRef, text: stri
 export function checkWallet({ chain }: ChainFunds, text: string, param: string): string {
   const address = parseAddress(text)
   const refused = (problem: string) => unusable(param, problem)
-  if (address === undefined) throw refused('a digit is mistyped: its checksum is wrong')
-  if (address === zeroAddress) throw refused('nobody can take money out of the zero address')
+  if (address === undefined) throw refused('its checksum is wrong, so it has a typo')
+  if (address === zeroAddress) throw refused('money sent to the zero address is lost')
   if (address === chain.usdcAddress.toLowerCase()) throw refused('this is the USDC contract itself')
   if (address === chain.gatewayAddress.toLowerCase()) throw refused('this is the gateway contract')
   return address
@@ -192,7 +186,7 @@ export function checkWallet({ chain }: ChainFunds, text: string, param: string):
 export class FundsAwayError extends ServiceError {
   readonly code = 'settlement_delayed'
   constructor() {
-    super('Money cannot be moved at the moment. Nothing happened and nothing is lost; try again later.', {
+    super('Money cannot be moved at the moment. Nothing was changed. Try again later.', {
       retryAfterMs: 30_000,
     })
   }

@@ -2,12 +2,15 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { openPayer } from '../../../test/support/ledger.ts'
 import { ledgerSuite } from '../../../test/support/suites.ts'
-import { createKey, KeyFinder } from '../../identity/api-keys.ts'
+import { createKey } from '../../identity/api-keys.ts'
+import { KeyFinder } from '../../identity/key-finder.ts'
 import { openSession } from '../../identity/sessions.ts'
 import type { Payer } from '../../ledger/hold-calls.ts'
 import { sessionCookie, siteOf } from '../site.ts'
 import type { Contract } from './contract.ts'
+import { chatContracts } from './contracts/chat.ts'
 import { fundsContracts } from './contracts/funds.ts'
+import { keyContracts } from './contracts/keys.ts'
 import { requestContracts } from './contracts/requests.ts'
 import { Gate } from './gate.ts'
 
@@ -18,11 +21,12 @@ const site = siteOf('http://localhost:8402')
 function openGate(): Gate {
   const { database } = ledger
   const keys = new KeyFinder({ database, now: () => 0, cacheMs: 1_000 })
-  return new Gate({ database, keys, site, isSandbox: false, now: () => 0 })
+  return new Gate({ database, keys, site, isSandbox: false, isOperator: async () => false, now: () => 0 })
 }
 
 const visitor = (headers: Readonly<Record<string, string>>) => ({
   header: (name: string) => headers[name],
+  address: '192.0.2.1',
   network: '192.0.2.1',
   isLocal: false,
 })
@@ -84,4 +88,25 @@ test('all sessions of an account share one rate', async () => {
   assert.equal(await admitted(gate, fundsContracts.getBalance, second, 150), 100)
   const other = await openPayer(ledger.database, 0n)
   assert.equal(await admitted(gate, fundsContracts.getBalance, await sessionOf(other), 10), 10)
+})
+
+test('sessions of an account make a hundred changes at once and five a second; quotes of the playground are not changes', async () => {
+  const gate = openGate()
+  const payer = await openPayer(ledger.database, 0n)
+  const session = { ...(await sessionOf(payer)), origin: 'http://localhost:8402', host: 'localhost:8402' }
+  assert.equal(await admitted(gate, keyContracts.updateKey, session, 120), 100)
+  assert.equal(await admitted(gate, chatContracts.createPlaygroundQuote, session, 20), 20)
+})
+
+test('a session above its rate is refused without a look-up', async () => {
+  const { database } = ledger
+  const gate = openGate()
+  const payer = await openPayer(database, 0n)
+  const session = await sessionOf(payer)
+  assert.equal(await admitted(gate, fundsContracts.getBalance, session, 301), 300)
+  // Whoever looks it up finds that it has ended, and says so.
+  await database.query('delete from sessions where account_id = $1', [payer.accountId])
+  assert.equal(await admitted(gate, fundsContracts.getBalance, session, 50), 0)
+  const other = await sessionOf(await openPayer(database, 0n))
+  assert.equal(await admitted(gate, fundsContracts.getBalance, other, 1), 1)
 })

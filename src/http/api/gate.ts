@@ -1,11 +1,12 @@
-import type { AccountRef } from '../../account-ref.ts'
+import type { AccountRef } from '../../db/account-ref.ts'
 import type { Database } from '../../db/database.ts'
 import { ServiceError } from '../../errors.ts'
-import type { KeyFinder } from '../../identity/api-keys.ts'
+import type { KeyFinder } from '../../identity/key-finder.ts'
 import { findSession, type Session } from '../../identity/sessions.ts'
 import { authenticate } from '../authenticate.ts'
 import { checkSameOrigin, readSessionToken, type Site } from '../site.ts'
 import { TokenBuckets } from '../token-buckets.ts'
+import { UnknownUrlError } from '../unknown-url.ts'
 import type { Visitor } from '../visitor.ts'
 import type { Contract } from './contract.ts'
 
@@ -22,9 +23,12 @@ export type GateOptions = {
   readonly keys: KeyFinder
   readonly site: Site
   readonly isSandbox: boolean
+  readonly isOperator: (account: AccountRef) => Promise<boolean>
   /** Milliseconds. */
   readonly now: () => number
 }
+
+const limitedSessionsMax = 10_000
 
 /**
  * Lets in whom a route is for. Rates are limited per account where there is a session (all its sessions share them), else per
@@ -34,15 +38,20 @@ export type GateOptions = {
 export class Gate {
   readonly #options: GateOptions
   readonly #ofAccount: TokenBuckets
+  readonly #changesOfAccount: TokenBuckets
   readonly #heavyOfKey: TokenBuckets
   readonly #heavyOfAccount: TokenBuckets
   readonly #ofNetwork: TokenBuckets
   readonly #signIns: TokenBuckets
+  /** Accounts of sessions that were refused for their rate, by token. The next refusals need no look-up. */
+  readonly #limitedSessions = new Map<string, string>()
 
   constructor(options: GateOptions) {
     this.#options = options
     const { now } = options
     this.#ofAccount = new TokenBuckets({ burstMax: 300, perSecond: 30, now })
+    // A change is a transaction that locks the account. No person makes five a second.
+    this.#changesOfAccount = new TokenBuckets({ burstMax: 100, perSecond: 5, now })
     this.#heavyOfKey = new TokenBuckets({ burstMax: 100, perSecond: 10, now })
     // Twice as much as for a key: one busy key leaves its owner's dashboard usable.
     this.#heavyOfAccount = new TokenBuckets({ burstMax: 200, perSecond: 20, now })
@@ -50,18 +59,21 @@ export class Gate {
     this.#signIns = new TokenBuckets({ burstMax: 60, perSecond: 1, now })
   }
 
-  async admit({ access, method, path, isHeavy }: Contract, visitor: Visitor): Promise<Caller> {
+  async admit(contract: Contract, visitor: Visitor): Promise<Caller> {
+    const { access, method, path, isHeavy, isForPrograms } = contract
     const { keys, site } = this.#options
     if (access === 'sandbox' && !this.#options.isSandbox) throw new NotInSandboxError()
+    if (access === 'operator') return this.#admitOperator(visitor, method, path)
     const authorization = visitor.header('authorization')
     if (access === 'key' || (access === 'key or session' && authorization !== undefined)) {
-      const bearer = await authenticate(keys, authorization)
+      const bearer = await authenticate(keys, visitor)
       if (isHeavy) {
         this.#heavyOfKey.take(bearer.keyId)
         this.#heavyOfAccount.take(bearer.accountId)
       }
       return { visitor, owner: bearer, session: undefined }
     }
+    this.#refuseLimited(visitor)
     const session = await this.#findSession(visitor)
     if (session === undefined && access !== 'public') {
       this.#ofNetwork.take(visitor.network)
@@ -69,12 +81,55 @@ export class Gate {
     }
     if (path.startsWith('/api/auth/')) this.#signIns.take(visitor.network)
     else if (session === undefined) this.#ofNetwork.take(visitor.network)
-    else {
-      this.#ofAccount.take(session.accountId)
-      if (isHeavy) this.#heavyOfAccount.take(session.accountId)
-    }
-    if (method !== 'GET') checkSameOrigin(site, visitor)
+    else this.#countSession(contract, visitor, session)
+    // Browsers name the origin of everything that is not a GET; programs have none.
+    const isProgram = isForPrograms === true && visitor.header('origin') === undefined
+    if (method !== 'GET' && !isProgram) checkSameOrigin(site, visitor)
     return { visitor, owner: session, session }
+  }
+
+  /** Whether the operator's pages are there for this visitor. */
+  async isOperator(visitor: Visitor): Promise<boolean> {
+    return (await this.#findOperator(visitor)) !== undefined
+  }
+
+  #countSession({ method, isChat, isHeavy }: Contract, visitor: Visitor, { accountId }: Session): void {
+    if (!this.#ofAccount.has(accountId)) this.#rememberLimited(visitor, accountId)
+    this.#ofAccount.take(accountId)
+    // Quotes are asked for while somebody types.
+    if (method !== 'GET' && isChat !== true) this.#changesOfAccount.take(accountId)
+    if (isHeavy) this.#heavyOfAccount.take(accountId)
+  }
+
+  #rememberLimited(visitor: Visitor, accountId: string): void {
+    const token = readSessionToken(this.#options.site, visitor)!
+    const [oldest] = this.#limitedSessions.keys()
+    if (oldest !== undefined && this.#limitedSessions.size >= limitedSessionsMax) this.#limitedSessions.delete(oldest)
+    this.#limitedSessions.set(token, accountId)
+  }
+
+  /** Refuses a session that is still above its rate, without a look-up. */
+  #refuseLimited(visitor: Visitor): void {
+    const token = readSessionToken(this.#options.site, visitor) ?? ''
+    const accountId = this.#limitedSessions.get(token)
+    if (accountId === undefined) return
+    if (this.#ofAccount.has(accountId)) this.#limitedSessions.delete(token)
+    else this.#ofAccount.take(accountId)
+  }
+
+  /** Everybody else gets the answer of an address that does not exist. */
+  async #admitOperator(visitor: Visitor, method: string, path: string): Promise<Caller> {
+    const session = await this.#findOperator(visitor)
+    if (session === undefined) throw new UnknownUrlError(method, path)
+    this.#heavyOfAccount.take(session.accountId)
+    return { visitor, owner: session, session }
+  }
+
+  async #findOperator(visitor: Visitor): Promise<Session | undefined> {
+    if (readSessionToken(this.#options.site, visitor) === undefined) return undefined
+    this.#ofNetwork.take(visitor.network)
+    const session = await this.#findSession(visitor)
+    return session !== undefined && (await this.#options.isOperator(session)) ? session : undefined
   }
 
   async #findSession(visitor: Visitor): Promise<Session | undefined> {
@@ -93,9 +148,9 @@ export class SessionRequiredError extends ServiceError {
   constructor(withKey: boolean, keyWouldDo: boolean) {
     super(
       withKey
-        ? 'This is part of the dashboard: an API key does not open it. Sign in instead.'
+        ? 'This is part of the dashboard and needs a session. An API key is not enough; sign in.'
         : keyWouldDo
-          ? 'No API key was sent, and nobody is signed in. Send "Authorization: Bearer penny_…", or sign in.'
+          ? 'The request has no API key and no session. Send "Authorization: Bearer penny_…", or sign in.'
           : 'You are not signed in, or your session has ended. Sign in and try again.',
     )
   }
@@ -104,7 +159,7 @@ export class SessionRequiredError extends ServiceError {
 export class RecentSignInRequiredError extends ServiceError {
   readonly code = 'recent_sign_in_required'
   constructor() {
-    super('This needs a sign-in of the last 15 minutes. Sign in again, then repeat it. Nothing happened.')
+    super('This needs a sign-in within the last 15 minutes. Sign in again, then repeat it. Nothing was changed.')
   }
 }
 
@@ -112,6 +167,6 @@ export class RecentSignInRequiredError extends ServiceError {
 export class NotInSandboxError extends ServiceError {
   readonly code = 'unknown_url'
   constructor() {
-    super('This is part of the sandbox; it does not exist here.')
+    super('This exists only in the sandbox.')
   }
 }

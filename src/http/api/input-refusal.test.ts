@@ -29,7 +29,7 @@ test('what is missing is named, and so is what is not known, wherever it stands'
   assert.deepEqual(refused(key, { name: 'a', limits: '1' }), {
     code: 'unsupported_parameter',
     param: 'limits',
-    message: '`limits` is not known here. Leave it out.',
+    message: '`limits` is not a known parameter. Leave it out.',
   })
   assert.equal(refused(account, { alerts: { days: 3 } }).param, 'alerts.days')
   assert.equal(refused(key, { name: 'a', ['x'.repeat(5_000)]: 1 }).param?.length, 100)
@@ -52,7 +52,7 @@ test('too long, too large, too small and empty are told with both numbers', () =
   assert.deepEqual(refused(key, { name: 'x'.repeat(250) }), {
     code: 'invalid_value',
     param: 'name',
-    message: '`name` has 250 characters; at most 200 are accepted. Send fewer.',
+    message: '`name` has 250 characters; the limit is 200. Send fewer.',
   })
   assert.equal(refused(key, { name: '  ' }).message, '`name` is "  "; it must be a text that is not empty.')
   assert.equal(
@@ -64,7 +64,7 @@ test('too long, too large, too small and empty are told with both numbers', () =
   assert.equal(refused(query, { limit: '500' }).message, '`limit` is "500"; it must be at most 200.')
   assert.equal(
     refused(query, { model: Array.from({ length: 51 }, () => 'm') }).message,
-    '`model` has 51 entries; at most 50 are accepted. Send fewer.',
+    '`model` has 51 entries; the limit is 50. Send fewer.',
   )
 })
 

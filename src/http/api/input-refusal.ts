@@ -51,15 +51,12 @@ function tooBig(issue: Extract<Issue, { code: 'too_big' }>, place: string, value
   const most = Number(issue.maximum)
   if (typeof value === 'string' && issue.origin === 'string') {
     return new InvalidValueError(
-      `\`${place}\` has ${value.length} characters; at most ${most} are accepted. Send fewer.`,
+      `\`${place}\` has ${value.length} characters; the limit is ${most}. Send fewer.`,
       place,
     )
   }
   if (Array.isArray(value)) {
-    return new InvalidValueError(
-      `\`${place}\` has ${value.length} entries; at most ${most} are accepted. Send fewer.`,
-      place,
-    )
+    return new InvalidValueError(`\`${place}\` has ${value.length} entries; the limit is ${most}. Send fewer.`, place)
   }
   return wrongValue(place, value, `at most ${most}`)
 }
@@ -100,6 +97,6 @@ class UnknownParameterError extends ServiceError {
   readonly code = 'unsupported_parameter'
   constructor(param: string) {
     const shown = param.slice(0, nameLengthMax)
-    super(`\`${shown}\` is not known here. Leave it out.`, { param: shown })
+    super(`\`${shown}\` is not a known parameter. Leave it out.`, { param: shown })
   }
 }

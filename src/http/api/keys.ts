@@ -1,4 +1,4 @@
-import type { AccountRef } from '../../account-ref.ts'
+import type { AccountRef } from '../../db/account-ref.ts'
 import { ServiceError } from '../../errors.ts'
 import {
   type ApiKey,
@@ -7,22 +7,25 @@ import {
   type KeyChanges,
   keysPerAccountMax,
   listKeys,
+  type NewApiKey,
   revokeKey,
   rollKey,
   updateKey,
 } from '../../identity/api-keys.ts'
+import type { OptionChanges } from '../../identity/key-options.ts'
 import { readBalance } from '../../ledger/balance.ts'
 import { listRequests } from '../../ledger/request-log.ts'
 import { noMeasures, readRefusals, readUsage, type UsageStep } from '../../ledger/usage.ts'
 import { moneyFields } from '../../money/money-fields.ts'
 import { format, fromAtomic, max, parse, type Usdc, zero } from '../../money/usdc.ts'
-import type { AnswerOf } from './contract.ts'
+import type { AnswerOf, BodyOf } from './contract.ts'
 import { keyContracts } from './contracts/keys.ts'
+import type { DepositAddresses } from './deposit-addresses.ts'
 import { unusable } from './input-refusal.ts'
 import { renderRequest } from './render-request.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
-import { leaveTrail } from './trail.ts'
+import { type Actor, logAccountEvent } from './trail.ts'
 import { requestsOf } from './usage.ts'
 
 type RenderedKey = AnswerOf<typeof keyContracts.updateKey>
@@ -32,12 +35,13 @@ const spendDaysMax = 30
 const dayMs = 86_400_000
 
 /** API keys. The secret of one is in the answer that makes it, and in no other. */
-export function routeKeys(router: ApiRouter, services: ApiServices): void {
-  const { database, keys: finder } = services
+export function routeKeys(router: ApiRouter, services: ApiServices, addresses: DepositAddresses): void {
+  const { database, keys: finder, models } = services
 
-  router.at(keyContracts.getOwnKey).answer(async ({ owner }) => {
+  router.at(keyContracts.getOwnKey).answer(async ({ owner, visitor }) => {
     const [key, balance] = await Promise.all([ownKey(owner, owner.keyId), readBalance(database, owner)])
-    return { ...renderKey(key), ...moneyFields({ available: balance.available }) }
+    const address = await assignAddress(services, addresses, { owner, visitor })
+    return { ...renderKey(key), ...moneyFields({ available: balance.available }), deposit_address: address }
   })
 
   router.at(keyContracts.listKeys).answer(async ({ owner }) => {
@@ -46,17 +50,7 @@ export function routeKeys(router: ApiRouter, services: ApiServices): void {
   })
 
   router.at(keyContracts.createKey).answer(async (call) => {
-    const { owner, body } = call
-    if ((await listKeys(database, owner.accountId)).length >= keysPerAccountMax) throw new TooManyKeysError()
-    const { id, secret } = await createKey(database, {
-      ...owner,
-      name: body.name,
-      limit: readLimit(body.limit) ?? undefined,
-      limitWindow: body.limit_window,
-      expiresAt: readFutureExpiry(body.expires_at),
-    })
-    leaveTrail(services, 'key_created', call, { key_id: id })
-    return { ...renderKey(await ownKey(owner, id)), secret }
+    return issueKey(services, addresses, call, call.body)
   })
 
   router.at(keyContracts.getKey).answer(async ({ owner, parameters }) => {
@@ -88,11 +82,13 @@ export function routeKeys(router: ApiRouter, services: ApiServices): void {
       limitWindow: body.limit_window,
       expiresAt: readExpiry(body.expires_at),
       disabled: body.disabled,
+      options: readOptions(body, [...models.ids, ...key.options.allowedModels]),
     }
     if (statusOf(key) === 'revoked') throw new KeyRevokedForGoodError()
     await updateKey(database, key.id, changes)
+    finder.forget(key.id)
     const limit = changes.limit === undefined ? {} : { limit: changes.limit?.toString() ?? null }
-    leaveTrail(services, 'key_changed', call, { key_id: key.id, changed: Object.keys(body), ...limit })
+    logAccountEvent(services, 'key_changed', call, { key_id: key.id, changed: Object.keys(body), ...limit })
     return renderKey(await ownKey(owner, key.id))
   })
 
@@ -102,7 +98,7 @@ export function routeKeys(router: ApiRouter, services: ApiServices): void {
     if (statusOf(key) === 'revoked') throw new KeyRevokedForGoodError()
     const { secret } = (await rollKey(database, key.id, body.overlap_seconds))!
     finder.forget(key.id)
-    leaveTrail(services, 'key_rolled', call, { key_id: key.id })
+    logAccountEvent(services, 'key_rolled', call, { key_id: key.id })
     return { ...renderKey(await ownKey(owner, key.id)), secret }
   })
 
@@ -110,7 +106,7 @@ export function routeKeys(router: ApiRouter, services: ApiServices): void {
     const { owner, parameters } = call
     const key = await ownKey(owner, parameters.id)
     await revokeKey(database, key.id)
-    leaveTrail(services, 'key_revoked', call, { key_id: key.id })
+    logAccountEvent(services, 'key_revoked', call, { key_id: key.id })
     return renderKey(await ownKey(owner, key.id))
   })
 
@@ -118,6 +114,53 @@ export function routeKeys(router: ApiRouter, services: ApiServices): void {
     const key = await findKey(database, owner, id)
     if (key === undefined) throw new NotFoundError()
     return key
+  }
+}
+
+type KeyTerms = BodyOf<typeof keyContracts.createKey>
+
+/** Makes a key with these terms. The answer is the only place that has its secret. */
+export async function issueKey(
+  services: ApiServices,
+  addresses: DepositAddresses,
+  actor: Actor,
+  terms: KeyTerms,
+): Promise<AnswerOf<typeof keyContracts.createKey>> {
+  const { owner } = actor
+  const { id, secret } = await createKey(services.database, await checkNewKey(services, owner, terms))
+  logAccountEvent(services, 'key_created', actor, { key_id: id })
+  // A program that runs out of money reads the address from its 402.
+  await assignAddress(services, addresses, actor)
+  return { ...renderKey((await findKey(services.database, owner, id))!), secret }
+}
+
+/** Null when it fails, for example while the signer is down: a key works without a deposit address. */
+async function assignAddress(
+  { log }: Pick<ApiServices, 'log'>,
+  addresses: DepositAddresses,
+  { owner, visitor }: Pick<Actor, 'owner' | 'visitor'>,
+): Promise<string | null> {
+  return addresses.findOrCreate(owner, visitor).catch((error: unknown) => {
+    log.warn({ err: error }, 'deposit address could not be assigned')
+    return null
+  })
+}
+
+/** Throws when such a key could not be made now. */
+export async function checkNewKey(
+  { database, models }: ApiServices,
+  owner: AccountRef,
+  terms: KeyTerms,
+): Promise<NewApiKey> {
+  if ((await listKeys(database, owner.accountId)).length >= keysPerAccountMax) throw new TooManyKeysError()
+  return {
+    partition: owner.partition,
+    accountId: owner.accountId,
+    name: terms.name,
+    limit: readLimit(terms.limit) ?? undefined,
+    limitWindow: terms.limit_window,
+    expiresAt: readFutureExpiry(terms.expires_at),
+    options: readOptions(terms, models.ids),
   }
 }
 
@@ -135,6 +178,11 @@ export function renderKey(key: ApiKey): RenderedKey {
     remaining: remaining === undefined ? null : format(remaining),
     limit_window: key.limitWindow,
     ...moneyFields({ spent: key.spent, held: key.held }),
+    allowed_models: [...key.options.allowedModels],
+    max_request_cost_atomic: key.options.maxRequestCost?.toString() ?? null,
+    max_request_cost: key.options.maxRequestCost === undefined ? null : format(key.options.maxRequestCost),
+    web_tools: key.options.webTools,
+    allowed_ips: [...key.options.allowedIps],
     resets_at: key.resetsAt?.toISOString() ?? null,
     expires_at: key.expiresAt?.toISOString() ?? null,
     revoked_at: key.revokedAt?.toISOString() ?? null,
@@ -154,6 +202,27 @@ function readLimit(limit: string | null | undefined): Usdc | null | undefined {
   return typeof limit === 'string' ? parse(limit) : limit
 }
 
+type OptionsBody = {
+  readonly allowed_models?: readonly string[] | undefined
+  readonly max_request_cost?: string | null | undefined
+  readonly web_tools?: boolean | undefined
+  readonly allowed_ips?: readonly string[] | undefined
+}
+
+/** A name that is no model would refuse every request without a word about the typing mistake. */
+function readOptions(body: OptionsBody, models: readonly string[]): OptionChanges {
+  const unknown = body.allowed_models?.find((model) => !models.includes(model))
+  if (unknown !== undefined) {
+    throw unusable('allowed_models', `unknown model "${unknown}". The models are ${models.join(', ')}`)
+  }
+  return {
+    allowedModels: body.allowed_models && [...new Set(body.allowed_models)],
+    maxRequestCost: readLimit(body.max_request_cost),
+    webTools: body.web_tools,
+    allowedIps: body.allowed_ips && [...new Set(body.allowed_ips)],
+  }
+}
+
 const expiryMsMax = Date.parse('9999-01-01T00:00:00Z')
 
 function readExpiry(instant: string | null | undefined): Date | null | undefined {
@@ -167,7 +236,7 @@ function readExpiry(instant: string | null | undefined): Date | null | undefined
 function readFutureExpiry(instant: string | null | undefined): Date | undefined {
   const expiry = readExpiry(instant) ?? undefined
   if (expiry === undefined || expiry.getTime() > Date.now()) return expiry
-  throw unusable('expires_at', 'it is in the past, so the key would never work')
+  throw unusable('expires_at', 'it is in the past')
 }
 
 type Span = { readonly from: Date; readonly to: Date }
@@ -189,13 +258,13 @@ function lastDays(): Span {
 export class TooManyKeysError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
-    super(`The account has ${keysPerAccountMax} keys, which is the most it can have.`)
+    super(`The account has ${keysPerAccountMax} keys, which is the maximum.`)
   }
 }
 
 export class KeyRevokedForGoodError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
-    super('This key was revoked for good and cannot be changed. Make another one.')
+    super('This key was revoked and cannot be changed. Create a new one.')
   }
 }

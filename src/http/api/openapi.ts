@@ -84,7 +84,10 @@ function answerOf(contract: Contract, schemas: Json): Json {
   if (contract.answer === undefined) return { description: 'Done' }
   const schema = schemaOf(contract.answer, 'output', schemas)
   const others = (contract.alsoAs ?? []).map((type) => [type, { schema: { type: 'string' } }])
-  return { description: 'Done', content: { 'application/json': { schema }, ...Object.fromEntries(others) } }
+  return {
+    description: 'Done',
+    content: { [contract.linesAs ?? 'application/json']: { schema }, ...Object.fromEntries(others) },
+  }
 }
 
 /** A schema whose named parts stand once in the document and are referred to. */

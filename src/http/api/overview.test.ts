@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type Alerts, alertsDefault } from '../../ledger/alerts.ts'
 import { parse, zero } from '../../money/usdc.ts'
-import { alertsOf } from './overview.ts'
+import { alertsOf, keyAlertsOf } from './overview.ts'
 
 const perDay = parse('2')
 
@@ -40,4 +40,28 @@ test('an empty balance is an error where there was money, whatever is turned off
     ).map(({ code }) => code)
   assert.deepEqual(codesOf('10'), ['balance_empty'])
   assert.deepEqual(codesOf('0'), [])
+})
+
+test('a key that spent 80 % of its limit is told, the fullest first, and one that cannot spend any more is not', () => {
+  const key = (name: string, spent: string, more: object = {}) => ({
+    ...{ id: name, name, limit: parse('2'), spent: parse(spent), revokedAt: undefined, expired: false },
+    ...more,
+  })
+  const alerts = keyAlertsOf([
+    key('calm', '1.599999'),
+    key('near', '1.6'),
+    key('full', '2'),
+    key('free', '9', { limit: undefined }),
+    key('gone', '2', { revokedAt: new Date() }),
+    key('over', '2', { expired: true }),
+  ])
+  assert.deepEqual(
+    alerts.map(({ level, message, href }) => [level, message, href]),
+    [
+      ['error', 'Key "full" has spent 2 of its 2 USDC limit (100 %).', '/keys/full'],
+      ['warning', 'Key "near" has spent 1.6 of its 2 USDC limit (80 %).', '/keys/near'],
+    ],
+  )
+  const many = keyAlertsOf(Array.from({ length: 9 }, (_, index) => key(`key ${index}`, '1.9')))
+  assert.deepEqual([many.length, many.at(-1)!.message], [6, '4 more keys have spent 80 % of the limit or more.'])
 })

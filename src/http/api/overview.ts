@@ -1,5 +1,5 @@
-import type { AccountRef } from '../../account-ref.ts'
-import { listKeys } from '../../identity/api-keys.ts'
+import type { AccountRef } from '../../db/account-ref.ts'
+import { type ApiKey, listKeys } from '../../identity/api-keys.ts'
 import { type Alerts, readAlerts } from '../../ledger/alerts.ts'
 import { type Balance, readBalance } from '../../ledger/balance.ts'
 import { listRequests } from '../../ledger/request-log.ts'
@@ -67,7 +67,7 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
         request_sent: recent.rows.some(({ status }) => status !== 'refused') || balance.charged > 0n,
       },
       recent: recent.rows.map(renderRequest),
-      alerts: alertsOf(balance, burning, alerts),
+      alerts: [...alertsOf(balance, burning, alerts), ...keyAlertsOf(keys)],
     }
   })
 
@@ -177,6 +177,34 @@ export function alertsOf(
     },
   ]
 }
+
+const keyAlertsMax = 5
+const nearPercent = 80n
+
+/** Keys that have used up their limit, or most of it: their applications are refused, or soon will be. The fullest first. */
+export function keyAlertsOf(keys: readonly AlertedKey[]): RenderedOverview['alerts'] {
+  const isUsable = ({ revokedAt, expired }: AlertedKey) => revokedAt === undefined && !expired
+  const near = keys
+    .filter(isUsable)
+    .flatMap(({ id, name, limit, spent }) =>
+      limit === undefined || limit === zero || spent * 100n < limit * nearPercent
+        ? []
+        : [{ id, name, limit, spent, percent: Number((spent * 100n) / limit) }],
+    )
+    .sort((a, b) => b.percent - a.percent)
+  const shown = near.slice(0, keyAlertsMax).map(({ id, name, limit, spent, percent }) => ({
+    level: percent >= 100 ? ('error' as const) : ('warning' as const),
+    code: 'key_limit_near',
+    message: `Key "${name}" has spent ${format(spent)} of its ${format(limit)} USDC limit (${percent} %).`,
+    href: `/keys/${id}`,
+  }))
+  const more = near.length - shown.length
+  if (more === 0) return shown
+  const message = `${more} more ${more === 1 ? 'key has' : 'keys have'} spent ${nearPercent} % of the limit or more.`
+  return [...shown, { level: 'warning', code: 'key_limit_near', message, href: '/keys' }]
+}
+
+type AlertedKey = Pick<ApiKey, 'id' | 'name' | 'limit' | 'spent' | 'revokedAt' | 'expired'>
 
 function days(count: number): string {
   return `${count} ${count === 1 ? 'day' : 'days'}`

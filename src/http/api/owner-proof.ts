@@ -1,4 +1,4 @@
-import type { AccountRef } from '../../account-ref.ts'
+import type { AccountRef } from '../../db/account-ref.ts'
 import { type Credential, requireEstablished } from '../../identity/established.ts'
 import type { Assertion } from '../../identity/passkey-proof.ts'
 import { createPasskeyOwnerChallenge, provePasskeyOwner } from '../../identity/passkeys.ts'
@@ -40,9 +40,9 @@ export async function confirmOwner(
   address: string,
   proof: OwnerProof,
 ): Promise<void> {
-  const { database, chainSide } = services
+  const { database, chainServices } = services
   const credential = await proven(services, address, proof)
-  await requireEstablished(database, owner, credential, chainSide.funds!.ownerCooldownMs)
+  await requireEstablished(database, owner, credential, chainServices.funds!.ownerCooldownMs)
 }
 
 async function proven(services: ApiServices, address: string, proof: OwnerProof): Promise<Credential> {

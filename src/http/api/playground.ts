@@ -1,15 +1,16 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { z } from 'zod'
+import { accountRef } from '../../db/account-ref.ts'
 import { findKey } from '../../identity/api-keys.ts'
 import { parseJsonBody } from '../../inference/json-body.ts'
 import { findAccount } from '../../ledger/accounts.ts'
 import { readJsonBytes } from '../read-body.ts'
-import { answerChat, type ChatOpening } from '../routes/create-chat-completion.ts'
+import { answerChat, type ChatCaller, type ChatOpening } from '../routes/create-chat-completion.ts'
 import { visitorOf } from '../visitor.ts'
 import { chatContracts } from './contracts/chat.ts'
 import type { Gate } from './gate.ts'
 import { unusable } from './input-refusal.ts'
-import { NotFoundError } from './router.ts'
+import { NotFoundError, sessionsOf } from './router.ts'
 import type { ApiServices } from './services.ts'
 
 /** `POST /api/playground`: the pipeline of a chat completion, for a session, under the limits of one of its keys. */
@@ -20,14 +21,20 @@ export async function createPlaygroundCompletion(
   outgoing: ServerResponse,
 ): Promise<void> {
   const { database, trustProxy, bodyLimits } = services
-  await answerChat(services, incoming, outgoing, async (): Promise<ChatOpening> => {
+  await answerChat(services, incoming, outgoing, async (): Promise<ChatCaller> => {
     const { owner } = await gate.admit(chatContracts.createPlaygroundCompletion, visitorOf(incoming, trustProxy))
-    const { keyId, chat } = readKeyId(parseJsonBody(await readJsonBytes(incoming, bodyLimits, owner!.accountId)))
-    const key = await findKey(database, owner!, keyId)
-    if (key === undefined) throw new NotFoundError()
-    const depositAddress = (await findAccount(database, key.partition, key.accountId))?.address
-    const payer = { partition: key.partition, accountId: key.accountId, keyId: key.id, depositAddress }
-    return { payer, body: Buffer.from(JSON.stringify(chat)) }
+    const { accountId } = owner!
+    return { account: accountRef(owner!), limitedAs: sessionsOf(accountId), open }
+
+    async function open(): Promise<ChatOpening> {
+      const { keyId, chat } = readKeyId(parseJsonBody(await readJsonBytes(incoming, bodyLimits, accountId)))
+      const key = await findKey(database, owner!, keyId)
+      if (key === undefined) throw new NotFoundError()
+      const depositAddress = (await findAccount(database, key.partition, accountId))?.address
+      const { partition, id, options } = key
+      const bearer = { partition, accountId, keyId: id, depositAddress, options, readAtMs: undefined }
+      return { bearer, body: Buffer.from(JSON.stringify(chat)) }
+    }
   })
 }
 

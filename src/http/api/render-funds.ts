@@ -75,25 +75,27 @@ export function renderDeposit(deposit: ListedDeposit): RenderedDeposit {
     sender: deposit.sender ?? null,
     state: deposit.state,
     reason: deposit.reason ?? null,
+    waits_until: isoOf(deposit.waitsUntil),
     tx_hash: hexOf(deposit.seenTxHash),
     created_at: deposit.createdAt.toISOString(),
     steps: inOrder(deposit.seenAt === undefined ? [credited] : [...onChain, credited]),
   }
 }
 
-const withdrawalOrder = ['requested', 'returning', 'returned', 'sent', 'confirmed'] as const
+const withdrawalOrder = ['requested', 'sent', 'confirmed'] as const
 
 export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
   const reached = withdrawalOrder.indexOf(withdrawal.state as (typeof withdrawalOrder)[number])
   const times = {
     requested: withdrawal.createdAt,
-    returned: withdrawal.returnedAt,
+    settled: withdrawal.settledAt,
     sent: withdrawal.sentAt,
     confirmed: withdrawal.state === 'confirmed' ? withdrawal.changedAt : undefined,
   }
   const step = (name: keyof typeof times) => ({
     name,
-    done: reached >= withdrawalOrder.indexOf(name),
+    done:
+      name === 'settled' ? withdrawal.settledAt !== undefined || reached > 0 : reached >= withdrawalOrder.indexOf(name),
     at: isoOf(times[name]),
     tx_hash: name === 'sent' || name === 'confirmed' ? (withdrawal.transactionHash ?? null) : null,
     block: null,
@@ -105,7 +107,6 @@ export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
       amount: withdrawal.amount,
       receives: fromAtomic(withdrawal.amount - withdrawal.feeMax),
       fee: withdrawal.fee ?? withdrawal.feeMax,
-      credit_back: withdrawal.creditBack,
     }),
     recipient: withdrawal.recipient,
     state: withdrawal.state,
@@ -113,13 +114,7 @@ export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
     tx_hash: withdrawal.transactionHash ?? null,
     created_at: withdrawal.createdAt.toISOString(),
     changed_at: withdrawal.changedAt.toISOString(),
-    // Only a withdrawal of credit waits for the credit to come back into the gateway.
-    steps: inOrder([
-      step('requested'),
-      ...(withdrawal.creditBack > 0n ? [step('returned')] : []),
-      step('sent'),
-      step('confirmed'),
-    ]),
+    steps: inOrder([step('requested'), step('settled'), step('sent'), step('confirmed')]),
   }
 }
 

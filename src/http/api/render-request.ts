@@ -3,6 +3,7 @@ import { formatRequestId } from '../../ledger/request-id.ts'
 import type { LedgerRequest, RequestPrice, RequestToolCall } from '../../ledger/requests.ts'
 import { moneyFields } from '../../money/money-fields.ts'
 import { format, fromAtomic, max, zero } from '../../money/usdc.ts'
+import { paymentNonce } from '../../settlement/payment-receipt.ts'
 import type { request } from './contracts/requests.ts'
 
 export type RenderedRequest = z.output<typeof request>
@@ -26,6 +27,7 @@ export function renderRequest(row: LedgerRequest): RenderedRequest {
       held: row.quote,
       extended: row.extended,
       charged: row.charged,
+      given_back: row.givenBack,
       refunded: row.status === 'held' ? zero : max(zero, fromAtomic(row.quote - row.charged)),
       excess: max(zero, fromAtomic(row.charged - row.quote)),
       from_credit: row.fromCredit,
@@ -89,38 +91,31 @@ function renderToolLine(
   return { ...line, status: 'failed', reason: status }
 }
 
-function renderSettlement(row: LedgerRequest): RenderedRequest['settlement'] {
-  const { settlement } = row
+function renderSettlement({ payment, charged }: LedgerRequest): RenderedRequest['settlement'] {
   return {
-    state: settlement?.state ?? stateBeforeTheEnd(row),
-    nonce: (settlement?.nonce ?? row.nonce)?.toString() ?? null,
-    authorization:
-      settlement === undefined || settlement.value === 0n
+    state: charged === 0n ? 'none' : (payment?.state ?? 'unpaid'),
+    payment:
+      payment === undefined
         ? null
         : {
-            ...moneyFields({ value: settlement.value }),
-            authorized_at: settlement.authorizedAt?.toISOString() ?? null,
+            number: payment.number.toString(),
+            nonce: paymentNonce(payment),
+            ...moneyFields({ value: fromAtomic(payment.value) }),
+            entries: payment.entries,
           },
-    batch: settlement?.batch?.toString() ?? null,
-    batch_position: settlement?.place?.position ?? null,
-    batch_size: settlement?.place?.size ?? null,
-    tx_hash: hexOf(settlement?.txHash),
-    reason: settlement?.reason ?? null,
-    changed_at: settlement?.changedAt.toISOString() ?? null,
+    batch: payment?.batch?.toString() ?? null,
+    batch_position: payment?.place?.position ?? null,
+    batch_size: payment?.place?.size ?? null,
+    tx_hash: hexOf(payment?.txHash),
+    reason: payment?.reason ?? null,
+    changed_at: payment?.changedAt.toISOString() ?? null,
   }
 }
 
-// An authorization is allocated with its hold; the row about its payment is written when the request ends.
-function stateBeforeTheEnd(row: LedgerRequest): 'none' | 'allocated' | 'voided' {
-  if (row.authorized === 0n) return 'none'
-  return row.voided ? 'voided' : 'allocated'
-}
-
-function renderReceipt({ id, settlement }: LedgerRequest): RenderedRequest['receipt'] {
-  if (settlement?.receipt === undefined) return null
-  const { number, hash, batched } = settlement.receipt
+function renderReceipt({ id, entry, payment }: LedgerRequest): RenderedRequest['receipt'] {
+  if (entry === undefined) return null
   const receiptId = formatRequestId(id)
-  return { id: receiptId, number: number.toString(), hash: hexOf(hash)!, batched, url: `/r/${receiptId}` }
+  return { id: receiptId, number: entry.toString(), batched: payment?.txHash !== undefined, url: `/r/${receiptId}` }
 }
 
 export function hexOf(bytes: Buffer | undefined): string | null {

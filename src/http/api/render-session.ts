@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import type { AccountRef } from '../../account-ref.ts'
+import type { AccountRef } from '../../db/account-ref.ts'
 import { listPasskeys } from '../../identity/passkeys.ts'
 import { recentSecondsMax, type Session } from '../../identity/sessions.ts'
 import { listWallets } from '../../identity/wallets.ts'
@@ -10,6 +10,7 @@ import { format } from '../../money/usdc.ts'
 import { signInProblem } from '../site.ts'
 import type { Visitor } from '../visitor.ts'
 import type { account, session as sessionShape } from './contracts/sign-in.ts'
+import { isOperatorOf } from './operator.ts'
 import type { ApiServices } from './services.ts'
 
 export type RenderedSession = z.output<typeof sessionShape>
@@ -21,9 +22,9 @@ export async function renderSession(
   visitor: Visitor,
   session: Session | undefined,
 ): Promise<RenderedSession> {
-  const { site, chainSide, prices, inFlightCap, unsettledCap } = services
+  const { site, chainServices, prices, inFlightCap, unsettledCap } = services
   const problem = signInProblem(site, visitor)
-  const chain = chainSide.funds?.chain
+  const chain = chainServices.funds?.chain
   return {
     object: 'session',
     signed_in: session !== undefined,
@@ -32,7 +33,8 @@ export async function renderSession(
     recent_until: session?.isRecent
       ? new Date(session.createdAt.getTime() + recentSecondsMax * 1000).toISOString()
       : null,
-    environment: chainSide.environment,
+    operator: session !== undefined && (await isOperatorOf(services, session)),
+    environment: chainServices.environment,
     public_url: site.publicUrl,
     base_url: `${site.publicUrl}/v1`,
     default_model: prices.defaultModel,
@@ -53,28 +55,34 @@ export async function renderSession(
             explorer_url: chain.explorerUrl ?? null,
             rpc_url: chain.publicRpcUrl ?? null,
             ...moneyFields({
-              deposit_min: chainSide.funds!.depositMin,
-              withdrawal_min: chainSide.funds!.withdrawalMin,
+              deposit_min: chainServices.funds!.depositMin,
+              withdrawal_min: chainServices.funds!.withdrawalMin,
             }),
-            owner_cooldown_seconds: Math.ceil(chainSide.funds!.ownerCooldownMs / 1000),
+            owner_cooldown_seconds: Math.ceil(chainServices.funds!.ownerCooldownMs / 1000),
           },
     features: {
-      faucet: chainSide.sandbox?.faucet !== undefined,
-      withdrawals: chainSide.funds !== undefined,
-      sandbox_controls: chainSide.sandbox?.mine !== undefined || chainSide.sandbox?.failNext !== undefined,
+      faucet: chainServices.sandbox?.faucet !== undefined,
+      withdrawals: chainServices.funds !== undefined,
+      sandbox_controls: chainServices.sandbox?.mine !== undefined || chainServices.sandbox?.failNext !== undefined,
     },
     limits: moneyFields({ in_flight_cap: inFlightCap, unsettled_cap: unsettledCap }),
   }
 }
 
 /** One click, no proof: only where the money is play money and the one who clicks sits at this machine. */
-export function isLocalSignInOffered({ site, chainSide }: ApiServices, visitor: Visitor): boolean {
+export function isLocalSignInOffered({ site, chainServices }: ApiServices, visitor: Visitor): boolean {
   return (
-    chainSide.sandbox !== undefined && site.isLoopback && visitor.isLocal && signInProblem(site, visitor) === undefined
+    chainServices.sandbox !== undefined &&
+    site.isLoopback &&
+    visitor.isLocal &&
+    signInProblem(site, visitor) === undefined
   )
 }
 
-export async function renderAccount({ database, chainSide }: ApiServices, owner: AccountRef): Promise<RenderedAccount> {
+export async function renderAccount(
+  { database }: Pick<ApiServices, 'database'>,
+  owner: AccountRef,
+): Promise<RenderedAccount> {
   const [found, { balanceBelow, daysBelow }, wallets, passkeys] = await Promise.all([
     findAccount(database, owner.partition, owner.accountId),
     readAlerts(database, owner),
@@ -86,7 +94,7 @@ export async function renderAccount({ database, chainSide }: ApiServices, owner:
     id: owner.accountId,
     name: found!.name,
     created_at: found!.createdAt.toISOString(),
-    deposit_address: (await chainSide.funds?.depositAddress(owner)) ?? found!.address ?? null,
+    deposit_address: found!.address ?? null,
     owner_address: found!.ownerAddress ?? null,
     owner_usable_from: found!.ownerUsableFrom?.toISOString() ?? null,
     alerts: {

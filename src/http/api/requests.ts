@@ -1,4 +1,4 @@
-import type { AccountRef } from '../../account-ref.ts'
+import type { AccountRef } from '../../db/account-ref.ts'
 import type { Payer } from '../../ledger/hold-calls.ts'
 import { parseRequestId, type RequestId } from '../../ledger/request-id.ts'
 import {
@@ -120,7 +120,7 @@ function foundBy(text: string): NonNullable<RequestFilter['found']> | null {
 
 function readCursor(cursor: string): RequestId {
   if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(cursor)) return cursor as RequestId
-  throw unusable('cursor', 'it must be the next_cursor of a page before')
+  throw unusable('cursor', 'it must be the next_cursor of an earlier page')
 }
 
 const nothing: RequestTotals = {

@@ -1,16 +1,17 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Context, Hono } from 'hono'
 import type { z } from 'zod'
-import type { AccountRef } from '../../account-ref.ts'
+import { type AccountRef, accountRef } from '../../db/account-ref.ts'
 import { ServiceError } from '../../errors.ts'
-import type { Bearer } from '../../identity/api-keys.ts'
+import { AccountTurns } from '../../fairness/turns.ts'
+import type { Bearer } from '../../identity/key-finder.ts'
 import type { Session } from '../../identity/sessions.ts'
 import { parseJsonBody } from '../../inference/json-body.ts'
 import { type BodyLimits, readJsonBytes } from '../read-body.ts'
+import type { UnpaidRequests } from '../unpaid-requests.ts'
 import { type Visitor, visitorOf } from '../visitor.ts'
-import { AccountTurns } from './account-turns.ts'
 import type { AnswerOf, BodyOf, Contract, QueryOf } from './contract.ts'
-import type { Gate } from './gate.ts'
+import type { Caller, Gate } from './gate.ts'
 import { refusalOf } from './input-refusal.ts'
 
 export type ApiBindings = {
@@ -31,7 +32,7 @@ export type Call<Exact extends Contract> = {
     : Exact['access'] extends 'key'
       ? Bearer
       : AccountRef
-  readonly session: Exact['access'] extends 'session' | 'sandbox' ? Session : Session | undefined
+  readonly session: Exact['access'] extends 'session' | 'sandbox' | 'operator' ? Session : Session | undefined
   readonly accept: string
   /** What the answer is written to, for those that last. */
   readonly outgoing: ServerResponse
@@ -46,15 +47,20 @@ export type RouterOptions = {
   readonly gate: Gate
   readonly trustProxy: boolean
   readonly chatBodyLimits: BodyLimits
+  readonly unpaid: UnpaidRequests
 }
 
+// An account cannot occupy the dashboard's connections: a few of its calls run at once, the others wait.
+const accountAtOnceMax = 2
+/** A program may ask about each of its running requests at once. */
+const accountWaitingMax = 2_000
 // The largest body is a passkey's registration.
 const bodyBytesMax = 64 * 1024
 
 /** Puts handlers behind their contracts: who may come in, what is read, how it is answered. */
 export class ApiRouter {
   readonly #options: RouterOptions
-  readonly #turns = new AccountTurns()
+  readonly #turns = new AccountTurns(accountAtOnceMax, accountWaitingMax)
 
   constructor(options: RouterOptions) {
     this.#options = options
@@ -68,11 +74,7 @@ export class ApiRouter {
   #put<const Exact extends Contract>(contract: Exact, handler: Handler<Exact>): void {
     const { app } = this.#options
     app.on(contract.method, honoPath(contract.path), async (context) => {
-      const call = await this.#read(contract, context as Context<ApiBindings>)
-      const { owner } = call
-      const answer = await (owner === undefined
-        ? handler(call)
-        : this.#turns.take(owner.accountId, () => handler(call)))
+      const answer = await this.#answer(contract, context as Context<ApiBindings>, handler)
       context.header('cache-control', 'no-store')
       if (answer instanceof Response) return answer
       if (contract.status === 204) return context.body(null, 204)
@@ -80,10 +82,33 @@ export class ApiRouter {
     })
   }
 
-  async #read<Exact extends Contract>(contract: Exact, context: Context<ApiBindings>): Promise<Call<Exact>> {
+  async #answer<Exact extends Contract>(contract: Exact, context: Context<ApiBindings>, handler: Handler<Exact>) {
+    const { trustProxy, gate, unpaid } = this.#options
+    const visitor = visitorOf(context.env.incoming, trustProxy)
+    const exchange = { ...context.env, network: visitor.network }
+    const caller = await gate.admit(contract, visitor).catch(async (error) => {
+      await unpaid.beforeRefusal(error, exchange)
+      throw error
+    })
+    const { owner } = caller
+    if (owner === undefined) return handler(await this.#read(contract, context, caller))
+    const work = async () => {
+      const call = await this.#read(contract, context, caller)
+      return this.#turns.take(owner.accountId, () => handler(call))
+    }
+    // All sessions of an account share its rates.
+    const keyId = 'keyId' in owner ? (owner as Bearer).keyId : sessionsOf(owner.accountId)
+    const bearer = { ...accountRef(owner), keyId }
+    return contract.isChat ? unpaid.duringQuote(bearer, exchange, work) : unpaid.during(bearer, exchange, work)
+  }
+
+  async #read<Exact extends Contract>(
+    contract: Exact,
+    context: Context<ApiBindings>,
+    caller: Caller,
+  ): Promise<Call<Exact>> {
     const { incoming, outgoing } = context.env
-    const visitor = visitorOf(incoming, this.#options.trustProxy)
-    const caller = await this.#options.gate.admit(contract, visitor)
+    const { visitor } = caller
     return {
       ...caller,
       parameters: read(contract.parameters, context.req.param(), NotFoundError),
@@ -104,6 +129,11 @@ export class ApiRouter {
     const bytes = await readJsonBytes(incoming, { ...chatBodyLimits, bytesMax: bodyBytesMax }, account)
     return read(body, bytes.length === 0 ? {} : parseJsonBody(bytes))
   }
+}
+
+/** The name under which refused requests of an account's sessions are counted. */
+export function sessionsOf(accountId: string): string {
+  return `sessions of ${accountId}`
 }
 
 /** `/api/keys/{id}` as the router writes it. */
@@ -134,6 +164,6 @@ function read(schema: z.ZodType | undefined, given: unknown, Refusal?: new () =>
 export class NotFoundError extends ServiceError {
   readonly code = 'not_found'
   constructor() {
-    super('The account has nothing of this id.')
+    super('No such object in this account.')
   }
 }

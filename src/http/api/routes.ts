@@ -1,11 +1,15 @@
 import type { Hono } from 'hono'
 import { routeAccount } from './account.ts'
+import { DepositAddresses } from './deposit-addresses.ts'
+import { routeDevices } from './devices.ts'
 import { routeExport } from './export.ts'
 import { routeFunds } from './funds.ts'
 import type { Gate } from './gate.ts'
 import { routeKeys } from './keys.ts'
+import { routeOperator } from './operator.ts'
 import { routeOverview } from './overview.ts'
 import { routeQuote } from './quote.ts'
+import { routeReceipts } from './receipts.ts'
 import { routeRequests } from './requests.ts'
 import { type ApiBindings, ApiRouter } from './router.ts'
 import { routeSandbox } from './sandbox.ts'
@@ -18,19 +22,23 @@ import { routeUsage } from './usage.ts'
 
 /** Every route of the dashboard, each behind its contract. */
 export function routeApi(app: Hono<ApiBindings>, gate: Gate, services: ApiServices): void {
-  const { trustProxy, bodyLimits } = services
-  const router = new ApiRouter({ app, gate, trustProxy, chatBodyLimits: bodyLimits })
+  const { trustProxy, bodyLimits, unpaid } = services
+  const router = new ApiRouter({ app, gate, trustProxy, chatBodyLimits: bodyLimits, unpaid })
+  const addresses = new DepositAddresses(services)
   routeSignIn(router, services)
+  routeDevices(router, services, addresses)
   routeAccount(router, services)
   routeRequests(router, services)
   routeUsage(router, services)
   routeOverview(router, services)
-  routeKeys(router, services)
-  routeFunds(router, services)
+  routeKeys(router, services, addresses)
+  routeFunds(router, services, addresses)
+  routeReceipts(router, services)
   routeStatement(router, services)
   routeStatus(router, services)
   routeSandbox(router, services)
   routeQuote(router, services)
   routeStream(router, services)
+  routeOperator(router, services)
   routeExport(router, services)
 }

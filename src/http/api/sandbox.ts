@@ -1,4 +1,4 @@
-import { accountRef } from '../../account-ref.ts'
+import { accountRef } from '../../db/account-ref.ts'
 import { moneyFields } from '../../money/money-fields.ts'
 import { fundsContracts } from './contracts/funds.ts'
 import { checkWallet } from './funds.ts'
@@ -9,7 +9,7 @@ import { signIn } from './sign-in.ts'
 
 /** What only the sandbox can do; a control that is not wired up is not there. */
 export function routeSandbox(router: ApiRouter, services: ApiServices): void {
-  const { sandbox, funds } = services.chainSide
+  const { sandbox, funds } = services.chainServices
   router.at(fundsContracts.requestTestMoney).answer(async ({ owner, body }) => {
     if (sandbox?.faucet === undefined) throw new NotInSandboxError()
     if (body.wallet !== undefined && funds !== undefined) checkWallet(funds, body.wallet, 'wallet')

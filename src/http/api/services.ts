@@ -1,23 +1,31 @@
 import type { PriceList } from '../../billing/price-list.ts'
 import type { Database } from '../../db/database.ts'
-import type { Log } from '../../log.ts'
+import type { Operators } from '../../identity/operators.ts'
 import type { Usdc } from '../../money/usdc.ts'
+import type { Log } from '../../process/log.ts'
+import type { ProviderHealth } from '../../providers/provider.ts'
 import type { HealthMonitor } from '../health-monitor.ts'
 import type { ChatRouteServices } from '../routes/create-chat-completion.ts'
 import type { Site } from '../site.ts'
-import type { ChainSide } from './chain-side.ts'
+import type { ChainServices } from './chain-services.ts'
 
 /** What the dashboard's routes are made of. */
 export type ApiServices = ChatRouteServices & {
   readonly database: Database
+  /** Connections for sessions, keys and quotes, which the dashboard's own queries cannot occupy. */
+  readonly lookUps: Database
+  /** A small pool of its own: what an operator looks at cannot keep customers waiting. */
+  readonly operatorDatabase: Database
+  readonly operators: Operators
   readonly site: Site
-  readonly chainSide: ChainSide
+  readonly chainServices: ChainServices
   readonly health: HealthMonitor
+  /** As this node sees them. For operators only. */
+  readonly providers: () => readonly ProviderHealth[]
   readonly prices: PriceList
   readonly ledgerPartitions: number
   readonly inFlightCap: Usdc
   readonly unsettledCap: Usdc
-  readonly trustProxy: boolean
   readonly log: Pick<Log, 'info' | 'warn'>
   /** Milliseconds, for rates. */
   readonly now: () => number

@@ -28,7 +28,7 @@ const atomic = z
   .string()
   .regex(/^-?\d+$/)
   .meta({ description: 'Atomic USDC (6 decimals), as a decimal string', examples: ['2400'] })
-const usdc = z
+export const usdc = z
   .string()
   .regex(/^-?\d+(\.\d{1,6})?$/)
   .meta({ description: 'USDC, exact', examples: ['0.0024'] })
@@ -47,8 +47,20 @@ export const keyLimit = z
   .union([z.string(), z.number()], 'must be an amount of USDC such as "2.50"')
   .transform(String)
   .refine((given) => amountPattern.test(given), amountForm)
-  .refine((given) => /[1-9]/.test(given), 'must be above 0. Disable or revoke a key that is to spend nothing')
+  .refine((given) => /[1-9]/.test(given), 'must be above 0. To stop a key from spending, disable or revoke it')
   .meta({ description: 'USDC above 0, with at most six decimals; a string or a number', examples: ['2.50'] })
+
+/** The most that one request of a key may cost. */
+export const requestCost = z
+  .union([z.string(), z.number()], 'must be an amount of USDC such as "0.05"')
+  .transform(String)
+  .refine((given) => amountPattern.test(given), amountForm)
+  .refine((given) => /[1-9]/.test(given), 'must be above 0. To stop a key from spending, disable or revoke it')
+  .meta({
+    description:
+      'USDC above 0. A request that could cost more, including its searches, is refused with quote_exceeds_key_cap',
+    examples: ['0.05'],
+  })
 
 /** Text that the database can keep: it knows no NUL. */
 export function text(lengthMax: number) {
@@ -106,7 +118,7 @@ export const flag = z.enum(['true', 'false'])
 export const errorEnvelope = z
   .object({
     error: z.looseObject({
-      message: z.string().meta({ description: 'For people: what happened, and what to do next' }),
+      message: z.string().meta({ description: 'What happened and what to do next' }),
       type: z.string(),
       param: z.string().nullable(),
       code: z.string().meta({ description: 'Permanent; see doc_url' }),

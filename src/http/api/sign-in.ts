@@ -1,7 +1,7 @@
-import type { AccountRef } from '../../account-ref.ts'
+import type { AccountRef } from '../../db/account-ref.ts'
 import { createNonce, storeChallenge } from '../../identity/challenges.ts'
 import { takeLoginToken } from '../../identity/login-links.ts'
-import { keepOpen } from '../../identity/open-account.ts'
+import { lockOpenAccount } from '../../identity/open-account.ts'
 import { passkeyAlgorithms, type RelyingParty } from '../../identity/passkey-proof.ts'
 import { addPasskey, listCredentialIds, provePasskey, proveRegistration } from '../../identity/passkeys.ts'
 import { endSession, openSession, type Session, type SignInMethod, sessionSecondsMax } from '../../identity/sessions.ts'
@@ -16,7 +16,7 @@ import { NotInSandboxError, requireRecentSignIn } from './gate.ts'
 import { isLocalSignInOffered, type RenderedSession, renderSession } from './render-session.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
-import { leaveTrail } from './trail.ts'
+import { logAccountEvent } from './trail.ts'
 
 /** Whoever signs in needs these of the request. */
 type SignInCall = {
@@ -29,7 +29,7 @@ type SignInCall = {
 const chainIdWithoutChain = 5_042_002
 
 export function routeSignIn(router: ApiRouter, services: ApiServices): void {
-  const { database, site, chainSide } = services
+  const { database, site, chainServices } = services
 
   router.at(signInContracts.getSession).answer(({ visitor, session }) => renderSession(services, visitor, session))
 
@@ -37,7 +37,7 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     checkSignInIsSafe(site, visitor)
     const { nonce, message, expiresAt } = await createSignInMessage(database, {
       publicUrl: site.publicUrl,
-      chainId: chainSide.funds?.chain.id ?? chainIdWithoutChain,
+      chainId: chainServices.funds?.chain.id ?? chainIdWithoutChain,
       address: body.address,
     })
     return { object: 'nonce', nonce, message, expires_at: expiresAt.toISOString() }
@@ -75,10 +75,10 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
       requireRecentSignIn(call.session)
       const owner = call.session
       await database.transaction(async (connection) => {
-        await keepOpen(connection, owner)
+        await lockOpenAccount(connection, owner)
         await addPasskey(connection, owner, passkey, passkeyName)
       })
-      leaveTrail(services, 'passkey_added', { ...call, owner: call.session })
+      logAccountEvent(services, 'passkey_added', { ...call, owner: call.session })
       return renderSession(services, call.visitor, call.session)
     }
     const account = await database.transaction(async (connection) => {
@@ -102,14 +102,14 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     const account = await takeLoginToken(database, call.body.token)
     // Links are the operator's: whoever is given one is to be let in, also where nobody else can sign in any more.
     if (await reopenAccount(database, account)) {
-      leaveTrail(services, 'account_reopened', { owner: account, session: undefined, visitor: call.visitor })
+      logAccountEvent(services, 'account_reopened', { owner: account, session: undefined, visitor: call.visitor })
     }
     return signIn(services, call, account, 'link')
   })
 
   router.at(signInContracts.signInLocally).answer(async (call) => {
     if (!isLocalSignInOffered(services, call.visitor)) throw new NotInSandboxError()
-    return signIn(services, call, await chainSide.sandbox!.localAccount(), 'local')
+    return signIn(services, call, await chainServices.sandbox!.localAccount(), 'local')
   })
 
   router.at(signInContracts.signOut).answer(async ({ session, setHeader }) => {
@@ -129,10 +129,10 @@ export async function signIn(
   const { database, site } = services
   const { token, session } = await database.transaction(async (connection) => {
     if (call.session !== undefined) await endSession(connection, call.session, call.session.id)
-    await keepOpen(connection, account)
+    await lockOpenAccount(connection, account)
     return openSession(connection, account, method, call.visitor.header('user-agent'))
   })
-  leaveTrail(services, 'signed_in', { owner: session, session, visitor: call.visitor })
+  logAccountEvent(services, 'signed_in', { owner: session, session, visitor: call.visitor })
   call.setHeader('set-cookie', sessionCookie(site, token, sessionSecondsMax))
   return renderSession(services, call.visitor, session)
 }
@@ -175,14 +175,14 @@ async function registerFirstOwner(
   account: AccountRef,
   address: string,
 ): Promise<void> {
-  const { database, chainSide } = services
-  if (chainSide.funds === undefined) return
+  const { database, chainServices } = services
+  if (chainServices.funds === undefined) return
   const { ownerAddress } = (await findAccount(database, account.partition, account.accountId))!
   if (ownerAddress !== undefined) return
   const [wallets, passkeys] = await Promise.all([listWallets(database, account), listCredentialIds(database, account)])
   if (wallets.length + passkeys.length !== 1) return
-  await chainSide.funds.registerOwner({ ...account, address, isConfirmed: true })
-  leaveTrail(services, 'owner_changed', { owner: account, session: undefined, visitor }, { address })
+  await chainServices.funds.registerOwner({ ...account, address, isConfirmed: true })
+  logAccountEvent(services, 'owner_changed', { owner: account, session: undefined, visitor }, { address })
 }
 
 class OtherAccountStands extends Error {}
@@ -224,6 +224,6 @@ export function relyingParty({ site }: ApiServices): RelyingParty {
 
 export class NoPasskeysHereError extends SignInFailedError {
   constructor(publicUrl: string) {
-    super(`Passkeys need a name, and ${publicUrl} is an IP address. Set PUBLIC_URL to a name.`)
+    super(`Passkeys need a host name, and ${publicUrl} is an IP address. Set PUBLIC_URL to a host name.`)
   }
 }

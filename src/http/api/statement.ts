@@ -1,5 +1,6 @@
-import { readStatement, type Statement } from '../../ledger/statement.ts'
+import { type KeyLine, readStatement, type Statement } from '../../ledger/statement.ts'
 import { moneyFields } from '../../money/money-fields.ts'
+import { fromAtomic } from '../../money/usdc.ts'
 import type { AnswerOf } from './contract.ts'
 import { fundsContracts } from './contracts/funds.ts'
 import { csvRow } from './downloads.ts'
@@ -15,10 +16,11 @@ export function routeStatement(router: ApiRouter, { database }: ApiServices): vo
     const nowMs = Date.now()
     const month = query.month ?? monthOf(new Date(nowMs))
     const span = spanOf(month)
-    if (span.from.getTime() > nowMs) throw unusable('month', 'it has not begun yet')
+    if (span.from.getTime() > nowMs) throw unusable('month', 'it is in the future')
     const rendered = render(month, span, nowMs, await readStatement(database, owner, span.from, span.to))
     const format = query.format ?? (accept.includes('text/csv') ? 'csv' : 'json')
-    return format === 'csv' ? csvFile(rendered) : rendered
+    if (format === 'json') return rendered
+    return query.by === 'key' ? keysFile(rendered) : linesFile(rendered)
   })
 }
 
@@ -35,7 +37,7 @@ function monthOf(at: Date): string {
 }
 
 function render(month: string, { from, to }: Span, nowMs: number, statement: Statement): RenderedStatement {
-  const { opening, closing, lines, addsUp, openedAt } = statement
+  const { opening, closing, lines, keys, addsUp, openedAt } = statement
   return {
     object: 'statement',
     month,
@@ -50,11 +52,17 @@ function render(month: string, { from, to }: Span, nowMs: number, statement: Sta
       count,
       ...moneyFields({ amount }),
     })),
+    keys: keys.map(renderKeyLine),
     adds_up: addsUp,
   }
 }
 
-function csvFile(statement: RenderedStatement): Response {
+function renderKeyLine({ keyId, name, hint, requests, searches, inference, search }: KeyLine) {
+  const amount = fromAtomic(inference + search)
+  return { key: { id: keyId, name, hint }, requests, searches, ...moneyFields({ inference, search, amount }) }
+}
+
+function linesFile(statement: RenderedStatement): Response {
   const { month, lines } = statement
   const rows = [
     ['month', 'kind', 'model', 'count', 'amount_atomic', 'amount'],
@@ -62,10 +70,23 @@ function csvFile(statement: RenderedStatement): Response {
     ...lines.map(({ kind, model, count, amount_atomic, amount }) => [month, kind, model, count, amount_atomic, amount]),
     [month, 'closing_balance', null, null, statement.closing_atomic, statement.closing],
   ]
+  return csvFile(`penny-statement-${month}.csv`, rows)
+}
+
+function keysFile({ month, keys }: RenderedStatement): Response {
+  const rows = keys.map(({ key, requests, searches, ...line }) => [
+    ...[month, key.id, key.name, requests, searches],
+    ...[line.inference_atomic, line.search_atomic, line.amount_atomic, line.amount],
+  ])
+  const head = ['month', 'key_id', 'key', 'requests', 'searches', 'inference_atomic', 'search_atomic']
+  return csvFile(`penny-statement-${month}-by-key.csv`, [[...head, 'amount_atomic', 'amount'], ...rows])
+}
+
+function csvFile(name: string, rows: readonly Parameters<typeof csvRow>[0][]): Response {
   return new Response(rows.map(csvRow).join(''), {
     headers: {
       'content-type': 'text/csv; charset=utf-8',
-      'content-disposition': `attachment; filename="penny-statement-${month}.csv"`,
+      'content-disposition': `attachment; filename="${name}"`,
       'cache-control': 'no-store',
     },
   })

@@ -13,10 +13,10 @@ const unreadMax = 256 * 1024
 
 /** `GET /api/stream`: what happens in the account, for as long as the session lasts and somebody listens. */
 export function routeStream(router: ApiRouter, services: ApiServices): void {
-  const { database, inFlightCap, onError, answering } = services
+  const { database, inFlightCap, onError, answering, unidentified } = services
   const feeds = new AccountFeeds({ database, onError: (error) => onError(error, 'stream') })
 
-  router.at(chatContracts.openStream).answer(async ({ session }) => {
+  router.at(chatContracts.openStream).answer(async ({ session, visitor }) => {
     const encoder = new TextEncoder()
     let stop = () => {}
     let gone = false
@@ -41,10 +41,17 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
               (error: unknown) => onError(error, 'stream'),
             )
           }, answering.streamKeepaliveMs).unref()
-          stop = () => clearInterval(timer)
+          const ignore = unidentified.watch(visitor, ({ at, code, message }) =>
+            send(render({ type: 'unidentified', at: at.toISOString(), code, message })),
+          )
+          stop = () => {
+            clearInterval(timer)
+            ignore()
+          }
           const unwatch = await feeds.watch(session, (event) => send(render(renderEvent(event))))
           stop = () => {
             clearInterval(timer)
+            ignore()
             unwatch()
           }
           // Pages are left before their stream has begun, too: nobody would ever stop watching for them.

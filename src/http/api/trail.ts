@@ -1,4 +1,4 @@
-import type { AccountRef } from '../../account-ref.ts'
+import type { AccountRef } from '../../db/account-ref.ts'
 import type { Session } from '../../identity/sessions.ts'
 import type { Visitor } from '../visitor.ts'
 import type { ApiServices } from './services.ts'
@@ -6,6 +6,7 @@ import type { ApiServices } from './services.ts'
 /** What somebody did that decides who may spend an account's money, or where it goes. */
 export type AccountEvent =
   | 'signed_in'
+  | 'device_confirmed'
   | 'key_created'
   | 'key_changed'
   | 'key_rolled'
@@ -20,7 +21,7 @@ export type AccountEvent =
   | 'withdrawal_requested'
 
 /** Who did it, and from where. */
-type Actor = {
+export type Actor = {
   readonly owner: AccountRef
   readonly session: Session | undefined
   readonly visitor: Visitor
@@ -38,7 +39,7 @@ type Facts = {
 }
 
 /** One line of log for what was done to an account: when a customer asks who it was, this is all there is. */
-export function leaveTrail({ log }: ApiServices, event: AccountEvent, actor: Actor, facts: Facts = {}): void {
+export function logAccountEvent({ log }: ApiServices, event: AccountEvent, actor: Actor, facts: Facts = {}): void {
   const { owner, session, visitor } = actor
   const { network } = visitor
   log.info({ event, account_id: owner.accountId, method: session?.method, network, ...facts }, 'account')

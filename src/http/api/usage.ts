@@ -1,5 +1,6 @@
-import type { AccountRef } from '../../account-ref.ts'
+import type { AccountRef } from '../../db/account-ref.ts'
 import { listKeys } from '../../identity/api-keys.ts'
+import { endedStatuses } from '../../ledger/states.ts'
 import {
   addMeasures,
   type Granularity,
@@ -65,11 +66,11 @@ export function questionOf(query: QueryOf<typeof usageContracts.getUsage>, nowMs
   if (fromMs >= toMs) throw unusable('from', 'it must be before "to"')
   const granularity = query.granularity === 'auto' ? granularityFor(toMs - fromMs) : query.granularity
   if (granularity === 'minute' && toMs - fromMs > minuteRangeMsMax + minuteMs) {
-    throw unusable('granularity', 'minutes are kept apart for at most 3 hours; ask for hours')
+    throw unusable('granularity', 'the range is longer than 3 hours; use the granularity hour')
   }
   const step = stepMs[granularity]
   if ((toMs - fromMs) / step > stepsMax) {
-    throw unusable('granularity', `more than ${stepsMax} steps; ask for a shorter time or longer steps`)
+    throw unusable('granularity', `more than ${stepsMax} steps; use a shorter range or a larger granularity`)
   }
   return {
     from: new Date(Math.floor(fromMs / step) * step),
@@ -99,8 +100,7 @@ function byComponent({ start, measures }: UsageStep): UsageStep[] {
   ]
 }
 
-const statuses = ['succeeded', 'failed', 'cancelled', 'refused'] as const
-type Status = (typeof statuses)[number]
+type Status = (typeof endedStatuses)[number]
 type Charges = Pick<Measures, 'charged' | 'quote'>
 
 /** What succeeded has all that the others have not; tokens and times are not known apart and go with it. */
@@ -120,7 +120,7 @@ function byStatus({ start, measures }: UsageStep, chargesOf: (status: Status) =>
     cancelled: { ...noMeasures, charged: cancelled.charged, quote: cancelled.quote },
     refused: noMeasures,
   }
-  return statuses
+  return endedStatuses
     .filter((status) => measures[status] > 0)
     .map((status) => ({ start, group: status, measures: { ...of[status], [status]: measures[status] } }))
 }

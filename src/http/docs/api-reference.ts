@@ -39,13 +39,14 @@ const pages = {
   programs: {
     title: 'API reference',
     about: 'The routes for programs. Send an API key as <code>Authorization: Bearer penny_…</code>.',
-    other: 'The dashboard’s own routes are on <a href="/docs/api/dashboard">a page of their own</a>.',
+    other: 'The routes of the dashboard are on <a href="/docs/api/dashboard">another page</a>.',
     has: ({ path, operation }: Route) => path.startsWith('/v1') || namesOf(operation).includes('key'),
   },
   /** What the dashboard calls with a session. */
   dashboard: {
     title: 'Dashboard API',
-    about: 'The routes behind the dashboard. They need a session cookie, which signing in sets; public ones say so.',
+    about:
+      'The routes behind the dashboard. They need a session cookie, which signing in sets, unless marked as public.',
     other: 'The routes for API keys are in <a href="/docs/api">the API reference</a>.',
     has: (route: Route): boolean => !pages.programs.has(route),
   },
@@ -65,10 +66,10 @@ export function apiReference({ info, paths, components }: OpenApi, part: keyof t
       `<h3 id="schema-${escapeHtml(name)}">${escapeHtml(name)}</h3>\n${renderSchema(components.schemas[name]!)}`,
   )
   const html = `<h1 id="api">${title}</h1>
-<p>${about} ${other} Version ${escapeHtml(info.version)}; the same as OpenAPI 3.1: <a href="/openapi.json">/openapi.json</a>.
+<p>${about} ${other} Version ${escapeHtml(info.version)}; OpenAPI 3.1: <a href="/openapi.json">/openapi.json</a>.
 Amounts are exact: <code>x_atomic</code> counts atomic units (6 decimals), <code>x</code> is the same in USDC.</p>
 ${routes.map((route) => renderRoute(route, components.schemas)).join('\n')}
-<h2 id="shapes">Shapes</h2>
+<h2 id="shapes">Schemas</h2>
 ${shapes.join('\n')}`
   const headings = routes.map(({ path, method, operation }): Heading => {
     return { level: 2, id: operation.operationId, text: `${method} ${path}` }

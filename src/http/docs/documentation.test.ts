@@ -117,6 +117,13 @@ test('the doc_url of every error leads to its own place, and so does every code 
   )
 })
 
+test('repeated words and single letters are not searched for beside others', () => {
+  const paths = (query: string) => documentation.search(query).map(({ page, section }) => `${page.path}#${section.id}`)
+  assert.deepEqual(paths('a refund b c refund e'), paths('refund'))
+  assert.deepEqual(paths('a a a a a a a a'), paths('a'))
+  assert.deepEqual(paths('a b c d e f g h'), paths('a'))
+})
+
 test('the search finds a page by its words, and an unknown page is a 404 that offers it', async () => {
   const found = await (await get('/docs/search?q=in-flight+cap')).text()
   assert.match(found, /class="hit"/)
@@ -125,6 +132,21 @@ test('the search finds a page by its words, and an unknown page is a 404 that of
   const missing = await get('/docs/no-such-page')
   assert.equal(missing.status, 404)
   assert.match(await missing.text(), /role="search"/)
+})
+
+test('guides for customers rank above runbooks and decisions that use the same words', () => {
+  const rank = (query: string, folder: string) =>
+    documentation.search(query).findIndex(({ page }) => page.path.startsWith(`/docs/${folder}`))
+  assert.equal(documentation.search('refund')[0]!.page.path, '/docs/guides/billing')
+  for (const [query, guide] of [
+    ['withdraw', 'guides/funds'],
+    ['limit', 'guides/keys'],
+    ['cancel', 'guides/streaming'],
+  ] as const) {
+    const place = rank(query, guide)
+    const rivals = [rank(query, 'runbooks'), rank(query, 'decisions')].filter((at) => at >= 0)
+    assert.ok(place >= 0 && rivals.every((at) => place < at), `${query}: ${place} against ${rivals}`)
+  }
 })
 
 test('language models get the index, the whole, and any page as Markdown', async () => {

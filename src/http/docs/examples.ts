@@ -16,7 +16,9 @@ const amounts: Readonly<Record<string, string>> = {
   extended: '0',
   charged: '0.000873',
   refunded: '0.001527',
+  given_back: '0',
   excess: '0',
+  value: '0.036666',
   from_credit: '0.001527',
   authorized: '0.000873',
   inference: '0.000873',
@@ -60,6 +62,7 @@ const byName: Readonly<Record<string, unknown>> = {
   chain_id: 5042002,
   block: 184_220,
   number: 229,
+  entries: 42,
 }
 
 /** An example of what a schema describes, with every member that it names. */

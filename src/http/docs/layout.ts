@@ -41,7 +41,7 @@ export function layout({ navigation }: Pick<Documentation, 'navigation'>, option
 ${hasMarkdown ? `<link rel="alternate" type="text/markdown" href="${markdown}">` : ''}
 </head>
 <body>
-<a class="skip" href="#content">Skip to the text</a>
+<a class="skip" href="#content">Skip to content</a>
 <header>
 <a class="brand" href="/"><img src="/favicon.svg" alt="" width="20" height="20">Penny Router</a>
 <nav class="top" aria-label="Site"><a href="/docs">Docs</a> <a href="/docs/api">API</a> <a href="/docs/models">Prices</a> <a href="/">Dashboard</a></nav>

@@ -6,8 +6,9 @@ import { after, test } from 'node:test'
 import { Hono } from 'hono'
 import type { ApiBindings } from '../api/router.ts'
 import { siteOf } from '../site.ts'
+import { RateLimitedError } from '../token-buckets.ts'
 import { Dashboard } from './dashboard.ts'
-import { pagePaths } from './page-paths.ts'
+import { isOperatorPath, pagePaths } from './page-paths.ts'
 import { routePages } from './route-pages.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'penny-pages-'))
@@ -19,11 +20,18 @@ writeFileSync(join(folder, 'dist/assets/app-Ab12Cd34.js'), 'plain')
 writeFileSync(join(folder, 'dist/assets/app-Ab12Cd34.js.br'), 'brotli')
 writeFileSync(join(folder, 'dist/assets/app-Ab12Cd34.js.gz'), 'gzip')
 
+let isTooMany = false
 const app = new Hono<ApiBindings>()
+app.onError((error, context) => context.json({}, error instanceof RateLimitedError ? 429 : 500))
 routePages(app, {
+  admitVisitor: async ({ incoming }) => {
+    if (isTooMany) throw new RateLimitedError(incoming.socket.remoteAddress!, 50, 1_000)
+  },
   site: siteOf('http://localhost:8402'),
   dashboard: Dashboard.load(join(folder, 'dist')),
   docs: { folder: join(folder, 'nothing'), generated: {} },
+  trustProxy: false,
+  isOperator: async () => false,
   openApi: readFileSync(new URL('../../../openapi.json', import.meta.url), 'utf8'),
 })
 
@@ -37,7 +45,8 @@ async function get(path: string, headers: Record<string, string> = {}): Promise<
 test('every page path is the dashboard, whose page loads nothing from elsewhere', async () => {
   for (const path of [...pagePaths, '/requests/req_1', '/r/req_2?x=1', '/keys/', '/keys/a.b']) {
     const page = await get(path, { accept: 'text/html' })
-    assert.equal(page.status, 200, path)
+    // An operator's page is the same file, and not there for this visitor.
+    assert.equal(page.status, isOperatorPath(path) ? 404 : 200, path)
     assert.match(
       page.headers.get('content-security-policy')!,
       /^default-src 'self'; .*style-src 'self';.*frame-ancestors 'none'$/,
@@ -54,6 +63,17 @@ test('a person at an unknown address gets the not-found page with status 404, a 
     const again = await get(path, { accept: 'text/html', 'if-none-match': page.headers.get('etag')! })
     assert.equal(again.status, 404, `${path} with a cached page`)
     assert.deepEqual([(await get(path)).status, await (await get(path)).text()], [404, '404 Not Found'], path)
+  }
+})
+
+test('a network that asks for too many pages is refused every page, file and unknown address', async () => {
+  isTooMany = true
+  try {
+    for (const path of ['/', '/keys', '/assets/app-Ab12Cd34.js', '/openapi.json', '/docs', '/llms.txt', '/nothing']) {
+      assert.equal((await get(path, { accept: 'text/html' })).status, 429, path)
+    }
+  } finally {
+    isTooMany = false
   }
 })
 

@@ -4,102 +4,126 @@ import { answerOf } from '../error-response.ts'
 /** What a code means and what to do about it. A new code does not compile until it is explained here. */
 const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: string]>> = {
   invalid_json: [
-    'The body is not a JSON object, or is nested too deeply. The message names the place unless the body is long.',
+    'The body is not a JSON object, or it is nested too deeply. The message names the position unless the body is long.',
     'Send a JSON object.',
   ],
-  invalid_value: ['A parameter has a value that cannot be used; `param` names the place.', 'Correct it.'],
-  missing_required_parameter: ['A parameter that is needed is not there; `param` names it.', 'Add it.'],
-  unsupported_parameter: ['A parameter asks for something that is not offered.', 'Leave it out.'],
-  unsupported_content: ['A message has a part that is not text, such as an image or sound.', 'Send text.'],
-  context_length_exceeded: [
-    'The conversation is longer than the model can read.',
-    'Shorten it, or take another model.',
+  invalid_value: ['A parameter has an invalid value. `param` names it.', 'Correct the value.'],
+  missing_required_parameter: ['A required parameter is missing. `param` names it.', 'Add the parameter.'],
+  unsupported_parameter: [
+    'A parameter asks for a feature that this service does not support.',
+    'Remove the parameter.',
   ],
-  web_search_unavailable: ['`web_search` was asked for, but this service has no search provider.', 'Leave it out.'],
-  invalid_api_key: ['There is no key, or it is not one of this service’s.', 'Send `Authorization: Bearer penny_…`.'],
-  api_key_expired: ['The key’s time is over.', 'Make another one.'],
-  api_key_revoked: ['The key was revoked, or is disabled.', 'Enable it, or make another one.'],
+  unsupported_content: ['A message has a part that is not text, such as an image or audio.', 'Send text only.'],
+  context_length_exceeded: [
+    'The conversation is longer than the context of the model.',
+    'Shorten it, or use another model.',
+  ],
+  web_search_unavailable: [
+    'The request sets `web_search`, but this service has no search provider.',
+    'Remove `web_search`.',
+  ],
+  invalid_api_key: [
+    'The API key is missing or does not exist.',
+    'Send `Authorization: Bearer penny_…` with a key of this service.',
+  ],
+  api_key_expired: ['The API key has expired.', 'Create a new key.'],
+  api_key_revoked: ['The API key was revoked or is disabled.', 'Enable the key, or create a new one.'],
   account_suspended: [
     'The operator has suspended the account. Nothing was held.',
-    'Ask the operator; the balance can be withdrawn.',
+    'Contact the operator. You can still withdraw the balance.',
   ],
-  session_required: ['This needs a dashboard session; an API key does not open it.', 'Sign in.'],
-  sign_in_failed: ['The signature, passkey or link proves nothing, or was used already.', 'Start the sign-in again.'],
+  model_not_allowed: [
+    'The key is restricted to certain models, and this model is not one of them. Nothing was held.',
+    'Use one of the models in the message, or change the key’s models.',
+  ],
+  web_tools_not_allowed: [
+    'The request asks for web search or web fetch, but web tools are turned off for the key. Nothing was held.',
+    'Remove `web_search` and `web_fetch`, or allow web tools for the key.',
+  ],
+  quote_exceeds_key_cap: [
+    'The request, including its searches, could cost more than the key allows per request. Nothing was held.',
+    'Send `web_search: false`, ask for at most `affordable_max_tokens`, shorten the input, or raise the key’s cap.',
+  ],
+  ip_not_allowed: [
+    'The key is restricted to certain IP addresses, and the request came from another one. Nothing was held.',
+    'Use the key from an allowed address, or change the key’s allowed addresses.',
+  ],
+  session_required: ['This route needs a dashboard session. An API key is not enough.', 'Sign in.'],
+  sign_in_failed: ['The signature, passkey or link is invalid, expired or already used.', 'Start the sign-in again.'],
   recent_sign_in_required: [
-    'Moving money, or changing who may sign in, needs a sign-in of the last 15 minutes.',
-    'Sign in again, then repeat it.',
+    'You must have signed in within the last 15 minutes to move money or to change account access.',
+    'Sign in again, then repeat the action.',
   ],
   insecure_connection: [
-    'Signing in over plain http would show the session to everybody on the way.',
+    'Signing in over plain http would expose the session to the network.',
     'Use https, or `http://localhost` on the machine itself.',
   ],
-  cross_site_request: ['A page of another place sent this with the session’s cookie.', 'Use the dashboard itself.'],
+  cross_site_request: ['Another website sent this request with your session cookie.', 'Use the dashboard.'],
   key_limit_exceeded: [
-    'The request may cost more than the key may still spend in its window.',
+    'The request may cost more than what is left of the key’s limit.',
     'Raise the limit, or ask for at most `affordable_max_tokens`.',
   ],
   insufficient_balance: [
-    'The request may cost more than the account can spend. Nothing was held. `held` is what running requests hold: it comes back as they end, less what they cost.',
+    'The request may cost more than the available balance. Nothing was held. `held` is reserved by running requests; the unused part returns when they end.',
     'Deposit USDC, wait for running requests, or ask for at most `affordable_max_tokens`.',
   ],
-  model_not_found: [
-    'There is no model of this name; another one is never taken instead.',
-    'Take a name from `GET /v1/models`.',
+  model_not_found: ['Unknown model. We never substitute another one.', 'Use a model from `GET /v1/models`.'],
+  request_not_found: ['The account has no request with this id.', 'Use the id from the `x-router-request-id` header.'],
+  request_archived: [
+    'The operator has archived the month of this request and removed its requests from the service.',
+    'Use the totals in usage and statements, which remain. Exported receipts stay valid. Ask the operator for the archived request.',
   ],
-  request_not_found: [
-    'No request of this id belongs to the account.',
-    'Take the id from the `x-router-request-id` header.',
-  ],
-  not_found: ['The account has nothing of this id.', 'Take the id from the list that it is in.'],
-  unknown_url: ['There is nothing at this address.', 'The base address ends in `/v1`.'],
-  method_not_allowed: ['The address is right, the method is not.', 'Use one of the methods in the `allow` header.'],
-  request_timeout: ['The body did not arrive in time.', 'Send it again.'],
+  not_found: ['No such object in this account.', 'Check the id.'],
+  unknown_url: ['This URL does not exist.', 'Check the base URL: it ends in `/v1`.'],
+  method_not_allowed: ['The URL exists, but it does not allow this method.', 'Use a method from the `allow` header.'],
+  request_timeout: ['The request body did not arrive in time.', 'Send the request again.'],
   account_not_closable: [
-    'An account is closed when nothing of it is held, on its way, or worth withdrawing. The message has the numbers.',
-    'Withdraw what is left, then close it.',
+    'An account can be closed only when it has no holds, no pending transfers and no balance to withdraw. The message has the amounts.',
+    'Withdraw the balance, then close the account.',
   ],
-  body_too_large: ['The body is larger than is read.', 'Shorten the conversation.'],
-  unsupported_media_type: ['The body is not sent as JSON.', 'Send `content-type: application/json`.'],
+  body_too_large: ['The request body is too large.', 'Shorten the conversation.'],
+  unsupported_media_type: ['The request body is not declared as JSON.', 'Send `content-type: application/json`.'],
   idempotency_mismatch: [
     'The `Idempotency-Key` was used with another body within the last 24 hours.',
     'Use a new key.',
   ],
   rate_limited: [
-    'Too many requests from one address or session, too many open withdrawals, or an account that uses its whole share of the service.',
-    'Slow down, or wait until requests of the account have ended; for withdrawals, until one of them has been paid.',
+    'Too many requests from one IP address or session, more than 50 refused requests or quotes a second with one API key, too many open withdrawals, or the account uses its whole share of the service.',
+    'Slow down, fix the refused requests, or wait until running requests or withdrawals have ended.',
   ],
   in_flight_cap: [
-    'Requests that are still running hold too much of the account’s money for one more.',
-    'Wait a moment: it clears as they end. Asking for fewer `max_tokens` holds less.',
+    'Running requests of the account already hold the maximum amount.',
+    'Wait until some of them end. A lower `max_tokens` holds less.',
   ],
   quote_exceeds_cap: [
-    'This request alone may cost more than may be held at once: waiting cannot help.',
-    'Ask for at most `affordable_max_tokens`.',
+    'The quote of this request alone exceeds the maximum that an account can hold. Waiting does not help.',
+    'Lower `max_tokens` to at most `affordable_max_tokens`.',
   ],
   upstream_error: ['The model failed. Without output nothing is charged.', 'Try again.'],
   upstream_timeout: [
     'The model did not answer in time. Without output nothing is charged.',
-    'Try again, or ask for less.',
+    'Try again, or lower `max_tokens`.',
   ],
   overloaded: [
-    'The service or the model is at its limit, the service is restarting, or its quota at the model provider is used up.',
+    'The service or the model is overloaded, the service is restarting, or its quota at the model provider is exhausted.',
     'Wait for `retry-after` and try again.',
   ],
-  settlement_delayed: ['Too much of the account’s money waits to be settled on chain.', 'Wait; it clears by itself.'],
-  ledger_frozen: ['The books are being checked, and no new request is taken.', 'Try again later.'],
-  internal_error: ['A mistake of ours.', 'Write to us with the request’s id.'],
+  settlement_delayed: [
+    'Too many charges of the account have not been paid on chain yet.',
+    'Wait and try again. This clears automatically.',
+  ],
+  ledger_frozen: ['The ledger is being checked, and new requests are paused.', 'Try again later.'],
+  internal_error: ['An error on our side.', 'Contact us with the request id.'],
 }
 
-/** Codes of requests that no answer carries: they stand in the request log, which links here. */
-export const rowCodes = ['cancel_allowance_spent', 'interrupted', 'superseded'] as const
+/** Codes that no response has: they appear in the request log, which links here. */
+export const rowCodes = ['cancel_allowance_spent', 'interrupted'] as const
 
 const rowExplanations: Readonly<Record<(typeof rowCodes)[number], string>> = {
   cancel_allowance_spent:
-    'The client left after the model had accepted the request and before any output. That is free 20 times an hour and for up to 0.10 USDC an hour per account; this request came after that and was charged its input. Wait for the first token before cancelling, or raise the timeout of the client.',
+    'The client disconnected after the model had accepted the request and before any output. That is free 20 times and up to 0.10 USDC an hour per account. This request exceeded the allowance, so its input was charged. Wait for the first token before you cancel, or raise the timeout of the client.',
   interrupted:
-    'The service stopped while the request ran. What had provably been produced was charged; the rest of the hold went back.',
-  superseded:
-    'The attempt was repeated, by the SDK or under its `Idempotency-Key`, and the retry was answered. The attempt was refunded, at most what the retry was charged; its status is what it was.',
+    'The service stopped while the request was running. The output up to the last checkpoint was charged; the rest of the hold was released.',
 }
 
 /** The page that the `doc_url` of every error points at, as Markdown: a page of the documentation like the others. */
@@ -111,14 +135,13 @@ export function errorsMarkdown(): string {
 
 ${cause}
 
-**What to do:** ${remedy} ${retried ? 'SDKs try again by themselves.' : 'Sending the same again does not help.'}
+**What to do:** ${remedy} ${retried ? 'SDKs retry it automatically.' : 'Do not retry the same request.'}
 `
   })
   return `# Errors
 
 Every error has OpenAI’s envelope: \`{"error": {"message", "type", "param", "code", "request_id", "doc_url"}}\`. The
-\`code\` is permanent. A refusal before a hold charges nothing; what became of a request that was held is at
-\`/api/requests/{id}\`.
+\`code\` is permanent. A request that is refused before its hold costs nothing. \`/api/requests/{id}\` has the outcome of every request.
 
 ${sections.join('\n')}
 ${rowCodes.map((code) => `## \`${code}\` · in the request log {#${code}}\n\n${rowExplanations[code]}\n`).join('\n')}`

@@ -6,13 +6,12 @@ export function homePage(publicUrl: string): string {
   return page(
     'Home',
     `<h1>Penny Router</h1>
-<p>Inference that speaks the chat-completions API and is paid for in USDC, request by request.</p>
+<p>OpenAI-compatible inference, paid per request in USDC.</p>
 <p>Point an OpenAI client at this address and use a key of this service:</p>
 <pre>base URL  ${url}/v1
 models    <a href="/v1/models">${url}/v1/models</a>
 docs      <a href="/docs">${url}/docs</a>
 errors    <a href="/docs/errors">${url}/docs/errors</a></pre>
-<p>What a request cost is at <code>/api/requests/{id}</code>; the id is in the <code>x-router-request-id</code> header of its answer.
-The dashboard will be served here.</p>`,
+<p><code>/api/requests/{id}</code> shows what a request cost; the id is in the <code>x-router-request-id</code> header of the response. The dashboard is not built on this installation.</p>`,
   )
 }

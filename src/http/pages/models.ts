@@ -23,7 +23,7 @@ export function modelsMarkdown(prices: PriceList): string {
   )
   return `# Models and prices
 
-Prices are in USDC for a million tokens. There is no minimum, no subscription and no fee on top: a request costs its tokens, rounded
+Prices are in USDC for a million tokens. There is no minimum, no subscription and no extra fee: a request costs its tokens, rounded
 up once to a millionth of a USDC, and ${amount(prices.searchPerCall)} USDC for each web search that ran.
 
 | model | input | output | context | longest answer |

@@ -10,10 +10,15 @@ export const pagePaths = [
   '/usage',
   '/keys',
   '/keys/$id',
+  '/device',
   '/funds',
   '/funds/statement',
   '/playground',
+  '/models',
   '/settings',
+  '/operator',
+  '/operator/accounts',
+  '/operator/revenue',
   '/r/$id',
   '/status',
 ] as const
@@ -22,4 +27,9 @@ const pattern = new RegExp(`^(?:${pagePaths.map((path) => path.replace(/\$\w+/g,
 
 export function isPagePath(path: string): boolean {
   return pattern.test(path === '/' ? path : path.replace(/\/$/, ''))
+}
+
+/** Pages that exist for an operator alone. */
+export function isOperatorPath(path: string): boolean {
+  return /^\/operator(\/|$)/.test(path)
 }

@@ -1,27 +1,33 @@
 import { type Context, Hono } from 'hono'
 import type { ApiBindings } from '../api/router.ts'
 import { pageAtItsName, type Site } from '../site.ts'
-import { visitorOf } from '../visitor.ts'
+import { type Visitor, visitorOf } from '../visitor.ts'
 import type { Asset, Dashboard } from './dashboard.ts'
 import { homePage } from './home.ts'
-import { isPagePath } from './page-paths.ts'
+import { isOperatorPath, isPagePath } from './page-paths.ts'
 import { securityHeaders } from './security-headers.ts'
 
 /** What the documentation is made of: the folder `docs/`, and pages that the service generates, by file name. */
 export type DocsSource = { readonly folder: string; readonly generated: Readonly<Record<string, string>> }
 
-export type PageOptions = {
+export type RoutePagesOptions = {
   readonly site: Site
   /** Undefined when it was not built: then a plain page stands in for it. */
   readonly dashboard: Dashboard | undefined
   readonly docs: DocsSource
   /** The text of openapi.json. */
   readonly openApi: string
+  readonly trustProxy: boolean
+  readonly isOperator: (visitor: Visitor) => Promise<boolean>
+  /** Throws when too many pages are asked for from one network. */
+  readonly admitVisitor: (exchange: ApiBindings['Bindings']) => Promise<void>
 }
 
 /** What people and their browsers are sent: the dashboard, and the few pages that need no script. */
-export function routePages(app: Hono<ApiBindings>, { site, dashboard, docs, openApi }: PageOptions): void {
+export function routePages(app: Hono<ApiBindings>, options: RoutePagesOptions): void {
+  const { site, dashboard, docs, openApi } = options
   app.use(async (context, next) => {
+    await options.admitVisitor(context.env)
     const page = isPageRequest(context)
       ? pageAtItsName(site, visitorOf(context.env.incoming, false), pathOf(context))
       : undefined
@@ -40,15 +46,20 @@ export function routePages(app: Hono<ApiBindings>, { site, dashboard, docs, open
     for (const path of ['/', '/login']) app.get(path, (context) => plain(context, homePage(site.publicUrl)))
     return
   }
-  app.get('*', (context, next) => {
+  app.get('*', async (context, next) => {
     const { path } = context.req
     const acceptEncoding = context.req.header('accept-encoding') ?? ''
     const file = dashboard.find(path, acceptEncoding)
     if (file !== undefined) return send(context, file, 200)
-    if (isPagePath(path)) return send(context, dashboard.page(acceptEncoding), 200)
+    const isThere = isPagePath(path) && (!isOperatorPath(path) || (await isForOperator(context)))
+    if (isThere) return send(context, dashboard.page(acceptEncoding), 200)
     // A person gets the not-found page, which the same script shows; a program gets the error as JSON.
     return isPageRequest(context) ? send(context, dashboard.page(acceptEncoding), 404) : next()
   })
+
+  function isForOperator(context: Context<ApiBindings>): Promise<boolean> {
+    return options.isOperator(visitorOf(context.env.incoming, options.trustProxy))
+  }
 
   function plain(context: Context<ApiBindings>, html: string): Response | Promise<Response> {
     return context.html(html, 200, securityHeaders(site, 'inline too'))
@@ -74,7 +85,7 @@ async function openDocs({
   docs,
   openApi,
   fontPath,
-}: Pick<PageOptions, 'site' | 'docs' | 'openApi'> & { readonly fontPath: (name: string) => string | undefined }) {
+}: Pick<RoutePagesOptions, 'site' | 'docs' | 'openApi'> & { readonly fontPath: (name: string) => string | undefined }) {
   const { Documentation } = await import('../docs/documentation.ts')
   const { routeDocs } = await import('../docs/route-docs.ts')
   const app = new Hono<ApiBindings>()

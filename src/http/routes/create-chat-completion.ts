@@ -1,18 +1,20 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { type AdmissionParts, admit, type Order } from '../../chat/admit.ts'
+import { type AdmissionParts, type AdmittedRequest, admit } from '../../chat/admit.ts'
 import { type Audience, completeChat, type ServingParts } from '../../chat/complete-chat.ts'
-import type { AnswerHead, Recording } from '../../chat/recording.ts'
+import { checkKeyRules, underKeyRules } from '../../chat/key-rules.ts'
+import type { AttemptHead, Recording } from '../../chat/recording.ts'
 import type { EarlierAttempt, OwnAttempt, Retries, RetryMarks } from '../../chat/retries.ts'
 import { refuseUnavailable } from '../../chat/tool-offer.ts'
+import { type AccountRef, accountRef } from '../../db/account-ref.ts'
 import { ServiceError } from '../../errors.ts'
-import type { Failpoint } from '../../failpoints.ts'
-import type { KeyFinder } from '../../identity/api-keys.ts'
+import type { Bearer, KeyFinder } from '../../identity/key-finder.ts'
 import { type ModelDirectory, parseChatRequest } from '../../inference/chat-request.ts'
 import { parseJsonBody } from '../../inference/json-body.ts'
 import type { Payer } from '../../ledger/hold-calls.ts'
 import type { Holds } from '../../ledger/holds.ts'
 import { createRequestId, formatRequestId, type RequestId } from '../../ledger/request-id.ts'
 import type { RequestWatch } from '../../observe/request-watch.ts'
+import type { Failpoint } from '../../process/failpoints.ts'
 import { authenticate } from '../authenticate.ts'
 import { type AnswerForm, type ChatAnswer, openAnswer } from '../chat-answer.ts'
 import { errorResponse, isRepeatable } from '../error-response.ts'
@@ -20,6 +22,10 @@ import { goneSignal, hasLeft } from '../gone.ts'
 import type { Load, ServedRequest } from '../load.ts'
 import { type BodyLimits, readJsonBytes, UploadCutError } from '../read-body.ts'
 import { sendJson, sendJsonEarly, v1Headers } from '../send.ts'
+import type { UnidentifiedCalls } from '../unidentified-calls.ts'
+import type { UndecidedRequest, UnpaidRequests } from '../unpaid-requests.ts'
+import { isLarge, type UnreadBodies } from '../unread-bodies.ts'
+import { visitorOf } from '../visitor.ts'
 
 export type ChatRouteServices = {
   readonly keys: KeyFinder
@@ -29,6 +35,9 @@ export type ChatRouteServices = {
   readonly serving: ServingParts
   readonly retries: Retries
   readonly load: Load
+  readonly unpaid: UnpaidRequests
+  readonly unreadBodies: UnreadBodies
+  readonly unidentified: UnidentifiedCalls
   readonly failpoint: Failpoint
   readonly bodyLimits: BodyLimits
   readonly answering: {
@@ -37,6 +46,7 @@ export type ChatRouteServices = {
     readonly blockedMsMax: number
   }
   readonly publicUrl: string
+  readonly trustProxy: boolean
   readonly onError: (error: unknown, requestId: string) => void
 }
 
@@ -46,64 +56,108 @@ export async function createChatCompletion(
   incoming: IncomingMessage,
   outgoing: ServerResponse,
 ): Promise<void> {
-  const payer = () => authenticate(services.keys, incoming.headers.authorization)
-  await answerChat(services, incoming, outgoing, async () => ({ payer: await payer() }))
+  const visitor = visitorOf(incoming, services.trustProxy)
+  await answerChat(services, incoming, outgoing, async () => {
+    const bearer = await authenticate(services.keys, visitor).catch((error: unknown) => {
+      if (error instanceof ServiceError) services.unidentified.report(visitor, error)
+      throw error
+    })
+    return { account: accountRef(bearer), limitedAs: bearer.keyId, bearer, open: async () => ({ bearer }) }
+  })
+}
+
+/** Who asks for a completion, known from the head of the request. */
+export type ChatCaller = {
+  readonly account: AccountRef
+  /** Under which name its refused requests are counted: a key, or the account's sessions. */
+  readonly limitedAs: string
+  /** Where the head tells which key pays. */
+  readonly bearer?: Bearer
+  /** Called when the body may be read. */
+  readonly open: () => Promise<ChatOpening>
 }
 
 /** Who pays, and the body where that had to be read to know it. */
-export type ChatOpening = { readonly payer: Payer; readonly body?: Buffer }
+export type ChatOpening = { readonly bearer: Bearer; readonly body?: Buffer }
 
-/** A chat completion for whoever `open` says pays for it. */
+/** One request and its answer: what every step from its first byte to its last needs. */
+type Exchange = {
+  readonly services: ChatRouteServices
+  readonly incoming: IncomingMessage
+  readonly outgoing: ServerResponse
+  readonly watch: RequestWatch
+  requestId: RequestId
+  /** Undefined until it is known. */
+  payer: Payer | undefined
+  /** Undefined until it is admitted. */
+  undecided: UndecidedRequest | undefined
+  /** As parsed, for the log of a refusal. Dropped once the request is paid for: it may be megabytes. */
+  body: unknown
+}
+
+/** A chat completion for the caller that `identify` finds. */
 export async function answerChat(
   services: ChatRouteServices,
   incoming: IncomingMessage,
   outgoing: ServerResponse,
-  open: () => Promise<ChatOpening>,
+  identify: () => Promise<ChatCaller>,
 ): Promise<void> {
-  const watch = services.serving.observer.watch(incoming.headers.traceparent)
-  const attempt: Attempt = { requestId: createRequestId(0, Date.now()), payer: undefined, body: undefined, watch }
+  const { network } = visitorOf(incoming, services.trustProxy)
+  const exchange: Exchange = {
+    services,
+    incoming,
+    outgoing,
+    watch: services.serving.observer.watch(incoming.headers.traceparent),
+    requestId: createRequestId(0, Date.now()),
+    payer: undefined,
+    undecided: undefined,
+    body: undefined,
+  }
   try {
-    const opening = await open()
-    attempt.payer = opening.payer
-    attempt.requestId = createRequestId(opening.payer.partition, Date.now())
-    await services.load.during(opening.payer.accountId, async (request) => {
+    const caller = await identify().catch(async (error) => {
+      await services.unpaid.beforeRefusal(error, { outgoing, network })
+      throw error
+    })
+    if (caller.bearer !== undefined) payWith(exchange, caller.bearer)
+    const { account, limitedAs: keyId } = caller
+    exchange.undecided = await services.unpaid.admit({ ...account, keyId }, { incoming, outgoing, network })
+    await exchange.undecided.mayRead()
+    const opening = await caller.open()
+    if (caller.bearer === undefined) payWith(exchange, opening.bearer)
+    await services.load.during(account.accountId, async (request) => {
       try {
-        await serve(services, attempt, opening, request, incoming, outgoing)
+        await serve(exchange, opening, request)
       } catch (error) {
-        refuse(services, attempt, error, outgoing)
+        refuse(exchange, error)
       }
       // Until then it is being served: a restart must not cut off what was charged as delivered.
       await hasLeft(outgoing)
     })
   } catch (error) {
-    refuse(services, attempt, error, outgoing)
+    refuse(exchange, error)
   }
 }
 
-/** What is known of a request when it is refused. */
-type Attempt = {
-  requestId: RequestId
-  payer: Payer | undefined
-  body: unknown
-  readonly watch: RequestWatch
+function payWith(exchange: Exchange, bearer: Bearer): void {
+  exchange.payer = payerOf(bearer)
+  exchange.requestId = createRequestId(bearer.partition, Date.now())
 }
 
-async function serve(
-  services: ChatRouteServices,
-  attempt: Attempt,
-  opening: ChatOpening,
-  request: ServedRequest,
-  incoming: IncomingMessage,
-  outgoing: ServerResponse,
-): Promise<void> {
-  const gone = goneSignal(outgoing, request)
-  const prepared = await prepare(services, attempt, opening, { request, gone }, incoming)
-  if ('order' in prepared) await answerOrder(services, prepared.order, prepared.own, gone, outgoing)
-  else await answerRetry(services, attempt, prepared, gone, outgoing)
+function payerOf({ partition, accountId, keyId, depositAddress }: Bearer): Payer {
+  return { partition, accountId, keyId, depositAddress }
+}
+
+async function serve(exchange: Exchange, opening: ChatOpening, request: ServedRequest): Promise<void> {
+  const clientSignal = goneSignal(exchange.outgoing, request)
+  const prepared = await prepare(exchange, opening, { request, clientSignal })
+  if ('admitted' in prepared) await answerAdmitted(exchange, prepared, clientSignal)
+  else await answerRetry(exchange, prepared, clientSignal)
 }
 
 /** A request that is paid for, or a retry that gets the answer of an earlier attempt. */
-type Prepared = { readonly order: Order; readonly own: OwnAttempt } | PreparedRetry
+type Prepared = PaidRequest | PreparedRetry
+
+type PaidRequest = { readonly admitted: AdmittedRequest; readonly own: OwnAttempt }
 
 type PreparedRetry = {
   readonly form: AnswerForm
@@ -115,35 +169,39 @@ type PreparedRetry = {
  * minutes.
  */
 async function prepare(
-  services: ChatRouteServices,
-  attempt: Attempt,
-  { payer, body }: ChatOpening,
-  { request, gone }: { readonly request: ServedRequest; readonly gone: AbortSignal },
-  incoming: IncomingMessage,
+  exchange: Exchange,
+  { bearer, body }: ChatOpening,
+  { request, clientSignal }: { readonly request: ServedRequest; readonly clientSignal: AbortSignal },
 ): Promise<Prepared> {
+  const { services, incoming, requestId, watch } = exchange
+  const payer = payerOf(bearer)
   const bytes = body ?? (await readJsonBytes(incoming, services.bodyLimits, payer.accountId))
   request.begin()
-  attempt.body = parseJsonBody(bytes)
-  const chat = parseChatRequest(attempt.body, services.models)
+  exchange.body = parseJsonBody(bytes)
+  const asked = parseChatRequest(exchange.body, services.models)
+  // Before a retry is given an earlier answer: what the key may not ask for, it does not get from there either.
+  const options = await services.keys.currentOptions(bearer)
+  checkKeyRules(options, asked, visitorOf(incoming, services.trustProxy).address)
+  const chat = underKeyRules(options, asked)
   refuseUnavailable(chat, services.admission.web)
   services.failpoint('after_parse')
   const marks = { payer, body: bytes, ...readRetryHeaders(incoming) }
-  const { requestId, watch } = attempt
   const decision = await services.retries.decide(marks, requestId)
   if (!('own' in decision)) {
     const { model, stream, includeUsage } = chat
-    attempt.body = { model, stream }
+    exchange.body = { model, stream }
     return { form: { stream, includeUsage }, found: decision }
   }
   const { own } = decision
-  const applicant = { requestId, payer, chat, bodyHash: own.attemptHash, watch, signal: gone }
-  const order = await admit(services.admission, applicant).catch(async (error) => {
+  const applicant = { requestId, payer, options, chat, bodyHash: own.attemptHash, watch, signal: clientSignal }
+  const admitted = await admit(services.admission, applicant).catch(async (error) => {
     await own.close(undefined)
-    if (isRepeatable(error) && !gone.aborted) own.toldToRetry()
+    if (isRepeatable(error) && !clientSignal.aborted) own.toldToRetry()
     throw error
   })
-  attempt.body = undefined
-  return { order, own }
+  exchange.undecided?.paid()
+  exchange.body = undefined
+  return { admitted, own }
 }
 
 /**
@@ -151,19 +209,18 @@ async function prepare(
  * its own, and the headers are those of its answer.
  */
 async function answerRetry(
-  services: ChatRouteServices,
-  { watch }: Attempt,
+  exchange: Exchange,
   { form, found }: PreparedRetry,
-  gone: AbortSignal,
-  outgoing: ServerResponse,
+  clientSignal: AbortSignal,
 ): Promise<void> {
+  const { services, outgoing, watch } = exchange
   let answer: ChatAnswer | undefined
-  const begin = (head: AnswerHead) => {
-    answer ??= open(services, head, form, outgoing, { 'idempotent-replayed': 'true' })
+  const begin = (head: AttemptHead) => {
+    answer ??= open(exchange, head, form, { 'idempotent-replayed': 'true' })
     return answer
   }
   try {
-    const replay = 'replay' in found ? found.replay : await services.retries.waitFor(found.earlier, gone, begin)
+    const replay = 'replay' in found ? found.replay : await services.retries.waitFor(found.earlier, clientSignal, begin)
     const { finishReason } = replay
     void begin(replay).deliver([...replay.events, { type: 'finish', reason: finishReason }])
     begin(replay).succeed(replay)
@@ -178,30 +235,29 @@ async function answerRetry(
 }
 
 /** From here on the hold exists: whatever happens, it ends in the ledger, and the answer says how. */
-async function answerOrder(
-  services: ChatRouteServices,
-  order: Order,
-  own: OwnAttempt,
-  clientGone: AbortSignal,
-  outgoing: ServerResponse,
+async function answerAdmitted(
+  exchange: Exchange,
+  { admitted, own }: PaidRequest,
+  clientSignal: AbortSignal,
 ): Promise<void> {
+  const { services, outgoing } = exchange
   const head = {
-    requestId: order.requestId,
-    model: order.model.id,
-    createdAt: order.hold.createdAt,
-    held: order.hold.quote,
+    requestId: admitted.requestId,
+    model: admitted.model.id,
+    createdAt: admitted.hold.createdAt,
+    held: admitted.hold.quote,
   }
   own.attempt?.admitted(head)
-  const answer = open(services, head, order.chat, outgoing)
+  const answer = open(exchange, head, admitted.chat)
   let recording: Recording | undefined
   // An answer that cannot be kept is an answer all the same.
-  const report = (error: unknown) => services.onError(error, formatRequestId(order.requestId))
+  const report = (error: unknown) => services.onError(error, formatRequestId(admitted.requestId))
   const close = (kept: Recording | undefined) => own.close(kept).catch(report)
   try {
     const completion = await completeChat(
       services.serving,
-      order,
-      audienceOf(answer, own, clientGone, order.chat.stream),
+      admitted,
+      audienceOf(answer, own, clientSignal, admitted.chat.stream),
     )
     if (completion.status === 'succeeded') {
       const events = own.attempt?.recorder.events
@@ -209,16 +265,21 @@ async function answerOrder(
       await own.delivered().catch(report)
       await close(recording)
       services.failpoint('before_last_frame')
-      answer.succeed(completion.end, { 'server-timing': order.watch.serverTiming })
+      answer.succeed(completion.end, { 'server-timing': admitted.watch.serverTiming })
     } else if (completion.status === 'failed') {
-      services.onError(completion.failure, formatRequestId(order.requestId))
+      services.onError(completion.failure, formatRequestId(admitted.requestId))
       // Before its headers have left it is a plain refusal, which SDKs repeat, and delivered nothing that it could be charged for.
       if (isRepeatable(completion.failure) && !outgoing.headersSent && !outgoing.destroyed) own.toldToRetry()
       answer.fail(completion.failure)
     } else answer.abandon()
   } catch (error) {
-    services.onError(error, formatRequestId(order.requestId))
-    services.serving.observer.lost(order.watch, formatRequestId(order.requestId), head.model, order.chat.stream)
+    services.onError(error, formatRequestId(admitted.requestId))
+    services.serving.observer.lost(
+      admitted.watch,
+      formatRequestId(admitted.requestId),
+      head.model,
+      admitted.chat.stream,
+    )
     answer.fail(error)
   } finally {
     if (recording === undefined) await close(undefined)
@@ -226,19 +287,24 @@ async function answerOrder(
 }
 
 /** The client, and the retries that join its attempt: events are recorded for those. */
-function audienceOf(answer: ChatAnswer, { attempt }: OwnAttempt, clientGone: AbortSignal, isStream: boolean): Audience {
-  if (attempt === undefined) return { gone: clientGone, deliver: answer.deliver }
-  const leave = () => attempt.leave(clientGone.reason, isStream && attempt.recorder.bytes > 0)
-  if (clientGone.aborted) leave()
-  else clientGone.addEventListener('abort', leave, { once: true })
+function audienceOf(
+  answer: ChatAnswer,
+  { attempt }: OwnAttempt,
+  clientSignal: AbortSignal,
+  isStream: boolean,
+): Audience {
+  if (attempt === undefined) return { clientSignal, deliver: answer.deliver }
+  const leave = () => attempt.leave(clientSignal.reason, isStream && attempt.recorder.bytes > 0)
+  if (clientSignal.aborted) leave()
+  else clientSignal.addEventListener('abort', leave, { once: true })
   return {
-    gone: attempt.signal,
+    clientSignal: attempt.signal,
     attempt,
     deliver(events) {
       attempt.recorder.add(events)
-      if (!clientGone.aborted) return answer.deliver(events)
+      if (!clientSignal.aborted) return answer.deliver(events)
       // Nobody can be given this answer from its beginning any more.
-      if (attempt.recorder.events === undefined) attempt.cancel(clientGone.reason)
+      if (attempt.recorder.events === undefined) attempt.cancel(clientSignal.reason)
       // No search or page is paid for while nobody waits.
       return events.some(({ type }) => type === 'activity') ? attempt.waitForClient() : undefined
     },
@@ -246,10 +312,9 @@ function audienceOf(answer: ChatAnswer, { attempt }: OwnAttempt, clientGone: Abo
 }
 
 function open(
-  services: ChatRouteServices,
-  head: AnswerHead,
+  { services, outgoing }: Exchange,
+  head: AttemptHead,
   form: AnswerForm,
-  outgoing: ServerResponse,
   headers: Readonly<Record<string, string>> = {},
 ): ChatAnswer {
   const requestId = formatRequestId(head.requestId)
@@ -271,34 +336,35 @@ function readRetryHeaders({ headers }: IncomingMessage): Pick<RetryMarks, 'idemp
 }
 
 /** Nothing is held. The customer is told why, and finds the attempt in the log. */
-function refuse(services: ChatRouteServices, attempt: Attempt, error: unknown, outgoing: ServerResponse): void {
+function refuse({ services, outgoing, watch, payer, undecided, body, ...exchange }: Exchange, error: unknown): void {
+  undecided?.refused(error)
   if (error instanceof UploadCutError || outgoing.destroyed) return
-  const requestId = formatRequestId(attempt.requestId)
+  const requestId = formatRequestId(exchange.requestId)
   const response = errorResponse(error, { requestId, publicUrl: services.publicUrl })
   const { code } = response.body.error
-  services.serving.observer.refused(attempt.watch, { requestId, ...attempt.payer, status: response.status, code })
-  if (attempt.payer !== undefined && loggedStatuses.has(response.status)) {
+  services.serving.observer.refused(watch, { requestId, ...payer, status: response.status, code })
+  if (payer !== undefined && loggedStatuses.has(response.status)) {
     services.holds.refuse({
-      requestId: attempt.requestId,
-      payer: attempt.payer,
-      ...describe(attempt.body),
+      requestId: exchange.requestId,
+      payer,
+      ...describe(body),
       errorCode: code,
     })
   }
   if (!(error instanceof ServiceError)) services.onError(error, requestId)
   const headers = { ...v1Headers(requestId), ...response.headers }
-  if (isReadAway(outgoing.req)) sendJson(outgoing, response.status, response.body, headers)
-  else void sendJsonEarly(outgoing, response.status, response.body, headers)
+  const { req: incoming } = outgoing
+  // Node reads past a short body by itself, and under load a connection is too expensive to be closed for it.
+  if (incoming.complete || (!incoming.readableDidRead && !isLarge(incoming))) {
+    sendJson(outgoing, response.status, response.body, headers)
+  } else {
+    const { network } = visitorOf(incoming, services.trustProxy)
+    const discard = () => services.unreadBodies.discard(incoming, network)
+    void sendJsonEarly(outgoing, { ...response, headers }, discard)
+  }
 }
 
-const shortBytesMax = 64 * 1024
-
-/** Read, or short and untouched: Node reads past that by itself, and under load a connection is too dear to be closed for it. */
-function isReadAway({ complete, readableDidRead, headers }: IncomingMessage): boolean {
-  return complete || (!readableDidRead && Number(headers['content-length']) <= shortBytesMax)
-}
-
-const loggedStatuses = new Set([400, 402, 404, 422, 429, 503])
+const loggedStatuses = new Set([400, 402, 403, 404, 422, 429, 503])
 const modelNameMax = 100
 
 /** The little of an unparsed body that helps a customer recognise the attempt. */

@@ -1,5 +1,8 @@
 import type { Model, PriceList } from '../../billing/price-list.ts'
 import { requestLimits } from '../../billing/quote.ts'
+import { checkModel, isModelAllowed } from '../../chat/key-rules.ts'
+import { type KeyOptions, noOptions } from '../../identity/key-options.ts'
+import { type ChatParameter, reasoningEfforts } from '../../inference/chat-parameters.ts'
 import { ModelNotFoundError } from '../../inference/chat-request.ts'
 import { format, type Usdc } from '../../money/usdc.ts'
 
@@ -11,16 +14,18 @@ export type CatalogueOptions = {
   readonly publicUrl: string
 }
 
-/** `GET /v1/models`: OpenAI's list, with the fields that other routers' clients read as well. */
-export function listModels(options: CatalogueOptions): object {
-  const data = [...options.prices.models.values()].map((model) => describeModel(model, options))
+/** `GET /v1/models`: OpenAI's list, with the fields that other routers' clients read as well. Of the key that asks, its models. */
+export function listModels(options: CatalogueOptions, key: KeyOptions = noOptions): object {
+  const models = [...options.prices.models.values()].filter(({ id }) => isModelAllowed(key, id))
+  const data = models.map((model) => describeModel(model, options))
   return { object: 'list', data, links: { next: null }, total_count: data.length }
 }
 
 /** `GET /v1/models/{id}`. */
-export function getModel(id: string, options: CatalogueOptions): object {
+export function getModel(id: string, options: CatalogueOptions, key: KeyOptions = noOptions): object {
   const model = options.prices.models.get(id)
   if (model === undefined) throw new ModelNotFoundError(id, [...options.prices.models.keys()])
+  checkModel(key, id)
   return describeModel(model, options)
 }
 
@@ -80,13 +85,13 @@ function describeModel(model: Model, { prices, hasSearch, inFlightCap, publicUrl
     reasoning: {
       mandatory: false,
       default_effort: 'low',
-      supported_efforts: ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'],
+      supported_efforts: reasoningEfforts,
     },
     links: { details: `${publicUrl}/v1/models/${encodeURIComponent(model.id)}` },
   }
 }
 
-const supportedParameters = [
+const supportedParameters: readonly (ChatParameter | 'structured_outputs')[] = [
   'max_tokens',
   'max_completion_tokens',
   'temperature',

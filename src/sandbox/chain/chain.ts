@@ -64,6 +64,8 @@ export class Chain {
   readonly #journalBytes: number
   #evm: Evm | undefined
   #head: Head = { number: 0, hash: '0x', time: 0 }
+  /** The last block without its transactions, as JSON-RPC tells it. */
+  #headBlock: unknown
   /** How far the chain's clock was put forward. */
   #aheadSeconds = 0
   /** Where the machine's clock was put for those who only look. */
@@ -101,6 +103,12 @@ export class Chain {
 
   get blockNumber(): number {
     return this.#head.number
+  }
+
+  /** Answered from memory: whoever follows the chain asks for it again and again. */
+  async readHeadBlock(): Promise<unknown> {
+    this.#requireReady()
+    return this.#headBlock
   }
 
   progress(): ChainProgress {
@@ -298,6 +306,7 @@ export class Chain {
 
   async #readHead(): Promise<void> {
     const block = await this.#request('eth_getBlockByNumber', 'latest', false)
+    this.#headBlock = block
     const { number, hash, timestamp } = block as { number: Hex; hash: Hash; timestamp: Hex }
     this.#head = { number: Number(number), hash, time: Number(timestamp) }
     // For the block to come, and now already, so that whoever asks for the price of gas is told this one. The machine

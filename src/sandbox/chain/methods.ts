@@ -8,13 +8,11 @@ export type Method = (params: readonly unknown[]) => Promise<unknown>
 const plainReads = [
   'eth_accounts',
   'eth_blobBaseFee',
-  'eth_blockNumber',
   'eth_coinbase',
   'eth_feeHistory',
   'eth_gasPrice',
   'eth_getBalance',
   'eth_getBlockByHash',
-  'eth_getBlockByNumber',
   'eth_getBlockTransactionCountByHash',
   'eth_getBlockTransactionCountByNumber',
   'eth_getCode',
@@ -29,7 +27,6 @@ const plainReads = [
   'eth_getTransactionReceipt',
   'eth_maxPriorityFeePerGas',
   'eth_newBlockFilter',
-  'eth_newFilter',
   'eth_newPendingTransactionFilter',
   'eth_uninstallFilter',
   'web3_clientVersion',
@@ -61,9 +58,12 @@ export function chainMethods(chain: Chain): ReadonlyMap<string, Method> {
     ['net_version', async () => String(chain.chainId)],
     ['net_listening', async () => true],
     ['eth_syncing', async () => syncing(chain)],
+    ['eth_blockNumber', whenReady(async () => ((await chain.readHeadBlock()) as { number: Hex }).number)],
+    ['eth_getBlockByNumber', whenReady((params) => getBlockByNumber(chain, params))],
     ['eth_call', present('eth_call')],
     ['eth_estimateGas', present('eth_estimateGas')],
     ['eth_getLogs', whenReady((params) => getLogs(chain, params))],
+    ['eth_newFilter', whenReady((params) => newFilter(chain, params))],
     ['eth_sendRawTransaction', whenReady(async (params) => chain.sendRawTransaction(parseRaw(params)))],
   ])
 }
@@ -110,16 +110,31 @@ function syncing(chain: Chain): unknown {
   }
 }
 
+/** `pending` is left to the machine: there it is the block to come. */
+async function getBlockByNumber(chain: Chain, params: readonly unknown[]): Promise<unknown> {
+  const [tag, isWhole] = params
+  const isHead = params.length === 2 && (tag === 'latest' || tag === 'safe' || tag === 'finalized')
+  return isHead && isWhole === false ? chain.readHeadBlock() : chain.read('eth_getBlockByNumber', ...params)
+}
+
 async function getLogs(chain: Chain, params: readonly unknown[]): Promise<unknown> {
-  const { blockHash, fromBlock, toBlock } = (params[0] ?? {}) as Readonly<Record<string, unknown>>
-  if (blockHash === undefined) {
-    const head = chain.blockNumber
-    const blocks = blockNumberOf(toBlock, head) - blockNumberOf(fromBlock, head) + 1
-    if (blocks > logBlocksMax) throw new TooManyLogsError(blocks, logBlocksMax, 'blocks')
-  }
+  refuseManyBlocks(chain, params)
   const logs = await chain.read('eth_getLogs', ...params)
   if (Array.isArray(logs) && logs.length > logsMax) throw new TooManyLogsError(logs.length, logsMax, 'logs')
   return logs
+}
+
+async function newFilter(chain: Chain, params: readonly unknown[]): Promise<unknown> {
+  refuseManyBlocks(chain, params)
+  return chain.read('eth_newFilter', ...params)
+}
+
+/** The EVM visits each block of the range, also those that do not exist yet: a large range would keep it busy for hours. */
+function refuseManyBlocks(chain: Chain, params: readonly unknown[]): void {
+  const { fromBlock, toBlock } = (params[0] ?? {}) as Readonly<Record<string, unknown>>
+  const head = chain.blockNumber
+  const blocks = blockNumberOf(toBlock, head) - blockNumberOf(fromBlock, head) + 1
+  if (blocks > logBlocksMax) throw new TooManyLogsError(blocks, logBlocksMax, 'blocks')
 }
 
 /** Tags other than `earliest` are the head. Nonsense is left to the machine. */
@@ -148,7 +163,7 @@ class TooManyLogsError extends RpcError {
   constructor(count: number, max: number, what: string) {
     super(
       rpcCodes.limitExceeded,
-      `eth_getLogs answers for at most ${max} ${what}; these are ${count}. Ask for fewer blocks.`,
+      `A search of logs covers at most ${max} ${what}; these are ${count}. Ask for fewer blocks.`,
     )
   }
 }

@@ -431,11 +431,19 @@ test('any page may ask, as of any public node', async (t) => {
 
 test('logs of more blocks than Arc’s nodes would search are refused', async (t) => {
   const { url } = await startChain(t)
-  const { error } = await rpc(url, 'eth_getLogs', { fromBlock: '0x0', toBlock: '0x2710' })
-  assert.equal(error?.code, -32005)
-  assert.match(error?.message ?? '', /at most 10000 blocks; these are 10001/)
-  for (const range of [{ fromBlock: '0x0', toBlock: '0x270f' }, { fromBlock: 'earliest' }, {}]) {
-    assert.ok(Array.isArray((await rpc(url, 'eth_getLogs', range)).result))
+  const zeros = `0x${'00'.repeat(32)}`
+  for (const method of ['eth_getLogs', 'eth_newFilter']) {
+    const { error } = await rpc(url, method, { fromBlock: '0x0', toBlock: '0x2710' })
+    assert.equal(error?.code, -32005)
+    assert.match(error?.message ?? '', /at most 10000 blocks; these are 10001/)
+    // The EVM would visit each of these blocks, for hours.
+    for (const blockHash of [undefined, null, zeros]) {
+      const { error } = await rpc(url, method, { blockHash, toBlock: '0xffffffffffff' })
+      assert.equal(error?.code, -32005, `${method} with the hash ${blockHash}`)
+    }
+    for (const range of [{ fromBlock: '0x0', toBlock: '0x270f' }, { fromBlock: 'earliest' }, {}]) {
+      assert.equal((await rpc(url, method, range)).error, undefined)
+    }
   }
 })
 

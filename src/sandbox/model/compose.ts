@@ -113,10 +113,10 @@ function chooseCalls(request: ModelRequest, turn: Turn): Part[] {
   const { mode, tools } = request.toolChoice
   if (mode === 'none') return []
   // Scripted calls come as they were written, even to unknown functions: a model may do that too.
-  const { calls, tokens, flags } = turn.script
+  const { calls, tokens, say, flags } = turn.script
   if (calls.length > 0) return calls.map((call) => functionCall(call.name, call.arguments))
   const forced = mode === 'required' || flags.has('call-again')
-  const textScripted = tokens !== undefined || flags.has('echo-request') || flags.has('refuse')
+  const textScripted = tokens !== undefined || say !== undefined || flags.has('echo-request') || flags.has('refuse')
   const last = request.items.at(-1)
   const asked = last?.kind === 'message' && last.role === 'user' && !textScripted
   const page = textScripted ? undefined : chooseReading(tools, turn)
@@ -180,6 +180,7 @@ function composeMessage(request: ModelRequest, turn: Turn, reasoningTokens: numb
 function composeText(request: ModelRequest, turn: Turn, reasoningTokens: number): string[] {
   const { script } = turn
   if (script.flags.has('echo-request')) return splitTokens(JSON.stringify(request.body))
+  if (script.say !== undefined) return splitTokens(script.say)
   if (script.tokens !== undefined) return wordTokens(script.tokens)
   if (request.format.type === 'json_schema') {
     return splitTokens(JSON.stringify(schemaValue(request.format.schema, fillFrom(turn))))

@@ -14,6 +14,8 @@ export type Pace = {
 export type Delivery = {
   readonly steps: Iterable<Step>
   readonly isStream: boolean
+  /** The text of an event on the wire; empty for one that the protocol does not have. */
+  readonly render: (event: ServerEvent) => string
   readonly pace: Pace
   readonly ending: Ending
   /** Counts the tokens as they are produced, so that it is right however the delivery ends. */
@@ -46,7 +48,7 @@ export async function deliver(delivery: Delivery, response: ServerResponse, sign
       delivery.outputTokens += 1
     }
     last = event ?? last
-    if (event !== undefined && delivery.isStream) pending += `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
+    if (event !== undefined && delivery.isStream) pending += delivery.render(event)
     if (pending.length >= writeLengthMax) {
       await flush()
       // Give other clients their turn, and this one the chance to be noticed leaving.

@@ -68,6 +68,11 @@ describe('[sandbox:error]', () => {
   }
 })
 
+test('say answers with exactly the given text, brackets and line breaks included', async () => {
+  const text = '# Title\n\n[link](https://example.com) `a[0]` ]'
+  assert.equal((await ask(`Please [sandbox:say ${JSON.stringify(text)}]`)).output_text, text)
+})
+
 describe('an ending after some tokens', () => {
   test('fail-after ends with response.failed', async () => {
     const { events } = await watch('[sandbox:fail-after 150]')
@@ -300,6 +305,7 @@ describe('reading directives', () => {
     for (const typo of [
       '[sandbox:tokns 5]',
       '[sandbox:tokens five]',
+      '[sandbox:say aloud]',
       '[sandbox:error 418]',
       '[sandbox:usage {]',
       '[sandbox:constructor]',

@@ -8,6 +8,7 @@ import { RequestError } from './request.ts'
  * | `[sandbox:error STATUS]` | that HTTP error instead of an answer: 400, 401, 403, 404, 429 (`Retry-After: 1`), 500, 503 |
  * | `[sandbox:delay MS]` | silence, headers included, before the first event or the error |
  * | `[sandbox:tokens N]` | the text has exactly N tokens, each a delta of its own (reasoning comes on top) |
+ * | `[sandbox:say "TEXT"]` | the text is this JSON string, verbatim |
  * | `[sandbox:echo-request]` | the text is the received request body, as JSON |
  * | `[sandbox:refuse]` | a refusal instead of text |
  * | `[sandbox:annotate]` | `url_citation` annotations for the URLs seen, at least one |
@@ -31,6 +32,8 @@ export type Script = {
   errorStatus: number | undefined
   delayMs: number
   tokens: number | undefined
+  /** The text of the answer. */
+  say: string | undefined
   stop: { readonly after: number; readonly how: ScriptedEnding } | undefined
   usage: { readonly value: unknown } | undefined
   calls: { readonly name: string; readonly arguments: string }[]
@@ -58,6 +61,10 @@ const directives: Readonly<Record<string, Directive>> = {
   },
   tokens: (script, argument) => {
     script.tokens = count('tokens', argument, tokensMax)
+  },
+  say: (script, argument) => {
+    script.say = jsonString(argument)
+    if (script.say === undefined) throw malformed('say', 'a JSON string')
   },
   'fail-after': stopAfter('fail-after', 'failed'),
   'error-event-after': stopAfter('error-event-after', 'error'),
@@ -88,6 +95,7 @@ export function readScript(text: string, round: number): { script: Script; rest:
     errorStatus: undefined,
     delayMs: 0,
     tokens: undefined,
+    say: undefined,
     stop: undefined,
     usage: undefined,
     calls: [],
@@ -139,6 +147,15 @@ function closingBracket(text: string, from: number): number {
     if (depth === 0) return match.index
   }
   return -1
+}
+
+function jsonString(text: string): string | undefined {
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === 'string' ? value : undefined
+  } catch {
+    return undefined
+  }
 }
 
 function stopAfter(name: string, how: ScriptedEnding): Directive {

@@ -10,6 +10,7 @@ import type {
   ResponseInputItem,
   ResponseStreamEvent,
 } from 'openai/resources/responses/responses'
+import { modelFailures } from '../orders.ts'
 import { type Answered, type ModelServer, startModelServer } from './server.ts'
 import { countTokens } from './tokens.ts'
 
@@ -388,7 +389,7 @@ describe('a request is refused in the upstream’s words:', () => {
   test('unknown path, broken JSON, a body that is too large', async () => {
     const headers = { authorization: 'Bearer sandbox-key' }
     const post = (path: string, body: string) => fetch(`${server.url}${path}`, { method: 'POST', headers, body })
-    assert.equal((await post('/chat/completions', '{}')).status, 404)
+    assert.equal((await post('/completions', '{}')).status, 404)
     for (const body of ['{', '[]', 'null', '']) assert.equal((await post('/responses', body)).status, 400)
     const response = await post('/responses', 'x'.repeat(33 * 1024 * 1024))
     assert.equal(response.status, 413)
@@ -468,4 +469,61 @@ test('errors carry a request id', async () => {
   const error = await ask('hi', { max_output_tokens: 1 }).catch((reason: unknown) => reason)
   assert.ok(error instanceof APIError)
   assert.match(error.requestID ?? '', /^req_/)
+})
+
+test('chat completions are the same answers in the other protocol: text, reasoning, calls, usage and the end', async () => {
+  const ask = (content: string, more: object = {}) =>
+    client.chat.completions.create({
+      model: 'gpt-5.6-terra',
+      messages: [{ role: 'user', content }],
+      stream: true,
+      stream_options: { include_usage: true },
+      ...more,
+    })
+  const chunks = await Array.fromAsync(await ask('[sandbox:say "A coin."]', { reasoning_effort: 'low' }))
+  const deltas = chunks.flatMap(({ choices }) => choices.map(({ delta }) => delta as Record<string, unknown>))
+  assert.equal(deltas.map(({ content = '' }) => content).join(''), 'A coin.')
+  assert.ok(deltas.some(({ reasoning_content: reasoning }) => typeof reasoning === 'string'))
+  const usage = chunks.at(-1)?.usage
+  assert.ok(usage && usage.prompt_tokens > 0 && usage.total_tokens === usage.prompt_tokens + usage.completion_tokens)
+  assert.equal(chunks.at(-2)?.choices[0]?.finish_reason, 'stop')
+
+  const tools = [{ type: 'function', function: { name: weather.name, parameters: weather.parameters } }]
+  const calls = await Array.fromAsync(await ask('[sandbox:call getWeather {"city":"Paris"}]', { tools }))
+  const parts = calls.flatMap(({ choices }) => choices.flatMap(({ delta }) => delta.tool_calls ?? []))
+  assert.equal(parts[0]?.function?.name, weather.name)
+  assert.equal(parts.map((part) => part.function?.arguments ?? '').join(''), '{"city":"Paris"}')
+  assert.equal(calls.at(-2)?.choices[0]?.finish_reason, 'tool_calls')
+  const cut = await Array.fromAsync(await ask('[sandbox:tokens 100]', { max_tokens: 16, reasoning_effort: 'none' }))
+  assert.equal(cut.at(-2)?.choices[0]?.finish_reason, 'length')
+  await assert.rejects(Array.fromAsync(await ask('[sandbox:fail-after 3]')), APIError)
+  await assert.rejects(ask('Hi', { unheard_of: true }), { status: 400 })
+})
+
+test('a server that was told to fail does so until it is told otherwise, and probes notice what is down', async () => {
+  const outcome = async (path: string, body?: object, signal?: AbortSignal) => {
+    const headers = { authorization: 'Bearer sandbox-key', connection: 'close' }
+    const given = body === undefined ? {} : { method: 'POST', body: JSON.stringify(body) }
+    const answer = await fetch(`${server.url}${path}`, { headers, signal: signal ?? null, ...given }).catch(
+      (error: Error) => error,
+    )
+    if (answer instanceof Error) return answer.name === 'TimeoutError' ? 'hang' : 'cut'
+    return answer.status === 200 && (await answer.text()).startsWith('data: }{') ? 'garbage' : answer.status
+  }
+  const body = { model: 'gpt-5.6-terra', input: 'Hi', stream: true }
+  const seen = []
+  for (const failure of [...modelFailures, undefined]) {
+    server.trouble.fail(failure)
+    const isHanging = failure === 'hang'
+    const asked = await outcome('/responses', body, isHanging ? AbortSignal.timeout(300) : undefined)
+    seen.push([asked, isHanging ? 'hang' : await outcome('/models')])
+  }
+  assert.deepEqual(seen, [
+    ['cut', 'cut'],
+    ['hang', 'hang'],
+    [429, 200],
+    [500, 500],
+    ['garbage', 200],
+    [200, 200],
+  ])
 })

@@ -3,11 +3,13 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { ModelFailure } from '../orders.ts'
+import { chunkWriter, parseChatRequest } from './chat-completions.ts'
 import { compose, type Ending } from './compose.ts'
 import { type Delivery, deliver, type Pace } from './delivery.ts'
-import { responseSteps } from './events.ts'
+import { responseSteps, type ServerEvent } from './events.ts'
 import { PromptCache, promptTokens } from './prompt.ts'
-import { parseCountRequest, parseCreateRequest, RequestError } from './request.ts'
+import { type ModelRequest, parseCountRequest, parseCreateRequest, RequestError } from './request.ts'
 
 export type ModelServerOptions = {
   host: string
@@ -46,6 +48,8 @@ export type ModelTrouble = {
   failNext(): void
   /** Every answer begins so much later, until told otherwise. */
   slow(milliseconds: number): void
+  /** Every answer fails in this way, until told otherwise. */
+  fail(failure: ModelFailure | undefined): void
 }
 
 const bodyBytesMax = 32 * 1024 * 1024
@@ -61,17 +65,25 @@ type Model = {
   readonly promptCache: PromptCache
   failsNext: boolean
   slowMs: number
+  failure: ModelFailure | undefined
 }
 
 /** One request, its answer, and a signal that the client is gone. */
 type Exchange = { readonly request: IncomingMessage; readonly response: ServerResponse; readonly signal: AbortSignal }
 
-/** Starts the sandbox model: a stand-in for the upstream that speaks the Responses API and thinks nothing. */
+/** Starts the sandbox model: a stand-in for the upstream that speaks the Responses API and chat completions and thinks nothing. */
 export async function startModelServer(options: ModelServerOptions): Promise<ModelServer> {
   const { tokensPerSecond } = options
   const firstTokenMs = options.timeToFirstTokenMs ?? (tokensPerSecond > 0 ? defaultFirstTokenMs : 0)
   const pace = { tokensPerSecond, firstTokenMs }
-  const model: Model = { options, pace, promptCache: new PromptCache(), failsNext: false, slowMs: 0 }
+  const model: Model = {
+    options,
+    pace,
+    promptCache: new PromptCache(),
+    failsNext: false,
+    slowMs: 0,
+    failure: undefined,
+  }
   const server = createServer((request, response) => void handle(request, response, model))
   server.keepAliveTimeout = keepAliveMs
   server.listen(options.port, options.host)
@@ -87,6 +99,9 @@ export async function startModelServer(options: ModelServerOptions): Promise<Mod
       },
       slow: (milliseconds) => {
         model.slowMs = milliseconds
+      },
+      fail: (failure) => {
+        model.failure = failure
       },
     },
     close: async () => {
@@ -104,6 +119,7 @@ async function handle(request: IncomingMessage, response: ServerResponse, model:
   response.setHeader('x-request-id', `req_${randomUUID().replaceAll('-', '')}`)
   try {
     authenticate(request, model.options.apiKey)
+    if (await failed({ request, response, signal: gone.signal }, model)) return
     await route({ request, response, signal: gone.signal }, model)
   } catch (error) {
     if (gone.signal.aborted) return
@@ -117,7 +133,11 @@ async function route(exchange: Exchange, model: Model): Promise<void> {
   const path = request.url?.split('?')[0]
   switch (`${request.method} ${path}`) {
     case 'POST /v1/responses':
-      return createResponse(await readBody(request), exchange, model)
+      return answer(parseCreateRequest(await readBody(request)), renderEvent, exchange, model)
+    case 'POST /v1/chat/completions': {
+      const parsed = parseChatRequest(await readBody(request))
+      return answer(parsed, chunkWriter(parsed), exchange, model)
+    }
     case 'POST /v1/responses/input_tokens': {
       const input_tokens = promptTokens(parseCountRequest(await readBody(request)))
       return sendJson(response, 200, { object: 'response.input_tokens', input_tokens })
@@ -131,19 +151,49 @@ async function route(exchange: Exchange, model: Model): Promise<void> {
   }
 }
 
-async function createResponse(body: unknown, { response, signal }: Exchange, model: Model): Promise<void> {
-  const request = parseCreateRequest(body)
-  const answer = compose(request)
+/** Does what the server was told to do in place of answering; false when it is to answer. A list of models is given where a server runs. */
+async function failed({ request, response, signal }: Exchange, { failure }: Model): Promise<boolean> {
+  const isProbe = request.method === 'GET'
+  switch (failure) {
+    case undefined:
+      return false
+    case 'kill':
+      request.socket.destroy()
+      return true
+    case 'hang':
+      if (!signal.aborted) await once(signal, 'abort')
+      return true
+    case '500':
+      throw scriptedError(500)
+    case '429':
+      if (isProbe) return false
+      throw scriptedError(429)
+    case 'garbage':
+      if (isProbe) return false
+      response.writeHead(200, { 'content-type': 'text/event-stream' }).end('data: }{\n\n')
+      return true
+  }
+}
+
+const renderEvent = (event: ServerEvent) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
+
+async function answer(
+  request: ModelRequest,
+  render: Delivery['render'],
+  { response, signal }: Exchange,
+  model: Model,
+): Promise<void> {
+  const composed = compose(request)
   const tokens = promptTokens(request)
   const cachedTokens = model.promptCache.cachedTokens(request, tokens)
-  const delayMs = answer.script.delayMs + model.slowMs
-  const errorStatus = answer.script.errorStatus ?? (model.failsNext ? 500 : undefined)
+  const delayMs = composed.script.delayMs + model.slowMs
+  const errorStatus = composed.script.errorStatus ?? (model.failsNext ? 500 : undefined)
   model.failsNext = false
   if (delayMs > 0) await sleep(delayMs, undefined, { signal })
   if (errorStatus !== undefined) throw scriptedError(errorStatus)
-  const steps = responseSteps(request, answer, { tokens, cachedTokens })
-  const ending = answer.stop.how
-  const delivery: Delivery = { steps, isStream: request.stream, pace: model.pace, ending, outputTokens: 0 }
+  const steps = responseSteps(request, composed, { tokens, cachedTokens })
+  const ending = composed.stop.how
+  const delivery: Delivery = { steps, isStream: request.stream, render, pace: model.pace, ending, outputTokens: 0 }
   const { model: name, promptCacheKey } = request
   const report = (ending: Answered['ending']) =>
     model.options.onAnswered?.({ model: name, promptCacheKey, outputTokens: delivery.outputTokens, ending })

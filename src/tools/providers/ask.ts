@@ -60,7 +60,7 @@ function parse(provider: string, text: string): unknown {
   try {
     return JSON.parse(text)
   } catch (error) {
-    throw new ProviderError(`${provider} answered something else than JSON`, true, undefined, error)
+    throw new ProviderError(`${provider} did not answer with JSON`, true, undefined, error)
   }
 }
 

@@ -68,7 +68,7 @@ export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
 
 /** The list of hits in an answer. An answer without one is not an empty search: it is not an answer. */
 export function hitsIn(value: unknown, provider: string): readonly Readonly<Record<string, unknown>>[] {
-  if (!Array.isArray(value)) throw new ProviderError(`${provider} answered something else than results`, true)
+  if (!Array.isArray(value)) throw new ProviderError(`${provider} did not answer with results`, true)
   return value.map(membersOf)
 }
 

@@ -73,7 +73,7 @@ function searchOf(query: Readonly<Record<string, unknown>>): string {
 async function refusalOf(response: Response): Promise<ApiError> {
   const body = (await response.json().catch(() => ({}))) as { error?: Partial<ErrorBody> }
   return new ApiError(response.status, {
-    message: `The service answered ${response.status} without an explanation.`,
+    message: `The service returned status ${response.status} without an error message.`,
     code: 'internal_error',
     request_id: response.headers.get('x-router-request-id') ?? '',
     ...body.error,

@@ -7,6 +7,7 @@ import {
 } from '@tanstack/react-query'
 import { call } from './call.ts'
 import type { Input } from './routes.ts'
+import type { Session } from './shapes.ts'
 
 // What the pages read, each under one name, so that a live event can renew exactly what it changed.
 
@@ -15,6 +16,12 @@ export const sessionQuery = queryOptions({
   queryFn: () => call('getSession'),
   staleTime: 60_000,
 })
+
+/** After a sign-in. An older answer that is still on its way says that nobody is signed in: it is dropped. */
+export async function setSession(client: QueryClient, session: Session): Promise<void> {
+  await client.cancelQueries({ queryKey: sessionQuery.queryKey })
+  client.setQueryData(sessionQuery.queryKey, session)
+}
 
 export const balanceQuery = queryOptions({
   queryKey: ['balance'],
@@ -39,6 +46,33 @@ export function overviewQuery(range: '24h' | '7d' | '30d') {
     queryKey: ['overview', range],
     queryFn: () => call('getOverview', { query: { range } }),
     placeholderData: keepPreviousData,
+  })
+}
+
+export const operatorHealthQuery = queryOptions({
+  queryKey: ['operator', 'health'],
+  queryFn: () => call('getOperatorHealth'),
+  refetchInterval: 10_000,
+})
+
+export function operatorRevenueQuery(days: string) {
+  return queryOptions({
+    queryKey: ['operator', 'revenue', days],
+    queryFn: () => call('getOperatorRevenue', { query: { days } }),
+    placeholderData: keepPreviousData,
+  })
+}
+
+export function operatorAccountsQuery(find: string) {
+  return infiniteQueryOptions({
+    queryKey: ['operator', 'accounts', find],
+    queryFn: ({ pageParam }) =>
+      call('listOperatorAccounts', {
+        query: { limit: '50', ...(find !== '' && { find }), ...(pageParam !== null && { cursor: pageParam }) },
+      }),
+    initialPageParam: null as string | null,
+    getNextPageParam: (page) => (page.has_more ? page.next_cursor : null),
+    refetchOnWindowFocus: isShort,
   })
 }
 
@@ -109,7 +143,7 @@ export function requestQuery(id: string) {
 }
 
 function isSettled({ status, settlement }: { status: string; settlement: { state: string } }): boolean {
-  return status !== 'held' && ['none', 'voided', 'completed', 'failed'].includes(settlement.state)
+  return status !== 'held' && ['none', 'completed'].includes(settlement.state)
 }
 
 export function usageQuery(query: NonNullable<Input<'getUsage'>['query']>) {
@@ -178,7 +212,17 @@ export function receiptQuery(id: string) {
     queryKey: ['receipts', id],
     queryFn: () => call('getReceipt', { parameters: { id } }),
     retry: false,
+    // Signature, payment and batch come one after the other.
+    refetchInterval: ({ state: { data } }) => (data === undefined || isFinal(data) ? false : receiptRefetchMs),
   })
+}
+
+const receiptRefetchMs = 5_000
+
+/** A payment that adds up to zero never goes on chain. */
+function isFinal(receipt: Readonly<Record<string, unknown>>): boolean {
+  const payment = receipt.payment as { readonly batch?: unknown; readonly value_atomic?: unknown } | undefined
+  return payment?.batch !== undefined || payment?.value_atomic === '0'
 }
 
 /** What keeps the service from serving, by name. Answered with 503 when there is something: that is an answer too. */

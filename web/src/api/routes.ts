@@ -1,7 +1,9 @@
 import type { AnswerOf, Contract } from '../../../src/http/api/contract.ts'
 import type { chatContracts } from '../../../src/http/api/contracts/chat.ts'
+import type { deviceContracts } from '../../../src/http/api/contracts/devices.ts'
 import type { fundsContracts } from '../../../src/http/api/contracts/funds.ts'
 import type { keyContracts } from '../../../src/http/api/contracts/keys.ts'
+import type { operatorContracts } from '../../../src/http/api/contracts/operator.ts'
 import type { requestContracts } from '../../../src/http/api/contracts/requests.ts'
 import type { signInContracts } from '../../../src/http/api/contracts/sign-in.ts'
 import type { statusContracts } from '../../../src/http/api/contracts/status.ts'
@@ -10,8 +12,10 @@ import type { usageContracts } from '../../../src/http/api/contracts/usage.ts'
 // The service's own contracts, as types alone: nothing of the server, and no schema library, gets into the browser.
 
 type Contracts = typeof chatContracts &
+  typeof deviceContracts &
   typeof fundsContracts &
   typeof keyContracts &
+  typeof operatorContracts &
   typeof requestContracts &
   typeof signInContracts &
   typeof statusContracts &
@@ -53,6 +57,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   slowModel: ['POST', '/api/sandbox/slow'],
   resetSandbox: ['POST', '/api/sandbox/reset'],
   getReceipt: ['GET', '/api/receipts/{id}'],
+  exportReceipts: ['GET', '/api/receipts'],
   getSolvency: ['GET', '/api/solvency'],
   getStatus: ['GET', '/api/status'],
   listKeys: ['GET', '/api/keys'],
@@ -75,6 +80,12 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   signInWithLink: ['POST', '/api/auth/link'],
   signInLocally: ['POST', '/api/auth/local'],
   signOut: ['POST', '/api/auth/logout'],
+  startDeviceLogin: ['POST', '/api/auth/device'],
+  pollDeviceLogin: ['POST', '/api/device/poll'],
+  cancelDeviceLogin: ['POST', '/api/device/cancel'],
+  getDeviceLogin: ['GET', '/api/device/{code}'],
+  confirmDeviceLogin: ['POST', '/api/device/{code}/confirm'],
+  declineDeviceLogin: ['POST', '/api/device/{code}/decline'],
   listSessions: ['GET', '/api/sessions'],
   endOtherSessions: ['DELETE', '/api/sessions'],
   endSession: ['DELETE', '/api/sessions/{id}'],
@@ -85,4 +96,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   removePasskey: ['DELETE', '/api/passkeys/{id}'],
   getUsage: ['GET', '/api/usage'],
   getOverview: ['GET', '/api/overview'],
+  listOperatorAccounts: ['GET', '/api/operator/accounts'],
+  getOperatorRevenue: ['GET', '/api/operator/revenue'],
+  getOperatorHealth: ['GET', '/api/operator/health'],
 }

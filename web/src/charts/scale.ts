@@ -17,6 +17,17 @@ export function ticks(highest: number, stepMin = 0): readonly number[] {
 
 export type Granularity = 'minute' | 'hour' | 'day'
 
+export const granularityMs: Readonly<Record<Granularity, number>> = { minute: 60_000, hour: 3_600_000, day: 86_400_000 }
+
+/** The time that a bar stands for, as the request log takes it. */
+export function bucketSpan(
+  { start }: { readonly start: string },
+  granularity: Granularity,
+): { from: string; to: string } {
+  const startMs = Date.parse(start)
+  return { from: new Date(startMs).toISOString(), to: new Date(startMs + granularityMs[granularity]).toISOString() }
+}
+
 const formats = {
   minute: new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' }),
   hour: new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' }),

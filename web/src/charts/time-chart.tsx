@@ -192,7 +192,12 @@ function Bars({ buckets, series, step, y, patternId }: BarsProps) {
   return buckets.map(({ start, partial }, bucket) => {
     let below = 0
     return (
-      <g key={start} transform={`translate(${bucket * step + (step - width) / 2},0)`}>
+      <g
+        key={start}
+        transform={`translate(${bucket * step + (step - width) / 2},0)`}
+        data-start={start}
+        data-total={series.reduce((sum, { values }) => sum + (values[bucket] ?? 0), 0)}
+      >
         {series.map((one, index) => {
           const value = one.values[bucket] ?? 0
           if (value <= 0) return null

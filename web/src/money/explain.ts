@@ -59,11 +59,20 @@ export function explainCharge(request: Chargeable): Explanation {
   }
 }
 
+/** What counts at these prices cost, rounded up once: the sum of the same lines that explain a charge. */
+export function costOf(work: Pick<Chargeable, 'usage' | 'cost' | 'price'>): Usdc {
+  return cost(pricedLines(work).map(({ line }) => line))
+}
+
 const millionth = 1_000_000n
 
 type PricedLine = { readonly line: Line; readonly explained: ExplainedLine }
 
-function pricedLines({ usage, price, cost: { search_calls, fetch_calls } }: Chargeable): PricedLine[] {
+function pricedLines({
+  usage,
+  price,
+  cost: { search_calls, fetch_calls },
+}: Pick<Chargeable, 'usage' | 'cost' | 'price'>): PricedLine[] {
   if (price === null) return []
   const tokens = usage ?? { prompt_tokens: 0, completion_tokens: 0, reasoning_tokens: 0, cached_tokens: 0 }
   const all = [

@@ -27,7 +27,7 @@ export function StatusPage() {
       <Problems />
       <Panel title="Money">
         <Loaded query={solvency} skeleton={<Skeleton />}>
-          {({ ok, block, checked_at }) => (
+          {({ ok, block, checked_at, owed, on_chain, owed_back, unsettled }) => (
             <Facts
               rows={[
                 [
@@ -40,6 +40,10 @@ export function StatusPage() {
                 ],
                 ['Block', block ?? '–'],
                 ['Checked', checked_at === null ? '–' : <Time key="at" at={checked_at} show="age" />],
+                ['Owed to customers', usdcOr(owed)],
+                ['Held for them on chain', usdcOr(on_chain)],
+                ['Charged, not yet paid on chain', usdcOr(unsettled)],
+                ['Refunds the seller still owes', usdcOr(owed_back)],
               ]}
             />
           )}
@@ -47,6 +51,11 @@ export function StatusPage() {
       </Panel>
     </div>
   )
+}
+
+/** Absent before the first comparison. */
+function usdcOr(amount: string | undefined): string {
+  return amount === undefined ? '–' : `${amount} USDC`
 }
 
 const words = {
@@ -71,7 +80,7 @@ function ServiceRows({ status }: { status: Status }) {
           return (
             <li
               key={name}
-              className="grid items-center gap-x-6 gap-y-2 border-b border-rule px-4 py-3 md:grid-cols-[200px_1fr_110px]"
+              className="grid grid-cols-1 items-center gap-x-6 gap-y-2 border-b border-rule px-4 py-3 md:grid-cols-[200px_1fr_110px]"
             >
               <span>
                 <span className="block font-medium">{name}</span>
@@ -87,7 +96,7 @@ function ServiceRows({ status }: { status: Status }) {
       </ul>
       <p className="flex flex-wrap justify-between gap-x-6 px-4 py-3 text-sm text-muted">
         <span>
-          Last 24 hours in steps of 5 minutes; each step shows its worst minute. Gaps: the service did not run.
+          Last 24 hours in steps of 5 minutes; each step shows its worst minute. In a gap the service was not running.
         </span>
         <span>
           Database response time: <span className="num">{formatMs(status.database_ms)}</span>

@@ -2,6 +2,7 @@ import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { call } from '../api/call.ts'
 import type { Session } from '../api/shapes.ts'
+import { forgetConversations, signedOut } from '../pages/playground/kept-conversations.ts'
 import { shorten } from '../ui/copy.tsx'
 import { Icon } from '../ui/icon.tsx'
 import { menuItemClass, Popover } from '../ui/menu.tsx'
@@ -46,6 +47,8 @@ export function useSignOut() {
   return useMutation({
     mutationFn: () => call('signOut'),
     onSuccess: async () => {
+      window.dispatchEvent(new Event(signedOut))
+      forgetConversations()
       client.clear()
       await navigate({ to: '/login' })
     },

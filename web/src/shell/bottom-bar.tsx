@@ -4,7 +4,7 @@ import type { Session } from '../api/shapes.ts'
 import { Dialog } from '../ui/dialog.tsx'
 import { Icon } from '../ui/icon.tsx'
 import { useSignOut } from './account-menu.tsx'
-import { narrowPlaces, places } from './navigation.ts'
+import { narrowPlaces, operatorPlace, places } from './navigation.ts'
 import { EnvironmentBadge } from './rail.tsx'
 import { ThemeButton } from './theme-button.tsx'
 
@@ -41,7 +41,7 @@ export function BottomBar({ session }: { session: Session }) {
       {open && (
         <Dialog title="More" onClose={() => setOpen(false)}>
           <ul className="flex flex-col">
-            {hidden.map(({ to, label, icon }) => (
+            {[...hidden, ...(session.operator ? [operatorPlace] : [])].map(({ to, label, icon }) => (
               <li key={to}>
                 <Link to={to} className="flex h-11 items-center gap-3" onClick={() => setOpen(false)}>
                   <Icon name={icon} />

@@ -93,7 +93,7 @@ function connect(onEvent: Listener, onStatus: (status: LiveStatus) => void): () 
       if (source.readyState === EventSource.CLOSED) againTimer = setTimeout(open, reconnectMs)
     }
     const take = ({ data }: MessageEvent<string>) => onEvent(JSON.parse(data) as StreamEvent)
-    for (const name of ['message', 'balance', 'request', 'deposit', 'withdrawal', 'ready'])
+    for (const name of ['message', 'balance', 'request', 'deposit', 'withdrawal', 'unidentified', 'ready'])
       source.addEventListener(name, take)
   }
 

@@ -8,10 +8,17 @@ export const places = [
   { to: '/keys', label: 'Keys', icon: 'keys', key: 'k' },
   { to: '/funds', label: 'Funds', icon: 'funds', key: 'f' },
   { to: '/playground', label: 'Playground', icon: 'playground', key: 'p' },
+  { to: '/models', label: 'Models', icon: 'models', key: 'm' },
   { to: '/settings', label: 'Settings', icon: 'settings', key: 's' },
 ] as const satisfies readonly Place[]
 
 export type Place = { readonly to: string; readonly label: string; readonly icon: IconName; readonly key: string }
+
+/** Shown to an operator alone. */
+export const operatorPlace = { to: '/operator', label: 'Operator', icon: 'operator' } as const satisfies Omit<
+  Place,
+  'key'
+>
 
 /** On a narrow screen there is room for four; the rest is behind a fifth. */
 export const narrowPlaces = ['/', '/requests', '/keys', '/funds'] as const

@@ -1,7 +1,7 @@
 import { MutationCache, QueryCache, QueryClient, QueryClientProvider } from '@tanstack/react-query'
 import { createContext, lazy, type ReactNode, Suspense, useContext, useState } from 'react'
 import { ApiError } from '../api/call.ts'
-import { sessionQuery } from '../api/queries.ts'
+import { setSession } from '../api/queries.ts'
 import type { Session } from '../api/shapes.ts'
 import { Announcer } from '../ui/announce.tsx'
 
@@ -28,8 +28,7 @@ export function Providers({ children }: { children: ReactNode }) {
     // Another account's pages, and its half-finished payment, are nothing to go on with.
     if (session.account?.id !== client.getQueryData(enteredKey)) return window.location.assign('/')
     setPrompt(undefined)
-    client.setQueryData(sessionQuery.queryKey, session)
-    void client.invalidateQueries()
+    void setSession(client, session).then(() => client.invalidateQueries())
     prompt?.onDone?.()
   }
   return (
@@ -51,8 +50,10 @@ export function Providers({ children }: { children: ReactNode }) {
 const retriesMax = 2
 
 function createQueryClient(onExpired: () => void): QueryClient {
+  // By its code: a refused wallet or passkey is 401 too, and the session goes on.
   const notice = (error: unknown) => {
-    if (error instanceof ApiError && error.status === 401 && client.getQueryData(enteredKey) !== undefined) onExpired()
+    const isExpired = error instanceof ApiError && error.code === 'session_required'
+    if (isExpired && client.getQueryData(enteredKey) !== undefined) onExpired()
   }
   const client = new QueryClient({
     queryCache: new QueryCache({ onError: notice }),

@@ -28,6 +28,9 @@ export function PublicFrame({ children }: { children: ReactNode }) {
             <a href="/docs" className={headerLink}>
               Docs
             </a>
+            <Link to="/models" className={headerLink}>
+              Models
+            </Link>
             <Link to="/status" className={`${headerLink} max-sm:hidden`}>
               Status
             </Link>

@@ -3,7 +3,7 @@ import type { Session } from '../api/shapes.ts'
 import { classNames } from '../ui/class-names.ts'
 import { Icon } from '../ui/icon.tsx'
 import { AccountMenu } from './account-menu.tsx'
-import { places } from './navigation.ts'
+import { operatorPlace, places } from './navigation.ts'
 import { ThemeButton } from './theme-button.tsx'
 
 export function Rail({ session }: { session: Session }) {
@@ -16,7 +16,7 @@ export function Rail({ session }: { session: Session }) {
         <Wordmark />
       </Link>
       <nav aria-label="Pages" className="flex flex-1 flex-col gap-0.5 overflow-y-auto px-3 py-2">
-        {places.map(({ to, label, icon }) => (
+        {[...places, ...(session.operator ? [operatorPlace] : [])].map(({ to, label, icon }) => (
           <Link
             key={to}
             to={to}

@@ -43,7 +43,8 @@ const other: readonly (readonly [string, string])[] = [
   ['?', 'Show this list'],
   ['j, k', 'Requests: next row, previous row'],
   ['Enter', 'Requests: open the row'],
-  ['Esc', 'Close the open panel'],
+  ['Ctrl or ⌘ Enter', 'Playground: send'],
+  ['Esc', 'Close the open panel, or stop the answer'],
 ]
 
 export function ShortcutsDialog({ onClose }: { onClose: () => void }) {

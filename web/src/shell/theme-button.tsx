@@ -3,7 +3,7 @@ import { type Theme, useTheme } from './preferences.ts'
 
 const turn: Readonly<Record<Theme, Theme>> = { auto: 'light', light: 'dark', dark: 'auto' }
 const looks = {
-  auto: ['auto', 'Theme: as the system. Change'],
+  auto: ['auto', 'Theme: system. Change'],
   light: ['sun', 'Theme: light. Change'],
   dark: ['moon', 'Theme: dark. Change'],
 } as const

@@ -93,7 +93,7 @@ function Alerts() {
           {alerts.length === 0 && <p className="text-muted">No alerts.</p>}
           <ul className="flex flex-col gap-2">
             {alerts.map((alert) => (
-              <li key={alert.code}>
+              <li key={`${alert.code} ${alert.href}`}>
                 <a href={alert.href} onClick={close} className="block hover:underline">
                   {alert.message}
                 </a>

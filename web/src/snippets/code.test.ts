@@ -46,3 +46,15 @@ test('a key that is named and not known is read from the environment, in every l
   for (const language of ['python', 'node', 'ai-sdk'] as const)
     assert.ok(!codeFor(language, named).includes('$OPENAI'), language)
 })
+
+test('Go sends exactly the body, backticks included', () => {
+  const body = { ...call.body, messages: [{ role: 'user', content: 'Use `code` and ```fences```' }] }
+  const code = codeFor('go', { ...call, body, apiKey: '$OPENAI_API_KEY' })
+  const [, literal] = /const body = (`.*`)\n\nfunc main/s.exec(code)!
+  const text = literal!.replace(/` \+ "`" \+ `/g, '\0').slice(1, -1)
+  assert.ok(!text.includes('`'))
+  assert.deepEqual(JSON.parse(text.replaceAll('\0', '`')), body)
+  assert.match(code, /option\.WithAPIKey\(os\.Getenv\("OPENAI_API_KEY"\)\)/)
+  assert.match(code, /NewStreaming/)
+  assert.doesNotMatch(codeFor('go', { ...call, body: { ...body, stream: false } }), /NewStreaming/)
+})

@@ -2,12 +2,13 @@ import type { Session } from '../api/shapes.ts'
 
 // Ready-made code for one call, in the languages people start with. What is shown must run as it is.
 
-export type Language = 'curl' | 'python' | 'node' | 'ai-sdk' | 'cli'
+export type Language = 'curl' | 'python' | 'node' | 'go' | 'ai-sdk' | 'cli'
 
 export const languages: readonly (readonly [Language, string])[] = [
   ['curl', 'curl'],
   ['python', 'Python'],
   ['node', 'Node'],
+  ['go', 'Go'],
   ['ai-sdk', 'AI SDK'],
   ['cli', 'CLI'],
 ]
@@ -22,8 +23,14 @@ export type Call = {
 
 export type ChatBody = {
   readonly model: string
-  readonly messages: readonly { readonly role: string; readonly content: string }[]
+  readonly messages: readonly ChatMessage[]
   readonly [parameter: string]: unknown
+}
+
+export type ChatMessage = {
+  readonly role: string
+  readonly content: string | null
+  readonly [member: string]: unknown
 }
 
 /** Parameters that are ours alone: the Python library takes them by another door. */
@@ -36,7 +43,7 @@ export function firstCall(session: Pick<Session, 'base_url' | 'default_model'>, 
 }
 
 export function codeFor(language: Language, call: Call): string {
-  return { curl, python, node, 'ai-sdk': aiSdk, cli }[language](call)
+  return { curl, python, node, go, 'ai-sdk': aiSdk, cli }[language](call)
 }
 
 function curl({ baseUrl, apiKey, body }: Call): string {
@@ -79,6 +86,50 @@ const answer = await client.chat.completions.create(${JSON.stringify(body, null,
 ${read}`
 }
 
+/** The body as it is: the SDK's own types do not know every parameter. */
+function go({ baseUrl, apiKey, body }: Call): string {
+  const variable = variableOf(apiKey)
+  const json = JSON.stringify(body, null, 2).replaceAll('`', '` + "`" + `')
+  const read =
+    body.stream === true
+      ? `	stream := client.Chat.Completions.NewStreaming(context.Background(), params)
+	for stream.Next() {
+		if choices := stream.Current().Choices; len(choices) > 0 {
+			fmt.Print(choices[0].Delta.Content)
+		}
+	}
+	if err := stream.Err(); err != nil {
+		panic(err)
+	}`
+      : `	answer, err := client.Chat.Completions.New(context.Background(), params)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(answer.Choices[0].Message.Content)`
+  return `package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+${variable === undefined ? '' : '	"os"\n'}
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/param"
+)
+
+const body = \`${json}\`
+
+func main() {
+	client := openai.NewClient(
+		option.WithBaseURL(${JSON.stringify(baseUrl)}),
+		option.WithAPIKey(${variable === undefined ? JSON.stringify(apiKey) : `os.Getenv(${JSON.stringify(variable)})`}),
+	)
+	params := param.Override[openai.ChatCompletionNewParams](json.RawMessage(body))
+${read}
+}`
+}
+
 function aiSdk({ baseUrl, apiKey, body }: Call): string {
   return `import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { generateText } from 'ai'
@@ -94,7 +145,7 @@ console.log(text)`
 function cli({ baseUrl, apiKey, body }: Call): string {
   return `export OPENAI_BASE_URL="${baseUrl}"
 export OPENAI_API_KEY="${apiKey}"
-# Tools that read these two need nothing else, such as:
+# Tools that read these variables need no other setup, for example:
 openai api chat.completions.create -m ${body.model} -g user ${JSON.stringify(body.messages.at(-1)?.content ?? '')}`
 }
 

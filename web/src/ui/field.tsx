@@ -98,9 +98,16 @@ export function TextArea({
   error,
   rows = 4,
   value,
+  mono = false,
   onChange,
   ...rest
-}: Described & { rows?: number; value: string; onChange: (text: string) => void; placeholder?: string }) {
+}: Described & {
+  rows?: number
+  value: string
+  mono?: boolean
+  onChange: (text: string) => void
+  placeholder?: string
+}) {
   const id = useId()
   return (
     <Field label={label} hint={hint} error={error} id={id}>
@@ -109,9 +116,10 @@ export function TextArea({
         rows={rows}
         value={value}
         aria-describedby={describedBy(id, { label, hint, error })}
+        aria-invalid={error !== undefined}
         onChange={(event) => onChange(event.target.value)}
         {...rest}
-        className={classNames(control, 'h-auto resize-y py-2')}
+        className={classNames(control, 'h-auto resize-y py-2', mono && 'num text-sm')}
       />
     </Field>
   )

@@ -18,6 +18,7 @@ const shapes = {
     </>
   ),
   playground: <path d="m3 4.5 3.5 3.5L3 11.5M8.5 12H13" />,
+  models: <path d="M8 2.25 13.25 5v6L8 13.75 2.75 11V5zM2.75 5 8 7.75 13.25 5M8 7.75v6" />,
   settings: (
     <>
       <path d="M2.5 5h6M12 5h1.5M2.5 11H4M7.5 11h6" />
@@ -25,6 +26,7 @@ const shapes = {
       <circle cx="5.75" cy="11" r="1.75" />
     </>
   ),
+  operator: <path d="M2 8.5h3l1.75-4.5 2.5 8 1.75-3.5h3" />,
   docs: <path d="M4 2.5h5.5L12.5 5.5v8H4zM9.5 2.5v3h3M6.25 8.5h4M6.25 11h4" />,
   search: (
     <>
@@ -86,6 +88,10 @@ const shapes = {
       <path d="M2.75 13.5c.75-2.75 2.75-4 5.25-4s4.5 1.25 5.25 4" />
     </>
   ),
+  edit: <path d="m3 13 .75-3L10.5 3.25l2.25 2.25L6 12.25zM9 4.75 11.25 7" />,
+  trash: <path d="M3 4.5h10M6.5 4.5v-2h3v2M4.5 4.5l.5 9h6l.5-9M6.75 7v4M9.25 7v4" />,
+  again: <path d="M13 3v3.5H9.5M12.75 6.25A5.25 5.25 0 1 0 13.25 8.5" />,
+  send: <path d="M8 13V3M4 7l4-4 4 4" />,
   play: <path d="M5 3.5v9l7.5-4.5z" />,
 } satisfies Record<string, ReactNode>
 

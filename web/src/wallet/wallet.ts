@@ -55,7 +55,7 @@ export async function askWallet(wallet: Wallet, method: string, params?: readonl
     const { code, message } = error as { code?: number; message?: string }
     if (code === 4001)
       throw new WalletError(`You declined ${declinable[method] ?? 'the connection'}. Nothing was sent.`, code)
-    throw new WalletError(`${wallet.name} answered: ${message ?? 'an error without a message'}`, code)
+    throw new WalletError(`${wallet.name} returned an error: ${message ?? 'no message'}`, code)
   }
 }
 

@@ -1,7 +1,9 @@
 import type { Contract } from '../contract.ts'
 import { chatContracts } from './chat.ts'
+import { deviceContracts } from './devices.ts'
 import { fundsContracts } from './funds.ts'
 import { keyContracts } from './keys.ts'
+import { operatorContracts } from './operator.ts'
 import { requestContracts } from './requests.ts'
 import { signInContracts } from './sign-in.ts'
 import { statusContracts } from './status.ts'
@@ -11,9 +13,11 @@ import { usageContracts } from './usage.ts'
 export const contracts: readonly Contract[] = [
   ...Object.values(chatContracts),
   ...Object.values(signInContracts),
+  ...Object.values(deviceContracts),
   ...Object.values(requestContracts),
   ...Object.values(usageContracts),
   ...Object.values(keyContracts),
   ...Object.values(fundsContracts),
   ...Object.values(statusContracts),
+  ...Object.values(operatorContracts),
 ]

@@ -1,60 +1,11 @@
 import { z } from 'zod'
+import { chatParameters } from '../../../inference/chat-parameters.ts'
 import { contract } from '../contract.ts'
 import { count, instant, money, optionalMoney, uuid } from '../shapes.ts'
 import { balance, deposit, withdrawal } from './funds.ts'
 import { request } from './requests.ts'
 
-// Described for readers of openapi.json. Chat requests themselves are parsed by `inference/chat-request.ts`, whose order of
-// checks and messages are the product.
-const chatMembers = {
-  model: z
-    .string()
-    .nullish()
-    .meta({ description: 'An id of the model list; another name is 404, never a fallback. Default gpt-5.6-terra' }),
-  messages: z.array(z.looseObject({ role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']) })).min(1),
-  stream: z.boolean().nullish(),
-  stream_options: z
-    .looseObject({
-      include_usage: z.boolean().optional(),
-      include_cost: z
-        .boolean()
-        .optional()
-        .meta({ description: 'Sends `running_cost` with the first output and at most once a second' }),
-    })
-    .nullish(),
-  max_tokens: z.int().min(1).nullish().meta({ description: 'Decides what is quoted and held. Default 8192' }),
-  max_completion_tokens: z.int().min(1).nullish().meta({ description: 'The same as max_tokens' }),
-  n: z.literal(1).nullish(),
-  temperature: z.number().min(0).max(2).nullish(),
-  tools: z.array(z.looseObject({ type: z.literal('function') })).nullish(),
-  tool_choice: z
-    .union([z.enum(['auto', 'none', 'required']), z.looseObject({ type: z.literal('function') })])
-    .nullish(),
-  parallel_tool_calls: z.boolean().nullish(),
-  response_format: z.looseObject({ type: z.enum(['text', 'json_object', 'json_schema']) }).nullish(),
-  reasoning_effort: z
-    .enum(['none', 'minimal', 'low', 'medium', 'high', 'xhigh'])
-    .nullish()
-    .meta({ description: 'Default low' }),
-  reasoning: z
-    .looseObject({ effort: z.string().nullish() })
-    .nullish()
-    .meta({ description: 'OpenRouter’s spelling of reasoning_effort; other members have no effect' }),
-  usage: z
-    .looseObject({ include: z.boolean().nullish() })
-    .nullish()
-    .meta({ description: 'OpenRouter’s spelling of stream_options.include_usage' }),
-  prompt_cache_key: z
-    .string()
-    .nullish()
-    .meta({ description: 'Cut to 128 characters; accounts that choose the same key do not share a cache' }),
-  web_search: z
-    .boolean()
-    .nullish()
-    .meta({ description: 'Default true without own tools, else false. Bounds the cost to the quote when false' }),
-  web_fetch: z.boolean().nullish().meta({ description: 'Default true without own tools, else false' }),
-}
-const chatBody = z.looseObject(chatMembers).meta({ id: 'ChatRequest' })
+const chatBody = z.looseObject(chatParameters).meta({ id: 'ChatRequest' })
 
 const completion = z
   .looseObject({
@@ -83,11 +34,15 @@ const quote = z
     object: z.literal('quote'),
     model: z.string(),
     max_tokens: count,
-    input_tokens_max: count,
+    input_tokens: count.meta({
+      description:
+        'Input tokens as this service counts them, tool definitions included. The charge uses what the model reports',
+    }),
+    input_tokens_max: count.meta({ description: 'Upper bound of the input tokens; `quote` is computed from it' }),
     ...money('quote', 'from_credit', 'authorized', 'available', 'search_max', 'search_per_call'),
     search_calls_max: count.meta({
       description:
-        'Searches that the model may make. `search_max` is the most that they, and the tokens of the rounds that read their results, may add to `quote`; all three are 0 when it cannot search',
+        'Maximum number of searches. `search_max` is the most that searches, including the tokens of their results, can add to `quote`. All three are 0 when the model cannot search',
     }),
     ...optionalMoney('typical'),
     admitted: z.boolean(),
@@ -105,15 +60,19 @@ const model = z
     object: z.literal('model'),
     context_length: count,
     max_output_tokens: count,
-    max_tokens: count.meta({ description: 'The most that is admitted with a short prompt' }),
+    max_tokens: count.meta({ description: 'Maximum with a short prompt' }),
     pricing: z.looseObject({
       prompt: z.string(),
       completion: z.string(),
-      web_search: z.string().optional().meta({ description: 'Absent where no search is configured' }),
+      input_cache_read: z.string(),
+      web_search: z.string().optional().meta({ description: 'Absent without a search provider' }),
     }),
+    tags: z.array(z.string()).meta({ examples: [['reasoning', 'tool-use', 'web-search']] }),
+    supported_parameters: z.array(z.string()),
+    reasoning: z.looseObject({ default_effort: z.string(), supported_efforts: z.array(z.string()) }),
     per_request_limits: z
       .object({ prompt_tokens: count, completion_tokens: count })
-      .meta({ description: 'What is admitted: of input with the default max_tokens, of output with a short prompt' }),
+      .meta({ description: 'Accepted maximum: input with the default max_tokens, output with a short prompt' }),
   })
   .meta({ id: 'Model' })
 
@@ -128,6 +87,10 @@ const streamEvent = z
     }),
     z.object({ type: z.literal('deposit'), deposit }),
     z.object({ type: z.literal('withdrawal'), withdrawal }),
+    z.object({ type: z.literal('unidentified'), at: instant, code: z.string(), message: z.string() }).meta({
+      description:
+        'A completion from the IP address of this stream was refused because of an invalid API key. Sent by the node that refused it',
+    }),
     z.object({ type: z.literal('ready'), at: instant }),
   ])
   .meta({ id: 'StreamEvent' })
@@ -137,7 +100,7 @@ export const chatContracts = {
     operation: 'createChatCompletion',
     method: 'POST',
     path: '/v1/chat/completions',
-    summary: 'A chat completion, paid for by the key’s account',
+    summary: 'Create a chat completion, paid by the account of the key',
     access: 'key',
     isChat: true,
     body: chatBody,
@@ -148,7 +111,7 @@ export const chatContracts = {
     operation: 'createQuote',
     method: 'POST',
     path: '/v1/quote',
-    summary: 'The most a completion would cost, and whether it would be admitted now. Holds nothing',
+    summary: 'Quote the maximum cost of a completion, and whether it would be accepted now. Holds nothing',
     access: 'key',
     isChat: true,
     body: chatBody,
@@ -158,7 +121,7 @@ export const chatContracts = {
     operation: 'listModels',
     method: 'GET',
     path: '/v1/models',
-    summary: 'The models and their prices',
+    summary: 'List models and prices',
     access: 'public',
     answer: z.object({
       object: z.literal('list'),
@@ -171,7 +134,7 @@ export const chatContracts = {
     operation: 'getModel',
     method: 'GET',
     path: '/v1/models/{id}',
-    summary: 'One model and its prices',
+    summary: 'Get one model and its prices',
     access: 'public',
     parameters: z.object({ id: z.string() }),
     answer: model,
@@ -181,10 +144,10 @@ export const chatContracts = {
     method: 'POST',
     path: '/api/playground',
     summary:
-      'A chat completion from the dashboard, under the limits of the chosen key; answers like /v1/chat/completions',
+      'Create a chat completion from the dashboard, with the limits of the chosen key. Responds like /v1/chat/completions',
     access: 'session',
     isChat: true,
-    body: z.looseObject({ key_id: uuid, ...chatMembers }),
+    body: z.looseObject({ key_id: uuid, ...chatParameters }),
     answer: completion,
     alsoAs: ['text/event-stream'],
   }),
@@ -192,17 +155,17 @@ export const chatContracts = {
     operation: 'createPlaygroundQuote',
     method: 'POST',
     path: '/api/quote',
-    summary: 'The same quote for the playground',
+    summary: 'Quote a playground completion',
     access: 'session',
     isChat: true,
-    body: z.looseObject({ key_id: uuid, ...chatMembers }),
+    body: z.looseObject({ key_id: uuid, ...chatParameters }),
     answer: quote,
   }),
   openStream: contract({
     operation: 'openStream',
     method: 'GET',
     path: '/api/stream',
-    summary: 'What happens in the account, as server-sent events (EventSource): `data` is a StreamEvent',
+    summary: 'Stream the events of the account as server-sent events. `data` is a StreamEvent',
     access: 'session',
     answer: streamEvent,
     alsoAs: ['text/event-stream'],
@@ -211,7 +174,7 @@ export const chatContracts = {
     operation: 'exportAccount',
     method: 'GET',
     path: '/api/export',
-    summary: 'Everything that is kept about the account, as one JSON file',
+    summary: 'Export all stored data of the account as one JSON file',
     access: 'session',
     isHeavy: true,
     answer: z.looseObject({ object: z.literal('export'), exported_at: instant, requests: z.array(request) }),

@@ -1,7 +1,21 @@
 import { z } from 'zod'
 import { statementKinds } from '../../../ledger/statement.ts'
+import { depositStates, withdrawalStates } from '../../../ledger/states.ts'
 import { contract } from '../contract.ts'
-import { address, amount, count, hash, instant, list, milliseconds, money, page, requestId, uuid } from '../shapes.ts'
+import {
+  address,
+  amount,
+  count,
+  hash,
+  instant,
+  list,
+  milliseconds,
+  money,
+  page,
+  requestId,
+  usdc,
+  uuid,
+} from '../shapes.ts'
 import { account, assertion, session, signedMessage } from './sign-in.ts'
 
 export const balance = z
@@ -34,8 +48,12 @@ export const deposit = z
     ...money('amount'),
     source: z.string().meta({ description: 'chain, sandbox, …' }),
     sender: z.string().nullable(),
-    state: z.enum(['seen', 'sweeping', 'confirmed', 'credited', 'failed']),
+    state: z.enum(depositStates),
     reason: z.string().nullable(),
+    waits_until: instant.nullable().meta({
+      description:
+        'Deposits below 1 USDC are credited together, at most once every 10 minutes, and not before this time',
+    }),
     tx_hash: hash.nullable(),
     created_at: instant,
     steps: z.array(step('seen', 'swept', 'credited')),
@@ -46,14 +64,14 @@ export const withdrawal = z
   .object({
     object: z.literal('withdrawal'),
     id: uuid,
-    ...money('amount', 'receives', 'fee', 'credit_back'),
+    ...money('amount', 'receives', 'fee'),
     recipient: address,
-    state: z.enum(['requested', 'returning', 'returned', 'sent', 'confirmed', 'failed']),
+    state: z.enum(withdrawalStates),
     reason: z.string().nullable(),
     tx_hash: hash.nullable(),
     created_at: instant,
     changed_at: instant,
-    steps: z.array(step('requested', 'returned', 'sent', 'confirmed')),
+    steps: z.array(step('requested', 'settled', 'sent', 'confirmed')),
   })
   .meta({ id: 'Withdrawal' })
 
@@ -68,8 +86,10 @@ export const statement = z
     month,
     from: instant,
     to: instant,
-    is_over: z.boolean().meta({ description: 'False while the month goes on: then it closes on what there is now' }),
-    first_month: month.meta({ description: 'The one in which the account was opened' }),
+    is_over: z
+      .boolean()
+      .meta({ description: 'False for the current month, whose closing balance is the current balance' }),
+    first_month: month.meta({ description: 'The month in which the account was opened' }),
     ...money('opening', 'closing'),
     lines: z.array(
       z.object({
@@ -79,9 +99,21 @@ export const statement = z
         ...money('amount'),
       }),
     ),
-    adds_up: z.boolean().meta({ description: 'Whether opening and lines sum to closing, which are read apart' }),
+    keys: z
+      .array(
+        z.object({
+          key: z.object({ id: uuid, name: z.string(), hint: z.string() }),
+          requests: count,
+          searches: count,
+          ...money('inference', 'search', 'amount'),
+        }),
+      )
+      .meta({ description: 'Charges by key, largest first; their sum equals the lines of inference and search' }),
+    adds_up: z.boolean().meta({
+      description: 'Whether the opening balance plus all lines equals the closing balance, which is read independently',
+    }),
   })
-  .meta({ id: 'Statement', description: 'Balances are all the account’s money, what open requests hold included' })
+  .meta({ id: 'Statement', description: 'Balances include money held by open requests' })
 
 export const adjustment = z
   .object({
@@ -91,7 +123,16 @@ export const adjustment = z
     reason: z.string(),
     created_at: instant,
   })
-  .meta({ id: 'Adjustment', description: 'A charge that was given back; below 0, such a gift taken back' })
+  .meta({ id: 'Adjustment', description: 'A refunded charge; negative: a refund that was taken back' })
+
+/** Absent before the first check. */
+const solvencySums = {
+  owed: usdc.optional().meta({ description: 'What the accounts must have at the gateway according to the ledger' }),
+  on_chain: usdc.optional().meta({ description: 'What they have at the gateway' }),
+  seller: usdc.optional().meta({ description: 'Balance of the seller at the gateway: charged and paid' }),
+  owed_back: usdc.optional().meta({ description: 'Refunds of paid charges that the seller still owes' }),
+  unsettled: usdc.optional().meta({ description: 'Charged and not yet paid on chain' }),
+}
 
 /** What the receipt's signer signed, and where its batch stands. The provider decides the members beyond these. */
 const receipt = z.looseObject({ object: z.literal('receipt'), id: requestId }).meta({ id: 'Receipt' })
@@ -101,7 +142,7 @@ export const fundsContracts = {
     operation: 'getBalance',
     method: 'GET',
     path: '/api/balance',
-    summary: 'What can be spent, what is held, what is on its way in and out',
+    summary: 'Get available, held and pending money',
     access: 'session',
     answer: balance,
   }),
@@ -109,31 +150,36 @@ export const fundsContracts = {
     operation: 'listDeposits',
     method: 'GET',
     path: '/api/deposits',
-    summary: 'Money that arrived, with the steps it has come, newest first',
+    summary: 'List deposits with their steps, newest first',
     access: 'session',
     query: z.object(page),
-    answer: list(deposit).extend({ deposit_address: address.nullable() }),
+    answer: list(deposit).extend({
+      deposit_address: address.nullable().meta({
+        description:
+          'Assigned at the first call. Null without a chain, or if your network requested too many addresses; try again later',
+      }),
+    }),
   }),
   listWithdrawals: contract({
     operation: 'listWithdrawals',
     method: 'GET',
     path: '/api/withdrawals',
-    summary: 'Withdrawals, with the steps they have come, newest first',
+    summary: 'List withdrawals with their steps, newest first',
     access: 'session',
     query: z.object(page),
     answer: list(withdrawal).extend({
       median_ms: milliseconds.nullable().meta({
         description:
-          'From the order to the payment, in the middle of the last withdrawals of all accounts; null where there is none',
+          'Median time from request to payment over the latest withdrawals of all accounts; null if there are none',
       }),
-      median_of: count.meta({ description: 'How many withdrawals that is taken from' }),
+      median_of: count.meta({ description: 'Number of withdrawals in the median' }),
     }),
   }),
   listAdjustments: contract({
     operation: 'listAdjustments',
     method: 'GET',
     path: '/api/adjustments',
-    summary: 'Charges that the operator gave back, with the reason, newest first',
+    summary: 'List refunds and adjustments, newest first: by the operator, or because a retry replaced the request',
     access: 'session',
     query: z.object(page),
     answer: list(adjustment),
@@ -142,10 +188,14 @@ export const fundsContracts = {
     operation: 'createWithdrawal',
     method: 'POST',
     path: '/api/withdrawals',
-    summary: 'Withdraws to the registered owner address; needs a recent sign-in',
+    summary: 'Withdraw to the registered owner address; needs a recent sign-in',
     access: 'session',
     headers: z.object({
-      'idempotency-key': z.string().min(8).max(255).meta({ description: 'One for each form: repeating it pays once' }),
+      'idempotency-key': z
+        .string()
+        .min(8)
+        .max(255)
+        .meta({ description: 'Unique per withdrawal; a repeated request pays only once' }),
     }),
     body: z.strictObject({ amount, recipient: address }),
     status: 202,
@@ -156,7 +206,7 @@ export const fundsContracts = {
     method: 'PUT',
     path: '/api/owner',
     summary:
-      'Registers where withdrawals go; needs a recent sign-in. The first counts at once if the account has no money or with a proof, a changed one after a wait',
+      'Register the owner address, which receives withdrawals; needs a recent sign-in. The first address takes effect immediately if the account has no money or with a proof, a changed one after a waiting period',
     access: 'session',
     body: z.strictObject({ address, proof: ownerProof.optional() }),
     answer: account,
@@ -165,17 +215,18 @@ export const fundsContracts = {
     operation: 'createOwnerChallenge',
     method: 'POST',
     path: '/api/owner/challenge',
-    summary: 'What a passkey or a wallet of the account signs to confirm an owner address; good once, for five minutes',
+    summary:
+      'Get the challenge that a passkey or wallet of the account signs to confirm an owner address. Works once, within five minutes',
     access: 'session',
     body: z.strictObject({
       address,
-      wallet: address.optional().meta({ description: 'The wallet that will sign; absent: a passkey will' }),
+      wallet: address.optional().meta({ description: 'The wallet that will sign; absent for a passkey' }),
     }),
     answer: z.object({
       object: z.literal('owner_challenge'),
-      message: z.string().nullable().meta({ description: 'For the wallet, to be signed with personal_sign as it is' }),
+      message: z.string().nullable().meta({ description: 'For a wallet: sign it unchanged with personal_sign' }),
       options: z.looseObject({ challenge: z.string() }).nullable().meta({
-        description: 'For the passkey, in the form of parseRequestOptionsFromJSON. The challenge names the address',
+        description: 'For a passkey: options for parseRequestOptionsFromJSON. The challenge contains the address',
       }),
     }),
   }),
@@ -183,10 +234,14 @@ export const fundsContracts = {
     operation: 'getStatement',
     method: 'GET',
     path: '/api/statement',
-    summary: 'A month’s opening balance, everything that moved it, and its closing balance',
+    summary: 'Get a monthly statement: opening balance, movements and closing balance',
     access: 'session',
     isHeavy: true,
-    query: z.object({ month: month.optional(), format: z.enum(['json', 'csv']).optional() }),
+    query: z.object({
+      month: month.optional(),
+      format: z.enum(['json', 'csv']).optional(),
+      by: z.enum(['key']).optional().meta({ description: 'In the CSV: charges by key instead of the lines' }),
+    }),
     answer: statement,
     alsoAs: ['text/csv'],
   }),
@@ -194,7 +249,7 @@ export const fundsContracts = {
     operation: 'requestTestMoney',
     method: 'POST',
     path: '/api/faucet',
-    summary: 'Test USDC, in the sandbox: to the deposit address, or into a wallet to deposit it from',
+    summary: 'Send test USDC to the deposit address or to a wallet (sandbox only)',
     access: 'sandbox',
     body: z.strictObject({ wallet: address.optional() }),
     status: 202,
@@ -204,7 +259,7 @@ export const fundsContracts = {
     operation: 'mineBlocks',
     method: 'POST',
     path: '/api/sandbox/mine',
-    summary: 'Advances the sandbox chain',
+    summary: 'Advance the sandbox chain',
     access: 'sandbox',
     body: z.strictObject({ blocks: z.int().min(1).max(1000).default(10) }),
     answer: z.object({ object: z.literal('sandbox'), block: z.string().nullable() }),
@@ -213,7 +268,7 @@ export const fundsContracts = {
     operation: 'failNextCall',
     method: 'POST',
     path: '/api/sandbox/fail-next',
-    summary: 'Makes the sandbox model fail its next call',
+    summary: 'Make the next call of the sandbox model fail',
     access: 'sandbox',
     answer: z.object({ object: z.literal('sandbox') }),
   }),
@@ -221,7 +276,7 @@ export const fundsContracts = {
     operation: 'slowModel',
     method: 'POST',
     path: '/api/sandbox/slow',
-    summary: 'Makes the sandbox model wait before its next call',
+    summary: 'Delay the next call of the sandbox model',
     access: 'sandbox',
     body: z.strictObject({ milliseconds: z.int().min(0).max(60_000).default(3_000) }),
     answer: z.object({ object: z.literal('sandbox') }),
@@ -230,7 +285,7 @@ export const fundsContracts = {
     operation: 'resetSandbox',
     method: 'POST',
     path: '/api/sandbox/reset',
-    summary: 'Begins again with an empty account and fresh test USDC; the one before stays in the books, left',
+    summary: 'Start over with an empty account and new test USDC. The previous account stays in the ledger',
     access: 'sandbox',
     answer: session,
   }),
@@ -238,22 +293,40 @@ export const fundsContracts = {
     operation: 'getReceipt',
     method: 'GET',
     path: '/api/receipts/{id}',
-    summary: 'The receipt of an ended request, to be verified by anybody; no prompt is in it',
+    summary: 'Get the receipt of an ended request. Anyone can verify it; it contains no prompt',
     access: 'public',
     parameters: z.object({ id: requestId }),
     answer: receipt,
+  }),
+  exportReceipts: contract({
+    operation: 'exportReceipts',
+    method: 'GET',
+    path: '/api/receipts',
+    summary: 'Export all receipts of the account as one file for `penny verify`: each payment, then its entries',
+    access: 'key or session',
+    isHeavy: true,
+    linesAs: 'application/x-ndjson',
+    answer: z
+      .looseObject({
+        object: z.enum(['receipts', 'payment', 'entry', 'end']).meta({
+          description:
+            'The first line is the header (`receipts`). Each `payment` is followed by its entries; unpaid entries come last. A file without `end` was cut off',
+        }),
+      })
+      .meta({ id: 'ReceiptsLine' }),
   }),
   getSolvency: contract({
     operation: 'getSolvency',
     method: 'GET',
     path: '/api/solvency',
-    summary: 'Whether the chain holds what the ledger owes',
+    summary: 'Check that the chain holds what the ledger owes',
     access: 'public',
     answer: z
       .looseObject({
-        ok: z.boolean().meta({ description: 'False also before the first check, when checked_at is null' }),
+        ok: z.boolean().meta({ description: 'Also false before the first check, when checked_at is null' }),
         checked_at: instant.nullable(),
         block: z.string().nullable(),
+        ...solvencySums,
       })
       .meta({ id: 'Solvency' }),
   }),

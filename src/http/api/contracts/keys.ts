@@ -1,9 +1,41 @@
 import { z } from 'zod'
+import { limitWindows } from '../../../identity/api-keys.ts'
+import { allowedIpsMax, allowedModelsMax, isNetwork } from '../../../identity/key-options.ts'
 import { contract } from '../contract.ts'
-import { count, instant, keyLimit, list, money, name, optionalMoney, uuid } from '../shapes.ts'
+import {
+  address,
+  count,
+  instant,
+  keyLimit,
+  list,
+  money,
+  name,
+  optionalMoney,
+  requestCost,
+  text,
+  uuid,
+} from '../shapes.ts'
 import { request } from './requests.ts'
 
-const limitWindow = z.enum(['lifetime', 'day', 'week', 'month'])
+const limitWindow = z.enum(limitWindows)
+
+const allowedModels = z
+  .array(text(100))
+  .max(allowedModelsMax)
+  .meta({
+    description: 'Allowed models; empty allows all. Others are refused with model_not_allowed',
+    examples: [['gpt-5.6-luna', 'gpt-5.6-sol']],
+  })
+const webTools = z.boolean().meta({
+  description: 'False turns web search and web fetch off; requests for them are refused with web_tools_not_allowed',
+})
+const allowedIps = z
+  .array(z.string().refine(isNetwork, 'must be an IPv4 or IPv6 address or CIDR block, such as "203.0.113.0/24"'))
+  .max(allowedIpsMax)
+  .meta({
+    description: 'Allowed IP addresses and CIDR blocks; empty allows all. Others are refused with ip_not_allowed',
+    examples: [['203.0.113.0/24', '2001:db8::/32']],
+  })
 
 const key = z
   .object({
@@ -15,19 +47,23 @@ const key = z
     ...optionalMoney('limit', 'remaining'),
     limit_window: limitWindow,
     ...money('spent', 'held'),
-    resets_at: instant.nullable().meta({ description: 'When the window ends; null without one' }),
+    allowed_models: allowedModels,
+    ...optionalMoney('max_request_cost'),
+    web_tools: webTools,
+    allowed_ips: allowedIps,
+    resets_at: instant.nullable().meta({ description: 'End of the limit window; null without a window' }),
     expires_at: instant.nullable(),
     revoked_at: instant.nullable(),
     last_used_at: instant.nullable(),
     created_at: instant,
     old_secrets: z
       .array(z.object({ hint: z.string(), works_until: instant }))
-      .meta({ description: 'Secrets from before a roll that still work' }),
+      .meta({ description: 'Old secrets that still work after a roll' }),
   })
   .meta({ id: 'Key' })
 
 const keyWithSecret = key
-  .extend({ secret: z.string().meta({ description: 'Shown this once, in no other answer' }) })
+  .extend({ secret: z.string().meta({ description: 'Returned only once' }) })
   .meta({ id: 'KeyWithSecret' })
 
 const keyDetails = key
@@ -39,13 +75,22 @@ const keyDetails = key
   .meta({ id: 'KeyDetails' })
 
 const ownKey = key
-  .extend({ ...money('available') })
-  .meta({ id: 'OwnKey', description: 'The key that asks, and what its account can spend' })
+  .extend({
+    ...money('available'),
+    deposit_address: address.nullable().meta({
+      description: 'Send USDC here to top up the account. Null if no address could be assigned; try again later',
+    }),
+  })
+  .meta({ id: 'OwnKey', description: 'The key of the request, and the available balance of its account' })
 
 const terms = {
   limit: keyLimit.nullable().optional(),
   limit_window: limitWindow.optional(),
   expires_at: instant.nullable().optional(),
+  allowed_models: allowedModels.optional(),
+  max_request_cost: requestCost.nullable().optional(),
+  web_tools: webTools.optional(),
+  allowed_ips: allowedIps.optional(),
 }
 
 export const keyContracts = {
@@ -53,7 +98,7 @@ export const keyContracts = {
     operation: 'getOwnKey',
     method: 'GET',
     path: '/api/key',
-    summary: 'The API key that asks: its limit, spend and expiry, and what its account can spend',
+    summary: 'Get the API key of the request: limit, spend and expiry, and the available balance of its account',
     access: 'key',
     answer: ownKey,
   }),
@@ -61,7 +106,7 @@ export const keyContracts = {
     operation: 'listKeys',
     method: 'GET',
     path: '/api/keys',
-    summary: 'The account’s API keys, newest first; at most a thousand',
+    summary: 'List API keys, newest first; at most 1,000',
     access: 'session',
     answer: list(key),
   }),
@@ -69,7 +114,7 @@ export const keyContracts = {
     operation: 'createKey',
     method: 'POST',
     path: '/api/keys',
-    summary: 'Makes an API key. Its secret is in this answer and never again',
+    summary: 'Create an API key. Its secret is returned only once',
     access: 'session',
     body: z.strictObject({ name, ...terms }),
     status: 201,
@@ -79,7 +124,7 @@ export const keyContracts = {
     operation: 'getKey',
     method: 'GET',
     path: '/api/keys/{id}',
-    summary: 'One key, with its refusals by reason, its spend by day and its newest requests',
+    summary: 'Get one key with its refusals by reason, its spend by day and its newest requests',
     access: 'session',
     isHeavy: true,
     parameters: z.object({ id: uuid }),
@@ -89,7 +134,7 @@ export const keyContracts = {
     operation: 'updateKey',
     method: 'PATCH',
     path: '/api/keys/{id}',
-    summary: 'Changes a key from its next request on. What is left out stays; null takes a limit or an expiry away',
+    summary: 'Change a key, effective from its next request. Omitted fields stay; null removes a limit, cap or expiry',
     access: 'session',
     parameters: z.object({ id: uuid }),
     body: z.strictObject({ name: name.optional(), ...terms, disabled: z.boolean().optional() }),
@@ -99,7 +144,7 @@ export const keyContracts = {
     operation: 'rollKey',
     method: 'POST',
     path: '/api/keys/{id}/roll',
-    summary: 'Gives a key a new secret; the old one works for `overlap_seconds` more. Limit and spend stay',
+    summary: 'Roll a key: create a new secret. The old one works for another `overlap_seconds`. Limit and spend stay',
     access: 'session',
     parameters: z.object({ id: uuid }),
     body: z.strictObject({ overlap_seconds: z.int().min(0).max(604_800).default(0) }),
@@ -109,7 +154,7 @@ export const keyContracts = {
     operation: 'revokeKey',
     method: 'DELETE',
     path: '/api/keys/{id}',
-    summary: 'Revokes a key for ever. Requests that it already pays for may end',
+    summary: 'Revoke a key permanently. Its running requests may finish',
     access: 'session',
     parameters: z.object({ id: uuid }),
     answer: key,

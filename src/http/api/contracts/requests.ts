@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { paymentStates, requestStatuses, usageSources } from '../../../ledger/states.ts'
 import { contract } from '../contract.ts'
 import {
   amount,
@@ -16,21 +17,12 @@ import {
   uuid,
 } from '../shapes.ts'
 
-const status = z.enum(['held', 'succeeded', 'failed', 'cancelled', 'refused'])
+const status = z.enum(requestStatuses)
 
-export const settlementState = z.enum([
-  'none',
-  'allocated',
-  'signed',
-  'submitted',
-  'received',
-  'batched',
-  'confirmed',
-  'completed',
-  'voided',
-  'failed',
-  'unknown',
-])
+export const settlementState = z.enum(['none', 'unpaid', ...paymentStates]).meta({
+  description:
+    'State of the payment that covers the request. none: the request cost nothing. unpaid: no payment covers it yet',
+})
 
 /** The ledger row of one request. */
 export const request = z
@@ -44,7 +36,7 @@ export const request = z
     stream: z.boolean(),
     max_tokens: count.nullable(),
     key: z.object({ id: uuid, name: z.string(), hint: z.string() }),
-    ...money('quote', 'held', 'extended', 'charged', 'refunded', 'excess', 'from_credit', 'authorized'),
+    ...money('quote', 'held', 'extended', 'charged', 'given_back', 'refunded', 'excess', 'from_credit', 'authorized'),
     usage: z
       .object({
         prompt_tokens: count,
@@ -52,7 +44,7 @@ export const request = z
         reasoning_tokens: count,
         cached_tokens: count,
         total_tokens: count,
-        source: z.enum(['upstream', 'counted']),
+        source: z.enum(usageSources),
       })
       .nullable(),
     cost: z.object({
@@ -63,12 +55,12 @@ export const request = z
         z.object({
           item: z.enum(['input_tokens', 'output_tokens', 'web_search', 'web_fetch']),
           units: count,
-          per_million: z.string().optional().meta({ description: 'USDC for a million units' }),
-          per_call: z.string().optional().meta({ description: 'USDC for one' }),
-          call: count.optional().meta({ description: 'Its place among the tool calls' }),
+          per_million: z.string().optional().meta({ description: 'USDC per million units' }),
+          per_call: z.string().optional().meta({ description: 'USDC per unit' }),
+          call: count.optional().meta({ description: 'Position among the tool calls' }),
           status: z.enum(['completed', 'failed']).optional(),
           reason: z.enum(['max_tokens_spent', 'budget_spent']).optional().meta({
-            description: 'Why a failed call was not run: too few tokens left for an answer, or no money for it',
+            description: 'Why a call was not run: too few tokens left for an answer, or no money left',
           }),
           results: count.optional(),
         }),
@@ -87,18 +79,25 @@ export const request = z
     latency: z.object({ first_token_ms: milliseconds.nullable(), total_ms: milliseconds.nullable() }),
     settlement: z.object({
       state: settlementState,
-      nonce: z.string().nullable(),
-      authorization: z.object({ ...money('value'), authorized_at: instant.nullable() }).nullable(),
+      payment: z
+        .object({
+          number: z.string().meta({ description: 'Number of the payment within the account' }),
+          nonce: hash.meta({ description: 'Nonce of its authorization on chain' }),
+          ...money('value'),
+          entries: count.meta({ description: 'Number of requests and corrections that it pays' }),
+        })
+        .nullable()
+        .meta({ description: 'The on-chain payment that covers this request and others of the account' }),
       batch: z.string().nullable(),
       batch_position: count
         .nullable()
-        .meta({ description: 'Among the payments of its batch, counted from 1; null where the gateway does not say' }),
-      batch_size: count.nullable().meta({ description: 'How many payments the batch has' }),
+        .meta({ description: 'Position in its batch, starting at 1; null if the gateway does not report it' }),
+      batch_size: count.nullable().meta({ description: 'Number of payments in the batch' }),
       tx_hash: hash.nullable(),
       reason: z.string().nullable(),
       changed_at: instant.nullable(),
     }),
-    receipt: z.object({ id: z.string(), number: z.string(), hash, batched: z.boolean(), url: z.string() }).nullable(),
+    receipt: z.object({ id: z.string(), number: z.string(), batched: z.boolean(), url: z.string() }).nullable(),
   })
   .meta({ id: 'Request' })
 
@@ -110,22 +109,26 @@ export const requestFilters = {
   key: several(uuid),
   has_search: flag.optional(),
   stream: flag.optional(),
-  min_cost: amount.optional().meta({ description: 'USDC; charged at least this much' }),
+  min_cost: amount.optional().meta({ description: 'Minimum charge in USDC' }),
   from: instant.optional(),
-  to: instant.optional().meta({ description: 'Not included' }),
+  to: instant.optional().meta({ description: 'Exclusive' }),
   find: text(200).trim().optional().meta({ description: 'A request, completion or receipt id, or a transaction hash' }),
 }
 
 export const requestTotals = z
   .object({
     object: z.literal('request_totals'),
-    requests: count.meta({ description: 'Admitted, running ones included. Refused ones are apart' }),
+    requests: count.meta({
+      description: 'Accepted requests, including running ones. Refused requests are counted separately',
+    }),
     refused: count,
     ...money('charged', 'quote', 'search'),
     prompt_tokens: count,
     completion_tokens: count,
     search_calls: count,
-    complete: z.boolean().meta({ description: 'False: more rows match than are summed here; the export has them all' }),
+    complete: z
+      .boolean()
+      .meta({ description: 'False if more rows match than are summed here; the export contains all' }),
   })
   .meta({ id: 'RequestTotals' })
 
@@ -135,7 +138,7 @@ export const requestContracts = {
     method: 'GET',
     path: '/api/requests',
     summary:
-      'The request log, newest first. A page may be short, or empty, with has_more true: so many rows are looked at for one page',
+      'List requests, newest first. A page can be short or even empty while has_more is true, because the number of rows read per page is limited',
     access: 'key or session',
     isHeavy: true,
     query: z.object({ ...requestFilters, ...page, format: z.enum(['json', 'csv', 'ndjson']).optional() }),
@@ -146,7 +149,7 @@ export const requestContracts = {
     operation: 'getRequestTotals',
     method: 'GET',
     path: '/api/requests/totals',
-    summary: 'Sums over the filtered requests',
+    summary: 'Get totals of the filtered requests',
     access: 'key or session',
     isHeavy: true,
     query: z.object(requestFilters),
@@ -156,7 +159,7 @@ export const requestContracts = {
     operation: 'getRequest',
     method: 'GET',
     path: '/api/requests/{id}',
-    summary: 'What one request cost, and what became of its payment',
+    summary: 'Get one request with its cost and the state of its payment',
     access: 'key or session',
     parameters: z.object({ id: requestId }),
     answer: request,
@@ -166,7 +169,7 @@ export const requestContracts = {
     method: 'DELETE',
     path: '/api/replays',
     summary:
-      'Deletes the answers that are kept for retries: those of the API key or, with a session, of the whole account. A retry of such a request is served again and charged',
+      'Delete the answers that are stored for retries: those of the API key or, with a session, of the whole account. A later retry is served and charged again',
     access: 'key or session',
     answer: z.object({ object: z.literal('deletion'), deleted: z.int() }),
   }),

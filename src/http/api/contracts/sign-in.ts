@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { signInMethods } from '../../../identity/sessions.ts'
 import { alertDaysMax } from '../../../ledger/alerts.ts'
 import { contract } from '../contract.ts'
 import { address, amount, instant, list, money, name, optionalMoney, uuid } from '../shapes.ts'
@@ -22,8 +23,8 @@ const sessionEntry = z
     object: z.literal('session_entry'),
     id: uuid,
     current: z.boolean(),
-    method: z.enum(['wallet', 'passkey', 'link', 'local']),
-    browser: z.string().nullable().meta({ description: 'What the browser calls itself, cut short' }),
+    method: z.enum(signInMethods),
+    browser: z.string().nullable().meta({ description: 'Shortened user agent of the browser' }),
     created_at: instant,
     last_used_at: instant,
     expires_at: instant,
@@ -36,12 +37,14 @@ export const account = z
     id: uuid,
     name: z.string(),
     created_at: instant,
-    deposit_address: address.nullable(),
-    owner_address: address.nullable().meta({ description: 'Where withdrawals go' }),
-    owner_usable_from: instant.nullable().meta({ description: 'A changed owner address waits until then' }),
+    deposit_address: address
+      .nullable()
+      .meta({ description: 'Null until `GET /api/deposits` or the first API key assigns it' }),
+    owner_address: address.nullable().meta({ description: 'The address that receives withdrawals' }),
+    owner_usable_from: instant.nullable().meta({ description: 'When a changed owner address takes effect' }),
     alerts: z
       .object({ ...optionalMoney('balance_below'), days_below: z.int().nullable() })
-      .meta({ description: 'Below what the overview warns of a low balance; null is no warning' }),
+      .meta({ description: 'The overview warns below this balance; null turns the warning off' }),
     wallets: z.array(wallet),
     passkeys: z.array(passkey),
   })
@@ -56,16 +59,17 @@ export const session = z
     session: sessionEntry.nullable(),
     recent_until: instant
       .nullable()
-      .meta({ description: 'Until then withdrawing and changing who may sign in need no new sign-in' }),
+      .meta({ description: 'Until then, withdrawals and changes of account access need no new sign-in' }),
+    operator: z.boolean().meta({ description: 'Whether this session can open the operator pages' }),
     environment: z.enum(['sandbox', 'testnet', 'live']),
     public_url: z.string(),
-    base_url: z.string().meta({ description: 'For clients of the chat API; ends in /v1' }),
-    default_model: z.string().meta({ description: 'The model of a request that names none; the one to try first' }),
+    base_url: z.string().meta({ description: 'Base URL for API clients; ends in /v1' }),
+    default_model: z.string().meta({ description: 'The default model' }),
     sign_in: z.object({
       allowed: z.boolean(),
-      reason: z.string().nullable().meta({ description: 'Why signing in is refused here, for people' }),
+      reason: z.string().nullable().meta({ description: 'Why signing in is not possible here' }),
       domain: z.string(),
-      rp_id: z.string().nullable().meta({ description: 'Null where passkeys cannot work: at an IP address' }),
+      rp_id: z.string().nullable().meta({ description: 'Null if passkeys are not possible, as with an IP address' }),
       local: z.boolean().meta({ description: 'Whether "Continue as local developer" is offered' }),
     }),
     chain: z
@@ -77,8 +81,8 @@ export const session = z
         ...money('deposit_min', 'withdrawal_min'),
         owner_cooldown_seconds: z
           .int()
-          .meta({ description: 'How long an owner address waits that was changed, or not confirmed' }),
-        rpc_url: z.string().nullable().meta({ description: 'A node that a wallet can be told of; its coin is USDC' }),
+          .meta({ description: 'Waiting period for an owner address that was changed or not confirmed' }),
+        rpc_url: z.string().nullable().meta({ description: 'Chain node for wallets; its native currency is USDC' }),
       })
       .nullable(),
     features: z.object({
@@ -90,7 +94,7 @@ export const session = z
   })
   .meta({ id: 'Session' })
 
-const alertDays = `must be a whole number of days from 1 to ${alertDaysMax}, or null for no warning`
+const alertDays = `must be a whole number of days from 1 to ${alertDaysMax}, or null to turn the warning off`
 
 const signature = z.string().regex(/^0x[0-9a-fA-F]{130}$/, 'must be a signature: 0x and 130 hex digits')
 export const signedMessage = z.strictObject({ message: z.string().max(2000), signature }).meta({ id: 'SignedMessage' })
@@ -129,7 +133,7 @@ const alerts = z.strictObject({
     .max(alertDaysMax, alertDays)
     .nullable()
     .optional()
-    .meta({ description: 'Days that the balance would last at the rate of the last week' }),
+    .meta({ description: 'Days that the balance lasts at the rate of the last week' }),
 })
 
 export const signInContracts = {
@@ -137,7 +141,7 @@ export const signInContracts = {
     operation: 'getSession',
     method: 'GET',
     path: '/api/session',
-    summary: 'Who is signed in, and what this installation is and offers',
+    summary: 'Get the session, and the features of this installation',
     access: 'public',
     answer: session,
   }),
@@ -145,13 +149,13 @@ export const signInContracts = {
     operation: 'createNonce',
     method: 'POST',
     path: '/api/auth/nonce',
-    summary: 'A sign-in message (EIP-4361) for a wallet to sign; good once, for five minutes',
+    summary: 'Get a sign-in message (EIP-4361) for a wallet. Works once, within five minutes',
     access: 'public',
     body: z.strictObject({ address }),
     answer: z.object({
       object: z.literal('nonce'),
       nonce: z.string(),
-      message: z.string().meta({ description: 'To be signed with personal_sign, as it is' }),
+      message: z.string().meta({ description: 'Sign it unchanged with personal_sign' }),
       expires_at: instant,
     }),
   }),
@@ -159,7 +163,7 @@ export const signInContracts = {
     operation: 'signInWithWallet',
     method: 'POST',
     path: '/api/auth/wallet',
-    summary: 'Signs in with a signed message; the first time it opens an account',
+    summary: 'Sign in with a signed message. The first sign-in creates an account',
     access: 'public',
     body: signedMessage,
     answer: session,
@@ -169,7 +173,7 @@ export const signInContracts = {
     method: 'POST',
     path: '/api/auth/passkey/options',
     summary:
-      'Options for navigator.credentials, in the form of parseCreationOptionsFromJSON and parseRequestOptionsFromJSON',
+      'Get passkey options for navigator.credentials, as read by parseCreationOptionsFromJSON and parseRequestOptionsFromJSON',
     access: 'public',
     body: z.strictObject({ purpose: z.enum(['register', 'sign_in']) }),
     answer: z.object({ object: z.literal('passkey_options'), options: z.looseObject({ challenge: z.string() }) }),
@@ -178,7 +182,7 @@ export const signInContracts = {
     operation: 'registerPasskey',
     method: 'POST',
     path: '/api/auth/passkey/register',
-    summary: 'Signed in: adds a passkey to the account. Otherwise: opens an account with it and signs in',
+    summary: 'With a session: add a passkey to the account. Without: create an account with it and sign in',
     access: 'public',
     body: z.strictObject({ credential: registration, name: name.optional() }),
     answer: session,
@@ -187,7 +191,7 @@ export const signInContracts = {
     operation: 'signInWithPasskey',
     method: 'POST',
     path: '/api/auth/passkey/verify',
-    summary: 'Signs in with a passkey',
+    summary: 'Sign in with a passkey',
     access: 'public',
     body: z.strictObject({ credential: assertion }),
     answer: session,
@@ -196,7 +200,7 @@ export const signInContracts = {
     operation: 'signInWithLink',
     method: 'POST',
     path: '/api/auth/link',
-    summary: 'Signs in with the token of a printed link (`/login#token=…`); good once',
+    summary: 'Sign in with the token of a printed link (`/login#token=…`). Works once',
     access: 'public',
     body: z.strictObject({ token: z.string().min(1).max(200) }),
     answer: session,
@@ -205,7 +209,7 @@ export const signInContracts = {
     operation: 'signInLocally',
     method: 'POST',
     path: '/api/auth/local',
-    summary: 'Signs in as the sandbox’s demo account; only in the sandbox and only from this machine, elsewhere 404',
+    summary: 'Sign in to the demo account of the sandbox, from this machine only. 404 otherwise',
     access: 'public',
     answer: session,
   }),
@@ -213,7 +217,7 @@ export const signInContracts = {
     operation: 'signOut',
     method: 'POST',
     path: '/api/auth/logout',
-    summary: 'Ends this session; without one it does nothing',
+    summary: 'End this session; without one, does nothing',
     access: 'public',
     status: 204,
   }),
@@ -221,7 +225,7 @@ export const signInContracts = {
     operation: 'listSessions',
     method: 'GET',
     path: '/api/sessions',
-    summary: 'The sessions of this account',
+    summary: 'List the sessions of the account',
     access: 'session',
     answer: list(sessionEntry),
   }),
@@ -229,7 +233,7 @@ export const signInContracts = {
     operation: 'endOtherSessions',
     method: 'DELETE',
     path: '/api/sessions',
-    summary: 'Ends every session but this one',
+    summary: 'End all other sessions',
     access: 'session',
     status: 204,
   }),
@@ -237,7 +241,7 @@ export const signInContracts = {
     operation: 'endSession',
     method: 'DELETE',
     path: '/api/sessions/{id}',
-    summary: 'Ends one session',
+    summary: 'End one session',
     access: 'session',
     parameters: z.object({ id: uuid }),
     status: 204,
@@ -246,7 +250,7 @@ export const signInContracts = {
     operation: 'updateAccount',
     method: 'PATCH',
     path: '/api/account',
-    summary: 'Renames the account, or says below what to warn. What is left out stays; null turns a warning off',
+    summary: 'Rename the account or set low-balance warnings. Omitted fields stay; null turns a warning off',
     access: 'session',
     body: z.strictObject({ name: name.optional(), alerts: alerts.optional() }),
     answer: account,
@@ -256,7 +260,7 @@ export const signInContracts = {
     method: 'DELETE',
     path: '/api/account',
     summary:
-      'Closes the account: revokes its keys and forgets who may sign in; the books stay. 409 while it has money to withdraw; needs a recent sign-in',
+      'Close the account: revoke its keys and delete its sign-ins. The ledger stays. 409 while it has money to withdraw; needs a recent sign-in',
     access: 'session',
     status: 204,
   }),
@@ -264,7 +268,7 @@ export const signInContracts = {
     operation: 'addWallet',
     method: 'POST',
     path: '/api/wallets',
-    summary: 'Adds a wallet that may sign in; needs a recent sign-in',
+    summary: 'Add a wallet for signing in; needs a recent sign-in',
     access: 'session',
     body: signedMessage,
     answer: account,
@@ -273,7 +277,7 @@ export const signInContracts = {
     operation: 'removeWallet',
     method: 'DELETE',
     path: '/api/wallets/{address}',
-    summary: 'Removes a wallet; needs a recent sign-in, and the last way in stays',
+    summary: 'Remove a wallet; needs a recent sign-in. The last way to sign in cannot be removed',
     access: 'session',
     parameters: z.object({ address }),
     answer: account,
@@ -282,7 +286,7 @@ export const signInContracts = {
     operation: 'removePasskey',
     method: 'DELETE',
     path: '/api/passkeys/{id}',
-    summary: 'Removes a passkey; needs a recent sign-in, and the last way in stays',
+    summary: 'Remove a passkey; needs a recent sign-in. The last way to sign in cannot be removed',
     access: 'session',
     parameters: z.object({ id: uuid }),
     answer: account,

@@ -16,15 +16,15 @@ export const statusContracts = {
     operation: 'getStatus',
     method: 'GET',
     path: '/api/status',
-    summary: 'How the service and its parts are doing, now and over the last 24 hours of the answering node',
+    summary: 'Get the status of the service and its components, now and over the last 24 hours of this node',
     access: 'public',
     answer: z
       .object({
         object: z.literal('status'),
         ...health,
-        history: z
-          .array(z.object({ start: instant, ...health }))
-          .meta({ description: 'The worst of each five minutes, oldest first; missing while the node did not run' }),
+        history: z.array(z.object({ start: instant, ...health })).meta({
+          description: 'The worst state of each five minutes, oldest first; missing while the node was not running',
+        }),
       })
       .meta({ id: 'Status' }),
   }),

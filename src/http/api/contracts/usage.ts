@@ -7,7 +7,9 @@ import { request } from './requests.ts'
 const measures = z
   .object({
     ...money('spend', 'inference', 'search', 'quote'),
-    requests: count.meta({ description: 'Admitted and ended: succeeded + failed + cancelled. Refused ones are apart' }),
+    requests: count.meta({
+      description: 'Ended requests: succeeded + failed + cancelled. Refused requests are counted separately',
+    }),
     succeeded: count,
     failed: count,
     cancelled: count,
@@ -22,14 +24,14 @@ const measures = z
     first_token_ms_average: milliseconds.nullable(),
     latency: z
       .object({
-        requests: count.meta({ description: 'How many requests these are taken from' }),
+        requests: count.meta({ description: 'Number of requests in the sample' }),
         total_ms_p50: milliseconds.nullable(),
         total_ms_p95: milliseconds.nullable(),
         first_token_ms_p50: milliseconds.nullable(),
         first_token_ms_p95: milliseconds.nullable(),
       })
       .nullable()
-      .meta({ description: 'Only when asked for with latency=true' }),
+      .meta({ description: 'Only with latency=true' }),
   })
   .meta({ id: 'Measures' })
 
@@ -38,7 +40,7 @@ const groupBy = z.enum(['none', 'model', 'key', 'component', 'status'])
 
 const tile = z.object({
   value: z.number().nullable(),
-  previous: z.number().nullable().meta({ description: 'In the span of the same length before' }),
+  previous: z.number().nullable().meta({ description: 'In the previous period of the same length' }),
   sparkline: z.array(z.number().nullable()),
 })
 
@@ -47,12 +49,12 @@ export const usageContracts = {
     operation: 'getUsage',
     method: 'GET',
     path: '/api/usage',
-    summary: 'Sums over time for charts and their tables',
+    summary: 'Get usage over time, for charts and tables',
     access: 'session',
     isHeavy: true,
     query: z.object({
       from: instant.optional().meta({ description: 'Default: 24 hours before `to`. Rounded down to the granularity' }),
-      to: instant.optional().meta({ description: 'Default: now. Not included; rounded up to the granularity' }),
+      to: instant.optional().meta({ description: 'Default: now. Exclusive; rounded up to the granularity' }),
       granularity: z.enum(['auto', 'minute', 'hour', 'day']).default('auto'),
       group_by: groupBy.default('none'),
       model: several(text(100)),
@@ -66,13 +68,11 @@ export const usageContracts = {
       granularity,
       group_by: groupBy,
       buckets: z.array(
-        z.object({ start: instant, partial: z.boolean().meta({ description: 'Still going on' }), total: measures }),
+        z.object({ start: instant, partial: z.boolean().meta({ description: 'Not complete yet' }), total: measures }),
       ),
       series: z.array(
         z.object({
-          group: z
-            .string()
-            .meta({ description: 'A model, a key’s id, inference or search, a status; "" is without one' }),
+          group: z.string().meta({ description: 'A model, a key id, inference or search, or a status; "" means none' }),
           label: z.string(),
           total: measures,
           points: z.array(measures).meta({ description: 'One for each bucket, in the same order' }),
@@ -85,7 +85,7 @@ export const usageContracts = {
     operation: 'getOverview',
     method: 'GET',
     path: '/api/overview',
-    summary: 'The first page: tiles, burn rate, checklist, the newest requests',
+    summary: 'Get the overview: tiles, burn rate, checklist and newest requests',
     access: 'session',
     isHeavy: true,
     query: z.object({ range: z.enum(['24h', '7d', '30d']).default('24h') }),
@@ -96,7 +96,7 @@ export const usageContracts = {
       to: instant,
       tiles: z.object({
         spend: z.object({ ...money('value', 'previous'), sparkline_atomic: z.array(z.string()) }),
-        requests: tile.meta({ description: 'Admitted and ended' }),
+        requests: tile.meta({ description: 'Ended requests' }),
         refused: tile,
         prompt_tokens: tile,
         completion_tokens: tile,
@@ -105,7 +105,7 @@ export const usageContracts = {
       }),
       burn: z.object({
         ...money('per_day'),
-        days_left: z.number().nullable().meta({ description: 'Null when nothing is spent' }),
+        days_left: z.number().nullable().meta({ description: 'Null without spend' }),
       }),
       checklist: z.object({ funded: z.boolean(), key_created: z.boolean(), request_sent: z.boolean() }),
       recent: z.array(request),

@@ -124,7 +124,10 @@ function Prices() {
             <a className="link" href="/v1/models">
               /v1/models
             </a>
-            .
+            .{' '}
+            <Link className="link" to="/models">
+              Compare models and estimate your cost
+            </Link>
           </p>
         </>
       )}

@@ -32,7 +32,7 @@ export function DepositPanel({ session, account }: { session: Session; account: 
         <p className="text-muted">
           {session.chain === null
             ? 'This installation has no chain configured, so there is no deposit address.'
-            : 'Your deposit address is being created and will appear here.'}
+            : 'Your deposit address is being created. It will appear here within a few minutes.'}
         </p>
       ) : (
         <div className="flex flex-col gap-4">
@@ -60,7 +60,7 @@ export function DepositPanel({ session, account }: { session: Session; account: 
                 />
               </div>
             </Tabs>
-            <div className="flex min-w-0 flex-1 flex-col gap-3">
+            <div className="flex min-w-0 flex-[1_1_16rem] flex-col gap-3">
               <p
                 className="num flex max-w-80 flex-wrap gap-x-2 text-lg"
                 data-testid="deposit-address"

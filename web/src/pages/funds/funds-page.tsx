@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
-import { balanceQuery, sessionQuery, solvencyQuery } from '../../api/queries.ts'
+import { balanceQuery, depositsQuery, sessionQuery, solvencyQuery } from '../../api/queries.ts'
 import type { Account, Balance as BalanceShape } from '../../api/shapes.ts'
 import { atomic } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
@@ -14,19 +14,28 @@ import { DepositPanel } from './deposit-panel.tsx'
 import { History } from './history.tsx'
 import { WithdrawPanel } from './withdraw-panel.tsx'
 
+const addressPollMs = 5_000
+
 export function FundsPage() {
   const session = useQuery(sessionQuery)
   const balance = useQuery(balanceQuery)
+  // The first look at the deposits assigns the address.
+  const deposits = useQuery({
+    ...depositsQuery,
+    refetchInterval: ({ state }) => (state.data?.deposit_address === null ? addressPollMs : false),
+  })
+  const known = session.data?.account
+  const account = known && { ...known, deposit_address: deposits.data?.deposit_address ?? known.deposit_address }
   return (
     <Page title="Funds">
       <Loaded query={balance} skeleton={<Skeleton lines={3} height={32} />}>
         {(data) => (
           <>
-            <BalanceCard balance={data} account={session.data?.account ?? null} />
-            {session.data?.account && (
-              <div className="grid items-start gap-6 lg:grid-cols-[3fr_2fr]">
-                <DepositPanel session={session.data} account={session.data.account} />
-                <WithdrawPanel session={session.data} account={session.data.account} balance={data} />
+            <BalanceCard balance={data} account={account ?? null} />
+            {session.data && account && (
+              <div className="grid grid-cols-1 items-start gap-6 lg:grid-cols-[3fr_2fr]">
+                <DepositPanel session={session.data} account={account} />
+                <WithdrawPanel session={session.data} account={account} balance={data} />
               </div>
             )}
           </>

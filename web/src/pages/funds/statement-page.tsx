@@ -88,6 +88,7 @@ function Sheet({ statement }: { statement: Statement }) {
         )}
       </header>
       <Lines statement={statement} />
+      {statement.keys.length > 0 && <KeyLines statement={statement} />}
       <footer className="flex flex-col gap-1 border-t border-rule px-6 py-4 text-sm text-muted">
         <StateMark
           mark={adds_up ? 'settled' : 'failed'}
@@ -112,8 +113,8 @@ function Lines({ statement: { opening_atomic, closing_atomic, lines, is_over } }
       <caption className="sr-only">Opening balance, movements and closing balance</caption>
       <thead className="sr-only">
         <tr>
-          <th scope="col">What</th>
-          <th scope="col">How many</th>
+          <th scope="col">Item</th>
+          <th scope="col">Count</th>
           <th scope="col">Amount</th>
         </tr>
       </thead>
@@ -146,6 +147,62 @@ function Lines({ statement: { opening_atomic, closing_atomic, lines, is_over } }
         <BalanceRow name={is_over ? 'Closing balance' : 'Current balance'} amount={closing_atomic} testId="closing" />
       </tbody>
     </table>
+  )
+}
+
+/** Who spent it. Its sums are those of inference and web search above, to the unit. */
+function KeyLines({ statement: { month, keys } }: { statement: Statement }) {
+  const total = keys.reduce((sum, line) => sum + atomic(line.amount_atomic), 0n)
+  return (
+    <div className="border-t border-rule">
+      <div className="flex items-center justify-between gap-4 px-6 pt-4 pb-2">
+        <h3 className="font-medium">Charges by key</h3>
+        <a
+          href={addressOf('getStatement', { query: { month, format: 'csv', by: 'key' } })}
+          download={`penny-statement-${month}-by-key.csv`}
+          className="link text-sm print:hidden"
+        >
+          CSV by key
+        </a>
+      </div>
+      <table className="w-full border-collapse text-left">
+        <caption className="sr-only">Charges by key, largest first</caption>
+        <thead className="sr-only">
+          <tr>
+            <th scope="col">Key</th>
+            <th scope="col">Count</th>
+            <th scope="col">Amount</th>
+          </tr>
+        </thead>
+        <tbody>
+          {keys.map(({ key, requests, searches, amount_atomic }) => (
+            <tr
+              key={key.id}
+              data-testid="statement-key"
+              data-amount={amount_atomic}
+              className="border-b border-rule last:border-b-0"
+            >
+              <td className="py-2 pl-6">
+                {key.name} <span className="num text-sm text-muted">{key.hint}</span>
+              </td>
+              <td className="py-2 pl-4 text-right text-sm text-muted max-sm:sr-only">
+                {formatCount(requests)} {requests === 1 ? 'request' : 'requests'}
+                {searches > 0 && `, ${formatCount(searches)} ${searches === 1 ? 'search' : 'searches'}`}
+              </td>
+              <td className="num py-2 pr-6 pl-4 text-right whitespace-nowrap">{signed(atomic(amount_atomic))}</td>
+            </tr>
+          ))}
+          <tr className="border-t border-rule font-medium">
+            <th scope="row" colSpan={2} className="py-2.5 pl-6 text-left font-medium">
+              All keys
+            </th>
+            <td className="num py-2.5 pr-6 text-right whitespace-nowrap" data-testid="statement-keys-total">
+              {signed(total)}
+            </td>
+          </tr>
+        </tbody>
+      </table>
+    </div>
   )
 }
 

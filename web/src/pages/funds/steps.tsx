@@ -11,7 +11,7 @@ const words: Readonly<Record<StepList[number]['name'], string>> = {
   swept: 'Final and moved to the gateway',
   credited: 'Credited',
   requested: 'Requested',
-  returned: 'Unused credit returned',
+  settled: 'Earlier charges settled on chain',
   sent: 'Sent',
   confirmed: 'Confirmed',
 }

@@ -58,7 +58,7 @@ export function WithdrawPanel({ session, account, balance }: Props) {
           inputMode="decimal"
           value={form.amount}
           error={tried ? problems.amount : undefined}
-          hint={`Available: ${formatExact(available)}. ${feeMax === 0n ? 'No fee.' : `The gateway keeps up to ${formatExact(feeMax)} of it.`}`}
+          hint={`Available: ${formatExact(available)}. ${feeMax === 0n ? 'No fee.' : `The gateway fee is at most ${formatExact(feeMax)}.`}`}
           onChange={({ target }) => setAmount(target.value.trim())}
           suffix={
             <>
@@ -136,7 +136,7 @@ function checkForm(
     : parse(form.amount) > available
       ? `${formatExact(available)} is available. Held money can be withdrawn once its requests have ended.`
       : parse(form.amount) <= feeMax
-        ? `The gateway keeps up to ${formatExact(feeMax)} of a withdrawal. Enter a larger amount.`
+        ? `The gateway fee can be up to ${formatExact(feeMax)}. Enter a larger amount.`
         : parse(form.amount) < min && parse(form.amount) !== available
           ? `The minimum is ${formatExact(min)}, or everything that is available (${formatExact(available)}).`
           : undefined

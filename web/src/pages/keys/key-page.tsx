@@ -84,6 +84,19 @@ function Terms({ apiKey }: { apiKey: KeyDetails }) {
             'Last used',
             apiKey.last_used_at === null ? 'Never' : <Time key="used" at={apiKey.last_used_at} show="age" />,
           ],
+          ['Models', apiKey.allowed_models.length === 0 ? 'All' : apiKey.allowed_models.join(', ')],
+          [
+            'Per request',
+            apiKey.max_request_cost === null ? (
+              'No cap'
+            ) : (
+              <span key="cap" className="num">
+                at most ${apiKey.max_request_cost}
+              </span>
+            ),
+          ],
+          ['Web tools', apiKey.web_tools ? 'Allowed' : 'Not allowed'],
+          ['Addresses', apiKey.allowed_ips.length === 0 ? 'Any' : apiKey.allowed_ips.join(', ')],
           ...apiKey.old_secrets.map(
             ({ hint, works_until }) =>
               [

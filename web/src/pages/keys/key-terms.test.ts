@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { checkTerms, emptyTerms, isAmount, termsBody, termsOf } from './key-terms.ts'
+import { checkTerms, emptyTerms, isAmount, restrictionsOf, termsBody, termsOf } from './key-terms.ts'
 
+const unrestricted = { allowed_models: [], max_request_cost: null, web_tools: true, allowed_ips: [] }
 const now = Date.parse('2026-11-15T12:00:00Z')
 
 test('a key needs a name, and a limit must be an amount that can exist', () => {
@@ -18,6 +19,7 @@ test('a key without a limit has no window, and one with an expiry works through 
     limit: null,
     limit_window: 'lifetime',
     expires_at: null,
+    ...unrestricted,
   })
   const form = {
     ...emptyTerms,
@@ -33,6 +35,7 @@ test('a key without a limit has no window, and one with an expiry works through 
     limit: '2.50',
     limit_window: 'month',
     expires_at: '2026-11-15T23:59:59.999Z',
+    ...unrestricted,
   })
 })
 
@@ -42,8 +45,24 @@ test('a day that is over cannot be the last one', () => {
 })
 
 test('editing a key leaves its expiry alone unless the person chooses another: a new name revives no key', () => {
-  const form = { ...termsOf({ name: 'app', limit: '2.5', limit_window: 'day' }), name: 'renamed' }
+  const form = { ...termsOf({ name: 'app', limit: '2.5', limit_window: 'day', ...unrestricted }), name: 'renamed' }
   assert.deepEqual(checkTerms(form, now), {})
-  assert.deepEqual(termsBody(form, now), { name: 'renamed', limit: '2.5', limit_window: 'day' })
+  assert.deepEqual(termsBody(form, now), { name: 'renamed', limit: '2.5', limit_window: 'day', ...unrestricted })
   assert.equal(termsBody({ ...form, expiry: 'none' }, now).expires_at, null)
+})
+
+test('restrictions survive the form, and a list is read however it is typed', () => {
+  const restricted = {
+    allowed_models: ['gpt-5.6-luna'],
+    max_request_cost: '0.05',
+    web_tools: false,
+    allowed_ips: ['203.0.113.0/24', '2001:db8::/32'],
+  }
+  const form = termsOf({ name: 'app', limit: null, limit_window: 'lifetime', ...restricted })
+  assert.deepEqual(termsBody(form, now), { name: 'app', limit: null, limit_window: 'lifetime', ...restricted })
+  const typed = { ...form, ips: ' 203.0.113.0/24,2001:db8::/32\n' }
+  assert.deepEqual(termsBody(typed, now).allowed_ips, restricted.allowed_ips)
+  assert.deepEqual(Object.keys(checkTerms({ ...form, models: [], maxCost: '0' }, now)), ['maxCost', 'models'])
+  assert.deepEqual(restrictionsOf(restricted), ['gpt-5.6-luna', 'max $0.05 per request', 'no web tools', '2 IP ranges'])
+  assert.deepEqual(restrictionsOf(unrestricted), [])
 })

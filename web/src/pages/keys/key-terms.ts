@@ -1,6 +1,6 @@
 import type { Key } from '../../api/shapes.ts'
 
-// A key's limit, window and expiry: between what a form holds and what the service takes.
+// A key's limit, window, expiry and restrictions: between what a form holds and what the service takes.
 
 export type Window = Key['limit_window']
 /** `keep` is for a key that there is: its expiry stays as it is, to the second, and is not sent. */
@@ -14,9 +14,30 @@ export type TermsForm = {
   readonly expiry: ExpiryChoice
   /** `YYYY-MM-DD`, with the choice `date`. */
   readonly date: string
+  readonly modelChoice: 'all' | 'some'
+  /** With the choice `some`. */
+  readonly models: readonly string[]
+  /** USDC as typed; empty is no cap. */
+  readonly maxCost: string
+  readonly webTools: boolean
+  /** Addresses and CIDR blocks as typed, with spaces, commas or lines between them. */
+  readonly ips: string
 }
 
-export const emptyTerms: TermsForm = { name: '', limit: '', window: 'lifetime', expiry: 'none', date: '' }
+const noRestrictions = { modelChoice: 'all', models: [], maxCost: '', webTools: true, ips: '' } as const
+
+export const emptyTerms: TermsForm = {
+  name: '',
+  limit: '',
+  window: 'lifetime',
+  expiry: 'none',
+  date: '',
+  ...noRestrictions,
+}
+
+export function isRestricted({ modelChoice, maxCost, webTools, ips }: TermsForm): boolean {
+  return modelChoice === 'some' || maxCost !== '' || !webTools || ips !== ''
+}
 
 export const windowWords: Readonly<Record<Window, readonly [choice: string, period: string]>> = {
   lifetime: ['Never', 'in total'],
@@ -25,13 +46,16 @@ export const windowWords: Readonly<Record<Window, readonly [choice: string, peri
   month: ['Monthly, on the 1st, 00:00 UTC', 'this month (UTC)'],
 }
 
-export type TermsErrors = { readonly name?: string; readonly limit?: string; readonly date?: string }
+export type TermsErrors = Readonly<Partial<Record<'name' | 'limit' | 'date' | 'models' | 'maxCost', string>>>
+
+const amountError = 'Enter an amount above 0 USDC with at most six decimals, such as 2.50.'
 
 export function checkTerms(form: TermsForm, nowMs: number): TermsErrors {
   return {
     ...(form.name.trim() === '' && { name: 'Give the key a name.' }),
-    ...(form.limit !== '' &&
-      !isAmount(form.limit) && { limit: 'Enter an amount above 0 USDC with at most six decimals, such as 2.50.' }),
+    ...(form.limit !== '' && !isAmount(form.limit) && { limit: amountError }),
+    ...(form.maxCost !== '' && !isAmount(form.maxCost) && { maxCost: amountError }),
+    ...(form.modelChoice === 'some' && form.models.length === 0 && { models: 'Select at least one model.' }),
     ...(form.expiry === 'date' &&
       !(Date.parse(endOfDay(form.date)) > nowMs) && { date: 'Choose a day that is not in the past.' }),
   }
@@ -43,18 +67,41 @@ export function termsBody(form: TermsForm, nowMs: number) {
     limit: form.limit === '' ? null : form.limit,
     limit_window: form.limit === '' ? ('lifetime' as const) : form.window,
     ...(form.expiry !== 'keep' && { expires_at: expiryOf(form, nowMs) }),
+    allowed_models: form.modelChoice === 'all' ? [] : [...form.models],
+    max_request_cost: form.maxCost === '' ? null : form.maxCost,
+    web_tools: form.webTools,
+    allowed_ips: form.ips.split(/[\s,]+/).filter((ip) => ip !== ''),
   }
 }
 
 /** The form of a key as it is now. */
-export function termsOf(key: Pick<Key, 'name' | 'limit' | 'limit_window'>): TermsForm {
+export function termsOf(key: Pick<Key, 'name' | 'limit' | 'limit_window' | RestrictionField>): TermsForm {
   return {
     name: key.name,
     limit: key.limit ?? '',
     window: key.limit_window,
     expiry: 'keep',
     date: '',
+    modelChoice: key.allowed_models.length === 0 ? 'all' : 'some',
+    models: key.allowed_models,
+    maxCost: key.max_request_cost ?? '',
+    webTools: key.web_tools,
+    ips: key.allowed_ips.join('\n'),
   }
+}
+
+type RestrictionField = 'allowed_models' | 'max_request_cost' | 'web_tools' | 'allowed_ips'
+
+/** What a key is restricted to, in a few words each; empty for a key that may do everything. */
+export function restrictionsOf(key: Pick<Key, RestrictionField>): readonly string[] {
+  const { allowed_models: models, allowed_ips: ips } = key
+  const count = (list: readonly string[], word: string) => `${list.length} ${word}${list.length === 1 ? '' : 's'}`
+  return [
+    ...(models.length === 0 ? [] : [models.length === 1 ? models[0]! : count(models, 'model')]),
+    ...(key.max_request_cost === null ? [] : [`max $${key.max_request_cost} per request`]),
+    ...(key.web_tools ? [] : ['no web tools']),
+    ...(ips.length === 0 ? [] : [count(ips, 'IP range')]),
+  ]
 }
 
 export function isAmount(text: string): boolean {

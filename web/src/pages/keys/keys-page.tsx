@@ -11,6 +11,7 @@ import { StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
 import { CreateKeyDialog } from './create-key-dialog.tsx'
 import { KeyActions } from './key-actions.tsx'
+import { restrictionsOf } from './key-terms.ts'
 import { LimitBar } from './limit-bar.tsx'
 
 export function KeysPage() {
@@ -25,7 +26,7 @@ export function KeysPage() {
     </Button>
   )
   return (
-    <Page title="Keys" lead="Each key can have its own limit and expiry." actions={button}>
+    <Page title="Keys" lead="Each key can have its own limit, expiry and restrictions." actions={button}>
       <Panel flush>
         <Loaded
           query={keys}
@@ -72,8 +73,11 @@ function KeyTable({ keys }: { keys: readonly Key[] }) {
       <tbody>
         {keys.map((key) => (
           <tr key={key.id} data-testid="key-row" className="border-b border-rule last:border-b-0">
-            <td className="max-w-48 truncate px-3 py-2.5 pl-4">
-              <KeyName apiKey={key} />
+            <td className="max-w-48 px-3 py-2.5 pl-4">
+              <span className="block truncate">
+                <KeyName apiKey={key} />
+              </span>
+              <Restrictions apiKey={key} />
             </td>
             <td className="num px-3 whitespace-nowrap text-muted">{key.hint}</td>
             <td className="px-3">
@@ -117,6 +121,7 @@ function KeyItems({ keys }: { keys: readonly Key[] }) {
             </span>
           </span>
           <LimitBar apiKey={key} />
+          <Restrictions apiKey={key} />
         </li>
       ))}
     </ul>
@@ -129,6 +134,12 @@ function KeyName({ apiKey }: { apiKey: Key }) {
       {apiKey.name}
     </Link>
   )
+}
+
+function Restrictions({ apiKey }: { apiKey: Key }) {
+  const words = restrictionsOf(apiKey)
+  if (words.length === 0) return null
+  return <span className="block text-sm text-muted">{words.join(', ')}</span>
 }
 
 const keyMarks = {

@@ -1,6 +1,7 @@
 import { SelectField, TextField } from '../../ui/field.tsx'
 import { utc } from '../../ui/format-time.ts'
 import { type ExpiryChoice, type TermsErrors, type TermsForm, type Window, windowWords } from './key-terms.ts'
+import { OptionFields } from './option-fields.tsx'
 
 const expiries: readonly (readonly [ExpiryChoice, string])[] = [
   ['7', 'In 7 days'],
@@ -82,6 +83,7 @@ export function TermsFields({
           />
         )}
       </div>
+      <OptionFields form={form} errors={errors} onChange={set} />
     </div>
   )
 }

@@ -2,7 +2,7 @@ import { useMutation } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import { call } from '../../api/call.ts'
-import type { LedgerRequest, Session } from '../../api/shapes.ts'
+import type { LedgerRequest, Session, StreamEvent } from '../../api/shapes.ts'
 import { atomic, formatCharge } from '../../money/format.ts'
 import { useLiveEvents } from '../../shell/live.tsx'
 import { firstCall } from '../../snippets/code.ts'
@@ -14,10 +14,14 @@ import { explainCode } from '../requests/refusals.ts'
 
 const shownMax = 3
 
+type Unidentified = Extract<StreamEvent, { readonly type: 'unidentified' }>
+
 /** Waits for the first request and shows what came of it, the refused ones too. */
 export function Listener({ session, keyId }: { session: Session; keyId: string | undefined }) {
   const [heard, setHeard] = useState<readonly LedgerRequest[]>([])
+  const [unidentified, setUnidentified] = useState<Unidentified>()
   useLiveEvents((event) => {
+    if (event.type === 'unidentified') setUnidentified(event)
     if (event.type !== 'request') return
     setHeard((known) => [event.request, ...known.filter(({ id }) => id !== event.request.id)].slice(0, shownMax))
   })
@@ -47,11 +51,29 @@ export function Listener({ session, keyId }: { session: Session; keyId: string |
       {heard.map((request) => (
         <Heard key={request.id} request={request} />
       ))}
+      {unidentified !== undefined && <UnidentifiedCall call={unidentified} />}
       {run.error !== null && heard.length === 0 && <Notice tone="error">{run.error.message}</Notice>}
       <p className="text-sm text-muted">
-        Calls with an invalid key return 401 and don’t appear here, because we can’t tell whose they are.
+        Requests with an invalid key appear here only if they come from your IP address, because an invalid key belongs
+        to no account.
       </p>
     </div>
+  )
+}
+
+/** Only what happened: the service never shows any part of what was sent as a key. */
+function UnidentifiedCall({ call: { at, code, message } }: { call: Unidentified }) {
+  return (
+    <Notice tone="error">
+      <p className="flex flex-wrap items-center gap-x-3" data-testid="unidentified">
+        <RequestMark status="refused" />
+        <code className="num">{code}</code>
+        <Time at={at} show="clock" />
+      </p>
+      <p className="mt-1">
+        {message} The request came from your IP address. You were charged {formatCharge(0n)}.
+      </p>
+    </Notice>
   )
 }
 

@@ -98,7 +98,7 @@ function AlertsPanel({ overview: { alerts } }: { overview: Overview }) {
       {alerts.length === 0 && <p className="text-muted">No alerts.</p>}
       <ul className="flex flex-col gap-3">
         {alerts.map(({ code, level, message, href }) => (
-          <li key={code}>
+          <li key={`${code} ${href}`}>
             <StateMark mark={tones[level]} word={words[level]} />
             <a href={href} className="block hover:underline">
               {message}

@@ -1,8 +1,9 @@
 import { useQuery } from '@tanstack/react-query'
-import { Link } from '@tanstack/react-router'
+import { Link, useNavigate } from '@tanstack/react-router'
 import { useMemo } from 'react'
 import { sessionQuery, usageQuery } from '../../api/queries.ts'
 import type { Overview } from '../../api/shapes.ts'
+import { bucketSpan } from '../../charts/scale.ts'
 import { TimeChart } from '../../charts/time-chart.tsx'
 import { formatAmount, formatAxis } from '../../money/format.ts'
 import { Loaded } from '../../ui/loaded.tsx'
@@ -12,8 +13,12 @@ import { usageSpan } from '../usage/usage-range.ts'
 
 const height = 180
 
-/** Spend over the range of the tiles, by model. A new account sees its first minutes, not a day of nothing. */
+/**
+ * Spend over the range of the tiles, by model. A new account sees its first minutes, not a day of nothing. A
+ * click on a bar opens its requests.
+ */
 export function SpendChart({ range }: { range: Overview['range'] }) {
+  const navigate = useNavigate()
   const { data: session } = useQuery(sessionQuery)
   const createdAt = session?.account?.created_at
   const span = useMemo(() => usageSpan(range, Date.now(), createdAt), [range, createdAt])
@@ -41,6 +46,9 @@ export function SpendChart({ range }: { range: Overview['range'] }) {
                 granularity={data.granularity}
                 series={series}
                 format={(value) => formatAmount(BigInt(Math.round(value)))}
+                onPick={(bucket) =>
+                  void navigate({ to: '/requests', search: bucketSpan(bucket, data.granularity) as never })
+                }
                 formatAxis={(value) => formatAxis(BigInt(Math.round(value)))}
               />
               <ul className="mt-2 flex flex-wrap gap-x-4 gap-y-1 text-sm text-muted">

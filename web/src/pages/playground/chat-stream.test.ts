@@ -1,21 +1,39 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { readChunk, readWhole } from './chat-stream.ts'
+import { addToolCalls, readChunk, readWhole } from './chat-stream.ts'
+
+const nothing = { text: '', reasoning: '', toolCalls: [], finishReason: undefined }
 
 test('a refusal of the model is its answer, streamed or whole', () => {
   const words = { content: null, refusal: 'I cannot help with that.' }
-  const said = { text: 'I cannot help with that.', reasoning: '' }
+  const said = { ...nothing, text: 'I cannot help with that.' }
   assert.deepEqual(readWhole({ choices: [{ message: words }] }), said)
   assert.deepEqual(readChunk({ choices: [{ delta: words }] }), said)
 })
 
 test('an answer without words is empty, and a chunk without a choice adds nothing', () => {
-  const nothing = { text: '', reasoning: '' }
   assert.deepEqual(readWhole({ choices: [{ message: { content: null } }] }), nothing)
   assert.deepEqual(readChunk({ choices: [] }), nothing)
 })
 
 test('an error that comes after the status says what it is', () => {
   const error = { message: 'The model failed.', code: 'upstream_error' }
-  for (const read of [readWhole, readChunk]) assert.throws(() => read({ error }), /^Error: The model failed\.$/)
+  for (const read of [readWhole, readChunk])
+    assert.throws(() => read({ error }), { message: 'The model failed.', code: 'upstream_error' })
+})
+
+test('tool calls are put together from their pieces, parallel ones by index', () => {
+  const pieces = [
+    [{ index: 0, id: 'a', function: { name: 'f', arguments: '' } }],
+    [{ index: 0, function: { arguments: '{"x"' } }],
+    [{ index: 1, id: 'b', function: { name: 'g', arguments: '{}' } }],
+    [{ index: 0, function: { arguments: ':1}' } }],
+  ]
+  assert.deepEqual(
+    pieces.reduce<ReturnType<typeof addToolCalls>>((calls, deltas) => addToolCalls(calls, deltas), []),
+    [
+      { id: 'a', name: 'f', arguments: '{"x":1}', result: '' },
+      { id: 'b', name: 'g', arguments: '{}', result: '' },
+    ],
+  )
 })

@@ -1,17 +1,10 @@
 // Reads a completion: the chunks of a streamed one as they come, a buffered one whole.
 
-export type Chunk = {
-  readonly choices?: readonly {
-    readonly delta?: Words
-    readonly finish_reason?: string | null
-  }[]
-  readonly error?: Failure
-  readonly tool_activity?: {
-    readonly type: string
-    readonly status: string
-    readonly query?: string
-    readonly url?: string
-  }
+/** One piece of a tool call. Pieces of the same index belong together. */
+type ToolCallDelta = {
+  readonly index?: number
+  readonly id?: string
+  readonly function?: { readonly name?: string; readonly arguments?: string }
 }
 
 /** Text, or what the model says instead of it when it refuses. */
@@ -19,36 +12,88 @@ type Words = {
   readonly content?: string | null
   readonly refusal?: string | null
   readonly reasoning_content?: string | null
+  readonly tool_calls?: readonly ToolCallDelta[] | null
 }
 
 type Failure = { readonly message: string; readonly code: string }
 
-/** A buffered answer. A slow one has its 200 before its end is known: an error then stands in its body. */
+export type ToolActivity = {
+  readonly type: string
+  readonly status: string
+  readonly call: number
+  readonly query?: string
+  readonly url?: string
+}
+
+export type Chunk = {
+  readonly choices?: readonly { readonly delta?: Words; readonly finish_reason?: string | null }[]
+  readonly error?: Failure
+  readonly tool_activity?: ToolActivity
+  readonly running_cost?: {
+    readonly cost_atomic: string
+    readonly prompt_tokens: number
+    readonly completion_tokens: number
+  }
+}
+
+/** A buffered answer. A slow one has its 200 before its end is known: an error is then in its body. */
 export type WholeAnswer = {
-  readonly choices?: readonly { readonly message: Words }[]
+  readonly choices?: readonly { readonly message: Words; readonly finish_reason?: string | null }[]
   readonly error?: Failure
 }
 
-type Said = { readonly text: string; readonly reasoning: string }
+/** What was added to an answer. */
+export type Said = {
+  readonly text: string
+  readonly reasoning: string
+  readonly toolCalls: readonly ToolCallDelta[]
+  readonly finishReason: string | undefined
+}
 
 export function readWhole({ choices, error }: WholeAnswer): Said {
-  if (error !== undefined) throw new Error(error.message)
-  return wordsOf(choices?.[0]?.message)
+  if (error !== undefined) throw new AnswerFailedError(error)
+  const choice = choices?.[0]
+  return said(choice?.message, choice?.finish_reason)
 }
 
 /** What one chunk adds. */
 export function readChunk({ choices, error }: Chunk): Said {
-  if (error !== undefined) throw new Error(error.message)
-  return wordsOf(choices?.[0]?.delta)
+  if (error !== undefined) throw new AnswerFailedError(error)
+  const choice = choices?.[0]
+  return said(choice?.delta, choice?.finish_reason)
 }
 
-function wordsOf(words: Words = {}): Said {
-  return { text: words.content ?? words.refusal ?? '', reasoning: words.reasoning_content ?? '' }
+function said(words: Words = {}, finishReason: string | null | undefined): Said {
+  return {
+    text: words.content ?? words.refusal ?? '',
+    reasoning: words.reasoning_content ?? '',
+    toolCalls: words.tool_calls ?? [],
+    finishReason: finishReason ?? undefined,
+  }
 }
 
-const lineBytesMax = 4_000_000
+type Call = { readonly id: string; readonly name: string; readonly arguments: string; readonly result: string }
 
-/** Every `data:` line of the answer, parsed. Comments that only keep the line alive are passed over. */
+/** The calls so far with the next pieces added. */
+export function addToolCalls(calls: readonly Call[], deltas: readonly ToolCallDelta[]): readonly Call[] {
+  if (deltas.length === 0) return calls
+  const next = [...calls]
+  for (const [at, delta] of deltas.entries()) {
+    const index = delta.index ?? at
+    const now = next[index] ?? { id: '', name: '', arguments: '', result: '' }
+    next[index] = {
+      ...now,
+      id: delta.id ?? now.id,
+      name: delta.function?.name ?? now.name,
+      arguments: now.arguments + (delta.function?.arguments ?? ''),
+    }
+  }
+  return next
+}
+
+const lineLengthMax = 4_000_000
+
+/** Every `data:` line of the answer, parsed. Comments that keep the connection alive are skipped. */
 export async function* readChunks(body: ReadableStream<Uint8Array>): AsyncGenerator<Chunk> {
   const reader = body.pipeThrough(new TextDecoderStream() as never).getReader() as ReadableStreamDefaultReader<string>
   let rest = ''
@@ -56,7 +101,7 @@ export async function* readChunks(body: ReadableStream<Uint8Array>): AsyncGenera
     const { done, value } = await reader.read()
     if (done) return
     rest += value
-    if (rest.length > lineBytesMax) throw new Error('The answer has a line that is too long.')
+    if (rest.length > lineLengthMax) throw new Error('A line of the answer is longer than 4 MB.')
     const lines = rest.split(/\r?\n/)
     rest = lines.pop()!
     for (const line of lines) {
@@ -64,5 +109,16 @@ export async function* readChunks(body: ReadableStream<Uint8Array>): AsyncGenera
       if (data === undefined || data === '[DONE]') continue
       yield JSON.parse(data) as Chunk
     }
+  }
+}
+
+/** The service reported an error after it had sent the status 200. */
+export class AnswerFailedError extends Error {
+  readonly code: string
+
+  constructor({ message, code }: Failure) {
+    super(message)
+    this.name = 'AnswerFailedError'
+    this.code = code
   }
 }

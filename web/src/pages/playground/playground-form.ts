@@ -1,57 +1,125 @@
-// What the playground sends, made from what its form holds.
+import type { Key } from '../../api/shapes.ts'
+import type { ChatBody, ChatMessage } from '../../snippets/code.ts'
+import { type Lane, type Message, waitsForResults } from './conversation.ts'
+import { parseSchema, parseTools } from './json-fields.ts'
 
-export type Message = { readonly role: 'user' | 'assistant'; readonly content: string }
+// What the playground sends, made from its settings and a lane of the conversation.
 
-export type PlaygroundForm = {
-  readonly model: string
+export type Settings = {
   readonly keyId: string
   readonly system: string
-  readonly messages: readonly Message[]
   /** As typed; empty is the model's own. */
   readonly temperature: string
   readonly maxTokens: string
+  /** Empty is the service's default. */
+  readonly effort: string
   readonly search: boolean
+  readonly fetch: boolean
   readonly stream: boolean
+  /** JSON as typed. */
+  readonly tools: string
+  readonly format: 'text' | 'json_object' | 'json_schema'
+  readonly schema: string
 }
 
-export const emptyForm: Omit<PlaygroundForm, 'model' | 'keyId'> = {
+export const emptySettings: Settings = {
+  keyId: '',
   system: '',
-  messages: [{ role: 'user', content: '' }],
   temperature: '',
   maxTokens: '1024',
+  effort: '',
   search: false,
+  fetch: false,
   stream: true,
+  tools: '',
+  format: 'text',
+  schema: '',
 }
 
-export type PlaygroundBody = {
-  readonly model: string
-  readonly messages: readonly { readonly role: string; readonly content: string }[]
-  readonly [parameter: string]: unknown
-}
+/** What a model and the paying key accept, of what the form offers. */
+export type Abilities = { readonly efforts: readonly string[]; readonly hasWebTools: boolean }
 
 /** Exactly the body of the call: the same for the quote, for sending, and for the code to copy. */
-export function bodyOf(form: PlaygroundForm): PlaygroundBody {
-  const system = form.system.trim() === '' ? [] : [{ role: 'system', content: form.system }]
-  const messages = form.messages.filter(({ content }) => content.trim() !== '')
+export function bodyOf(settings: Settings, lane: Lane, draft: string, { efforts, hasWebTools }: Abilities): ChatBody {
+  const system: ChatMessage[] = settings.system.trim() === '' ? [] : [{ role: 'system', content: settings.system }]
+  const asked: ChatMessage[] = draft.trim() === '' ? [] : [{ role: 'user', content: draft }]
+  const tools = parseTools(settings.tools)
+  const schema = parseSchema(settings.schema)
   return {
-    model: form.model,
-    messages: [...system, ...messages],
-    ...(form.maxTokens !== '' && { max_tokens: Number(form.maxTokens) }),
-    ...(form.temperature !== '' && { temperature: Number(form.temperature) }),
-    ...(form.stream && { stream: true }),
-    web_search: form.search,
-    web_fetch: form.search,
+    model: lane.model,
+    messages: [...system, ...lane.messages.flatMap(asSent), ...asked],
+    ...(settings.maxTokens !== '' && { max_tokens: Number(settings.maxTokens) }),
+    ...(settings.temperature !== '' && { temperature: Number(settings.temperature) }),
+    ...(efforts.includes(settings.effort) && { reasoning_effort: settings.effort }),
+    ...(tools.value !== undefined && tools.value.length > 0 && { tools: tools.value }),
+    ...(settings.format === 'json_object' && { response_format: { type: 'json_object' } }),
+    ...(settings.format === 'json_schema' &&
+      schema.value !== undefined && { response_format: { type: 'json_schema', json_schema: schema.value } }),
+    ...(settings.stream && { stream: true, stream_options: { include_usage: true, include_cost: true } }),
+    web_search: settings.search && hasWebTools,
+    web_fetch: settings.fetch && hasWebTools,
   }
 }
 
-export function formProblem(form: PlaygroundForm): string | undefined {
-  if (form.keyId === '') return 'Choose a key to pay with.'
-  // An answer asks for nothing: without a new message the whole conversation would be paid for again.
-  const last = form.messages.at(-1)
-  if (last?.role !== 'user' || last.content.trim() === '') return 'Enter a message.'
-  if (form.maxTokens !== '' && !/^[1-9]\d{0,6}$/.test(form.maxTokens))
-    return 'Max tokens must be a whole number above 0.'
-  const temperature = Number(form.temperature)
-  if (form.temperature !== '' && !(temperature >= 0 && temperature <= 2)) return 'Temperature must be from 0 to 2.'
-  return undefined
+/** An answer without words is not sent again; a stopped one is, as far as it came. */
+function asSent(message: Message): ChatMessage[] {
+  if (message.role === 'user') return [{ role: 'user', content: message.content }]
+  const { content, toolCalls } = message
+  if (content === '' && toolCalls.length === 0) return []
+  if (toolCalls.length === 0) return [{ role: 'assistant', content }]
+  const calls = toolCalls.map(({ id, name, arguments: given }) => ({
+    id,
+    type: 'function',
+    function: { name, arguments: given },
+  }))
+  return [
+    { role: 'assistant', content: content === '' ? null : content, tool_calls: calls },
+    ...toolCalls.map(({ id, result }) => ({ role: 'tool', tool_call_id: id, content: result })),
+  ]
+}
+
+export type SettingsProblems = { readonly [Field in keyof Settings]?: string }
+
+/** What is wrong with each setting; the service would refuse it, or answer something else than was meant. */
+export function settingsProblems(settings: Settings): SettingsProblems {
+  const temperature = Number(settings.temperature)
+  const tools = parseTools(settings.tools)
+  const schema = parseSchema(settings.schema)
+  return {
+    ...(settings.keyId === '' && { keyId: 'Choose the key that pays.' }),
+    ...(settings.maxTokens !== '' &&
+      !/^[1-9]\d{0,6}$/.test(settings.maxTokens) && { maxTokens: 'Enter a whole number above 0.' }),
+    ...(settings.temperature !== '' &&
+      !(temperature >= 0 && temperature <= 2) && { temperature: 'Enter a number from 0 to 2.' }),
+    ...(tools.problem !== undefined && { tools: tools.problem }),
+    ...(settings.format === 'json_schema' &&
+      (settings.schema.trim() === ''
+        ? { schema: 'Paste the JSON schema of the answer.' }
+        : schema.problem !== undefined && { schema: schema.problem })),
+  }
+}
+
+type PayingKey = Pick<Key, 'name' | 'allowed_models'>
+
+/** Why the key cannot pay for this model. */
+export function modelProblem(key: PayingKey | undefined, model: string): string | undefined {
+  if (key === undefined || key.allowed_models.length === 0 || key.allowed_models.includes(model)) return undefined
+  return `The key “${key.name}” does not allow ${model}.`
+}
+
+export type Draft = { readonly lanes: readonly Lane[]; readonly draft: string }
+
+/** Why the draft cannot be sent now. */
+export function sendProblem(
+  settings: Settings,
+  { lanes, draft }: Draft,
+  payingKey: PayingKey | undefined,
+): string | undefined {
+  const [problem] = Object.values(settingsProblems(settings))
+  if (problem !== undefined) return problem
+  const forbidden = lanes.map(({ model }) => modelProblem(payingKey, model)).find((found) => found !== undefined)
+  if (forbidden !== undefined) return `${forbidden} Choose another model or another key.`
+  if (lanes.some(waitsForResults)) return 'Write the results of the tool calls and continue, or remove the answer.'
+  // An answered conversation asks for nothing: without a new message all of it would be paid for again.
+  return draft.trim() === '' ? 'Enter a message.' : undefined
 }

@@ -1,216 +1,310 @@
 import { type UseQueryResult, useQuery } from '@tanstack/react-query'
-import { Link, useSearch } from '@tanstack/react-router'
-import { useCallback, useState } from 'react'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react'
 import { keysQuery, modelsQuery, sessionQuery } from '../../api/queries.ts'
 import type { Key, Model, Session } from '../../api/shapes.ts'
 import { Page } from '../../shell/page.tsx'
+import { usePreference } from '../../shell/preferences.ts'
+import type { ChatBody } from '../../snippets/code.ts'
 import { SnippetTabs } from '../../snippets/snippet-tabs.tsx'
 import { Button, buttonClass } from '../../ui/button.tsx'
-import { Checkbox, SelectField, TextArea, TextField } from '../../ui/field.tsx'
+import { Dialog } from '../../ui/dialog.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
-import { EmptyState, Panel } from '../../ui/panel.tsx'
+import { useNarrow } from '../../ui/media.ts'
+import { EmptyState, Notice, Panel } from '../../ui/panel.tsx'
 import { worstOf } from '../../ui/worst-of.ts'
-import { bodyOf, emptyForm, formProblem, type PlaygroundBody, type PlaygroundForm } from './playground-form.ts'
-import { QuoteLine } from './quote-line.tsx'
-import { RunPanel } from './run-panel.tsx'
-import { type Run, useCompletion } from './use-completion.ts'
+import { Composer } from './composer.tsx'
+import { isRunning } from './conversation.ts'
+import type { PlaygroundState } from './conversation-store.ts'
+import { PlaygroundActions } from './playground-actions.ts'
+import { sendProblem } from './playground-form.ts'
+import { SettingsPanel } from './settings-panel.tsx'
+import { Thread } from './thread.tsx'
+import { useConversation } from './use-conversation.ts'
+
+const lead = 'Every request is quoted before it is sent and paid for by the key you choose.'
 
 export function PlaygroundPage() {
   const keys = useQuery(keysQuery)
   const models = useQuery(modelsQuery)
   const session = useQuery(sessionQuery)
+  const query = worstOf<UseQueryResult<unknown>>(keys, models, session)
+  const active = keys.data?.data.filter(({ status }) => status === 'active')
+  if (active !== undefined && active.length > 0 && models.data !== undefined && session.data?.account != null)
+    return <Workbench keys={active} models={models.data.data} session={session.data} />
   return (
-    <Page title="Playground" lead="Every request is quoted before it is sent and paid for by the key you choose.">
-      <Loaded
-        query={worstOf<UseQueryResult<unknown>>(keys, models, session)}
-        skeleton={<Skeleton lines={6} height={24} />}
-      >
-        {() => {
-          const active = keys.data!.data.filter(({ status }) => status === 'active')
-          if (active.length === 0) {
-            return (
-              <Panel>
-                <EmptyState
-                  title="You need an active key"
-                  action={
-                    <Link to="/keys" search={{ create: '1' } as never} className={buttonClass({ variant: 'primary' })}>
-                      Create a key
-                    </Link>
-                  }
-                >
-                  The playground pays with a key and respects its limits, like your own code.
-                </EmptyState>
-              </Panel>
-            )
-          }
-          return <Workbench keys={active} models={models.data!.data} session={session.data!} />
-        }}
+    <Page title="Playground" lead={lead}>
+      <Loaded query={query} skeleton={<Skeleton lines={6} height={24} />}>
+        {() => (
+          <Panel>
+            <EmptyState
+              title="You need an active key"
+              action={
+                <Link to="/keys" search={{ create: '1' } as never} className={buttonClass({ variant: 'primary' })}>
+                  Create a key
+                </Link>
+              }
+            >
+              The playground pays with a key and respects its limits, like your own code.
+            </EmptyState>
+          </Panel>
+        )}
       </Loaded>
     </Page>
   )
 }
 
-function Workbench({ keys, models, session }: { keys: readonly Key[]; models: readonly Model[]; session: Session }) {
-  const search = useSearch({ strict: false }) as { model?: string; key?: string }
-  const [form, setForm] = useState<PlaygroundForm>(() => ({
-    ...emptyForm,
-    model:
-      models.find(({ id }) => id === search.model)?.id ??
-      models.find(({ id }) => id === session.default_model)?.id ??
-      models[0]!.id,
-    keyId: keys.find(({ id }) => id === search.key)?.id ?? keys[0]!.id,
-  }))
-  const onEnded = useCallback((run: Run) => {
-    if (run.state !== 'ended' || run.text === '') return
-    setForm((now) => ({
-      ...now,
-      messages: [...now.messages, { role: 'assistant', content: run.text }, { role: 'user', content: '' }],
-    }))
+type WorkbenchProps = { keys: readonly Key[]; models: readonly Model[]; session: Session }
+
+function Workbench({ keys, models, session }: WorkbenchProps) {
+  const accountId = session.account!.id
+  const [lastKey, rememberKey] = usePreference(`playground-key.${accountId}`, '')
+  const { store, state } = useConversation(accountId, {
+    model: models.find(({ id }) => id === session.default_model)?.id ?? models[0]!.id,
+    keyId: firstChoice(keys, lastKey),
+  })
+  const actions = useMemo(() => new PlaygroundActions(store, models, keys), [store, models, keys])
+  useAddress(actions, keys, models)
+  useStopKey(actions, state)
+  useFollow(state)
+  // A key that was revoked or has expired is not replaced silently: the user chooses another one.
+  const payingKey = keys.find(({ id }) => id === state.settings.keyId)
+  const settings = { ...state.settings, keyId: payingKey?.id ?? '' }
+  const { conversation } = state
+  const isEmpty = conversation.lanes.every(({ messages }) => messages.length === 0)
+  const onKey = (keyId: string) => {
+    rememberKey(keyId)
+    actions.set({ keyId })
+  }
+  return (
+    <Page
+      title="Playground"
+      lead={lead}
+      actions={
+        <Toolbar
+          state={{ ...state, settings }}
+          actions={actions}
+          session={session}
+          payingKey={payingKey}
+          isEmpty={isEmpty}
+        />
+      }
+    >
+      <div className="grid items-start gap-6 md:grid-cols-[minmax(0,1fr)_280px]">
+        <SettingsFrame
+          summary={`${conversation.lanes.map(({ model }) => model).join(', ')}, ${payingKey?.name ?? 'no key'}`}
+        >
+          <SettingsPanel
+            settings={settings}
+            conversation={conversation}
+            actions={actions}
+            keys={keys}
+            models={models}
+            onKey={onKey}
+          />
+        </SettingsFrame>
+        <div className="flex min-w-0 flex-col gap-4 md:min-h-[calc(100dvh-15rem)]">
+          {isEmpty && <Examples onChoose={(prompt) => actions.setDraft(prompt)} />}
+          <Thread conversation={conversation} settings={settings} actions={actions} />
+          {state.isTooLargeToKeep && (
+            <Notice tone="held" role="status">
+              This conversation is too large for the browser to store. If you reload the page, you lose the latest part.
+            </Notice>
+          )}
+          <div className="sticky bottom-14 z-10 mt-auto bg-paper pb-2 md:bottom-0 md:pb-4">
+            <Composer conversation={conversation} settings={settings} actions={actions} payingKey={payingKey} />
+          </div>
+        </div>
+      </div>
+    </Page>
+  )
+}
+
+/** The key chosen last time, or else the oldest one: a key that is created later does not become the payer by itself. */
+function firstChoice(keys: readonly Key[], lastKey: string): string {
+  if (keys.some(({ id }) => id === lastKey)) return lastKey
+  return keys.reduce((oldest, key) => (key.created_at < oldest.created_at ? key : oldest)).id
+}
+
+/** Takes model and key from a link such as `/playground?model=…`, once: what is chosen afterwards stays chosen. */
+function useAddress(actions: PlaygroundActions, keys: readonly Key[], models: readonly Model[]): void {
+  const { model, key } = useSearch({ strict: false }) as { model?: string; key?: string }
+  const navigate = useNavigate()
+  useEffect(() => {
+    if (model === undefined && key === undefined) return
+    if (models.some(({ id }) => id === model)) actions.setModel(0, model!)
+    if (keys.some(({ id }) => id === key)) actions.set({ keyId: key! })
+    void navigate({ to: '/playground', search: {} as never, replace: true })
+  }, [actions, key, keys, model, models, navigate])
+}
+
+/** Escape stops what is streaming, unless it closes a dialog. */
+function useStopKey(actions: PlaygroundActions, { conversation }: PlaygroundState): void {
+  const running = isRunning(conversation)
+  useEffect(() => {
+    if (!running) return
+    const listen = (event: KeyboardEvent) => {
+      if (event.key === 'Escape' && document.querySelector('dialog[open]') === null) actions.stopAll()
+    }
+    window.addEventListener('keydown', listen)
+    return () => window.removeEventListener('keydown', listen)
+  }, [actions, running])
+}
+
+const nearEndPx = 120
+
+/** Keeps the end of a streaming answer in sight, as long as the reader has not scrolled away from it. */
+function useFollow({ conversation }: PlaygroundState): void {
+  const isAtEnd = useRef(true)
+  useEffect(() => {
+    const listen = () => {
+      const { scrollHeight } = document.documentElement
+      isAtEnd.current = scrollHeight - window.innerHeight - window.scrollY < nearEndPx
+    }
+    window.addEventListener('scroll', listen, { passive: true })
+    return () => window.removeEventListener('scroll', listen)
   }, [])
-  const { run, send, stop } = useCompletion(onEnded)
-  const running = run?.state === 'running' || run?.state === 'stopping'
-  const problem = formProblem(form)
-  const body = bodyOf(form)
-  const sentModel = models.find(({ id }) => id === run?.body.model)
-  return (
-    <div className="grid items-start gap-6 lg:grid-cols-[280px_1fr]">
-      <Panel title="Settings">
-        <Settings form={form} onChange={setForm} keys={keys} models={models} />
-      </Panel>
-      <div className="flex min-w-0 flex-col gap-6">
-        <Panel>
-          <form
-            className="flex flex-col gap-4"
-            onSubmit={(event) => {
-              event.preventDefault()
-              if (problem === undefined && !running) send(form.keyId, body)
-            }}
-          >
-            <Messages form={form} onChange={setForm} />
-            <div className="flex flex-wrap items-center justify-between gap-3 border-t border-rule pt-4">
-              <QuoteLine form={form} body={body} />
-              {/* Two elements, not one that changes: a click on Stop must never end as a click on Send. */}
-              {running ? (
-                <Button key="stop" icon="stopped" variant="danger" onClick={stop} busy={run.state === 'stopping'}>
-                  Stop
-                </Button>
-              ) : (
-                <Button key="send" type="submit" variant="primary" disabled={problem !== undefined} title={problem}>
-                  Send
-                </Button>
-              )}
-            </div>
-          </form>
-        </Panel>
-        {run !== undefined && sentModel !== undefined && <RunPanel run={run} model={sentModel} />}
-        {problem === undefined ? (
-          <CallAsCode title="This request as code" session={session} body={body} />
-        ) : (
-          run !== undefined && <CallAsCode title="The request you sent, as code" session={session} body={run.body} />
-        )}
+  useLayoutEffect(() => {
+    if (isRunning(conversation) && isAtEnd.current) window.scrollTo({ top: document.documentElement.scrollHeight })
+  }, [conversation])
+}
+
+function SettingsFrame({ summary, children }: { summary: string; children: ReactNode }) {
+  const narrow = useNarrow()
+  if (!narrow) {
+    return (
+      <div className="sticky top-20 order-last max-h-[calc(100dvh-6rem)] overflow-y-auto">
+        <Panel title="Settings">{children}</Panel>
       </div>
+    )
+  }
+  return (
+    <details className="rounded-md border border-rule bg-surface" data-testid="settings">
+      <summary className="px-4 py-3">
+        <span className="font-medium">Settings</span> <span className="text-sm text-muted">{summary}</span>
+      </summary>
+      <div className="border-t border-rule p-4">{children}</div>
+    </details>
+  )
+}
+
+const examples = [
+  ['Explain', 'Explain how a hash chain makes a log tamper-evident. Use a numbered list and one small example.'],
+  ['Write code', 'Write a TypeScript function that retries fetch with exponential backoff, and show how to use it.'],
+  ['Make a table', 'Compare PostgreSQL, SQLite and DuckDB in a table: concurrency, size limits, best use.'],
+] as const
+
+function Examples({ onChoose }: { onChoose: (prompt: string) => void }) {
+  return (
+    <div className="my-auto flex flex-col items-center gap-6 py-8" data-testid="examples">
+      <div className="text-center">
+        <h2 className="text-lg">Start a conversation</h2>
+        <p className="mt-1 text-muted">Write a message below, or begin with an example.</p>
+      </div>
+      <ul className="grid w-full gap-3 lg:grid-cols-3">
+        {examples.map(([title, prompt]) => (
+          <li key={title} className="contents">
+            <button
+              type="button"
+              onClick={() => onChoose(prompt)}
+              className="flex h-full flex-col gap-1 rounded-md border border-rule bg-surface p-3 text-left hover:border-edge"
+            >
+              <span className="font-medium">{title}</span>
+              <span className="text-sm text-muted">{prompt}</span>
+            </button>
+          </li>
+        ))}
+      </ul>
     </div>
   )
 }
 
-function CallAsCode({ title, session, body }: { title: string; session: Session; body: PlaygroundBody }) {
-  return (
-    <Panel title={title} testId="call-as-code">
-      <SnippetTabs
-        only={['curl', 'python', 'node']}
-        call={{ baseUrl: session.base_url, apiKey: '$OPENAI_API_KEY', body }}
-      />
-    </Panel>
-  )
+type ToolbarProps = {
+  state: PlaygroundState
+  actions: PlaygroundActions
+  session: Session
+  payingKey: Key | undefined
+  isEmpty: boolean
 }
 
-type FormProps = { form: PlaygroundForm; onChange: (form: PlaygroundForm) => void }
-
-function Settings({ form, onChange, keys, models }: FormProps & { keys: readonly Key[]; models: readonly Model[] }) {
-  const set = (changed: Partial<PlaygroundForm>) => onChange({ ...form, ...changed })
-  return (
-    <div className="flex flex-col gap-4">
-      <SelectField label="Model" value={form.model} onChange={({ target }) => set({ model: target.value })}>
-        {models.map(({ id }) => (
-          <option key={id}>{id}</option>
-        ))}
-      </SelectField>
-      <SelectField
-        label="Pay with key"
-        value={form.keyId}
-        hint={<span className="num">{keys.find(({ id }) => id === form.keyId)?.hint}</span>}
-        onChange={({ target }) => set({ keyId: target.value })}
-      >
-        {keys.map(({ id, name }) => (
-          <option key={id} value={id}>
-            {name}
-          </option>
-        ))}
-      </SelectField>
-      <div className="grid grid-cols-2 gap-3">
-        <TextField
-          label="Max tokens"
-          mono
-          inputMode="numeric"
-          value={form.maxTokens}
-          onChange={({ target }) => set({ maxTokens: target.value.trim() })}
-        />
-        <TextField
-          label="Temperature"
-          mono
-          inputMode="decimal"
-          placeholder="default"
-          value={form.temperature}
-          onChange={({ target }) => set({ temperature: target.value.trim() })}
-        />
-      </div>
-      <p className="-mt-2 text-sm text-muted">Max tokens set how much is quoted and held.</p>
-      <div>
-        <Checkbox
-          label="Web search and fetch"
-          hint="Searches cost extra. The quote shows the most they can add."
-          checked={form.search}
-          onChange={({ target }) => set({ search: target.checked })}
-        />
-        <Checkbox
-          label="Stream the answer"
-          checked={form.stream}
-          onChange={({ target }) => set({ stream: target.checked })}
-        />
-      </div>
-    </div>
-  )
-}
-
-function Messages({ form, onChange }: FormProps) {
-  const setMessage = (at: number, content: string) =>
-    onChange({ ...form, messages: form.messages.map((one, index) => (index === at ? { ...one, content } : one)) })
+function Toolbar({ state, actions, session, payingKey, isEmpty }: ToolbarProps) {
+  const [open, setOpen] = useState<'code' | 'clear'>()
+  const close = () => setOpen(undefined)
+  const { conversation, settings, sent } = state
+  const { lanes, draft } = conversation
+  const running = isRunning(conversation)
+  // The call that Send would make; without one, the last call that was made.
+  const isReady = sendProblem(settings, conversation, payingKey) === undefined
+  const calls = lanes.map((lane, at) => (isReady ? actions.bodyFor(lane, draft) : sent[at]))
   return (
     <>
-      <TextArea
-        label="System"
-        rows={2}
-        placeholder="None"
-        value={form.system}
-        onChange={(system) => onChange({ ...form, system })}
-      />
-      {form.messages.map(({ role, content }, at) => (
-        <TextArea
-          // biome-ignore lint/suspicious/noArrayIndexKey: messages are only added at the end and never move.
-          key={at}
-          label={role === 'user' ? 'You' : 'Answer'}
-          rows={role === 'user' ? 3 : 4}
-          value={content}
-          onChange={(text) => setMessage(at, text)}
-        />
-      ))}
-      {form.messages.length > 1 && (
-        <div>
-          <Button small variant="quiet" onClick={() => onChange({ ...form, messages: emptyForm.messages })}>
-            Start over
-          </Button>
-        </div>
+      {actions.canCompare && (
+        <Button icon="columns" onClick={() => actions.compare()} disabled={running}>
+          Compare
+        </Button>
+      )}
+      <Button icon="playground" onClick={() => setOpen('code')} disabled={calls.every((call) => call === undefined)}>
+        Code
+      </Button>
+      <Button icon="trash" onClick={() => setOpen('clear')} disabled={isEmpty || running}>
+        Clear
+      </Button>
+      {open === 'code' && <CodeDialog calls={calls} isNext={isReady} session={session} onClose={close} />}
+      {open === 'clear' && (
+        <Dialog
+          title="Clear this conversation?"
+          onClose={close}
+          footer={
+            <>
+              <Button onClick={close}>Cancel</Button>
+              <Button
+                variant="danger"
+                onClick={() => {
+                  actions.clear()
+                  close()
+                }}
+              >
+                Clear conversation
+              </Button>
+            </>
+          }
+        >
+          <p>The messages are removed from this tab. We do not store them. Settings and the request log stay.</p>
+        </Dialog>
       )}
     </>
+  )
+}
+
+function CodeDialog({
+  calls,
+  isNext,
+  session,
+  onClose,
+}: {
+  calls: readonly (ChatBody | undefined)[]
+  isNext: boolean
+  session: Session
+  onClose: () => void
+}) {
+  const known = calls.filter((call) => call !== undefined)
+  return (
+    <Dialog title={isNext ? 'This request as code' : 'The last request as code'} onClose={onClose} wide>
+      <div className="flex flex-col gap-6" data-testid="call-as-code">
+        {known.map((body, at) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: a lane is its place.
+          <section key={at} aria-label={body.model}>
+            {known.length > 1 && <h3 className="num mb-1 text-sm">{body.model}</h3>}
+            <SnippetTabs
+              only={['curl', 'python', 'node', 'go']}
+              call={{ baseUrl: session.base_url, apiKey: '$OPENAI_API_KEY', body }}
+            />
+          </section>
+        ))}
+        <p className="text-sm text-muted">
+          The key is read from the environment variable <code className="num">OPENAI_API_KEY</code>.
+        </p>
+      </div>
+    </Dialog>
   )
 }

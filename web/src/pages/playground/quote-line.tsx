@@ -3,42 +3,45 @@ import { Link } from '@tanstack/react-router'
 import { useEffect, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { atomic, formatCharge, formatCount } from '../../money/format.ts'
-import { formProblem, type PlaygroundBody, type PlaygroundForm } from './playground-form.ts'
+import type { ChatBody } from '../../snippets/code.ts'
 
 const settleMs = 400
 
+export type Quoted = {
+  readonly keyId: string
+  readonly body: ChatBody
+  /** Named where two models are asked. */
+  readonly label?: string | undefined
+  /** Lowers max tokens to what is admitted. */
+  readonly onAfford: (maxTokens: number) => void
+}
+
 /** The most this call can cost, asked once typing has stopped. */
-export function QuoteLine({ form, body }: { form: PlaygroundForm; body: PlaygroundBody }) {
-  const ready = formProblem(form) === undefined
-  const asked = useSettled(ready ? JSON.stringify({ key_id: form.keyId, ...body }) : '')
+export function QuoteLine({ keyId, body, label, onAfford }: Quoted) {
+  const asked = useSettled(JSON.stringify({ key_id: keyId, ...body }))
   const { data, error } = useQuery({
     queryKey: ['quote', asked],
     queryFn: ({ signal }) => call('createPlaygroundQuote', { body: JSON.parse(asked) }, { signal }),
-    enabled: asked !== '',
     retry: false,
     placeholderData: (previous) => previous,
   })
-  if (!ready)
-    return (
-      <p className="text-muted" data-testid="quote">
-        {formProblem(form)}
-      </p>
-    )
+  const name = label !== undefined && <span className="num mr-1.5 text-muted">{label}</span>
   if (error !== null)
     return (
       <p className="text-error" data-testid="quote">
+        {name}
         {error.message}
       </p>
     )
   if (data === undefined)
     return (
       <p className="text-muted" data-testid="quote">
-        Quoting…
+        {name}Quoting…
       </p>
     )
   return (
-    <p data-testid="quote" data-quote={data.quote_atomic} role="status">
-      At most <span className="num font-medium">{formatCharge(atomic(data.quote_atomic))}</span>
+    <p data-testid="quote" data-quote={data.quote_atomic} data-model={data.model} role="status">
+      {name}At most <span className="num font-medium">{formatCharge(atomic(data.quote_atomic))}</span>
       {data.typical_atomic !== null && (
         <>
           , typically <span className="num">{formatCharge(atomic(data.typical_atomic))}</span>
@@ -50,11 +53,18 @@ export function QuoteLine({ form, body }: { form: PlaygroundForm; body: Playgrou
           searches the web
         </>
       )}
+      <span className="text-muted">
+        {' '}
+        · <span className="num">{formatCount(data.input_tokens)}</span> input tokens
+      </span>
       {!data.admitted && (
         <span className="mt-1 block text-error">
           {data.refusal?.message ?? 'This request would be refused now.'}{' '}
-          {data.affordable_max_tokens > 0 &&
-            `It would be accepted with up to ${formatCount(data.affordable_max_tokens)} max tokens. `}
+          {data.affordable_max_tokens > 0 && (
+            <button type="button" className="link" onClick={() => onAfford(data.affordable_max_tokens)}>
+              Use {formatCount(data.affordable_max_tokens)} max tokens
+            </button>
+          )}{' '}
           {data.refusal?.code === 'insufficient_balance' && (
             <Link to="/funds" className="link">
               Deposit

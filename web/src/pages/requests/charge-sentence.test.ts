@@ -4,10 +4,10 @@ import { chargeSentence, returned } from './charge-sentence.ts'
 
 const succeeded = {
   status: 'succeeded',
-  error: null,
   held_atomic: '4210',
   extended_atomic: '0',
   charged_atomic: '1873',
+  given_back_atomic: '0',
   ended_at: '2026-11-15T12:00:00Z',
 } as const
 
@@ -26,8 +26,10 @@ test('of a hold that was extended for a search all that was not used is returned
   assert.equal(chargeSentence(searched), 'We held $0.015611, used $0.005000, returned $0.010611.')
 })
 
-test('an attempt whose retry was answered says that its charge was given back, and nothing of a released hold', () => {
-  const superseded = { ...succeeded, charged_atomic: '0', error: { code: 'superseded' } }
+test('a charge that was given back later stays a charge, and the sentence says how much came back', () => {
   for (const status of ['succeeded', 'cancelled'] as const)
-    assert.match(chargeSentence({ ...superseded, status }), /\$0\.000000\. The charge of this attempt was refunded/)
+    assert.equal(
+      chargeSentence({ ...succeeded, status, given_back_atomic: '1200' }),
+      'We held $0.004210, used $0.001873, returned $0.002337. $0.001200 of the charge was refunded later.',
+    )
 })

@@ -2,7 +2,10 @@ import { fromAtomic, type Usdc } from '../../../../src/money/usdc.ts'
 import type { LedgerRequest } from '../../api/shapes.ts'
 import { atomic, formatCharge } from '../../money/format.ts'
 
-type Paid = Pick<LedgerRequest, 'status' | 'error' | 'held_atomic' | 'extended_atomic' | 'charged_atomic' | 'ended_at'>
+type Paid = Pick<
+  LedgerRequest,
+  'status' | 'held_atomic' | 'extended_atomic' | 'charged_atomic' | 'given_back_atomic' | 'ended_at'
+>
 
 /** The quote, and what was kept for searches beyond it. */
 export function mostHeld(request: Pick<Paid, 'held_atomic' | 'extended_atomic'>): Usdc {
@@ -14,24 +17,17 @@ export function returned(request: Pick<Paid, 'held_atomic' | 'extended_atomic' |
   return fromAtomic(mostHeld(request) - atomic(request.charged_atomic))
 }
 
-/** An attempt whose charge was given back, because its retry was answered. Its status stays what it was. */
-export function isSuperseded({ error }: Pick<Paid, 'error'>): boolean {
-  return error?.code === 'superseded'
-}
-
 /** What became of the money of one request, in one sentence. */
 export function chargeSentence(request: Paid): string {
   const charged = atomic(request.charged_atomic)
   const held = formatCharge(mostHeld(request))
   if (request.status === 'held') return `We hold ${held} while this request runs.`
   if (request.status === 'refused') return 'Refused before it started. Nothing was held or charged.'
-  if (isSuperseded(request)) {
-    const refund = charged === 0n ? 'The charge of this attempt was refunded.' : 'The rest of its charge was refunded.'
-    return `You were charged ${formatCharge(charged)}. ${refund}`
-  }
   if (charged === 0n) {
     const when = request.ended_at === null ? '' : ` at ${new Date(request.ended_at).toLocaleTimeString('en-GB')}`
     return `You were charged $0.000000. The hold of ${held} was released${when}.`
   }
-  return `We held ${held}, used ${formatCharge(charged)}, returned ${formatCharge(returned(request))}.`
+  const sentence = `We held ${held}, used ${formatCharge(charged)}, returned ${formatCharge(returned(request))}.`
+  const givenBack = atomic(request.given_back_atomic)
+  return givenBack === 0n ? sentence : `${sentence} ${formatCharge(givenBack)} of the charge was refunded later.`
 }

@@ -34,6 +34,7 @@ function Waterfall({ request }: { request: LedgerRequest }) {
   const extended = atomic(request.extended_atomic)
   const held = mostHeld(request)
   const charged = atomic(request.charged_atomic)
+  const givenBack = atomic(request.given_back_atomic)
   const running = request.status === 'held'
   return (
     <>
@@ -69,6 +70,9 @@ function Waterfall({ request }: { request: LedgerRequest }) {
             <>
               <Line strong label={<StateMark mark="charged" />} amount={formatCharge(charged)} testId="charged" />
               <Line label={<StateMark mark="refunded" />} amount={formatCharge(returned(request))} />
+              {givenBack > 0n && (
+                <Line label="Refunded later" note="as credit" amount={formatCharge(givenBack)} testId="given-back" />
+              )}
             </>
           )}
         </tbody>

@@ -2,6 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { useMemo } from 'react'
 import type { RequestFilter } from '../../api/queries.ts'
 import { sessionQuery, usageQuery } from '../../api/queries.ts'
+import { bucketSpan, granularityMs } from '../../charts/scale.ts'
 import { TimeChart } from '../../charts/time-chart.tsx'
 import { formatCount } from '../../money/format.ts'
 import { fromWithinAccount } from '../usage/usage-range.ts'
@@ -14,8 +15,6 @@ const colours: Readonly<Record<string, string>> = {
   refused: 'var(--series-3)',
 }
 
-const spans = { minute: 60_000, hour: 3_600_000, day: 86_400_000 }
-
 /** Requests over time; choosing a bar narrows the range to it. Models, keys and status filter it, the other filters do not. */
 export function Histogram({ filter, onRange }: { filter: RequestFilter; onRange: (range: Filters['range']) => void }) {
   const { data: session } = useQuery(sessionQuery)
@@ -23,7 +22,7 @@ export function Histogram({ filter, onRange }: { filter: RequestFilter; onRange:
   const from = useMemo(() => {
     const nowMs = Date.now()
     return fromWithinAccount(
-      filter.from === undefined ? nowMs - 30 * spans.day : Date.parse(filter.from),
+      filter.from === undefined ? nowMs - 30 * granularityMs.day : Date.parse(filter.from),
       nowMs,
       createdAt,
     )
@@ -55,10 +54,7 @@ export function Histogram({ filter, onRange }: { filter: RequestFilter; onRange:
       granularity={data.granularity}
       series={series}
       format={(value) => formatCount(Math.round(value))}
-      onPick={({ start }) => {
-        const end = Date.parse(start) + spans[data.granularity]
-        onRange({ from: new Date(start).toISOString(), to: new Date(end).toISOString() })
-      }}
+      onPick={(bucket) => onRange(bucketSpan(bucket, data.granularity))}
     />
   )
 }

@@ -63,7 +63,7 @@ const explanations: Readonly<Record<string, Explanation>> = {
     remedy: 'Wait a moment and try again.',
   },
   settlement_delayed: {
-    cause: 'Too many of the account’s payments are waiting to settle on chain.',
+    cause: 'Too many charges of the account are not settled on chain yet.',
     remedy: 'It resolves automatically.',
   },
   ledger_frozen: { cause: 'The ledger is being checked; new requests are paused.', remedy: 'Try again later.' },
@@ -75,14 +75,30 @@ const explanations: Readonly<Record<string, Explanation>> = {
     cause: 'The service stopped while this request ran.',
     remedy: 'You were charged for the recorded output, or nothing.',
   },
-  superseded: {
-    cause: 'This attempt was retried, and the retry succeeded.',
-    remedy: 'This attempt was refunded, up to the cost of the retry. No action needed.',
-  },
   account_suspended: {
     cause: 'The operator suspended the account.',
     remedy: 'Contact the operator. You can still withdraw the balance.',
     to: '/funds',
+  },
+  model_not_allowed: {
+    cause: 'The key may not use this model.',
+    remedy: 'Use one of its models, or edit the key.',
+    to: '/keys',
+  },
+  web_tools_not_allowed: {
+    cause: 'The request asked for web tools, which the key does not allow.',
+    remedy: 'Leave web_search and web_fetch out, or edit the key.',
+    to: '/keys',
+  },
+  quote_exceeds_key_cap: {
+    cause: 'The request could have cost more than the key allows per request.',
+    remedy: 'Send web_search: false, lower max_tokens, or raise the cap.',
+    to: '/keys',
+  },
+  ip_not_allowed: {
+    cause: 'The key may not be used from the address that sent this.',
+    remedy: 'Use an allowed address, or edit the key.',
+    to: '/keys',
   },
   api_key_expired: { cause: 'The key had expired.', remedy: 'Create a new key or extend its expiry.', to: '/keys' },
   api_key_revoked: { cause: 'The key was revoked.', remedy: 'Create a new key.', to: '/keys' },
@@ -93,5 +109,7 @@ const explanations: Readonly<Record<string, Explanation>> = {
 export const errorCodes: readonly string[] = Object.keys(explanations).sort()
 
 export function explainCode(code: string): Explanation {
-  return explanations[code] ?? { cause: `The service answered ${code}.`, remedy: 'See the error list in the docs.' }
+  return (
+    explanations[code] ?? { cause: `The request failed with error ${code}.`, remedy: 'See the error list in the docs.' }
+  )
 }

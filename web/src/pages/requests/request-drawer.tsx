@@ -15,10 +15,10 @@ import { Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Facts, Notice } from '../../ui/panel.tsx'
 import { RequestMark, StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
-import { isSuperseded } from './charge-sentence.ts'
 import { detail } from './detail.ts'
 import { Explain } from './explain.tsx'
 import { explainCode } from './refusals.ts'
+import { paidTogether, settlementWords } from './settlement-words.ts'
 import { timelineOf } from './timeline.ts'
 
 /** One request, beside the log and with an address of its own. */
@@ -100,7 +100,14 @@ function Head({ request, session }: { request: LedgerRequest; session: Session |
           ['Request', <CopyableId key="id" id={request.id} label="request id" short />],
           ...(request.receipt === null
             ? []
-            : [['Receipt', <CopyableId key="receipt" id={request.receipt.id} label="receipt id" short />] as const]),
+            : [
+                [
+                  'Receipt',
+                  <a key="receipt" href={request.receipt.url} className="link">
+                    Receipt no. {request.receipt.number}
+                  </a>,
+                ] as const,
+              ]),
           [
             'Answer',
             `${request.stream ? 'streamed' : 'buffered'}${request.finish_reason === null ? '' : `, ended by ${request.finish_reason}`}`,
@@ -158,7 +165,7 @@ function curlOf(request: LedgerRequest, session: Session): string {
 function Failure({ request, code }: { request: LedgerRequest; code: string }) {
   const { cause, remedy, to } = explainCode(code)
   return (
-    <Notice {...(!isSuperseded(request) && { tone: 'error' })}>
+    <Notice tone="error">
       <p>
         <a href={`/docs/errors#${code}`} className="num underline">
           {code}
@@ -199,33 +206,10 @@ function Timeline({ request }: { request: LedgerRequest }) {
   )
 }
 
-const settlementWords: Readonly<
-  Record<LedgerRequest['settlement']['state'], readonly ['pending' | 'settled' | 'failed' | 'charged', string]>
-> = {
-  none: ['charged', 'Nothing to settle: paid from credit'],
-  allocated: ['pending', 'Waiting to be signed'],
-  signed: ['pending', 'Signed, waiting to be sent'],
-  submitted: ['pending', 'Sent to the gateway'],
-  received: ['pending', 'Accepted by the gateway'],
-  batched: ['pending', 'In a batch, waiting for confirmation'],
-  confirmed: ['settled', 'Confirmed on chain'],
-  completed: ['settled', 'Settled on chain'],
-  voided: ['charged', 'Nothing to settle: the hold was released'],
-  failed: ['failed', 'Failed on chain; will be paid again'],
-  unknown: ['pending', 'Unknown: asking the gateway again'],
-}
-
-function settlementMark({ status, settlement: { state }, charged_atomic }: LedgerRequest) {
-  if (state !== 'none') return settlementWords[state]
-  if (status === 'held') return ['pending', 'After the request ends'] as const
-  return atomic(charged_atomic) > 0n
-    ? settlementWords.none
-    : (['charged', 'Nothing to settle: nothing was charged'] as const)
-}
-
 function Settlement({ request, session }: { request: LedgerRequest; session: Session | undefined }) {
   const { settlement } = request
-  const [mark, words] = settlementMark(request)
+  const [mark, words] = settlementWords(request)
+  const together = paidTogether(request)
   const explorer = session?.chain?.explorer_url ?? null
   return (
     <section className="flex flex-col gap-3" data-testid="settlement">
@@ -233,6 +217,7 @@ function Settlement({ request, session }: { request: LedgerRequest; session: Ses
       <Facts
         rows={[
           ['State', <StateMark key="state" mark={mark} word={words} />],
+          ...(together === undefined ? [] : [['Payment', together] as const]),
           ...(settlement.batch === null
             ? []
             : [

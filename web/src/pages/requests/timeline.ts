@@ -1,5 +1,4 @@
 import type { LedgerRequest } from '../../api/shapes.ts'
-import { isSuperseded } from './charge-sentence.ts'
 
 export type Moment = {
   readonly name: string
@@ -24,15 +23,10 @@ export function timelineOf(request: LedgerRequest): readonly Moment[] {
   ]
   if (status === 'held') return [...moments, { name: stream ? 'Last token' : 'Answer', afterMs: null }]
   moments.push({ name: endings[status], afterMs: ended })
-  if (isSuperseded(request)) moments.push({ name: 'Charged, then refunded when the retry succeeded', afterMs: ended })
-  else if (BigInt(request.charged_atomic) > 0n) moments.push({ name: 'Charged; the rest was released', afterMs: ended })
-  else moments.push({ name: 'Hold released', afterMs: ended })
-  if (settledStates.has(settlement.state))
-    moments.push({ name: 'Settled on chain', afterMs: since(settlement.changed_at) })
-  else if (settlement.state !== 'none' && settlement.state !== 'voided')
-    moments.push({ name: 'Settled on chain', afterMs: null })
-  return moments
+  if (BigInt(request.charged_atomic) === 0n) return [...moments, { name: 'Hold released', afterMs: ended }]
+  moments.push({ name: 'Charged; the rest was released', afterMs: ended })
+  const settledMs = settlement.state === 'completed' ? since(settlement.changed_at) : null
+  return [...moments, { name: 'Settled on chain', afterMs: settledMs }]
 }
 
 const endings = { succeeded: 'Last token', failed: 'Failed', cancelled: 'Client disconnected', held: '', refused: '' }
-const settledStates = new Set(['confirmed', 'completed'])

@@ -19,6 +19,7 @@ import { AddWallet } from './add-wallet.tsx'
 import { AlertsPanel } from './alerts-panel.tsx'
 import { browserName } from './browser-name.ts'
 import { CloseAccount } from './close-account.tsx'
+import { OwnerPanel } from './owner-panel.tsx'
 
 export function SettingsPage() {
   const session = useQuery(sessionQuery)
@@ -28,7 +29,7 @@ export function SettingsPage() {
       <Loaded query={session} skeleton={<Skeleton lines={8} height={24} />}>
         {(data) =>
           data.account === null ? null : (
-            <div className="grid items-start gap-6 lg:grid-cols-2">
+            <div className="grid grid-cols-1 items-start gap-6 lg:grid-cols-2">
               {settingsSections.map(([id]) => (
                 <div key={id} id={id} className="scroll-mt-20">
                   {sectionOf(id, data, data.account!)}
@@ -48,7 +49,7 @@ function sectionOf(id: (typeof settingsSections)[number][0], session: Session, a
     browser: <Appearance />,
     passkeys: <Passkeys session={session} account={account} />,
     wallets: <Wallets account={account} />,
-    owner: <Owner account={account} />,
+    owner: <OwnerPanel session={session} account={account} />,
     alerts: <AlertsPanel account={account} />,
     sessions: <Sessions />,
     data: <Data />,
@@ -79,7 +80,7 @@ function Profile({ account }: { account: Account }) {
           Save
         </Button>
       </form>
-      <p className="mt-3 flex items-center gap-2 text-sm text-muted">
+      <p className="mt-3 flex flex-wrap items-center gap-x-2 text-sm text-muted">
         Account <CopyableId id={account.id} label="account id" short /> since{' '}
         <Time at={account.created_at} show="day" />
       </p>
@@ -164,7 +165,7 @@ function Wallets({ account }: { account: Account }) {
   return (
     <Panel title="Wallets" actions={<AddWallet />}>
       {account.wallets.length === 0 && (
-        <p className="text-muted">No wallets. A wallet can sign in and receive withdrawals.</p>
+        <p className="text-muted">No wallets. You can sign in with a wallet and withdraw to it.</p>
       )}
       <ul className="flex flex-col gap-2">
         {account.wallets.map(({ address }) => (
@@ -177,61 +178,6 @@ function Wallets({ account }: { account: Account }) {
         ))}
       </ul>
       {remove.error !== null && <ErrorPanel error={remove.error} />}
-    </Panel>
-  )
-}
-
-function Owner({ account }: { account: Account }) {
-  const [address, setAddress] = useState('')
-  const [tried, setTried] = useState(false)
-  const change = useAccountChange(
-    (next: string) => call('setOwner', { body: { address: next } }),
-    'Owner address saved.',
-  )
-  const valid = /^0x[0-9a-fA-F]{40}$/.test(address)
-  const submit = (event: FormEvent) => {
-    event.preventDefault()
-    setTried(true)
-    if (valid) change.mutate(address)
-  }
-  return (
-    <Panel title="Owner address">
-      <p className="mb-3">
-        {account.owner_address === null ? (
-          'Not set. Withdrawals can only go to this address. While the account has no money, the first address takes effect immediately. After that it takes effect after a waiting period, unless you enter it when you withdraw and confirm it with your passkey.'
-        ) : (
-          <>
-            Withdrawals go to <CopyableId id={account.owner_address} label="owner address" short />
-            {account.owner_usable_from !== null && Date.parse(account.owner_usable_from) > Date.now() && (
-              <span className="text-held">
-                {' '}
-                from <Time at={account.owner_usable_from} /> on
-              </span>
-            )}
-          </>
-        )}
-      </p>
-      <form onSubmit={submit} noValidate className="flex items-start gap-2">
-        <div className="flex-1">
-          <TextField
-            label={account.owner_address === null ? 'Address' : 'Another address'}
-            mono
-            value={address}
-            error={tried && !valid ? 'Enter an address: 0x followed by 40 hexadecimal digits.' : undefined}
-            hint={
-              account.owner_address === null
-                ? undefined
-                : 'A new address takes effect after a waiting period, to protect you if someone else changes it.'
-            }
-            onChange={({ target }) => setAddress(target.value.trim())}
-          />
-        </div>
-        {/* Beside the field: below its label's line and the gap under it. A hint or a complaint may follow the field. */}
-        <Button type="submit" className="mt-[calc(20px+var(--spacing))]" busy={change.isPending}>
-          Save
-        </Button>
-      </form>
-      {change.error !== null && <ErrorPanel error={change.error} />}
     </Panel>
   )
 }

@@ -29,6 +29,10 @@ export async function registerPasskey(name?: string): Promise<Session> {
 export async function confirmOwner(session: Session, account: Account, address: string) {
   if (session.chain === null || session.chain.owner_cooldown_seconds === 0) return undefined
   if (account.passkeys.length === 0 || !passkeysWork(session)) return undefined
+  return confirmOwnerWithPasskey(address)
+}
+
+export async function confirmOwnerWithPasskey(address: string) {
   const { options } = await call('createOwnerChallenge', { body: { address } })
   const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(options as never)
   const credential = await answered(navigator.credentials.get({ publicKey }))

@@ -2,7 +2,7 @@ import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useEffect, useState } from 'react'
 import { call } from '../../api/call.ts'
-import { sessionQuery } from '../../api/queries.ts'
+import { sessionQuery, setSession } from '../../api/queries.ts'
 import { ErrorPanel } from '../../ui/loaded.tsx'
 import { Notice } from '../../ui/panel.tsx'
 import { SignIn } from './sign-in.tsx'
@@ -19,7 +19,7 @@ export function SignInPage() {
   return (
     <SignIn lead="Pay for inference per request, in USDC.">
       {closed !== undefined && (
-        <Notice role="status">The account is closed. Its keys are revoked and it can no longer be signed in to.</Notice>
+        <Notice role="status">The account is closed. Its keys are revoked, and you can no longer sign in to it.</Notice>
       )}
       <LinkSignIn />
     </SignIn>
@@ -32,7 +32,7 @@ function LinkSignIn() {
   const [token] = useState(() => new URLSearchParams(window.location.hash.slice(1)).get('token'))
   const { mutate, error, isPending } = useMutation({
     mutationFn: (given: string) => call('signInWithLink', { body: { token: given } }),
-    onSuccess: (entered) => client.setQueryData(sessionQuery.queryKey, entered),
+    onSuccess: (entered) => setSession(client, entered),
   })
   useEffect(() => {
     if (token === null) return

@@ -1,6 +1,6 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import type { ReactNode } from 'react'
-import { sessionQuery } from '../../api/queries.ts'
+import { sessionQuery, setSession } from '../../api/queries.ts'
 import type { Session } from '../../api/shapes.ts'
 import { usePageTitle } from '../../shell/page.tsx'
 import { EnvironmentBadge } from '../../shell/rail.tsx'
@@ -12,7 +12,7 @@ export function SignIn({ lead, children }: { lead: string; children?: ReactNode 
   usePageTitle('Sign in')
   const session = useQuery(sessionQuery)
   const client = useQueryClient()
-  const enter = (entered: Session) => client.setQueryData(sessionQuery.queryKey, entered)
+  const enter = (entered: Session) => void setSession(client, entered)
   return (
     <div className="mx-auto flex w-full max-w-sm flex-1 flex-col justify-center gap-6 pb-16">
       <div>

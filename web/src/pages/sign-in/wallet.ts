@@ -1,5 +1,5 @@
 import { ApiError, call } from '../../api/call.ts'
-import type { Session } from '../../api/shapes.ts'
+import type { Account, Session } from '../../api/shapes.ts'
 import { askWallet, connectWallet, type Wallet, WalletError } from '../../wallet/wallet.ts'
 
 export type SignInMessage = { readonly address: string; readonly text: string }
@@ -16,6 +16,19 @@ async function messageFor(address: string): Promise<string> {
   if (!message.startsWith(`${window.location.host} wants you to sign in`))
     throw new WalletError(`The text to sign does not name ${window.location.host}. Nothing was signed.`)
   return message
+}
+
+/** Has a wallet of the account sign where its withdrawals go. */
+export async function confirmOwnerWithWallet(wallet: Wallet, account: Account, owner: string) {
+  const address = await connectWallet(wallet)
+  if (!account.wallets.some((own) => own.address.toLowerCase() === address.toLowerCase()))
+    throw new WalletError(`${address} is not a wallet of this account. Choose another address in ${wallet.name}.`)
+  const { message } = await call('createOwnerChallenge', { body: { address: owner, wallet: address } })
+  // The text must name this site and the address that was typed: whoever sent another one, it must not be signed.
+  const names = message?.startsWith(`${window.location.host} wants you to sign in`)
+  if (message === null || !names || !message.toLowerCase().includes(owner.toLowerCase()))
+    throw new WalletError('The text to sign does not name this address. Nothing was signed.')
+  return { message, signature: await sign(wallet, { address, text: message }) }
 }
 
 export async function sign(wallet: Wallet, { address, text }: SignInMessage): Promise<string> {

@@ -1,8 +1,8 @@
-import { Link } from '@tanstack/react-router'
+import { Link, useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import type { Usage } from '../../api/shapes.ts'
 import { type ChartKind, hasReading } from '../../charts/reading.ts'
-import { bucketName } from '../../charts/scale.ts'
+import { bucketName, bucketSpan } from '../../charts/scale.ts'
 import { type Series, TimeChart } from '../../charts/time-chart.tsx'
 import { Button } from '../../ui/button.tsx'
 import { classNames } from '../../ui/class-names.ts'
@@ -24,6 +24,7 @@ type Props = {
 
 /** A chart, its legend that filters it, and the same numbers as a table and as a file. */
 export function ChartPanel({ id, title, kind, usage, series, format, formatAxis, totals = true }: Props) {
+  const navigate = useNavigate()
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set())
   const [asTable, setAsTable] = useState(false)
   const shown = series.filter((one) => !hidden.has(one.id))
@@ -66,6 +67,9 @@ export function ChartPanel({ id, title, kind, usage, series, format, formatAxis,
             granularity={usage.granularity}
             series={shown}
             format={format}
+            onPick={(bucket) =>
+              void navigate({ to: '/requests', search: bucketSpan(bucket, usage.granularity) as never })
+            }
             {...(formatAxis !== undefined && { formatAxis })}
           />
         )}

@@ -105,7 +105,7 @@ function GroupedCharts({ usage }: { usage: Usage }) {
         format={money}
         formatAxis={moneyAxis}
       />
-      <div className="grid items-start gap-6 lg:grid-cols-2">
+      <div className="grid grid-cols-1 items-start gap-6 lg:grid-cols-2">
         <ChartPanel id="requests" title="Requests" kind="bars" usage={usage} series={requests} format={whole} />
         <ChartPanel
           id="tokens"
@@ -187,7 +187,7 @@ function TimingCharts({ usage }: { usage: Usage }) {
     ],
   ] as const
   return (
-    <div className="grid items-start gap-6 lg:grid-cols-2">
+    <div className="grid grid-cols-1 items-start gap-6 lg:grid-cols-2">
       {charts.map(([id, title, format, series]) => (
         <ChartPanel
           key={id}

@@ -1,0 +1,737 @@
+-- The ledger of Penny Router and what stands around it, in the order of the story: an account is opened, money comes in, a
+-- request holds some of it and ends, what was charged is paid on chain, and what is left can leave again.
+--
+-- All amounts are atomic USDC (6 decimals). The functions that move money are in `functions/`, one file each.
+--
+-- Every table of the ledger carries `partition` first in its primary key, and every function takes it first and touches that
+-- partition only. One PostgreSQL serves all partitions; Citus spreads them over several (docs/scaling.md).
+--
+-- Locking: whoever writes an account, a key, a hold or a payment of it locks the account's row first (`lock_accounts`).
+-- The lock and the reading of what it protects are separate statements: in one statement the snapshot would be older than the
+-- lock, and limits would be overrun.
+--
+-- Checks that belong together are one constraint: PostgreSQL parses every check of a table again for each statement that writes
+-- to it, which was a third of the cost of a small batch. least() ignores nulls.
+
+----------------------------------------------------------------------------------------------------------------------------
+-- The service
+----------------------------------------------------------------------------------------------------------------------------
+
+create table ledger_state (
+  single             boolean     primary key default true check (single),
+  frozen_at          timestamptz,
+  reason             text,
+  unsettled_cap      bigint      not null default 5000000 check (unsettled_cap > 0),
+  withdrawal_fee_max bigint      not null default 0 check (withdrawal_fee_max >= 0),
+  settlement_epoch   integer     check (settlement_epoch >= 0),
+  settle_after_ms    bigint,
+  settle_latest_ms   bigint,
+  settle_min         bigint,
+  closed_before      uuid        not null default '00000000-0000-0000-0000-000000000000'
+);
+insert into ledger_state default values;
+comment on table  ledger_state is 'One row. When the auditor finds the books wrong it freezes them: open requests may end, none begins.';
+comment on column ledger_state.unsettled_cap is 'The most that one account may have charged and not yet paid on chain. Written when a service starts.';
+comment on column ledger_state.withdrawal_fee_max is 'The most that the gateway keeps of a withdrawal that is ordered now.';
+comment on column ledger_state.settlement_epoch is 'Part of every payment''s nonce. Null before settlement first ran; never lowered.';
+comment on column ledger_state.settle_after_ms is 'When the unpaid charges of an account are due once they reach settle_min. Null before settlement first ran.';
+comment on column ledger_state.settle_latest_ms is 'When unpaid charges below settle_min are due.';
+comment on column ledger_state.settle_min is 'Atomic USDC from which unpaid charges are due after settle_after_ms.';
+comment on column ledger_state.closed_before is 'No request with a lower id is accepted any more: its month is closed, to be sealed.';
+
+create table nodes (
+  id          uuid        primary key,
+  started_at  timestamptz not null default clock_timestamp(),
+  lease_until timestamptz not null
+);
+comment on table nodes is 'A node is responsible for its holds as long as it renews its lease, by the clock of the database. A hold is orphaned when the lease of its node has expired, never by age: a long answer is not a leak.';
+
+create table prices (
+  version            text   not null,
+  model              text   not null,
+  input_per_million  bigint not null check (input_per_million > 0),
+  output_per_million bigint not null check (output_per_million > 0),
+  search_per_call    bigint not null check (search_per_call >= 0),
+  primary key (version, model)
+);
+comment on table prices is 'Price lists. Rows are never changed: a charge uses the version that its hold names.';
+
+----------------------------------------------------------------------------------------------------------------------------
+-- Accounts and their API keys
+----------------------------------------------------------------------------------------------------------------------------
+
+create table accounts (
+  partition         smallint    not null,
+  id                uuid        not null,
+  name              text        not null,
+  created_at        timestamptz not null default clock_timestamp(),
+  -- What the account has.
+  gateway           bigint      not null default 0,
+  credit            bigint      not null default 0,
+  held              bigint      not null default 0,
+  extended          bigint      not null default 0,
+  -- Running totals over the account's life: an audit need not read its history.
+  deposited         bigint      not null default 0,
+  withdrawn         bigint      not null default 0,
+  charged           bigint      not null default 0,
+  given_back        bigint      not null default 0,
+  paid              bigint      not null default 0,
+  -- The numbered entries, and how far payments cover them.
+  entries           bigint      not null default 0,
+  covered_entry     bigint      not null default 0,
+  covered           bigint      not null default 0,
+  payments          bigint      not null default 0,
+  unpaid_since      timestamptz,
+  pay_to            bigint      not null default 0,
+  -- Who owns it.
+  address           text,
+  address_wanted_at timestamptz,
+  owner_address     text,
+  owner_usable_from timestamptz,
+  suspended_at      timestamptz,
+  suspended_reason  text,
+  closed_at         timestamptz,
+  primary key (partition, id),
+  constraint accounts_name check (length(name) between 1 and 200),
+  constraint accounts_not_negative check (least(gateway, held, extended, given_back) >= 0 and given_back <= charged),
+  constraint accounts_not_overspent check (gateway + credit - extended >= 0),
+  constraint accounts_entries_covered check (covered_entry <= entries),
+  constraint accounts_addresses check (address ~ '^0x[0-9a-f]{40}$' and owner_address ~ '^0x[0-9a-f]{40}$'),
+  constraint accounts_suspended_for_a_reason check ((suspended_at is null) = (suspended_reason is null) and length(suspended_reason) <= 500)
+) with (fillfactor = 50);
+-- Partial, so that the planner takes them for nothing but what they are for: a batch finds its accounts by the primary key.
+create unique index accounts_by_address on accounts (address, partition) where address is not null;
+create index accounts_without_address on accounts (partition, id) where address is null and (address_wanted_at is not null or deposited > 0);
+create index accounts_unpaid on accounts (unpaid_since) where unpaid_since is not null;
+create index accounts_to_pay on accounts (partition, id) where pay_to > covered_entry;
+-- For the operator's pages.
+create index accounts_newest on accounts (created_at desc, id desc);
+create index accounts_by_name on accounts (lower(name) text_pattern_ops);
+create index accounts_by_owner on accounts (owner_address) where owner_address is not null;
+create index accounts_suspended on accounts (suspended_at) where suspended_at is not null;
+comment on table  accounts is 'deposited = gateway + credit + held + charged - given_back + withdrawn. On chain the account has gateway + credit + held + (charged - given_back - paid).';
+comment on column accounts.gateway is 'Deposited, and never reserved for a request.';
+comment on column accounts.credit is 'Was reserved for requests and not used: the next hold takes it first. A debt when negative.';
+comment on column accounts.held is 'Quotes of the open requests.';
+comment on column accounts.extended is 'What open requests may cost beyond their quotes.';
+comment on column accounts.given_back is 'Charges that were given back as credit: adjustments and refunds.';
+comment on column accounts.paid is 'Net value of the payments that are final on chain.';
+comment on column accounts.entries is 'Number of the last entry. Each ended request and each adjustment is one entry.';
+comment on column accounts.covered_entry is 'Last entry that a payment covers, one under way included.';
+comment on column accounts.covered is 'Net value of those payments.';
+comment on column accounts.payments is 'Number of the last payment. It is the sequence in the nonce of its authorization.';
+comment on column accounts.unpaid_since is 'When the oldest entry that no payment covers was made, while there is a charge among them.';
+comment on column accounts.pay_to is 'Entries up to this one are paid even if they come to 0 or less: their month is to be sealed.';
+comment on column accounts.address is 'Custodial address: where USDC is deposited, and what pays on chain.';
+comment on column accounts.address_wanted_at is 'When a command without access to the signer asked for the address: settlement assigns it. Each address is watched on the chain for good, and sign-ups are free.';
+comment on column accounts.owner_address is 'Where withdrawals go, from owner_usable_from on.';
+comment on column accounts.suspended_at is 'Set by an operator: no request of the account is accepted. Open ones end, and the balance can be withdrawn.';
+
+create table account_alerts (
+  partition     smallint not null,
+  account_id    uuid     not null,
+  balance_below bigint   check (balance_below > 0),
+  days_below    smallint check (days_below between 1 and 365),
+  primary key (partition, account_id),
+  foreign key (partition, account_id) references accounts (partition, id)
+);
+comment on table account_alerts is 'When the holder of an account wants to be warned about its balance.';
+
+create table api_keys (
+  partition         smallint    not null,
+  id                uuid        not null,
+  account_id        uuid        not null,
+  name              text        not null,
+  hint              text        not null,
+  created_at        timestamptz not null default clock_timestamp(),
+  last_used_at      timestamptz,
+  expires_at        timestamptz,
+  revoked_at        timestamptz,
+  disabled          boolean     not null default false,
+  limit_amount      bigint,
+  limit_window      text        not null default 'lifetime',
+  window_start      timestamptz not null default '-infinity',
+  window_changed_at timestamptz,
+  spent             bigint      not null default 0,
+  held              bigint      not null default 0,
+  allowed_models    text[]      not null default '{}',
+  max_request_cost  bigint,
+  web_tools         boolean     not null default true,
+  allowed_ips       text[]      not null default '{}',
+  refusals          integer     not null default 0,
+  refusals_from     timestamptz,
+  primary key (partition, id),
+  foreign key (partition, account_id) references accounts (partition, id),
+  constraint api_keys_name check (length(name) between 1 and 200),
+  constraint api_keys_disabled_is_revoked check (not disabled or revoked_at is not null),
+  constraint api_keys_limit_window check (limit_window = any ('{lifetime,day,week,month}')),
+  constraint api_keys_amounts check (least(limit_amount, spent, held) >= 0 and coalesce(max_request_cost, 1) > 0)
+) with (fillfactor = 50);
+create index api_keys_of_account on api_keys (account_id);
+comment on column api_keys.disabled is 'A disabled key is a revoked one that can be enabled again.';
+comment on column api_keys.spent is 'Charged for requests that were created since window_start. No job resets it: a check in a later window reads 0, and the end of a request of an earlier window leaves it alone.';
+comment on column api_keys.held is 'Quotes and extensions of open requests that were created since window_start.';
+comment on column api_keys.window_changed_at is 'When limit_window was last changed: at most once a minute.';
+comment on column api_keys.allowed_models is 'Models the key may use; empty: all.';
+comment on column api_keys.max_request_cost is 'The most that one request may cost, searches included; null: no cap of its own.';
+comment on column api_keys.web_tools is 'False: web search and web fetch are never offered with this key.';
+comment on column api_keys.allowed_ips is 'Addresses and CIDR blocks the key may be used from; empty: all.';
+comment on column api_keys.refusals is 'Refusals of the minute that begins at refusals_from.';
+
+create table api_key_hashes (
+  hash       bytea       primary key check (length(hash) = 32),
+  partition  smallint    not null,
+  account_id uuid        not null,
+  key_id     uuid        not null,
+  hint       text,
+  expires_at timestamptz
+);
+create index api_key_hashes_of_key on api_key_hashes (key_id);
+comment on table api_key_hashes is 'SHA-256 of the secrets. Looked up before the partition is known, so it is not partitioned. A key that was rolled over has two for a while.';
+
+----------------------------------------------------------------------------------------------------------------------------
+-- Requests: held, ended, refused
+----------------------------------------------------------------------------------------------------------------------------
+
+create table holds (
+  partition         smallint    not null,
+  id                uuid        not null,
+  account_id        uuid        not null,
+  key_id            uuid        not null,
+  node              uuid        not null,
+  model             text        not null,
+  stream            boolean     not null,
+  max_tokens        integer     not null,
+  price_version     text        not null,
+  body_hash         bigint,
+  created_at        timestamptz not null,
+  key_window        timestamptz not null,
+  quote             bigint      not null,
+  from_credit       bigint      not null,
+  authorized        bigint      not null,
+  extended          bigint      not null default 0,
+  prompt_tokens     integer,
+  completion_tokens integer,
+  tool_calls        jsonb,
+  primary key (partition, id),
+  constraint holds_are_whole check (quote = from_credit + authorized and least(quote, authorized, extended) >= 0)
+) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
+create index holds_of_account on holds (account_id, id);
+comment on table  holds is 'Open requests: a row comes with the hold and goes with the end. No foreign keys: place_holds reads account and key under the lock of the account, and neither is ever deleted.';
+comment on column holds.body_hash is 'Set for requests that an SDK may retry without an Idempotency-Key: the retry finds the attempt by it.';
+comment on column holds.key_window is 'The window of the key that the hold counts in.';
+comment on column holds.authorized is 'Newly reserved from accounts.gateway; from_credit is the part that credit covered. A debt makes from_credit negative.';
+comment on column holds.prompt_tokens is 'Last checkpoint of the stream. After a crash the request is charged up to it; without one it is void.';
+comment on column holds.tool_calls is 'Calls of our tools by their number: {"1": {"kind", "status", "cost", "results"}}. Neither queries nor addresses are kept.';
+
+create table requests (
+  partition         smallint    not null,
+  id                uuid        not null,
+  account_id        uuid        not null,
+  key_id            uuid        not null,
+  node              uuid        not null,
+  status            text        not null,
+  model             text,
+  stream            boolean     not null,
+  max_tokens        integer,
+  price_version     text,
+  body_hash         bigint,
+  created_at        timestamptz not null,
+  ended_at          timestamptz not null,
+  entry             bigint,
+  quote             bigint      not null default 0,
+  from_credit       bigint      not null default 0,
+  authorized        bigint      not null default 0,
+  extended          bigint      not null default 0,
+  voided            boolean     not null default false,
+  charged           bigint      not null default 0,
+  search_cost       bigint      not null default 0,
+  search_calls      smallint    not null default 0,
+  fetch_calls       smallint    not null default 0,
+  tool_calls        jsonb,
+  prompt_tokens     integer,
+  completion_tokens integer,
+  reasoning_tokens  integer,
+  cached_tokens     integer,
+  usage_source      text,
+  finish_reason     text,
+  error_code        text,
+  first_token_ms    integer,
+  total_ms          integer,
+  provider          text,
+  attempts          smallint,
+  upstream_cost     bigint,
+  primary key (partition, id),
+  constraint requests_status check (status = any ('{succeeded,failed,cancelled,refused}') and (status = 'refused') = (entry is null)),
+  constraint requests_usage_source check (usage_source = any ('{upstream,counted}')),
+  constraint requests_hold_is_whole check (quote = from_credit + authorized),
+  constraint requests_charge check (search_cost <= charged and charged <= quote + extended and not (voided and charged > 0)),
+  constraint requests_not_negative check (least(quote, authorized, extended, charged, search_cost) >= 0
+    and least(prompt_tokens, completion_tokens, reasoning_tokens, cached_tokens) >= 0 and least(search_calls, fetch_calls, attempts) >= 0
+    and upstream_cost >= 0)
+) partition by range (id);
+-- Months have partitions of their own (`create_request_months`). What fits none of them is here: no row is ever lost.
+create table requests_other partition of requests default;
+-- Second indexes do not begin with the partition: a batch looks rows up by (partition, id), and the planner must find no index
+-- but the primary key's for that. The log is read backwards by id, which begins with the time. Rows that most accounts have
+-- few of are found without reading the others.
+create index requests_of_account on requests (account_id, id);
+create index requests_of_key on requests (key_id, id);
+create index requests_entries on requests (account_id, entry) where entry is not null;
+create index requests_of_body on requests (account_id, body_hash, created_at desc) where body_hash is not null;
+create index requests_not_succeeded on requests (account_id, id) include (status, error_code, key_id, model, created_at, quote, charged)
+  where status <> 'succeeded';
+create index requests_refused on requests (created_at) where status = 'refused';
+create index requests_refused_of_key on requests (key_id, id) include (account_id, error_code, created_at) where status = 'refused';
+create index requests_with_search on requests (account_id, id) where search_calls > 0;
+comment on table  requests is 'Requests that have ended or were refused. Append-only: no row is ever changed; refusals, which moved no money, are deleted after a while. Partitioned by month on the id, a UUIDv7 that begins with the time.';
+comment on column requests.entry is 'Number among the entries of the account. Refused requests have none.';
+comment on column requests.voided is 'The hold was given back as if it had never been: the request failed before it produced output.';
+comment on column requests.charged is 'What it cost. What was given back of it later is in adjustments.';
+comment on column requests.provider is 'The provider that was asked last. For the operator: customers never see it. Null when none was asked, or when the node died.';
+comment on column requests.attempts is 'Requests sent to providers, over all rounds. Null when the node died.';
+comment on column requests.upstream_cost is 'What the providers charge us for it, at the costs in PROVIDERS_FILE. Null: not known.';
+
+create view request_log as
+  select r.partition, r.id, r.account_id, r.key_id, r.node, r.status, r.model, r.stream, r.max_tokens, r.price_version, r.body_hash,
+         r.created_at, r.ended_at, r.entry, r.quote, r.from_credit, r.authorized, r.extended, r.voided, r.charged,
+         r.search_cost, r.search_calls, r.fetch_calls, r.tool_calls, r.prompt_tokens, r.completion_tokens,
+         r.reasoning_tokens, r.cached_tokens, r.usage_source, r.finish_reason, r.error_code, r.first_token_ms, r.total_ms
+    from requests r
+  union all
+  select h.partition, h.id, h.account_id, h.key_id, h.node, 'held', h.model, h.stream, h.max_tokens, h.price_version, h.body_hash,
+         h.created_at, null::timestamptz, null::bigint, h.quote, h.from_credit, h.authorized, h.extended, false, 0::bigint,
+         0::bigint, 0::smallint, 0::smallint, h.tool_calls, null::integer, null::integer,
+         null::integer, null::integer, null::text, null::text, null::text, null::integer, null::integer
+    from holds h;
+comment on view request_log is 'Open, ended and refused requests as one.';
+
+create table adjustments (
+  partition  smallint    not null,
+  id         uuid        not null,
+  account_id uuid        not null,
+  entry      bigint      not null,
+  kind       text        not null check (kind = any ('{adjustment,refund,recovery}')),
+  amount     bigint      not null check (amount <> 0),
+  request_id uuid,
+  key_id     uuid,
+  request_at timestamptz,
+  reason     text        not null check (length(reason) between 1 and 500),
+  made_by    text        not null check (length(made_by) between 1 and 200),
+  created_at timestamptz not null default clock_timestamp(),
+  primary key (partition, id),
+  constraint adjustments_refund_of_key check ((kind = 'refund') = (key_id is not null) and (kind = 'refund') = (request_at is not null)),
+  unique (partition, account_id, entry),
+  foreign key (partition, account_id) references accounts (partition, id)
+);
+create index adjustments_of_account on adjustments (account_id, created_at);
+create index adjustments_of_request on adjustments (request_id) where request_id is not null;
+create index adjustments_by_age on adjustments using brin (created_at) with (pages_per_range = 16, autosummarize = on);
+comment on table  adjustments is 'Entries that are no request. Append-only.';
+comment on column adjustments.kind is 'adjustment: an operator gave a charge back, or (amount < 0) took such a gift back. refund: a retry replaced the request. recovery: charges that a restored ledger had forgotten, known by their payment.';
+comment on column adjustments.amount is 'Positive amounts are given to the account.';
+comment on column adjustments.key_id is 'Refunds only: the key of the refunded request, which has spent less by it.';
+comment on column adjustments.request_at is 'Refunds only: when the refunded request was created. Says in which window of the key.';
+
+create table usage_hours (
+  partition         smallint    not null,
+  account_id        uuid        not null,
+  hour              timestamptz not null,
+  key_id            uuid        not null,
+  model             text        not null,
+  succeeded         integer     not null default 0,
+  failed            integer     not null default 0,
+  cancelled         integer     not null default 0,
+  refused           integer     not null default 0,
+  quote             bigint      not null default 0,
+  charged           bigint      not null default 0,
+  search_cost       bigint      not null default 0,
+  search_calls      bigint      not null default 0,
+  fetch_calls       bigint      not null default 0,
+  prompt_tokens     bigint      not null default 0,
+  completion_tokens bigint      not null default 0,
+  reasoning_tokens  bigint      not null default 0,
+  cached_tokens     bigint      not null default 0,
+  timed             integer     not null default 0,
+  first_token_ms    bigint      not null default 0,
+  total_ms          bigint      not null default 0,
+  provider          text        not null default '',
+  attempts          bigint      not null default 0,
+  upstream_cost     bigint      not null default 0,
+  costed            bigint      not null default 0,
+  primary key (partition, account_id, hour, key_id, model, provider)
+) with (fillfactor = 70);
+-- Sums by day over all accounts. A block-range index costs almost nothing to keep: rows come roughly in the order of time.
+create index usage_hours_by_hour on usage_hours using brin (hour) with (pages_per_range = 16, autosummarize = on);
+comment on table  usage_hours is 'What the charts show: sums over the hour in which requests were created, written by the transaction that ends them.';
+comment on column usage_hours.charged is 'What requests were charged. What was given back later is in adjustments.';
+comment on column usage_hours.provider is 'The provider that was asked last; empty when none was. For the operator.';
+comment on column usage_hours.costed is 'The part of charged, without searches, of requests whose upstream_cost is known. The margin is costed - upstream_cost.';
+comment on column usage_hours.timed is 'Requests that have a time to the first token.';
+
+create table replays (
+  partition  smallint    not null,
+  account_id uuid        not null,
+  key_hash   bytea       not null check (length(key_hash) = 32),
+  body_hash  bytea       not null check (length(body_hash) = 32),
+  key_id     uuid        not null,
+  request_id uuid        not null,
+  node       uuid        not null,
+  earlier_id uuid,
+  answer     text,
+  is_keyed   boolean     not null,
+  wanted_at  timestamptz,
+  created_at timestamptz not null default clock_timestamp(),
+  primary key (partition, account_id, key_hash)
+);
+create index replays_by_age on replays (created_at);
+create index replays_wanted on replays (node) where wanted_at is not null;
+comment on table  replays is 'Requests that a client may send again: a retry joins the running attempt or gets its answer, and pays nothing. Claimed before the hold; the answer comes with the end. Deleted after a day.';
+comment on column replays.earlier_id is 'Attempt that this request replaces: part of its charge is refunded when this request is delivered.';
+comment on column replays.answer is 'Null while there is none; empty when there will be none.';
+comment on column replays.is_keyed is 'False when the key was derived from API key and body of an SDK retry.';
+comment on column replays.wanted_at is 'Last time a retry on another node asked for the answer.';
+
+----------------------------------------------------------------------------------------------------------------------------
+-- Payments: what was charged, net, on chain
+----------------------------------------------------------------------------------------------------------------------------
+
+create table payments (
+  partition      smallint    not null,
+  account_id     uuid        not null,
+  number         bigint      not null,
+  first_entry    bigint      not null,
+  last_entry     bigint      not null,
+  value          bigint      not null,
+  epoch          bigint      not null,
+  state          text        not null,
+  reason         text,
+  previous_root  bytea,
+  root           bytea,
+  signature      bytea,
+  rail_id        text,
+  batch          bigint,
+  batch_position integer,
+  batch_size     integer,
+  batch_root     bytea,
+  batch_proof    bytea,
+  tx_hash        bytea,
+  created_at     timestamptz not null,
+  authorized_at  timestamptz not null,
+  changed_at     timestamptz not null,
+  primary key (partition, account_id, number),
+  constraint payments_range check (first_entry <= last_entry and epoch >= 0),
+  constraint payments_state check (state = any ('{submitted,received,batched,completed,failed,unknown}')),
+  constraint payments_hashes check (length(previous_root) = 32 and length(root) = 32 and length(batch_root) = 32 and length(tx_hash) = 32
+    and length(signature) = 65)
+) with (fillfactor = 70);
+create unique index payments_one_under_way on payments (partition, account_id) where state = any ('{submitted,received,batched,unknown}');
+create index payments_covering on payments (account_id, first_entry);
+create index payments_open on payments (changed_at) where state = any ('{submitted,received,batched,unknown}');
+create index payments_failed on payments (changed_at) where state = 'failed';
+create index payments_without_root on payments (account_id, number) where root is null;
+create index payments_by_rail_id on payments (rail_id) where rail_id is not null;
+create index payments_of_transaction on payments (tx_hash) where tx_hash is not null;
+comment on table  payments is 'One authorization for a range of entries. An account has at most one under way. A range whose payment failed is covered again by a later one, under a new number.';
+comment on column payments.value is 'Sum of the entries: charged less given back. Below 0 the seller pays the account. 0 needs no transfer.';
+comment on column payments.state is 'submitted: may have been handed in. received, batched, completed, failed: as the gateway says. unknown: handed in without a clear answer.';
+comment on column payments.previous_root is 'Root of the payment before it, failed ones not counted: first leaf of its tree. Null for the first.';
+comment on column payments.root is 'Root of the Merkle tree over its entries. Entries and proofs are computed from the rows when they are asked for.';
+comment on column payments.signature is 'The issuer''s signature over range, value and root.';
+comment on column payments.batch_proof is 'Hashes that lead from root to batch_root, 32 bytes each.';
+
+----------------------------------------------------------------------------------------------------------------------------
+-- Sealed months: what the audit needs to know about requests that may leave the database (docs/runbooks/archive.md)
+----------------------------------------------------------------------------------------------------------------------------
+
+create table sealed_months (
+  month      date        primary key check (extract(day from month) = 1),
+  requests   bigint      not null check (requests >= 0),
+  charged    bigint      not null check (charged >= 0),
+  root       bytea       not null check (length(root) = 32),
+  sealed_at  timestamptz not null default clock_timestamp(),
+  dropped_at timestamptz
+);
+comment on table  sealed_months is 'Months whose requests were audited for good. Sealed in order: all requests before the end of the last one are in some sealed month. The month of a request is that of its id.';
+comment on column sealed_months.requests is 'How many requests it has, refused ones not counted: they are in no archive.';
+comment on column sealed_months.root is 'End of the hash chain over its requests in order of partition and id, as `penny archive export` writes them.';
+comment on column sealed_months.dropped_at is 'When the requests were deleted. They are in the file that was verified before.';
+
+create table sealed_accounts (
+  partition  smallint       not null,
+  account_id uuid           not null,
+  month      date           not null,
+  requests   bigint         not null,
+  charged    bigint         not null,
+  entries    int8multirange not null,
+  primary key (partition, account_id, month)
+);
+comment on table  sealed_accounts is 'What an account was charged for the requests of a sealed month.';
+comment on column sealed_accounts.entries is 'The numbers of their entries.';
+
+create table sealed_keys (
+  partition  smallint not null,
+  account_id uuid     not null,
+  key_id     uuid     not null,
+  day        date     not null,
+  month      date     not null,
+  charged    bigint   not null,
+  primary key (partition, account_id, key_id, day, month)
+);
+comment on table  sealed_keys is 'What a key spent on the requests of a sealed month, by the day (UTC) on which they were created: every window of a key begins with a day.';
+
+create table sealed_payments (
+  partition  smallint not null,
+  account_id uuid     not null,
+  number     bigint   not null,
+  month      date     not null,
+  requests   bigint   not null,
+  charged    bigint   not null,
+  leaves     bytea,
+  primary key (partition, account_id, number, month)
+);
+comment on table  sealed_payments is 'What a payment covers of a sealed month.';
+comment on column sealed_payments.leaves is 'Hashes of all entries of the payment, 32 bytes each. Set when some of its entries stay: they can be proven without the ones that leave.';
+
+----------------------------------------------------------------------------------------------------------------------------
+-- Money in and out
+----------------------------------------------------------------------------------------------------------------------------
+
+create table sweeps (
+  partition  smallint    not null,
+  id         uuid        not null,
+  account_id uuid        not null,
+  amount     bigint      not null check (amount > 0),
+  nonce      bigint      not null,
+  signed_tx  bytea,
+  tx_hash    bytea       check (length(tx_hash) = 32),
+  state      text        not null check (state = any ('{planned,sent,confirmed,credited,failed}')),
+  reason     text,
+  created_at timestamptz not null default clock_timestamp(),
+  changed_at timestamptz not null default clock_timestamp(),
+  primary key (partition, id)
+);
+create index sweeps_of_account on sweeps (account_id, nonce);
+create index sweeps_open on sweeps (account_id) where state = any ('{planned,sent,confirmed}');
+comment on table sweeps is 'Transactions that bring USDC from a deposit address into the gateway.';
+
+create table arrivals (
+  partition  smallint    not null,
+  account_id uuid        not null,
+  block      bigint      not null,
+  log_index  integer     not null,
+  tx_hash    bytea       not null check (length(tx_hash) = 32),
+  sender     text        not null,
+  amount     bigint      not null check (amount > 0),
+  sweep_id   uuid,
+  seen_at    timestamptz not null default clock_timestamp(),
+  primary key (partition, account_id, block, log_index)
+);
+create index arrivals_waiting on arrivals (seen_at) where sweep_id is null;
+comment on table arrivals is 'USDC that arrived at a deposit address, as the log of the chain says.';
+
+create table deposits (
+  partition  smallint    not null,
+  id         uuid        not null,
+  account_id uuid        not null,
+  amount     bigint      not null check (amount > 0),
+  source     text        not null,
+  tx_hash    bytea       check (length(tx_hash) = 32),
+  block      bigint,
+  created_at timestamptz not null default clock_timestamp(),
+  primary key (partition, id),
+  foreign key (partition, account_id) references accounts (partition, id)
+);
+create index deposits_of_account on deposits (account_id);
+create index deposits_of_transaction on deposits (tx_hash) where tx_hash is not null;
+comment on table deposits is 'What was credited to accounts.';
+
+create table withdrawals (
+  partition   smallint    not null,
+  id          uuid        not null,
+  account_id  uuid        not null,
+  amount      bigint      not null,
+  from_credit bigint      not null default 0,
+  fee_max     bigint      not null default 0,
+  fee         bigint,
+  after_entry bigint      not null default 0,
+  recipient   text        not null check (recipient ~ '^0x[0-9a-f]{40}$'),
+  state       text        not null check (state = any ('{requested,sent,confirmed,failed}')),
+  reason      text,
+  rail_id     text,
+  signature   bytea       check (length(signature) = 65),
+  tx_hash     bytea       check (length(tx_hash) = 32),
+  created_at  timestamptz not null default clock_timestamp(),
+  settled_at  timestamptz,
+  sent_at     timestamptz,
+  changed_at  timestamptz not null default clock_timestamp(),
+  primary key (partition, id),
+  constraint withdrawals_amounts check (amount > 0 and from_credit between 0 and amount and fee_max >= 0 and fee_max < amount
+    and fee between 0 and fee_max)
+);
+create index withdrawals_of_account on withdrawals (account_id, created_at);
+create index withdrawals_open on withdrawals (changed_at) where state = any ('{requested,sent}');
+create index withdrawals_confirmed on withdrawals (changed_at) where state = 'confirmed';
+comment on column withdrawals.amount is 'All that leaves the account. The recipient gets amount - fee_max; what the gateway did not keep of fee_max comes back.';
+comment on column withdrawals.from_credit is 'The part that was taken from credit; the rest came from gateway.';
+comment on column withdrawals.after_entry is 'What was charged up to this entry is paid on chain before the order is handed in.';
+comment on column withdrawals.settled_at is 'When that was done.';
+comment on column withdrawals.signature is 'Of the order: what may have been handed in is handed in again as it was.';
+
+create table payouts (
+  id         uuid        primary key,
+  amount     bigint      not null,
+  fee_max    bigint      not null default 0,
+  fee        bigint,
+  recipient  text        not null,
+  state      text        not null check (state = any ('{requested,sent,confirmed,failed}')),
+  reason     text,
+  rail_id    text,
+  signature  bytea       check (length(signature) = 65),
+  tx_hash    bytea       check (length(tx_hash) = 32),
+  created_at timestamptz not null default clock_timestamp(),
+  changed_at timestamptz not null default clock_timestamp(),
+  constraint payouts_amounts check (amount > 0 and fee_max >= 0 and fee_max < amount and fee between 0 and fee_max)
+);
+comment on table payouts is 'The seller''s revenue on its way to the operator.';
+
+create table chain_cursors (
+  name       text        primary key,
+  block      bigint      not null,
+  changed_at timestamptz not null default clock_timestamp()
+);
+comment on table chain_cursors is 'The block that each reader of the chain has reached.';
+
+create table rail_cursor (
+  single     boolean     primary key default true check (single),
+  cursor     text        not null check (length(cursor) <= 500),
+  changed_at timestamptz not null default clock_timestamp()
+);
+comment on table rail_cursor is 'How far the changes of payments at the gateway were read. One row; none at a gateway that has no list of changes.';
+
+create table solvency (
+  single     boolean     primary key default true check (single),
+  report     jsonb       not null,
+  ok         boolean     not null,
+  checked_at timestamptz not null default clock_timestamp()
+);
+comment on table solvency is 'The last comparison of the books with the chain. One row.';
+
+create table process_metrics (
+  name       text             primary key,
+  value      double precision not null,
+  changed_at timestamptz      not null default clock_timestamp()
+);
+comment on table process_metrics is 'Metrics of processes that have no HTTP port. The web process exports them.';
+comment on column process_metrics.name is 'Key of the metric in src/http/ledger-metrics.ts.';
+
+----------------------------------------------------------------------------------------------------------------------------
+-- Signing in. Looked up before the partition of the account is known, so these tables are not partitioned.
+----------------------------------------------------------------------------------------------------------------------------
+
+create table sessions (
+  token_hash   bytea       primary key check (length(token_hash) = 32),
+  id           uuid        not null unique,
+  partition    smallint    not null,
+  account_id   uuid        not null,
+  method       text        not null check (method = any ('{wallet,passkey,link,local}')),
+  browser      text        check (length(browser) <= 200),
+  created_at   timestamptz not null default clock_timestamp(),
+  last_used_at timestamptz not null default clock_timestamp(),
+  expires_at   timestamptz not null
+);
+create index sessions_by_age on sessions (expires_at);
+create index sessions_of_account on sessions (account_id);
+comment on table sessions is 'Browsers that are signed in. The token itself is only in the cookie.';
+
+create table wallets (
+  address      text        primary key check (address ~ '^0x[0-9a-f]{40}$'),
+  partition    smallint    not null,
+  account_id   uuid        not null,
+  added_at     timestamptz not null default clock_timestamp(),
+  last_used_at timestamptz
+);
+create index wallets_of_account on wallets (account_id);
+comment on table wallets is 'Wallets that may sign in to an account.';
+
+create table passkeys (
+  credential_id bytea       primary key check (length(credential_id) between 16 and 1023),
+  id            uuid        not null unique,
+  partition     smallint    not null,
+  account_id    uuid        not null,
+  name          text        not null check (length(name) between 1 and 200),
+  public_key    bytea       not null check (length(public_key) <= 2048),
+  algorithm     integer     not null check (algorithm in (-7, -8, -257)),
+  sign_count    bigint      not null check (sign_count >= 0),
+  added_at      timestamptz not null default clock_timestamp(),
+  last_used_at  timestamptz
+);
+create index passkeys_of_account on passkeys (account_id);
+comment on table passkeys is 'Passkeys that may sign in to an account.';
+
+create table sign_in_challenges (
+  nonce      text        primary key check (length(nonce) between 22 and 64),
+  purpose    text        not null check (purpose = any ('{wallet,register,sign_in,owner}')),
+  message    text        check (length(message) <= 2000),
+  expires_at timestamptz not null
+);
+create index sign_in_challenges_by_age on sign_in_challenges (expires_at);
+comment on table sign_in_challenges is 'What must be signed to sign in, once. Deleted before the answer is checked.';
+
+create table login_links (
+  token_hash bytea       primary key check (length(token_hash) = 32),
+  partition  smallint    not null,
+  account_id uuid        not null,
+  expires_at timestamptz not null
+);
+comment on table login_links is 'One-time links: printed by an operator''s command, or by the sandbox when it starts.';
+
+create table device_logins (
+  device_hash      bytea       primary key check (length(device_hash) = 32),
+  user_code        text        not null unique check (user_code ~ '^[A-Z]{8}$'),
+  machine          text        not null check (length(machine) between 1 and 100),
+  network          text        not null check (length(network) <= 64),
+  status           text        not null default 'pending' check (status = any ('{pending,confirmed,declined}')),
+  partition        smallint,
+  account_id       uuid,
+  terms            jsonb,
+  interval_seconds integer     not null check (interval_seconds between 1 and 600),
+  polled_at        timestamptz,
+  created_at       timestamptz not null default clock_timestamp(),
+  expires_at       timestamptz not null,
+  check ((status = 'confirmed') = (account_id is not null and partition is not null and terms is not null))
+);
+create index device_logins_of_network on device_logins (network, expires_at);
+comment on table  device_logins is 'Terminals that wait for a person to confirm their login. Deleted when the key is handed out.';
+comment on column device_logins.device_hash is 'SHA-256 of the secret that only the waiting terminal has.';
+comment on column device_logins.user_code is 'What the person compares with the terminal. Worth nothing without a session.';
+comment on column device_logins.machine is 'What the terminal calls itself. Unverified.';
+comment on column device_logins.terms is 'Name, limit and expiry of the key, as confirmed. The key is made when the terminal takes it.';
+
+----------------------------------------------------------------------------------------------------------------------------
+-- What the functions take and pass on
+----------------------------------------------------------------------------------------------------------------------------
+
+create type hold_call as (id uuid, account_of integer, key_of integer, quote bigint, model text, stream boolean, max_tokens integer,
+  body_hash bigint);
+create type extension_call as (id uuid, account_of integer, key_of integer, total bigint);
+create type end_call as (id uuid, status text, voided boolean, charged bigint, search_cost bigint, search_calls smallint,
+  fetch_calls smallint, prompt_tokens integer, completion_tokens integer, reasoning_tokens integer, cached_tokens integer,
+  usage_source text, finish_reason text, error_code text, first_token_ms integer, total_ms integer, provider text, attempts smallint,
+  upstream_cost bigint);
+create type checkpoint_call as (id uuid, prompt_tokens integer, completion_tokens integer);
+create type tool_call as (request_id uuid, number smallint, kind text, status text, cost bigint, results integer);
+create type refusal_call as (id uuid, account_id uuid, key_id uuid, model text, stream boolean, max_tokens integer, error_code text);
+create type payment_news as (account_id uuid, number bigint, state text, reason text, rail_id text, batch bigint,
+  batch_position integer, batch_size integer, batch_root bytea, batch_proof bytea, tx_hash bytea);
+
+create type hold_rules as (is_frozen boolean, cap bigint, unsettled_cap bigint, is_extension boolean);
+create type account_numbers as (gateway bigint, credit bigint, held bigint, extended bigint, unsettled bigint, is_suspended boolean);
+create type key_numbers as (account_id uuid, refusal text, limit_amount bigint, window_start timestamptz, spent bigint, held bigint);
+create type hold_decision as (decision text, authorized bigint, from_credit bigint, created_at timestamptz, spendable bigint,
+  in_flight bigint, limit_left bigint);
+create type open_hold as (extended bigint, key_window timestamptz);
+create type ended_hold as (id uuid, account_id uuid, key_id uuid, key_window timestamptz, hour timestamptz, model text, quote bigint,
+  extended bigint, authorized bigint, from_credit bigint, voided boolean, charged bigint, place integer);
+comment on type account_numbers is 'What decide_hold needs to know of an account. All null when there is none.';
+comment on type key_numbers is 'What decide_hold needs to know of a key, spent and held in the window of now.';

@@ -1,0 +1,38 @@
+-- Moves payments on to what the gateway says of them. The entries of one that failed are unpaid again. What is final does not
+-- change any more. Returns the payments that changed.
+create function advance_payments(p_partition smallint, p_account_ids uuid[], p_news payment_news[])
+returns table (account_id uuid, number bigint)
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+  v_now  timestamptz;
+  v_news payment_news;
+  v_old  payments;
+begin
+  perform lock_accounts(p_partition, p_account_ids);
+  v_now := clock_timestamp();
+  foreach v_news in array p_news loop
+    select * into v_old from payments p
+      where p.partition = p_partition and p.account_id = v_news.account_id and p.number = v_news.number
+        and p.state not in ('completed', 'failed');
+    continue when not found;
+    update payments p
+      set state = v_news.state, reason = v_news.reason, rail_id = coalesce(v_news.rail_id, p.rail_id),
+          batch = coalesce(v_news.batch, p.batch), batch_position = coalesce(v_news.batch_position, p.batch_position),
+          batch_size = coalesce(v_news.batch_size, p.batch_size), batch_root = coalesce(v_news.batch_root, p.batch_root),
+          batch_proof = coalesce(v_news.batch_proof, p.batch_proof), tx_hash = coalesce(v_news.tx_hash, p.tx_hash), changed_at = v_now
+      where p.partition = p_partition and p.account_id = v_news.account_id and p.number = v_news.number;
+    if v_news.state = 'completed' then
+      update accounts a set paid = a.paid + v_old.value where a.partition = p_partition and a.id = v_news.account_id;
+    elsif v_news.state = 'failed' then
+      update accounts a
+        set covered = a.covered - v_old.value, covered_entry = v_old.first_entry - 1, 
+            unpaid_since = entry_time(p_partition, v_news.account_id, v_old.first_entry)
+        where a.partition = p_partition and a.id = v_news.account_id;
+    end if;
+    account_id := v_news.account_id;
+    number := v_news.number;
+    return next;
+  end loop;
+end $$;

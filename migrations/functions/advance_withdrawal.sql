@@ -1,0 +1,35 @@
+-- Moves a withdrawal on from the state `p_from`. When it fails its money comes back as it was taken; when it is paid, what the
+-- gateway did not keep of the fee does: a fee that is not known counts as kept in full. False when it was not in that state.
+create function advance_withdrawal(
+  p_partition smallint, p_account_id uuid, p_id uuid, p_from text, p_state text, p_rail_id text, p_tx_hash bytea, p_reason text, p_fee bigint
+) returns boolean
+language plpgsql as $$
+declare
+  v_now  timestamptz;
+  v_old  withdrawals;
+  v_fee  bigint;
+begin
+  perform lock_accounts(p_partition, array[p_account_id]);
+  v_now := clock_timestamp();
+  select * into v_old from withdrawals w
+    where w.partition = p_partition and w.id = p_id and w.account_id = p_account_id and w.state = p_from
+      and w.state not in ('confirmed', 'failed');
+  if not found then
+    return false;
+  end if;
+  v_fee := case when p_state = 'confirmed' then coalesce(p_fee, v_old.fee_max) end;
+  update withdrawals w
+    set state = p_state, rail_id = coalesce(p_rail_id, w.rail_id), tx_hash = coalesce(p_tx_hash, w.tx_hash), reason = p_reason,
+        fee = v_fee, changed_at = v_now, sent_at = case when p_state = 'sent' and w.sent_at is null then v_now else w.sent_at end
+    where w.partition = p_partition and w.id = p_id;
+  if p_state = 'failed' then
+    update accounts a
+      set gateway = a.gateway + v_old.amount - v_old.from_credit, credit = a.credit + v_old.from_credit,
+          withdrawn = a.withdrawn - v_old.amount
+      where a.partition = p_partition and a.id = p_account_id;
+  elsif p_state = 'confirmed' then
+    update accounts a set gateway = a.gateway + v_old.fee_max - v_fee, withdrawn = a.withdrawn - v_old.fee_max + v_fee
+      where a.partition = p_partition and a.id = p_account_id;
+  end if;
+  return true;
+end $$;

@@ -1,0 +1,11 @@
+-- Writes down how far open streams have come: after a crash they are charged up to there. It never goes back.
+create function checkpoint_holds(p_partition smallint, p_calls checkpoint_call[]) returns void
+language plpgsql
+set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
+as $$
+begin
+  update holds h
+    set prompt_tokens = greatest(h.prompt_tokens, c.prompt_tokens), completion_tokens = greatest(h.completion_tokens, c.completion_tokens)
+    from unnest(p_calls) as c
+    where h.partition = p_partition and h.id = any (array(select x.id from unnest(p_calls) as x)) and h.id = c.id;
+end $$;

@@ -1,0 +1,59 @@
+-- Claims a retry key for a request, or tells which attempt has it. `p_attempt_hash` is the hash of the body when an SDK retries
+-- without an Idempotency-Key: then the newest attempt with that body is meant. `p_answerless` is an attempt that the caller
+-- knows to have no answer.
+create function claim_replay(
+  p_partition smallint, p_account_id uuid, p_key_id uuid, p_key_hash bytea, p_body_hash bytea, p_request_id uuid, p_node uuid,
+  p_attempt_hash bigint, p_answerless uuid
+) returns table (state text, attempt_id uuid, attempt_node uuid, attempt_answer text)
+language plpgsql as $$
+declare
+  v_replay  replays;
+  v_attempt request_log;
+  v_newest  request_log;
+  v_now     timestamptz;
+begin
+  loop
+    insert into replays (partition, account_id, key_hash, body_hash, request_id, key_id, node, is_keyed)
+      values (p_partition, p_account_id, p_key_hash, p_body_hash, p_request_id, p_key_id, p_node, p_attempt_hash is null)
+      on conflict do nothing;
+    select * into v_replay from replays p
+      where p.partition = p_partition and p.account_id = p_account_id and p.key_hash = p_key_hash for update;
+    -- Deleted between the two statements: the key is free again.
+    exit when found;
+  end loop;
+  v_now := clock_timestamp();
+  select * into v_attempt from request_log r where r.partition = p_partition and r.id = v_replay.request_id;
+  if p_attempt_hash is not null and (v_attempt.id is not null or v_replay.request_id = p_request_id) then
+    select * into v_newest from request_log r
+      where r.partition = p_partition and r.account_id = p_account_id and r.key_id = p_key_id and r.body_hash = p_attempt_hash
+        and r.status <> 'refused' and (r.ended_at is null or r.ended_at > v_now - interval '60 seconds')
+      -- Not by id: that is by the clock of the node that made it.
+      order by r.created_at desc, r.id desc limit 1;
+    if coalesce(v_newest.id, p_request_id) <> v_replay.request_id then
+      update replays p set request_id = coalesce(v_newest.id, p_request_id), node = coalesce(v_newest.node, p_node),
+             answer = null, earlier_id = null, wanted_at = null, created_at = v_now
+        where p.partition = p_partition and p.account_id = p_account_id and p.key_hash = p_key_hash
+        returning * into v_replay;
+      v_attempt := v_newest;
+    end if;
+  end if;
+  if v_replay.request_id = p_request_id then
+    return query select 'claimed', p_request_id, p_node, null::text;
+  elsif v_replay.body_hash <> p_body_hash then
+    return query select 'mismatch', v_replay.request_id, null::uuid, null::text;
+  elsif v_replay.answer <> '' then
+    return query select 'answered', v_replay.request_id, v_replay.node, v_replay.answer;
+  -- The end of an attempt may be in the ledger a moment before its answer: as long as its node lives, the answer will come.
+  elsif v_replay.answer is null and v_replay.request_id is distinct from p_answerless
+        and (v_attempt.id is null or v_attempt.status in ('held', 'succeeded'))
+        -- The caller knows about its own attempts, even when its lease lapsed for a moment.
+        and (v_replay.node = p_node or exists (select from nodes n where n.id = v_replay.node and n.lease_until >= v_now)) then
+    return query select 'running', v_replay.request_id, v_replay.node, null::text;
+  else
+    update replays p set request_id = p_request_id, node = p_node, answer = null, wanted_at = null, created_at = v_now,
+           earlier_id = case when v_attempt.status = 'cancelled' and not v_attempt.stream and v_attempt.charged > 0
+                             then v_attempt.id else v_replay.earlier_id end
+      where p.partition = p_partition and p.account_id = p_account_id and p.key_hash = p_key_hash;
+    return query select 'claimed', p_request_id, p_node, null::text;
+  end if;
+end $$;

@@ -1,0 +1,22 @@
+-- The part of end_requests that moves the money: in the accounts, and in what their keys have spent.
+create function count_ends(p_partition smallint, p_account_ids uuid[], p_ended ended_hold[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+  update accounts a
+    set gateway = a.gateway + s.gateway, credit = a.credit + s.credit, held = a.held - s.held, extended = a.extended - s.extended,
+        charged = a.charged + s.charged, entries = a.entries + s.entries,
+        unpaid_since = case when s.charged > 0 and a.unpaid_since is null then p_now else a.unpaid_since end
+    from (select e.account_id as id, sum(case when e.voided then e.authorized else 0 end) as gateway,
+                 sum(case when e.voided then e.from_credit else e.quote - e.charged end) as credit, sum(e.quote) as held,
+                 sum(e.extended) as extended, sum(e.charged) as charged, count(*) as entries
+            from unnest(p_ended) as e group by e.account_id) s
+    where a.partition = p_partition and a.id = any (p_account_ids) and a.id = s.id;
+
+  -- What a key spent in an earlier window no longer counts.
+  update api_keys k
+    set held = k.held - s.held, spent = k.spent + s.charged
+    from (select e.key_id as id, e.key_window, sum(e.quote + e.extended) as held, sum(e.charged) as charged
+            from unnest(p_ended) as e group by e.key_id, e.key_window) s
+    where k.partition = p_partition and k.id = any (array(select e.key_id from unnest(p_ended) as e)) and k.id = s.id
+      and k.window_start = s.key_window;
+end $$;

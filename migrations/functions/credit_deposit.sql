@@ -1,0 +1,15 @@
+-- Credits a deposit once. False when it was credited before.
+create function credit_deposit(p_partition smallint, p_id uuid, p_account_id uuid, p_amount bigint, p_source text) returns boolean
+language plpgsql as $$
+begin
+  perform lock_accounts(p_partition, array[p_account_id]);
+  insert into deposits (partition, id, account_id, amount, source)
+    values (p_partition, p_id, p_account_id, p_amount, p_source)
+    on conflict do nothing;
+  if not found then
+    return false;
+  end if;
+  update accounts a set gateway = a.gateway + p_amount, deposited = a.deposited + p_amount
+    where a.partition = p_partition and a.id = p_account_id;
+  return true;
+end $$;

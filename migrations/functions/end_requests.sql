@@ -1,0 +1,56 @@
+-- Ends a batch of requests: charges them or voids them. A request ends once; whoever comes second gets the end that is stored.
+-- A void is the exact inverse of the hold; a charge gives back what was not used as credit. Every end is the next entry of its
+-- account.
+create function end_requests(p_partition smallint, p_account_ids uuid[], p_calls end_call[])
+returns table (id uuid, ended_now boolean, status text, charged bigint)
+language plpgsql
+set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
+as $$
+declare
+  v_now   timestamptz;
+  v_ids   uuid[] := array(select c.id from unnest(p_calls) as c);
+  v_ended ended_hold[];
+begin
+  if cardinality(v_ids) <> (select count(distinct i) from unnest(v_ids) as i) then
+    raise exception 'a request is named twice in one batch of ends';
+  end if;
+  perform lock_accounts(p_partition, p_account_ids);
+  v_now := clock_timestamp();
+
+  -- Only requests of the locked accounts: a row of another account could change meanwhile.
+  select array_agg(row(h.id, h.account_id, h.key_id, h.key_window, date_trunc('hour', h.created_at, 'UTC'), h.model, h.quote, h.extended,
+                       h.authorized, h.from_credit, c.voided, c.charged, c.place)::ended_hold)
+    into v_ended
+    from holds h
+    join unnest(p_calls) with ordinality
+         as c (id, status, voided, charged, search_cost, search_calls, fetch_calls, prompt_tokens, completion_tokens, reasoning_tokens,
+               cached_tokens, usage_source, finish_reason, error_code, first_token_ms, total_ms, provider, attempts, upstream_cost,
+               place) on c.id = h.id
+    where h.partition = p_partition and h.id = any (v_ids) and h.account_id in (select a.id from unnest(p_account_ids) as a (id));
+
+  insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version, body_hash,
+                        created_at, ended_at, entry, quote, from_credit, authorized, extended, voided, charged, search_cost,
+                        search_calls, fetch_calls, tool_calls, prompt_tokens, completion_tokens, reasoning_tokens, cached_tokens,
+                        usage_source, finish_reason, error_code, first_token_ms, total_ms, provider, attempts, upstream_cost)
+    select p_partition, h.id, h.account_id, h.key_id, h.node, c.status, h.model, h.stream, h.max_tokens, h.price_version, h.body_hash,
+           h.created_at, v_now, a.entries + row_number() over (partition by h.account_id order by e.place), h.quote, h.from_credit,
+           h.authorized, h.extended, c.voided, c.charged, c.search_cost, c.search_calls, c.fetch_calls, h.tool_calls, c.prompt_tokens,
+           c.completion_tokens, c.reasoning_tokens, c.cached_tokens, c.usage_source, c.finish_reason, c.error_code, c.first_token_ms,
+           c.total_ms, c.provider, c.attempts, c.upstream_cost
+      from unnest(v_ended) as e
+      join unnest(p_calls) as c on c.id = e.id
+      join holds h on h.partition = p_partition and h.id = any (v_ids) and h.id = e.id
+      join accounts a on a.partition = p_partition and a.id = any (p_account_ids) and a.id = e.account_id;
+
+  perform count_ends(p_partition, p_account_ids, v_ended, v_now);
+  perform count_usage(p_partition, v_ended, p_calls);
+  delete from holds h where h.partition = p_partition and h.id = any (array(select e.id from unnest(v_ended) as e));
+
+  -- As a rule all of them ended here, and what is stored is what was asked.
+  if cardinality(v_ended) = cardinality(p_calls) then
+    return query select c.id, true, c.status, c.charged from unnest(p_calls) as c;
+  else
+    return query select r.id, coalesce(r.id in (select e.id from unnest(v_ended) as e), false), r.status, r.charged
+                   from requests r where r.partition = p_partition and r.id = any (v_ids);
+  end if;
+end $$;

@@ -1,0 +1,66 @@
+-- Lets open requests cost more than their quotes. `total` is what a request may cost beyond its quote from now on, in all: a
+-- call that is repeated extends nothing twice. Decided like holds, one after the other in memory.
+create function extend_holds(
+  p_partition smallint, p_node uuid, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[], p_calls extension_call[]
+) returns table (place bigint, decision text)
+language plpgsql
+set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
+as $$
+declare
+  v_rules     hold_rules;
+  v_accounts  account_numbers[];
+  v_keys      key_numbers[];
+  v_open      open_hold[];
+  v_decisions text[] := array_fill(null::text, array[cardinality(p_calls)]);
+  v_account   account_numbers;
+  v_key       key_numbers;
+  v_call      extension_call;
+  v_hold      open_hold;
+  v_more      bigint;
+begin
+  perform lock_accounts(p_partition, p_account_ids);
+  -- Requests of a node whose lease has expired may have been ended by others, or will be at any moment.
+  perform require_lease(p_node, clock_timestamp());
+  v_rules := read_hold_rules(p_cap, true);
+  v_accounts := read_accounts(p_partition, p_account_ids);
+  v_keys := read_keys(p_partition, p_key_ids, null);
+  v_open := find_open(p_partition, p_account_ids, p_key_ids, p_calls);
+
+  for i in 1 .. cardinality(p_calls) loop
+    v_call := p_calls[i];
+    v_hold := v_open[i];
+    v_more := v_call.total - v_hold.extended;
+    v_account := v_accounts[v_call.account_of];
+    v_key := v_keys[v_call.key_of];
+    -- A key whose window has changed no longer knows what it had spent in the window of the request.
+    if v_key.window_start <> v_hold.key_window then
+      v_key.spent := v_key.limit_amount;
+    end if;
+    v_decisions[i] := case when v_more is null then 'ended' when v_more <= 0 then 'extended'
+                           else decide_hold(v_rules, v_account, v_key, v_more) end;
+    if v_decisions[i] = 'held' then
+      v_decisions[i] := 'extended';
+      v_open[i].extended := v_call.total;
+      v_accounts[v_call.account_of].extended := v_account.extended + v_more;
+      if v_key.window_start = v_hold.key_window then
+        v_keys[v_call.key_of].held := v_key.held + v_more;
+      end if;
+    end if;
+  end loop;
+
+  update accounts a set extended = u.extended
+    from (select p_account_ids[n.place] as id, n.extended
+            from unnest(v_accounts) with ordinality as n (gateway, credit, held, extended, unsettled, is_suspended, place)) u
+    where a.partition = p_partition and a.id = any (p_account_ids) and a.id = u.id and a.extended <> u.extended;
+
+  update api_keys k set held = u.held
+    from (select p_key_ids[n.place] as id, n.window_start, n.held
+            from unnest(v_keys) with ordinality as n (account_id, refusal, limit_amount, window_start, spent, held, place)) u
+    where k.partition = p_partition and k.id = any (p_key_ids) and k.id = u.id and k.window_start = u.window_start and k.held <> u.held;
+
+  update holds h set extended = u.extended
+    from rows from (unnest(p_calls), unnest(v_open)) as u (id, account_of, key_of, total, extended, key_window)
+    where h.partition = p_partition and h.id = any (array(select c.id from unnest(p_calls) as c)) and h.id = u.id and h.extended < u.extended;
+
+  return query select d.place, d.decision from unnest(v_decisions) with ordinality as d (decision, place);
+end $$;

@@ -1,0 +1,8 @@
+-- Locks accounts, always in the order of their ids, so that two batches cannot wait for each other. The write of no row comes
+-- first: on Citus only a write takes the lock that keeps a shard from being moved under the reading that follows.
+create function lock_accounts(p_partition smallint, p_ids uuid[]) returns void
+language plpgsql as $$
+begin
+  update accounts a set held = a.held where a.partition = p_partition and a.id = '00000000-0000-0000-0000-000000000000';
+  perform 1 from accounts a where a.partition = p_partition and a.id = any (p_ids) order by a.id for no key update;
+end $$;

@@ -1,0 +1,47 @@
+-- Makes the next payment of each of these accounts: over the entries that no payment covers yet, at most `p_entries_max`, worth at most
+-- `p_value_max`; the rest waits for the payment after it. An account that has a payment under way gets none. A sum that is not positive
+-- waits for later charges, unless the range is cut by one of the limits or the account is in `p_forced` (it withdraws, or is closed):
+-- then the seller pays a negative one, and one of 0 only closes the range.
+create function make_payments(
+  p_partition smallint, p_account_ids uuid[], p_forced uuid[], p_entries_max bigint, p_value_max bigint, p_epoch bigint
+) returns integer
+language plpgsql
+set lock_timeout = '200ms'
+as $$
+declare
+  v_now     timestamptz;
+  v_account accounts;
+  v_full    bigint;
+  v_last    bigint;
+  v_value   bigint;
+  v_made    integer := 0;
+begin
+  perform lock_accounts(p_partition, p_account_ids);
+  v_now := clock_timestamp();
+  for v_account in
+    select * from accounts a where a.partition = p_partition and a.id = any (p_account_ids) and a.entries > a.covered_entry
+  loop
+    continue when exists (select from payments p where p.partition = p_partition and p.account_id = v_account.id
+                             and p.state in ('submitted', 'received', 'batched', 'unknown'));
+    v_full := v_account.covered_entry + p_entries_max;
+    -- All that is not covered, nearly always: the account knows what that comes to, and no entry has to be read.
+    v_last := v_account.entries;
+    v_value := v_account.charged - v_account.given_back - v_account.covered;
+    if v_last > v_full or v_value > p_value_max then
+      select e.last_entry, e.value into v_last, v_value
+        from payable_entries(p_partition, v_account.id, v_account.covered_entry + 1, least(v_last, v_full), p_value_max) e;
+    end if;
+    continue when v_value <= 0 and v_last = v_account.entries and v_last < v_full and v_account.id <> all (p_forced);
+    insert into payments (partition, account_id, number, first_entry, last_entry, value, epoch, state, previous_root, created_at,
+                          authorized_at, changed_at)
+      select p_partition, v_account.id, v_account.payments + 1, v_account.covered_entry + 1, v_last, v_value, p_epoch, 'submitted',
+             (select p.root from payments p where p.partition = p_partition and p.account_id = v_account.id and p.state = 'completed'
+               order by p.number desc limit 1), v_now, v_now, v_now;
+    update accounts a
+      set payments = a.payments + 1, covered_entry = v_last, covered = a.covered + v_value,
+          unpaid_since = case when v_last < v_account.entries then entry_time(p_partition, v_account.id, v_last + 1) end
+      where a.partition = p_partition and a.id = v_account.id;
+    v_made := v_made + 1;
+  end loop;
+  return v_made;
+end $$;

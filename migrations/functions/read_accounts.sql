@@ -1,0 +1,13 @@
+-- What decide_hold needs to know of these accounts, in their order.
+create function read_accounts(p_partition smallint, p_ids uuid[]) returns account_numbers[]
+language plpgsql stable as $$
+declare
+  v_accounts account_numbers[];
+begin
+  select array_agg(row(a.gateway, a.credit, a.held, a.extended, a.charged - a.given_back - a.paid, a.suspended_at is not null)::account_numbers
+                   order by i.place)
+    into v_accounts
+    from unnest(p_ids) with ordinality as i (id, place)
+    left join accounts a on a.partition = p_partition and a.id = any (p_ids) and a.id = i.id;
+  return v_accounts;
+end $$;

@@ -1,0 +1,38 @@
+-- Writes refused requests into the log: at most 100 a minute for one key; the sums of the hour count them all. Models that no
+-- price list has are counted under no name, so that a caller cannot fill the table with names.
+create function record_refusals(p_partition smallint, p_node uuid, p_account_ids uuid[], p_calls refusal_call[]) returns void
+language plpgsql
+set lock_timeout = '200ms'
+as $$
+declare
+  v_now    timestamptz;
+  v_minute timestamptz;
+  v_stored uuid[];
+  v_new    refusal_call[];
+begin
+  perform lock_accounts(p_partition, p_account_ids);
+  v_now := clock_timestamp();
+  v_minute := date_trunc('minute', v_now);
+
+  -- A call whose reply was lost comes again: what has its row already is not counted twice.
+  v_stored := find_stored(p_partition, array(select c.id from unnest(p_calls) as c order by c.id));
+  select array_agg(c order by c.id) into v_new from unnest(p_calls) as c where c.id <> all (v_stored);
+
+  insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, error_code, created_at, ended_at)
+    select p_partition, n.id, n.account_id, n.key_id, p_node, 'refused', n.model, n.stream, n.max_tokens, n.error_code, v_now, v_now
+      from (select c.*, row_number() over (partition by c.key_id order by c.id) as number from unnest(v_new) as c) n
+      left join api_keys k on k.partition = p_partition and k.id = n.key_id
+     where n.number + case when k.refusals_from = v_minute then k.refusals else 0 end <= 100
+  on conflict do nothing;
+
+  insert into usage_hours as h (partition, account_id, hour, key_id, model, refused)
+    select p_partition, c.account_id, date_trunc('hour', v_now, 'UTC'), c.key_id, coalesce(p.model, ''), count(*)
+      from unnest(v_new) as c left join (select distinct x.model from prices x) p on p.model = c.model
+     group by c.account_id, c.key_id, coalesce(p.model, '')
+  on conflict (partition, account_id, hour, key_id, model, provider) do update set refused = h.refused + excluded.refused;
+
+  update api_keys k
+    set refusals = s.count + case when k.refusals_from = v_minute then k.refusals else 0 end, refusals_from = v_minute
+    from (select c.key_id as id, count(*) as count from unnest(v_new) as c group by c.key_id) s
+    where k.partition = p_partition and k.id = s.id;
+end $$;

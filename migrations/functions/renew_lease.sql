@@ -1,0 +1,12 @@
+-- Renews the lease of a node, or takes it. False when it had expired: its requests may have been ended by others.
+create function renew_lease(p_node uuid, p_lease_ms integer) returns boolean
+language plpgsql as $$
+declare
+  v_until timestamptz;
+  v_next  timestamptz;
+begin
+  select n.lease_until into v_until from nodes n where n.id = p_node for update;
+  v_next := clock_timestamp() + p_lease_ms * interval '1 millisecond';
+  insert into nodes (id, lease_until) values (p_node, v_next) on conflict (id) do update set lease_until = excluded.lease_until;
+  return v_until is null or v_until >= clock_timestamp();
+end $$;

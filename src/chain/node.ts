@@ -1,0 +1,211 @@
+import type { Address, Hash, Hex } from 'viem'
+import { JsonRpcClient, RpcRefusalError } from './json-rpc.ts'
+
+export type TransactionReceipt = {
+  readonly hash: Hash
+  readonly block: bigint
+  readonly isSuccess: boolean
+  readonly gasUsed: bigint
+  readonly gasPrice: bigint
+}
+
+export type RawLog = {
+  readonly block: bigint
+  readonly index: number
+  readonly blockHash: Hash
+  readonly transactionHash: Hash
+  readonly topics: readonly Hex[]
+  readonly data: Hex
+}
+
+const answerMsMax = 10_000
+
+/**
+ * One node of the chain. It is not trusted: what it says is checked for its form here and for its sense by those who ask, and
+ * whatever else it does is a `ChainNodeError`.
+ */
+export class ChainNode {
+  readonly #client: JsonRpcClient
+
+  constructor(url: string) {
+    this.#client = new JsonRpcClient(url, { timeoutMs: answerMsMax })
+  }
+
+  async chainId(): Promise<number> {
+    return Number(readQuantity(await this.request('eth_chainId', [])))
+  }
+
+  /** The number of the last block that can no longer be undone. */
+  async finalizedHeight(): Promise<bigint> {
+    const block = readObject(await this.request('eth_getBlockByNumber', ['finalized', false]))
+    return readQuantity(block.number)
+  }
+
+  /** What a transaction must offer to be taken soon: the base fee of the last block. */
+  async baseFee(): Promise<bigint> {
+    const block = readObject(await this.request('eth_getBlockByNumber', ['latest', false]))
+    return readQuantity(block.baseFeePerGas)
+  }
+
+  async blockTime(block: bigint): Promise<Date> {
+    const found = readObject(await this.request('eth_getBlockByNumber', [hexOf(block), false]))
+    const time = new Date(Number(readQuantity(found.timestamp)) * 1000)
+    if (Number.isNaN(time.getTime())) throw new ChainNodeError('a block without a time')
+    return time
+  }
+
+  /** The contract's logs of a range of blocks, in their order, each once. */
+  async logs(address: Address, first: bigint, last: bigint): Promise<readonly RawLog[]> {
+    const filter = { address, fromBlock: hexOf(first), toBlock: hexOf(last) }
+    const answer = await this.request('eth_getLogs', [filter])
+    if (!Array.isArray(answer)) throw new ChainNodeError('eth_getLogs: not a list')
+    const logs = answer.map(readLog).sort(byPlace)
+    const foreign = logs.find(({ log, address: from }) => from !== address || log.block < first || log.block > last)
+    if (foreign !== undefined) throw new ChainNodeError('eth_getLogs: a log that was not asked for')
+    return withoutCopies(logs.map(({ log }) => log))
+  }
+
+  async receipt(hash: Hash): Promise<TransactionReceipt | undefined> {
+    const answer = await this.request('eth_getTransactionReceipt', [hash])
+    if (answer === null) return undefined
+    const fields = readObject(answer)
+    if (readHex(fields.transactionHash) !== hash) throw new ChainNodeError('a receipt of another transaction')
+    return {
+      hash,
+      block: readQuantity(fields.blockNumber),
+      isSuccess: readQuantity(fields.status) === 1n,
+      gasUsed: readQuantity(fields.gasUsed),
+      gasPrice: readQuantity(fields.effectiveGasPrice),
+    }
+  }
+
+  /** What a transaction that is in the chain was called with. */
+  async transactionData(hash: Hash): Promise<Hex> {
+    const fields = readObject(await this.request('eth_getTransactionByHash', [hash]))
+    return readHex(fields.input)
+  }
+
+  /** How many transactions of the address are in the chain up to a block. */
+  async transactionCount(address: Address, block: bigint | 'latest'): Promise<bigint> {
+    const tag = block === 'latest' ? block : hexOf(block)
+    return readQuantity(await this.request('eth_getTransactionCount', [address, tag]))
+  }
+
+  async coinBalance(address: Address): Promise<bigint> {
+    return readQuantity(await this.request('eth_getBalance', [address, 'latest']))
+  }
+
+  async call(to: Address, data: Hex, block: bigint | 'latest' = 'latest'): Promise<Hex> {
+    return readHex(await this.request('eth_call', [{ to, data }, block === 'latest' ? block : hexOf(block)]))
+  }
+
+  /** Fails with a `CallRevertsError` when the call would. */
+  async estimateGas(from: Address, to: Address, data: Hex): Promise<bigint> {
+    try {
+      return readQuantity(await this.request('eth_estimateGas', [{ from, to, data }]))
+    } catch (error) {
+      const revert = revertDataOf(error)
+      throw revert === undefined ? error : new CallRevertsError(revert, error)
+    }
+  }
+
+  async sendRawTransaction(raw: Hex): Promise<void> {
+    await this.request('eth_sendRawTransaction', [raw])
+  }
+
+  /** For calls that have no method here. The answer is as the node sent it. */
+  async request(method: string, params: readonly unknown[]): Promise<unknown> {
+    try {
+      return await this.#client.request(method, params)
+    } catch (error) {
+      throw new ChainNodeError(`${method}: ${shortMessage(error)}`, error)
+    }
+  }
+}
+
+function readLog(value: unknown): { readonly log: RawLog; readonly address: Hex } {
+  const fields = readObject(value)
+  if (fields.removed === true) throw new ChainNodeError('a final log was taken back')
+  if (!Array.isArray(fields.topics)) throw new ChainNodeError('a log without topics')
+  const log = {
+    block: readQuantity(fields.blockNumber),
+    index: Number(readQuantity(fields.logIndex)),
+    blockHash: readHex(fields.blockHash),
+    transactionHash: readHex(fields.transactionHash),
+    topics: fields.topics.map(readHex),
+    data: readHex(fields.data),
+  }
+  return { log, address: readHex(fields.address) }
+}
+
+type Placed = { readonly log: RawLog }
+
+function byPlace({ log: one }: Placed, { log: other }: Placed): number {
+  return one.block === other.block ? one.index - other.index : one.block < other.block ? -1 : 1
+}
+
+/** A log told twice is one log; two logs at one place are nonsense. */
+function withoutCopies(logs: readonly RawLog[]): readonly RawLog[] {
+  return logs.filter((log, place) => {
+    const previous = logs[place - 1]
+    if (previous === undefined || previous.block !== log.block) return true
+    if (previous.blockHash !== log.blockHash) throw new ChainNodeError(`two blocks ${log.block}`)
+    if (previous.index !== log.index) return true
+    if (previous.data === log.data && previous.topics.join() === log.topics.join()) return false
+    throw new ChainNodeError(`two logs at ${log.block}:${log.index}`)
+  })
+}
+
+function readObject(value: unknown): Readonly<Record<string, unknown>> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>
+  throw new ChainNodeError('an answer without its fields')
+}
+
+function readQuantity(value: unknown): bigint {
+  if (typeof value === 'string' && /^0x[0-9a-fA-F]{1,64}$/.test(value)) return BigInt(value)
+  throw new ChainNodeError(`not a number: ${String(value).slice(0, 40)}`)
+}
+
+function readHex(value: unknown): Hex {
+  if (typeof value === 'string' && /^0x[0-9a-fA-F]*$/.test(value)) return value.toLowerCase() as Hex
+  throw new ChainNodeError(`not hex: ${String(value).slice(0, 40)}`)
+}
+
+function hexOf(number: bigint): Hex {
+  return `0x${number.toString(16)}`
+}
+
+/** The data of a revert, when that is what the node's complaint is about. */
+function revertDataOf(error: unknown): Hex | undefined {
+  for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
+    if (!(cause instanceof RpcRefusalError)) continue
+    const { data } = cause
+    const text = typeof data === 'object' && data !== null ? (data as { data?: unknown }).data : data
+    if (typeof text === 'string' && /^0x[0-9a-fA-F]*$/.test(text)) return text as Hex
+    if (cause.code === 3 || /revert/i.test(cause.message)) return '0x'
+  }
+  return undefined
+}
+
+function shortMessage(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error)
+  return text.split('\n', 1)[0]!.slice(0, 200)
+}
+
+/** The node did not answer, or not sensibly. Nothing follows from it; ask again later. */
+export class ChainNodeError extends Error {
+  constructor(message: string, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause })
+    this.name = 'ChainNodeError'
+  }
+}
+
+/** The contract would refuse this call now. */
+export class CallRevertsError extends Error {
+  readonly data: Hex
+  constructor(data: Hex, cause: unknown) {
+    super(`the call would revert: ${(cause as Error).message}`, { cause })
+    this.name = 'CallRevertsError'
+    this.data = data
+  }
+}

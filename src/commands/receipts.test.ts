@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict'
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type TestContext, test } from 'node:test'
+import { atEnd } from '../../test/support/at-end.ts'
+import { everyKind, historyOf } from '../../test/support/receipts.ts'
+import { readConfig } from '../config/config.ts'
+import type { BundleItem } from '../receipts/bundle.ts'
+import { CommandError } from './command.ts'
+import { createCounter } from './counter.ts'
+import { createReceiptsCommand } from './receipts.ts'
+
+const history = historyOf(everyKind(), [3, 2])
+
+async function* rowsOf(items: readonly BundleItem[]): AsyncGenerator<BundleItem> {
+  yield* items
+}
+
+/** Runs the command on rows that a test gives. */
+function openExport(t: TestContext, items: () => AsyncIterable<BundleItem> = () => rowsOf(history.items)) {
+  const folder = mkdtempSync(join(tmpdir(), 'penny-export-'))
+  atEnd(t, async () => rmSync(folder, { recursive: true }))
+  const command = createReceiptsCommand((_, work) => work({ header: history.header, items: items() }))
+  let written = ''
+  const run = async (words: readonly string[], json = false) => {
+    written = ''
+    const output = { json, color: false, width: undefined, write: (text: string) => void (written += text) }
+    const code = await command.run({ words, options: {}, config: readConfig({}), output })
+    return { code, text: written }
+  }
+  return { file: join(folder, 'receipts.jsonl'), run }
+}
+
+test('an account’s receipts are exported into one private file that verifies', async (t) => {
+  const { file, run } = openExport(t)
+  const { code, text } = await run(['export', file])
+  assert.deepEqual(
+    [code, text],
+    [0, `${file}: 7 entries, 2 payments, 2 entries unpaid.\nVerify it anywhere: penny verify ${file}\n`],
+  )
+  assert.equal(statSync(file).mode & 0o777, 0o600)
+  const again = openExport(t)
+  const { ok, entries, payments } = JSON.parse((await again.run(['export', again.file], true)).text)
+  assert.deepEqual([ok, entries, payments], [true, '7', '2'])
+  assert.equal(readFileSync(file, 'utf8'), readFileSync(again.file, 'utf8'))
+})
+
+test('a file that exists is left alone, and a failed export leaves none behind', async (t) => {
+  const { file, run } = openExport(t)
+  writeFileSync(file, 'mine')
+  await assert.rejects(
+    run(['export', file]),
+    (error) => error instanceof CommandError && /already exists/.test(error.message),
+  )
+  assert.equal(readFileSync(file, 'utf8'), 'mine')
+  const failing = openExport(t, async function* () {
+    yield* rowsOf(history.items.slice(0, 3))
+    throw new Error('connection lost')
+  })
+  await assert.rejects(failing.run(['export', failing.file]), /connection lost/)
+  assert.equal(existsSync(failing.file), false)
+  await assert.rejects(run(['export', join(file, 'below')]), CommandError)
+})
+
+test('rows that do not prove what they say are noticed by the export itself', async (t) => {
+  const wrong = history.items.map((item) =>
+    'entry' in item && item.entry.number === 2n ? { entry: { ...item.entry, amount: 1n } } : item,
+  )
+  const { file, run } = openExport(t, () => rowsOf(wrong))
+  const { code, text } = await run(['export', file])
+  assert.equal(code, 1)
+  assert.match(text, /✗ payments[\s\S]*The export is not valid\. Run penny audit/)
+})
+
+test('a wrong call is answered with the right one', async (t) => {
+  const { run } = openExport(t)
+  for (const words of [[], ['list'], ['export']]) {
+    await assert.rejects(run(words), (error) => error instanceof CommandError && error.exitCode === 2)
+  }
+})
+
+test('a count is shown in a terminal, ten times a second at most, and nowhere else', () => {
+  let [written, nowMs] = ['', 0]
+  const stream = (isTTY: boolean) => ({ isTTY, write: (text: string) => (written += text) })
+  const counter = createCounter('rows', stream(true), () => nowMs)
+  counter.show(1n)
+  counter.show(2n)
+  nowMs = 100
+  counter.show(12_345n)
+  counter.end()
+  assert.equal(written, '\r\x1b[2K  1 rows\r\x1b[2K  12,345 rows\r\x1b[2K')
+  written = ''
+  const silent = createCounter('rows', stream(false))
+  silent.show(1n)
+  silent.end()
+  assert.equal(written, '')
+})

@@ -1,0 +1,514 @@
+import { homedir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { fromAtomic, parse, type Usdc } from '../money/usdc.ts'
+import { type ConfigEntry, type Environment, InvalidConfigError, SettingReader } from './setting-reader.ts'
+
+/** Everything that can be set from outside. This file is the only reader of the environment. */
+export type Config = {
+  readonly production: boolean
+  readonly port: number
+  readonly host: string
+  /** Undefined: `http://localhost:PORT`, known once the port is bound. */
+  readonly publicUrl: string | undefined
+  readonly trustProxy: boolean
+  readonly dataDir: string
+  readonly logLevel: LogLevel
+  readonly noColor: boolean
+  /** Where `penny login` keeps what it knows. */
+  readonly userConfigDir: string
+  /** Undefined: an embedded PostgreSQL in `dataDir`. */
+  readonly databaseUrl: string | undefined
+  readonly ledgerPartitions: number
+  /** Undefined: the sandbox model. */
+  readonly upstream: UpstreamConfig | undefined
+  /** Undefined: the sandbox chain and gateway. */
+  readonly chain: ChainConfig | undefined
+  /** Only for `penny gateway`. */
+  readonly gateway: GatewayConfig | undefined
+  /** In order of preference; empty: no search. Undefined: the sandbox search. */
+  readonly search: readonly SearchConfig[] | undefined
+  /** Only where `settles`: no other machine signs, and none may be able to. Undefined: made in `dataDir`. */
+  readonly masterKey: MasterKeySource | undefined
+  /** It was given to a machine that has no use for it. */
+  readonly isMasterKeyIgnored: boolean
+  /** Whether this machine signs and settles, beside serving requests. */
+  readonly settles: boolean
+  /** Where the revenue is earned; undefined: at an address whose key follows from the master key. */
+  readonly sellerAddress: string | undefined
+  /** Where `penny payout` may send it. */
+  readonly payoutAddress: string | undefined
+  /** Deposits below this wait until they add up: bringing them in costs gas. */
+  readonly sweepMin: Usdc
+  /** Withdrawals below this must take everything that is left: paying them out costs gas. */
+  readonly withdrawalMin: Usdc
+  /** From where deposits are looked for when the chain was never read; undefined: from its head, before any address is given out. */
+  readonly depositsFromBlock: number | undefined
+  /** Raised when the ledger was restored from an older copy, whose nonces must not be used again. */
+  readonly settlementEpoch: number
+  /** How long our own gateway gathers payments for one batch. */
+  readonly gatewayBatchMs: number
+  readonly metricsToken: string | undefined
+  /** Account ids and sign-in wallets that may see the operator's pages. */
+  readonly operators: readonly string[]
+  /** Where spans are sent; undefined: nothing is traced. */
+  readonly traces: TracesConfig | undefined
+  readonly modelsFile: string | undefined
+  /** Undefined: one provider, `upstream`. */
+  readonly providersFile: string | undefined
+  /** How long answers are kept for who repeats a request; a day at most. */
+  readonly replayHours: number
+  /** How long refused requests stay in the log. */
+  readonly refusedDays: number
+  readonly inFlightCap: Usdc
+  readonly unsettledCap: Usdc
+  /** When charges are paid on chain: see `dueRulesOf`. */
+  readonly settleAfterMs: number | undefined
+  readonly settleMin: Usdc | undefined
+  readonly settleLatestMs: number | undefined
+  /** A buffered answer that takes longer has its headers committed and is kept alive with white space. */
+  readonly keepaliveAfterMs: number
+  /** A stream that is silent for so long gets a comment line. */
+  readonly streamKeepaliveMs: number
+  /** A client that takes nothing of its answer for so long is treated as gone. */
+  readonly blockedMsMax: number
+  readonly leaseMs: number
+  /** How often it is written down how far the open streams have come. */
+  readonly checkpointMs: number
+  /** How often the accounts in use are audited, and how often all are. */
+  readonly auditMs: number
+  readonly fullAuditMs: number
+  readonly ownerCooldownMs: number | undefined
+  /** How long a stopping service still accepts requests, so that load balancers notice first. */
+  readonly shutdownDelayMs: number
+  /** Where systemd wants to hear that the service is ready. */
+  readonly notifySocket: string | undefined
+  readonly drainMs: number
+  readonly bodyBytesMax: number
+  /** Of all bodies that are being read at once. */
+  readonly bodiesBytesMax: number
+  readonly requestsMax: number
+  readonly upstreamTimeouts: UpstreamTimeouts
+  /** How fast the sandbox model writes; 0 is as fast as it can. */
+  /** 2: the sandbox model has a backup. */
+  readonly sandboxProviders: number
+  readonly sandboxTokensPerSecond: number
+  /** Where this process dies, for the fault tests, and at which passing of that place. */
+  readonly failpoint: { readonly name: string; readonly reach: number } | undefined
+}
+
+export type LogLevel = (typeof logLevels)[number]
+export type SearchProvider = keyof typeof searchCredentials
+export type SearchConfig = { readonly provider: SearchProvider; readonly credential: string }
+
+/** A file is read by the signer alone, at each of its starts: no other process ever has what stands in it. */
+export type MasterKeySource = { readonly value: string } | { readonly file: string }
+
+export type ChainConfig = {
+  readonly rpcUrl: string
+  readonly gatewayUrl: string
+  /** Of our own gateway; Circle's asks for none. */
+  readonly gatewayToken: string | undefined
+  readonly usdcAddress: string
+  readonly gatewayWalletAddress: string
+  /** Who pays withdrawals out: Circle's minter; our own gateway does it itself. */
+  readonly gatewayMinterAddress: string
+  /** The gateway's number of the chain: 26 for Arc at Circle; our own gateway uses the chain id. */
+  readonly gatewayDomain: number | undefined
+  readonly usdcName: string
+  readonly usdcVersion: string
+}
+
+/** What our own settlement gateway runs on. */
+export type GatewayConfig = {
+  readonly host: string
+  readonly port: number
+  /** Undefined: the seller of the service on this `DATA_DIR`. */
+  readonly payees: readonly string[] | undefined
+  readonly token: string
+  readonly databaseUrl: string
+  readonly rpcUrl: string
+  readonly usdcAddress: string
+  readonly gatewayWalletAddress: string
+  readonly relayerKey: `0x${string}`
+  readonly firstBlock: number
+  readonly batchMs: number
+  readonly gasPriceMaxGwei: number
+}
+
+/** Whose environment it is. The gateway has no need of the service's keys, and the service none of the relayer's. */
+export type ConfigReader = 'service' | 'gateway'
+
+export type TracesConfig = {
+  readonly endpoint: string
+  readonly headers: Readonly<Record<string, string>>
+  readonly serviceName: string
+}
+
+export type UpstreamConfig = {
+  readonly baseUrl: string
+  readonly apiKey: string | undefined
+  readonly protocol: UpstreamProtocol
+}
+
+export type UpstreamProtocol = (typeof upstreamProtocols)[number]
+
+export type UpstreamTimeouts = {
+  readonly connectMs: number
+  /** From the request being sent to the head of the response. */
+  readonly firstByteMs: number
+  /** Between two reads of the answer. */
+  readonly idleMs: number
+  /** The whole of it, from asking to the last byte. */
+  readonly totalMs: number
+}
+
+export const upstreamProtocols = ['responses', 'chat-completions'] as const
+const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
+const searchCredentials = {
+  exa: 'EXA_API_KEY',
+  brave: 'BRAVE_API_KEY',
+  tavily: 'TAVILY_API_KEY',
+  searxng: 'SEARXNG_URL',
+} as const
+
+const minuteMs = 60_000
+
+// What a program of ours needs from the outside that is no setting: to find files and hosts, to write text, and to be looked at
+// while it runs. `pg` reads its own.
+const inherited =
+  /^(PATH|HOME|USER|TMPDIR|TZ|LANG|LC_.*|XDG_.*|NO_COLOR|SSL_CERT_.*|NODE_EXTRA_CA_CERTS|NODE_OPTIONS|NODE_COMPILE_CACHE|NODE_V8_COVERAGE|PG.*)$/
+
+/**
+ * The environment of our child processes. Their settings come over a channel: what is secret in ours, the master key above all,
+ * is no business of theirs and could be read from /proc by whoever may look at them.
+ */
+export function childEnvironment(environment: Environment = process.env): Record<string, string> {
+  const names = Object.keys(environment).filter((name) => inherited.test(name))
+  return Object.fromEntries(names.map((name) => [name, environment[name]!]))
+}
+
+/** DATABASE_URL and CHAIN_RPC_URL can have a password or a provider's key in them. */
+const secretName = /^(DATABASE_URL|CHAIN_RPC_URL|.+_(KEY|TOKEN|HEADERS))$/
+
+/**
+ * Removes secrets from the environment of a process that keeps running, once its configuration is read: code that can only look at
+ * `process.env` does not find them. /proc shows the environment that the process was started with; only a `_FILE` variable keeps a
+ * secret out of there.
+ */
+export function removeSecrets(environment: Record<string, string | undefined> = process.env): void {
+  for (const name of Object.keys(environment)) if (secretName.test(name)) delete environment[name]
+}
+
+/** Whether a production machine that signs was given its key in a variable instead of a file. */
+export function isMasterKeyInline({ production, masterKey }: Config): boolean {
+  return production && masterKey !== undefined && 'value' in masterKey
+}
+
+/** Reads and checks the environment. A bad value throws with one line that names it and says what it should be. */
+export function readConfig(environment: Environment = process.env, reader: ConfigReader = 'service'): Config {
+  return buildConfig(new SettingReader(environment), reader)
+}
+
+/** Every variable that is read, with its value and where that comes from. */
+export function describeConfig(
+  environment: Environment = process.env,
+  reader: ConfigReader = 'service',
+): readonly ConfigEntry[] {
+  const read = new SettingReader(environment)
+  buildConfig(read, reader)
+  return read.entries
+}
+
+function buildConfig(read: SettingReader, reader: ConfigReader): Config {
+  const settles = readSettles(read)
+  const signs = reader === 'service' && settles
+  const isProduction = read.text('NODE_ENV') === 'production'
+  return {
+    production: isProduction,
+    port: read.integer('PORT', 8402, 0, 65_535),
+    host: read.text('HOST', '127.0.0.1'),
+    publicUrl: read.url('PUBLIC_URL'),
+    trustProxy: read.flag('TRUST_PROXY'),
+    dataDir: resolve(read.text('DATA_DIR', '.penny')),
+    logLevel: read.oneOf('LOG_LEVEL', logLevels, 'info'),
+    noColor: read.text('NO_COLOR') !== undefined,
+    userConfigDir: resolve(read.text('XDG_CONFIG_HOME', join(homedir(), '.config')), 'penny'),
+    databaseUrl: readDatabaseUrl(read),
+    ledgerPartitions: read.integer('LEDGER_PARTITIONS', 1, 1, 1024),
+    upstream: readUpstream(read),
+    chain: reader === 'service' ? readChain(read) : undefined,
+    gateway: reader === 'gateway' ? readGateway(read) : undefined,
+    search: readSearch(read),
+    masterKey: signs ? readMasterKey(read) : undefined,
+    isMasterKeyIgnored: reader === 'service' && !signs && read.isGiven('MASTER_KEY'),
+    settles,
+    sellerAddress: read.address('SELLER_ADDRESS'),
+    payoutAddress: read.address('PAYOUT_ADDRESS'),
+    sweepMin: read.amount('SWEEP_MIN_USDC', '0.10'),
+    withdrawalMin: read.amount('WITHDRAWAL_MIN_USDC', '0.10'),
+    depositsFromBlock: read.optionalInteger('DEPOSITS_FROM_BLOCK', 0, Number.MAX_SAFE_INTEGER),
+    settlementEpoch: read.integer('SETTLEMENT_EPOCH', 0, 0, 2 ** 32 - 1),
+    gatewayBatchMs: read.integer('GATEWAY_BATCH_MS', 2_000, 10, 60 * minuteMs),
+    metricsToken: read.secret('METRICS_TOKEN'),
+    operators: readOperatorList(read),
+    traces: readTraces(read),
+    modelsFile: read.text('MODELS_FILE'),
+    providersFile: readProvidersFileName(read),
+    replayHours: read.integer('REPLAY_HOURS', 24, 1, 24),
+    refusedDays: read.integer('REFUSED_DAYS', 90, 1, 36_500),
+    inFlightCap: read.amount('IN_FLIGHT_CAP_USDC', '1.00'),
+    unsettledCap: read.amount('UNSETTLED_CAP_USDC', '5'),
+    settleAfterMs: read.optionalInteger('SETTLE_AFTER_MS', 0, 24 * 60 * minuteMs),
+    settleMin: read.optionalAmount('SETTLE_MIN_USDC'),
+    settleLatestMs: read.optionalInteger('SETTLE_LATEST_MS', 0, 30 * 24 * 60 * minuteMs),
+    keepaliveAfterMs: read.integer('KEEPALIVE_AFTER_MS', 45_000, 10, 10 * minuteMs),
+    streamKeepaliveMs: read.integer('STREAM_KEEPALIVE_MS', 15_000, 10, minuteMs),
+    blockedMsMax: read.integer('BLOCKED_MS_MAX', 30_000, 10, 10 * minuteMs),
+    leaseMs: read.integer('LEASE_MS', 15_000, 200, 10 * minuteMs),
+    auditMs: read.integer('AUDIT_MS', minuteMs, 10, 60 * minuteMs),
+    fullAuditMs: read.integer('FULL_AUDIT_MS', 60 * minuteMs, 10, 7 * 24 * 60 * minuteMs),
+    checkpointMs: read.integer('CHECKPOINT_MS', 2_000, 10, minuteMs),
+    ownerCooldownMs: read.optionalInteger('OWNER_COOLDOWN', 0, 365 * 24 * 60 * minuteMs),
+    notifySocket: read.text('NOTIFY_SOCKET'),
+    shutdownDelayMs: read.integer('SHUTDOWN_DELAY_MS', isProduction ? 5_000 : 0, 0, 10 * minuteMs),
+    drainMs: read.integer('DRAIN_MS', 30_000, 0, 60 * minuteMs),
+    bodyBytesMax: read.integer('BODY_BYTES_MAX', 4 * 1024 * 1024, 1024, 64 * 1024 * 1024),
+    bodiesBytesMax: read.integer('BODIES_BYTES_MAX', 256 * 1024 * 1024, 1024 * 1024, 64 * 1024 * 1024 * 1024),
+    requestsMax: read.integer('REQUESTS_MAX', 10_000, 1, 1_000_000),
+    upstreamTimeouts: {
+      connectMs: read.integer('UPSTREAM_CONNECT_MS', 5_000, 10, minuteMs),
+      firstByteMs: read.integer('UPSTREAM_FIRST_BYTE_MS', 5 * minuteMs, 10, 60 * minuteMs),
+      idleMs: read.integer('UPSTREAM_IDLE_MS', 5 * minuteMs, 10, 60 * minuteMs),
+      totalMs: read.integer('UPSTREAM_TOTAL_MS', 20 * minuteMs, 10, 24 * 60 * minuteMs),
+    },
+    sandboxProviders: read.integer('SANDBOX_PROVIDERS', 1, 1, 2),
+    sandboxTokensPerSecond: read.integer('SANDBOX_TOKENS_PER_SECOND', 60, 0, 1_000_000),
+    failpoint: readFailpoint(read),
+  }
+}
+
+/** Every machine serves requests. One with `jobs` signs and settles too. */
+function readSettles(read: SettingReader): boolean {
+  const roles = read.list('ROLES', ['web', 'jobs'])
+  if (!roles.includes('web'))
+    throw new InvalidConfigError(
+      'ROLES must include web, because every machine serves requests. Use "web" or "web,jobs".',
+    )
+  return roles.includes('jobs')
+}
+
+function readOperatorList(read: SettingReader): readonly string[] {
+  const items = (read.text('OPERATORS') ?? '').split(',').map((item) => item.trim())
+  const listed = items.filter((item) => item !== '')
+  const wrong = listed.find((item) => !/^(0x[0-9a-f]{40}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$/i.test(item))
+  if (wrong === undefined) return listed
+  throw new InvalidConfigError(
+    `OPERATORS must list account ids or wallet addresses, separated by commas; "${wrong}" is neither.`,
+  )
+}
+
+/** The variables whose embedded stand-in is in use: fine on a laptop, refused in production. */
+export function embeddedDefaults(config: Config): readonly string[] {
+  const unset: string[] = []
+  if (config.databaseUrl === undefined) unset.push('DATABASE_URL')
+  if (usesSandboxModel(config)) unset.push('UPSTREAM_BASE_URL')
+  if (config.chain === undefined) unset.push('CHAIN_RPC_URL')
+  if (config.search === undefined) unset.push('SEARCH_PROVIDER')
+  if (config.masterKey === undefined && config.settles) unset.push('MASTER_KEY')
+  return unset
+}
+
+export function usesSandboxModel({ upstream, providersFile }: Config): boolean {
+  return upstream === undefined && providersFile === undefined
+}
+
+type DueRules = {
+  readonly afterMs: number
+  readonly min: Usdc
+  readonly latestMs: number
+  readonly cap: Usdc
+  readonly max: Usdc
+}
+
+/** What the signer signs for one account in an hour: no single payment may be worth more. */
+export const hourlyPaymentsMax = parse('1000')
+
+/**
+ * When charges are paid on chain. In the sandbox within seconds, so that people can watch. On a real chain a payment of the smallest
+ * sum is worth about 200 times its gas on our own gateway (docs/performance.md), and no charge waits for longer than a day.
+ */
+export function dueRulesOf(config: Config): DueRules {
+  const { chain, settleAfterMs, settleMin, settleLatestMs, unsettledCap, inFlightCap } = config
+  const [afterMs, min, latestMs] = chain === undefined ? [1_000, '0', 5_000] : [minuteMs, '0.05', 24 * 60 * minuteMs]
+  return {
+    afterMs: settleAfterMs ?? afterMs,
+    min: settleMin ?? parse(min),
+    latestMs: settleLatestMs ?? latestMs,
+    cap: unsettledCap,
+    // What may be charged and unpaid when the last request is admitted, and what is in flight then with its extensions.
+    max: fromAtomic(least(3n * inFlightCap + unsettledCap, hourlyPaymentsMax)),
+  }
+}
+
+function least(one: bigint, other: bigint): bigint {
+  return one < other ? one : other
+}
+
+/** In milliseconds: a day where money is real, nothing in the sandbox. */
+export function ownerCooldownOf({ ownerCooldownMs, chain }: Config): number {
+  return ownerCooldownMs ?? (chain === undefined ? 0 : 24 * 60 * minuteMs)
+}
+
+/** A production start must not run on stand-ins by oversight. */
+export function refuseEmbeddedInProduction(config: Config, allowEmbedded: boolean): void {
+  const unset = embeddedDefaults(config)
+  if (!config.production || allowEmbedded || unset.length === 0) return
+  throw new InvalidConfigError(
+    `NODE_ENV is production, but the embedded default of ${unset.join(', ')} is active. Set ${unset.length === 1 ? 'it' : 'them'}, or start with --allow-embedded.`,
+  )
+}
+
+function readDatabaseUrl(read: SettingReader): string | undefined {
+  const url = read.secret('DATABASE_URL')
+  if (url === undefined || /^postgres(ql)?:\/\//.test(url)) return url
+  throw new InvalidConfigError('DATABASE_URL must begin with postgresql://.')
+}
+
+function readUpstream(read: SettingReader): Config['upstream'] {
+  const baseUrl = read.url('UPSTREAM_BASE_URL')
+  const apiKey = read.secret('UPSTREAM_API_KEY')
+  const protocol = read.oneOf('UPSTREAM_PROTOCOL', upstreamProtocols, 'responses')
+  if (baseUrl !== undefined) return { baseUrl, apiKey, protocol }
+  if (protocol !== 'responses') {
+    throw new InvalidConfigError('UPSTREAM_PROTOCOL is set, but UPSTREAM_BASE_URL is not. Set both, or neither.')
+  }
+  if (apiKey === undefined) return undefined
+  throw new InvalidConfigError(
+    'UPSTREAM_API_KEY is set, but UPSTREAM_BASE_URL is not. Set both, or neither for the sandbox model.',
+  )
+}
+
+function readProvidersFileName(read: SettingReader): string | undefined {
+  const file = read.text('PROVIDERS_FILE')
+  if (file === undefined || read.text('UPSTREAM_BASE_URL') === undefined) return file
+  throw new InvalidConfigError('PROVIDERS_FILE and UPSTREAM_BASE_URL are both set: keep one.')
+}
+
+function readChain(read: SettingReader): ChainConfig | undefined {
+  const values = {
+    CHAIN_RPC_URL: read.url('CHAIN_RPC_URL'),
+    GATEWAY_URL: read.url('GATEWAY_URL'),
+    USDC_ADDRESS: read.address('USDC_ADDRESS'),
+    GATEWAY_WALLET_ADDRESS: read.address('GATEWAY_WALLET_ADDRESS'),
+  }
+  const missing = Object.entries(values).filter(([, value]) => value === undefined)
+  if (missing.length === Object.keys(values).length) return undefined
+  if (missing.length > 0) {
+    throw new InvalidConfigError(
+      `${missing.map(([name]) => name).join(', ')} must be set too. A real chain needs all of ${Object.keys(values).join(', ')}.`,
+    )
+  }
+  return {
+    rpcUrl: values.CHAIN_RPC_URL!,
+    gatewayUrl: values.GATEWAY_URL!,
+    gatewayToken: readGatewayToken(read),
+    usdcAddress: values.USDC_ADDRESS!,
+    gatewayWalletAddress: values.GATEWAY_WALLET_ADDRESS!,
+    gatewayMinterAddress: read.address('GATEWAY_MINTER_ADDRESS') ?? values.GATEWAY_WALLET_ADDRESS!,
+    gatewayDomain: read.optionalInteger('GATEWAY_DOMAIN', 0, 2 ** 32 - 1),
+    usdcName: read.text('USDC_NAME') ?? 'USDC',
+    usdcVersion: read.text('USDC_VERSION') ?? '2',
+  }
+}
+
+function readGateway(read: SettingReader): GatewayConfig {
+  const relayerKey = read.secret('GATEWAY_RELAYER_KEY')
+  const values = {
+    GATEWAY_RELAYER_KEY: relayerKey,
+    GATEWAY_TOKEN: readGatewayToken(read),
+    DATABASE_URL: readDatabaseUrl(read),
+    CHAIN_RPC_URL: read.url('CHAIN_RPC_URL'),
+    USDC_ADDRESS: read.address('USDC_ADDRESS'),
+    GATEWAY_WALLET_ADDRESS: read.address('GATEWAY_WALLET_ADDRESS'),
+  }
+  const missing = Object.entries(values).filter(([, value]) => value === undefined)
+  if (missing.length > 0) {
+    throw new InvalidConfigError(
+      `The gateway needs settings that are not set: ${missing.map(([name]) => name).join(', ')}.`,
+    )
+  }
+  if (!/^(0x)?[0-9a-f]{64}$/i.test(relayerKey!)) {
+    throw new InvalidConfigError(
+      'GATEWAY_RELAYER_KEY must be 64 hex digits: the key of an address that pays gas and owns nothing else.',
+    )
+  }
+  const seller = read.address('SELLER_ADDRESS')
+  return {
+    // Not HOST: an image that opens the service to its network must not open the gateway with it.
+    host: read.text('GATEWAY_HOST', '127.0.0.1'),
+    port: read.integer('GATEWAY_PORT', 8403, 0, 65_535),
+    payees: read.addresses('GATEWAY_PAYEES') ?? (seller === undefined ? undefined : [seller]),
+    token: values.GATEWAY_TOKEN!,
+    databaseUrl: values.DATABASE_URL!,
+    rpcUrl: values.CHAIN_RPC_URL!,
+    usdcAddress: values.USDC_ADDRESS!,
+    gatewayWalletAddress: values.GATEWAY_WALLET_ADDRESS!,
+    relayerKey: `0x${relayerKey!.replace(/^0x/i, '')}`,
+    firstBlock: read.integer('GATEWAY_FIRST_BLOCK', 0, 0, Number.MAX_SAFE_INTEGER),
+    batchMs: read.integer('GATEWAY_BATCH_MS', 2_000, 10, 60 * minuteMs),
+    gasPriceMaxGwei: read.integer('GATEWAY_GAS_PRICE_MAX_GWEI', 2_000, 20, 1_000_000),
+  }
+}
+
+function readGatewayToken(read: SettingReader): string | undefined {
+  const token = read.secret('GATEWAY_TOKEN')
+  if (token === undefined || /^[\x21-\x7e]{32,512}$/.test(token)) return token
+  throw new InvalidConfigError('GATEWAY_TOKEN must have 32 to 512 characters without spaces: openssl rand -hex 32')
+}
+
+function readSearch(read: SettingReader): Config['search'] {
+  return read.listOf('SEARCH_PROVIDER', Object.keys(searchCredentials) as SearchProvider[])?.map((provider) => {
+    const name = searchCredentials[provider]
+    const credential = name === 'SEARXNG_URL' ? read.url(name) : read.secret(name)
+    if (credential !== undefined) return { provider, credential }
+    throw new InvalidConfigError(`SEARCH_PROVIDER includes ${provider}, so ${name} must be set too.`)
+  })
+}
+
+function readTraces(read: SettingReader): TracesConfig | undefined {
+  const endpoint = read.url('OTEL_EXPORTER_OTLP_ENDPOINT')
+  const headers = read.secret('OTEL_EXPORTER_OTLP_HEADERS') ?? ''
+  const serviceName = read.text('OTEL_SERVICE_NAME') ?? 'penny'
+  if (endpoint === undefined) return undefined
+  const pairs = headers.split(',').filter((pair) => pair.trim() !== '')
+  const parsed = pairs.map((pair) => /^\s*([\w-]+)\s*=\s*(.*?)\s*$/.exec(pair))
+  if (parsed.some((match) => match === null))
+    throw new InvalidConfigError('OTEL_EXPORTER_OTLP_HEADERS must have the form name=value,name=value.')
+  return { endpoint, serviceName, headers: Object.fromEntries(parsed.map((match) => [match![1]!, match![2]!])) }
+}
+
+function readMasterKey(read: SettingReader): MasterKeySource | undefined {
+  const file = read.secretFile('MASTER_KEY')
+  if (file !== undefined) return { file: resolve(file) }
+  const value = read.secret('MASTER_KEY')
+  if (value !== undefined && !/^[0-9a-f]{64}$/i.test(value)) {
+    throw new InvalidConfigError('MASTER_KEY must be 64 hex digits (32 random bytes): openssl rand -hex 32')
+  }
+  if (value === undefined && read.text('CHAIN_RPC_URL') !== undefined) {
+    throw new InvalidConfigError(
+      'MASTER_KEY must be set when CHAIN_RPC_URL is, because it seals the keys of real money.',
+    )
+  }
+  return value === undefined ? undefined : { value }
+}
+
+function readFailpoint(read: SettingReader): Config['failpoint'] {
+  const value = read.text('FAILPOINT')
+  if (value === undefined) return undefined
+  if (read.text('NODE_ENV') === 'production') {
+    throw new InvalidConfigError('FAILPOINT kills the service for a test. Do not set it in production.')
+  }
+  const [, name, reach] = /^([a-z_]+)(?::([1-9]\d{0,8}))?$/.exec(value) ?? []
+  if (name !== undefined) return { name, reach: Number(reach ?? 1) }
+  throw new InvalidConfigError(`FAILPOINT must be a name, or a name and a count such as on_chunk:3, got "${value}".`)
+}

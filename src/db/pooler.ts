@@ -1,0 +1,43 @@
+import pg from 'pg'
+import { OperatorError } from '../errors.ts'
+
+const replyMsMax = 10_000
+
+/**
+ * Refuses a connection pooler in transaction or statement mode, such as PgBouncer's `pool_mode = transaction`. Session locks keep
+ * settlement and migrations to one process; behind such a pooler they lock nothing. Two open connections never share a server
+ * process, and a connection never changes its own, unless a pooler hands them out.
+ */
+export async function refuseTransactionPooler(url: string): Promise<void> {
+  const open = () =>
+    new pg.Client({ connectionString: url, connectionTimeoutMillis: replyMsMax, query_timeout: replyMsMax })
+  const clients = [open(), open()] as const
+  const [first, second] = clients
+  try {
+    for (const client of clients) {
+      client.on('error', () => {})
+      await client.connect()
+    }
+    const before = await backendOf(first)
+    // Occupies a server process until it ends.
+    await second.query('begin')
+    const other = await backendOf(second)
+    const after = await backendOf(first)
+    if (other === before || after !== before) throw new TransactionPoolerError()
+  } finally {
+    for (const client of clients) await client.end().catch(() => {})
+  }
+}
+
+async function backendOf(client: pg.Client): Promise<number> {
+  const { rows } = await client.query<{ pid: number }>('select pg_backend_pid() as pid')
+  return rows[0]!.pid
+}
+
+class TransactionPoolerError extends OperatorError {
+  constructor() {
+    super(
+      'DATABASE_URL points to a connection pooler in transaction mode, where session locks do not work. Use the address of PostgreSQL itself, or a pool in session mode.',
+    )
+  }
+}

@@ -1,0 +1,20 @@
+import { ServiceError } from '../errors.ts'
+import { chatContracts } from './api/contracts/chat.ts'
+
+export class UnknownUrlError extends ServiceError {
+  readonly code = 'unknown_url'
+  constructor(method: string, path: string) {
+    super(
+      notOffered.has(path)
+        ? `${path} is not supported. Send chat completions to ${chatContracts.createChatCompletion.path}.${path === '/v1/responses' ? clientHint : ''}`
+        : `${method} ${path.slice(0, 200)} does not exist. The base URL ends in /v1; chat completions are at ${chatContracts.createChatCompletion.path}.`,
+    )
+  }
+}
+
+// Some libraries choose the Responses API by default or by the model's name and must be told not to.
+const clientHint =
+  " LangChain: use ChatOpenAICompletions; AI SDK: openai.chat(model); Agents SDK: setOpenAIAPI('chat_completions');" +
+  ' OpenRouter SDK: client.chat.send. Other clients: /docs/guides/quickstart.'
+
+const notOffered = new Set(['/v1/embeddings', '/v1/completions', '/v1/responses'])

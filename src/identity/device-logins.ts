@@ -1,0 +1,198 @@
+import { randomInt } from 'node:crypto'
+import type { AccountRef } from '../db/account-ref.ts'
+import { readClock } from '../db/clock.ts'
+import type { Connection, Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { createToken, hashToken } from './secret-token.ts'
+
+// The device flow of RFC 8628: a terminal asks, a signed-in person confirms, the terminal polls and gets a key once. The key is
+// made when the terminal takes it, so its secret is never stored.
+
+export const deviceLoginSecondsMax = 10 * 60
+export const pollSecondsMin = 2
+/** Waiting terminals of one network. An office shares one network, so it is more than a few. */
+export const waitingPerNetworkMax = 20
+const slowDownSeconds = 5
+/** A poll may arrive this much early: the client's clock and the network are not exact. */
+const earlySecondsMax = 0.5
+/** A login that is confirmed in its last second must still reach its terminal. */
+const deliverySecondsMin = 60
+const codeAttemptsMax = 3
+
+// No vowels, so no words; no letters that look alike. 20^8 codes, as RFC 8628 suggests.
+const codeLetters = 'BCDFGHJKLMNPQRSTVWXZ'
+const codeLength = 8
+
+export const deviceLoginStatuses = ['pending', 'confirmed', 'declined'] as const
+
+/** A login that waits, as the signed-in person sees it. */
+export type DeviceLogin = {
+  readonly userCode: string
+  readonly machine: string
+  readonly network: string
+  readonly status: (typeof deviceLoginStatuses)[number]
+  readonly createdAt: Date
+  readonly expiresAt: Date
+}
+
+/** Throws when too many terminals of that network are waiting. */
+export async function startDeviceLogin(
+  database: Database,
+  { machine, network }: Pick<DeviceLogin, 'machine' | 'network'>,
+): Promise<{ readonly deviceCode: string; readonly userCode: string }> {
+  const deviceCode = createToken()
+  return database.transaction(async (connection) => {
+    // One at a time per network: concurrent starts must not pass the limit together.
+    await connection.query(`select pg_advisory_xact_lock(hashtextextended('device_logins ' || $1, 0))`, [network])
+    const [waiting] = await connection.query<{ count: bigint }>(
+      `select count(*) from device_logins where network = $1 and expires_at > clock_timestamp() and status = 'pending'`,
+      [network],
+    )
+    if (Number(waiting!.count) >= waitingPerNetworkMax) throw new TooManyDeviceLoginsError()
+    for (let attempt = 0; attempt < codeAttemptsMax; attempt += 1) {
+      const userCode = createUserCode()
+      const rows = await connection.query(
+        `insert into device_logins (device_hash, user_code, machine, network, interval_seconds, expires_at)
+         values ($1, $2, $3, $4, ${pollSecondsMin}, clock_timestamp() + interval '${deviceLoginSecondsMax} seconds')
+         on conflict do nothing returning user_code`,
+        [hashToken(deviceCode), userCode, machine, network],
+      )
+      if (rows.length > 0) return { deviceCode, userCode }
+    }
+    throw new Error('no free user code')
+  })
+}
+
+export type Poll =
+  | { readonly status: 'pending' | 'slow_down'; readonly intervalSeconds: number }
+  | { readonly status: 'declined' | 'expired' }
+  | { readonly status: 'confirmed'; readonly account: AccountRef; readonly terms: unknown }
+
+/** What became of a login. A confirmed one is used up by this: of two polls at once, one gets it. */
+export async function pollDeviceLogin(database: Database, deviceCode: string): Promise<Poll> {
+  const hash = hashToken(deviceCode)
+  const [row] = await database.query<{ status: DeviceLogin['status']; interval_seconds: number; early: boolean }>(
+    `update device_logins d
+        set polled_at = $2, interval_seconds = least(d.interval_seconds + case when o.early then ${slowDownSeconds} else 0 end, 60)
+       from (select device_hash, coalesce(extract(epoch from $2 - polled_at) < interval_seconds - ${earlySecondsMax}, false) as early
+               from device_logins where device_hash = $1 and expires_at > $2 for update) o
+      where d.device_hash = o.device_hash
+      returning d.status, d.interval_seconds, o.early`,
+    [hash, await readClock(database)],
+  )
+  if (row === undefined) return { status: 'expired' }
+  if (row.status === 'pending')
+    return { status: row.early ? 'slow_down' : 'pending', intervalSeconds: row.interval_seconds }
+  const [taken] = await database.query<{ partition: number | null; account_id: string | null; terms: unknown }>(
+    'delete from device_logins where device_hash = $1 returning partition, account_id, terms',
+    [hash],
+  )
+  if (taken === undefined) return { status: 'expired' }
+  if (taken.account_id === null) return { status: 'declined' }
+  return {
+    status: 'confirmed',
+    account: { partition: taken.partition!, accountId: taken.account_id },
+    terms: taken.terms,
+  }
+}
+
+/** The terminal no longer waits: nothing can be confirmed any more. */
+export async function cancelDeviceLogin(database: Database, deviceCode: string): Promise<void> {
+  await database.query('delete from device_logins where device_hash = $1', [hashToken(deviceCode)])
+}
+
+/** A login that waits for an answer, or one that this account has confirmed. Others' are as absent as none. */
+export async function findDeviceLogin(
+  connection: Connection,
+  { accountId }: AccountRef,
+  userCode: string,
+): Promise<DeviceLogin> {
+  const [row] = await connection.query<DeviceLoginRow>(
+    `select ${columns} from device_logins
+      where user_code = $1 and expires_at > clock_timestamp() and (status = 'pending' or account_id = $2)`,
+    [normalized(userCode), accountId],
+  )
+  if (row === undefined) throw new DeviceCodeGoneError()
+  return readDeviceLogin(row)
+}
+
+/** Of two answers at once the first one counts, and the second one throws. */
+export async function confirmDeviceLogin(
+  database: Database,
+  { partition, accountId }: AccountRef,
+  userCode: string,
+  terms: object,
+): Promise<DeviceLogin> {
+  const [row] = await database.query<DeviceLoginRow>(
+    `update device_logins
+        set status = 'confirmed', partition = $2, account_id = $3, terms = $4::jsonb,
+            expires_at = greatest(expires_at, now() + interval '${deliverySecondsMin} seconds')
+      where user_code = $1 and expires_at > now() and status = 'pending' returning ${columns}`,
+    [normalized(userCode), partition, accountId, JSON.stringify(terms)],
+  )
+  if (row === undefined) throw new DeviceCodeGoneError()
+  return readDeviceLogin(row)
+}
+
+export async function declineDeviceLogin(database: Database, userCode: string): Promise<DeviceLogin> {
+  const [row] = await database.query<DeviceLoginRow>(
+    `update device_logins set status = 'declined'
+      where user_code = $1 and expires_at > now() and status = 'pending' returning ${columns}`,
+    [normalized(userCode)],
+  )
+  if (row === undefined) throw new DeviceCodeGoneError()
+  return readDeviceLogin(row)
+}
+
+/** As people read it: `WDJB-MJHT`. */
+export function shownUserCode(userCode: string): string {
+  return `${userCode.slice(0, 4)}-${userCode.slice(4)}`
+}
+
+const columns = 'user_code, machine, network, status, created_at, expires_at'
+
+type DeviceLoginRow = {
+  readonly user_code: string
+  readonly machine: string
+  readonly network: string
+  readonly status: DeviceLogin['status']
+  readonly created_at: Date
+  readonly expires_at: Date
+}
+
+function readDeviceLogin(row: DeviceLoginRow): DeviceLogin {
+  return {
+    userCode: row.user_code,
+    machine: row.machine,
+    network: row.network,
+    status: row.status,
+    createdAt: row.created_at,
+    expiresAt: row.expires_at,
+  }
+}
+
+function createUserCode(): string {
+  return Array.from({ length: codeLength }, () => codeLetters[randomInt(codeLetters.length)]).join('')
+}
+
+/** People leave out the dash, add spaces and type small letters. */
+function normalized(userCode: string): string {
+  return userCode.toUpperCase().replace(/[^A-Z]/g, '')
+}
+
+export class DeviceCodeGoneError extends ServiceError {
+  readonly code = 'not_found'
+  constructor() {
+    super('This code is unknown, already used or expired. Run penny login again in your terminal to get a new one.')
+  }
+}
+
+export class TooManyDeviceLoginsError extends ServiceError {
+  readonly code = 'rate_limited'
+  constructor() {
+    super(
+      `${waitingPerNetworkMax} logins from your network are waiting for confirmation, which is the limit. Finish or cancel one, or wait until they expire after ${deviceLoginSecondsMax / 60} minutes.`,
+      { retryAfterMs: 60_000 },
+    )
+  }
+}

@@ -1,0 +1,185 @@
+import type { Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { hashApiKey, whyMalformed } from './api-key-format.ts'
+import { type KeyOptions, type OptionRow, optionColumns, readOptions } from './key-options.ts'
+
+/** The bearer of a key, as far as a request needs to know. */
+export type Bearer = {
+  readonly partition: number
+  readonly accountId: string
+  readonly keyId: string
+  readonly depositAddress: string | undefined
+  /** As they were read; up to a second old. `KeyFinder.currentOptions` has them as they are. */
+  readonly options: KeyOptions
+  /** When the database was asked, by the finder's clock; undefined when this request found it in the cache. */
+  readonly readAtMs: number | undefined
+}
+
+export type KeyFinderOptions = {
+  readonly database: Database
+  readonly now: () => number
+  readonly cacheMs?: number
+  readonly cachedMax?: number
+}
+
+/** Options that were read in the same request are not read again unless its body took longer than this to arrive. */
+const freshMsMax = 100
+
+/**
+ * Finds the bearer of a key, from a cache of one second where possible. A stale entry admits no revoked key: the ledger checks the key
+ * again, under lock, when it places the hold. Nor does it admit what the key's options forbid: `currentOptions` reads those again. A
+ * rotated secret stops working immediately on this node and within a second on the others. Refusals are not cached, except of unknown
+ * keys: a key that is enabled again works immediately.
+ */
+export class KeyFinder {
+  readonly #options: Required<KeyFinderOptions>
+  readonly #cache = new Map<string, { readonly found: Found; readonly untilMs: number }>()
+  readonly #optionReads: OptionReads
+
+  constructor(options: KeyFinderOptions) {
+    this.#options = { cacheMs: 1_000, cachedMax: 100_000, ...options }
+    this.#optionReads = new OptionReads(options.database)
+  }
+
+  /** Throws the fitting 401 when the key is malformed, unknown, revoked or expired. */
+  async find(key: string): Promise<Bearer> {
+    const problem = whyMalformed(key)
+    if (problem !== undefined) throw new InvalidApiKeyError(problem)
+    const cached = this.#cache.get(key)
+    if (cached !== undefined && cached.untilMs > this.#options.now()) return admit(cached.found)
+    const found = await this.#lookUp(key)
+    if (typeof found === 'string' && found !== 'unknown') return admit(found)
+    if (this.#cache.size >= this.#options.cachedMax) this.#cache.clear()
+    this.#cache.set(key, { found, untilMs: this.#options.now() + this.#options.cacheMs })
+    const bearer = admit(found)
+    return { ...bearer, readAtMs: this.#options.now() }
+  }
+
+  /** The key's options as the database has them now: a change on any node applies to every request that arrives after it. */
+  async currentOptions(bearer: Bearer): Promise<KeyOptions> {
+    const { readAtMs, options } = bearer
+    if (readAtMs !== undefined && this.#options.now() - readAtMs < freshMsMax) return options
+    const current = await this.#optionReads.read(bearer)
+    if (current === undefined) throw new InvalidApiKeyError()
+    return current
+  }
+
+  /** Its secrets or options have changed. */
+  forget(keyId: string): void {
+    for (const [key, { found }] of this.#cache) {
+      if (typeof found !== 'string' && found.keyId === keyId) this.#cache.delete(key)
+    }
+  }
+
+  async #lookUp(key: string): Promise<Found> {
+    const [row] = await this.#options.database.queryPrepared<FoundRow>(
+      'find_key',
+      `select h.partition, h.account_id, h.key_id, k.revoked_at <= clock_timestamp() as revoked, k.disabled,
+              k.expires_at <= clock_timestamp() as expired, h.expires_at <= clock_timestamp() as rolled, a.address,
+              ${optionColumns.map((column) => `k.${column}`)}
+         from api_key_hashes h join api_keys k on k.partition = h.partition and k.id = h.key_id
+         join accounts a on a.partition = h.partition and a.id = h.account_id
+        where h.hash = $1`,
+      [hashApiKey(key)],
+    )
+    if (row === undefined) return 'unknown'
+    if (row.rolled === true) return 'rolled'
+    if (row.disabled) return 'disabled'
+    if (row.revoked === true) return 'revoked'
+    if (row.expired === true) return 'expired'
+    const { partition, account_id: accountId, key_id: keyId } = row
+    const depositAddress = row.address ?? undefined
+    return { partition, accountId, keyId, depositAddress, options: readOptions(row), readAtMs: undefined }
+  }
+}
+
+type OptionRead = {
+  /** Partitions by the id of the key. */
+  readonly keys: Map<string, number>
+  readonly options: Promise<ReadonlyMap<string, KeyOptions>>
+}
+
+/** Reads the options of keys. Calls that arrive during a read share the next one, so a busy node sends few queries. */
+class OptionReads {
+  readonly #database: Database
+  #underWay: Promise<unknown> = Promise.resolve()
+  #next: OptionRead | undefined
+
+  constructor(database: Database) {
+    this.#database = database
+  }
+
+  /** Undefined when there is no such key. */
+  async read({ partition, keyId }: Pick<Bearer, 'partition' | 'keyId'>): Promise<KeyOptions | undefined> {
+    this.#next ??= this.#schedule()
+    const { keys, options }: OptionRead = this.#next
+    keys.set(keyId, partition)
+    return (await options).get(keyId)
+  }
+
+  #schedule(): OptionRead {
+    const keys = new Map<string, number>()
+    const options = this.#underWay.then(() => {
+      this.#next = undefined
+      return this.#query(keys)
+    })
+    this.#underWay = options.catch(() => {})
+    return { keys, options }
+  }
+
+  async #query(keys: ReadonlyMap<string, number>): Promise<ReadonlyMap<string, KeyOptions>> {
+    const rows = await this.#database.queryPrepared<OptionRow & { readonly id: string }>(
+      'read_key_options',
+      `select k.id, ${optionColumns.map((column) => `k.${column}`)}
+         from unnest($1::smallint[], $2::uuid[]) as asked (partition, id)
+         join api_keys k on k.partition = asked.partition and k.id = asked.id`,
+      [[...keys.values()], [...keys.keys()]],
+    )
+    return new Map(rows.map((row) => [row.id, readOptions(row)]))
+  }
+}
+
+type Found = Bearer | 'unknown' | 'revoked' | 'disabled' | 'expired' | 'rolled'
+
+function admit(found: Found): Bearer {
+  if (found === 'unknown') throw new InvalidApiKeyError()
+  if (found === 'revoked') throw new RevokedApiKeyError()
+  if (found === 'rolled') throw new RevokedApiKeyError('This API key was rotated. Use the new secret.')
+  if (found === 'disabled') throw new RevokedApiKeyError('This API key is disabled. Enable it in the dashboard.')
+  if (found === 'expired') throw new ExpiredApiKeyError()
+  return found
+}
+
+type FoundRow = OptionRow & {
+  readonly partition: number
+  readonly account_id: string
+  readonly key_id: string
+  readonly revoked: boolean | null
+  readonly expired: boolean | null
+  readonly address: string | null
+  readonly disabled: boolean
+  readonly rolled: boolean | null
+}
+
+export class InvalidApiKeyError extends ServiceError {
+  readonly code = 'invalid_api_key'
+  constructor(
+    message = 'This API key does not exist. Check that you use the right key for this service, or create one in the dashboard.',
+  ) {
+    super(message)
+  }
+}
+
+export class RevokedApiKeyError extends ServiceError {
+  readonly code = 'api_key_revoked'
+  constructor(message = 'This API key was revoked. Create a new one in the dashboard.') {
+    super(message)
+  }
+}
+
+export class ExpiredApiKeyError extends ServiceError {
+  readonly code = 'api_key_expired'
+  constructor() {
+    super('This API key has expired. Create a new one in the dashboard.')
+  }
+}

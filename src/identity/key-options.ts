@@ -1,0 +1,88 @@
+import { BlockList, isIPv4, isIPv6 } from 'node:net'
+import { ServiceError } from '../errors.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+
+/** What a key may be used for, beside its limit and expiry. */
+export type KeyOptions = {
+  /** Models the key may use; empty: all. */
+  readonly allowedModels: readonly string[]
+  /** The most that one request may cost, what its searches can add included. */
+  readonly maxRequestCost: Usdc | undefined
+  /** False: web search and web fetch are never offered. */
+  readonly webTools: boolean
+  /** Addresses and CIDR blocks, IPv4 and IPv6; empty: all. */
+  readonly allowedIps: readonly string[]
+}
+
+/** Restricts nothing. */
+export const noOptions: KeyOptions = { allowedModels: [], maxRequestCost: undefined, webTools: true, allowedIps: [] }
+
+export const allowedModelsMax = 100
+export const allowedIpsMax = 100
+
+/** What of the options is changed. What is left out stays; `null` takes the cap away. */
+export type OptionChanges = {
+  readonly allowedModels?: readonly string[] | undefined
+  readonly maxRequestCost?: Usdc | null | undefined
+  readonly webTools?: boolean | undefined
+  readonly allowedIps?: readonly string[] | undefined
+}
+
+export const optionColumns = ['allowed_models', 'max_request_cost', 'web_tools', 'allowed_ips'] as const
+
+export type OptionRow = {
+  readonly allowed_models: readonly string[]
+  readonly max_request_cost: bigint | null
+  readonly web_tools: boolean
+  readonly allowed_ips: readonly string[]
+}
+
+export function readOptions(row: OptionRow): KeyOptions {
+  return {
+    allowedModels: row.allowed_models,
+    maxRequestCost: row.max_request_cost === null ? undefined : fromAtomic(row.max_request_cost),
+    webTools: row.web_tools,
+    allowedIps: row.allowed_ips,
+  }
+}
+
+/** Throws when the key may not be used from this address. Its spelling does not matter: `::ffff:192.0.2.1` is 192.0.2.1. */
+export function checkAddress({ allowedIps }: KeyOptions, address: string): void {
+  if (allowedIps.length > 0 && !isListed(allowedIps, address)) throw new IpNotAllowedError(address)
+}
+
+/** Whether this is an address or a CIDR block, such as 192.0.2.7, 192.0.2.0/24 or 2001:db8::/32. */
+export function isNetwork(text: string): boolean {
+  const [address = '', prefix, ...rest] = text.split('/')
+  const bits = isIPv4(address) ? 32 : isIPv6(address) && !address.includes('%') ? 128 : undefined
+  if (bits === undefined || rest.length > 0) return false
+  return prefix === undefined || (/^(0|[1-9]\d{0,2})$/.test(prefix) && Number(prefix) <= bits)
+}
+
+function isListed(networks: readonly string[], address: string): boolean {
+  const plain = plainAddress(address)
+  if (!isIPv4(plain) && !isIPv6(plain)) return false
+  const list = new BlockList()
+  for (const network of networks) {
+    const [start = '', prefix] = network.split('/')
+    const family = isIPv4(start) ? 'ipv4' : 'ipv6'
+    list.addSubnet(start, prefix === undefined ? (family === 'ipv4' ? 32 : 128) : Number(prefix), family)
+  }
+  return list.check(plain, isIPv4(plain) ? 'ipv4' : 'ipv6')
+}
+
+/** Without a zone, and an IPv4 address that a dual-stack socket wrote as IPv6 as the IPv4 address it is. */
+function plainAddress(address: string): string {
+  const zoneless = address.replace(/%.*$/, '')
+  const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(zoneless)
+  return mapped === null ? zoneless : mapped[1]!
+}
+
+export class IpNotAllowedError extends ServiceError {
+  readonly code = 'ip_not_allowed'
+  constructor(address: string) {
+    super(
+      `This API key may not be used from ${address.slice(0, 64)}. Use it from one of its allowed addresses, or change them in the dashboard.`,
+    )
+  }
+}

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { every, everyAtPace } from './every.ts'
+
+const pace = { busyMs: 100, idleTurns: 3, busyTurns: 2 }
+
+test('work that finds nothing is repeated less often, and often again once something is under way', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] })
+  let [looks, isUnderWay] = [0, false]
+  const job = everyAtPace(
+    pace,
+    async () => {
+      looks += 1
+      return isUnderWay
+    },
+    assert.ifError,
+  )
+  const looksIn = async (turns: number) => {
+    looks = 0
+    for (let turn = 0; turn < turns; turn += 1) {
+      t.mock.timers.tick(pace.busyMs)
+      await new Promise(setImmediate)
+    }
+    return looks
+  }
+  assert.equal(await looksIn(2), 2, 'often at first')
+  assert.equal(await looksIn(10), 4)
+  isUnderWay = true
+  assert.equal(await looksIn(3), 1, 'at its turn')
+  assert.equal(await looksIn(5), 5)
+  isUnderWay = false
+  assert.equal(await looksIn(2), 2, 'for a while')
+  assert.ok((await looksIn(9)) <= 3)
+  await job.stop()
+})
+
+test('work that fails is told and repeated, one run at a time', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] })
+  const errors: unknown[] = []
+  const job = every(
+    10,
+    () => Promise.reject(new Error('no')),
+    (error) => errors.push(error),
+  )
+  for (let turn = 0; turn < 3; turn += 1) {
+    t.mock.timers.tick(10)
+    await new Promise(setImmediate)
+  }
+  assert.equal(errors.length, 3)
+  await job.stop()
+})

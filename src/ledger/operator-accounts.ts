@@ -1,0 +1,115 @@
+import type { Database } from '../db/database.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+
+/** An account as the operator sees it. Amounts are current; `spend` covers the last 30 days. */
+export type OperatorAccount = {
+  readonly id: string
+  readonly name: string
+  readonly address: string | undefined
+  readonly ownerAddress: string | undefined
+  readonly available: Usdc
+  readonly held: Usdc
+  readonly unsettled: Usdc
+  readonly spend: Usdc
+  readonly suspendedAt: Date | undefined
+  readonly suspendedReason: string | undefined
+  readonly closedAt: Date | undefined
+  readonly createdAt: Date
+  readonly lastRequestAt: Date | undefined
+}
+
+export type AccountPage = { readonly accounts: readonly OperatorAccount[]; readonly next: AccountCursor | undefined }
+export type AccountCursor = { readonly createdAt: string; readonly id: string }
+
+export type AccountQuery = {
+  /** An account id, an address (deposit, owner or sign-in wallet), or a name prefix. Empty: all. */
+  readonly text: string
+  readonly after: AccountCursor | undefined
+  readonly limit: number
+}
+
+const spendDays = 30
+
+/** Accounts, newest first. Each kind of search has an index, and sums are read only for the accounts of the page. */
+export async function listOperatorAccounts(database: Database, query: AccountQuery): Promise<AccountPage> {
+  const { text, after, limit } = query
+  const { condition, value } = conditionOf(text.trim())
+  const rows = await database.query<AccountRow>(
+    `with page as materialized (
+       select a.* from accounts a
+        where ${condition} and ($2::timestamptz is null or (a.created_at, a.id) < ($2, $3))
+        order by a.created_at desc, a.id desc limit $4)
+     select a.id, a.name, a.address, a.owner_address, a.gateway + a.credit - a.extended as available, a.held,
+            a.charged - a.given_back - a.paid as unsettled, coalesce(u.charged, 0)::bigint as spend,
+            a.suspended_at, a.suspended_reason, a.closed_at, a.created_at, to_json(a.created_at) #>> '{}' as created_text,
+            r.created_at as last_request_at
+       from page a
+       left join lateral (select sum(h.charged) as charged from usage_hours h
+                           where h.partition = a.partition and h.account_id = a.id
+                             and h.hour >= date_trunc('hour', clock_timestamp()) - interval '${spendDays} days') u on true
+       left join lateral (select q.created_at from request_log q where q.account_id = a.id order by q.id desc limit 1) r on true
+      order by a.created_at desc, a.id desc`,
+    [value ?? null, after?.createdAt ?? null, after?.id ?? null, limit + 1],
+  )
+  const shown = rows.slice(0, limit)
+  const last = shown.at(-1)
+  const hasMore = rows.length > limit && last !== undefined
+  return { accounts: shown.map(read), next: hasMore ? { createdAt: last.created_text, id: last.id } : undefined }
+}
+
+/** `$1` is the value. An id alone does not contain its partition: there are at most 1024, and each costs one index lookup. */
+function conditionOf(text: string): { readonly condition: string; readonly value: string | undefined } {
+  if (text === '') return { condition: '$1::text is null', value: undefined }
+  const lower = text.toLowerCase()
+  if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(lower)) {
+    return {
+      condition: 'a.partition = any (array(select generate_series(0, 1023)::smallint)) and a.id = $1::uuid',
+      value: lower,
+    }
+  }
+  if (/^0x[0-9a-f]{40}$/.test(lower)) {
+    // A union, not an OR: with an OR over two columns and a subquery PostgreSQL reads every account.
+    const condition = `(a.partition, a.id) in (
+      select partition, id from accounts where address = $1
+      union select partition, id from accounts where owner_address = $1
+      union select partition, account_id from wallets where address = $1)`
+    return { condition, value: lower }
+  }
+  return { condition: 'lower(a.name) like $1', value: `${lower.replace(/[\\%_]/g, '\\$&')}%` }
+}
+
+type AccountRow = {
+  readonly id: string
+  readonly name: string
+  readonly address: string | null
+  readonly owner_address: string | null
+  readonly available: bigint
+  readonly held: bigint
+  readonly unsettled: bigint
+  readonly spend: bigint
+  readonly suspended_at: Date | null
+  readonly suspended_reason: string | null
+  readonly closed_at: Date | null
+  readonly created_at: Date
+  /** With microseconds: a rounded cursor would repeat or skip accounts. */
+  readonly created_text: string
+  readonly last_request_at: Date | null
+}
+
+function read(row: AccountRow): OperatorAccount {
+  return {
+    id: row.id,
+    name: row.name,
+    address: row.address ?? undefined,
+    ownerAddress: row.owner_address ?? undefined,
+    available: fromAtomic(row.available),
+    held: fromAtomic(row.held),
+    unsettled: fromAtomic(row.unsettled),
+    spend: fromAtomic(row.spend),
+    suspendedAt: row.suspended_at ?? undefined,
+    suspendedReason: row.suspended_reason ?? undefined,
+    closedAt: row.closed_at ?? undefined,
+    createdAt: row.created_at,
+    lastRequestAt: row.last_request_at ?? undefined,
+  }
+}

@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { ledgerSuite } from '../../test/support/suites.ts'
+import { limitWindows } from '../identity/api-keys.ts'
+import { challengePurposes } from '../identity/challenges.ts'
+import { deviceLoginStatuses } from '../identity/device-logins.ts'
+import { signInMethods } from '../identity/sessions.ts'
+import { entryKinds } from '../receipts/entry.ts'
+import {
+  endedStatuses,
+  openPaymentStates,
+  openWithdrawalStates,
+  paymentStates,
+  sweepStates,
+  uncreditedSweepStates,
+  usageSources,
+  withdrawalStates,
+} from './states.ts'
+
+const ledger = ledgerSuite()
+
+const lists: Readonly<Record<string, readonly string[]>> = {
+  'adjustments.kind': entryKinds.filter((kind) => kind !== 'request'),
+  'api_keys.limit_window': limitWindows,
+  'sign_in_challenges.purpose': challengePurposes,
+  'device_logins.status': deviceLoginStatuses,
+  'payments.state': paymentStates,
+  'payouts.state': withdrawalStates,
+  'requests.status': endedStatuses,
+  'requests.usage_source': usageSources,
+  'sessions.method': signInMethods,
+  'sweeps.state': sweepStates,
+  'withdrawals.state': withdrawalStates,
+}
+
+// A value that only one side knows is a row that cannot be written, or one that the code cannot read.
+test('the database accepts exactly the values that the code knows', async () => {
+  const rows = await ledger.database.query<{ place: string; definition: string }>(
+    `select c.conrelid::regclass || '.' || a.attname as place, pg_get_constraintdef(c.oid) as definition
+       from pg_constraint c join pg_attribute a on a.attrelid = c.conrelid and a.attnum = any (c.conkey)
+       join pg_class t on t.oid = c.conrelid
+      where c.contype = 'c' and not t.relispartition`,
+  )
+  const accepted = rows.flatMap(({ place, definition }) => {
+    const values = new RegExp(`\\(${place.split('.')[1]} = ANY \\('{([a-z_,]+)}'::text\\[\\]\\)`).exec(definition)?.[1]
+    return values === undefined ? [] : [[place, values.split(',')] as const]
+  })
+  assert.deepEqual(
+    Object.fromEntries(accepted),
+    Object.fromEntries(Object.entries(lists).map(([place, values]) => [place, [...values]])),
+  )
+})
+
+// A condition that the index does not imply reads the whole table.
+test('what is open in the code is open in the partial indexes', async () => {
+  const rows = await ledger.database.query<{ name: string; condition: string }>(
+    `select indexrelid::regclass::text as name, pg_get_expr(indpred, indrelid) as condition
+       from pg_index where indexrelid::regclass::text in ('payments_open', 'payments_one_under_way', 'sweeps_open', 'withdrawals_open')`,
+  )
+  const sqlLists = Object.fromEntries(
+    rows.map(({ name, condition }) => [name, `('${/'{(.*)}'/.exec(condition)?.[1]?.replaceAll(',', "', '")}')`]),
+  )
+  assert.deepEqual(sqlLists, {
+    payments_one_under_way: openPaymentStates,
+    payments_open: openPaymentStates,
+    sweeps_open: uncreditedSweepStates,
+    withdrawals_open: openWithdrawalStates,
+  })
+})

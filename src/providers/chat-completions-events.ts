@@ -1,0 +1,270 @@
+import { createParser } from 'eventsource-parser'
+import type { ChatEvent, FinishReason } from '../inference/chat-events.ts'
+import { isObject, type JsonObject } from '../inference/parameter.ts'
+import { derivedCallId } from '../inference/tool-pairs.ts'
+import { createOrderedCalls, type OrderedCalls } from './ordered-calls.ts'
+import type { EventReader } from './protocol.ts'
+import { readFault } from './upstream-fault.ts'
+
+/** One event may carry the arguments of a call that writes a file. */
+const eventCharactersMax = 4 * 1024 * 1024
+
+/**
+ * Reads the server-sent events of `POST /chat/completions`. Lenient: servers differ in the names of reasoning, in where usage stands
+ * and in how they number calls. Skips what it does not know.
+ */
+export function createChatCompletionsReader(hidden: readonly string[] = []): EventReader {
+  const answer = createAnswer(hidden)
+  const parser = createParser({
+    maxBufferSize: eventCharactersMax,
+    onEvent: ({ data }) => readChunk(answer, data),
+    onError(error) {
+      if (error.type !== 'max-buffer-size-exceeded') return
+      fail(answer, 'event_too_large', 'The model sent an event that is too large.')
+    },
+  })
+  const push = (text: string): ChatEvent[] => {
+    if (!answer.ended) parser.feed(text)
+    return takeEvents(answer)
+  }
+  return {
+    push,
+    end() {
+      // A last event without its empty line is still an event.
+      const events = push('\n\n')
+      if (!answer.ended && answer.reason !== undefined) finish(answer)
+      if (!answer.ended) fail(answer, 'upstream_ended', 'The answer ended early.')
+      return [...events, ...takeEvents(answer)]
+    },
+    get ended() {
+      return answer.ended
+    },
+    get isComplete() {
+      return answer.reason !== undefined
+    },
+  }
+}
+
+/** What has to be remembered of an answer while it is being read. */
+type Answer = {
+  readonly hidden: readonly string[]
+  events: ChatEvent[]
+  accepted: boolean
+  ended: boolean
+  /** Once it is known; usage may follow. */
+  reason: FinishReason | undefined
+  usage: unknown
+  text: string
+  /** Under the name that the server used: some refuse a further round that comes without it. */
+  reasoning: { readonly name: string; text: string } | undefined
+  readonly orderedCalls: OrderedCalls
+  /** By their place in the list. */
+  readonly calls: Map<number, Call>
+  readonly allCalls: Call[]
+}
+
+type Call = { readonly place: string; readonly id: string; readonly name: string; arguments: string }
+
+function createAnswer(hidden: readonly string[]): Answer {
+  return {
+    hidden,
+    events: [],
+    accepted: false,
+    ended: false,
+    reason: undefined,
+    usage: undefined,
+    text: '',
+    reasoning: undefined,
+    orderedCalls: createOrderedCalls(),
+    calls: new Map(),
+    allCalls: [],
+  }
+}
+
+function takeEvents(answer: Answer): ChatEvent[] {
+  const events = answer.events
+  answer.events = []
+  return events
+}
+
+function readChunk(answer: Answer, data: string): void {
+  if (answer.ended) return
+  if (data === '[DONE]') {
+    if (answer.reason !== undefined) finish(answer)
+    return
+  }
+  const chunk = parseData(data)
+  if (chunk === undefined) return
+  if (isObject(chunk.error) || typeof chunk.error === 'string') {
+    failWith(answer, chunk)
+    return
+  }
+  if (!answer.accepted) {
+    answer.accepted = true
+    answer.events.push({ type: 'accepted' })
+  }
+  if (isObject(chunk.usage)) answer.usage = reportedUsage(chunk.usage)
+  const choice: unknown = Array.isArray(chunk.choices) ? chunk.choices[0] : undefined
+  if (isObject(choice)) readChoice(answer, chunk, choice)
+  else if (answer.reason !== undefined && answer.usage !== undefined) finish(answer)
+}
+
+function parseData(data: string): JsonObject | undefined {
+  try {
+    const value: unknown = JSON.parse(data)
+    return isObject(value) ? value : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function readChoice(answer: Answer, chunk: JsonObject, choice: JsonObject): void {
+  const delta = isObject(choice.delta) ? choice.delta : {}
+  addReasoning(answer, delta)
+  if (isText(delta.content)) {
+    answer.text += delta.content
+    answer.events.push({ type: 'text', text: delta.content })
+  }
+  if (Array.isArray(delta.annotations)) for (const value of delta.annotations) addAnnotation(answer, value)
+  if (isText(delta.refusal)) answer.events.push({ type: 'refusal', text: delta.refusal })
+  if (Array.isArray(delta.tool_calls)) {
+    for (const [position, call] of delta.tool_calls.entries()) {
+      if (isObject(call) && !answer.ended) addCall(answer, chunk.id, call, position)
+    }
+  }
+  if (answer.ended || typeof choice.finish_reason !== 'string' || answer.reason !== undefined) return
+  readReason(answer, choice.finish_reason)
+}
+
+/** A citation, as OpenRouter and OpenAI's search models send it. */
+function addAnnotation(answer: Answer, value: unknown): void {
+  const citation = isObject(value) && value.type === 'url_citation' ? value.url_citation : undefined
+  if (!isObject(citation) || typeof citation.url !== 'string') return
+  const annotation = {
+    url: citation.url,
+    title: typeof citation.title === 'string' ? citation.title : '',
+    startIndex: characterIndex(citation.start_index),
+    endIndex: characterIndex(citation.end_index),
+  }
+  answer.events.push({ type: 'annotation', annotation })
+}
+
+function characterIndex(value: unknown): number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : 0
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string' && value !== ''
+}
+
+/** DeepSeek and others say `reasoning_content`; vLLM, OpenRouter and Ollama `reasoning`. A server that sends both sends the same twice. */
+function addReasoning(answer: Answer, delta: JsonObject): void {
+  const name = isText(delta.reasoning_content) ? 'reasoning_content' : 'reasoning'
+  const text = delta[name]
+  if (!isText(text)) return
+  answer.reasoning ??= { name, text: '' }
+  answer.reasoning.text += text
+  answer.events.push({ type: 'reasoning', text })
+}
+
+/** A fragment that has another id and a name begins another call, also where the server gives all calls the same index. */
+function addCall(answer: Answer, chunkId: unknown, fragment: JsonObject, position: number): void {
+  const index = typeof fragment.index === 'number' ? fragment.index : position
+  const called = isObject(fragment.function) ? fragment.function : {}
+  let call = answer.calls.get(index)
+  const isOther = isText(fragment.id) && isText(called.name) && fragment.id !== call?.id
+  if (call === undefined || isOther) {
+    if (!isText(called.name)) return
+    const place = String(answer.allCalls.length)
+    // Every call needs an id, and each answer ids of its own: results are matched by them.
+    const id = isText(fragment.id) ? fragment.id : derivedCallId(`${String(chunkId)} ${place}`)
+    call = { place, id, name: called.name, arguments: '' }
+    answer.calls.set(index, call)
+    answer.allCalls.push(call)
+    answer.events.push(...answer.orderedCalls.begin(place, id, called.name))
+  }
+  const given = isObject(called.arguments) ? JSON.stringify(called.arguments) : called.arguments
+  if (!isText(given)) return
+  call.arguments += given
+  const events = answer.orderedCalls.add(call.place, given)
+  if (events === undefined) fail(answer, 'arguments_too_large', 'The model sent an event that is too large.')
+  else answer.events.push(...events)
+}
+
+const failedReasons: Readonly<Record<string, string>> = {
+  error: 'server_error',
+  abort: 'server_error',
+  insufficient_system_resource: 'overloaded',
+}
+
+function readReason(answer: Answer, reason: string): void {
+  const failure = failedReasons[reason]
+  if (failure !== undefined) fail(answer, failure, 'The model stopped early.')
+  else if (reason === 'length' || reason === 'model_length') {
+    // Calls that were cut are left as they are: telling the rest of them would pass broken arguments off as whole.
+    answer.reason = 'length'
+  } else if (reason === 'content_filter') answer.reason = 'content_filter'
+  else {
+    answer.events.push(...answer.orderedCalls.finishAll())
+    // Many servers end a round of calls with `stop`.
+    answer.reason = answer.allCalls.length > 0 ? 'tool_calls' : 'stop'
+  }
+}
+
+function finish(answer: Answer): void {
+  const { reason, usage, allCalls } = answer
+  if (reason === 'tool_calls') {
+    answer.events.push({
+      type: 'item',
+      index: 0,
+      item: assistantItem(answer),
+      said: answer.text,
+      callIds: allCalls.map(({ id }) => id),
+    })
+  }
+  answer.events.push({ type: 'finish', reason: reason!, ...(usage !== undefined && { usage }) })
+  answer.ended = true
+}
+
+/** The round as a message, to be sent back with the results of its calls. */
+function assistantItem({ text, reasoning, allCalls }: Answer): JsonObject {
+  return {
+    role: 'assistant',
+    content: text === '' ? null : text,
+    ...(reasoning !== undefined && { [reasoning.name]: reasoning.text }),
+    tool_calls: allCalls.map((call) => ({
+      id: call.id,
+      type: 'function',
+      function: { name: call.name, arguments: call.arguments },
+    })),
+  }
+}
+
+function failWith(answer: Answer, chunk: JsonObject): void {
+  const fault = readFault(chunk, answer.hidden)
+  fail(answer, fault.code, fault.message === '' ? 'The model failed to answer.' : fault.message)
+}
+
+function fail(answer: Answer, code: string, message: string): void {
+  const { usage } = answer
+  answer.events.push({ type: 'failed', code, message, ...(usage !== undefined && { usage }) })
+  answer.ended = true
+}
+
+/** In the names that `readUsage` reads. */
+function reportedUsage(usage: JsonObject): JsonObject {
+  const prompt = isObject(usage.prompt_tokens_details) ? usage.prompt_tokens_details : {}
+  const completion = isObject(usage.completion_tokens_details) ? usage.completion_tokens_details : {}
+  const { prompt_tokens: input, completion_tokens: output, total_tokens: total } = usage
+  const reasoning = completion.reasoning_tokens
+  // Some servers leave reasoning out of the completion: their total tells.
+  const isApart = [input, output, total, reasoning].every(Number.isInteger)
+    ? Number(total) === Number(input) + Number(output) + Number(reasoning)
+    : false
+  return {
+    input_tokens: input,
+    input_tokens_details: { cached_tokens: prompt.cached_tokens ?? usage.prompt_cache_hit_tokens },
+    output_tokens: isApart ? Number(output) + Number(reasoning) : output,
+    output_tokens_details: { reasoning_tokens: reasoning },
+  }
+}

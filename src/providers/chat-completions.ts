@@ -1,0 +1,30 @@
+import { createChatCompletionsReader } from './chat-completions-events.ts'
+import { toChatCompletionsRequest } from './chat-completions-request.ts'
+import type { Protocol } from './protocol.ts'
+
+/** The chat-completions protocol of vLLM, Ollama, LM Studio, llama.cpp, Mistral, DeepSeek, OpenRouter or another Penny Router. */
+export const chatCompletions: Protocol = {
+  path: '/chat/completions',
+  write: (request, model, provider) => JSON.stringify(toChatCompletionsRequest(request, model, provider)),
+  createReader: createChatCompletionsReader,
+  chatParam,
+}
+
+const sharedParams = new Set([
+  'messages',
+  'response_format',
+  'reasoning_effort',
+  'max_tokens',
+  'tools',
+  'tool_choice',
+  'parallel_tool_calls',
+  'temperature',
+  'prompt_cache_key',
+  'model',
+])
+
+/** The customer speaks the same protocol. Positions inside differ, so they are left out. */
+function chatParam(param: string | undefined): string | undefined {
+  const name = param?.split(/[.[]/, 1)[0]
+  return name !== undefined && sharedParams.has(name) ? name : undefined
+}

@@ -1,0 +1,388 @@
+import { createParser, type EventSourceParser } from 'eventsource-parser'
+import { type ChatEvent, type FinishReason, nextParagraph } from '../inference/chat-events.ts'
+import { isObject, type JsonObject } from '../inference/parameter.ts'
+import { createOrderedCalls, type OrderedCalls } from './ordered-calls.ts'
+import type { EventReader } from './protocol.ts'
+import { readFault } from './upstream-fault.ts'
+
+export type ResponsesReader = EventReader & {
+  /** Events that were not JSON and were skipped. */
+  readonly skippedCount: number
+}
+
+/** One event may carry a whole answer or the arguments of a call that writes a file. */
+export const eventCharactersMax = 4 * 1024 * 1024
+
+/**
+ * Reads the server-sent events of `POST /responses`. Lenient: it looks at the members it uses and skips what it does not
+ * know. `hidden` are words, such as the upstream's host, that no message may repeat.
+ */
+export function createResponsesReader(hidden: readonly string[] = []): ResponsesReader {
+  const answer = createAnswer(hidden)
+  let parser: EventSourceParser | undefined
+  // Whether the parser has nothing begun: then what comes may be read without it.
+  let isBetweenEvents = true
+  const push = (text: string): ChatEvent[] => {
+    if (answer.ended) return []
+    const from = isBetweenEvents ? readPlainEvents(answer, text) : 0
+    if (from < text.length) {
+      parser ??= createEventParser(answer)
+      parser.feed(text.slice(from))
+      isBetweenEvents = text.endsWith('\n\n')
+    }
+    return takeEvents(answer)
+  }
+  return {
+    push,
+    end() {
+      // A last event without its empty line is still an event.
+      const events = push('\n\n')
+      if (!answer.ended) fail(answer, 'upstream_ended', 'The answer ended early.')
+      return [...events, ...takeEvents(answer)]
+    },
+    get ended() {
+      return answer.ended
+    },
+    // Everything that counts comes in one last event.
+    isComplete: false,
+    get skippedCount() {
+      return answer.skippedCount
+    },
+  }
+}
+
+/** For events in whatever form, and cut wherever. */
+function createEventParser(answer: Answer): EventSourceParser {
+  return createParser({
+    maxBufferSize: eventCharactersMax,
+    onEvent: ({ event, data }) => readMessage(answer, event, data),
+    onError(error) {
+      if (error.type !== 'max-buffer-size-exceeded') return
+      fail(answer, 'event_too_large', 'The model sent an event that is too large.')
+    },
+  })
+}
+
+/** What has to be remembered of an answer while it is being read. */
+type Answer = {
+  readonly hidden: readonly string[]
+  events: ChatEvent[]
+  accepted: boolean
+  ended: boolean
+  skippedCount: number
+  /** Length of all text so far: what citations of a later message are shifted by. */
+  textLength: number
+  /** Where each text part began, by its place. */
+  readonly partStarts: Map<string, number>
+  readonly annotationCounts: Map<string, number>
+  /** Items of which something was streamed, so that the finished item need not be told again. */
+  readonly streamedItems: Set<string>
+  lastReasoningPlace: string | undefined
+  /** The first piece of the text part that is being written. */
+  lastText: JsonObject | undefined
+  readonly calls: OrderedCalls
+}
+
+function createAnswer(hidden: readonly string[]): Answer {
+  return {
+    hidden,
+    events: [],
+    accepted: false,
+    ended: false,
+    skippedCount: 0,
+    textLength: 0,
+    partStarts: new Map(),
+    annotationCounts: new Map(),
+    streamedItems: new Set(),
+    lastReasoningPlace: undefined,
+    lastText: undefined,
+    calls: createOrderedCalls(),
+  }
+}
+
+function takeEvents(answer: Answer): ChatEvent[] {
+  const events = answer.events
+  answer.events = []
+  return events
+}
+
+// Says only that the request was taken, in many words.
+const announcement = 'response.created'
+
+type Handler = (answer: Answer, event: JsonObject) => void
+
+const handlers: ReadonlyMap<unknown, Handler> = new Map<string, Handler>([
+  [announcement, accept],
+  ['response.output_item.added', beginItem],
+  ['response.output_item.done', finishItem],
+  ['response.output_text.delta', (answer, event) => addText(answer, event, event.delta)],
+  ['response.output_text.annotation.added', (answer, event) => addAnnotation(answer, event, event.annotation)],
+  ['response.refusal.delta', (answer, event) => addRefusal(answer, event, event.delta)],
+  ['response.reasoning_summary_text.delta', (answer, event) => addReasoning(answer, event, event.delta)],
+  ['response.reasoning_text.delta', (answer, event) => addReasoning(answer, event, event.delta)],
+  ['response.function_call_arguments.delta', addArguments],
+  ['response.function_call_arguments.done', finishArguments],
+  ['response.completed', complete],
+  ['response.incomplete', breakOff],
+  ['response.failed', (answer, event) => failWith(answer, isObject(event.response) ? event.response : event)],
+  ['error', failWith],
+])
+
+// Frequent or large, and of no use here: their JSON need not be parsed at all.
+const unusedTypes = new Set([
+  'response.in_progress',
+  'response.content_part.added',
+  'response.content_part.done',
+  'response.output_text.done',
+  'response.refusal.done',
+  'response.reasoning_summary_part.added',
+  'response.reasoning_summary_part.done',
+  'response.reasoning_summary_text.done',
+  'response.reasoning_text.done',
+])
+
+function readMessage(answer: Answer, type: string | undefined, data: string): void {
+  if (answer.ended || unusedTypes.has(type ?? '') || data === '[DONE]') return
+  if (type === announcement) {
+    accept(answer)
+    return
+  }
+  const event = parseData(data)
+  if (event === undefined) {
+    answer.skippedCount += 1
+    return
+  }
+  handlers.get(event.type ?? type)?.(answer, event)
+}
+
+// Events are written like this, and nearly all of them are pieces of text written like that. Read so, they cost half of what
+// any form they may have costs.
+const plainEvent = /event: ([\w.]+)\ndata: (.*)\n\n/y
+const plainTextDelta =
+  /event: response\.output_text\.delta\ndata: \{"type":"response\.output_text\.delta",(?:"sequence_number":\d+,)?"item_id":"([^"\\\r\n]*)","output_index":(\d+),"content_index":(\d+),"delta":"([^"\\\r\n]*)"(?:,"logprobs":\[\])?(?:,"obfuscation":"[^"\\\r\n]*")?\}\n\n/y
+
+/** Reads whole events of exactly those forms, and says where something else begins. */
+function readPlainEvents(answer: Answer, text: string): number {
+  let at = 0
+  while (at < text.length && !answer.ended) {
+    plainTextDelta.lastIndex = at
+    const delta = plainTextDelta.exec(text)
+    if (delta !== null) {
+      at = plainTextDelta.lastIndex
+      const [, itemId, outputIndex, contentIndex, piece] = delta
+      addText(
+        answer,
+        { item_id: itemId, output_index: Number(outputIndex), content_index: Number(contentIndex) },
+        piece,
+      )
+      continue
+    }
+    plainEvent.lastIndex = at
+    const event = plainEvent.exec(text)
+    if (event === null) return at
+    at = plainEvent.lastIndex
+    readMessage(answer, event[1], event[2]!)
+  }
+  return text.length
+}
+
+function parseData(data: string): JsonObject | undefined {
+  try {
+    const value: unknown = JSON.parse(data)
+    return isObject(value) ? value : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** Also called by the first output: some upstreams do not announce themselves. */
+function accept(answer: Answer): void {
+  if (answer.accepted) return
+  answer.accepted = true
+  answer.events.push({ type: 'accepted' })
+}
+
+function emit(answer: Answer, ...events: readonly ChatEvent[]): void {
+  accept(answer)
+  answer.events.push(...events)
+}
+
+/** Deltas name their item by position and by id; one of them is enough. */
+function itemPlace(event: JsonObject): string {
+  if (typeof event.output_index === 'number') return `#${event.output_index}`
+  return String(event.item_id ?? (isObject(event.item) ? event.item.id : undefined))
+}
+
+function partPlace(event: JsonObject): string {
+  return `${itemPlace(event)}/${String(event.content_index ?? 0)}`
+}
+
+function addText(answer: Answer, event: JsonObject, text: unknown): void {
+  if (typeof text !== 'string' || text === '') return
+  accept(answer)
+  if (isElsewhere(answer.lastText, event)) {
+    beginPart(answer, event, text)
+    return
+  }
+  answer.textLength += text.length
+  answer.events.push({ type: 'text', text })
+}
+
+/** Messages of one answer are paragraphs, as those of several rounds are; the parts of one message are one text. */
+function beginPart(answer: Answer, event: JsonObject, text: string): void {
+  const last = answer.lastText
+  const continues = last === undefined || itemPlace(last) === itemPlace(event)
+  const piece = continues ? { type: 'text' as const, text } : nextParagraph('text', text)
+  answer.lastText = event
+  answer.textLength += piece.text.length
+  const place = partPlace(event)
+  if (!answer.partStarts.has(place)) answer.partStarts.set(place, answer.textLength - text.length)
+  answer.streamedItems.add(itemPlace(event))
+  answer.events.push(piece)
+}
+
+/** Nearly every piece of text continues the one before: then its place need not be looked up. */
+function isElsewhere(last: JsonObject | undefined, event: JsonObject): boolean {
+  if (last === undefined || last.content_index !== event.content_index) return true
+  return last.output_index !== event.output_index || last.item_id !== event.item_id
+}
+
+function addRefusal(answer: Answer, event: JsonObject, text: unknown): void {
+  if (typeof text !== 'string' || text === '') return
+  answer.streamedItems.add(itemPlace(event))
+  emit(answer, { type: 'refusal', text })
+}
+
+/** Parts of a summary, and one item's after another's, are paragraphs: nothing in the stream separates them but this. */
+function addReasoning(answer: Answer, event: JsonObject, text: unknown): void {
+  if (typeof text !== 'string' || text === '') return
+  const place = `${itemPlace(event)}/${String(event.summary_index ?? '')}/${String(event.content_index ?? '')}`
+  const isFirst = answer.lastReasoningPlace === undefined || answer.lastReasoningPlace === place
+  answer.lastReasoningPlace = place
+  answer.streamedItems.add(itemPlace(event))
+  emit(answer, isFirst ? { type: 'reasoning', text } : nextParagraph('reasoning', text))
+}
+
+/** The upstream counts from the start of a part; the client sees all parts of all messages as one text. */
+function addAnnotation(answer: Answer, event: JsonObject, value: unknown): void {
+  const place = partPlace(event)
+  answer.annotationCounts.set(place, (answer.annotationCounts.get(place) ?? 0) + 1)
+  if (!isObject(value) || value.type !== 'url_citation' || typeof value.url !== 'string') return
+  const shift = answer.partStarts.get(place) ?? answer.textLength
+  const annotation = {
+    url: value.url,
+    title: typeof value.title === 'string' ? value.title : '',
+    startIndex: shift + characterIndex(value.start_index),
+    endIndex: shift + characterIndex(value.end_index),
+  }
+  emit(answer, { type: 'annotation', annotation })
+}
+
+function characterIndex(value: unknown): number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : 0
+}
+
+function beginItem(answer: Answer, event: JsonObject): void {
+  if (isObject(event.item) && event.item.type === 'function_call') beginCall(answer, event, event.item)
+}
+
+function beginCall(answer: Answer, event: JsonObject, item: JsonObject): void {
+  if (typeof item.call_id !== 'string' || typeof item.name !== 'string') return
+  emit(answer, ...answer.calls.begin(itemPlace(event), item.call_id, item.name))
+}
+
+function addArguments(answer: Answer, event: JsonObject): void {
+  if (typeof event.delta !== 'string' || event.delta === '') return
+  const events = answer.calls.add(itemPlace(event), event.delta)
+  if (events === undefined) fail(answer, 'arguments_too_large', 'The model sent an event that is too large.')
+  else emit(answer, ...events)
+}
+
+function finishArguments(answer: Answer, event: JsonObject): void {
+  if (typeof event.arguments === 'string') emit(answer, ...answer.calls.finish(itemPlace(event), event.arguments))
+}
+
+function finishItem(answer: Answer, event: JsonObject): void {
+  if (!isObject(event.item)) return
+  const item = event.item
+  if (item.type === 'message') finishMessage(answer, event, item)
+  if (item.type === 'reasoning') finishReasoning(answer, event, item)
+  if (item.type === 'function_call' && typeof item.arguments === 'string') {
+    beginCall(answer, event, item)
+    emit(answer, ...answer.calls.finish(itemPlace(event), item.arguments))
+  }
+  // Reasoning that is not sealed means nothing to an upstream that has not stored it.
+  if (item.type === 'reasoning' && !('encrypted_content' in item)) return
+  emit(answer, { type: 'item', index: characterIndex(event.output_index), item, ...contentsOf(item) })
+}
+
+function contentsOf(item: JsonObject): { said?: string; callIds?: readonly string[]; sealedBytes?: number } {
+  if (item.type === 'function_call') return typeof item.call_id === 'string' ? { callIds: [item.call_id] } : {}
+  if (item.type === 'reasoning') {
+    return typeof item.encrypted_content === 'string' ? { sealedBytes: item.encrypted_content.length } : {}
+  }
+  if (item.type !== 'message') return {}
+  return {
+    said: objectsOf(item.content)
+      .flatMap(({ text }) => (typeof text === 'string' ? [text] : []))
+      .join(''),
+  }
+}
+
+/** Some upstreams stream nothing of a message, or no citations, and tell it only when it is finished. */
+function finishMessage(answer: Answer, event: JsonObject, item: JsonObject): void {
+  const streamed = answer.streamedItems.has(itemPlace(event))
+  for (const [index, part] of objectsOf(item.content).entries()) {
+    const place = { output_index: event.output_index, item_id: event.item_id ?? item.id, content_index: index }
+    if (!streamed && part.type === 'output_text') addText(answer, place, part.text)
+    if (!streamed && part.type === 'refusal') addRefusal(answer, place, part.refusal)
+    const seen = answer.annotationCounts.get(partPlace(place)) ?? 0
+    for (const annotation of objectsOf(part.annotations).slice(seen)) addAnnotation(answer, place, annotation)
+  }
+}
+
+function finishReasoning(answer: Answer, event: JsonObject, item: JsonObject): void {
+  if (answer.streamedItems.has(itemPlace(event))) return
+  const summary = objectsOf(item.summary)
+  const parts = summary.length > 0 ? summary : objectsOf(item.content)
+  for (const [index, part] of parts.entries()) {
+    addReasoning(answer, { ...event, summary_index: index }, part.text)
+  }
+}
+
+function objectsOf(value: unknown): readonly JsonObject[] {
+  return Array.isArray(value) ? value.filter(isObject) : []
+}
+
+function complete(answer: Answer, event: JsonObject): void {
+  // The answer is whole, so every call in it is, even where the message that says so got lost.
+  emit(answer, ...answer.calls.finishAll())
+  finish(answer, answer.calls.count > 0 ? 'tool_calls' : 'stop', event.response)
+}
+
+/** Calls that were cut are left as they are: telling the rest of them would pass broken arguments off as whole. */
+function breakOff(answer: Answer, event: JsonObject): void {
+  const response = isObject(event.response) ? event.response : {}
+  const details = isObject(response.incomplete_details) ? response.incomplete_details : {}
+  // Every other reason, known or not, also left the answer incomplete: `stop` would deny that.
+  finish(answer, details.reason === 'content_filter' ? 'content_filter' : 'length', response)
+}
+
+function finish(answer: Answer, reason: FinishReason, response: unknown): void {
+  emit(answer, { type: 'finish', reason, ...usageOf(response) })
+  answer.ended = true
+}
+
+function failWith(answer: Answer, source: JsonObject): void {
+  const fault = readFault(source, answer.hidden)
+  fail(answer, fault.code, fault.message === '' ? 'The model failed to answer.' : fault.message, source)
+}
+
+function fail(answer: Answer, code: string, message: string, response?: unknown): void {
+  answer.events.push({ type: 'failed', code, message, ...usageOf(response) })
+  answer.ended = true
+}
+
+function usageOf(response: unknown): { usage?: unknown } {
+  return isObject(response) && response.usage !== undefined ? { usage: response.usage } : {}
+}

@@ -1,0 +1,31 @@
+import type { Protocol } from './protocol.ts'
+import { createResponsesReader } from './responses-events.ts'
+import { toResponsesRequest } from './responses-request.ts'
+
+/** OpenAI's Responses API, without anything stored at the provider. */
+export const responses: Protocol = {
+  path: '/responses',
+  write: (request, model, provider) => JSON.stringify(toResponsesRequest(request, model, provider)),
+  createReader: createResponsesReader,
+  chatParam,
+}
+
+// What the upstream calls a parameter, and what the customer called it. Positions inside differ, so they are left out.
+const chatNames: readonly (readonly [upstream: string, chat: string])[] = [
+  ['input', 'messages'],
+  ['instructions', 'messages'],
+  ['text', 'response_format'],
+  ['reasoning', 'reasoning_effort'],
+  ['max_output_tokens', 'max_tokens'],
+  ['tools', 'tools'],
+  ['tool_choice', 'tool_choice'],
+  ['parallel_tool_calls', 'parallel_tool_calls'],
+  ['temperature', 'temperature'],
+  ['prompt_cache_key', 'prompt_cache_key'],
+  ['model', 'model'],
+]
+
+function chatParam(param: string | undefined): string | undefined {
+  const name = param?.split(/[.[]/, 1)[0]
+  return chatNames.find(([upstream]) => upstream === name)?.[1]
+}

@@ -1,0 +1,272 @@
+import { ServiceError } from '../errors.ts'
+import type { ChatEvent } from '../inference/chat-events.ts'
+import type { ModelRequest } from './model-request.ts'
+import { type Clock, Provider, type ProviderHealth } from './provider.ts'
+import { orderByKey } from './rendezvous.ts'
+import type { Route, RoutingTable } from './routes.ts'
+import type { AnswerEnd } from './upstream.ts'
+import {
+  ContextLengthExceededError,
+  failureError,
+  OverloadedError,
+  RefusedByModelError,
+  UpstreamTimeoutError,
+} from './upstream-errors.ts'
+
+/** One question to whichever provider of the model can answer it. */
+export type Question = {
+  /** The customer's name of the model. */
+  readonly model: string
+  readonly request: ModelRequest
+  /** Aborts when the client has left. */
+  readonly signal: AbortSignal
+  /** Called for each provider that is asked. */
+  readonly onAttempt: (provider: string) => AttemptWatch
+}
+
+/** Follows one attempt, for traces and metrics. */
+export type AttemptWatch = {
+  readonly headers: Readonly<Record<string, string>> | undefined
+  /** The attempt failed, and another one follows or the question fails. Never called for an attempt that was answered. */
+  failed(): void
+}
+
+export type RouterOptions = {
+  readonly table: RoutingTable
+  readonly clock: Clock
+  /** For the operator's log. */
+  readonly onFailure: (route: Route, error: ServiceError) => void
+}
+
+/** Picks the provider of each question and fails over to the next one before the first output. */
+export class Router {
+  readonly #clock: Clock
+  readonly #onFailure: RouterOptions['onFailure']
+  #table: RoutingTable
+  #providers = new Map<string, Provider>()
+
+  constructor({ table, clock, onFailure }: RouterOptions) {
+    this.#clock = clock
+    this.#onFailure = onFailure
+    this.#table = table
+    this.use(table)
+  }
+
+  /**
+   * Replaces the routes. Providers whose settings stay keep their connections and their health; requests under way end where they
+   * began.
+   */
+  use(table: RoutingTable): void {
+    const before = this.#providers
+    const next = new Map<string, Provider>()
+    for (const settings of table.providers) {
+      const known = before.get(settings.id)
+      next.set(settings.id, known?.hasSettings(settings) ? known : new Provider(settings, this.#clock))
+    }
+    this.#providers = next
+    this.#table = table
+    for (const [id, provider] of before) if (next.get(id) !== provider) void provider.retire().catch(() => {})
+  }
+
+  get health(): readonly ProviderHealth[] {
+    return [...this.#providers.values()].map(({ health }) => health)
+  }
+
+  /** Rejects with a `ServiceError` when no provider takes the question, and with the signal's reason once aborted. */
+  async ask(question: Question): Promise<RoutedAnswer> {
+    const routes = this.#table.routes.get(question.model)
+    if (routes === undefined) throw new OverloadedError()
+    const answer = new RoutedAnswer(question, {
+      routes: candidatesOf(routes, question.request),
+      // Looked up for each attempt: a reload may have replaced a provider since the question began.
+      providerOf: (id) => this.#providers.get(id),
+      clock: this.#clock,
+      deadlineMs: this.#clock.now() + this.#table.deadlineMs,
+      onFailure: this.#onFailure,
+    })
+    await answer.begin()
+    return answer
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#providers.values()].map((provider) => provider.close()))
+  }
+}
+
+/** Later rounds go to the provider of the round before: it has the prompt in its cache and can read its own items. */
+function candidatesOf(routes: readonly Route[], { promptCacheKey, turns }: ModelRequest): readonly Route[] {
+  if (routes.length === 1) return routes
+  const last = turns.at(-1)?.provider
+  const ordered = orderByKey(routes, promptCacheKey)
+  const sticky = ordered.find(({ provider }) => provider === last)
+  return sticky === undefined ? ordered : [sticky, ...ordered.filter((route) => route !== sticky)]
+}
+
+type Candidate = { readonly route: Route; readonly provider: Provider }
+
+type Attempting = {
+  readonly routes: readonly Route[]
+  readonly providerOf: (id: string) => Provider | undefined
+  readonly clock: Clock
+  readonly deadlineMs: number
+  readonly onFailure: RouterOptions['onFailure']
+}
+
+type Events = AsyncIterator<readonly ChatEvent[], void, undefined>
+
+/**
+ * The answer to one question. Until its first output, events are kept back: when the provider fails, the next one is asked and the
+ * reader notices nothing. `accepted` is passed on immediately, so that headers can be sent; it may come again.
+ */
+export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
+  /** Who answers. It can change until the first output. */
+  route!: Route
+  readonly #question: Question
+  readonly #parts: Attempting
+  #left: readonly Route[]
+  #provider!: Provider
+  #watch!: AttemptWatch
+  #events!: Events
+  #startedMs = 0
+  #isCommitted = false
+  #isDirect = false
+  #slow: boolean | undefined
+  readonly #kept: ChatEvent[] = []
+
+  constructor(question: Question, parts: Attempting) {
+    this.#question = question
+    this.#parts = parts
+    this.#left = parts.routes
+  }
+
+  /** Asks provider after provider until one takes the question. */
+  async begin(): Promise<void> {
+    for (let failure: ServiceError | undefined; ; ) {
+      const candidate = this.#take()
+      if (candidate === undefined) throw failure ?? new OverloadedError()
+      try {
+        return await this.#askOne(candidate)
+      } catch (error) {
+        failure = this.#failed(error)
+        if (!this.#mayFailOver(failure)) throw failure
+      }
+    }
+  }
+
+  [Symbol.asyncIterator](): Events {
+    // Without another candidate nothing has to be kept back, and nothing stands between the reader and the provider.
+    this.#isDirect = this.#left.length === 0
+    if (this.#isDirect) return this.#events
+    return {
+      next: () => (this.#isCommitted ? this.#events.next() : this.#nextBeforeOutput()),
+      return: () => this.#events.return?.() ?? Promise.resolve({ done: true, value: undefined }),
+    }
+  }
+
+  /** The next candidate that is healthy and has room. When all are out, one that is out: it may be back. */
+  #take(): Candidate | undefined {
+    const open = this.#left.flatMap((route): readonly Candidate[] => {
+      const provider = this.#parts.providerOf(route.provider)
+      return provider === undefined || provider.isFull ? [] : [{ route, provider }]
+    })
+    const chosen = open.find(({ provider, route }) => provider.admits(route.model)) ?? open[0]
+    // Never twice on one provider, also when it serves the model under two names.
+    if (chosen !== undefined) this.#left = this.#left.filter(({ provider }) => provider !== chosen.route.provider)
+    return chosen
+  }
+
+  async #askOne({ provider, route }: Candidate): Promise<void> {
+    const { request, signal, onAttempt } = this.#question
+    const { clock, deadlineMs } = this.#parts
+    this.#provider = provider
+    this.route = route
+    this.#startedMs = clock.now()
+    this.#watch = onAttempt(route.provider)
+    provider.begin(route.model)
+    const answer = await provider.upstream.respond(request, route.model, signal, {
+      headers: this.#watch.headers,
+      totalMsMax: Math.max(1, deadlineMs - this.#startedMs),
+      // With another provider at hand it is asked at once, unless a kept connection was merely stale.
+      repeats: this.#left.length === 0 ? 'unanswered' : 'stale',
+      onEnd: (end) => this.#ended(provider, route, end),
+    })
+    provider.answered(clock.now() - this.#startedMs)
+    this.#events = answer[Symbol.asyncIterator]() as Events
+  }
+
+  #ended(provider: Provider, route: Route, end: AnswerEnd): void {
+    if (end.type === 'left') provider.released(route.model)
+    else if (end.type === 'finished' || isCustomersFault(end.error)) {
+      if (!this.#isSlow()) provider.succeeded(route.model)
+    } else {
+      provider.failed(route.model, end.error)
+      this.#parts.onFailure(route, end.error)
+    }
+  }
+
+  /** A provider did not take the question. Returns the error, or throws what is no provider's failure. */
+  #failed(error: unknown): ServiceError {
+    const { signal } = this.#question
+    if (signal.aborted || !(error instanceof ServiceError)) {
+      this.#provider.released(this.route.model)
+      throw error
+    }
+    this.#watch.failed()
+    this.#ended(this.#provider, this.route, { type: 'failed', error })
+    return error
+  }
+
+  #mayFailOver(failure: ServiceError): boolean {
+    const { signal } = this.#question
+    const isInTime = this.#parts.clock.now() < this.#parts.deadlineMs
+    return this.#left.length > 0 && isInTime && !signal.aborted && !isCustomersFault(failure)
+  }
+
+  async #nextBeforeOutput(): Promise<IteratorResult<readonly ChatEvent[], void>> {
+    for (;;) {
+      const { done, value: events } = await this.#events.next()
+      if (done) return { done, value: undefined }
+      const last = events.at(-1)
+      const hasOutput = events.some(isOutput)
+      if (!hasOutput && last?.type === 'failed' && this.#mayFailOver(failureError(last))) {
+        this.#watch.failed()
+        this.#kept.length = 0
+        this.#slow = undefined
+        await this.#events.return?.()
+        await this.begin()
+      } else if (hasOutput || this.#left.length === 0 || last?.type === 'failed' || last?.type === 'finish') {
+        return { done: false, value: this.#commit(events) }
+      } else if (events.some(({ type }) => type === 'accepted')) {
+        this.#kept.push(...events.filter(({ type }) => type !== 'accepted'))
+        return { done: false, value: [{ type: 'accepted' }] }
+      } else this.#kept.push(...events)
+    }
+  }
+
+  /** Whether the first output took too long, which is decided, and told to the provider, when it comes. */
+  #isSlow(): boolean {
+    if (this.#slow !== undefined || this.#isCommitted || this.#isDirect) return this.#slow ?? false
+    const { slowMs } = this.#provider.settings
+    this.#slow = slowMs !== undefined && this.#parts.clock.now() - this.#startedMs > slowMs
+    if (this.#slow) this.#provider.failed(this.route.model, new SlowError())
+    return this.#slow
+  }
+
+  #commit(events: readonly ChatEvent[]): readonly ChatEvent[] {
+    if (!this.#isSlow() && events.some(isOutput)) this.#provider.succeeded(this.route.model)
+    this.#isCommitted = true
+    return this.#kept.length === 0 ? events : [...this.#kept, ...events]
+  }
+}
+
+function isOutput({ type }: ChatEvent): boolean {
+  return type === 'text' || type === 'reasoning' || type === 'refusal' || type === 'tool-call'
+}
+
+/** The request itself was refused: another provider would refuse it too, and the customer has to change it. */
+function isCustomersFault(error: ServiceError): boolean {
+  return error instanceof RefusedByModelError || error instanceof ContextLengthExceededError
+}
+
+/** The answer came, but later than `slow_ms`. No customer sees it. */
+class SlowError extends UpstreamTimeoutError {}

@@ -1,0 +1,127 @@
+import { ServiceError } from '../errors.ts'
+import type { UpstreamResponse } from './upstream-connections.ts'
+import type { Fault } from './upstream-fault.ts'
+
+const retryAfterMsMax = 60_000
+const retryAfterMsDefault = 2_000
+
+/** An answer that is an error instead of a stream. */
+export type Refusal = Pick<UpstreamResponse, 'statusCode' | 'headers'> & { readonly fault: Fault }
+
+/** `chatParam` says what the customer calls a parameter of the protocol. */
+export function refusalError(
+  { statusCode, headers, fault }: Refusal,
+  chatParam: (param: string | undefined) => string | undefined,
+): ServiceError {
+  if (fault.code === quotaFault || statusCode === 402) return new QuotaExhaustedError(statusCode)
+  if (statusCode === 429) return new OverloadedError(retryAfterMs(headers))
+  if (isClientsFault(statusCode, fault)) return clientError({ ...fault, param: chatParam(fault.param) })
+  return new UpstreamError('The model is not available at the moment. Try again.', { upstreamStatus: statusCode })
+}
+
+// The shape of the request is ours, so a complaint about it is our mistake, not the customer's.
+const ourFaults = new Set([
+  'unknown_parameter',
+  'missing_required_parameter',
+  'invalid_type',
+  'invalid_json',
+  'server_error',
+])
+
+function isClientsFault(statusCode: number, fault: Fault): boolean {
+  const refused = statusCode === 400 || statusCode === 413 || statusCode === 422
+  return refused && fault.message !== '' && !ourFaults.has(fault.code)
+}
+
+// The second is llama.cpp's.
+const contextFaults = new Set(['context_length_exceeded', 'exceed_context_size_error'])
+
+function clientError(fault: Pick<Fault, 'code' | 'message'> & { readonly param?: string | undefined }): ServiceError {
+  if (contextFaults.has(fault.code)) return new ContextLengthExceededError(fault.message)
+  return new RefusedByModelError(fault.message, fault.param)
+}
+
+function retryAfterMs(headers: UpstreamResponse['headers']): number {
+  const milliseconds = Number(headers['retry-after-ms'] ?? Number.NaN)
+  const seconds = Number(headers['retry-after'] ?? Number.NaN)
+  const asked = Number.isFinite(milliseconds) ? milliseconds : seconds * 1000
+  if (!Number.isFinite(asked) || asked < 0) return retryAfterMsDefault
+  return Math.min(Math.ceil(asked), retryAfterMsMax)
+}
+
+// Codes of a failed answer that are about what the customer sent.
+const promptFaults = new Set([
+  'context_length_exceeded',
+  'invalid_prompt',
+  'content_policy_violation',
+  'bio_policy',
+  'misalignment_policy_violation',
+])
+const overloadFaults = new Set(['rate_limit_exceeded', 'server_is_overloaded', 'slow_down', 'overloaded'])
+
+// The operator's account at the provider is empty. It comes with status 429, but a retry in two seconds does not help.
+const quotaFault = 'insufficient_quota'
+const quotaRetryMs = 60_000
+
+/** The error to answer with when an answer failed before anything of it was sent. */
+export function failureError({ code, message }: { readonly code: string; readonly message: string }): ServiceError {
+  if (promptFaults.has(code)) return clientError({ code, message })
+  if (code === quotaFault) return new QuotaExhaustedError()
+  if (overloadFaults.has(code)) return new OverloadedError()
+  if (code === 'upstream_timeout') return new UpstreamTimeoutError()
+  return new UpstreamError(`The model failed: ${message}${/[.!?]$/.test(message) ? '' : '.'} Try again.`)
+}
+
+/** The model cannot be reached, or fails, or does not let us in. */
+export class UpstreamError extends ServiceError {
+  readonly code = 'upstream_error'
+  /** For the operator's log: 401 and 403 mean that the key is wrong. */
+  readonly upstreamStatus: number | undefined
+  constructor(message: string, details: { readonly upstreamStatus?: number; readonly cause?: unknown } = {}) {
+    super(message, { cause: details.cause })
+    this.upstreamStatus = details.upstreamStatus
+  }
+}
+
+export class UpstreamTimeoutError extends ServiceError {
+  readonly code = 'upstream_timeout'
+  constructor(totalMs?: number, cause?: unknown) {
+    const limit = totalMs === undefined ? 'in time' : `within ${totalMs / 1000} seconds`
+    super(`The model did not answer ${limit}. Try again, or lower max_tokens.`, { cause })
+  }
+}
+
+export class OverloadedError extends ServiceError {
+  readonly code = 'overloaded'
+  constructor(retryAfterMs = 1_000) {
+    super(`The model is overloaded. Try again in ${Math.ceil(retryAfterMs / 1000)} seconds.`, { retryAfterMs })
+  }
+}
+
+export class QuotaExhaustedError extends ServiceError {
+  readonly code = 'overloaded'
+  /** For the operator's log. */
+  readonly upstreamStatus: number | undefined
+  constructor(upstreamStatus?: number) {
+    super(
+      'The quota of this service at its model provider is exhausted. Nothing was charged. Try again in a minute, or contact the operator.',
+      { retryAfterMs: quotaRetryMs },
+    )
+    this.upstreamStatus = upstreamStatus
+  }
+}
+
+export class ContextLengthExceededError extends ServiceError {
+  readonly code = 'context_length_exceeded'
+  constructor(message: string) {
+    super(`The conversation does not fit the model: ${message}`, { param: 'messages' })
+  }
+}
+
+/** The model takes requests, but not this one. */
+export class RefusedByModelError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor(message: string, param: string | undefined) {
+    super(`The model refused the request: ${message}`, { param })
+  }
+}

@@ -1,0 +1,465 @@
+import assert from 'node:assert/strict'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
+import { type TestContext, test } from 'node:test'
+import { atEnd } from '../../test/support/at-end.ts'
+import { ServiceError } from '../errors.ts'
+import type { ChatEvent } from '../inference/chat-events.ts'
+import { chatCompletions } from './chat-completions.ts'
+import type { ModelRequest } from './model-request.ts'
+import { responses } from './responses.ts'
+import { createUpstream, type Upstream } from './upstream.ts'
+import type { UpstreamOptions } from './upstream-connections.ts'
+import { failureError, OverloadedError, UpstreamError, UpstreamTimeoutError } from './upstream-errors.ts'
+
+const recording = (name: string) => readFileSync(new URL(`./__fixtures__/${name}.sse`, import.meta.url))
+const created = 'data: {"type":"response.created"}\n\n'
+const delta = (text: string) => `data: {"type":"response.output_text.delta","output_index":0,"delta":"${text}"}\n\n`
+const completed = 'data: {"type":"response.completed","response":{"usage":{"input_tokens":1,"output_tokens":1}}}\n\n'
+
+const request: ModelRequest = {
+  instructions: '',
+  messages: [{ role: 'user', content: 'Grüße' }],
+  turns: [],
+  tools: [],
+  toolChoice: 'auto',
+  parallelToolCalls: undefined,
+  responseFormat: { type: 'text' },
+  reasoningEffort: 'low',
+  temperature: undefined,
+  maxOutputTokens: 16,
+  promptCacheKey: 'k',
+}
+
+const never = new AbortController().signal
+
+type Script = (response: ServerResponse, incoming: IncomingMessage, count: number) => unknown
+
+type Stage = { readonly upstream: Upstream; readonly requests: IncomingMessage[]; readonly sockets: Socket[] }
+
+/** A real server that plays a script, and an upstream that talks to it. */
+async function stage(context: TestContext, script: Script, options: Partial<UpstreamOptions> = {}): Promise<Stage> {
+  const requests: IncomingMessage[] = []
+  const sockets: Socket[] = []
+  const server = createServer((incoming, response) => {
+    requests.push(incoming)
+    script(response, incoming, requests.length)
+  })
+  server.on('connection', (socket) => sockets.push(socket))
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const upstream = createUpstream({
+    id: 'here',
+    protocol: responses,
+    baseUrl: `http://127.0.0.1:${port}/v1/`,
+    apiKey: 'sk-test-0123456789',
+    timeouts: { connectMs: 5_000, firstByteMs: 60_000, idleMs: 60_000, totalMs: 60_000 },
+    connectionsMax: 10,
+    ...options,
+  })
+  atEnd(context, async () => {
+    await upstream.close()
+    server.closeAllConnections()
+    server.close()
+  })
+  return { upstream, requests, sockets }
+}
+
+const timeouts = { connectMs: 5_000, firstByteMs: 60_000, idleMs: 60_000, totalMs: 60_000 }
+
+function begin(response: ServerResponse): ServerResponse {
+  return response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' })
+}
+
+async function readAll(answer: Promise<AsyncIterable<readonly ChatEvent[]>>): Promise<ChatEvent[]> {
+  const events: ChatEvent[] = []
+  for await (const batch of await answer) events.push(...batch)
+  return events
+}
+
+/** The last event, as `finish stop` or `failed upstream_reset`. */
+async function ending(answer: Promise<AsyncIterable<readonly ChatEvent[]>>): Promise<string> {
+  const last = (await readAll(answer)).at(-1)
+  if (last?.type === 'finish') return `finish ${last.reason}`
+  return last?.type === 'failed' ? `failed ${last.code}` : `open ${last?.type}`
+}
+
+/** Asks as soon as there is room: a connection is free again a few turns after its answer was read. */
+async function respondWhenFree(upstream: Upstream, signal: AbortSignal): Promise<AsyncIterable<readonly ChatEvent[]>> {
+  for (;;) {
+    try {
+      return await upstream.respond(request, 'm', signal)
+    } catch (error) {
+      if (!(error instanceof OverloadedError)) throw error
+      await new Promise(setImmediate)
+    }
+  }
+}
+
+async function rejection(answer: Promise<unknown>): Promise<ServiceError> {
+  const error = await answer.then(
+    () => assert.fail('there was an answer'),
+    (reason: unknown) => reason,
+  )
+  assert.ok(error instanceof ServiceError, `rejected with ${String(error)}`)
+  return error
+}
+
+test('a request is posted as its protocol writes it and its answer read as it comes', async (context) => {
+  let sent = ''
+  const { upstream, requests } = await stage(context, async (response, incoming) => {
+    for await (const chunk of incoming) sent += chunk
+    begin(response).end(recording('reasoning-summary'))
+  })
+  const events = await readAll(upstream.respond(request, 'm', never))
+  assert.equal(sent, responses.write(request, 'm', 'here'))
+  assert.equal(requests[0]?.url, '/v1/responses')
+  assert.equal(requests[0]?.method, 'POST')
+  assert.equal(requests[0]?.headers.authorization, 'Bearer sk-test-0123456789')
+  assert.equal(requests[0]?.headers['content-type'], 'application/json')
+  const text = events.map((event) => (event.type === 'text' ? event.text : '')).join('')
+  assert.equal(text, '4')
+  assert.deepEqual(events[0], { type: 'accepted' })
+  assert.equal(events.at(-1)?.type, 'finish')
+})
+
+// The usage comes last in chat completions: without it the answer is counted by us, and is still an answer.
+test('a connection that breaks behind a whole answer breaks nothing', async (context) => {
+  const script: Script = (response) => {
+    const chunk = { choices: [{ delta: { content: 'Hi' }, finish_reason: 'stop' }] }
+    begin(response).write(`data: ${JSON.stringify(chunk)}\n\n`, () => response.destroy())
+  }
+  const { upstream } = await stage(context, script, { protocol: chatCompletions })
+  assert.equal(await ending(upstream.respond(request, 'm', never)), 'finish stop')
+})
+
+test('characters cut by the network arrive whole', async (context) => {
+  const { upstream } = await stage(context, async (response) => {
+    begin(response)
+    for (const byte of recording('unicode')) response.write(Buffer.from([byte]))
+    response.end()
+  })
+  const events = await readAll(upstream.respond(request, 'm', never))
+  const text = events.map((event) => (event.type === 'text' ? event.text : '')).join('')
+  assert.equal(text, 'Grüße, 世界! 👩‍👩‍👧 😀 \u2028 "quoted"\n\\u0000')
+})
+
+test('without a key none is sent', async (context) => {
+  const { upstream, requests } = await stage(context, (response) => begin(response).end(completed), {
+    apiKey: undefined,
+  })
+  await readAll(upstream.respond(request, 'm', never))
+  assert.equal(requests[0]?.headers.authorization, undefined)
+})
+
+test('a connection is used again, also when nobody reads past the end', async (context) => {
+  const answer = created + delta('x') + completed
+  const { upstream, sockets } = await stage(context, (response) => begin(response).end(answer), { connectionsMax: 1 })
+  for (let round = 0; round < 5; round += 1) {
+    for await (const batch of await respondWhenFree(upstream, never)) if (batch.at(-1)?.type === 'finish') break
+  }
+  assert.equal(sockets.length, 1)
+})
+
+test('an upstream that says its last word but does not hang up is hung up on', async (context) => {
+  const closed = Promise.withResolvers<void>()
+  const { upstream } = await stage(context, (response) => {
+    response.on('close', closed.resolve)
+    begin(response).write(created + completed)
+  })
+  assert.equal(await ending(upstream.respond(request, 'm', never)), 'finish stop')
+  await closed.promise
+})
+
+test('what is not asked for is not read', async (context) => {
+  const offered = 64 * 1024 * 1024
+  const filler = delta('x'.repeat(16_000))
+  let written = 0
+  const { upstream } = await stage(context, (response, _incoming, count) => {
+    const fill = (): void => {
+      while (written < offered) {
+        written += filler.length
+        if (!response.write(filler)) return
+      }
+      response.end(completed)
+    }
+    begin(response)
+    if (count === 1) response.on('drain', fill)
+    if (count === 1) fill()
+    else response.end(completed)
+  })
+  const answer = await upstream.respond(request, 'm', never)
+  // Meanwhile other answers come and go: there is all the time in the world to read this one.
+  for (let round = 0; round < 30; round += 1) await readAll(upstream.respond(request, 'm', never))
+  assert.ok(written < offered, 'the upstream could write everything though nobody read it')
+  let characters = 0
+  for await (const batch of answer) {
+    for (const event of batch) if (event.type === 'text') characters += event.text.length
+  }
+  assert.ok(characters > offered * 0.9)
+})
+
+test('a client that leaves takes the upstream connection with it', async (context) => {
+  const closed = Promise.withResolvers<void>()
+  const { upstream } = await stage(context, (response) => {
+    response.on('close', closed.resolve)
+    begin(response).write(created + delta('x'))
+  })
+  const leaving = new AbortController()
+  const reading = (async () => {
+    for await (const batch of await upstream.respond(request, 'm', leaving.signal))
+      if (batch.length > 0) leaving.abort(new Error('left'))
+  })()
+  await assert.rejects(reading, /left/)
+  await closed.promise
+})
+
+test('a client that leaves before the answer begins ends the request', async (context) => {
+  const closed = Promise.withResolvers<void>()
+  const leaving = new AbortController()
+  const { upstream } = await stage(context, (response) => {
+    response.on('close', closed.resolve)
+    leaving.abort(new Error('left'))
+  })
+  await assert.rejects(upstream.respond(request, 'm', leaving.signal), /left/)
+  await closed.promise
+  await assert.rejects(upstream.respond(request, 'm', leaving.signal), /left/)
+})
+
+test('a reader that stops in the middle closes the connection', async (context) => {
+  const closed = Promise.withResolvers<void>()
+  const { upstream } = await stage(context, (response) => {
+    response.on('close', closed.resolve)
+    begin(response).write(created + delta('x'))
+  })
+  for await (const batch of await upstream.respond(request, 'm', never)) if (batch.length > 0) break
+  await closed.promise
+})
+
+const faults: readonly (readonly [status: number, body: unknown, code: string, param?: string])[] = [
+  [
+    400,
+    { error: { message: 'Unsupported value: temperature', code: 'unsupported_value', param: 'temperature' } },
+    'invalid_value',
+    'temperature',
+  ],
+  [
+    400,
+    { error: { message: 'No tool output found', param: 'input[3].call_id', type: 'invalid_request_error' } },
+    'invalid_value',
+    'messages',
+  ],
+  [
+    400,
+    { error: { message: 'Invalid schema', param: 'text.format.schema', code: 'invalid_json_schema' } },
+    'invalid_value',
+    'response_format',
+  ],
+  [
+    400,
+    { error: { message: 'Too long', code: 'context_length_exceeded', param: 'input' } },
+    'context_length_exceeded',
+    'messages',
+  ],
+  [400, { error: { message: 'Unknown parameter: include', code: 'unknown_parameter' } }, 'upstream_error'],
+  [400, 'not json', 'upstream_error'],
+  [401, { error: { message: 'Incorrect API key', code: 'invalid_api_key' } }, 'upstream_error'],
+  [403, { error: { message: 'Country not supported' } }, 'upstream_error'],
+  [404, { error: { message: 'The model m does not exist', code: 'model_not_found' } }, 'upstream_error'],
+  [422, { error: { message: 'Cannot process', code: 'unprocessable' } }, 'invalid_value'],
+  [429, { error: { message: 'Slow down', code: 'rate_limit_exceeded' } }, 'overloaded'],
+  [302, '', 'upstream_error'],
+  [204, '', 'upstream_error'],
+  [500, { error: { message: 'oops' } }, 'upstream_error'],
+  [502, '<html>', 'upstream_error'],
+  [503, '', 'upstream_error'],
+  [529, {}, 'upstream_error'],
+]
+
+test('each refusal of the upstream gets its documented code', async (context) => {
+  const { upstream, requests } = await stage(context, (response, _incoming, count) => {
+    const [status, body] = faults[count - 1]!
+    response
+      .writeHead(status, { 'content-type': 'application/json' })
+      .end(typeof body === 'string' ? body : JSON.stringify(body))
+  })
+  for (const [status, body, code, param] of faults) {
+    const error = await rejection(upstream.respond(request, 'm', never))
+    assert.equal(`${error.code} ${error.param}`, `${code} ${param}`, `${status} ${JSON.stringify(body)}`)
+    if (error instanceof UpstreamError) assert.equal(error.upstreamStatus, status)
+  }
+  assert.equal(requests.length, faults.length, 'no status is tried again')
+})
+
+test('an overloaded upstream is waited for, never longer than a minute', async (context) => {
+  const headers = [
+    { 'retry-after': '7' },
+    { 'retry-after': '3600' },
+    { 'retry-after-ms': '1500' },
+    { 'retry-after': 'soon' },
+    {},
+  ]
+  const { upstream } = await stage(context, (response, _incoming, count) =>
+    response.writeHead(429, headers[count - 1]).end(),
+  )
+  const waits = []
+  for (const _ of headers) waits.push((await rejection(upstream.respond(request, 'm', never))).retryAfterMs)
+  assert.deepEqual(waits, [7_000, 60_000, 1_500, 2_000, 2_000])
+})
+
+test('an empty quota of the operator is told apart from too many requests, and waits longer', async (context) => {
+  const error = { message: 'You exceeded your current quota.', type: 'insufficient_quota', code: 'insufficient_quota' }
+  const { upstream } = await stage(context, (response) =>
+    response.writeHead(429, { 'retry-after': '2' }).end(JSON.stringify({ error })),
+  )
+  for (const refusal of [await rejection(upstream.respond(request, 'm', never)), failureError(error)]) {
+    assert.deepEqual([refusal.code, refusal.retryAfterMs], ['overloaded', 60_000])
+    assert.match(refusal.message, /quota of this service at its model provider is exhausted/)
+  }
+})
+
+test('no message tells the key or the address of the upstream', async (context) => {
+  const { upstream } = await stage(context, (response, incoming) => {
+    const message = `Key sk-test-0123456789 at http://${incoming.headers.host}/v1/responses (${incoming.headers.host}) is wrong. ${'x'.repeat(5_000)}`
+    response.writeHead(400).end(JSON.stringify({ error: { message, code: 'bad' } }))
+  })
+  const { message } = await rejection(upstream.respond(request, 'm', never))
+  assert.match(message, /^The model refused the request: Key \[removed\] at \[removed\]/)
+  assert.doesNotMatch(message, /sk-test|127\.0\.0\.1/)
+  assert.ok(message.length < 600)
+})
+
+test('an answer that is not a stream of events is an error of the upstream', async (context) => {
+  const { upstream } = await stage(context, (response, _incoming, count) => {
+    if (count === 1) response.writeHead(200, { 'content-type': 'application/json' }).end('{"output":[]}')
+    else response.writeHead(200, { 'content-type': 'text/event-stream', 'content-encoding': 'gzip' }).end('x')
+  })
+  for (let round = 0; round < 2; round += 1)
+    assert.equal((await rejection(upstream.respond(request, 'm', never))).code, 'upstream_error')
+})
+
+test('an endless error body is not read to its end', async (context) => {
+  const closed = Promise.withResolvers<void>()
+  const { upstream } = await stage(context, (response) => {
+    const fill = (): void => {
+      while (response.write('x'.repeat(10_000)));
+    }
+    response.on('close', closed.resolve).on('drain', fill).writeHead(500)
+    fill()
+  })
+  assert.equal((await rejection(upstream.respond(request, 'm', never))).code, 'upstream_error')
+  await closed.promise
+})
+
+test('an upstream that does not begin in time is given up', async (context) => {
+  const closed = Promise.withResolvers<void>()
+  const { upstream } = await stage(context, (response) => response.on('close', closed.resolve), {
+    timeouts: { ...timeouts, firstByteMs: 50 },
+  })
+  const error = await rejection(upstream.respond(request, 'm', never))
+  assert.ok(error instanceof UpstreamTimeoutError)
+  await closed.promise
+})
+
+test('an upstream that falls silent ends the answer with a timeout', async (context) => {
+  const { upstream } = await stage(context, (response) => begin(response).write(created + delta('x')), {
+    timeouts: { ...timeouts, idleMs: 500 },
+  })
+  const events = await readAll(upstream.respond(request, 'm', never))
+  assert.deepEqual(
+    events.map((event) => event.type),
+    ['accepted', 'text', 'failed'],
+  )
+  assert.equal(
+    events.at(-1)?.type === 'failed' && failureError(events.at(-1) as { code: string; message: string }).code,
+    'upstream_timeout',
+  )
+})
+
+test('an upstream that drips for ever ends with a timeout', async (context) => {
+  const { upstream } = await stage(
+    context,
+    (response) => {
+      begin(response).write(created)
+      const drip = setInterval(() => response.write(': drip\n'), 5)
+      response.on('close', () => clearInterval(drip))
+    },
+    { timeouts: { ...timeouts, totalMs: 1_000 } },
+  )
+  assert.equal(await ending(upstream.respond(request, 'm', never)), 'failed upstream_timeout')
+})
+
+test('an answer that breaks off ends with a failure, whichever way it broke', async (context) => {
+  const breaks: readonly ((response: ServerResponse) => void)[] = [
+    (response) => response.end(),
+    (response) => response.socket?.end(),
+    (response) => response.socket?.resetAndDestroy(),
+  ]
+  const { upstream } = await stage(context, (response, _incoming, count) => {
+    begin(response).write(created + delta('x'), () => breaks[count - 1]!(response))
+  })
+  const endings = []
+  for (const _ of breaks) endings.push(await ending(upstream.respond(request, 'm', never)))
+  assert.deepEqual(endings, ['failed upstream_ended', 'failed upstream_reset', 'failed upstream_reset'])
+})
+
+test('a request that may have been served is not sent twice', async (context) => {
+  const { upstream, requests } = await stage(context, (response) => response.socket?.resetAndDestroy())
+  assert.equal((await rejection(upstream.respond(request, 'm', never))).code, 'upstream_error')
+  assert.equal(requests.length, 1)
+})
+
+test('a kept connection that turns out to be closed costs the customer nothing', async (context) => {
+  const script: Script = (response, incoming, count) => {
+    if (count === 2) incoming.socket.destroy()
+    else begin(response).end(completed)
+  }
+  const { upstream, requests } = await stage(context, script, { connectionsMax: 1 })
+  assert.equal(await ending(respondWhenFree(upstream, never)), 'finish stop')
+  assert.equal(await ending(respondWhenFree(upstream, never)), 'finish stop')
+  assert.equal(requests.length, 3)
+})
+
+test('an upstream that is not there is tried twice and is then an error without its address', async (context) => {
+  const { upstream } = await stage(context, () => {}, { baseUrl: 'http://127.0.0.1:1/v1' })
+  let attempts = 0
+  const onAttempt = (): void => {
+    attempts += 1
+  }
+  subscribe('undici:client:connectError', onAttempt)
+  const error = await rejection(upstream.respond(request, 'm', never))
+  unsubscribe('undici:client:connectError', onAttempt)
+  assert.equal(error.code, 'upstream_error')
+  assert.doesNotMatch(error.message, /127|ECONN/)
+  assert.equal(attempts, 2)
+})
+
+test('more requests than connections are refused at once, and room comes back', async (context) => {
+  const { upstream } = await stage(context, (response) => begin(response).write(created), { connectionsMax: 1 })
+  const leaving = new AbortController()
+  await upstream.respond(request, 'm', leaving.signal)
+  await assert.rejects(upstream.respond(request, 'm', never), OverloadedError)
+  leaving.abort()
+  assert.ok(await respondWhenFree(upstream, never))
+})
+
+test('an answer that nobody reads gives its connection back in the end', async (context) => {
+  const options = { connectionsMax: 1, timeouts: { ...timeouts, totalMs: 1_000 } }
+  const { upstream } = await stage(context, (response) => begin(response).write(created), options)
+  await upstream.respond(request, 'm', never)
+  assert.ok(await respondWhenFree(upstream, never))
+})
+
+test('a failed answer becomes the error its code stands for', () => {
+  const code = (failed: string) => failureError({ code: failed, message: 'Why.' }).code
+  assert.equal(code('server_error'), 'upstream_error')
+  assert.equal(code('upstream_reset'), 'upstream_error')
+  assert.equal(code('rate_limit_exceeded'), 'overloaded')
+  assert.equal(code('upstream_timeout'), 'upstream_timeout')
+  assert.equal(code('context_length_exceeded'), 'context_length_exceeded')
+  assert.equal(code('invalid_prompt'), 'invalid_value')
+})

@@ -1,0 +1,214 @@
+import { StringDecoder } from 'node:string_decoder'
+import { ServiceError } from '../errors.ts'
+import type { ChatEvent } from '../inference/chat-events.ts'
+import type { ModelRequest } from './model-request.ts'
+import type { EventReader, Protocol } from './protocol.ts'
+import {
+  createConnections,
+  isTimeout,
+  type Repeats,
+  type UpstreamOptions,
+  type UpstreamResponse,
+} from './upstream-connections.ts'
+import { failureError, OverloadedError, refusalError, UpstreamError, UpstreamTimeoutError } from './upstream-errors.ts'
+import { readFault } from './upstream-fault.ts'
+
+/** One server of one provider. */
+export type Upstream = {
+  /** Our name of the provider. */
+  readonly id: string
+  /**
+   * Asks for an answer. Rejects with a `ServiceError` when there will be none, and with the signal's reason once aborted.
+   * After that the events never throw for what the upstream does: a broken answer ends with a `failed` event. Each array
+   * is what one read of the network brought, and nothing is read before it is asked for.
+   */
+  respond(
+    request: ModelRequest,
+    /** What the provider calls it. */
+    model: string,
+    signal: AbortSignal,
+    options?: AskOptions,
+  ): Promise<AsyncIterable<readonly ChatEvent[]>>
+  readonly requestsUnderWay: number
+  /** As many requests are under way as it may have. */
+  readonly isFull: boolean
+  /** Asks for something cheap. Rejects when no server answers, or one that is broken or does not accept the key. */
+  probe(): Promise<void>
+  /** Takes no more requests; resolves when those under way have ended. */
+  retire(): Promise<void>
+  /** Ends everything under way. */
+  close(): Promise<void>
+}
+
+export type AskOptions = {
+  /** To be sent beside our own, for tracing. */
+  readonly headers?: Readonly<Record<string, string>> | undefined
+  /** Which requests without an answer are sent once more; `unanswered` when left out. */
+  readonly repeats?: Repeats | undefined
+  /** Shortens the timeout for the whole answer. */
+  readonly totalMsMax?: number | undefined
+  /** Called once when an answer that began is over. */
+  readonly onEnd?: ((end: AnswerEnd) => void) | undefined
+}
+
+/** `left`: its reader did not wait for the end. */
+export type AnswerEnd =
+  | { readonly type: 'finished' }
+  | { readonly type: 'left' }
+  | { readonly type: 'failed'; readonly error: ServiceError }
+
+type Body = UpstreamResponse['body']
+
+const errorBytesMax = 64 * 1024
+const drainBytesMax = 64 * 1024
+const drainMsMax = 1_000
+
+export function createUpstream(options: UpstreamOptions): Upstream {
+  const { id, protocol } = options
+  const connections = createConnections(options)
+  const url = new URL(options.baseUrl)
+  const hidden = [url.host, url.hostname, options.apiKey ?? ''].filter((word) => word !== '')
+  let openCount = 0
+
+  return {
+    id,
+    get requestsUnderWay() {
+      return openCount
+    },
+    get isFull() {
+      return openCount >= options.connectionsMax
+    },
+    async respond(request, model, signal, { headers, repeats, totalMsMax, onEnd } = {}) {
+      signal.throwIfAborted()
+      if (openCount >= options.connectionsMax) throw new OverloadedError()
+      openCount += 1
+      const totalMs = Math.min(options.timeouts.totalMs, totalMsMax ?? Number.POSITIVE_INFINITY)
+      const deadline = startDeadline(signal, totalMs, () => {
+        openCount -= 1
+      })
+      try {
+        const response = await connections.send(protocol.write(request, model, id), deadline.signal, {
+          headers,
+          repeats,
+        })
+        // Told by the body, not by its reader: an answer that nobody reads must be given up too.
+        response.body.onClose(deadline.stop)
+        if (!isEventStream(response)) throw await refusalOf(response, protocol, hidden)
+        return readEvents(response.body, protocol.createReader(hidden), signal, onEnd)
+      } catch (error) {
+        deadline.stop()
+        throw signal.aborted ? signal.reason : asServiceError(error)
+      }
+    },
+    probe: connections.probe,
+    retire: connections.retire,
+    close: connections.close,
+  }
+}
+
+type Deadline = { readonly signal: AbortSignal; readonly stop: () => void }
+
+/** Aborts with the client, or when the time for the whole answer is up. Stopping it twice is stopping it once. */
+function startDeadline(signal: AbortSignal, totalMs: number, onStop: () => void): Deadline {
+  const controller = new AbortController()
+  const onAbort = (): void => controller.abort(signal.reason)
+  const timer = setTimeout(() => controller.abort(new UpstreamTimeoutError(totalMs)), totalMs)
+  signal.addEventListener('abort', onAbort, { once: true })
+  let stopped = false
+  return {
+    signal: controller.signal,
+    stop() {
+      if (stopped) return
+      stopped = true
+      clearTimeout(timer)
+      signal.removeEventListener('abort', onAbort)
+      onStop()
+    },
+  }
+}
+
+function asServiceError(error: unknown): ServiceError {
+  if (error instanceof ServiceError) return error
+  if (isTimeout(error)) return new UpstreamTimeoutError(undefined, error)
+  return new UpstreamError('The model could not be reached. Try again.', { cause: error })
+}
+
+function isEventStream({ statusCode, headers }: UpstreamResponse): boolean {
+  const type = String(headers['content-type'] ?? '')
+  const encoding = headers['content-encoding'] ?? 'identity'
+  return statusCode === 200 && /^text\/event-stream\b/i.test(type) && encoding === 'identity'
+}
+
+async function* readEvents(
+  body: Body,
+  reader: EventReader,
+  signal: AbortSignal,
+  onEnd: AskOptions['onEnd'],
+): AsyncGenerator<readonly ChatEvent[], void, undefined> {
+  const decoder = new StringDecoder('utf8')
+  let isOver = false
+  // Before the last events are given out: their reader need not come back for more.
+  const ended = (events: readonly ChatEvent[]) => {
+    const last = events.at(-1)
+    onEnd?.(last?.type === 'failed' ? { type: 'failed', error: failureError(last) } : { type: 'finished' })
+    isOver = true
+    return events
+  }
+  try {
+    for (let chunk = await body.read(); chunk !== undefined; chunk = await body.read()) {
+      const events = reader.push(decoder.write(chunk))
+      if (reader.ended) return yield ended(events)
+      if (events.length > 0) yield events
+    }
+    yield ended(reader.end())
+  } catch (error) {
+    if (signal.aborted) throw signal.reason
+    yield ended(reader.isComplete ? reader.end() : [brokenOff(error)])
+  } finally {
+    if (!isOver) onEnd?.({ type: 'left' })
+    if (reader.ended) drain(body)
+    else body.abort(new Error('the answer was left before its end'))
+  }
+}
+
+function brokenOff(error: unknown): ChatEvent {
+  const timedOut = isTimeout(error) || error instanceof UpstreamTimeoutError
+  return timedOut
+    ? { type: 'failed', code: 'upstream_timeout', message: 'The model stopped sending its answer.' }
+    : { type: 'failed', code: 'upstream_reset', message: 'The connection to the model was lost during the answer.' }
+}
+
+/** A connection can be used again only when its answer was read to the end, which is near: nothing follows the last event. */
+function drain(body: Body): void {
+  if (body.closed) return
+  const timer = setTimeout(() => body.abort(new Error('the answer does not come to its end')), drainMsMax).unref()
+  body.onClose(() => clearTimeout(timer))
+  body.discard(drainBytesMax)
+}
+
+/** The error for an answer that is not a stream of events. Of its body only the beginning is read. */
+async function refusalOf(
+  { statusCode, headers, body }: UpstreamResponse,
+  protocol: Protocol,
+  hidden: readonly string[],
+) {
+  const fault = readFault(await readErrorBody(body), hidden)
+  return refusalError({ statusCode, headers, fault }, protocol.chatParam)
+}
+
+async function readErrorBody(body: Body): Promise<unknown> {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  try {
+    for (let chunk = await body.read(); chunk !== undefined; chunk = await body.read()) {
+      chunks.push(chunk)
+      bytes += chunk.length
+      if (bytes > errorBytesMax) break
+    }
+    return JSON.parse(Buffer.concat(chunks).toString('utf8'))
+  } catch {
+    return undefined
+  } finally {
+    body.abort(new Error('the rest of an error is not read'))
+  }
+}

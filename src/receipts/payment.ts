@@ -1,0 +1,79 @@
+import type { Keccak256 } from './crypto.ts'
+import type { Hex } from './hex.ts'
+import { domainSeparator, hashText, hashWords, type ReceiptDomain } from './typed-data.ts'
+
+/** One payment on chain for consecutive entries of an account. */
+export type Payment = {
+  readonly payer: Hex
+  /** Counts the payments of the account. A payment that failed keeps its number, so numbers may have gaps. */
+  readonly number: bigint
+  /** The numbers of the first and the last entry. */
+  readonly first: bigint
+  readonly last: bigint
+  /** The sum of the entries' amounts, in atomic USDC. Negative: the seller pays the customer. */
+  readonly value: bigint
+  /** Of the authorization on chain. */
+  readonly nonce: Hex
+  /** The root of the account's previous payment; zeros for the first. */
+  readonly previous: Hex
+}
+
+/** A payment with what proves it. */
+export type SignedPayment = Payment & {
+  /** Of its tree: what the issuer signs, and what the gateway puts into its batch. */
+  readonly root: Hex
+  readonly signature: Hex
+  readonly issuer: Hex
+  /** Absent until the payment is on chain. */
+  readonly batch?: Batch | undefined
+}
+
+/** The gateway's batch that settled a payment. */
+export type Batch = {
+  readonly id: bigint
+  readonly txHash: Hex
+  readonly root: Hex
+  /** Siblings from the payment's root to the batch's root. */
+  readonly proof: readonly Hex[]
+}
+
+/** Whether the payment is, or will be, in a batch. One that adds up to zero needs no transfer, and never is. */
+export function needsTransfer({ value }: Pick<Payment, 'value'>): boolean {
+  return value !== 0n
+}
+
+/**
+ * How many entries one payment may cover. An account has one payment under way, so this divided by the time that a payment takes
+ * (about 3 s in the sandbox) is the highest rate of requests that settlement keeps up with. The proof of a receipt reads all of them.
+ */
+export const paymentEntriesMax = 8_192
+
+const paymentType =
+  'Payment(address payer,uint256 number,uint256 first,uint256 last,int256 value,bytes32 nonce,bytes32 root)'
+
+/** EIP-712's hash of the structure, without the domain. */
+export function paymentStructHash(payment: Payment & { readonly root: Hex }, keccak256: Keccak256): Uint8Array {
+  const { payer, number, first, last, value, nonce, root } = payment
+  return hashWords([hashText(paymentType, keccak256), payer, number, first, last, value, nonce, root], keccak256)
+}
+
+/** What the issuer signs. */
+export function paymentDigest(
+  payment: Payment & { readonly root: Hex },
+  domain: ReceiptDomain,
+  keccak256: Keccak256,
+): Uint8Array {
+  const message = new Uint8Array(66)
+  message.set([0x19, 0x01])
+  message.set(domainSeparator(domain, keccak256), 2)
+  message.set(paymentStructHash(payment, keccak256), 34)
+  return keccak256(message)
+}
+
+// Half of the curve's order. Above it every signature has a second form, and only one of the two may count.
+const lowHalfMax = '7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0'
+
+/** Whether the text is `r ‖ s ‖ v` in the one form that the issuer writes. */
+export function isCanonicalSignature(signature: string): boolean {
+  return /^0x[0-9a-f]{128}(1b|1c)$/.test(signature) && signature.slice(66, 130) <= lowHalfMax
+}

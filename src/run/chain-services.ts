@@ -1,0 +1,155 @@
+import { type Config, ownerCooldownOf } from '../config/config.ts'
+import type { AccountRef } from '../db/account-ref.ts'
+import type { Database } from '../db/database.ts'
+import type { ChainFunds, ChainServices, SandboxControls } from '../http/api/chain-services.ts'
+import { moveSignIns } from '../identity/move-sign-ins.ts'
+import { findAccount } from '../ledger/accounts.ts'
+import { beginAgain, openDemoAccount, testMoney } from '../ledger/demo-account.ts'
+import { parseRequestId } from '../ledger/request-id.ts'
+import { sandboxOrders } from '../sandbox/orders.ts'
+import { paymentTerms } from '../settlement/authorization.ts'
+import { Funds } from '../settlement/funds.ts'
+import type { SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
+import { readSolvency } from '../settlement/solvency.ts'
+import { openSigner, type Signer } from '../signer/signer.ts'
+
+export type ChainServicesOptions = {
+  readonly config: Config
+  readonly database: Database
+  /** Undefined where nothing is settled. */
+  readonly money: SettlementEndpoints | undefined
+  readonly stack: AsyncDisposableStack
+}
+
+// What knows receipts brings hundreds of files with it, which a start should not have to read.
+const receipts = () => import('../settlement/find-receipt.ts')
+const bundles = () => import('../settlement/write-receipts.ts')
+
+// Arc's own numbers; what is neither is somebody's own chain, with real money as far as we know.
+const arcTestnets = [5_042_001, 5_042_002]
+const arc: Readonly<Record<number, { readonly name: string; readonly explorer: string; readonly rpc: string }>> = {
+  5042: { name: 'Arc', explorer: 'https://explorer.arc.io', rpc: 'https://rpc.mainnet.arc.io' },
+  5042002: {
+    name: 'Arc Testnet',
+    explorer: 'https://explorer.testnet.arc.io',
+    rpc: 'https://rpc.testnet.arc.io',
+  },
+}
+
+/** What the dashboard shows and does beyond the ledger, by those who know the chain. */
+export function openChainServices(options: ChainServicesOptions): ChainServices {
+  const { config, database, money, stack } = options
+  const isSandbox = config.chain === undefined
+  if (money === undefined) {
+    return {
+      environment: isSandbox ? 'sandbox' : 'live',
+      sandbox: isSandbox ? localSignIn(options) : undefined,
+      solvency: async () => ({ ok: null, ...(await readSolvency(database)) }),
+    }
+  }
+  const signer = stack.use(openSigner({ dataDir: config.dataDir, waitMsMax: 5_000 }))
+  const terms = paymentTerms(money.terms, config.settlementEpoch)
+  const funds = openChainFunds(options, signer, money)
+  const receiptParts = { database, terms, issuer: money.issuer }
+  return {
+    environment: isSandbox ? 'sandbox' : arcTestnets.includes(money.terms.chainId) ? 'testnet' : 'live',
+    sandbox: isSandbox ? sandboxControls(options, money, funds) : undefined,
+    funds,
+    async findReceipt(text) {
+      const id = parseRequestId(text)
+      if (id === undefined) return undefined
+      const { findReceipt } = await receipts()
+      return findReceipt(receiptParts, id)
+    },
+    async exportReceipts(account) {
+      const { writeReceipts } = await bundles()
+      return writeReceipts(receiptParts, account)
+    },
+    async solvency() {
+      const report = await readSolvency(database)
+      return { ok: null, issuer: money.issuer, ...report }
+    },
+  }
+}
+
+function openChainFunds(
+  { config, database }: ChainServicesOptions,
+  signer: Signer,
+  { terms, rpcUrl }: SettlementEndpoints,
+): ChainFunds {
+  const isSandbox = config.chain === undefined
+  const funds = new Funds({ database, signer, withdrawalMin: config.withdrawalMin })
+  const known = arc[terms.chainId]
+  return {
+    chain: {
+      id: terms.chainId,
+      name: isSandbox ? 'Sandbox chain' : (known?.name ?? `Chain ${terms.chainId}`),
+      usdcAddress: terms.usdc.address,
+      gatewayAddress: terms.gatewayWallet,
+      explorerUrl: known?.explorer,
+      publicRpcUrl: isSandbox ? rpcUrl : known?.rpc,
+    },
+    depositMin: config.sweepMin,
+    withdrawalMin: config.withdrawalMin,
+    ownAddress: ({ partition, accountId }) => funds.ownAddress({ partition, id: accountId }),
+    depositAddress: ({ partition, accountId }) => funds.depositAddress({ partition, id: accountId }),
+    async requestWithdrawal({ partition, accountId, id, amount }) {
+      await funds.withdraw({ partition, id: accountId }, id, amount)
+    },
+    ownerCooldownMs: ownerCooldownOf(config),
+    async registerOwner({ partition, accountId, address, isConfirmed }) {
+      const { usableFromMs } = await funds.registerOwner({ partition, id: accountId }, address, isConfirmed)
+      return { address, usableFrom: new Date(usableFromMs) }
+    },
+  }
+}
+
+/** What a sandbox can do without a chain beside it: let its developer in. */
+function localSignIn({ database }: ChainServicesOptions): SandboxControls {
+  return {
+    async localAccount() {
+      const { partition, id } = await openDemoAccount(database)
+      return { partition, accountId: id }
+    },
+  }
+}
+
+/** What only a sandbox can do. */
+function sandboxControls(
+  options: ChainServicesOptions,
+  money: SettlementEndpoints,
+  funds: ChainFunds,
+): SandboxControls {
+  const orders = sandboxOrders(options.config.dataDir)
+  const faucet = async (account: AccountRef, wallet?: string) => {
+    const txHash = await orders.faucet(wallet ?? (await funds.depositAddress(account)), testMoney)
+    return { amount: testMoney, txHash }
+  }
+  return {
+    ...localSignIn(options),
+    faucet,
+    async beginAgain(account) {
+      const begun = await replaceAccount(options, account)
+      await faucet(begun)
+      return begun
+    },
+    async mine(blocks) {
+      await orders.mine(blocks)
+      const { createPublicClient, http } = await import('viem')
+      const chain = createPublicClient({ transport: http(money.rpcUrl) })
+      return { block: await chain.getBlockNumber({ cacheTime: 0 }) }
+    },
+    failNext: () => orders.failNext(),
+    slow: (milliseconds) => orders.slow(milliseconds),
+  }
+}
+
+async function replaceAccount({ config, database }: ChainServicesOptions, account: AccountRef): Promise<AccountRef> {
+  const left = (await findAccount(database, account.partition, account.accountId))!
+  return database.transaction(async (connection) => {
+    const { partition, id } = await beginAgain(connection, left, config.ledgerPartitions)
+    const begun = { partition, accountId: id }
+    await moveSignIns(connection, account, begun)
+    return begun
+  })
+}

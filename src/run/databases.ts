@@ -1,0 +1,81 @@
+import { fileURLToPath } from 'node:url'
+import type { PriceList } from '../billing/price-list.ts'
+import { type Database, type DatabaseOptions, openDatabase } from '../db/database.ts'
+import { startEmbeddedPostgres } from '../db/embedded-postgres.ts'
+import { migrate } from '../db/migrate.ts'
+import { embeddedIn, openUsable, outside, refuseUnusable } from '../db/open-usable.ts'
+import { refuseTransactionPooler } from '../db/pooler.ts'
+import { setUnsettledCap } from '../ledger/accounts.ts'
+import { recordPrices } from '../ledger/prices.ts'
+import { createRequestMonths } from '../ledger/requests.ts'
+import type { StartContext } from './start-context.ts'
+
+/** One database. Each kind of work has connections of its own, so that none can starve another. */
+export type Databases = {
+  readonly url: string
+  /** Jobs, metrics and health. */
+  readonly jobs: Database
+  /** Holds and ends. */
+  readonly ledger: Database
+  /** What a request needs before its hold: its key, its earlier attempts. */
+  readonly lookUps: Database
+  /** The dashboard and `/api`. */
+  readonly api: Database
+  /** The operator's pages. They read over all accounts, so few at a time and none for long. */
+  readonly operator: Database
+}
+
+export const migrationsFolder = fileURLToPath(new URL('../../migrations/', import.meta.url))
+
+const jobs = { poolMax: 4, applicationName: 'penny' }
+const ledger = { poolMax: 8, applicationName: 'penny ledger' }
+const lookUps = { poolMax: 4, applicationName: 'penny look-ups' }
+const api = { poolMax: 4, applicationName: 'penny api' }
+const operator = { poolMax: 2, statementMaxMs: 3_000, applicationName: 'penny operator' }
+
+/** Starts the embedded PostgreSQL where none is configured, and brings the schema up to date. */
+export async function openDatabases(
+  context: StartContext,
+  prices: PriceList,
+  onLost: (error: Error) => void,
+): Promise<Databases> {
+  const { config, stack, onProgress, signal } = context
+  const url = config.databaseUrl ?? (await startPostgres(context, onLost))
+  const origin = config.databaseUrl === undefined ? embeddedIn(config.dataDir) : outside
+  if (config.databaseUrl !== undefined) await refuseUnusable(outside, () => refuseTransactionPooler(url))
+  const usable = await openUsable({ url, ...jobs }, origin, async (opened) => {
+    signal?.throwIfAborted()
+    await migrate(opened, migrationsFolder, onProgress)
+    await recordPrices(opened, prices.version, [...prices.models.values()], prices.searchPerCall)
+    await setUnsettledCap(opened, config.unsettledCap)
+    await createRequestMonths(opened)
+  })
+  stack.defer(() => usable.close())
+  const open = (options: Omit<DatabaseOptions, 'url'>) => {
+    const database = openDatabase({ url, ...options })
+    stack.defer(() => database.close())
+    return database
+  }
+  return {
+    url,
+    jobs: usable,
+    ledger: open(ledger),
+    lookUps: open(lookUps),
+    api: open(api),
+    operator: open(operator),
+  }
+}
+
+async function startPostgres(
+  { config, stack, onProgress, signal }: StartContext,
+  onLost: (error: Error) => void,
+): Promise<string> {
+  const postgres = await startEmbeddedPostgres({
+    dataDir: config.dataDir,
+    onProgress,
+    signal,
+    onLost: (error) => onLost(new Error(`PostgreSQL is lost: ${String(error)}`)),
+  })
+  stack.defer(() => postgres.stop())
+  return postgres.url
+}

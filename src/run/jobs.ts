@@ -1,0 +1,63 @@
+import type { Config } from '../config/config.ts'
+import type { Database } from '../db/database.ts'
+import { forgetSignIns } from '../identity/sessions.ts'
+import { Auditor, type AuditScope } from '../jobs/audit-ledger.ts'
+import { every } from '../jobs/every.ts'
+import type { Violation } from '../ledger/audit.ts'
+import { writeGauge } from '../ledger/ledger-numbers.ts'
+import { forgetReplays } from '../ledger/replays.ts'
+import { createRequestMonths, forgetRefusals } from '../ledger/requests.ts'
+import type { ServiceMetrics } from '../observe/service-metrics.ts'
+import type { StartContext } from './start-context.ts'
+
+const cleanUpMs = 10 * 60_000
+/** Of the answers that are kept for retries, per account. */
+const keptAnswerBytesMax = 256 * 1024 * 1024
+
+/**
+ * Audits the accounts in use all the time. All accounts, now and then, only on the machine that settles: one full audit is enough
+ * for all nodes, and its snapshot keeps the database from vacuuming.
+ */
+export function startAudit({ config, log, stack }: StartContext, database: Database, metrics: ServiceMetrics): void {
+  const onError = (error: unknown) => log.error({ err: error }, 'the books could not be audited')
+  const auditor = new Auditor({
+    database,
+    recentSeconds: Math.ceil((5 * config.auditMs) / 1000),
+    onViolations: (violations: readonly Violation[]) =>
+      log.error({ violations }, 'the books are wrong: the ledger is frozen'),
+    onAudited: (scope: AuditScope, imbalance: bigint, violations: number) => {
+      metrics.imbalance.set(Number(imbalance), scope)
+      metrics.violations.set(violations, scope)
+      metrics.auditedAt.set(Date.now() / 1000, scope)
+      // The operator's page reads when the last audit was, of any node.
+      writeGauge(database, `audit_${scope}_violations`, violations).catch(onError)
+    },
+  })
+  const recent = every(config.auditMs, () => auditor.audit('recent'), onError)
+  stack.defer(() => recent.stop())
+  if (config.settles) {
+    const all = every(config.fullAuditMs, () => auditor.audit('all'), onError)
+    stack.defer(() => all.stop())
+  }
+  // Do not wait a minute for the first audit.
+  void recent.now()
+}
+
+/** Deletes kept answers after a day, expired sign-ins and old refusals, and creates the next months' partitions. */
+export function startCleanUp({ config, log, stack }: StartContext, database: Database): void {
+  const onError = (error: unknown) => log.error({ err: error }, 'cleanup failed')
+  const job = every(cleanUpMs, () => cleanUp(database, config, onError), onError)
+  stack.defer(() => job.stop())
+}
+
+/** Each step runs even if another one fails: without its partition, a new month would fill the default partition. */
+export async function cleanUp(
+  database: Database,
+  { replayHours, refusedDays }: Pick<Config, 'replayHours' | 'refusedDays'>,
+  onError: (error: unknown) => void,
+): Promise<void> {
+  await createRequestMonths(database).catch(onError)
+  await forgetReplays(database, replayHours, keptAnswerBytesMax).catch(onError)
+  await forgetSignIns(database).catch(onError)
+  await forgetRefusals(database, refusedDays).catch(onError)
+}

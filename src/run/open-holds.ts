@@ -1,0 +1,87 @@
+import { randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Grace } from '../chat/attempts.ts'
+import { Retries } from '../chat/retries.ts'
+import { endOrphanedHolds } from '../jobs/end-orphaned-holds.ts'
+import { every } from '../jobs/every.ts'
+import { keepLease } from '../jobs/keep-lease.ts'
+import { Holds } from '../ledger/holds.ts'
+import type { Observer } from '../observe/observer.ts'
+import type { Failpoint } from '../process/failpoints.ts'
+import type { Databases } from './databases.ts'
+import type { StartContext } from './start-context.ts'
+
+const lastWritesMsMax = 10_000
+/** How soon a retry on another node gets the answer of this one. */
+const otherNodesMs = 500
+
+export type OpenHoldsParts = {
+  readonly databases: Databases
+  readonly priceVersion: string
+  readonly failpoint: Failpoint
+  readonly observer: Observer
+}
+
+/** The ledger's writer, on a lease of its own, and the job that ends the requests of dead nodes. */
+export async function openHolds(
+  { config, log, stack }: StartContext,
+  { databases, priceVersion, failpoint, observer }: OpenHoldsParts,
+): Promise<Holds> {
+  const database = databases.ledger
+  const node = randomUUID()
+  const lease = await keepLease({
+    database,
+    node,
+    leaseMs: config.leaseMs,
+    dataDir: config.dataDir,
+    onLapsed: () => log.error({ node }, 'the lease expired before it was renewed: other nodes may have ended requests'),
+    onError: (error) => log.error({ err: error, node }, 'the lease could not be renewed'),
+  })
+  stack.defer(() => lease.end().catch((error: unknown) => log.warn({ err: error }, 'the lease could not be released')))
+  const holds = new Holds({
+    database,
+    node,
+    priceVersion,
+    inFlightCap: config.inFlightCap,
+    onLost: (error) => log.warn({ err: error }, 'a note to the ledger was lost'),
+    failpoint,
+    onBatch: (operation, size, ms) => {
+      observer.metrics.batchSize.observe(size, operation)
+      observer.metrics.batchSeconds.observe(ms / 1000, operation)
+    },
+  })
+  stack.defer(() => finishWrites(holds))
+  const orphans = every(
+    Math.ceil(config.leaseMs / 2),
+    () => endOrphanedHolds(database, holds),
+    (error) => log.error({ err: error }, 'orphaned holds could not be ended'),
+  )
+  stack.defer(() => orphans.stop())
+  await orphans.now()
+  return holds
+}
+
+/** Waits for the last writes, but not for a database that is away: another node ends the open requests. */
+async function finishWrites(holds: Holds): Promise<void> {
+  await Promise.race([holds.drained(), sleep(lastWritesMsMax, undefined, { ref: false })])
+  holds.stop()
+}
+
+export type OpenRetriesParts = {
+  readonly databases: Databases
+  readonly node: string
+  readonly grace: Grace
+}
+
+/** Twice a second it writes the answers that retries on other nodes wait for. */
+export function openRetries({ log, stack }: StartContext, { databases, node, grace }: OpenRetriesParts): Retries {
+  const now = () => performance.now()
+  const retries = new Retries({ database: databases.lookUps, ledger: databases.ledger, node, grace, now })
+  const job = every(
+    otherNodesMs,
+    () => retries.serveOtherNodes(),
+    (error) => log.warn({ err: error }, 'answers for retries on other nodes could not be written'),
+  )
+  stack.defer(() => job.stop())
+  return retries
+}

@@ -1,0 +1,250 @@
+import { randomBytes } from 'node:crypto'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { type Config, dueRulesOf, hourlyPaymentsMax, ownerCooldownOf, usesSandboxModel } from '../config/config.ts'
+import type { GatewayReady, GatewaySettings } from '../gateway/start.ts'
+import type { SettleReady, SettleSettings } from '../jobs/settle.ts'
+import { settlementFailpointOf } from '../process/failpoints.ts'
+import { supervise } from '../process/supervisor.ts'
+import { sandboxOrders } from '../sandbox/orders.ts'
+import type { SandboxReady, SandboxSettings } from '../sandbox/start.ts'
+import { requireEpoch } from '../settlement/epoch.ts'
+import { type SettlementEndpoints, writeSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
+import type { Address, Hex } from '../signer/address.ts'
+import type { SignerReady, SignerSettings } from '../signer/signer-process.ts'
+import { payOutMax, type SigningTerms } from '../signer/signing-terms.ts'
+import type { Databases } from './databases.ts'
+import type { StartContext } from './start-context.ts'
+
+/** What the processes that sign and settle are given. Each has one reason to exist; one that dies is started again. */
+type MoneyContext = StartContext & { readonly databases: Databases; readonly publicUrl: string }
+
+// What knows the chain is hundreds of files, which a machine that only serves requests never needs.
+const chainModule = () => import('../settlement/chain.ts')
+
+const gatewayOperatorFile = 'gateway-operator.key'
+const gatewayTokenFile = 'gateway-token'
+const withdrawalFeeMax = 2_010_000n
+const gasMin = 1_000_000n
+const sandboxGas = 1_000_000_000n
+const hourlyAuthorizationsMax = { accountMax: hourlyPaymentsMax.toString(), totalMax: '1000000000000' }
+const hourlyPayingOutMax = { accountMax: payOutMax.toString(), totalMax: '1000000000000' }
+
+/** The stand-ins for what is not configured, in a process of their own. Undefined when everything is real. */
+export async function startSandbox(context: StartContext): Promise<SandboxReady | undefined> {
+  const { config, log, stack, onProgress, signal } = context
+  const needs = {
+    model: usesSandboxModel(config),
+    search: config.search === undefined,
+    chain: config.chain === undefined && config.settles,
+  }
+  const names = Object.entries(needs).flatMap(([name, isNeeded]) => (isNeeded ? [name] : []))
+  if (names.length === 0) return undefined
+  onProgress(`Starting the sandbox: ${names.join(', ')}.`)
+  const gatewayOperator = needs.chain ? await addressOf(operatorKey(config.dataDir)) : undefined
+  const sandbox = await supervise<SandboxSettings, SandboxReady>({
+    name: 'the sandbox',
+    signal,
+    module: new URL('../sandbox/start.ts', import.meta.url),
+    settings: (previous) => ({
+      host: '127.0.0.1',
+      dataDir: config.dataDir,
+      model: needs.model
+        ? {
+            port: previous?.model?.port ?? 0,
+            backupPort: config.sandboxProviders > 1 ? (previous?.model?.backup?.port ?? 0) : undefined,
+            tokensPerSecond: config.sandboxTokensPerSecond,
+          }
+        : undefined,
+      search: needs.search ? { port: previous?.search?.port ?? 0 } : undefined,
+      chain: gatewayOperator && { port: previous?.chain?.port ?? 0, gatewayOperator },
+    }),
+    onRestart: (exit) => log.warn({ exit }, 'the sandbox process ended and is started again'),
+  })
+  stack.defer(() => sandbox.stop())
+  return sandbox.ready
+}
+
+/** Starts what signs and what settles. Undefined on a machine that does neither. */
+export async function startSettlementServices(
+  context: MoneyContext,
+  sandbox: SandboxReady | undefined,
+): Promise<SettlementEndpoints | undefined> {
+  const { config, onProgress } = context
+  if (!config.settles) return undefined
+  const chain = config.chain === undefined ? sandboxTerms(sandbox!.chain!) : await realTerms(config.chain)
+  await requireEpoch(context.databases.jobs, config.settlementEpoch)
+  const { beginDeposits } = await import('../settlement/begin-deposits.ts')
+  const { chainOptions, openChain, refuseUnusableNode } = await chainModule()
+  await beginDeposits({
+    database: context.databases.jobs,
+    readHead: () => refuseUnusableNode(chain.rpcUrl, async () => (await openChain(chainOptions(chain))).finalBlock()),
+    fromBlock: config.depositsFromBlock,
+  })
+  onProgress('Starting the signer.')
+  const signer = await startSigner(context, chain.terms)
+  const terms: SigningTerms = { ...chain.terms, seller: signer.seller }
+  const relayer = { address: signer.relayer, key: signer.relayerKey! }
+  if (config.chain === undefined) await sandboxOrders(config.dataDir).gas(relayer.address, sandboxGas)
+  onProgress('Starting settlement.')
+  const gateway = config.chain ?? (await startGateway(context, chain, signer.seller))
+  const { gatewayUrl, gatewayToken } = gateway
+  await startSettlement(context, { ...chain, gatewayUrl, gatewayToken, terms, relayer })
+  const { issuer } = signer
+  const line = { rpcUrl: chain.rpcUrl, gatewayUrl, gatewayToken, terms, issuer, relayer: relayer.address }
+  writeSettlementEndpoints(config.dataDir, line)
+  return line
+}
+
+type ChainTerms = { readonly rpcUrl: string; readonly terms: Omit<SigningTerms, 'seller'> }
+
+function sandboxTerms({ url, chainId, usdc, gateway }: NonNullable<SandboxReady['chain']>): ChainTerms {
+  const gatewayWallet = lower(gateway)
+  return {
+    rpcUrl: url,
+    terms: {
+      chainId,
+      usdc: { address: lower(usdc), name: 'USDC', version: '2' },
+      gatewayWallet,
+      gatewayMinter: gatewayWallet,
+      gatewayDomain: chainId,
+    },
+  }
+}
+
+async function realTerms(chain: NonNullable<Config['chain']>): Promise<ChainTerms> {
+  const usdc = lower(chain.usdcAddress)
+  const gatewayWallet = lower(chain.gatewayWalletAddress)
+  const { openChain, refuseUnusableNode } = await chainModule()
+  const { rpcUrl } = chain
+  const { chainId } = await refuseUnusableNode(rpcUrl, () => openChain({ rpcUrl, usdc, gatewayWallet }))
+  return {
+    rpcUrl,
+    terms: {
+      chainId,
+      usdc: { address: usdc, name: chain.usdcName, version: chain.usdcVersion },
+      gatewayWallet,
+      gatewayMinter: lower(chain.gatewayMinterAddress),
+      gatewayDomain: chain.gatewayDomain ?? chainId,
+    },
+  }
+}
+
+async function startSigner(
+  { config, log, stack, signal }: MoneyContext,
+  terms: Omit<SigningTerms, 'seller'>,
+): Promise<SignerReady> {
+  const signer = await supervise<SignerSettings, SignerReady>({
+    name: 'the signer',
+    signal,
+    module: new URL('../signer/signer-process.ts', import.meta.url),
+    settings: () => ({
+      dataDir: config.dataDir,
+      logLevel: config.logLevel,
+      masterKey: config.masterKey,
+      terms: { ...terms, seller: config.sellerAddress === undefined ? undefined : lower(config.sellerAddress) },
+      payoutAddress: config.payoutAddress === undefined ? undefined : lower(config.payoutAddress),
+      ownerWaitMs: ownerCooldownOf(config),
+      handOutRelayerKey: true,
+      limits: {
+        authorizationMax: dueRulesOf(config).max.toString(),
+        withdrawalFeeMax: withdrawalFeeMax.toString(),
+      },
+      hourlyLimits: { authorizations: hourlyAuthorizationsMax, payingOut: hourlyPayingOutMax },
+    }),
+    onRestart: (exit) => log.warn({ exit }, 'the signer ended and is started again'),
+  })
+  stack.defer(() => signer.stop())
+  return signer.ready
+}
+
+/** Our own gateway, for the sandbox. An operator who runs it apart names its address in GATEWAY_URL. */
+async function startGateway(
+  { config, databases, log, stack, signal }: MoneyContext,
+  { rpcUrl, terms }: ChainTerms,
+  seller: Address,
+): Promise<{ readonly gatewayUrl: string; readonly gatewayToken: string }> {
+  const token = secretIn(config.dataDir, gatewayTokenFile)
+  const gateway = await supervise<GatewaySettings, GatewayReady>({
+    name: 'the gateway',
+    signal,
+    module: new URL('../gateway/start.ts', import.meta.url),
+    settings: (previous) => ({
+      host: '127.0.0.1',
+      port: previous?.port ?? 0,
+      dataDir: config.dataDir,
+      logLevel: config.logLevel,
+      databaseUrl: databases.url,
+      chainRpcUrl: rpcUrl,
+      chainId: terms.chainId,
+      usdcAddress: terms.usdc.address,
+      gatewayWalletAddress: terms.gatewayWallet,
+      payees: [seller],
+      token,
+      relayerKey: operatorKey(config.dataDir),
+      batchMs: config.gatewayBatchMs,
+      withdrawalMin: config.withdrawalMin.toString(),
+    }),
+    onRestart: (exit) => log.warn({ exit }, 'the gateway ended and is started again'),
+  })
+  stack.defer(() => gateway.stop())
+  return { gatewayUrl: gateway.ready.url, gatewayToken: token }
+}
+
+async function startSettlement(
+  { config, databases, publicUrl, log, stack, signal }: MoneyContext,
+  line: ChainTerms & {
+    gatewayUrl: string
+    gatewayToken: string | undefined
+    terms: SigningTerms
+    relayer: SettleSettings['relayer']
+  },
+): Promise<void> {
+  const due = dueRulesOf(config)
+  let lives = 0
+  const settlement = await supervise<SettleSettings, SettleReady>({
+    name: 'settlement',
+    signal,
+    module: new URL('../jobs/settle.ts', import.meta.url),
+    settings: () => ({
+      dataDir: config.dataDir,
+      logLevel: config.logLevel,
+      databaseUrl: databases.url,
+      publicUrl,
+      rpcUrl: line.rpcUrl,
+      gatewayUrl: line.gatewayUrl,
+      gatewayToken: line.gatewayToken,
+      terms: line.terms,
+      relayer: line.relayer,
+      epoch: config.settlementEpoch,
+      due: { ...due, min: due.min.toString(), cap: due.cap.toString(), max: due.max.toString() },
+      sweepMin: config.sweepMin.toString(),
+      withdrawalFeeMax: (config.chain === undefined ? 0n : withdrawalFeeMax).toString(),
+      gasMin: gasMin.toString(),
+      failpoint: settlementFailpointOf(config.failpoint, lives++),
+    }),
+    onRestart: (exit) => log.warn({ exit }, 'settlement ended and is started again'),
+  })
+  stack.defer(() => settlement.stop())
+}
+
+async function addressOf(key: Hex): Promise<Address> {
+  const { privateKeyToAddress } = await import('viem/accounts')
+  return lower(privateKeyToAddress(key))
+}
+
+/** The key that owns the sandbox's gateway and pays its gas. */
+function operatorKey(dataDir: string): Hex {
+  return `0x${secretIn(dataDir, gatewayOperatorFile)}`
+}
+
+/** 64 hex digits, made at the first start and readable by their owner alone. */
+function secretIn(dataDir: string, file: string): string {
+  const path = join(dataDir, file)
+  if (!existsSync(path)) writeFileSync(path, randomBytes(32).toString('hex'), { mode: 0o600, flag: 'wx' })
+  return readFileSync(path, 'utf8').trim()
+}
+
+function lower(address: string): Address {
+  return address.toLowerCase() as Address
+}

@@ -1,0 +1,63 @@
+import { isDeepStrictEqual } from 'node:util'
+import { InvalidConfigError } from '../config/setting-reader.ts'
+import { Router } from '../providers/router.ts'
+import type { RoutingTable } from '../providers/routes.ts'
+import type { SandboxReady } from '../sandbox/start.ts'
+import { createWebTools, type WebTools } from '../tools/web-tools.ts'
+import { type Catalog, loadCatalog, routingTable } from './catalog.ts'
+import { packageVersion } from './observe.ts'
+import type { StartContext } from './start-context.ts'
+
+/** The models' providers. */
+export function openRouter({ log, stack }: StartContext, table: RoutingTable): Router {
+  const router = new Router({
+    table,
+    clock: { now: () => performance.now(), schedule },
+    onFailure: ({ provider, model }, error) => log.warn({ provider, model, err: error }, 'a provider failed'),
+  })
+  stack.defer(() => router.close())
+  return router
+}
+
+/**
+ * Reads PROVIDERS_FILE again. Requests under way end where they began. Throws, and changes nothing, when the file is wrong or changes
+ * what is sold. Returns the warnings.
+ */
+export function reloadProviders(
+  { config, log }: Pick<StartContext, 'config' | 'log'>,
+  router: Router,
+  { prices }: Catalog,
+): readonly string[] {
+  if (config.providersFile === undefined) throw new InvalidConfigError('PROVIDERS_FILE is not set: nothing to reload.')
+  const catalog = loadCatalog(config)
+  if (!isDeepStrictEqual(catalog.prices, prices)) {
+    throw new InvalidConfigError(
+      'PROVIDERS_FILE: models, prices or limits have changed. A reload replaces providers and upstreams only: restart the service.',
+    )
+  }
+  router.use(routingTable(config, catalog, undefined))
+  log.info({ providers: router.health.map(({ provider }) => provider) }, 'the providers were reloaded')
+  return catalog.warnings
+}
+
+function schedule(milliseconds: number, run: () => void): () => void {
+  const timer = setTimeout(run, milliseconds).unref()
+  return () => clearTimeout(timer)
+}
+
+/** What the model can search and read. */
+export function openWeb(
+  { config, log, stack }: StartContext,
+  sandbox: SandboxReady | undefined,
+  publicUrl: string,
+): WebTools {
+  const tools = createWebTools({
+    config,
+    sandboxSearchUrl: sandbox?.search?.url,
+    publicUrl,
+    version: packageVersion,
+    onProviderFailure: (error) => log.warn({ err: error }, 'a search provider failed'),
+  })
+  stack.defer(() => tools.close())
+  return tools
+}

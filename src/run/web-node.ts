@@ -1,0 +1,241 @@
+import { readFileSync } from 'node:fs'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import { fileURLToPath } from 'node:url'
+import { CancelAllowance } from '../billing/cancel-allowance.ts'
+import { HiddenReasoning } from '../billing/hidden-reasoning.ts'
+import type { PriceList } from '../billing/price-list.ts'
+import type { AdmissionParts } from '../chat/admit.ts'
+import { Checkpoints } from '../chat/checkpoints.ts'
+import type { ServingParts } from '../chat/complete-chat.ts'
+import { OpenRequests } from '../chat/open-requests.ts'
+import type { Retries } from '../chat/retries.ts'
+import type { Config } from '../config/config.ts'
+import type { ChainServices } from '../http/api/chain-services.ts'
+import { type AppServices, createApp } from '../http/app.ts'
+import { BodyBudget } from '../http/body-budget.ts'
+import { Load } from '../http/load.ts'
+import { Dashboard } from '../http/pages/dashboard.ts'
+import { errorsMarkdown } from '../http/pages/errors.ts'
+import { modelsMarkdown } from '../http/pages/models.ts'
+import { connectionsMaxFor, listen, openServer } from '../http/server.ts'
+import { siteOf } from '../http/site.ts'
+import { UnidentifiedCalls } from '../http/unidentified-calls.ts'
+import { UnpaidRequests } from '../http/unpaid-requests.ts'
+import { UnreadBodies } from '../http/unread-bodies.ts'
+import { answerMalformed, answerStarting, answerUnread, BegunAnswers, ExpectationError } from '../http/unrouted.ts'
+import { WastedConnections } from '../http/wasted-connections.ts'
+import { KeyFinder } from '../identity/key-finder.ts'
+import { readOperators } from '../identity/operators.ts'
+import { createTokenCounter, type TokenCounter } from '../inference/tokens.ts'
+import { findAccount } from '../ledger/accounts.ts'
+import type { Holds } from '../ledger/holds.ts'
+import type { Observer } from '../observe/observer.ts'
+import type { Failpoint } from '../process/failpoints.ts'
+import type { Router } from '../providers/router.ts'
+import type { WebTools } from '../tools/web-tools.ts'
+import type { Databases } from './databases.ts'
+import { openMetricsPage, watchHealth } from './observe.ts'
+import type { StartContext } from './start-context.ts'
+
+const dashboardFolder = fileURLToPath(new URL('../../web/dist/', import.meta.url))
+const documentationFolder = fileURLToPath(new URL('../../docs/', import.meta.url))
+const openApiFile = fileURLToPath(new URL('../../openapi.json', import.meta.url))
+const bodyReadMsMax = 30_000
+const now = () => performance.now()
+
+/** What a node that serves requests is made of. */
+export type NodeParts = {
+  readonly prices: PriceList
+  readonly databases: Databases
+  readonly failpoint: Failpoint
+  readonly observer: Observer
+  readonly holds: Holds
+  readonly router: Router
+  readonly web: WebTools
+  readonly retries: Retries
+  readonly chainServices: ChainServices
+  readonly publicUrl: string
+  /** Aborted when this process is about to stop: load balancers are told to send requests elsewhere. */
+  readonly stopping: AbortSignal
+}
+
+export type OpenedServer = {
+  readonly publicUrl: string
+  readonly server: Server
+  readonly wasted: WastedConnections
+  /** Until this is called, every request is told that the service is starting. */
+  serve(app: ReturnType<typeof createApp>): void
+}
+
+/** Takes the port, before the slower parts of a start. */
+export async function openPort({ config, stack }: StartContext): Promise<OpenedServer> {
+  const server = openServer(config.requestsMax)
+  const wasted = new WastedConnections({ now })
+  if (!config.trustProxy) wasted.guard(server)
+  const publicUrl = await listen(server, config)
+  const starting = (_incoming: IncomingMessage, outgoing: ServerResponse) => answerStarting(publicUrl, outgoing)
+  server.on('request', starting)
+  const begun = new BegunAnswers()
+  server.on('request', (incoming, outgoing) => begun.watch(incoming, outgoing))
+  server.on('clientError', (error, socket) => answerMalformed({ publicUrl, begun }, error, socket))
+  server.on('checkExpectation', ({ headers }, outgoing) =>
+    answerUnread(new ExpectationError(headers.expect), publicUrl, outgoing),
+  )
+  // A start that fails from here on must not leave a port open that nothing answers.
+  stack.defer(() => void server.close())
+  return {
+    publicUrl,
+    server,
+    wasted,
+    serve(app) {
+      server.on('request', app)
+      server.off('request', starting)
+    },
+  }
+}
+
+/** Wires the parts together behind the server. */
+export function serveRequests(context: StartContext, parts: NodeParts, { serve, wasted }: OpenedServer): Load {
+  const { config, stack } = context
+  const counter = createTokenCounter()
+  stack.defer(() => counter.close())
+  counter.warm()
+  const load = new Load(config.requestsMax)
+  const openRequests = new OpenRequests(now)
+  const chat = {
+    admission: admissionParts(config, parts, { counter, openRequests }),
+    serving: servingParts(context, parts, { counter, openRequests }),
+  }
+  const metricsPage = openMetricsPage(context, parts, load)
+  const health = watchHealth(context, parts)
+  serve(createApp({ ...appServices(context, parts, wasted), ...chat, ...health, load, metricsPage }))
+  return load
+}
+
+/** What admission and serving of one request share. */
+type SharedByRequests = { readonly counter: TokenCounter; readonly openRequests: OpenRequests }
+
+function admissionParts(
+  config: Config,
+  { databases, prices, holds, web, failpoint }: NodeParts,
+  { counter, openRequests }: SharedByRequests,
+): AdmissionParts {
+  return {
+    web,
+    holds,
+    database: databases.ledger,
+    prices,
+    inFlightCap: config.inFlightCap,
+    openRequests,
+    countTokens: (texts, options) => counter.count(texts, options),
+    failpoint,
+  }
+}
+
+function servingParts(
+  { config, log, stack }: StartContext,
+  { router, holds, web, observer, failpoint }: NodeParts,
+  { counter, openRequests }: SharedByRequests,
+): ServingParts {
+  const hiddenReasoning = new HiddenReasoning()
+  const checkpoints = new Checkpoints({
+    holds,
+    everyMs: config.checkpointMs,
+    onError: (error) => log.warn({ err: error }, 'open streams could not be checkpointed'),
+  })
+  stack.defer(() => checkpoints.stop())
+  const charging: ServingParts['charging'] = {
+    countTokens: (texts) => counter.countPaid(texts),
+    hiddenReasoning,
+    cancelAllowance: new CancelAllowance(now),
+    onUncounted: (error, hold) =>
+      log.error({ err: error, request_id: hold.requestId }, 'an answer could not be counted and was not charged'),
+    onRefusedUsage: (usage, hold) =>
+      log.error({ usage, request_id: hold.requestId }, 'the upstream reported usage that cannot be true'),
+  }
+  return {
+    router,
+    holds,
+    web,
+    onToolFault: (error, { requestId }) => log.error({ fault: error, request_id: requestId }, 'a tool failed'),
+    checkpoints,
+    counting: { countTokens: (texts) => counter.countOpen(texts), hiddenReasoning },
+    observer,
+    openRequests,
+    now,
+    failpoint,
+    charging,
+  }
+}
+
+type BuiltApart = 'admission' | 'serving' | 'load' | 'metricsPage' | 'readiness' | 'standings' | 'health'
+
+function appServices(
+  { config, log }: StartContext,
+  parts: NodeParts,
+  wasted: WastedConnections,
+): Omit<AppServices, BuiltApart> {
+  const { databases, prices, publicUrl, chainServices, holds, retries, router, failpoint, stopping } = parts
+  return {
+    database: databases.api,
+    operatorDatabase: databases.operator,
+    lookUps: databases.lookUps,
+    operators: readOperators(config.operators),
+    prices,
+    publicUrl,
+    site: siteOf(publicUrl),
+    chainServices,
+    providers: () => router.health,
+    ...documents(prices),
+    ledgerPartitions: config.ledgerPartitions,
+    unsettledCap: config.unsettledCap,
+    inFlightCap: config.inFlightCap,
+    trustProxy: config.trustProxy,
+    log,
+    now,
+    keys: new KeyFinder({ database: databases.lookUps, now }),
+    holds,
+    retries,
+    unpaid: new UnpaidRequests({
+      now,
+      onPaid: (socket) => wasted.paid(socket),
+      findAccount: ({ partition, accountId }) => findAccount(databases.lookUps, partition, accountId),
+    }),
+    unreadBodies: new UnreadBodies({ now }),
+    unidentified: new UnidentifiedCalls({ trustProxy: config.trustProxy, now }),
+    failpoint,
+    stopping,
+    models: {
+      defaultModel: prices.defaultModel,
+      ids: [...prices.models.keys()],
+      maxOutputTokens: (id) => prices.models.get(id)?.maxOutputTokens,
+    },
+    bodyLimits: { bytesMax: config.bodyBytesMax, readMsMax: bodyReadMsMax, budget: openBudget(config) },
+    answering: {
+      streamKeepaliveMs: config.streamKeepaliveMs,
+      keepaliveAfterMs: config.keepaliveAfterMs,
+      blockedMsMax: config.blockedMsMax,
+    },
+    onError: (error, requestId) => log.error({ err: error, request_id: requestId }, 'a request failed'),
+  }
+}
+
+function documents(prices: PriceList): Pick<AppServices, 'dashboard' | 'docs' | 'openApi'> {
+  return {
+    dashboard: Dashboard.load(dashboardFolder),
+    docs: {
+      folder: documentationFolder,
+      generated: { 'errors.md': errorsMarkdown(), 'models.md': modelsMarkdown(prices) },
+    },
+    openApi: readFileSync(openApiFile, 'utf8'),
+  }
+}
+
+/** One body of the largest size always fits. */
+function openBudget({ bodiesBytesMax, bodyBytesMax, requestsMax }: Config): BodyBudget {
+  return new BodyBudget({
+    bytesMax: Math.max(bodiesBytesMax, bodyBytesMax),
+    accountBytesMin: bodyBytesMax,
+    bodiesMax: connectionsMaxFor(requestsMax),
+  })
+}

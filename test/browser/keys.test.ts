@@ -1,0 +1,80 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { assertAccessibleInThemes, windows } from './accessible.ts'
+import { dashboardSuite } from './dashboard.ts'
+import { signInAsDeveloper } from './person.ts'
+
+const dashboard = dashboardSuite({ SANDBOX_TOKENS_PER_SECOND: '0' })
+
+test('a key is restricted in the dialog that creates it, and the restrictions are enforced, listed and edited', async () => {
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  await page.goto(`${dashboard.origin}/keys?create=1`)
+  const dialog = page.getByRole('dialog', { name: 'Create a key' })
+  await dialog.getByLabel('Name').fill('Careful')
+  await dialog.getByText('Restrictions').click()
+  await dialog.getByText('Only selected').click()
+  await dialog.getByLabel('Maximum cost per request').fill('nothing')
+  await dialog.getByRole('button', { name: 'Create key' }).click()
+  await dialog.getByText('Select at least one model.').waitFor()
+  await dialog.getByText('Enter an amount above 0 USDC').waitFor()
+  await dialog.getByLabel('gpt-5.6-luna').check()
+  await dialog.getByLabel('Maximum cost per request').fill('0.05')
+  await dialog.getByLabel('Allow web search and web fetch').uncheck()
+  await dialog.getByLabel('Allowed IP addresses').fill('nowhere')
+  await dialog.getByRole('button', { name: 'Create key' }).click()
+  await dialog.getByText(/allowed_ips/).waitFor()
+  await dialog.getByLabel('Allowed IP addresses').fill('127.0.0.0/8\n::1')
+  await dialog.getByRole('button', { name: 'Create key' }).click()
+  const secret = (await page.getByTestId('secret').textContent())!.trim()
+  await page.getByRole('button', { name: 'Copy key' }).click()
+  await page.getByRole('button', { name: 'Done' }).click()
+  const row = page.getByTestId('key-row').filter({ hasText: 'Careful' })
+  await row.getByText('gpt-5.6-luna, max $0.05 per request, no web tools, 2 IP ranges').waitFor()
+  assert.equal(await ask(secret, { model: 'gpt-5.6-luna' }), 200)
+  assert.equal(await ask(secret, { model: 'gpt-5.6-sol' }), 403)
+
+  await row.getByRole('button', { name: 'Actions for Careful' }).click()
+  await page.getByRole('button', { name: 'Edit' }).click()
+  const edit = page.getByRole('dialog', { name: 'Edit Careful' })
+  assert.equal(await edit.getByLabel('Allowed IP addresses').inputValue(), '127.0.0.0/8\n::1')
+  await edit.getByText('All models').click()
+  await edit.getByLabel('Maximum cost per request').fill('')
+  await edit.getByRole('button', { name: 'Save' }).click()
+  // The text of before ends with the same words.
+  await row.getByText('gpt-5.6-luna').waitFor({ state: 'detached' })
+  await row.getByText('no web tools, 2 IP ranges').waitFor()
+  assert.equal(await ask(secret, { model: 'gpt-5.6-sol' }), 200)
+
+  await row.getByRole('link', { name: 'Careful' }).click()
+  const refusals = page.getByTestId('refusals')
+  await refusals.getByText('model_not_allowed').waitFor()
+  await refusals.getByText('The key may not use this model.').waitFor()
+  await page.getByText('Not allowed', { exact: true }).waitFor()
+})
+
+test('the restrictions of a key are accessible in both themes, on any screen', async () => {
+  for (const [name, viewport] of Object.entries(windows)) {
+    const page = await dashboard.open({ viewport })
+    await signInAsDeveloper(dashboard, page)
+    await page.goto(`${dashboard.origin}/keys?create=1`)
+    const dialog = page.getByRole('dialog', { name: 'Create a key' })
+    await dialog.getByText('Restrictions').click()
+    await dialog.getByText('Only selected').click()
+    await dialog.getByLabel('gpt-5.6-luna').check()
+    if (process.env.SHOTS !== undefined) {
+      await page.screenshot({ path: `${process.env.SHOTS}/restrictions-${name}.png` })
+    }
+    await assertAccessibleInThemes(page, 'restrictions', name)
+  }
+})
+
+async function ask(secret: string, body: object): Promise<number> {
+  const answer = await fetch(`${dashboard.baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ max_tokens: 50, messages: [{ role: 'user', content: 'Hi' }], ...body }),
+  })
+  await answer.text()
+  return answer.status
+}

@@ -1,0 +1,49 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type DrillRow, tableVariable } from './drill.ts'
+
+// `npm run drill`: every drill whole, then one table. `npm run drill -- nginx` runs the files whose name contains that word.
+
+const root = fileURLToPath(new URL('../..', import.meta.url))
+const words = process.argv.slice(2)
+const files = globSync('test/drills/*.test.ts', { cwd: root }).sort()
+const chosen = files.filter((file) => words.length === 0 || words.some((word) => file.includes(word)))
+if (chosen.length === 0) throw new Error(`No drill matches ${words.join(' ')}. There are:\n${files.join('\n')}`)
+const folder = mkdtempSync(join(tmpdir(), 'penny-drill-'))
+const table = join(folder, 'table.jsonl')
+try {
+  // One after the other: they share ports, cores and apt's lock.
+  for (const file of chosen) if ((await runTest(file)) !== 0) process.exitCode = 1
+  console.log(`\n${format(readRows())}`)
+} finally {
+  rmSync(folder, { recursive: true, force: true })
+}
+
+async function runTest(file: string): Promise<number> {
+  const child = spawn(process.execPath, [join(root, 'test/run.ts'), file], {
+    cwd: root,
+    stdio: 'inherit',
+    env: { ...process.env, [tableVariable]: table },
+  })
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => child.kill(signal))
+  const [code] = (await once(child, 'exit')) as [number | null]
+  return code ?? 1
+}
+
+function readRows(): readonly DrillRow[] {
+  if (!existsSync(table)) return []
+  const lines = readFileSync(table, 'utf8').trim().split('\n')
+  return lines.map((line) => JSON.parse(line) as DrillRow)
+}
+
+function format(rows: readonly DrillRow[]): string {
+  const head = { engine: 'engine', tried: 'what was tried', result: 'result' }
+  const width = (column: keyof DrillRow) => Math.max(...[head, ...rows].map((row) => row[column].length))
+  const line = (row: DrillRow) =>
+    `${row.engine.padEnd(width('engine'))}  ${row.tried.padEnd(width('tried'))}  ${row.result}`
+  return [line(head), ...rows.map(line)].join('\n')
+}

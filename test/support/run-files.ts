@@ -1,0 +1,60 @@
+import { appendFileSync, createWriteStream } from 'node:fs'
+import { relative } from 'node:path'
+import { finished } from 'node:stream/promises'
+import { run } from 'node:test'
+import { spec } from 'node:test/reporters'
+import failures from './failures-reporter.ts'
+import { trackRunningTests } from './running-tests.ts'
+
+// Like `node --test`, but files start in the given order. `node --test` sorts them by name, and a long file that starts last
+// leaves the other cores idle.
+
+export type RunSettings = {
+  readonly files: readonly string[]
+  readonly concurrency: number
+  readonly testMsMax: number
+  /** Gets what failed, and nothing else. */
+  readonly failuresFile: string
+}
+
+const slowestShown = 15
+
+if (import.meta.main) await runFiles(JSON.parse(process.argv[2]!))
+
+async function runFiles({ files, concurrency, testMsMax, failuresFile }: RunSettings): Promise<void> {
+  const stop = new AbortController()
+  process.env.TEST_FAILURES_FILE = failuresFile
+  const execArgv = [`--import=${new URL('./watchdog.ts', import.meta.url).href}`]
+  const tests = run({ files: [...files], concurrency, timeout: testMsMax, signal: stop.signal, execArgv })
+  const running = trackRunningTests(tests)
+  const startedMs = new Map<string, number>()
+  const tookMs = new Map<string, number>()
+  const isFile = (name: string, nesting: number) => nesting === 0 && files.includes(relative(process.cwd(), name))
+  tests.on('test:dequeue', ({ name, nesting }) => isFile(name, nesting) && startedMs.set(name, Date.now()))
+  tests.on('test:complete', ({ name, nesting }) => {
+    if (isFile(name, nesting)) tookMs.set(name, Date.now() - startedMs.get(name)!)
+  })
+  tests.on('test:fail', ({ todo }) => {
+    if (todo === undefined || todo === false) process.exitCode = 1
+  })
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+    process.on(signal, () => {
+      // Into the failures too: they are the end of the output, and often the only part that is kept.
+      const stopped = `${signal}: the run was stopped. These files had not ended:\n${running.describe()}\n`
+      console.error(stopped)
+      appendFileSync(failuresFile, `✖ ${stopped}`)
+      process.exitCode = 1
+      stop.abort()
+    })
+  }
+  tests.compose(new spec()).pipe(process.stdout, { end: false })
+  const kept = tests.compose(failures).pipe(createWriteStream(failuresFile, { flags: 'a' }))
+  await Promise.all([finished(tests), finished(kept)])
+  process.once('exit', () => console.log(slowest(tookMs)))
+}
+
+function slowest(tookMs: ReadonlyMap<string, number>): string {
+  const sorted = [...tookMs].sort(([, first], [, second]) => second - first).slice(0, slowestShown)
+  const lines = sorted.map(([name, ms]) => `${(ms / 1000).toFixed(1).padStart(7)} s  ${relative(process.cwd(), name)}`)
+  return ['\nSlowest files', ...lines].join('\n')
+}

@@ -1,0 +1,129 @@
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import type { Usdc } from '../../../../src/money/usdc.ts'
+import type { Model } from '../../api/shapes.ts'
+import { formatAmount, formatCharge, formatExact } from '../../money/format.ts'
+import { Button } from '../../ui/button.tsx'
+import { TextField } from '../../ui/field.tsx'
+import { useNarrow } from '../../ui/media.ts'
+import { Panel } from '../../ui/panel.tsx'
+import { Table } from '../../ui/table.tsx'
+import { defaultWorkload, estimate, type Workload, workloadExamples, workloadProblems } from './estimate.ts'
+
+/** What a workload costs on every model. The workload is in the address, so a link shows the same numbers. */
+export function Calculator({ models }: { models: readonly Model[] }) {
+  const search = useSearch({ strict: false }) as Partial<Workload>
+  const navigate = useNavigate()
+  const workload: Workload = { ...defaultWorkload, ...pick(search) }
+  const problems = workloadProblems(workload)
+  const canSearch = models.some(({ pricing }) => pricing.web_search !== undefined)
+  const set = (changed: Partial<Workload>) => {
+    const next = { ...workload, ...changed }
+    // A space keeps an emptied field in the address; the router drops empty ones, and the default would come back.
+    const kept = Object.entries(next).map(([name, value]) => [name, value === '' ? ' ' : value])
+    void navigate({ to: '.', search: Object.fromEntries(kept) as never, replace: true, resetScroll: false })
+  }
+  const field = (name: keyof Workload, label: string, suffix?: string) => (
+    <TextField
+      label={label}
+      mono
+      inputMode="numeric"
+      value={workload[name]}
+      suffix={suffix}
+      error={problems[name]}
+      onChange={({ target }) => set({ [name]: target.value.replaceAll(/[\s,]/g, '') })}
+    />
+  )
+  return (
+    <Panel
+      title="Cost calculator"
+      testId="calculator"
+      actions={workloadExamples
+        .filter(([, example]) => canSearch || example.searches === '0')
+        .map(([name, example]) => (
+          <Button key={name} small variant="quiet" onClick={() => set({ ...example, requests: workload.requests })}>
+            {name}
+          </Button>
+        ))}
+    >
+      <div className="grid grid-cols-1 items-start gap-6 md:grid-cols-[280px_1fr]">
+        <div className="grid grid-cols-2 gap-3">
+          {field('input', 'Input tokens')}
+          {field('cached', 'Of these cached', '%')}
+          {field('output', 'Output tokens')}
+          {canSearch && field('searches', 'Web searches')}
+          <div className="col-span-2">{field('requests', 'Requests per month')}</div>
+        </div>
+        {Object.keys(problems).length === 0 ? (
+          <Results models={models} workload={workload} />
+        ) : (
+          <p className="text-muted">Enter whole numbers to see the cost.</p>
+        )}
+      </div>
+      <p className="mt-4 text-sm text-muted">
+        Computed in this browser with the function that explains your charges. Cached input is billed like other input.
+        {canSearch && ' Search results that the model reads count as input tokens.'}
+      </p>
+    </Panel>
+  )
+}
+
+function Results({ models, workload }: { models: readonly Model[]; workload: Workload }) {
+  const narrow = useNarrow()
+  const rows = models.map((model) => ({ id: model.id, ...estimate(model, workload) }))
+  if (narrow) {
+    return (
+      <ul className="border-t border-rule">
+        {rows.map((row) => (
+          <li key={row.id} className="flex flex-wrap justify-between gap-x-4 border-b border-rule py-2">
+            <code className="num w-full">{row.id}</code>
+            <span>
+              <PerRequest {...row} /> <span className="text-sm text-muted">per request</span>
+            </span>
+            <span>
+              <PerMonth {...row} /> <span className="text-sm text-muted">per month</span>
+            </span>
+          </li>
+        ))}
+      </ul>
+    )
+  }
+  return (
+    <Table
+      label="Estimated cost per model"
+      rows={rows}
+      rowKey={({ id }) => id}
+      columns={[
+        { id: 'model', head: 'Model', cell: ({ id }) => <code className="num">{id}</code> },
+        { id: 'request', head: 'Per request', right: true, cell: (row) => <PerRequest {...row} /> },
+        { id: 'month', head: 'Per month', right: true, cell: (row) => <PerMonth {...row} /> },
+      ]}
+    />
+  )
+}
+
+function PerRequest({ id, perRequest }: { id: string; perRequest: Usdc }) {
+  return (
+    <span className="num" data-testid="per-request" data-model={id} data-atomic={String(perRequest)}>
+      {formatCharge(perRequest)}
+    </span>
+  )
+}
+
+function PerMonth({ id, perMonth }: { id: string; perMonth: Usdc }) {
+  return (
+    <span
+      className="num"
+      data-testid="per-month"
+      data-model={id}
+      data-atomic={String(perMonth)}
+      title={formatExact(perMonth)}
+    >
+      {formatAmount(perMonth)}
+    </span>
+  )
+}
+
+function pick(search: Partial<Workload>): Partial<Workload> {
+  const names = Object.keys(defaultWorkload) as (keyof Workload)[]
+  return Object.fromEntries(names.flatMap((name) => (search[name] === undefined ? [] : [[name, search[name].trim()]])))
+}

@@ -1,0 +1,152 @@
+import { useInfiniteQuery } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { type FormEvent, useEffect, useState } from 'react'
+import { operatorAccountsQuery } from '../../api/queries.ts'
+import type { OperatorAccount } from '../../api/shapes.ts'
+import { atomic } from '../../money/format.ts'
+import { Sum } from '../../ui/amount.tsx'
+import { Button } from '../../ui/button.tsx'
+import { CopyableId } from '../../ui/copy.tsx'
+import { TextField } from '../../ui/field.tsx'
+import { ErrorPanel, Skeleton } from '../../ui/loaded.tsx'
+import { useNarrow } from '../../ui/media.ts'
+import { EmptyState, Panel } from '../../ui/panel.tsx'
+import { StateMark } from '../../ui/state-mark.tsx'
+import { Table } from '../../ui/table.tsx'
+import { Time } from '../../ui/time.tsx'
+import { OperatorLayout } from './operator-layout.tsx'
+
+export function AccountsPage() {
+  const { find = '' } = useSearch({ strict: false }) as { find?: string }
+  const accounts = useInfiniteQuery(operatorAccountsQuery(find))
+  const rows = accounts.data?.pages.flatMap(({ data }) => data)
+  return (
+    <OperatorLayout title="Accounts" lead="All accounts, newest first. Spend covers the last 30 days.">
+      <FindForm find={find} />
+      <Panel flush testId="operator-accounts">
+        {rows === undefined && accounts.error === null && (
+          <div aria-busy="true" className="p-4">
+            <Skeleton lines={8} height={24} />
+          </div>
+        )}
+        {accounts.error !== null && <ErrorPanel error={accounts.error} onRetry={() => void accounts.refetch()} />}
+        {rows?.length === 0 && (
+          <EmptyState title={find === '' ? 'No accounts yet' : 'No account matches'}>
+            {find === ''
+              ? 'The first sign-in with a wallet or a passkey creates an account.'
+              : 'Search by a whole account id, a whole address, or the beginning of a name.'}
+          </EmptyState>
+        )}
+        {rows !== undefined && rows.length > 0 && <Accounts rows={rows} />}
+      </Panel>
+      {accounts.hasNextPage && (
+        <div>
+          <Button onClick={() => void accounts.fetchNextPage()} busy={accounts.isFetchingNextPage}>
+            Show more
+          </Button>
+        </div>
+      )}
+    </OperatorLayout>
+  )
+}
+
+function FindForm({ find }: { find: string }) {
+  const navigate = useNavigate()
+  const [text, setText] = useState(find)
+  // A link on another page may have changed what is looked for.
+  useEffect(() => setText(find), [find])
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    void navigate({ to: '/operator/accounts', search: { find: text.trim() } as never })
+  }
+  return (
+    <form onSubmit={submit} className="flex max-w-xl items-end gap-2">
+      <div className="flex-1">
+        <TextField
+          label="Account id, address, or beginning of a name"
+          maxLength={200}
+          value={text}
+          onChange={({ target }) => setText(target.value)}
+        />
+      </div>
+      <Button type="submit">Search</Button>
+    </form>
+  )
+}
+
+function Accounts({ rows }: { rows: readonly OperatorAccount[] }) {
+  const narrow = useNarrow()
+  if (narrow) {
+    return (
+      <ul>
+        {rows.map((account) => (
+          <li
+            key={account.id}
+            data-testid="operator-account"
+            className="grid grid-cols-[1fr_auto] gap-x-4 gap-y-1 border-b border-rule p-4 last:border-b-0"
+          >
+            <Name account={account} />
+            <Sum amount={atomic(account.available_atomic)} className="text-right" />
+            <span className="text-sm text-muted">
+              <Sum amount={atomic(account.spend_30d_atomic)} /> in 30 days, <Last account={account} />
+            </span>
+            <AccountState account={account} />
+          </li>
+        ))}
+      </ul>
+    )
+  }
+  const money = (name: 'available' | 'held' | 'unsettled' | 'spend_30d', head: string) => ({
+    id: name,
+    head,
+    right: true,
+    cell: (account: OperatorAccount) => <Sum amount={atomic(account[`${name}_atomic`])} />,
+  })
+  return (
+    <Table
+      label="Accounts, newest first"
+      rows={rows}
+      rowKey={({ id }) => id}
+      columns={[
+        { id: 'name', head: 'Account', cell: (account) => <Name account={account} /> },
+        money('available', 'Balance'),
+        money('held', 'Held'),
+        money('unsettled', 'Unsettled'),
+        money('spend_30d', 'Spend'),
+        { id: 'last', head: 'Last request', cell: (account) => <Last account={account} /> },
+        { id: 'created', head: 'Created', cell: ({ created_at }) => <Time at={created_at} show="day" /> },
+        { id: 'state', head: 'Status', cell: (account) => <AccountState account={account} /> },
+      ]}
+    />
+  )
+}
+
+function Name({ account }: { account: OperatorAccount }) {
+  return (
+    <span className="flex min-w-0 flex-col">
+      <span className="max-w-64 truncate font-medium">{account.name}</span>
+      <span className="text-sm text-muted">
+        <CopyableId id={account.id} label="account id" short />
+      </span>
+    </span>
+  )
+}
+
+function Last({ account: { last_request_at } }: { account: OperatorAccount }) {
+  return last_request_at === null ? <>no request</> : <Time at={last_request_at} show="age" />
+}
+
+const states = {
+  open: ['settled', 'Open'],
+  suspended: ['failed', 'Suspended'],
+  closed: ['cancelled', 'Closed'],
+} as const
+
+function AccountState({ account: { status, suspended_reason } }: { account: OperatorAccount }) {
+  const [mark, word] = states[status]
+  return (
+    <span title={suspended_reason ?? undefined}>
+      <StateMark mark={mark} word={word} />
+    </span>
+  )
+}

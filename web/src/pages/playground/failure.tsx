@@ -1,0 +1,49 @@
+import { Link } from '@tanstack/react-router'
+import { formatCount } from '../../money/format.ts'
+import { Button, buttonClass } from '../../ui/button.tsx'
+import { Notice } from '../../ui/panel.tsx'
+import { explainCode } from '../requests/refusals.ts'
+import type { AnswerError } from './conversation.ts'
+
+/** A call that was refused or failed: what happened, and what can be done about it here. */
+export function Failure({
+  error,
+  keyId,
+  onRetry,
+  onAfford,
+}: {
+  error: AnswerError
+  keyId: string
+  onRetry: (() => void) | undefined
+  onAfford: (maxTokens: number) => void
+}) {
+  const { message, code, affordableMaxTokens } = error
+  return (
+    <Notice tone="error" role="alert">
+      <p className="font-medium">{message}</p>
+      {code !== '' && <p className="mt-1 text-sm">{explainCode(code).remedy}</p>}
+      <div className="mt-2 flex flex-wrap gap-2">
+        {code === 'insufficient_balance' && (
+          <Link to="/funds" className={buttonClass({ small: true })}>
+            Deposit
+          </Link>
+        )}
+        {keyId !== '' && explainCode(code).to === '/keys' && (
+          <Link to="/keys/$id" params={{ id: keyId }} className={buttonClass({ small: true })}>
+            Open the key
+          </Link>
+        )}
+        {affordableMaxTokens !== undefined && (
+          <Button small onClick={() => onAfford(affordableMaxTokens)}>
+            Use {formatCount(affordableMaxTokens)} max tokens
+          </Button>
+        )}
+        {onRetry !== undefined && (
+          <Button small onClick={onRetry}>
+            Try again
+          </Button>
+        )}
+      </div>
+    </Notice>
+  )
+}

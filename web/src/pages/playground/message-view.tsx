@@ -1,0 +1,254 @@
+import { type ReactNode, useState } from 'react'
+import { LazyMarkdown } from '../../markdown/lazy-markdown.tsx'
+import { Button, IconButton } from '../../ui/button.tsx'
+import { CopyIconButton } from '../../ui/copy.tsx'
+import { TextArea } from '../../ui/field.tsx'
+import type { Answer, Message, ToolCall, UserMessage } from './conversation.ts'
+import { Failure } from './failure.tsx'
+import type { PlaygroundActions } from './playground-actions.ts'
+import { EndingNote, TurnLine } from './turn-line.tsx'
+
+type Props = {
+  readonly message: Message
+  readonly actions: PlaygroundActions
+  readonly keyId: string
+  /** The lane streams: what is sent must not change under it. */
+  readonly locked: boolean
+  readonly isLast: boolean
+  /** Beside another lane an answer has its own Stop; alone, the one of the composer is enough. */
+  readonly isCompared: boolean
+}
+
+export function MessageView(props: Props) {
+  const { message, actions } = props
+  const [editing, setEditing] = useState<string>()
+  if (editing !== undefined) {
+    return (
+      <Editor
+        role={message.role}
+        text={editing}
+        onChange={setEditing}
+        onCancel={() => setEditing(undefined)}
+        onSave={() => {
+          actions.edit(message.id, editing)
+          setEditing(undefined)
+        }}
+        onAnswer={() => {
+          actions.edit(message.id, editing)
+          actions.answerAgain(message.id)
+          setEditing(undefined)
+        }}
+      />
+    )
+  }
+  const edit = () => setEditing(message.content)
+  return message.role === 'user' ? (
+    <UserView {...props} message={message} onEdit={edit} />
+  ) : (
+    <AnswerView {...props} message={message} onEdit={edit} />
+  )
+}
+
+function Editor({
+  role,
+  text,
+  onChange,
+  onCancel,
+  onSave,
+  onAnswer,
+}: {
+  role: Message['role']
+  text: string
+  onChange: (text: string) => void
+  onCancel: () => void
+  onSave: () => void
+  onAnswer: () => void
+}) {
+  return (
+    <div className="flex flex-col gap-2 rounded-md border border-rule bg-surface p-3">
+      <TextArea
+        label={role === 'user' ? 'Edit your message' : 'Edit the answer'}
+        rows={Math.min(14, Math.max(3, text.split('\n').length + 1))}
+        value={text}
+        onChange={onChange}
+      />
+      <div className="flex flex-wrap justify-end gap-2">
+        <Button small variant="quiet" onClick={onCancel}>
+          Cancel
+        </Button>
+        <Button small onClick={onSave} disabled={text.trim() === ''}>
+          Save
+        </Button>
+        {role === 'user' && (
+          <Button small variant="primary" onClick={onAnswer} disabled={text.trim() === ''}>
+            Save and answer again
+          </Button>
+        )}
+      </div>
+    </div>
+  )
+}
+
+function Header({ name, mono = false, children }: { name: string; mono?: boolean; children: ReactNode }) {
+  return (
+    <header className="flex min-h-7 items-center justify-between gap-2">
+      <span className={`truncate text-sm font-medium text-muted ${mono ? 'num' : ''}`}>{name}</span>
+      <span className="-mr-1.5 flex shrink-0 items-center">{children}</span>
+    </header>
+  )
+}
+
+function UserView({ message, actions, locked, onEdit }: Props & { message: UserMessage; onEdit: () => void }) {
+  return (
+    <article data-testid="message" data-role="user" className="rounded-md bg-sunken px-3 pt-1 pb-2.5">
+      <Header name="You">
+        <IconButton icon="edit" label="Edit message" className="size-7" onClick={onEdit} disabled={locked} />
+        <IconButton
+          icon="again"
+          label="Answer again"
+          title="Answer again. Removes what follows."
+          className="size-7"
+          onClick={() => actions.answerAgain(message.id)}
+          disabled={locked}
+        />
+        <IconButton
+          icon="trash"
+          label="Remove message"
+          className="size-7"
+          onClick={() => actions.remove(message.id)}
+          disabled={locked}
+        />
+      </Header>
+      <p className="break-words whitespace-pre-wrap">{message.content}</p>
+    </article>
+  )
+}
+
+function AnswerView(props: Props & { message: Answer; onEdit: () => void }) {
+  const { message, actions, keyId, locked, onEdit } = props
+  const isLive = message.state === 'running' || message.state === 'stopping'
+  return (
+    <article data-testid="message" data-role="assistant" data-state={message.state} className="px-3" aria-busy={isLive}>
+      <Header name={message.model} mono>
+        {isLive && props.isCompared && (
+          <Button
+            small
+            icon="stopped"
+            variant="danger"
+            title="Stop (Esc)"
+            onClick={() => actions.stop(message.id)}
+            busy={message.state === 'stopping'}
+          >
+            Stop
+          </Button>
+        )}
+        {!isLive && (
+          <>
+            {message.content !== '' && <CopyIconButton text={message.content} label="Copy answer" />}
+            <IconButton icon="edit" label="Edit answer" className="size-7" onClick={onEdit} disabled={locked} />
+            <IconButton
+              icon="again"
+              label="Answer again"
+              title="Answer again. Removes what follows."
+              className="size-7"
+              onClick={() => actions.answerAgain(message.id)}
+              disabled={locked}
+            />
+            <IconButton
+              icon="trash"
+              label="Remove answer"
+              className="size-7"
+              onClick={() => actions.remove(message.id)}
+              disabled={locked}
+            />
+          </>
+        )}
+      </Header>
+      <div className="flex flex-col gap-2">
+        <Steps answer={message} />
+        {message.content !== '' && (
+          <div data-testid="answer">
+            <LazyMarkdown text={message.content} />
+          </div>
+        )}
+        {message.toolCalls.length > 0 && <ToolCalls {...props} />}
+        {message.error !== undefined && (
+          <Failure
+            error={message.error}
+            keyId={keyId}
+            onRetry={locked || !props.isLast ? undefined : () => actions.answerAgain(message.id)}
+            onAfford={(maxTokens) => actions.set({ maxTokens: String(maxTokens) })}
+          />
+        )}
+        <EndingNote answer={message} />
+        <TurnLine answer={message} />
+      </div>
+    </article>
+  )
+}
+
+/** What happened before the answer: searches, pages, reasoning. */
+function Steps({ answer: { activity, reasoning } }: { answer: Answer }) {
+  return (
+    <>
+      {activity.length > 0 && (
+        <ul className="flex flex-col gap-0.5 text-sm text-muted">
+          {activity.map(({ id, text, isRunning }) => (
+            <li key={id} className="break-words">
+              {text}
+              {isRunning && '…'}
+            </li>
+          ))}
+        </ul>
+      )}
+      {reasoning !== '' && (
+        <details className="text-sm text-muted">
+          <summary>Reasoning</summary>
+          <div className="mt-1 border-l-2 border-rule pl-3">
+            <LazyMarkdown text={reasoning} />
+          </div>
+        </details>
+      )}
+    </>
+  )
+}
+
+function ToolCalls({ message, actions, isLast }: Props & { message: Answer }) {
+  const writable = isLast && message.state === 'done'
+  return (
+    <div className="flex flex-col gap-2" data-testid="tool-calls">
+      {message.toolCalls.map((call) => (
+        <div key={call.id} className="rounded-md border border-rule">
+          <p className="border-b border-rule px-3 py-1.5 text-sm">
+            Calls <code className="num font-medium">{call.name}</code>
+          </p>
+          <pre className="num overflow-x-auto px-3 py-2 text-sm">
+            <code>{pretty(call)}</code>
+          </pre>
+          <div className="border-t border-rule p-3">
+            {writable ? (
+              <TextArea
+                label={`Result of ${call.name}`}
+                rows={3}
+                mono
+                placeholder="What the function returns"
+                value={call.result}
+                onChange={(result) => actions.setResult(message.id, call.id, result)}
+              />
+            ) : (
+              <p className="num text-sm break-words whitespace-pre-wrap">{call.result || 'No result'}</p>
+            )}
+          </div>
+        </div>
+      ))}
+    </div>
+  )
+}
+
+function pretty({ arguments: given }: ToolCall): string {
+  try {
+    return JSON.stringify(JSON.parse(given), null, 2)
+  } catch {
+    return given
+  }
+}

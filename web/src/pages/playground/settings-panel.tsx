@@ -1,0 +1,208 @@
+import type { Key, Model } from '../../api/shapes.ts'
+import { atomic, formatAmount } from '../../money/format.ts'
+import { Checkbox, SelectField, TextArea, TextField } from '../../ui/field.tsx'
+import type { Conversation } from './conversation.ts'
+import { effortsOf, type PlaygroundActions } from './playground-actions.ts'
+import { modelProblem, type Settings, type SettingsProblems, settingsProblems } from './playground-form.ts'
+
+type Props = {
+  readonly settings: Settings
+  readonly conversation: Conversation
+  readonly actions: PlaygroundActions
+  readonly keys: readonly Key[]
+  readonly models: readonly Model[]
+  readonly onKey: (id: string) => void
+}
+
+export function SettingsPanel({ settings, conversation: { lanes }, actions, keys, models, onKey }: Props) {
+  const problems = settingsProblems(settings)
+  const payingKey = keys.find(({ id }) => id === settings.keyId)
+  return (
+    <div className="flex flex-col gap-4">
+      {lanes.map(({ model }, at) => (
+        <SelectField
+          // biome-ignore lint/suspicious/noArrayIndexKey: a lane is its place.
+          key={at}
+          label={at === 0 ? 'Model' : 'Second model'}
+          value={model}
+          error={modelProblem(payingKey, model)}
+          onChange={({ target }) => actions.setModel(at, target.value)}
+        >
+          {models.map(({ id }) => (
+            <option key={id} value={id} disabled={modelProblem(payingKey, id) !== undefined}>
+              {modelProblem(payingKey, id) === undefined ? id : `${id} (not allowed)`}
+            </option>
+          ))}
+        </SelectField>
+      ))}
+      <KeyField keys={keys} keyId={settings.keyId} onKey={onKey} error={problems.keyId} />
+      <TextArea
+        label="System prompt"
+        rows={3}
+        placeholder="None"
+        value={settings.system}
+        onChange={(system) => actions.set({ system })}
+      />
+      <Sampling settings={settings} actions={actions} problems={problems} lanes={lanes} models={models} />
+      <Tools settings={settings} actions={actions} problems={problems} models={models} payingKey={payingKey} />
+    </div>
+  )
+}
+
+/** Which key pays. It changes only when the user chooses another one. */
+function KeyField({
+  keys,
+  keyId,
+  onKey,
+  error,
+}: {
+  keys: readonly Key[]
+  keyId: string
+  onKey: (id: string) => void
+  error: string | undefined
+}) {
+  const chosen = keys.find(({ id }) => id === keyId)
+  return (
+    <SelectField
+      label="Pay with key"
+      value={keyId}
+      hint={
+        chosen && (
+          <>
+            <span className="num">{chosen.hint}</span> {spendWords(chosen)}
+          </>
+        )
+      }
+      error={error}
+      onChange={({ target }) => onKey(target.value)}
+    >
+      {chosen === undefined && <option value="">Choose a key</option>}
+      {keys.map(({ id, name }) => (
+        <option key={id} value={id}>
+          {name}
+        </option>
+      ))}
+    </SelectField>
+  )
+}
+
+function spendWords({ spent_atomic, limit_atomic }: Key): string {
+  const spent = formatAmount(atomic(spent_atomic))
+  return limit_atomic === null ? `${spent} spent, no limit` : `${spent} of ${formatAmount(atomic(limit_atomic))} spent`
+}
+
+type PartProps = {
+  readonly settings: Settings
+  readonly actions: PlaygroundActions
+  readonly problems: SettingsProblems
+  readonly models: readonly Model[]
+}
+
+function Sampling({ settings, actions, problems, lanes, models }: PartProps & { lanes: Conversation['lanes'] }) {
+  const efforts = [...new Set(lanes.flatMap(({ model }) => effortsOf(models.find(({ id }) => id === model))))]
+  return (
+    <>
+      <div className="grid grid-cols-2 gap-3">
+        <TextField
+          label="Max tokens"
+          mono
+          inputMode="numeric"
+          value={settings.maxTokens}
+          error={problems.maxTokens}
+          onChange={({ target }) => actions.set({ maxTokens: target.value.trim() })}
+        />
+        <TextField
+          label="Temperature"
+          mono
+          inputMode="decimal"
+          placeholder="default"
+          value={settings.temperature}
+          error={problems.temperature}
+          onChange={({ target }) => actions.set({ temperature: target.value.trim() })}
+        />
+      </div>
+      <p className="-mt-2 text-sm text-muted">Max tokens decides how much is held while the request runs.</p>
+      {efforts.length > 0 && (
+        <SelectField
+          label="Reasoning effort"
+          value={settings.effort}
+          onChange={({ target }) => actions.set({ effort: target.value })}
+        >
+          <option value="">Default</option>
+          {efforts.map((effort) => (
+            <option key={effort}>{effort}</option>
+          ))}
+        </SelectField>
+      )}
+    </>
+  )
+}
+
+function Tools({ settings, actions, problems, models, payingKey }: PartProps & { payingKey: Key | undefined }) {
+  const canSearch = models.some(({ pricing }) => pricing.web_search !== undefined)
+  const hasWeb = payingKey?.web_tools !== false
+  return (
+    <>
+      <div>
+        {canSearch && (
+          <Checkbox
+            label="Web search"
+            hint={
+              hasWeb ? 'Each search costs extra. The quote shows the most it can add.' : 'This key does not allow it.'
+            }
+            checked={settings.search && hasWeb}
+            disabled={!hasWeb}
+            onChange={({ target }) => actions.set({ search: target.checked })}
+          />
+        )}
+        <Checkbox
+          label="Web fetch"
+          hint={hasWeb ? undefined : 'This key does not allow it.'}
+          checked={settings.fetch && hasWeb}
+          disabled={!hasWeb}
+          onChange={({ target }) => actions.set({ fetch: target.checked })}
+        />
+        <Checkbox
+          label="Stream the answer"
+          checked={settings.stream}
+          onChange={({ target }) => actions.set({ stream: target.checked })}
+        />
+      </div>
+      <SelectField
+        label="Response format"
+        value={settings.format}
+        onChange={({ target }) => actions.set({ format: target.value as Settings['format'] })}
+      >
+        <option value="text">Text</option>
+        <option value="json_object">JSON</option>
+        <option value="json_schema">JSON schema</option>
+      </SelectField>
+      {settings.format === 'json_schema' && (
+        <TextArea
+          label="JSON schema"
+          rows={6}
+          mono
+          placeholder={'{"type": "object", "properties": {…}}'}
+          value={settings.schema}
+          error={problems.schema}
+          onChange={(schema) => actions.set({ schema })}
+        />
+      )}
+      <details open={settings.tools !== '' || undefined}>
+        <summary className="font-medium">Tools</summary>
+        <div className="pt-2">
+          <TextArea
+            label="Function definitions"
+            hint="JSON, one or a list. When the model calls a function, you write its result."
+            rows={6}
+            mono
+            placeholder={'[{"name": "get_weather", "parameters": {…}}]'}
+            value={settings.tools}
+            error={problems.tools}
+            onChange={(tools) => actions.set({ tools })}
+          />
+        </div>
+      </details>
+    </>
+  )
+}
