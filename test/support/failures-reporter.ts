@@ -21,9 +21,15 @@ export default async function* failures(events: AsyncIterable<TestEvent>): Async
   }
 }
 
+/** A property of fast-check has the reason as its cause, below an example that can be long: both are told. */
 function reasonOf(error: Error): string {
-  const { stack, message } = error.cause instanceof Error ? error.cause : error
-  const lines = stripVTControlCharacters(stack ?? message).split('\n')
+  const { stack, message, cause } = error.cause instanceof Error ? error.cause : error
+  const told = textOf(stack ?? message)
+  return cause instanceof Error ? `${told}\n    caused by:\n${textOf(cause.stack ?? cause.message)}` : told
+}
+
+function textOf(reason: string): string {
+  const lines = stripVTControlCharacters(reason).split('\n')
   const shown =
     lines.length > linesMax ? [...lines.slice(0, linesMax), `… and ${lines.length - linesMax} lines`] : lines
   return shown.map((text) => `    ${text}`).join('\n')

@@ -31,7 +31,7 @@ export async function openLedger(
     node,
     priceVersion: 'test',
     inFlightCap: parse(options.cap ?? '1000'),
-    ...(options.waitMsMax !== undefined && { waitMsMax: options.waitMsMax }),
+    waitMsMax: options.waitMsMax ?? 60_000,
     onLost: (error) => {
       throw error
     },

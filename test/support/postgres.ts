@@ -37,7 +37,9 @@ export async function testDatabase(options: { migrations?: string; poolMax?: num
   // Copying files takes a third of the time of copying through the log, which pays off for large templates only.
   await onServer(server, (client) => client.query(`create database ${name} template ${template} strategy file_copy`))
   const url = databaseUrl(server, name)
-  const database = openDatabase({ url, poolMax, applicationName: 'test' })
+  // A test that asks a thousand things at once, on a machine with little time for it, waits.
+  const patience = { connectMaxMs: replyMaxMs, statementMaxMs: replyMaxMs }
+  const database = openDatabase({ url, poolMax, applicationName: 'test', ...patience })
   inUse += 1
   return {
     url,
