@@ -11,8 +11,10 @@ import { check } from './check.ts'
 import { postgres15 } from './postgres-versions.ts'
 import type { RunSettings } from './support/run-files.ts'
 
-// `npm test`: the checks, then every test on the embedded PostgreSQL. Beside it run those that touch a database on the oldest
-// version that we promise to run on, then the ledger's on several partitions.
+// `npm test`: the checks, then the tests on the embedded PostgreSQL. Beside it those of the ledger run on the oldest version that we
+// promise to run on, divided into partitions. It must end in 10 minutes on two quiet cores, and in less than an hour on two starved ones.
+// `npm run test:all` also runs the slow files, and each of the other databases and protocols by itself: before a release, and before
+// a change to what they cover is handed in.
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
@@ -20,16 +22,40 @@ const everything = ['src/**/*.test.ts', 'web/src/**/*.test.ts', 'test/**/*.test.
 /** The check has run them. */
 const partsOfCheck = ['test/tidy.test.ts', 'test/generated.test.ts']
 
+/** They start whole services, browsers or engines, and take half of the time of all. */
+const slow = [
+  'test/browser/device.test.ts',
+  'test/browser/first-steps.test.ts',
+  'test/browser/funds.test.ts',
+  'test/browser/long-log.test.ts',
+  'test/browser/models.test.ts',
+  'test/browser/operator.test.ts',
+  'test/browser/overview.test.ts',
+  'test/browser/owner.test.ts',
+  'test/browser/pages.test.ts',
+  'test/browser/playground-streams.test.ts',
+  'test/browser/receipt.test.ts',
+  'test/browser/settings.test.ts',
+  'test/drills/*.test.ts',
+  'test/e2e/outside-database.test.ts',
+  'test/e2e/recover.test.ts',
+  'test/e2e/restore.test.ts',
+  'test/e2e/sandbox-replay.test.ts',
+  'test/e2e/stop.test.ts',
+]
+
 /** The longest files start first, so that no core is idle while the last one ends. The rest starts in this order of folders. */
 const longest = [
-  'test/faults/crash.test.ts',
-  'test/e2e/paid-output.test.ts',
   'test/contracts.test.ts',
   'test/browser/pages.test.ts',
+  'test/e2e/stop.test.ts',
   'test/browser/routes.test.ts',
+  'test/e2e/paid-output.test.ts',
+  'test/faults/crash.test.ts',
   'test/browser/playground.test.ts',
   'test/e2e/start.test.ts',
   'test/e2e/commands.test.ts',
+  'test/docs/guides.test.ts',
 ]
 const longFolders = ['test/browser/', 'test/faults/', 'test/e2e/', 'test/settlement/', 'src/gateway/', 'test/']
 /** The other databases are tested beside these, so one more file than there are cores runs at a time. */
@@ -45,12 +71,15 @@ const onDatabase = [
 
 const onLedger = ['src/ledger/*.test.ts', 'src/jobs/*.test.ts', 'test/e2e/money.test.ts', 'test/e2e/retries.test.ts']
 
+/** Every function of the ledger, and every migration, on an old and divided database. */
+const onOldPartitions = ['src/ledger/*.test.ts', 'src/db/migrate.test.ts', 'src/gateway/settle.test.ts']
+
 /** The core of the client suites, over the other upstream protocol too. */
 const onProtocol = ['test/clients/openai.test.ts', 'test/clients/conformance.test.ts']
 
 /** Ends a test that hangs and is blocked; `support/watchdog.ts` ends the other ones earlier. */
 const testMsMax = 45 * 60_000
-/** Four times what all of them take on two slow cores: a hand-in was once lost to a limit of 45 minutes. A file that hangs ends earlier. */
+/** Several times what all of them take on two slow cores. A file that hangs ends earlier. */
 const runMsMax = 150 * 60_000
 /** The test files get this long to stop, and then again the services that they started. */
 const stopMsMax = 5_000
@@ -72,12 +101,15 @@ if (memory !== undefined) {
   temporary.defer(() => rmSync(memory, { recursive: true, force: true, maxRetries: 10 }))
 }
 
-const only = process.argv.slice(2)
+const [first, ...others] = process.argv.slice(2)
+const isAll = first === '--all'
+const only = first === undefined || isAll ? others : [first, ...others]
 /** What failed, in words: the run ends with it, because the end is what is read and what is kept of a log. */
 const failures: string[] = []
 if (only.length === 0) failures.push(...(await check()).map((title) => `✖ npm run check: ${title}\n`))
 await buildDashboard()
-const files = only.length > 0 ? sorted(only) : sorted(everything).filter((file) => !partsOfCheck.includes(file))
+const leftOut = [...partsOfCheck, ...(isAll ? [] : sorted(slow))]
+const files = only.length > 0 ? sorted(only) : sorted(everything).filter((file) => !leftOut.includes(file))
 const runs = [run('PostgreSQL 18', files, { concurrency, isAside: false })]
 if (only.length === 0) runs.push(runOnOtherDatabases())
 failures.push(...(await Promise.all(runs)).flat())
@@ -115,13 +147,19 @@ async function runOnOtherDatabases(): Promise<readonly string[]> {
   const environment = { MODEL_STEPS: '1000' }
   const aside = { concurrency: 1, isAside: true }
   const partitioned = { ...environment, LEDGER_PARTITIONS: '8' }
-  const otherProtocol = { TEST_UPSTREAM_PROTOCOL: 'chat-completions' }
   const packageRoot = await postgres15()
-  return [
-    ...(await run('PostgreSQL 15', sorted(onDatabase), { ...aside, packageRoot, environment })),
-    ...(await run('a ledger of eight partitions', sorted(onLedger), { ...aside, environment: partitioned })),
-    ...(await run('an upstream of chat completions', sorted(onProtocol), { ...aside, environment: otherProtocol })),
-  ]
+  const databases = isAll
+    ? [
+        ...(await run('PostgreSQL 15', sorted(onDatabase), { ...aside, packageRoot, environment })),
+        ...(await run('a ledger of eight partitions', sorted(onLedger), { ...aside, environment: partitioned })),
+      ]
+    : await run('PostgreSQL 15, a ledger of eight partitions', sorted(onOldPartitions), {
+        ...aside,
+        packageRoot,
+        environment: partitioned,
+      })
+  const protocol = { ...aside, environment: { TEST_UPSTREAM_PROTOCOL: 'chat-completions' } }
+  return [...databases, ...(await run('an upstream of chat completions', sorted(onProtocol), protocol))]
 }
 
 function sorted(patterns: readonly string[]): readonly string[] {

@@ -6,9 +6,9 @@ import { launchBrowser } from './chromium.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 
-// Every route of the dashboard for every kind of visitor. Visitors without a session come with a fresh profile each time, the others
-// with one per group of visits. A visit fails when the page hangs, keeps loading, logs an error, leaves a promise rejected or
-// navigates in a loop.
+// Every route of the dashboard for every kind of visitor, each group of visits with an empty profile and in one tab: a tab per visit
+// took most of the time. A visit fails when the page hangs, keeps loading, logs an error, leaves a promise rejected or navigates in a
+// loop.
 
 const dashboard = dashboardSuite({ SANDBOX_TOKENS_PER_SECOND: '0' })
 /** Only waited for by a visit that fails. */
@@ -157,39 +157,33 @@ type Check = (route: string, seen: Seen) => void
 async function visitAll(visitor: keyof Visitors | undefined, paths: readonly string[], check: Check): Promise<void> {
   const waiting = [...paths]
   const work = async () => {
-    let context: BrowserContext | undefined
+    const context = await browser.newContext(visitor === undefined ? {} : { storageState: visitors[visitor] })
+    const page = await newPage(context)
+    const seen: Events = { complaints: [], navigations: 0 }
+    page.on('pageerror', (error) => seen.complaints.push(error.message))
+    page.on('console', (message) => {
+      const isFault = message.type() === 'error' && !/Failed to load resource/.test(message.text())
+      if (isFault) seen.complaints.push(message.text())
+    })
+    page.on('framenavigated', () => {
+      seen.navigations += 1
+    })
     for (let route = waiting.shift(); route !== undefined; route = waiting.shift()) {
-      context ??= await browser.newContext(visitor === undefined ? {} : { storageState: visitors[visitor] })
-      await visit(context, { route, visitor, check })
-      if (visitor !== undefined && visitor !== 'expired') continue
-      await context.close()
-      context = undefined
+      seen.navigations = 0
+      // A page that learns that its session has expired forgets it.
+      if (visitor !== undefined) await context.addCookies(visitors[visitor].cookies)
+      const where = `${route} as ${visitor ?? 'visitor without a session'}`
+      const response = await page.goto(addressOf(route), { waitUntil: 'commit' })
+      await reach(page, where, (look) => check(route!, { status: response!.status(), url: page.url(), ...look }))
+      assert.deepEqual(seen.complaints, [], where)
+      assert.ok(seen.navigations <= navigationsMax, `${where}: ${seen.navigations} navigations`)
     }
-    await context?.close()
+    await context.close()
   }
   await Promise.all(Array.from({ length: parallelVisits }, work))
 }
 
-type Visit = { readonly route: string; readonly visitor: keyof Visitors | undefined; readonly check: Check }
-
-async function visit(context: BrowserContext, { route, visitor, check }: Visit): Promise<void> {
-  const page = await newPage(context)
-  const complaints: string[] = []
-  let navigations = 0
-  page.on('pageerror', (error) => complaints.push(error.message))
-  page.on('console', (message) => {
-    if (message.type() === 'error' && !/Failed to load resource/.test(message.text())) complaints.push(message.text())
-  })
-  page.on('framenavigated', () => {
-    navigations += 1
-  })
-  const where = `${route} as ${visitor ?? 'visitor without a session'}`
-  const response = await page.goto(addressOf(route), { waitUntil: 'commit' })
-  await reach(page, where, (seen) => check(route, { status: response!.status(), url: page.url(), ...seen }))
-  assert.deepEqual(complaints, [], where)
-  assert.ok(navigations <= navigationsMax, `${where}: ${navigations} navigations`)
-  await page.close()
-}
+type Events = { readonly complaints: string[]; navigations: number }
 
 type Look = Omit<Seen, 'status' | 'url'>
 

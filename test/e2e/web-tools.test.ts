@@ -598,12 +598,13 @@ test('after a crash a completed search is charged with the output that was check
   assert.equal(Number(row.charged_atomic), checkpoint.prompt + 5 * checkpoint.completion + searchPrice)
   assertAddsUp(row)
 
-  /** Of both rounds: what the first was reported to be, and what has been counted of the second. */
+  /** Of both rounds: what the first was reported to be, and what has been counted of the second. The search's line is there too. */
   async function untilCheckpointed() {
     for (;;) {
       const rows = await service.database.query<{ prompt: number; completion: number }>(
         `select prompt_tokens as prompt, completion_tokens as completion from holds
-          where account_id = $1 and prompt_tokens > 10 and completion_tokens > 5`,
+          where account_id = $1 and prompt_tokens > 10 and completion_tokens > 5
+            and tool_calls -> '1' ->> 'status' = 'completed'`,
         [account.id],
       )
       if (rows[0] !== undefined) return rows[0]

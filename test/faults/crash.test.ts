@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { atEnd } from '../support/at-end.ts'
-import { Coverage } from './coverage.ts'
+import { Coverage, mustHit } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { runRound } from './runner.ts'
 
-// The short form of `npm run faults`: the same faults, fewer of them. FAULT_SEED repeats a run.
+// The short form of `npm run faults`: each fault at least once. Which state of a request it meets is left to chance here; the long
+// form asks for each. FAULT_SEED repeats a run.
 
-const size = { kills: 100, postgresKills: 20 }
+const size = { kills: 20, postgresKills: 4 }
 
 test('kills of the service and of the database, wherever they hit, neither lose nor make an atomic unit', async (t) => {
   const seed = Number(process.env.FAULT_SEED ?? Date.now() % 1_000_000_000)
@@ -19,6 +20,7 @@ test('kills of the service and of the database, wherever they hit, neither lose 
   for (const line of coverage.table().split('\n')) t.diagnostic(line)
   const repeat = `npm run faults -- --seed ${seed} --rounds 1 --kills ${size.kills} --postgres-kills ${size.postgresKills}`
   assert.deepEqual(result.problems, [], repeat)
-  assert.deepEqual(coverage.missing(), [], `never hit; ${repeat}`)
+  const notDone = mustHit.map(([fault]) => fault).filter((fault) => !(coverage.counts[fault]!.faults > 0))
+  assert.deepEqual(notDone, [], repeat)
   assert.ok(result.kills >= size.kills && result.postgresKills >= size.postgresKills)
 })
