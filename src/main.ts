@@ -54,6 +54,8 @@ function readArguments(name: string, command: Command, args: readonly string[]) 
 
 /** The first sentence of Node's message: the rest explains positional arguments. An unknown option gets a suggestion in its place. */
 function describeWrongOption({ code, message }: NodeJS.ErrnoException, options: Command['options']): string {
+  const [, valueless] = /^Option '(?:-\w, )?(--[^ ']+) <value>' argument missing/.exec(message) ?? []
+  if (valueless !== undefined) return `${valueless} needs a value.`
   const [, option] = code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION' ? (/'--?([^']+)'/.exec(message) ?? []) : []
   if (option === undefined) return `${message.split(/\.\s/)[0]!.replace(/\.$/, '')}.`
   const near = didYouMean(option, Object.keys(options))

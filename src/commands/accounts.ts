@@ -14,12 +14,11 @@ import { listAdjustments } from '../ledger/adjustments.ts'
 import { formatRequestId, parseRequestId, type RequestId } from '../ledger/request-id.ts'
 import { format, fromAtomic, InvalidAmountError, parse } from '../money/usdc.ts'
 import { giveBack } from '../settlement/give-back.ts'
-import { createRail } from '../settlement/rail.ts'
-import { readSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { printAccountKey } from './account-key.ts'
-import { type Command, CommandError, type Invocation } from './command.ts'
+import { type Command, CommandError, type Invocation, type Output } from './command.ts'
 import { confirm, confirmUsage } from './confirm.ts'
-import { readUuid } from './read-options.ts'
+import { readUuid, refuseWordAfter } from './read-options.ts'
+import { readSellerBalance } from './seller-balance.ts'
 import { printRows } from './table.ts'
 import { whichAccount } from './which-account.ts'
 import { withDatabase } from './with-database.ts'
@@ -68,6 +67,7 @@ export const accountsCommand: Command = {
         `penny accounts has no verb "${verb}". It has: ${Object.keys(actions).join(', ')}, key.`,
         2,
       )
+    refuseWordAfter(['list', 'create'], invocation.words)
     await withDatabase(invocation.config, (database) => action(database, invocation))
     return 0
   },
@@ -91,13 +91,30 @@ async function create(database: Database, { options, config, output }: Invocatio
 async function suspend(database: Database, { words: [, id], options, output }: Invocation): Promise<void> {
   const account = await named(database, id)
   await suspendAccount(database, account, readReason(options.reason))
-  printRows(output, [describe((await findAccount(database, account.partition, account.id))!)])
+  const was = account.suspendedReason
+  await report(database, account, output, [
+    was === undefined
+      ? `Suspended ${account.name}: new requests are refused.`
+      : `${account.name} was already suspended (${was}). The reason is replaced.`,
+    `Undo: penny accounts resume ${account.id}`,
+  ])
 }
 
 async function resume(database: Database, { words: [, id], output }: Invocation): Promise<void> {
   const account = await named(database, id)
   await resumeAccount(database, account)
-  printRows(output, [describe((await findAccount(database, account.partition, account.id))!)])
+  const isChanged = account.suspendedReason !== undefined
+  await report(database, account, output, [
+    isChanged
+      ? `Resumed ${account.name}: requests are accepted again.`
+      : `${account.name} was not suspended. Nothing changed.`,
+  ])
+}
+
+/** The row for programs, sentences for people. */
+async function report(database: Database, account: Account, output: Output, lines: readonly string[]): Promise<void> {
+  if (output.json) printRows(output, [describe((await findAccount(database, account.partition, account.id))!)])
+  else output.write(`${lines.join('\n')}\n`)
 }
 
 async function adjust(database: Database, invocation: Invocation): Promise<void> {
@@ -117,7 +134,7 @@ async function adjust(database: Database, invocation: Invocation): Promise<void>
     database,
     account,
     { id, amount, reason, madeBy, requestId: readRequest(options.request) },
-    () => sellerBalance(config.dataDir),
+    () => readSellerBalance(config.dataDir),
   )
   if (decision === 'ledger_frozen') throw new CommandError('The ledger is frozen. penny audit shows why.')
   if (decision === 'exceeds_room')
@@ -133,13 +150,6 @@ async function adjust(database: Database, invocation: Invocation): Promise<void>
     output.write(
       `${decision === 'stored' ? 'Already adjusted' : 'Adjusted'}: ${account.name} can spend ${format(spendable)} USDC.\n`,
     )
-}
-
-/** What the seller has at the gateway; only asked for where something is given. */
-async function sellerBalance(dataDir: string): Promise<bigint> {
-  const { gatewayUrl, gatewayToken, terms } = readSettlementEndpoints(dataDir)
-  await using rail = createRail({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
-  return await rail.balance(terms.seller)
 }
 
 async function adjustments(database: Database, { words: [, id], output }: Invocation): Promise<void> {

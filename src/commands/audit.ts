@@ -97,12 +97,13 @@ async function freeze(database: Database, reason: string, output: Output): Promi
       `Give a reason of at most ${reasonLengthMax} characters: penny audit --freeze "a key may have leaked".`,
       2,
     )
+  const before = await findFreeze(database)
   await freezeLedger(database, `by the operator: ${reason.trim()}`)
   const frozen = await findFreeze(database)
   output.write(
     output.json
       ? `${JSON.stringify({ frozen })}\n`
-      : `The ledger is frozen: ${frozen}\nNew requests are refused until penny audit --unfreeze.\n`,
+      : `The ledger ${before === undefined ? 'is' : 'was already'} frozen: ${frozen}\nNew requests are refused until penny audit --unfreeze.\n`,
   )
   return 0
 }

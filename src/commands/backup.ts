@@ -28,7 +28,8 @@ export const backupCommand: Command = {
     if (existsSync(target)) throw new CommandError(`${target} already exists. Name a new folder.`)
     if (target.startsWith(`${config.dataDir}/`)) throw new CommandError('The copy must be outside DATA_DIR.')
     const [folder, url] = [await findCluster(config.dataDir), await locateEmbeddedPostgres(config.dataDir)]
-    if (folder === undefined) throw new CommandError(`There is no database in ${config.dataDir}.`)
+    if (folder === undefined)
+      throw new CommandError(`There is no database in ${config.dataDir}. Set DATA_DIR to the service’s data folder.`)
     if (url === undefined) throw new CommandError(`The service is not running. Copy ${config.dataDir} with cp -a.`)
     // The rest after the database: a chain that is newer than the books is read again, one that is older never catches up.
     await copyFolder(config.dataDir, target, () => true)

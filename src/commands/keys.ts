@@ -15,7 +15,7 @@ import { format, type Usdc } from '../money/usdc.ts'
 import { type Command, CommandError, type Invocation } from './command.ts'
 import { readKeyOptions } from './key-options.ts'
 import { findLogin } from './login-file.ts'
-import { readAmount } from './read-options.ts'
+import { readAmount, refuseWordAfter } from './read-options.ts'
 import { printRemoteKey, refuseRemote } from './remote.ts'
 import { printRows } from './table.ts'
 import { whichAccount } from './which-account.ts'
@@ -59,6 +59,7 @@ export const keysCommand: Command = {
     const action = actions[verb]
     if (action === undefined)
       throw new CommandError(`penny keys has no verb "${verb}". It has: ${Object.keys(actions).join(', ')}.`, 2)
+    refuseWordAfter(['list', 'create'], invocation.words)
     const login = findLogin(invocation.config)
     if (login !== undefined) {
       if (verb !== 'list') refuseRemote(login, `${verb} keys`, '/keys')
@@ -106,7 +107,14 @@ async function create(database: Database, { config, options, output }: Invocatio
 }
 
 async function update(database: Database, { words: [, named], config, options, output }: Invocation): Promise<void> {
-  const { id, options: current } = await whichKey(database, named, options.account)
+  const { account, json: _, help: __, ...asked } = options
+  if (named !== undefined && Object.keys(asked).length === 0)
+    throw new CommandError('Nothing to change. Add an option such as --limit 5; see penny keys --help.', 2)
+  const { id, name, revokedAt, disabled, options: current } = await whichKey(database, named, account)
+  if (revokedAt !== undefined && !disabled)
+    throw new CommandError(
+      `"${name}" (${id}) is revoked and cannot be changed. Create a new key with penny keys create.`,
+    )
   const changes = {
     name: typeof options.name === 'string' ? options.name : undefined,
     limit: options.limit === 'none' ? null : readLimit(options.limit),
@@ -120,13 +128,13 @@ async function update(database: Database, { words: [, named], config, options, o
 }
 
 async function revoke(database: Database, { words: [, named], options, output }: Invocation): Promise<void> {
-  const { id, name } = await whichKey(database, named, options.account)
+  const { id, name, revokedAt, disabled } = await whichKey(database, named, options.account)
   if (!(await revokeKey(database, id))) throw new CommandError(`No key has the id ${id}.`)
-  output.write(
-    output.json
-      ? `${JSON.stringify({ id, revoked: true })}\n`
-      : `Revoked "${name}" (${id}). Requests with this key are refused from now on.\n`,
-  )
+  const done =
+    revokedAt === undefined || disabled
+      ? `Revoked "${name}" (${id}). Requests with this key are refused from now on.`
+      : `"${name}" (${id}) was already revoked, at ${revokedAt.toISOString()}.`
+  output.write(output.json ? `${JSON.stringify({ id, revoked: true })}\n` : `${done}\n`)
 }
 
 function describe(key: ApiKey): Record<string, string | null> {

@@ -2,12 +2,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '../db/database.ts'
 import { format } from '../money/usdc.ts'
 import { findPayout, type ReadBalance, readPayable, requestPayout } from '../settlement/payout.ts'
-import { createRail } from '../settlement/rail.ts'
 import { readSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { type Address, parseAddress } from '../signer/address.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { confirm, confirmOptions, confirmUsage } from './confirm.ts'
 import { readAmountOrAll } from './read-options.ts'
+import { readSellerBalance } from './seller-balance.ts'
 import { withDatabase } from './with-database.ts'
 
 const payoutMsMax = 120_000
@@ -23,9 +23,8 @@ export const payoutCommand: Command = {
   options: { amount: { type: 'string' }, ...confirmOptions },
   async run({ options, config, output }) {
     const amount = typeof options.amount === 'string' ? readAmountOrAll('amount', options.amount) : undefined
-    const { gatewayUrl, gatewayToken, terms } = readSettlementEndpoints(config.dataDir)
-    await using rail = createRail({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
-    const readBalance = () => rail.balance(terms.seller)
+    const { terms } = readSettlementEndpoints(config.dataDir)
+    const readBalance = () => readSellerBalance(config.dataDir)
     return await withDatabase(config, async (database) => {
       if (amount === undefined) return show(database, terms.seller, readBalance, output)
       const recipient = config.payoutAddress === undefined ? undefined : parseAddress(config.payoutAddress)

@@ -1,3 +1,4 @@
+import { parseRequestId, type RequestId } from '../ledger/request-id.ts'
 import { InvalidAmountError, parse, type Usdc } from '../money/usdc.ts'
 import { CommandError } from './command.ts'
 
@@ -23,4 +24,18 @@ export function readAmountOrAll(option: string, text: string): Usdc | 'all' {
 export function readUuid(option: string, text: string): string {
   if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(text)) return text
   throw new CommandError(`--${option} must be the UUID that the first attempt printed. Got "${text}".`, 2)
+}
+
+/** For verbs that take no further word: `penny keys list acme` must not list the keys of everybody. */
+export function refuseWordAfter(verbs: readonly string[], [verb, unread]: readonly string[]): void {
+  if (verb === undefined || unread === undefined || !verbs.includes(verb)) return
+  throw new CommandError(`Unexpected argument "${unread}": ${verb} takes only options. See --help.`, 2)
+}
+
+/** A request id as the user wrote it. `usage` is the call that takes one. */
+export function readRequestId(text: string | undefined, usage: string): RequestId {
+  const id = parseRequestId(text ?? '')
+  if (id !== undefined) return id
+  const wrong = text === undefined ? 'Which request?' : `"${text}" is not a request id: req_ and 32 hex digits.`
+  throw new CommandError(`${wrong} ${usage}; penny logs tail lists the latest ones.`, 2)
 }

@@ -1,8 +1,8 @@
-import { parseRequestId } from '../ledger/request-id.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
 import { findReceipt } from '../settlement/find-receipt.ts'
 import { readSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { type Command, CommandError } from './command.ts'
+import { readRequestId } from './read-options.ts'
 import { withDatabase } from './with-database.ts'
 
 export const receiptCommand: Command = {
@@ -10,9 +10,8 @@ export const receiptCommand: Command = {
   usage: [['penny receipt req_… > receipt.json', 'Write the receipt of one request to a file']],
   options: {},
   wordsMax: 1,
-  async run({ words: [text = ''], config, output }) {
-    const id = parseRequestId(text)
-    if (id === undefined) throw new CommandError('Which request? penny receipt req_…', 2)
+  async run({ words: [text], config, output }) {
+    const id = readRequestId(text, 'penny receipt req_…')
     const { terms, issuer } = readSettlementEndpoints(config.dataDir)
     const receipt = await withDatabase(config, (database) =>
       findReceipt({ database, issuer, terms: paymentTerms(terms, config.settlementEpoch) }, id),

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
+import { reasonOf } from '../errors.ts'
 import { findViolations, type Violation } from '../ledger/audit.ts'
 import { beginCursors, copiedAtCursor, forgetCursor, readCursor } from '../ledger/chain-cursors.ts'
 import { requestAllDepositAddresses } from '../ledger/deposit-addresses.ts'
@@ -53,7 +54,14 @@ export const recoverCommand: Command = {
 async function recover(database: Database, config: Config, output: Output): Promise<number> {
   const line = readSettlementEndpoints(config.dataDir)
   const { gatewayUrl, gatewayToken, terms } = line
-  const chain = await refuseUnusableNode(line.rpcUrl, () => openChain(chainOptions(line)))
+  const openNode = () => openChain(chainOptions(line))
+  const chain = await (config.chain === undefined
+    ? openNode().catch((error: unknown) => {
+        throw new CommandError(
+          `The sandbox chain does not respond: ${reasonOf(error)}. Start the service, then try again.`,
+        )
+      })
+    : refuseUnusableNode(line.rpcUrl, openNode))
   await replayed(database, chain)
   await using rail = createRail({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
   const recovery = await recoverPayments({

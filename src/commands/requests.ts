@@ -1,10 +1,10 @@
 import { type RenderedRequest, renderRequest } from '../http/api/render-request.ts'
-import { parseRequestId } from '../ledger/request-id.ts'
 import { findAnyRequest } from '../ledger/requests.ts'
 import { checkNotArchived } from '../ledger/sealed-months.ts'
 import { cost, type Line as PricedLine } from '../money/price.ts'
 import { parse } from '../money/usdc.ts'
 import { type Command, CommandError } from './command.ts'
+import { readRequestId } from './read-options.ts'
 import { withDatabase } from './with-database.ts'
 
 export const requestsCommand: Command = {
@@ -16,11 +16,8 @@ export const requestsCommand: Command = {
   options: { explain: { type: 'boolean' } },
   verbs: ['get'],
   wordsMax: 2,
-  async run({ words: [verb, text = ''], options, config, output }) {
-    if (verb !== 'get')
-      throw new CommandError('Which request? penny requests get req_…; penny logs tail lists the latest ones.', 2)
-    const id = parseRequestId(text)
-    if (id === undefined) throw new CommandError('Which request? penny requests get req_…', 2)
+  async run({ words: [verb, text], options, config, output }) {
+    const id = readRequestId(verb === 'get' ? text : undefined, 'penny requests get req_…')
     const row = await withDatabase(config, async (database) => {
       const found = await findAnyRequest(database, id)
       if (found === undefined) await checkNotArchived(database, id)

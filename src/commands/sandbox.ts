@@ -9,7 +9,13 @@ import { Holds } from '../ledger/holds.ts'
 import { endLease } from '../ledger/nodes.ts'
 import { parse } from '../money/usdc.ts'
 import { loadCatalog } from '../run/catalog.ts'
-import { modelFailures, NoSandboxError, SandboxOrderError, sandboxOrders } from '../sandbox/orders.ts'
+import {
+  type ModelFailure,
+  modelFailures,
+  NoSandboxError,
+  SandboxOrderError,
+  sandboxOrders,
+} from '../sandbox/orders.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { faucetCommand } from './faucet.ts'
 import { type PlannedRequest, plannedKeys, planTraffic, seededRandom } from './replay-plan.ts'
@@ -40,7 +46,7 @@ export const sandboxCommand: Command = {
   verbs: ['fail', 'replay'],
   wordsMax: 2,
   async run({ words: [verb, how], options, config, output }) {
-    if (verb === 'fail') return letFail(config, how)
+    if (verb === 'fail') return letFail(config, how, output)
     if (verb !== 'replay' || how !== undefined)
       throw new CommandError('Use penny sandbox fail HOW, or penny sandbox replay.', 2)
     const days = readCount('days', options.days ?? '30', daysMax)
@@ -50,6 +56,8 @@ export const sandboxCommand: Command = {
     const stop = new AbortController()
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => stop.abort())
     const plan = planTraffic(days, perDay, Date.now(), seededRandom(seed))
+    if (plan.length === 0)
+      throw new CommandError('None of these requests would be in the past yet. Use more --days or --per-day.', 2)
     // One connection: the clock of the replay is a setting of its session.
     const replay = (database: Database) => replayPlan({ database, config, apiKey, plan, output }, stop.signal)
     return withDatabase(config, replay, { poolMax: 1 })
@@ -58,10 +66,13 @@ export const sandboxCommand: Command = {
 
 const slowMs = 10_000
 
-async function letFail({ dataDir }: Config, how: string | undefined): Promise<number> {
+async function letFail({ dataDir }: Config, how: string | undefined, output: Output): Promise<number> {
   const failure = modelFailures.find((one) => one === how)
   if (failure === undefined && how !== 'slow' && how !== 'off')
-    throw new CommandError(`Say how: ${[...modelFailures, 'slow', 'off'].join(', ')}.`, 2)
+    throw new CommandError(
+      `${how === undefined ? 'How should the model fail?' : `Unknown failure "${how}".`} Use one of ${Object.keys(failureWords).join(', ')}.`,
+      2,
+    )
   const orders = sandboxOrders(dataDir)
   try {
     await orders.fail(failure)
@@ -71,7 +82,21 @@ async function letFail({ dataDir }: Config, how: string | undefined): Promise<nu
       ? new CommandError(error.message)
       : error
   }
+  const line = failureWords[how as keyof typeof failureWords]
+  if (output.json) output.write(`${JSON.stringify({ failure: how === 'off' ? null : how })}\n`)
+  else output.write(how === 'off' ? `${line}\n` : `${line} Undo: penny sandbox fail off\n`)
   return 0
+}
+
+/** What each failure does to the next requests. */
+const failureWords: Readonly<Record<ModelFailure | 'slow' | 'off', string>> = {
+  kill: 'The sandbox model now cuts every connection.',
+  hang: 'The sandbox model now accepts requests and never answers.',
+  slow: `The sandbox model now waits ${slowMs / 1000} s before each answer.`,
+  '429': 'The sandbox model now answers every request with 429.',
+  '500': 'The sandbox model now answers every request with 500.',
+  garbage: 'The sandbox model now sends streams that cannot be parsed.',
+  off: 'The sandbox model answers normally.',
 }
 
 type Replay = {

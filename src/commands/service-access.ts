@@ -20,6 +20,8 @@ export function findAccess({ options, config }: Pick<Invocation, 'options' | 'co
     typeof options.url === 'string'
       ? options.url.replace(/\/+$/, '')
       : (known?.base_url ?? `${config.publicUrl ?? `http://localhost:${config.port}`}/v1`)
+  if (!/^https?:$/.test(URL.parse(baseUrl)?.protocol ?? ''))
+    throw new CommandError(`--url must be an address such as https://penny.example/v1. Got "${baseUrl}".`, 2)
   const apiKey = typeof options.key === 'string' ? options.key : known?.api_key
   if (apiKey === undefined)
     throw new CommandError('No API key. Use --key penny_…, log in with penny login URL, or start the sandbox.', 2)
@@ -49,7 +51,7 @@ export async function send(baseUrl: string, path: string, request: RequestInit):
   } catch (error) {
     const { message, cause } = error as Error
     throw new CommandError(
-      `The service at ${baseUrl} does not respond: ${(cause as Error | undefined)?.message || message}.`,
+      `The service at ${baseUrl} does not respond: ${(cause as Error | undefined)?.message || message}. Start it, or check the URL.`,
     )
   }
   if (response.ok) return response

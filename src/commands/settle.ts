@@ -38,7 +38,7 @@ export const settleCommand: Command = {
       else {
         const { ok, owed, on_chain: onChain, block, accounts } = solvency
         output.write(
-          `\nLedger and chain ${ok ? 'match' : 'DO NOT match'}: ${String(owed)} USDC owed to ${String(accounts)} accounts, ${String(onChain)} on chain at block ${String(block)}.\n`,
+          `\nLedger and chain ${ok ? 'match' : 'DO NOT match'}: ${String(owed)} USDC owed to ${String(accounts)} ${accounts === 1 ? 'account' : 'accounts'}, ${String(onChain)} on chain at block ${String(block)}.\n`,
         )
       }
       return solvency?.ok === false ? 1 : 0

@@ -1,5 +1,6 @@
 import { createReadStream } from 'node:fs'
 import { open } from 'node:fs/promises'
+import { reasonOf } from '../errors.ts'
 import { needsTransfer, type SignedPayment } from '../receipts/payment.ts'
 import { InvalidReceiptError } from '../receipts/read-fields.ts'
 import { lineLengthMax } from '../receipts/read-lines.ts'
@@ -95,7 +96,7 @@ async function readDocument(file: string): Promise<unknown> {
   try {
     return JSON.parse(text)
   } catch (error) {
-    throw new CommandError(`${file} is not JSON: ${(error as Error).message}.`)
+    throw new CommandError(`${file} is not JSON: ${reasonOf(error)}.`)
   }
 }
 

@@ -6,6 +6,7 @@ import { findWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
 import { format, type Usdc } from '../money/usdc.ts'
 import { Funds, NoOwnerAddressError } from '../settlement/funds.ts'
 import { openSigner } from '../signer/signer.ts'
+import { SignerUnavailableError } from '../signer/signer-line.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { confirm, confirmOptions, confirmUsage } from './confirm.ts'
 import { readAmountOrAll, readUuid } from './read-options.ts'
@@ -50,7 +51,11 @@ export const withdrawCommand: Command = {
           ? 'to its registered address'
           : `to ${options.to}, and register that address as the account's owner`
       await confirm({ options }, `Withdraw ${format(amount)} USDC of ${account.name} (${account.id}) ${place}?`)
-      if (typeof options.to === 'string') await funds.registerOwner(account, options.to, false)
+      if (typeof options.to === 'string')
+        await funds.registerOwner(account, options.to, false).catch((error: unknown) => {
+          if (!(error instanceof SignerUnavailableError)) throw error
+          throw new CommandError(`Nothing was withdrawn: ${error.message}. Start the service, then try again.`)
+        })
       const order = await funds.withdraw(account, id, amount).catch((error: unknown) => {
         throw error instanceof NoOwnerAddressError ? new CommandError(`${error.message} Use --to 0x….`) : error
       })
@@ -72,7 +77,9 @@ async function follow(database: Database, order: Withdrawal, output: Output): Pr
     told = step
     if (now.state === 'confirmed' || now.state === 'failed') return now
     if (performance.now() > deadline)
-      throw new CommandError(`Still in progress. Run the command again with --id ${order.id} to follow it.`)
+      throw new CommandError(
+        `Still in progress: the running service carries it out. Run the command again with --id ${order.id} to follow it.`,
+      )
     await sleep(pollMs)
   }
 }

@@ -94,7 +94,10 @@ export class UpstreamTimeoutError extends ServiceError {
 export class OverloadedError extends ServiceError {
   readonly code = 'overloaded'
   constructor(retryAfterMs = 1_000) {
-    super(`The model is overloaded. Try again in ${Math.ceil(retryAfterMs / 1000)} seconds.`, { retryAfterMs })
+    const seconds = Math.ceil(retryAfterMs / 1000)
+    super(`The model is overloaded. Try again in ${seconds === 1 ? 'a second' : `${seconds} seconds`}.`, {
+      retryAfterMs,
+    })
   }
 }
 

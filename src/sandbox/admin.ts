@@ -48,13 +48,15 @@ async function answer(request: IncomingMessage, token: string, { chain, model }:
   switch (request.url) {
     case '/faucet': {
       const { address, atomic } = order
-      if (typeof address !== 'string' || !isAddress(address)) throw new AdminRefusal(400, 'address is no address')
+      if (typeof address !== 'string' || !isAddress(address))
+        throw new AdminRefusal(400, 'the address is invalid: use 0x and 40 hex digits')
       if (typeof atomic !== 'string' || !/^\d{1,15}$/.test(atomic)) throw new AdminRefusal(400, 'atomic is no amount')
       return chain.giveUsdc(address, BigInt(atomic))
     }
     case '/gas': {
       const { address, atomic } = order
-      if (typeof address !== 'string' || !isAddress(address)) throw new AdminRefusal(400, 'address is no address')
+      if (typeof address !== 'string' || !isAddress(address))
+        throw new AdminRefusal(400, 'the address is invalid: use 0x and 40 hex digits')
       await chain.keepGas(address, BigInt(String(atomic)))
       return {}
     }

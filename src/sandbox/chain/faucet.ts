@@ -79,7 +79,7 @@ export class Faucet {
 
 export class FaucetError extends Error {
   constructor(why: string) {
-    super(`The faucet gave nothing: ${why}.`)
+    super(`The faucet sent nothing: ${why}.`)
     this.name = 'FaucetError'
   }
 }
