@@ -135,7 +135,9 @@ async function inspect(page: Page, title: string, width: string): Promise<void> 
     if (pictures === undefined || !isPictured(title, colorScheme, width)) continue
     await page.emulateMedia({ colorScheme })
     mkdirSync(pictures, { recursive: true })
-    await page.screenshot({ path: join(pictures, `${title}-${colorScheme}-${width}.png`) })
+    // Without this, buttons are pictured half-way between the colours of two themes.
+    const path = join(pictures, `${title}-${colorScheme}-${width}.png`)
+    await page.screenshot({ path, animations: 'disabled' })
     await page.emulateMedia({ colorScheme: 'light' })
   }
 }

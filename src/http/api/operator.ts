@@ -66,7 +66,7 @@ export function routeOperator(router: ApiRouter, services: ApiServices): void {
     return {
       object: 'operator_health',
       at: new Date(nowMs).toISOString(),
-      attention: [...findAttention({ health: ledger, numbers, nowMs })],
+      attention: [...findAttention({ health: ledger, numbers, nowMs, isSandbox: chainServices.sandbox !== undefined })],
       nodes: ledger.nodes.map(({ id, startedAt, leaseSeconds }) => ({
         id,
         started_at: startedAt.toISOString(),

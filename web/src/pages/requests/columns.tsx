@@ -20,7 +20,7 @@ function quoteOf({ status, quote_atomic }: LedgerRequest): string {
   return status === 'refused' ? '–' : formatCharge(atomic(quote_atomic))
 }
 
-/** All columns there are. The first cannot be hidden: it is the row's link. */
+/** All columns, the least important last: a narrow window cuts those off. The first cannot be hidden: it is the row's link. */
 export const requestColumns: readonly RequestColumn[] = [
   {
     id: 'time',
@@ -70,7 +70,7 @@ export const requestColumns: readonly RequestColumn[] = [
     right: true,
     cell: ({ cost }) => (cost.search_calls === 0 ? '–' : cost.search_calls),
   },
-  { id: 'quote', head: 'Quote', right: true, cell: quoteOf },
   { id: 'charged', head: 'Charged', right: true, cell: (request) => formatCharge(atomic(request.charged_atomic)) },
   { id: 'latency', head: 'Latency', right: true, cell: ({ latency }) => formatMs(latency.total_ms) },
+  { id: 'quote', head: 'Quote', right: true, cell: quoteOf },
 ]
