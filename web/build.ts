@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { brotliCompressSync, constants, gzipSync } from 'node:zlib'
 
 // Builds the dashboard into web/dist. With --if-stale it does nothing when the build is of these very sources.
 
@@ -11,6 +12,7 @@ const marker = join(built, 'built-from.json')
 
 /** What the build is made of. `test/tidy.test.ts` holds the dashboard to importing nothing else of the service. */
 const inputs = [
+  'web/build.ts',
   'web/src',
   'web/public',
   'web/index.html',
@@ -36,6 +38,7 @@ async function build(): Promise<void> {
       logLevel: 'warn',
       build: { outDir: staging, emptyOutDir: true },
     })
+    compress(staging)
     writeFileSync(join(staging, 'built-from.json'), JSON.stringify({ sources: fingerprint }))
     rmSync(built, { recursive: true, force: true })
     renameSync(staging, built)
@@ -45,6 +48,17 @@ async function build(): Promise<void> {
   // In a terminal Vite erases the line that it finds: the title is written again.
   const line = process.stderr.isTTY ? `\r\x1b[2K${title}` : ''
   process.stderr.write(`${line} done in ${((Date.now() - startedMs) / 1000).toFixed(1)} s\n`)
+}
+
+/** Beside each text file its compressed forms, which the service sends to browsers that accept them. */
+function compress(folder: string): void {
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile() || !/\.(js|css|html|svg)$/.test(entry.name)) continue
+    const path = join(entry.parentPath, entry.name)
+    const content = readFileSync(path)
+    writeFileSync(`${path}.gz`, gzipSync(content))
+    writeFileSync(`${path}.br`, brotliCompressSync(content, { params: { [constants.BROTLI_PARAM_QUALITY]: 9 } }))
+  }
 }
 
 function isCurrent(): boolean {

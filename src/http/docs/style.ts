@@ -102,7 +102,7 @@ img { max-width: 100%; height: auto; border: 1px solid var(--rule); border-radiu
   header .top { order: 1; }
   form { order: 2; flex: 1 0 100%; margin: 0; }
   .theme { order: 1; margin-left: auto; }
-  input { flex: 1; max-width: none; }
+  input { flex: 1; width: auto; min-width: 0; max-width: none; }
   .menu { display: block; margin-left: auto; padding: 2px 10px; color: var(--ink); border: 1px solid var(--edge); border-radius: 6px; text-decoration: none; }
   #navigation { display: none; margin-bottom: 24px; padding: 12px; background: var(--surface); border: 1px solid var(--rule); border-radius: 6px; }
   #navigation:target { display: block; }

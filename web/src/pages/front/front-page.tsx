@@ -99,19 +99,19 @@ function Prices() {
               { id: 'model', head: 'Model', cell: ({ id }) => <code className="num">{id}</code> },
               {
                 id: 'in',
-                head: 'Input, 1M tokens',
+                head: 'Input',
                 right: true,
                 cell: ({ pricing }) => formatPerMillion(pricing.prompt),
               },
               {
                 id: 'out',
-                head: 'Output, 1M tokens',
+                head: 'Output',
                 right: true,
                 cell: ({ pricing }) => formatPerMillion(pricing.completion),
               },
               {
                 id: 'context',
-                head: 'Context, tokens',
+                head: 'Context',
                 right: true,
                 cell: ({ context_length }) => formatCount(context_length),
               },
@@ -120,7 +120,7 @@ function Prices() {
           <p className="border-t border-rule px-4 py-3 text-sm text-muted">
             {data[0]?.pricing.web_search !== undefined &&
               `Web search: ${formatPrice(data[0].pricing.web_search)} per call, only when the model searches. `}
-            Prices are in USDC and come live from{' '}
+            Prices are in USDC per million tokens and come live from{' '}
             <a className="link" href="/v1/models">
               /v1/models
             </a>
