@@ -1,8 +1,8 @@
-import type { ModelRequest } from '../src/providers/model-request.ts'
-import { responses } from '../src/providers/responses.ts'
+import { parseChatRequest } from '../src/inference/chat-request.ts'
+import { toModelRequest } from '../src/providers/model-request.ts'
 import { Router } from '../src/providers/router.ts'
 import type { ProviderSettings, Route } from '../src/providers/routes.ts'
-import { createUpstream } from '../src/providers/upstream.ts'
+import { commitBefore, loadBefore } from './parts/before-providers.ts'
 import { startChild } from './parts/child.ts'
 import type { MockReady } from './parts/mock-upstream.ts'
 import type { Bench } from './run.ts'
@@ -12,29 +12,24 @@ const roundsMax = 12
 const requestsPerRound = 4_000
 const timeouts = { connectMs: 10_000, firstByteMs: 60_000, idleMs: 60_000, totalMs: 120_000 }
 
-const request: ModelRequest = {
-  instructions: '',
-  messages: [{ role: 'user', content: 'What is a penny?' }],
-  turns: [],
-  tools: [],
-  toolChoice: 'auto',
-  parallelToolCalls: undefined,
-  responseFormat: { type: 'text' },
-  reasoningEffort: 'low',
-  temperature: undefined,
-  maxOutputTokens: 100,
-  promptCacheKey: 'bench',
-}
+const chat = parseChatRequest(
+  { model: 'm', messages: [{ role: 'user', content: 'What is a penny?' }], max_tokens: 100, reasoning_effort: 'low' },
+  { defaultModel: 'm', ids: ['m'], maxOutputTokens: () => 1_000 },
+)
+const promptCacheKey = 'bench'
 
 type Subject = { readonly name: string; ask(): Promise<void>; close(): Promise<void> }
 
-/** One process asks the same mock through the bare adapter and through the router, in turns, and measures its own CPU time. */
+/**
+ * One process asks the same mock through the upstream as it was before providers and through the router, in turns, and measures its
+ * own CPU time: from the parsed chat request to the last event.
+ */
 export const routerBench: Bench = {
-  title: 'CPU per request of the router with one and with two providers, beside the bare adapter',
+  title: 'CPU per request of the router with one and with two providers, beside the one upstream before it',
   async run(progress, { scale }) {
     const mock = await startChild<object, MockReady>(new URL('./parts/mock-upstream.ts', import.meta.url), {})
     const baseUrl = `${mock.ready.origin}/v1`
-    const subjects = [bareAdapter(baseUrl), routed(baseUrl, 1), routed(baseUrl, 2)]
+    const subjects = [await oneUpstream(baseUrl), routed(baseUrl, 1), routed(baseUrl, 2)]
     const requests = Math.max(atOnce, Math.round(requestsPerRound * scale))
     const measured = new Map<string, number[]>(subjects.map(({ name }) => [name, []]))
     try {
@@ -49,21 +44,28 @@ export const routerBench: Bench = {
       await Promise.all(subjects.map((subject) => subject.close()))
       await mock.stop()
     }
-    const bare = median(measured.get(subjects[0]!.name)!)
+    const before = median(measured.get(subjects[0]!.name)!)
     return subjects.map(({ name }) => {
       const cpu = median(measured.get(name)!)
-      return { subject: name, requests: requests * roundsMax, cpu_us: Math.round(cpu), 'cpu/bare': round2(cpu / bare) }
+      return {
+        subject: name,
+        requests: requests * roundsMax,
+        cpu_us: Math.round(cpu),
+        'cpu/before': round2(cpu / before),
+      }
     })
   },
 }
 
-function bareAdapter(baseUrl: string): Subject {
-  const upstream = createUpstream({ id: 'bare', protocol: responses, baseUrl, timeouts, connectionsMax: atOnce * 2 })
+async function oneUpstream(baseUrl: string): Promise<Subject> {
+  const { toResponsesRequest, createUpstream } = await loadBefore()
+  const upstream = createUpstream({ baseUrl, timeouts, connectionsMax: atOnce * 2 })
   const { signal } = new AbortController()
   return {
-    name: 'bare adapter',
+    name: `one upstream, commit ${commitBefore}`,
     async ask() {
-      for await (const _ of await upstream.respond(request, 'm', signal));
+      const request = toResponsesRequest(chat, { upstreamModel: 'm', promptCacheKey })
+      for await (const _ of await upstream.respond(request, signal));
     },
     close: () => upstream.close(),
   }
@@ -87,6 +89,7 @@ function routed(baseUrl: string, count: number): Subject {
   return {
     name: `router, ${count === 1 ? 'one provider' : `${count} providers`}`,
     async ask() {
+      const request = toModelRequest(chat, { promptCacheKey })
       for await (const _ of await router.ask({ model: 'm', request, signal, onAttempt }));
     },
     close: () => router.close(),

@@ -80,7 +80,8 @@ type Answer = {
   lastReasoningPlace: string | undefined
   /** The first piece of the text part that is being written. */
   lastText: JsonObject | undefined
-  readonly calls: OrderedCalls
+  /** Undefined until the first call: most answers have none. */
+  calls: OrderedCalls | undefined
 }
 
 function createAnswer(hidden: readonly string[]): Answer {
@@ -96,7 +97,7 @@ function createAnswer(hidden: readonly string[]): Answer {
     streamedItems: new Set(),
     lastReasoningPlace: undefined,
     lastText: undefined,
-    calls: createOrderedCalls(),
+    calls: undefined,
   }
 }
 
@@ -288,18 +289,20 @@ function beginItem(answer: Answer, event: JsonObject): void {
 
 function beginCall(answer: Answer, event: JsonObject, item: JsonObject): void {
   if (typeof item.call_id !== 'string' || typeof item.name !== 'string') return
+  answer.calls ??= createOrderedCalls()
   emit(answer, ...answer.calls.begin(itemPlace(event), item.call_id, item.name))
 }
 
 function addArguments(answer: Answer, event: JsonObject): void {
   if (typeof event.delta !== 'string' || event.delta === '') return
-  const events = answer.calls.add(itemPlace(event), event.delta)
+  const events = answer.calls === undefined ? [] : answer.calls.add(itemPlace(event), event.delta)
   if (events === undefined) fail(answer, 'arguments_too_large', 'The model sent an event that is too large.')
   else emit(answer, ...events)
 }
 
 function finishArguments(answer: Answer, event: JsonObject): void {
-  if (typeof event.arguments === 'string') emit(answer, ...answer.calls.finish(itemPlace(event), event.arguments))
+  if (typeof event.arguments !== 'string') return
+  emit(answer, ...(answer.calls?.finish(itemPlace(event), event.arguments) ?? []))
 }
 
 function finishItem(answer: Answer, event: JsonObject): void {
@@ -309,7 +312,7 @@ function finishItem(answer: Answer, event: JsonObject): void {
   if (item.type === 'reasoning') finishReasoning(answer, event, item)
   if (item.type === 'function_call' && typeof item.arguments === 'string') {
     beginCall(answer, event, item)
-    emit(answer, ...answer.calls.finish(itemPlace(event), item.arguments))
+    emit(answer, ...(answer.calls?.finish(itemPlace(event), item.arguments) ?? []))
   }
   // Reasoning that is not sealed means nothing to an upstream that has not stored it.
   if (item.type === 'reasoning' && !('encrypted_content' in item)) return
@@ -356,8 +359,8 @@ function objectsOf(value: unknown): readonly JsonObject[] {
 
 function complete(answer: Answer, event: JsonObject): void {
   // The answer is whole, so every call in it is, even where the message that says so got lost.
-  emit(answer, ...answer.calls.finishAll())
-  finish(answer, answer.calls.count > 0 ? 'tool_calls' : 'stop', event.response)
+  if (answer.calls !== undefined) emit(answer, ...answer.calls.finishAll())
+  finish(answer, answer.calls !== undefined ? 'tool_calls' : 'stop', event.response)
 }
 
 /** Calls that were cut are left as they are: telling the rest of them would pass broken arguments off as whole. */

@@ -40,14 +40,13 @@ export type RouterOptions = {
 
 /** Picks the provider of each question and fails over to the next one before the first output. */
 export class Router {
-  readonly #clock: Clock
-  readonly #onFailure: RouterOptions['onFailure']
+  readonly #parts: AnswerParts
   #table: RoutingTable
   #providers = new Map<string, Provider>()
 
   constructor({ table, clock, onFailure }: RouterOptions) {
-    this.#clock = clock
-    this.#onFailure = onFailure
+    // Looked up for each attempt: a reload may have replaced a provider since the question began.
+    this.#parts = { providerOf: (id) => this.#providers.get(id), clock, onFailure }
     this.#table = table
     this.use(table)
   }
@@ -61,7 +60,7 @@ export class Router {
     const next = new Map<string, Provider>()
     for (const settings of table.providers) {
       const known = before.get(settings.id)
-      next.set(settings.id, known?.hasSettings(settings) ? known : new Provider(settings, this.#clock))
+      next.set(settings.id, known?.hasSettings(settings) ? known : new Provider(settings, this.#parts.clock))
     }
     this.#providers = next
     this.#table = table
@@ -73,19 +72,10 @@ export class Router {
   }
 
   /** Rejects with a `ServiceError` when no provider takes the question, and with the signal's reason once aborted. */
-  async ask(question: Question): Promise<RoutedAnswer> {
-    const routes = this.#table.routes.get(question.model)
-    if (routes === undefined) throw new OverloadedError()
-    const answer = new RoutedAnswer(question, {
-      routes: candidatesOf(routes, question.request),
-      // Looked up for each attempt: a reload may have replaced a provider since the question began.
-      providerOf: (id) => this.#providers.get(id),
-      clock: this.#clock,
-      deadlineMs: this.#clock.now() + this.#table.deadlineMs,
-      onFailure: this.#onFailure,
-    })
-    await answer.begin()
-    return answer
+  ask(question: Question): Promise<RoutedAnswer> {
+    const { routes, deadlineMs } = this.#table
+    const candidates = candidatesOf(routes.get(question.model) ?? [], question.request)
+    return new RoutedAnswer(question, candidates, deadlineMs, this.#parts).begin()
   }
 
   async close(): Promise<void> {
@@ -95,20 +85,16 @@ export class Router {
 
 /** Later rounds go to the provider of the round before: it has the prompt in its cache and can read its own items. */
 function candidatesOf(routes: readonly Route[], { promptCacheKey, turns }: ModelRequest): readonly Route[] {
-  if (routes.length === 1) return routes
+  if (routes.length < 2) return routes
   const last = turns.at(-1)?.provider
   const ordered = orderByKey(routes, promptCacheKey)
   const sticky = ordered.find(({ provider }) => provider === last)
   return sticky === undefined ? ordered : [sticky, ...ordered.filter((route) => route !== sticky)]
 }
 
-type Candidate = { readonly route: Route; readonly provider: Provider }
-
-type Attempting = {
-  readonly routes: readonly Route[]
+type AnswerParts = {
   readonly providerOf: (id: string) => Provider | undefined
   readonly clock: Clock
-  readonly deadlineMs: number
   readonly onFailure: RouterOptions['onFailure']
 }
 
@@ -122,7 +108,9 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
   /** Who answers. It can change until the first output. */
   route!: Route
   readonly #question: Question
-  readonly #parts: Attempting
+  readonly #parts: AnswerParts
+  readonly #deadlineMs: number
+  /** Not tried yet, best first. */
   #left: readonly Route[]
   #provider!: Provider
   #watch!: AttemptWatch
@@ -133,19 +121,22 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
   #slow: boolean | undefined
   readonly #kept: ChatEvent[] = []
 
-  constructor(question: Question, parts: Attempting) {
+  constructor(question: Question, routes: readonly Route[], totalMsMax: number, parts: AnswerParts) {
     this.#question = question
     this.#parts = parts
-    this.#left = parts.routes
+    this.#deadlineMs = parts.clock.now() + totalMsMax
+    this.#left = routes
   }
 
   /** Asks provider after provider until one takes the question. */
-  async begin(): Promise<void> {
+  async begin(): Promise<this> {
     for (let failure: ServiceError | undefined; ; ) {
-      const candidate = this.#take()
-      if (candidate === undefined) throw failure ?? new OverloadedError()
+      if (!this.#choose()) throw failure ?? new OverloadedError()
       try {
-        return await this.#askOne(candidate)
+        const answer = await this.#ask(this.#provider, this.route)
+        this.#provider.answered(this.#parts.clock.now() - this.#startedMs)
+        this.#events = answer[Symbol.asyncIterator]() as Events
+        return this
       } catch (error) {
         failure = this.#failed(error)
         if (!this.#mayFailOver(failure)) throw failure
@@ -163,35 +154,37 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     }
   }
 
-  /** The next candidate that is healthy and has room. When all are out, one that is out: it may be back. */
-  #take(): Candidate | undefined {
-    const open = this.#left.flatMap((route): readonly Candidate[] => {
+  /** Chooses the next provider that is healthy and has room. When all are out, one that is out: it may be back. */
+  #choose(): boolean {
+    let chosen: Route | undefined
+    for (const route of this.#left) {
       const provider = this.#parts.providerOf(route.provider)
-      return provider === undefined || provider.isFull ? [] : [{ route, provider }]
-    })
-    const chosen = open.find(({ provider, route }) => provider.admits(route.model)) ?? open[0]
+      if (provider === undefined || provider.isFull) continue
+      const isHealthy = provider.admits(route.model)
+      if (chosen !== undefined && !isHealthy) continue
+      chosen = route
+      this.#provider = provider
+      if (isHealthy) break
+    }
+    if (chosen === undefined) return false
+    this.route = chosen
     // Never twice on one provider, also when it serves the model under two names.
-    if (chosen !== undefined) this.#left = this.#left.filter(({ provider }) => provider !== chosen.route.provider)
-    return chosen
+    this.#left = this.#left.filter(({ provider }) => provider !== chosen.provider)
+    return true
   }
 
-  async #askOne({ provider, route }: Candidate): Promise<void> {
+  #ask(provider: Provider, route: Route): ReturnType<Provider['upstream']['respond']> {
     const { request, signal, onAttempt } = this.#question
-    const { clock, deadlineMs } = this.#parts
-    this.#provider = provider
-    this.route = route
-    this.#startedMs = clock.now()
+    this.#startedMs = this.#parts.clock.now()
     this.#watch = onAttempt(route.provider)
     provider.begin(route.model)
-    const answer = await provider.upstream.respond(request, route.model, signal, {
+    return provider.upstream.respond(request, route.model, signal, {
       headers: this.#watch.headers,
-      totalMsMax: Math.max(1, deadlineMs - this.#startedMs),
-      // With another provider at hand it is asked at once, unless a kept connection was merely stale.
+      totalMsMax: Math.max(1, this.#deadlineMs - this.#startedMs),
+      // With another provider at hand it is asked immediately, unless a kept connection was merely stale.
       repeats: this.#left.length === 0 ? 'unanswered' : 'stale',
       onEnd: (end) => this.#ended(provider, route, end),
     })
-    provider.answered(clock.now() - this.#startedMs)
-    this.#events = answer[Symbol.asyncIterator]() as Events
   }
 
   #ended(provider: Provider, route: Route, end: AnswerEnd): void {
@@ -218,7 +211,7 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
 
   #mayFailOver(failure: ServiceError): boolean {
     const { signal } = this.#question
-    const isInTime = this.#parts.clock.now() < this.#parts.deadlineMs
+    const isInTime = this.#parts.clock.now() < this.#deadlineMs
     return this.#left.length > 0 && isInTime && !signal.aborted && !isCustomersFault(failure)
   }
 

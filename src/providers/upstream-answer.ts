@@ -3,6 +3,7 @@ import type { Dispatcher } from 'undici'
 export type AnswerHead = {
   readonly statusCode: number
   readonly headers: Readonly<Record<string, string | string[] | undefined>>
+  readonly body: UpstreamAnswer
 }
 
 type Controller = Dispatcher.DispatchController
@@ -15,7 +16,7 @@ const waitingBytesMax = 16 * 1024
  * each piece than everything else that is done to it.
  */
 export class UpstreamAnswer implements Dispatcher.DispatchHandler {
-  /** Resolves with the head, or rejects with what went wrong, unexplained. */
+  /** Resolves with the head, or rejects with what went wrong, unexplained. Has to be awaited. */
   readonly head: Promise<AnswerHead>
   /** Nothing more comes, whether it ended well or not. */
   closed = false
@@ -31,8 +32,6 @@ export class UpstreamAnswer implements Dispatcher.DispatchHandler {
 
   constructor() {
     this.head = this.#head.promise
-    // Whoever is told of a failure by reading the body need not have waited for the head.
-    this.head.catch(() => {})
   }
 
   /** The next piece; undefined at the end. One reader at a time. */
@@ -75,7 +74,7 @@ export class UpstreamAnswer implements Dispatcher.DispatchHandler {
   }
 
   onResponseStart(_controller: Controller, statusCode: number, headers: AnswerHead['headers']): void {
-    if (statusCode >= 200) this.#head.resolve({ statusCode, headers })
+    if (statusCode >= 200) this.#head.resolve({ statusCode, headers, body: this })
   }
 
   onResponseData(controller: Controller, piece: Buffer): void {

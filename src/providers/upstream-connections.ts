@@ -17,11 +17,11 @@ export type UpstreamOptions = {
   readonly connectionsMax: number
 }
 
-export type UpstreamResponse = AnswerHead & { readonly body: UpstreamAnswer }
-
 type SendOptions = {
   readonly headers: Readonly<Record<string, string>> | undefined
   readonly repeats: Repeats | undefined
+  /** Called with the answer of each request that is sent, before it is. */
+  readonly onSend: (answer: UpstreamAnswer) => void
 }
 
 /** `stale`: where a kept connection turned out to be closed. `unanswered`: also where no connection came about. */
@@ -29,7 +29,7 @@ export type Repeats = 'stale' | 'unanswered'
 
 export type Connections = {
   /** Posts a body; resolves with the head of the answer. Rejects with what went wrong, unexplained. */
-  send(body: string, signal: AbortSignal, options: SendOptions): Promise<UpstreamResponse>
+  send(body: string, options: SendOptions): Promise<AnswerHead>
   /** Asks for the list of models: any answer but 401, 403 and 5xx shows a server that works. */
   probe(): Promise<void>
   /** Takes no more requests; resolves when those under way have ended. */
@@ -49,16 +49,22 @@ export function createConnections(options: UpstreamOptions): Connections {
   const path = `${basePath}${options.protocol.path}`
   const ownHeaders = requestHeaders(options)
   return {
-    send(body, signal, { headers: more, repeats = 'unanswered' }) {
+    async send(body, { headers: more, repeats = 'unanswered', onSend }) {
       const headers = more === undefined ? ownHeaders : { ...more, ...ownHeaders }
-      const sendOnce = async () => {
+      const openedBefore = past.openedCount()
+      for (let isRepeat = false; ; isRepeat = true) {
         const answer = new UpstreamAnswer()
-        abortWith(signal, answer)
+        onSend(answer)
         pool.dispatch({ method: 'POST', path, headers, body }, answer)
-        const { statusCode, headers: answered } = await answer.head
-        return { statusCode, headers: answered, body: answer }
+        try {
+          return await answer.head
+        } catch (error) {
+          // With no connection opened meanwhile, the request travelled on an old one. Another request's may hide that: then
+          // it is not repeated, which is the safe mistake.
+          const wasReused = past.openedCount() === openedBefore
+          if (isRepeat || !isRepeatable(error, wasReused, past, repeats)) throw error
+        }
       }
-      return sendRepeatably(sendOnce, past, repeats)
     },
     async probe() {
       const { accept: _, 'content-type': __, ...headers } = ownHeaders
@@ -77,12 +83,6 @@ class ProbeError extends Error {
     super(`The server answered a probe with status ${statusCode}.`)
     this.name = 'ProbeError'
   }
-}
-
-function abortWith(signal: AbortSignal, answer: UpstreamAnswer): void {
-  const abort = () => answer.abort(signal.reason)
-  signal.addEventListener('abort', abort, { once: true })
-  answer.onClose(() => signal.removeEventListener('abort', abort))
 }
 
 function createPool(url: URL, { timeouts, connectionsMax }: UpstreamOptions): Pool {
@@ -126,29 +126,14 @@ function watch(pool: Pool): Past {
 }
 
 /**
- * Repeats a request once, and only where the upstream cannot have begun to answer it: no connection came about, or one
+ * A request is repeated once, and only where the upstream cannot have begun to answer it: no connection came about, or one
  * that was kept alive turned out to be closed. The latter looks the same when the server died with the request: it may then get the
  * request twice, which costs it work and the customer nothing. A timeout is not repeated (it has cost its time), nor is any status: the
  * upstream has spoken, and the client's own retry is the better judge of when to come back.
  */
-async function sendRepeatably(
-  send: () => Promise<UpstreamResponse>,
-  past: Past,
-  repeats: Repeats,
-): Promise<UpstreamResponse> {
-  const openedBefore = past.openedCount()
-  try {
-    return await send()
-  } catch (error) {
-    // With no connection opened meanwhile, the request travelled on an old one. Another request's may hide that: then
-    // it is not repeated, which is the safe mistake.
-    const wasReused = past.openedCount() === openedBefore
-    const repeatable = past.neverOpened(error)
-      ? repeats === 'unanswered' && !isTimeout(error)
-      : wasReused && isDisconnect(error)
-    if (!repeatable) throw error
-    return send()
-  }
+function isRepeatable(error: unknown, wasReused: boolean, past: Past, repeats: Repeats): boolean {
+  if (past.neverOpened(error)) return repeats === 'unanswered' && !isTimeout(error)
+  return wasReused && isDisconnect(error)
 }
 
 /** One of the limits on connecting, on the head and on silence. */

@@ -1,12 +1,12 @@
 import { ServiceError } from '../errors.ts'
-import type { UpstreamResponse } from './upstream-connections.ts'
+import type { AnswerHead } from './upstream-answer.ts'
 import type { Fault } from './upstream-fault.ts'
 
 const retryAfterMsMax = 60_000
 const retryAfterMsDefault = 2_000
 
 /** An answer that is an error instead of a stream. */
-export type Refusal = Pick<UpstreamResponse, 'statusCode' | 'headers'> & { readonly fault: Fault }
+export type Refusal = Pick<AnswerHead, 'statusCode' | 'headers'> & { readonly fault: Fault }
 
 /** `chatParam` says what the customer calls a parameter of the protocol. */
 export function refusalError(
@@ -41,7 +41,7 @@ function clientError(fault: Pick<Fault, 'code' | 'message'> & { readonly param?:
   return new RefusedByModelError(fault.message, fault.param)
 }
 
-function retryAfterMs(headers: UpstreamResponse['headers']): number {
+function retryAfterMs(headers: AnswerHead['headers']): number {
   const milliseconds = Number(headers['retry-after-ms'] ?? Number.NaN)
   const seconds = Number(headers['retry-after'] ?? Number.NaN)
   const asked = Number.isFinite(milliseconds) ? milliseconds : seconds * 1000

@@ -3,13 +3,8 @@ import { ServiceError } from '../errors.ts'
 import type { ChatEvent } from '../inference/chat-events.ts'
 import type { ModelRequest } from './model-request.ts'
 import type { EventReader, Protocol } from './protocol.ts'
-import {
-  createConnections,
-  isTimeout,
-  type Repeats,
-  type UpstreamOptions,
-  type UpstreamResponse,
-} from './upstream-connections.ts'
+import type { AnswerHead } from './upstream-answer.ts'
+import { createConnections, isTimeout, type Repeats, type UpstreamOptions } from './upstream-connections.ts'
 import { failureError, OverloadedError, refusalError, UpstreamError, UpstreamTimeoutError } from './upstream-errors.ts'
 import { readFault } from './upstream-fault.ts'
 
@@ -57,7 +52,7 @@ export type AnswerEnd =
   | { readonly type: 'left' }
   | { readonly type: 'failed'; readonly error: ServiceError }
 
-type Body = UpstreamResponse['body']
+type Body = AnswerHead['body']
 
 const errorBytesMax = 64 * 1024
 const drainBytesMax = 64 * 1024
@@ -87,10 +82,8 @@ export function createUpstream(options: UpstreamOptions): Upstream {
         openCount -= 1
       })
       try {
-        const response = await connections.send(protocol.write(request, model, id), deadline.signal, {
-          headers,
-          repeats,
-        })
+        const body = protocol.write(request, model, id)
+        const response = await connections.send(body, { headers, repeats, onSend: deadline.follow })
         // Told by the body, not by its reader: an answer that nobody reads must be given up too.
         response.body.onClose(deadline.stop)
         if (!isEventStream(response)) throw await refusalOf(response, protocol, hidden)
@@ -106,17 +99,32 @@ export function createUpstream(options: UpstreamOptions): Upstream {
   }
 }
 
-type Deadline = { readonly signal: AbortSignal; readonly stop: () => void }
+type Deadline = {
+  /** From now on this answer is aborted. */
+  readonly follow: (answer: Body) => void
+  readonly stop: () => void
+}
 
-/** Aborts with the client, or when the time for the whole answer is up. Stopping it twice is stopping it once. */
+/**
+ * Aborts the answer when the client leaves, or when the time for the whole answer is up. Stopping it twice is stopping it once.
+ * Without an AbortController of its own: that cost more than choosing the provider.
+ */
 function startDeadline(signal: AbortSignal, totalMs: number, onStop: () => void): Deadline {
-  const controller = new AbortController()
-  const onAbort = (): void => controller.abort(signal.reason)
-  const timer = setTimeout(() => controller.abort(new UpstreamTimeoutError(totalMs)), totalMs)
-  signal.addEventListener('abort', onAbort, { once: true })
+  let answer: Body | undefined
+  let over: { readonly reason: unknown } | undefined
   let stopped = false
+  const abort = (reason: unknown) => {
+    over = { reason }
+    answer?.abort(reason)
+  }
+  const onAbort = () => abort(signal.reason)
+  const timer = setTimeout(() => abort(new UpstreamTimeoutError(totalMs)), totalMs)
+  signal.addEventListener('abort', onAbort, { once: true })
   return {
-    signal: controller.signal,
+    follow(next) {
+      answer = next
+      if (over !== undefined) next.abort(over.reason)
+    },
     stop() {
       if (stopped) return
       stopped = true
@@ -133,7 +141,7 @@ function asServiceError(error: unknown): ServiceError {
   return new UpstreamError('The model could not be reached. Try again.', { cause: error })
 }
 
-function isEventStream({ statusCode, headers }: UpstreamResponse): boolean {
+function isEventStream({ statusCode, headers }: AnswerHead): boolean {
   const type = String(headers['content-type'] ?? '')
   const encoding = headers['content-encoding'] ?? 'identity'
   return statusCode === 200 && /^text\/event-stream\b/i.test(type) && encoding === 'identity'
@@ -145,7 +153,7 @@ async function* readEvents(
   signal: AbortSignal,
   onEnd: AskOptions['onEnd'],
 ): AsyncGenerator<readonly ChatEvent[], void, undefined> {
-  const decoder = new StringDecoder('utf8')
+  const decode = createDecoder()
   let isOver = false
   // Before the last events are given out: their reader need not come back for more.
   const ended = (events: readonly ChatEvent[]) => {
@@ -156,7 +164,7 @@ async function* readEvents(
   }
   try {
     for (let chunk = await body.read(); chunk !== undefined; chunk = await body.read()) {
-      const events = reader.push(decoder.write(chunk))
+      const events = reader.push(decode(chunk))
       if (reader.ended) return yield ended(events)
       if (events.length > 0) yield events
     }
@@ -168,6 +176,16 @@ async function* readEvents(
     if (!isOver) onEnd?.({ type: 'left' })
     if (reader.ended) drain(body)
     else body.abort(new Error('the answer was left before its end'))
+  }
+}
+
+/** Reads UTF-8 that may be cut inside a character. A piece that ends with an ASCII character is not, and needs no decoder. */
+function createDecoder(): (piece: Buffer) => string {
+  let decoder: StringDecoder | undefined
+  return (piece) => {
+    if (decoder === undefined && piece[piece.length - 1]! < 0x80) return piece.toString('utf8')
+    decoder ??= new StringDecoder('utf8')
+    return decoder.write(piece)
   }
 }
 
@@ -187,11 +205,7 @@ function drain(body: Body): void {
 }
 
 /** The error for an answer that is not a stream of events. Of its body only the beginning is read. */
-async function refusalOf(
-  { statusCode, headers, body }: UpstreamResponse,
-  protocol: Protocol,
-  hidden: readonly string[],
-) {
+async function refusalOf({ statusCode, headers, body }: AnswerHead, protocol: Protocol, hidden: readonly string[]) {
   const fault = readFault(await readErrorBody(body), hidden)
   return refusalError({ statusCode, headers, fault }, protocol.chatParam)
 }
