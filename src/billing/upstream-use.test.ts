@@ -3,7 +3,10 @@ import { test } from 'node:test'
 import { UpstreamUse } from './upstream-use.ts'
 
 const route = { provider: 'one', model: 'm', priority: 0, weight: 1 }
-const priced = { ...route, rates: { inputPerMillion: 200_000n, outputPerMillion: 6_000_000n } }
+const priced = {
+  ...route,
+  rates: { inputPerMillion: 200_000n, cachedInputPerMillion: 200_000n, outputPerMillion: 6_000_000n },
+}
 const unpriced = { ...route, rates: undefined }
 const reported = { input_tokens: 10, output_tokens: 5 }
 
@@ -18,6 +21,19 @@ test('the rounds of a request are summed and rounded up once', () => {
   for (const provider of ['one', 'one', 'two']) upstream.attempted(provider)
   for (let round = 0; round < 3; round += 1) upstream.roundEnded(priced, { input_tokens: 1, output_tokens: 0 }, true)
   assert.deepEqual(upstream.record, { provider: 'two', attempts: 3, cost: 1n })
+})
+
+test('cached input costs what the provider charges for it', () => {
+  const discounted = { ...priced, rates: { ...priced.rates, cachedInputPerMillion: 50_000n } }
+  const usage = { input_tokens: 100, output_tokens: 0, input_tokens_details: { cached_tokens: 60 } }
+  assert.equal(
+    costOf((use) => use.roundEnded(discounted, usage, true)),
+    11n,
+  )
+  assert.equal(
+    costOf((use) => use.roundEnded(priced, usage, true)),
+    20n,
+  )
 })
 
 test('a request that reached no provider, or failed there before output, cost nothing', () => {

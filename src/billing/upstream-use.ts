@@ -3,7 +3,7 @@ import type { UpstreamRecord } from '../ledger/hold-calls.ts'
 import { cost, type Line } from '../money/price.ts'
 import type { Rates, Route } from '../providers/routes.ts'
 
-type Tokens = Pick<Usage, 'promptTokens' | 'completionTokens'>
+type Tokens = Pick<Usage, 'promptTokens' | 'completionTokens'> & Partial<Pick<Usage, 'cachedTokens'>>
 
 /**
  * The providers that one request was sent to, and their charges to us. Kept apart from the bill: nothing here changes the
@@ -44,10 +44,11 @@ export class UpstreamUse {
     return { provider: this.#provider, attempts: this.#attempts, cost: isKnown ? cost(this.#lines) : undefined }
   }
 
-  #add(rates: Rates | undefined, { promptTokens, completionTokens }: Tokens): void {
+  #add(rates: Rates | undefined, { promptTokens, cachedTokens = 0, completionTokens }: Tokens): void {
     if (rates === undefined) this.#isUnknown ||= promptTokens + completionTokens > 0
     else {
-      this.#lines.push({ units: promptTokens, perMillion: rates.inputPerMillion })
+      this.#lines.push({ units: promptTokens - cachedTokens, perMillion: rates.inputPerMillion })
+      this.#lines.push({ units: cachedTokens, perMillion: rates.cachedInputPerMillion })
       this.#lines.push({ units: completionTokens, perMillion: rates.outputPerMillion })
     }
   }

@@ -1,13 +1,11 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
+
+const fileBytesMax = 1024 * 1024
 
 /** Reads a JSON file that an operator wrote. Throws one line that names the place and quotes nothing: the file can have keys in it. */
 export function readJsonFile(path: string): unknown {
-  let text: string
-  try {
-    text = readFileSync(path, 'utf8')
-  } catch (error) {
-    throw new JsonFileError((error as Error).message)
-  }
+  const text = readTextFile(path)
+  if (text.trim() === '') throw new JsonFileError('the file is empty')
   let content: unknown
   try {
     content = JSON.parse(text)
@@ -19,6 +17,21 @@ export function readJsonFile(path: string): unknown {
     throw new JsonFileError(`"${duplicate.name}" is given twice in one object, again in line ${duplicate.line}`)
   }
   return content
+}
+
+/** Reads a small file. A pipe would block the whole service until somebody writes into it. */
+export function readTextFile(path: string): string {
+  try {
+    const stats = statSync(path)
+    if (!stats.isFile()) throw new JsonFileError(`${path} is not a file`)
+    if (stats.size > fileBytesMax) {
+      throw new JsonFileError(`${path} has ${stats.size} bytes; the limit is ${fileBytesMax}`)
+    }
+    // Some editors begin a file with a byte order mark.
+    return readFileSync(path, 'utf8').replace(/^\uFEFF/, '')
+  } catch (error) {
+    throw error instanceof JsonFileError ? error : new JsonFileError((error as Error).message)
+  }
 }
 
 export class JsonFileError extends Error {}

@@ -38,6 +38,7 @@ test('a whole file is read, with defaults for what it leaves out', () => {
     providers: {
       local: { ...local, headers: { 'X-Team': 'a' }, concurrency: 8, first_byte_ms: 20_000, slow_ms: 5_000 },
       hosted: { protocol: 'responses', base_url: 'https://api.example.com/v1', api_key_file: 'key' },
+      discounting: local,
     },
     models: [
       {
@@ -45,6 +46,12 @@ test('a whole file is read, with defaults for what it leaves out', () => {
         upstreams: [
           { provider: 'local', model: 'llama', weight: 3, input_cost_per_million: '0.2', output_cost_per_million: 1 },
           { provider: 'hosted', priority: 1 },
+          {
+            provider: 'discounting',
+            input_cost_per_million: '0.2',
+            cached_input_cost_per_million: '0.05',
+            output_cost_per_million: 1,
+          },
         ],
       },
     ],
@@ -69,9 +76,16 @@ test('a whole file is read, with defaults for what it leaves out', () => {
           model: 'llama',
           priority: 0,
           weight: 3,
-          rates: { inputPerMillion: 200_000n, outputPerMillion: 1_000_000n },
+          rates: { inputPerMillion: 200_000n, cachedInputPerMillion: 200_000n, outputPerMillion: 1_000_000n },
         },
         { provider: 'hosted', model: 'm', priority: 1, weight: 1, rates: undefined },
+        {
+          provider: 'discounting',
+          model: 'm',
+          priority: 0,
+          weight: 1,
+          rates: { inputPerMillion: 200_000n, cachedInputPerMillion: 50_000n, outputPerMillion: 1_000_000n },
+        },
       ],
     },
   ])
@@ -79,6 +93,10 @@ test('a whole file is read, with defaults for what it leaves out', () => {
 
 test('each mistake is one line that names its place', () => {
   const upstreams = [{ provider: 'local' }]
+  const withCosts = (costs: object) => ({
+    providers: { local },
+    models: [{ ...model, upstreams: [{ provider: 'local', ...costs }] }],
+  })
   const cases: readonly [content: unknown, line: RegExp][] = [
     [{ providers: { a: { ...local, protocol: 'grpc' } } }, /providers\.a\.protocol must be one of .*got "grpc"/],
     [{ providers: { a: { ...local, api_key: undefined } } }, /providers\.a: the key is missing/],
@@ -89,6 +107,12 @@ test('each mistake is one line that names its place', () => {
     [{ providers: { a: { ...local, concurrency: 0 } } }, /providers\.a\.concurrency must be a whole number from 1/],
     [{ providers: { a: { ...local, timeout: 5 } } }, /providers\.a: unknown member "timeout"/],
     [{ providers: { a: { ...local, headers: { a: 1 } } } }, /providers\.a\.headers must be/],
+    [{ providers: { a: { ...local, headers: { Host: 'x' } } } }, /providers\.a\.headers must not have "Host"/],
+    [{ providers: { a: { ...hosted, api_key: 'sk-a\nb' } } }, /providers\.a\.api_key must be one line of ASCII/],
+    [
+      { providers: { a: { ...local, api_key: undefined, api_key_file: '.' } } },
+      /a\.api_key_file cannot be read: .*not a file/,
+    ],
     [{ providers: { 'a b': local } }, /providers\.a b: the name must be/],
     [{ providers: {} }, /"providers" must be an object with at least one/],
     [[], /it must be a JSON object/],
@@ -108,6 +132,15 @@ test('each mistake is one line that names its place', () => {
       { providers: { local }, models: [{ ...model, upstreams: [{ provider: 'local', input_cost_per_million: '1' }] }] },
       /upstreams\[0\] must have both costs/,
     ],
+    [withCosts({ cached_input_cost_per_million: '1' }), /upstreams\[0\] must have both costs/],
+    [
+      withCosts({ input_cost_per_million: 1, cached_input_cost_per_million: 'half', output_cost_per_million: 1 }),
+      /upstreams\[0\]\.cached_input_cost_per_million must be USDC per million tokens, .*got "half"/,
+    ],
+    [
+      withCosts({ input_cost_per_million: 1, cached_input_cost_per_million: 2, output_cost_per_million: 1 }),
+      /upstreams\[0\]\.cached_input_cost_per_million must not be higher than input_cost_per_million/,
+    ],
   ]
   for (const [content, line] of cases) {
     const message = mistakesIn(content)
@@ -123,6 +156,10 @@ test('all mistakes are reported together, a line each', () => {
 
 test('a file that is absent, not JSON or names something twice is one line with the line number, and quotes no key', () => {
   assert.throws(() => readProvidersFile(join(folder, 'absent.json'), defaults), /PROVIDERS_FILE cannot be used: ENOENT/)
+  assert.throws(() => readProvidersFile(folder, defaults), /PROVIDERS_FILE cannot be used: .* is not a file\.$/)
+  assert.match(mistakesIn(' \n'), /the file is empty\.$/)
+  assert.match(mistakesIn(' '.repeat(1024 * 1024 + 1)), /has 1048577 bytes; the limit is 1048576\.$/)
+  assert.match(mistakesIn('\uFEFF[]'), /it must be a JSON object/)
   const broken = '{\n  "providers": {\n    "a": { "api_key": "sk-secret" x }\n  }\n}'
   assert.match(mistakesIn(broken), /not valid JSON.* in line 3\.$/)
   assert.match(mistakesIn('{\n "providers": {\n  "a": sk-secret\n }\n}'), /not valid JSON.* in line 3\.$/)

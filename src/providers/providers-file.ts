@@ -1,10 +1,9 @@
-import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { type UpstreamTimeouts, upstreamProtocols } from '../config/config.ts'
 import { OperatorError } from '../errors.ts'
 import { isObject, type JsonObject } from '../inference/parameter.ts'
 import { InvalidAmountError, parse } from '../money/usdc.ts'
-import { JsonFileError, readJsonFile } from './json-file.ts'
+import { JsonFileError, readJsonFile, readTextFile } from './json-file.ts'
 import type { ProviderSettings, Rates, Route } from './routes.ts'
 
 /** What PROVIDERS_FILE says. */
@@ -59,7 +58,13 @@ const providerMembers = [
   'slow_ms',
   'concurrency',
 ]
-const upstreamMembers = ['provider', 'model', 'priority', 'weight', 'input_cost_per_million', 'output_cost_per_million']
+const costMembers = ['input_cost_per_million', 'cached_input_cost_per_million', 'output_cost_per_million']
+const upstreamMembers = ['provider', 'model', 'priority', 'weight', ...costMembers]
+/** About the connection and the body, or set by us. */
+const reservedHeaders = new Set([
+  ...['accept', 'connection', 'content-encoding', 'content-length', 'content-type', 'expect', 'host', 'keep-alive'],
+  ...['proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'],
+])
 const dayMs = 24 * 60 * 60_000
 const concurrencyMax = 1_000_000
 const priorityMax = 1_000
@@ -155,7 +160,7 @@ class FileReader {
       return this.#note(undefined, `${place}: api_key and api_key_file are both given: keep one`)
     }
     if (key === null) return undefined
-    if (typeof key === 'string' && key.trim() !== '') return key.trim()
+    if (typeof key === 'string' && key.trim() !== '') return this.#headerText(key.trim(), `${place}.api_key`)
     if (file === undefined) {
       return this.#note(
         undefined,
@@ -163,17 +168,28 @@ class FileReader {
       )
     }
     try {
-      const content = readFileSync(resolve(this.#folder, String(file)), 'utf8').trim()
-      return content === '' ? this.#note(undefined, `${place}.api_key_file names an empty file`) : content
+      const content = readTextFile(resolve(this.#folder, String(file))).trim()
+      if (content === '') return this.#note(undefined, `${place}.api_key_file names an empty file`)
+      return this.#headerText(content, `${place}.api_key_file`)
     } catch (error) {
       return this.#note(undefined, `${place}.api_key_file cannot be read: ${(error as Error).message}`)
     }
+  }
+
+  /** A key with other characters could not be sent: each request would fail. */
+  #headerText(key: string, place: string): string | undefined {
+    if (/^[\x21-\x7e]{1,4000}$/.test(key)) return key
+    return this.#note(undefined, `${place} must be one line of ASCII characters without spaces`)
   }
 
   #headers(value: unknown, place: string): Record<string, string> {
     if (value === undefined) return {}
     const isHeader = ([name, content]: [string, unknown]) =>
       /^[\w-]{1,100}$/.test(name) && typeof content === 'string' && /^[\x20-\x7e]{0,4000}$/.test(content)
+    const reserved = isObject(value)
+      ? Object.keys(value).find((name) => reservedHeaders.has(name.toLowerCase()))
+      : undefined
+    if (reserved !== undefined) return this.#note({}, `${place} must not have "${reserved}": the service sets it`)
     if (isObject(value) && Object.entries(value).every(isHeader)) {
       return Object.fromEntries(Object.entries(value).map(([name, content]) => [name.toLowerCase(), String(content)]))
     }
@@ -223,14 +239,18 @@ class FileReader {
 
   #rates(members: JsonObject, place: string): Rates | undefined {
     const { input_cost_per_million: input, output_cost_per_million: output } = members
-    if (input === undefined && output === undefined) return undefined
+    if (costMembers.every((name) => members[name] === undefined)) return undefined
     if (input === undefined || output === undefined) {
       return this.#note(undefined, `${place} must have both costs, input_cost_per_million and output_cost_per_million`)
     }
-    return {
-      inputPerMillion: this.#cost(input, `${place}.input_cost_per_million`),
-      outputPerMillion: this.#cost(output, `${place}.output_cost_per_million`),
+    const inputPerMillion = this.#cost(input, `${place}.input_cost_per_million`)
+    const cachedPlace = `${place}.cached_input_cost_per_million`
+    const cachedInputPerMillion = this.#cost(members.cached_input_cost_per_million ?? input, cachedPlace)
+    if (cachedInputPerMillion > inputPerMillion) {
+      this.#note(undefined, `${cachedPlace} must not be higher than input_cost_per_million`)
     }
+    const outputPerMillion = this.#cost(output, `${place}.output_cost_per_million`)
+    return { inputPerMillion, cachedInputPerMillion, outputPerMillion }
   }
 
   #cost(value: unknown, place: string): bigint {

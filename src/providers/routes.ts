@@ -16,7 +16,12 @@ export type ProviderSettings = {
 }
 
 /** What a provider charges us, in atomic USDC for a million tokens. */
-export type Rates = { readonly inputPerMillion: bigint; readonly outputPerMillion: bigint }
+export type Rates = {
+  readonly inputPerMillion: bigint
+  /** Input that the provider had in its prompt cache. */
+  readonly cachedInputPerMillion: bigint
+  readonly outputPerMillion: bigint
+}
 
 /** One provider that serves a model. */
 export type Route = {

@@ -10,7 +10,7 @@ import type { Config } from '../config/config.ts'
 import { InvalidConfigError } from '../config/setting-reader.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import { InvalidProvidersFileError, type ListedModel, readProvidersFile } from '../providers/providers-file.ts'
-import type { ProviderSettings, Rates, Route, RoutingTable } from '../providers/routes.ts'
+import type { ProviderSettings, Route, RoutingTable } from '../providers/routes.ts'
 import type { SandboxReady } from '../sandbox/start.ts'
 
 /** What is sold, and who serves it. */
@@ -77,7 +77,7 @@ function lossesOf(model: Model, routes: ListedModel['routes']): string[] {
     ['output', 'outputPerMillion'],
   ] as const
   return routes.flatMap(({ provider, rates }) =>
-    kinds.flatMap(([kind, member]: readonly [string, keyof Rates]) =>
+    kinds.flatMap(([kind, member]: readonly [string, 'inputPerMillion' | 'outputPerMillion']) =>
       rates === undefined || model[member] >= rates[member]
         ? []
         : [
