@@ -83,3 +83,8 @@ export function nextParagraph(type: 'text' | 'reasoning', text: string): ChatEve
 export function writtenText({ text, jointLength }: Piece): string {
   return jointLength === undefined ? text : text.slice(jointLength)
 }
+
+/** What a customer can see of the model's own writing. Before it another provider can take over. */
+export function isOutput({ type }: ChatEvent): boolean {
+  return type === 'text' || type === 'reasoning' || type === 'refusal' || type === 'tool-call'
+}

@@ -1,5 +1,5 @@
 import { ServiceError } from '../errors.ts'
-import type { ChatEvent } from '../inference/chat-events.ts'
+import { type ChatEvent, isOutput } from '../inference/chat-events.ts'
 import type { ModelRequest } from './model-request.ts'
 import { type Clock, Provider, type ProviderHealth } from './provider.ts'
 import { orderByKey } from './rendezvous.ts'
@@ -250,10 +250,6 @@ export class RoutedAnswer implements AsyncIterable<readonly ChatEvent[]> {
     this.#isCommitted = true
     return this.#kept.length === 0 ? events : [...this.#kept, ...events]
   }
-}
-
-function isOutput({ type }: ChatEvent): boolean {
-  return type === 'text' || type === 'reasoning' || type === 'refusal' || type === 'tool-call'
 }
 
 /** The request itself was refused: another provider would refuse it too, and the customer has to change it. */

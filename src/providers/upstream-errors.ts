@@ -44,8 +44,9 @@ function clientError(fault: Pick<Fault, 'code' | 'message'> & { readonly param?:
 function retryAfterMs(headers: AnswerHead['headers']): number {
   const milliseconds = Number(headers['retry-after-ms'] ?? Number.NaN)
   const seconds = Number(headers['retry-after'] ?? Number.NaN)
-  const asked = Number.isFinite(milliseconds) ? milliseconds : seconds * 1000
-  if (!Number.isFinite(asked) || asked < 0) return retryAfterMsDefault
+  const untilDate = Date.parse(String(headers['retry-after'])) - Date.now()
+  const asked = [milliseconds, seconds * 1000, untilDate].find(Number.isFinite)
+  if (asked === undefined || asked < 0) return retryAfterMsDefault
   return Math.min(Math.ceil(asked), retryAfterMsMax)
 }
 
@@ -86,7 +87,8 @@ export class UpstreamError extends ServiceError {
 export class UpstreamTimeoutError extends ServiceError {
   readonly code = 'upstream_timeout'
   constructor(totalMs?: number, cause?: unknown) {
-    const limit = totalMs === undefined ? 'in time' : `within ${totalMs / 1000} seconds`
+    // What is left for a second attempt can be a fraction of a second, which tells a customer nothing.
+    const limit = totalMs === undefined || totalMs < 1_000 ? 'in time' : `within ${Math.round(totalMs / 1000)} seconds`
     super(`The model did not answer ${limit}. Try again, or lower max_tokens.`, { cause })
   }
 }

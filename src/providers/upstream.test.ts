@@ -301,6 +301,7 @@ test('an overloaded upstream is waited for, never longer than a minute', async (
     { 'retry-after': '3600' },
     { 'retry-after-ms': '1500' },
     { 'retry-after': 'soon' },
+    { 'retry-after': 'Thu, 31 Dec 2099 23:59:59 GMT' },
     {},
   ]
   const { upstream } = await stage(context, (response, _incoming, count) =>
@@ -308,7 +309,7 @@ test('an overloaded upstream is waited for, never longer than a minute', async (
   )
   const waits = []
   for (const _ of headers) waits.push((await rejection(upstream.respond(request, 'm', never))).retryAfterMs)
-  assert.deepEqual(waits, [7_000, 60_000, 1_500, 2_000, 2_000])
+  assert.deepEqual(waits, [7_000, 60_000, 1_500, 2_000, 60_000, 2_000])
 })
 
 test('an empty quota of the operator is told apart from too many requests, and waits longer', async (context) => {
@@ -340,6 +341,32 @@ test('an answer that is not a stream of events is an error of the upstream', asy
   })
   for (let round = 0; round < 2; round += 1)
     assert.equal((await rejection(upstream.respond(request, 'm', never))).code, 'upstream_error')
+})
+
+test('an error whose body trickles in is an error all the same', async (context) => {
+  const { upstream, sockets } = await stage(
+    context,
+    (response) => {
+      response.writeHead(500, { 'content-type': 'application/json' })
+      const timer = setInterval(() => response.write(' '), 10)
+      response.on('close', () => clearInterval(timer))
+    },
+    { timeouts: { ...timeouts, firstByteMs: 100 } },
+  )
+  const error = await rejection(upstream.respond(request, 'm', never))
+  assert.deepEqual([error.code, sockets.length], ['upstream_error', 1])
+})
+
+test('a provider that sends without end, but no output, has failed', async (context) => {
+  const { upstream } = await stage(context, (response) => {
+    const comments = ': still here\n\n'.repeat(10_000)
+    const send = () => {
+      while (!response.destroyed && response.write(comments));
+    }
+    begin(response).on('drain', send)
+    send()
+  })
+  assert.equal(await ending(upstream.respond(request, 'm', never)), 'failed upstream_reset')
 })
 
 test('an endless error body is not read to its end', async (context) => {

@@ -1,8 +1,8 @@
 import { StringDecoder } from 'node:string_decoder'
 import { ServiceError } from '../errors.ts'
-import type { ChatEvent } from '../inference/chat-events.ts'
+import { type ChatEvent, isOutput } from '../inference/chat-events.ts'
 import type { ModelRequest } from './model-request.ts'
-import type { EventReader, Protocol } from './protocol.ts'
+import type { EventReader } from './protocol.ts'
 import type { AnswerHead } from './upstream-answer.ts'
 import { createConnections, isTimeout, type Repeats, type UpstreamOptions } from './upstream-connections.ts'
 import { failureError, OverloadedError, refusalError, UpstreamError, UpstreamTimeoutError } from './upstream-errors.ts'
@@ -55,6 +55,9 @@ export type AnswerEnd =
 type Body = AnswerHead['body']
 
 const errorBytesMax = 64 * 1024
+const errorMsMax = 5_000
+/** A provider that sends without end but writes nothing has failed. Far more than any prompt's sealed reasoning. */
+const bytesBeforeOutputMax = 16 * 1024 * 1024
 const drainBytesMax = 64 * 1024
 const drainMsMax = 1_000
 
@@ -86,7 +89,7 @@ export function createUpstream(options: UpstreamOptions): Upstream {
         const response = await connections.send(body, { headers, repeats, onSend: deadline.follow })
         // Told by the body, not by its reader: an answer that nobody reads must be given up too.
         response.body.onClose(deadline.stop)
-        if (!isEventStream(response)) throw await refusalOf(response, protocol, hidden)
+        if (!isEventStream(response)) throw await refusalOf(response, options, hidden)
         return readEvents(response.body, protocol.createReader(hidden), signal, onEnd)
       } catch (error) {
         deadline.stop()
@@ -155,6 +158,8 @@ async function* readEvents(
 ): AsyncGenerator<readonly ChatEvent[], void, undefined> {
   const decode = createDecoder()
   let isOver = false
+  let hasOutput = false
+  let bytesBeforeOutput = 0
   // Before the last events are given out: their reader need not come back for more.
   const ended = (events: readonly ChatEvent[]) => {
     const last = events.at(-1)
@@ -166,6 +171,11 @@ async function* readEvents(
     for (let chunk = await body.read(); chunk !== undefined; chunk = await body.read()) {
       const events = reader.push(decode(chunk))
       if (reader.ended) return yield ended(events)
+      if (!hasOutput) {
+        hasOutput = events.some(isOutput)
+        bytesBeforeOutput += chunk.length
+        if (bytesBeforeOutput > bytesBeforeOutputMax) throw new Error('the provider sends without end, and no output')
+      }
       if (events.length > 0) yield events
     }
     yield ended(reader.end())
@@ -205,14 +215,19 @@ function drain(body: Body): void {
 }
 
 /** The error for an answer that is not a stream of events. Of its body only the beginning is read. */
-async function refusalOf({ statusCode, headers, body }: AnswerHead, protocol: Protocol, hidden: readonly string[]) {
-  const fault = readFault(await readErrorBody(body), hidden)
+async function refusalOf(
+  { statusCode, headers, body }: AnswerHead,
+  { protocol, timeouts }: UpstreamOptions,
+  hidden: readonly string[],
+) {
+  const fault = readFault(await readErrorBody(body, Math.min(errorMsMax, timeouts.firstByteMs)), hidden)
   return refusalError({ statusCode, headers, fault }, protocol.chatParam)
 }
 
-async function readErrorBody(body: Body): Promise<unknown> {
+async function readErrorBody(body: Body, msMax: number): Promise<unknown> {
   const chunks: Buffer[] = []
   let bytes = 0
+  const timer = setTimeout(() => body.abort(new Error('the error does not come to its end')), msMax)
   try {
     for (let chunk = await body.read(); chunk !== undefined; chunk = await body.read()) {
       chunks.push(chunk)
@@ -223,6 +238,7 @@ async function readErrorBody(body: Body): Promise<unknown> {
   } catch {
     return undefined
   } finally {
+    clearTimeout(timer)
     body.abort(new Error('the rest of an error is not read'))
   }
 }

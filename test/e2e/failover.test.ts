@@ -338,6 +338,40 @@ test('providers are reloaded without a restart, and a wrong file keeps the forme
   assert.match((await ask()).content, /From the first/)
 })
 
+test('requests are answered while providers are replaced, by several reloads at the same time', async () => {
+  first.answer = good
+  second.answer = goodSecond
+  const { providers } = content
+  let isOver = false
+  const worker = async () => {
+    while (!isOver) {
+      const response = await postChat(service, apiKey, {
+        model: 'm',
+        messages: [{ role: 'user', content: 'Hi' }],
+        ...withoutTools,
+      })
+      assert.equal(response.status, 200, await response.text())
+    }
+  }
+  const workers = Promise.all(Array.from({ length: 4 }, worker))
+  try {
+    for (let round = 0; round < 20; round += 1) {
+      // Other settings: each provider is replaced, and the one before is retired with requests under way.
+      const changed = Object.entries<Json>(providers).map(([id, provider]) => [
+        id,
+        { ...provider, idle_ms: 3_000 + round },
+      ])
+      writeFileSync(file, JSON.stringify({ ...content, providers: Object.fromEntries(changed) }))
+      await Promise.all([reload(), reload()])
+    }
+  } finally {
+    isOver = true
+    await workers
+    writeFileSync(file, JSON.stringify(content))
+    await reload()
+  }
+})
+
 test('commands of another user, or with another token, are refused', async () => {
   const { url, token } = JSON.parse(readFileSync(join(folder, 'control.json'), 'utf8'))
   assert.equal(statSync(join(folder, 'control.json')).mode & 0o777, 0o600)
@@ -370,22 +404,24 @@ test('penny doctor asks each provider whether it answers, accepts the key and kn
 const requests = Number(process.env.FAILOVER_REQUESTS ?? 200)
 const seed = Number(process.env.FAILOVER_SEED ?? Date.now() % 1_000_000)
 
-test(`of ${requests} requests to two providers that fail at random, each is answered and charged once (seed ${seed})`, async () => {
+test(`of ${requests} requests to two providers that fail at random, each is answered and charged once (seed ${seed})`, async (context) => {
   // A hang takes its two seconds, so few of them are drawn.
   const quick = Object.keys(faults).filter((name) => !name.includes('hangs'))
   const draw = dice(seed)
   const faultOf = new Map<string, { readonly at: ScriptedUpstream; readonly fault: ScriptedUpstream['answer'] }>()
+  const drawn: Record<string, number> = {}
   for (let number = 0; number < requests; number += 1) {
     if (draw() < 0.5) continue
     const name = draw() < 0.01 ? 'hangs' : quick[Math.floor(draw() * quick.length)]!
+    drawn[name] = (drawn[name] ?? 0) + 1
     faultOf.set(`Request ${number}.`, { at: draw() < 0.5 ? first : second, fault: faults[name]! })
   }
   const scripted =
     (upstream: ScriptedUpstream, right: ScriptedUpstream['answer']): ScriptedUpstream['answer'] =>
     (exchange) => {
       const [marker] = /Request \d+\./.exec(JSON.stringify(exchange.body)) ?? []
-      const drawn = faultOf.get(marker ?? '')
-      return drawn?.at === upstream ? drawn.fault(exchange) : right(exchange)
+      const planned = faultOf.get(marker ?? '')
+      return planned?.at === upstream ? planned.fault(exchange) : right(exchange)
     }
   first.answer = scripted(first, good)
   second.answer = scripted(second, goodSecond)
@@ -423,6 +459,7 @@ test(`of ${requests} requests to two providers that fail at random, each is answ
   const total = (field: string) => rows.reduce((sum, row) => sum + row[field], 0)
   assert.equal(total('count'), requests)
   assert.ok(total('attempts') > requests, 'nothing failed over')
+  context.diagnostic(`${total('attempts')} attempts; faults drawn: ${JSON.stringify(drawn)}`)
 })
 
 /** Numbers from 0 to 1 that follow from the seed. */
