@@ -48,6 +48,7 @@ select create_distributed_table('sweeps', 'partition', colocate_with => 'account
 select create_distributed_table('arrivals', 'partition', colocate_with => 'accounts');
 select create_distributed_table('deposits', 'partition', colocate_with => 'accounts');
 select create_distributed_table('withdrawals', 'partition', colocate_with => 'accounts');
+select create_distributed_table('events', 'partition', colocate_with => 'accounts');
 
 -- From here on this file is run again after every upgrade: an upgrade drops the functions that have changed and creates them anew,
 -- on the coordinator alone. `renew_lease` and `create_request_months` stay there: they write a table that is whole everywhere,
@@ -66,6 +67,8 @@ select create_distributed_function('find_stored(smallint, uuid[])');
 select create_distributed_function('find_open(smallint, uuid[], uuid[], extension_call[])');
 select create_distributed_function('count_ends(smallint, uuid[], ended_hold[], timestamptz)');
 select create_distributed_function('count_usage(smallint, ended_hold[], end_call[])');
+select create_distributed_function('write_events(smallint, event_call[])');
+select create_distributed_function('tell_limits_reached(smallint, uuid[], timestamptz)');
 select create_distributed_function('payable_entries(smallint, uuid, bigint, bigint, bigint)');
 select create_distributed_function('entry_time(smallint, uuid, bigint)');
 

@@ -83,6 +83,9 @@ create table accounts (
   payments          bigint      not null default 0,
   unpaid_since      timestamptz,
   pay_to            bigint      not null default 0,
+  -- Its events, and which of them somebody listens to.
+  events            bigint      not null default 0,
+  event_types       text[],
   -- Who owns it.
   address           text,
   address_wanted_at timestamptz,
@@ -104,6 +107,8 @@ create unique index accounts_by_address on accounts (address, partition) where a
 create index accounts_without_address on accounts (partition, id) where address is null and (address_wanted_at is not null or deposited > 0);
 create index accounts_unpaid on accounts (unpaid_since) where unpaid_since is not null;
 create index accounts_to_pay on accounts (partition, id) where pay_to > covered_entry;
+-- Empty unless somebody listens: an end looks here whether it has to write events.
+create index accounts_listening on accounts (partition, id) where event_types is not null;
 -- For the operator's pages.
 create index accounts_newest on accounts (created_at desc, id desc);
 create index accounts_by_name on accounts (lower(name) text_pattern_ops);
@@ -122,6 +127,8 @@ comment on column accounts.covered is 'Net value of those payments.';
 comment on column accounts.payments is 'Number of the last payment. It is the sequence in the nonce of its authorization.';
 comment on column accounts.unpaid_since is 'When the oldest entry that no payment covers was made, while there is a charge among them.';
 comment on column accounts.pay_to is 'Entries up to this one are paid even if they come to 0 or less: their month is to be sealed.';
+comment on column accounts.events is 'Number of the last event.';
+comment on column accounts.event_types is 'Types of events that an enabled webhook endpoint wants; no other event is written. Null: none.';
 comment on column accounts.address is 'Custodial address: where USDC is deposited, and what pays on chain.';
 comment on column accounts.address_wanted_at is 'When a command without access to the signer asked for the address: settlement assigns it. Each address is watched on the chain for good, and sign-ups are free.';
 comment on column accounts.owner_address is 'Where withdrawals go, from owner_usable_from on.';
@@ -160,6 +167,7 @@ create table api_keys (
   allowed_ips       text[]      not null default '{}',
   refusals          integer     not null default 0,
   refusals_from     timestamptz,
+  limit_reached_at  timestamptz,
   primary key (partition, id),
   foreign key (partition, account_id) references accounts (partition, id),
   constraint api_keys_name check (length(name) between 1 and 200),
@@ -176,6 +184,7 @@ comment on column api_keys.allowed_models is 'Models the key may use; empty: all
 comment on column api_keys.max_request_cost is 'The most that one request may cost, searches included; null: no cap of its own.';
 comment on column api_keys.web_tools is 'False: web search and web fetch are never offered with this key.';
 comment on column api_keys.allowed_ips is 'Addresses and CIDR blocks the key may be used from; empty: all.';
+comment on column api_keys.limit_reached_at is 'When the event key.limit_reached was written. It is written once per window; changing the limit allows the next one.';
 comment on column api_keys.refusals is 'Refusals of the minute that begins at refusals_from.';
 
 create table api_key_hashes (
@@ -626,6 +635,26 @@ comment on table process_metrics is 'Metrics of processes that have no HTTP port
 comment on column process_metrics.name is 'Key of the metric in src/http/ledger-metrics.ts.';
 
 ----------------------------------------------------------------------------------------------------------------------------
+-- Events: what happened to an account, for those who listen (docs/webhooks.md)
+----------------------------------------------------------------------------------------------------------------------------
+
+create table events (
+  partition  smallint    not null,
+  account_id uuid        not null,
+  number     bigint      not null,
+  id         uuid        not null,
+  type       text        not null,
+  data       jsonb       not null,
+  created_at timestamptz not null,
+  primary key (partition, account_id, number)
+);
+create index events_by_age on events (created_at);
+comment on table  events is 'Outbox: written by the transaction that did what the event tells (`write_events`). Deleted after some days; an account keeps a bounded number.';
+comment on column events.number is 'Order of the events of an account, without a gap when written: given out under the lock of the account.';
+comment on column events.id is 'The same for every delivery of the event. Random: after a restore numbers come again, ids do not.';
+comment on column events.data is 'Amounts are text, in atomic units, under names that end in _atomic.';
+
+----------------------------------------------------------------------------------------------------------------------------
 -- Signing in. Looked up before the partition of the account is known, so these tables are not partitioned.
 ----------------------------------------------------------------------------------------------------------------------------
 
@@ -722,6 +751,7 @@ create type end_call as (id uuid, status text, voided boolean, charged bigint, s
 create type checkpoint_call as (id uuid, prompt_tokens integer, completion_tokens integer);
 create type tool_call as (request_id uuid, number smallint, kind text, status text, cost bigint, results integer);
 create type refusal_call as (id uuid, account_id uuid, key_id uuid, model text, stream boolean, max_tokens integer, error_code text);
+create type event_call as (account_id uuid, type text, data jsonb);
 create type payment_news as (account_id uuid, number bigint, state text, reason text, rail_id text, batch bigint,
   batch_position integer, batch_size integer, batch_root bytea, batch_proof bytea, tx_hash bytea);
 

@@ -31,6 +31,12 @@ begin
             unpaid_since = entry_time(p_partition, v_news.account_id, v_old.first_entry)
         where a.partition = p_partition and a.id = v_news.account_id;
     end if;
+    if v_news.state in ('completed', 'failed') then
+      perform write_events(p_partition, array[row(v_news.account_id,
+        case v_news.state when 'completed' then 'payment.settled' else 'payment.failed' end, jsonb_build_object(
+          'number', v_news.number, 'value_atomic', v_old.value::text, 'first_entry', v_old.first_entry, 'last_entry', v_old.last_entry,
+          'tx_hash', '0x' || encode(coalesce(v_news.tx_hash, v_old.tx_hash), 'hex'), 'reason', v_news.reason))::event_call]);
+    end if;
     account_id := v_news.account_id;
     number := v_news.number;
     return next;

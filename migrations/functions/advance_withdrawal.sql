@@ -31,5 +31,8 @@ begin
     update accounts a set gateway = a.gateway + v_old.fee_max - v_fee, withdrawn = a.withdrawn - v_old.fee_max + v_fee
       where a.partition = p_partition and a.id = p_account_id;
   end if;
+  perform write_events(p_partition, array[row(p_account_id, 'withdrawal.updated', jsonb_build_object(
+    'id', p_id, 'state', p_state, 'amount_atomic', v_old.amount::text, 'fee_atomic', v_fee::text, 'recipient', v_old.recipient,
+    'tx_hash', '0x' || encode(coalesce(p_tx_hash, v_old.tx_hash), 'hex'), 'reason', p_reason))::event_call]);
   return true;
 end $$;

@@ -11,5 +11,7 @@ begin
   end if;
   update accounts a set gateway = a.gateway + p_amount, deposited = a.deposited + p_amount
     where a.partition = p_partition and a.id = p_account_id;
+  perform write_events(p_partition, array[row(p_account_id, 'deposit.credited', jsonb_build_object(
+    'id', p_id, 'amount_atomic', p_amount::text, 'source', p_source))::event_call]);
   return true;
 end $$;

@@ -9,6 +9,7 @@ declare
   v_minute timestamptz;
   v_stored uuid[];
   v_new    refusal_call[];
+  v_logged refusal_call[];
 begin
   perform lock_accounts(p_partition, p_account_ids);
   v_now := clock_timestamp();
@@ -18,11 +19,15 @@ begin
   v_stored := find_stored(p_partition, array(select c.id from unnest(p_calls) as c order by c.id));
   select array_agg(c order by c.id) into v_new from unnest(p_calls) as c where c.id <> all (v_stored);
 
+  select array_agg(row(n.id, n.account_id, n.key_id, n.model, n.stream, n.max_tokens, n.error_code)::refusal_call order by n.id)
+    into v_logged
+    from (select c.*, row_number() over (partition by c.key_id order by c.id) as number from unnest(v_new) as c) n
+    left join api_keys k on k.partition = p_partition and k.id = n.key_id
+   where n.number + case when k.refusals_from = v_minute then k.refusals else 0 end <= 100;
+
   insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, error_code, created_at, ended_at)
     select p_partition, n.id, n.account_id, n.key_id, p_node, 'refused', n.model, n.stream, n.max_tokens, n.error_code, v_now, v_now
-      from (select c.*, row_number() over (partition by c.key_id order by c.id) as number from unnest(v_new) as c) n
-      left join api_keys k on k.partition = p_partition and k.id = n.key_id
-     where n.number + case when k.refusals_from = v_minute then k.refusals else 0 end <= 100
+      from unnest(v_logged) as n
   on conflict do nothing;
 
   insert into usage_hours as h (partition, account_id, hour, key_id, model, refused)
@@ -35,4 +40,13 @@ begin
     set refusals = s.count + case when k.refusals_from = v_minute then k.refusals else 0 end, refusals_from = v_minute
     from (select c.key_id as id, count(*) as count from unnest(v_new) as c group by c.key_id) s
     where k.partition = p_partition and k.id = s.id;
+
+  if exists (select from accounts a where a.partition = p_partition and a.id = any (p_account_ids) and a.event_types is not null) then
+    perform write_events(p_partition, array(
+      select row(c.account_id, 'request.refused', jsonb_build_object('id', 'req_' || replace(c.id::text, '-', ''), 'key_id', c.key_id,
+               'model', c.model, 'error_code', c.error_code))::event_call
+        from unnest(v_logged) as c order by c.id));
+    perform tell_limits_reached(p_partition, array(select distinct c.key_id from unnest(v_logged) as c
+                                                    where c.error_code = 'key_limit_exceeded'), v_now);
+  end if;
 end $$;

@@ -42,5 +42,8 @@ begin
     set gateway = a.gateway - least(a.gateway, p_amount), credit = a.credit - greatest(0, p_amount - a.gateway),
         withdrawn = a.withdrawn + p_amount
     where a.partition = p_partition and a.id = p_account_id;
+  perform write_events(p_partition, array[row(p_account_id, 'withdrawal.updated', jsonb_build_object(
+    'id', p_id, 'state', 'requested', 'amount_atomic', p_amount::text, 'fee_atomic', null, 'recipient', p_recipient,
+    'tx_hash', null, 'reason', null))::event_call]);
   return query select 'requested', v_withdrawable - p_amount, null::timestamptz;
 end $$;

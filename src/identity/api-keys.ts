@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto'
+import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
+import { writeEvent } from '../db/write-event.ts'
 import { ServiceError } from '../errors.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { createApiKey, hashApiKey, hintOf } from './api-key-format.ts'
@@ -85,6 +87,7 @@ export async function createKey(
       'insert into api_key_hashes (hash, partition, account_id, key_id, hint) values ($1, $2, $3, $4, $5)',
       [hashApiKey(secret), key.partition, key.accountId, id, hintOf(secret)],
     )
+    await writeEvent(transaction, key, 'key.created', { id, name: key.name })
   })
   return { secret, id }
 }
@@ -155,7 +158,8 @@ export async function rollKey(
   overlapSeconds: number,
 ): Promise<{ readonly secret: string } | undefined> {
   const secret = createApiKey()
-  const rolled = await withLockedKey(database, keyId, async (connection, partition) => {
+  const rolled = await withLockedKey(database, keyId, async (connection, account) => {
+    const { partition } = account
     await connection.query('delete from api_key_hashes where key_id = $1 and expires_at <= now()', [keyId])
     await connection.query(
       `update api_key_hashes
@@ -174,17 +178,19 @@ export async function rollKey(
       keyId,
       hintOf(secret),
     ])
+    await writeEvent(connection, account, 'key.updated', { id: keyId, changed: ['secret'] })
   })
   return rolled ? { secret } : undefined
 }
 
 /** Revokes a key from the next request on; requests that it already pays for may end. False when there is no such key. */
 export async function revokeKey(database: Database, keyId: string): Promise<boolean> {
-  return withLockedKey(database, keyId, async (connection, partition) => {
+  return withLockedKey(database, keyId, async (connection, account) => {
     await connection.query(
       'update api_keys set revoked_at = coalesce(revoked_at, $3), disabled = false where partition = $1 and id = $2',
-      [partition, keyId, await readClock(connection)],
+      [account.partition, keyId, await readClock(connection)],
     )
+    await writeEvent(connection, account, 'key.revoked', { id: keyId })
   })
 }
 
@@ -207,13 +213,15 @@ export type KeyChanges = {
 export async function updateKey(database: Database, keyId: string, changes: KeyChanges): Promise<boolean> {
   const { limitWindow, options = {} } = changes
   const old = limitWindow === undefined ? undefined : await sumOldSpend(database, keyId, limitWindow)
-  return withLockedKey(database, keyId, async (connection, partition) => {
+  return withLockedKey(database, keyId, async (connection, account) => {
+    const { partition } = account
     if (limitWindow !== undefined && old !== undefined) {
       await changeWindow(connection, { partition, keyId }, limitWindow, old)
     }
     await connection.query(
       `update api_keys set name = coalesce($3, name),
               limit_amount = case when $4 then $5::bigint else limit_amount end,
+              limit_reached_at = case when not $4 then limit_reached_at end,
               expires_at = case when $6 then $7::timestamptz else expires_at end,
               revoked_at = case when $8::boolean is null or (revoked_at is not null and not disabled) then revoked_at
                                 when $8 then coalesce(revoked_at, $14) end,
@@ -240,7 +248,14 @@ export async function updateKey(database: Database, keyId: string, changes: KeyC
         await readClock(connection),
       ],
     )
+    await writeEvent(connection, account, 'key.updated', { id: keyId, changed: changedFields(changes) })
   })
+}
+
+/** By the names of the API. */
+function changedFields({ options = {}, ...changes }: KeyChanges): readonly string[] {
+  const given = Object.entries({ ...changes, ...options }).filter(([, value]) => value !== undefined)
+  return given.map(([name]) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`))
 }
 
 const windowChangeMsMin = 60_000
@@ -313,7 +328,7 @@ async function changeWindow(
 async function withLockedKey(
   database: Database,
   keyId: string,
-  work: (connection: Connection, partition: number) => Promise<void>,
+  work: (connection: Connection, account: AccountRef) => Promise<void>,
 ): Promise<boolean> {
   return database.transaction(async (connection) => {
     const [key] = await connection.query<{ partition: number; account_id: string }>(
@@ -321,8 +336,9 @@ async function withLockedKey(
       [keyId],
     )
     if (key === undefined) return false
-    await lockAccount(connection, { partition: key.partition, accountId: key.account_id })
-    await work(connection, key.partition)
+    const account = { partition: key.partition, accountId: key.account_id }
+    await lockAccount(connection, account)
+    await work(connection, account)
     return true
   })
 }

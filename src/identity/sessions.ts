@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { writeEvent } from '../db/write-event.ts'
 import { createToken, hashToken } from './secret-token.ts'
 
 export const signInMethods = ['wallet', 'passkey', 'link', 'local'] as const
@@ -56,7 +57,9 @@ export async function openSession(
        (select id from sessions where account_id = $1 order by last_used_at desc, id offset ${sessionsPerAccountMax})`,
     [account.accountId],
   )
-  return { token, session: readSession(row!) }
+  const session = readSession(row!)
+  await writeEvent(connection, account, 'session.created', { id: session.id, method, browser: session.browser ?? null })
+  return { token, session }
 }
 
 /** The session of a cookie, while it lasts. Using it keeps it alive, written down once a minute at most. */

@@ -4,6 +4,7 @@ import { forgetSignIns } from '../identity/sessions.ts'
 import { Auditor, type AuditScope } from '../jobs/audit-ledger.ts'
 import { every } from '../jobs/every.ts'
 import type { Violation } from '../ledger/audit.ts'
+import { forgetEvents, trimEvents } from '../ledger/events.ts'
 import { writeGauge } from '../ledger/ledger-numbers.ts'
 import { forgetReplays } from '../ledger/replays.ts'
 import { createRequestMonths, forgetRefusals } from '../ledger/requests.ts'
@@ -11,6 +12,7 @@ import type { ServiceMetrics } from '../observe/service-metrics.ts'
 import type { StartContext } from './start-context.ts'
 
 const cleanUpMs = 10 * 60_000
+const trimEventsMs = 60_000
 /** Of the answers that are kept for retries, per account. */
 const keptAnswerBytesMax = 256 * 1024 * 1024
 
@@ -43,11 +45,14 @@ export function startAudit({ config, log, stack }: StartContext, database: Datab
   void recent.now()
 }
 
-/** Deletes kept answers after a day, expired sign-ins and old refusals, and creates the next months' partitions. */
+/** Deletes kept answers after a day, expired sign-ins, old refusals and events, and creates the next months' partitions. */
 export function startCleanUp({ config, log, stack }: StartContext, database: Database): void {
   const onError = (error: unknown) => log.error({ err: error }, 'cleanup failed')
   const job = every(cleanUpMs, () => cleanUp(database, config, onError), onError)
   stack.defer(() => job.stop())
+  if (!config.settles) return
+  const trim = every(trimEventsMs, () => trimEvents(database), onError)
+  stack.defer(() => trim.stop())
 }
 
 /** Each step runs even if another one fails: without its partition, a new month would fill the default partition. */
@@ -60,4 +65,5 @@ export async function cleanUp(
   await forgetReplays(database, replayHours, keptAnswerBytesMax).catch(onError)
   await forgetSignIns(database).catch(onError)
   await forgetRefusals(database, refusedDays).catch(onError)
+  await forgetEvents(database).catch(onError)
 }
