@@ -49,6 +49,8 @@ select create_distributed_table('arrivals', 'partition', colocate_with => 'accou
 select create_distributed_table('deposits', 'partition', colocate_with => 'accounts');
 select create_distributed_table('withdrawals', 'partition', colocate_with => 'accounts');
 select create_distributed_table('events', 'partition', colocate_with => 'accounts');
+select create_distributed_table('webhook_endpoints', 'partition', colocate_with => 'accounts');
+select create_distributed_table('webhook_deliveries', 'partition', colocate_with => 'accounts');
 
 -- From here on this file is run again after every upgrade: an upgrade drops the functions that have changed and creates them anew,
 -- on the coordinator alone. `renew_lease` and `create_request_months` stay there: they write a table that is whole everywhere,

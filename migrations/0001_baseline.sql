@@ -635,7 +635,7 @@ comment on table process_metrics is 'Metrics of processes that have no HTTP port
 comment on column process_metrics.name is 'Key of the metric in src/http/ledger-metrics.ts.';
 
 ----------------------------------------------------------------------------------------------------------------------------
--- Events: what happened to an account, for those who listen (docs/webhooks.md)
+-- Events: what happened to an account, and webhooks, which tell it (docs/webhooks.md)
 ----------------------------------------------------------------------------------------------------------------------------
 
 create table events (
@@ -653,6 +653,64 @@ comment on table  events is 'Outbox: written by the transaction that did what th
 comment on column events.number is 'Order of the events of an account, without a gap when written: given out under the lock of the account.';
 comment on column events.id is 'The same for every delivery of the event. Random: after a restore numbers come again, ids do not.';
 comment on column events.data is 'Amounts are text, in atomic units, under names that end in _atomic.';
+
+create table webhook_endpoints (
+  partition        smallint    not null,
+  id               uuid        not null,
+  account_id       uuid        not null,
+  url              text        not null check (length(url) between 1 and 2048),
+  description      text        not null default '' check (length(description) <= 200),
+  types            text[]      not null check (cardinality(types) between 1 and 50),
+  secret           bytea       not null check (length(secret) between 24 and 64),
+  old_secret       bytea       check (length(old_secret) between 24 and 64),
+  old_secret_until timestamptz,
+  created_at       timestamptz not null default clock_timestamp(),
+  disabled_at      timestamptz,
+  disabled_reason  text        check (disabled_reason = any ('{failing,behind,gone,by_owner}')),
+  sent_to          bigint      not null,
+  due_at           timestamptz not null,
+  failures         integer     not null default 0 check (failures >= 0),
+  failing_since    timestamptz,
+  is_slow          boolean     not null default true,
+  primary key (partition, id),
+  foreign key (partition, account_id) references accounts (partition, id),
+  constraint webhook_endpoints_disabled_for_a_reason check ((disabled_at is null) = (disabled_reason is null)),
+  constraint webhook_endpoints_old_secret check ((old_secret is null) = (old_secret_until is null))
+);
+create index webhook_endpoints_of_account on webhook_endpoints (account_id);
+create index webhook_endpoints_due on webhook_endpoints (due_at) where disabled_at is null;
+comment on table  webhook_endpoints is 'Where events of an account are sent.';
+comment on column webhook_endpoints.secret is 'Key of the HMAC. It has to be known to sign, so it is not hashed; no answer but that of its creation shows it.';
+comment on column webhook_endpoints.old_secret is 'Also signs, until old_secret_until.';
+comment on column webhook_endpoints.sent_to is 'Number of the last event that was tried once. What failed is in webhook_deliveries.';
+comment on column webhook_endpoints.due_at is 'Nothing is sent before: after failures in a row the endpoint is left alone for a while.';
+comment on column webhook_endpoints.failures is 'Failed attempts in a row.';
+comment on column webhook_endpoints.failing_since is 'The first of them.';
+comment on column webhook_endpoints.is_slow is 'True until an attempt succeeds within a second. Slow endpoints share a few places, so that they cannot delay the others.';
+
+create table webhook_deliveries (
+  partition   smallint    not null,
+  account_id  uuid        not null,
+  endpoint_id uuid        not null,
+  event_id    uuid        not null,
+  number      bigint,
+  type        text        not null,
+  data        jsonb       not null,
+  event_at    timestamptz not null,
+  state       text        not null check (state = any ('{waiting,delivered,failed}')),
+  due_at      timestamptz,
+  attempts    jsonb       not null default '[]',
+  created_at  timestamptz not null,
+  primary key (partition, endpoint_id, event_id),
+  constraint webhook_deliveries_due check ((state = 'waiting') = (due_at is not null))
+);
+create index webhook_deliveries_newest on webhook_deliveries (endpoint_id, created_at desc, event_id desc);
+create index webhook_deliveries_waiting on webhook_deliveries (endpoint_id, due_at) where state = 'waiting';
+create index webhook_deliveries_by_age on webhook_deliveries (created_at);
+comment on table  webhook_deliveries is 'Events that were sent to an endpoint, or tried. An endpoint keeps its newest thousand, and those that wait.';
+comment on column webhook_deliveries.number is 'Of the event; null for a test event.';
+comment on column webhook_deliveries.data is 'A copy: an event that waits for its endpoint must not be lost when old events are deleted.';
+comment on column webhook_deliveries.attempts is 'The last of them: [{"at", "status", "error", "duration_ms", "answer"}].';
 
 ----------------------------------------------------------------------------------------------------------------------------
 -- Signing in. Looked up before the partition of the account is known, so these tables are not partitioned.

@@ -204,6 +204,7 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/withdrawals.ts': [4, 'jobs and metrics; one whose condition is in another file and names it'],
   'settlement/epoch.ts': [1, 'whether any payment is under way, at the start'],
   'settlement/solvency.ts': [3, 'compares all accounts with the chain'],
+  'webhooks/deliverer.ts': [1, 'job: endpoints for which there is something to send'],
 }
 
 test('every write in TypeScript names its partition as a value', () => {

@@ -17,7 +17,7 @@ const ranks: readonly (readonly string[])[] = [
   ['run'],
   ['http', 'jobs'],
   ['chat'],
-  ['billing', 'settlement'],
+  ['billing', 'settlement', 'webhooks'],
   ['ledger', 'identity', 'signer', 'providers', 'tools'],
   ['inference'],
   ['db', 'chain'],

@@ -8,6 +8,7 @@ export const commands: Readonly<Record<string, () => Promise<Command>>> = {
   providers: async () => (await import('./providers.ts')).providersCommand,
   accounts: async () => (await import('./accounts.ts')).accountsCommand,
   keys: async () => (await import('./keys.ts')).keysCommand,
+  webhooks: async () => (await import('./webhooks.ts')).webhooksCommand,
   login: async () => (await import('./login.ts')).loginCommand,
   logout: async () => (await import('./login.ts')).logoutCommand,
   'login-link': async () => (await import('./login-link.ts')).loginLinkCommand,

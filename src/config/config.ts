@@ -354,6 +354,16 @@ function least(one: bigint, other: bigint): bigint {
   return one < other ? one : other
 }
 
+/**
+ * Whether webhooks may go to receivers on this machine: in a sandbox that nobody else can reach. Elsewhere a customer could make the
+ * service call what listens on loopback.
+ */
+export function allowsLoopbackWebhooks({ chain, production, host, publicUrl, trustProxy }: Config): boolean {
+  const hosts = [host, ...(publicUrl === undefined ? [] : [new URL(publicUrl).hostname])]
+  const isAlone = hosts.every((name) => ['127.0.0.1', 'localhost', '::1', '[::1]'].includes(name)) && !trustProxy
+  return chain === undefined && !production && isAlone
+}
+
 /** In milliseconds: a day where money is real, nothing in the sandbox. */
 export function ownerCooldownOf({ ownerCooldownMs, chain }: Config): number {
   return ownerCooldownMs ?? (chain === undefined ? 0 : 24 * 60 * minuteMs)

@@ -1,7 +1,8 @@
-import type { Config } from '../config/config.ts'
+import { allowsLoopbackWebhooks, type Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { forgetSignIns } from '../identity/sessions.ts'
 import { Auditor, type AuditScope } from '../jobs/audit-ledger.ts'
+import { deliverWebhooks } from '../jobs/deliver-webhooks.ts'
 import { every } from '../jobs/every.ts'
 import type { Violation } from '../ledger/audit.ts'
 import { forgetEvents, trimEvents } from '../ledger/events.ts'
@@ -9,6 +10,10 @@ import { writeGauge } from '../ledger/ledger-numbers.ts'
 import { forgetReplays } from '../ledger/replays.ts'
 import { createRequestMonths, forgetRefusals } from '../ledger/requests.ts'
 import type { ServiceMetrics } from '../observe/service-metrics.ts'
+import { openSafePost } from '../tools/web-tools.ts'
+import { forgetDeliveries } from '../webhooks/deliveries.ts'
+import type { Databases } from './databases.ts'
+import { packageVersion } from './observe.ts'
 import type { StartContext } from './start-context.ts'
 
 const cleanUpMs = 10 * 60_000
@@ -45,6 +50,20 @@ export function startAudit({ config, log, stack }: StartContext, database: Datab
   void recent.now()
 }
 
+/** Sends webhooks, on machines with the role `jobs`: one of them at a time. */
+export function startWebhooks({ config, log, stack }: StartContext, databases: Databases, publicUrl: string): void {
+  if (!config.settles) return
+  const job = deliverWebhooks({
+    database: databases.jobs,
+    databaseUrl: databases.url,
+    post: openSafePost({ publicUrl, version: packageVersion, allowsLoopback: allowsLoopbackWebhooks(config) }),
+    onDisabled: ({ id, accountId }, reason) =>
+      log.warn({ webhook_id: id, account_id: accountId, reason }, 'a webhook endpoint was disabled'),
+    onError: (error) => log.error({ err: error }, 'webhooks could not be sent'),
+  })
+  stack.defer(() => job.stop())
+}
+
 /** Deletes kept answers after a day, expired sign-ins, old refusals and events, and creates the next months' partitions. */
 export function startCleanUp({ config, log, stack }: StartContext, database: Database): void {
   const onError = (error: unknown) => log.error({ err: error }, 'cleanup failed')
@@ -66,4 +85,5 @@ export async function cleanUp(
   await forgetSignIns(database).catch(onError)
   await forgetRefusals(database, refusedDays).catch(onError)
   await forgetEvents(database).catch(onError)
+  await forgetDeliveries(database).catch(onError)
 }

@@ -9,7 +9,7 @@ import { Checkpoints } from '../chat/checkpoints.ts'
 import type { ServingParts } from '../chat/complete-chat.ts'
 import { OpenRequests } from '../chat/open-requests.ts'
 import type { Retries } from '../chat/retries.ts'
-import type { Config } from '../config/config.ts'
+import { allowsLoopbackWebhooks, type Config } from '../config/config.ts'
 import type { ChainServices } from '../http/api/chain-services.ts'
 import { type AppServices, createApp } from '../http/app.ts'
 import { BodyBudget } from '../http/body-budget.ts'
@@ -189,6 +189,7 @@ function appServices(
     ...documents(prices),
     ledgerPartitions: config.ledgerPartitions,
     unsettledCap: config.unsettledCap,
+    allowsLoopbackWebhooks: allowsLoopbackWebhooks(config),
     inFlightCap: config.inFlightCap,
     trustProxy: config.trustProxy,
     log,

@@ -33,11 +33,20 @@ export type Answer = {
   readonly cut: boolean
 }
 
-/** Asks for one page over an open connection, which is used for nothing else and closed. */
+/** What is sent over a connection. */
+export type Question = {
+  readonly method: 'GET' | 'POST'
+  readonly url: URL
+  readonly headers: Readonly<Record<string, string>>
+  readonly body?: string | undefined
+  /** Answers of other statuses have no body that is of use to anybody. */
+  readonly readsBodyOf: (status: number) => boolean
+}
+
+/** Asks one question over an open connection, which is used for nothing else and closed. */
 export async function exchange(
   socket: Socket,
-  url: URL,
-  userAgent: string,
+  question: Question,
   limits: ExchangeLimits,
   signal: AbortSignal,
 ): Promise<Answer> {
@@ -50,8 +59,8 @@ export async function exchange(
   socket.setTimeout(limits.idleMsMax, stop)
   try {
     signal.throwIfAborted()
-    const response = await readHead(socket, url, userAgent, limits, stop)
-    const body = isRead(response) ? await readBody(response, limits) : { bytes: new Uint8Array(), cut: false }
+    const response = await readHead(socket, question, limits, stop)
+    const body = isRead(response, question) ? await readBody(response, limits) : { bytes: new Uint8Array(), cut: false }
     return {
       status: response.statusCode ?? 0,
       contentType: response.headers['content-type'] ?? '',
@@ -71,25 +80,17 @@ export async function exchange(
 
 async function readHead(
   socket: Socket,
-  url: URL,
-  userAgent: string,
+  { method, url, headers, body }: Question,
   limits: ExchangeLimits,
   onLate: () => void,
 ): Promise<IncomingMessage> {
   const request = sendRequest({
     // Given a connection, Node uses no agent: nothing is shared, kept or proxied.
     createConnection: () => socket,
-    method: 'GET',
+    method,
     path: `${url.pathname}${url.search}`,
     setHost: false,
-    headers: {
-      host: url.host,
-      'user-agent': userAgent,
-      accept: 'text/html, application/xhtml+xml, text/*, application/json, application/pdf, */*;q=0.1',
-      'accept-encoding': 'gzip, deflate, br',
-      'accept-language': 'en, *;q=0.5',
-      connection: 'close',
-    },
+    headers: { host: url.host, ...headers, connection: 'close' },
     maxHeaderSize: limits.headerBytesMax,
     insecureHTTPParser: false,
   })
@@ -101,16 +102,15 @@ async function readHead(
       request.on('error', reject)
       // Also without an error: an answer that wants to change the protocol ends so.
       request.on('close', () => reject(new UnreachableError()))
-      request.end()
+      request.end(body)
     })
   } finally {
     clearTimeout(late)
   }
 }
 
-/** The body of a redirect, or of an error, is of no use to anybody. */
-function isRead(response: IncomingMessage): boolean {
-  const read = response.statusCode === 200
+function isRead(response: IncomingMessage, { readsBodyOf }: Question): boolean {
+  const read = readsBodyOf(response.statusCode ?? 0)
   if (!read) response.on('error', () => {})
   return read
 }

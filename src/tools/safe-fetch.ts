@@ -90,7 +90,14 @@ async function follow(text: string, ask: (url: URL) => Promise<Answer>, redirect
 async function askStranger(url: URL, options: SafeFetchOptions, signal: AbortSignal): Promise<Answer> {
   const { limits, userAgent } = options
   const socket = await openSocket(url, { ...options, connectMsMax: limits.connectMsMax }, signal)
-  return exchange(socket, url, userAgent, limits, signal)
+  const headers = {
+    'user-agent': userAgent,
+    accept: 'text/html, application/xhtml+xml, text/*, application/json, application/pdf, */*;q=0.1',
+    'accept-encoding': 'gzip, deflate, br',
+    'accept-language': 'en, *;q=0.5',
+  }
+  // The body of a redirect, or of an error, is of no use to anybody.
+  return exchange(socket, { method: 'GET', url, headers, readsBodyOf: (status) => status === 200 }, limits, signal)
 }
 
 function isRedirect({ status, location }: Answer): boolean {

@@ -63,7 +63,10 @@ function isPublicName(host: string): boolean {
 
 /** Refused for its text, before anything was looked up. */
 export class RefusedUrlError extends FetchFailedError {
+  /** What every address has to fulfil, after "it". */
+  readonly rule: string
   constructor(rule: string) {
     super(`This address cannot be fetched: it ${rule}.`)
+    this.rule = rule
   }
 }

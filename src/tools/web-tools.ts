@@ -12,6 +12,7 @@ import { createSearxng } from './providers/searxng.ts'
 import { createTavily } from './providers/tavily.ts'
 import { createResolve } from './resolve.ts'
 import { createSafeFetch, type Site, safeFetchLimits } from './safe-fetch.ts'
+import { createSafePost, type SafePost, safePostLimits } from './safe-post.ts'
 import { searchInTurn } from './search-in-turn.ts'
 import { hostOf } from './stranger-url.ts'
 import type { WebFetch } from './web-fetch.ts'
@@ -75,6 +76,23 @@ function providersOf(
 function sitesOf(sandboxSearchUrl: string | undefined): ReadonlyMap<string, Site> {
   if (sandboxSearchUrl === undefined) return new Map()
   return new Map([[documentationHost, createDocumentationSite(sandboxSearchUrl)]])
+}
+
+/** The only way to post to strangers' hosts. */
+export function openSafePost(options: {
+  readonly publicUrl: string
+  readonly version: string
+  readonly allowsLoopback: boolean
+}): SafePost {
+  const { publicUrl, version, allowsLoopback } = options
+  return createSafePost({
+    resolve: createResolve(),
+    ownHosts: [hostOf(new URL(publicUrl)).replace(/\.$/, '')],
+    ownAddresses: ownAddresses(),
+    userAgent: `PennyRouter/${version} (+${publicUrl})`,
+    allowsLoopback,
+    limits: safePostLimits,
+  })
 }
 
 /** A public address of this machine leads back to it, past whatever stands in front. */

@@ -105,7 +105,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
 type PageQuery = { readonly cursor?: string | undefined; readonly limit: number }
 type Transfer = { readonly createdAt: Date; readonly id: string }
 
-async function pageOf<Row extends Transfer>(
+export async function pageOf<Row extends Transfer>(
   { cursor, limit }: PageQuery,
   list: (page: TransferPage) => Promise<readonly Row[]>,
 ): Promise<{ readonly rows: readonly Row[]; readonly next: string | null }> {

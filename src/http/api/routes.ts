@@ -19,6 +19,7 @@ import { routeStatement } from './statement.ts'
 import { routeStatus } from './status.ts'
 import { routeStream } from './stream.ts'
 import { routeUsage } from './usage.ts'
+import { routeWebhooks } from './webhooks.ts'
 
 /** Every route of the dashboard, each behind its contract. */
 export function routeApi(app: Hono<ApiBindings>, gate: Gate, services: ApiServices): void {
@@ -32,6 +33,7 @@ export function routeApi(app: Hono<ApiBindings>, gate: Gate, services: ApiServic
   routeUsage(router, services)
   routeOverview(router, services)
   routeKeys(router, services, addresses)
+  routeWebhooks(router, services)
   routeFunds(router, services, addresses)
   routeReceipts(router, services)
   routeStatement(router, services)

@@ -26,6 +26,8 @@ export type ApiServices = ChatRouteServices & {
   readonly ledgerPartitions: number
   readonly inFlightCap: Usdc
   readonly unsettledCap: Usdc
+  /** Webhook endpoints on this machine: see `allowsLoopbackWebhooks` of the configuration. */
+  readonly allowsLoopbackWebhooks: boolean
   readonly log: Pick<Log, 'info' | 'warn'>
   /** Milliseconds, for rates. */
   readonly now: () => number

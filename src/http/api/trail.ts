@@ -19,6 +19,9 @@ export type AccountEvent =
   | 'account_closed'
   | 'account_reopened'
   | 'withdrawal_requested'
+  | 'webhook_created'
+  | 'webhook_changed'
+  | 'webhook_removed'
 
 /** Who did it, and from where. */
 export type Actor = {
@@ -35,6 +38,7 @@ type Facts = {
   readonly address?: string
   readonly passkey_id?: string
   readonly withdrawal_id?: string
+  readonly webhook_id?: string
   readonly amount?: string
 }
 

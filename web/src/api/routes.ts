@@ -8,6 +8,7 @@ import type { requestContracts } from '../../../src/http/api/contracts/requests.
 import type { signInContracts } from '../../../src/http/api/contracts/sign-in.ts'
 import type { statusContracts } from '../../../src/http/api/contracts/status.ts'
 import type { usageContracts } from '../../../src/http/api/contracts/usage.ts'
+import type { webhookContracts } from '../../../src/http/api/contracts/webhooks.ts'
 
 // The service's own contracts, as types alone: nothing of the server, and no schema library, gets into the browser.
 
@@ -19,7 +20,8 @@ type Contracts = typeof chatContracts &
   typeof requestContracts &
   typeof signInContracts &
   typeof statusContracts &
-  typeof usageContracts
+  typeof usageContracts &
+  typeof webhookContracts
 
 export type Operation = keyof Contracts
 export type Answer<Name extends Operation> = AnswerOf<Contracts[Name]>
@@ -35,6 +37,15 @@ type InputOf<Schema> = Schema extends { _zod: { input: infer Given } } ? Given :
 
 /** Where each operation is. A path or method that is not the contract's does not compile. */
 export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['method'], Contracts[Name]['path']] } = {
+  listWebhooks: ['GET', '/api/webhooks'],
+  createWebhook: ['POST', '/api/webhooks'],
+  getWebhook: ['GET', '/api/webhooks/{id}'],
+  updateWebhook: ['PATCH', '/api/webhooks/{id}'],
+  rollWebhook: ['POST', '/api/webhooks/{id}/roll'],
+  removeWebhook: ['DELETE', '/api/webhooks/{id}'],
+  testWebhook: ['POST', '/api/webhooks/{id}/test'],
+  listWebhookDeliveries: ['GET', '/api/webhooks/{id}/deliveries'],
+  resendWebhookDelivery: ['POST', '/api/webhooks/{id}/deliveries/{event}/resend'],
   createChatCompletion: ['POST', '/v1/chat/completions'],
   createQuote: ['POST', '/v1/quote'],
   listModels: ['GET', '/v1/models'],

@@ -8,6 +8,7 @@ import { requestContracts } from './requests.ts'
 import { signInContracts } from './sign-in.ts'
 import { statusContracts } from './status.ts'
 import { usageContracts } from './usage.ts'
+import { webhookContracts } from './webhooks.ts'
 
 /** Every documented route, in the order of the document. */
 export const contracts: readonly Contract[] = [
@@ -17,6 +18,7 @@ export const contracts: readonly Contract[] = [
   ...Object.values(requestContracts),
   ...Object.values(usageContracts),
   ...Object.values(keyContracts),
+  ...Object.values(webhookContracts),
   ...Object.values(fundsContracts),
   ...Object.values(statusContracts),
   ...Object.values(operatorContracts),

@@ -1,0 +1,91 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { type ExchangeLimits, exchange, SlowPageError } from './exchange.ts'
+import { openSocket, type SocketOptions, UnreachableError } from './stranger-socket.ts'
+import { hostOf, parsePageUrl, RefusedUrlError, refuseLocalHost } from './stranger-url.ts'
+
+export type SafePostOptions = Omit<SocketOptions, 'connectMsMax'> & {
+  readonly userAgent: string
+  /** Receivers on this machine are allowed, by plain http and on any port: only where the service itself serves nobody else. */
+  readonly allowsLoopback: boolean
+  readonly limits: SafePostLimits
+}
+
+export type SafePostLimits = ExchangeLimits & { readonly connectMsMax: number; readonly totalMsMax: number }
+
+export type PostAnswer = { readonly status: number; readonly text: string }
+
+/** Sends one message and reads the beginning of the answer. Redirects are not followed. Throws when there is no answer. */
+export type SafePost = (
+  url: URL,
+  message: { readonly headers: Readonly<Record<string, string>>; readonly body: string },
+  signal: AbortSignal,
+) => Promise<PostAnswer>
+
+export const safePostLimits: SafePostLimits = {
+  connectMsMax: 3_000,
+  headMsMax: 5_000,
+  idleMsMax: 5_000,
+  totalMsMax: 8_000,
+  bytesPerSecondMin: 1,
+  paceAfterMs: 8_000,
+  headerBytesMax: 16 * 1024,
+  headersMax: 100,
+  wireBytesMax: 4 * 1024,
+  decodedBytesMax: 4 * 1024,
+  ratioMax: 100,
+  ratioAfterBytes: 64 * 1024,
+}
+
+/** Posts to strangers' hosts, under the rules of `safe-fetch.ts`: public addresses only, no proxy, no connection used twice. */
+export function createSafePost(options: SafePostOptions): SafePost {
+  const { limits, userAgent, allowsLoopback } = options
+  return async (url, { headers, body }, signal) => {
+    const late = AbortSignal.timeout(limits.totalMsMax)
+    const both = AbortSignal.any([signal, late])
+    try {
+      const socket =
+        allowsLoopback && isLoopback(url)
+          ? await dialLoopback(url, limits.connectMsMax, both)
+          : await openSocket(url, { ...options, connectMsMax: limits.connectMsMax }, both)
+      const question = {
+        method: 'POST',
+        url,
+        headers: { 'user-agent': userAgent, ...headers },
+        body,
+        readsBodyOf: () => true,
+      } as const
+      const answer = await exchange(socket, question, limits, both)
+      return { status: answer.status, text: new TextDecoder().decode(answer.body) }
+    } catch (error) {
+      signal.throwIfAborted()
+      throw late.aborted ? new SlowPageError() : error
+    }
+  }
+}
+
+/** Throws `RefusedUrlError` for every address that is not a public https one, by its text alone. Names are looked up when it is used. */
+export function parsePostUrl(text: string, allowsLoopback: boolean): URL {
+  const local = allowsLoopback ? URL.parse(text) : null
+  if (local !== null && isLoopback(local)) return local
+  const url = parsePageUrl(text)
+  if (url.protocol !== 'https:') throw new RefusedUrlError('must be https')
+  refuseLocalHost(url)
+  return url
+}
+
+function isLoopback(url: URL): boolean {
+  return url.protocol === 'http:' && ['127.0.0.1', 'localhost', '::1'].includes(hostOf(url)) && url.username === ''
+}
+
+async function dialLoopback(url: URL, connectMsMax: number, signal: AbortSignal) {
+  const socket = connect({ host: hostOf(url), port: Number(url.port || 80), noDelay: true })
+  socket.on('error', () => {})
+  try {
+    await once(socket, 'connect', { signal: AbortSignal.any([signal, AbortSignal.timeout(connectMsMax)]) })
+    return socket
+  } catch {
+    socket.destroy()
+    throw new UnreachableError()
+  }
+}

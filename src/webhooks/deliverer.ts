@@ -1,0 +1,271 @@
+import { readClock } from '../db/clock.ts'
+import type { Database } from '../db/database.ts'
+import { lockAccount } from '../db/lock-account.ts'
+import { eventsPerAccountMax } from '../ledger/events.ts'
+import type { SafePost } from '../tools/safe-post.ts'
+import {
+  type Attempt,
+  type DeliveryRow,
+  deliveriesPerEndpointMax,
+  deliveryColumns,
+  formatEventId,
+  readDelivery,
+  renderBody,
+  type WebhookEvent,
+} from './deliveries.ts'
+import {
+  type DisabledReason,
+  disableEndpoint,
+  type EndpointRow,
+  endpointColumns,
+  readEndpoint,
+  type WebhookEndpoint,
+} from './endpoints.ts'
+import { signedHeaders } from './signature.ts'
+
+export type DelivererOptions = {
+  readonly database: Database
+  readonly post: SafePost
+  readonly onDisabled: (endpoint: WebhookEndpoint, reason: DisabledReason) => void
+  readonly onError: (error: unknown) => void
+}
+
+/** Endpoints that answer within a second. */
+const fastAtOnceMax = 48
+/** New, slow and dead ones. They wait for each other and for nobody else. */
+const slowAtOnceMax = 16
+const slowMs = 1_000
+/** Sent to one endpoint in its turn; then the others come first. */
+const turnMax = 50
+const attemptsKeptMax = 20
+const answerLengthMax = 1_000
+const minuteMs = 60_000
+const retryMs = [5_000, 30_000, ...[2, 10, 30, 60, 120, 240, 480, 720].map((minutes) => minutes * minuteMs)]
+/** A dead endpoint is tried at least this often, so that one that is back gets its events soon. */
+const pauseMsMax = 15 * minuteMs
+const retriedMsMax = 3 * 24 * 60 * minuteMs
+
+/** How long until the next attempt, after so many failed ones. Spread by a tenth, so that endpoints of one host are not tried together. */
+export function retryDelayMs(failures: number, random: number): number {
+  const ms = retryMs[Math.min(failures, retryMs.length) - 1] ?? 0
+  return Math.round(ms * (0.9 + 0.2 * random))
+}
+
+/**
+ * Sends events to webhook endpoints: to each endpoint one at a time, in the order of its account's events; what fails is tried again
+ * later, while newer events go on. An attempt is in the database when it is over, so a process that dies repeats it. Run by one process at
+ * a time: two would send everything twice.
+ */
+export class Deliverer {
+  readonly #options: DelivererOptions
+  readonly #stopped = new AbortController()
+  readonly #turns = new Map<string, { readonly isSlow: boolean; readonly over: Promise<void> }>()
+
+  constructor(options: DelivererOptions) {
+    this.#options = options
+  }
+
+  /** Begins with the endpoints for which there is something to send. Returns whether any is under way. */
+  async look(): Promise<boolean> {
+    for (const isSlow of [false, true]) {
+      const underWay = [...this.#turns.values()].filter((turn) => turn.isSlow === isSlow).length
+      const free = (isSlow ? slowAtOnceMax : fastAtOnceMax) - underWay
+      if (free <= 0) continue
+      for (const endpoint of await this.#findDue(isSlow, free)) this.#begin(endpoint, isSlow)
+    }
+    return this.#turns.size > 0
+  }
+
+  /** Resolves when everything that has begun is over. */
+  async drained(): Promise<void> {
+    await Promise.all([...this.#turns.values()].map(({ over }) => over))
+  }
+
+  /** Cuts attempts under way off; they are repeated by whoever delivers next. */
+  async stop(): Promise<void> {
+    this.#stopped.abort()
+    await this.drained()
+  }
+
+  #begin(endpoint: WebhookEndpoint, isSlow: boolean): void {
+    if (this.#stopped.signal.aborted || this.#turns.has(endpoint.id)) return
+    const over = this.#turn(endpoint)
+      .catch((error: unknown) => {
+        if (!this.#stopped.signal.aborted) this.#options.onError(error)
+      })
+      .finally(() => this.#turns.delete(endpoint.id))
+    this.#turns.set(endpoint.id, { isSlow, over })
+  }
+
+  async #findDue(isSlow: boolean, rowsMax: number): Promise<readonly WebhookEndpoint[]> {
+    const rows = await this.#options.database.queryPrepared<EndpointRow>('find_due_webhooks', findDue, [
+      isSlow,
+      [...this.#turns.keys()],
+      rowsMax,
+    ])
+    return rows.map(readEndpoint)
+  }
+
+  async #turn(endpoint: WebhookEndpoint): Promise<void> {
+    for (let sent = 0; sent < turnMax && !this.#stopped.signal.aborted; sent += 1) {
+      const next = await this.#next(endpoint)
+      if (next === undefined) return
+      if (next === 'behind') return this.#disable(endpoint, 'behind')
+      const outcome = await this.#send(next.endpoint, next.event)
+      const isOver = await this.#record(next.endpoint, next, outcome)
+      if (isOver) return
+    }
+  }
+
+  /** What was tried before and is due again, then the next event. The endpoint is read again each time: it may have been changed. */
+  async #next({ partition, accountId, id }: WebhookEndpoint): Promise<Next | 'behind' | undefined> {
+    const { database } = this.#options
+    const [row] = await database.query<EndpointRow & { sent_to: bigint; events: bigint; waiting: bigint }>(
+      `select ${endpointColumns}, e.sent_to, a.events,
+              (select count(*) from webhook_deliveries d where d.partition = $1 and d.endpoint_id = $2 and d.state = 'waiting') as waiting
+         from webhook_endpoints e join accounts a on a.partition = $1 and a.id = e.account_id
+        where e.partition = $1 and e.id = $2 and e.disabled_at is null`,
+      [partition, id],
+    )
+    if (row === undefined) return undefined
+    const endpoint = readEndpoint(row)
+    const [waiting] = await database.query<DeliveryRow>(
+      `select ${deliveryColumns} from webhook_deliveries
+        where partition = $1 and endpoint_id = $2 and state = 'waiting' and due_at <= now() order by due_at, event_id limit 1`,
+      [partition, id],
+    )
+    if (waiting !== undefined) return { endpoint, event: readDelivery(waiting), attempts: waiting.attempts }
+    if (row.events - row.sent_to > BigInt(eventsPerAccountMax)) return 'behind'
+    if (row.events === row.sent_to || row.waiting >= BigInt(deliveriesPerEndpointMax)) return undefined
+    const [event] = await database.query<EventRow>(
+      `select id, number, type, data, created_at from events
+        where partition = $1 and account_id = $2 and number > $3 and number <= $4 and type = any ($5::text[])
+        order by number limit 1`,
+      [partition, accountId, row.sent_to, row.events, row.types],
+    )
+    if (event !== undefined) {
+      const { id: eventId, number, type, data, created_at: eventAt } = event
+      return { endpoint, event: { eventId, number, type, data, eventAt }, attempts: [] }
+    }
+    await database.query(
+      'update webhook_endpoints set sent_to = greatest(sent_to, $3) where partition = $1 and id = $2',
+      [partition, id, row.events],
+    )
+    return undefined
+  }
+
+  async #send(endpoint: WebhookEndpoint, event: WebhookEvent): Promise<Attempt> {
+    const now = Date.now()
+    const began = performance.now()
+    const body = renderBody(endpoint, event)
+    const { secret, oldSecret, oldSecretUntil } = endpoint
+    const isOverlap = oldSecret !== undefined && oldSecretUntil!.getTime() > now
+    const message = { id: formatEventId(event.eventId), timestamp: Math.floor(now / 1000), body }
+    const headers = {
+      'content-type': 'application/json',
+      ...signedHeaders(isOverlap ? [secret, oldSecret] : [secret], message),
+    }
+    const done = (outcome: Pick<Attempt, 'status' | 'error' | 'answer'>): Attempt => ({
+      at: new Date(now).toISOString(),
+      ...outcome,
+      duration_ms: Math.round(performance.now() - began),
+    })
+    try {
+      const answer = await this.#options.post(new URL(endpoint.url), { headers, body }, this.#stopped.signal)
+      // PostgreSQL's text has no NUL.
+      const text = answer.text.replaceAll('\0', '\uFFFD').slice(0, answerLengthMax).toWellFormed()
+      return done({ status: answer.status, error: null, answer: text })
+    } catch (error) {
+      this.#stopped.signal.throwIfAborted()
+      return done({ status: null, error: (error as Error).message, answer: '' })
+    }
+  }
+
+  /** Returns whether the endpoint's turn is over. */
+  async #record(endpoint: WebhookEndpoint, { event, attempts }: Next, attempt: Attempt): Promise<boolean> {
+    const { database } = this.#options
+    const isDelivered = attempt.status !== null && attempt.status >= 200 && attempt.status < 300
+    const isSlow = !isDelivered || attempt.duration_ms > slowMs
+    const isHopeless = await database.transaction(async (connection) => {
+      const now = await readClock(connection)
+      const [row] = await connection.query<{ failures: number; failing_since: Date | null }>(
+        `update webhook_endpoints
+            set sent_to = greatest(sent_to, $3), is_slow = $4, failures = case when $5 then 0 else failures + 1 end,
+                failing_since = case when not $5 then coalesce(failing_since, $6) end, due_at = $6
+          where partition = $1 and id = $2 returning failures, failing_since`,
+        [endpoint.partition, endpoint.id, event.number ?? 0n, isSlow, isDelivered, now],
+      )
+      // It was removed.
+      if (row === undefined) return false
+      const after = (ms: number) => new Date(now.getTime() + ms)
+      if (!isDelivered) {
+        const pauseMs = Math.min(retryDelayMs(row.failures, Math.random()), pauseMsMax)
+        await connection.query('update webhook_endpoints set due_at = $3 where partition = $1 and id = $2', [
+          endpoint.partition,
+          endpoint.id,
+          after(pauseMs),
+        ])
+      }
+      const all = [...attempts, attempt]
+      const isGivenUp = now.getTime() - event.eventAt.getTime() > retriedMsMax
+      const state = isDelivered ? 'delivered' : isGivenUp ? 'failed' : 'waiting'
+      await connection.query(
+        `insert into webhook_deliveries (partition, account_id, endpoint_id, event_id, number, type, data, event_at, state, due_at, attempts,
+                                         created_at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+         on conflict (partition, endpoint_id, event_id) do update
+           set state = excluded.state, due_at = excluded.due_at, attempts = excluded.attempts`,
+        [
+          endpoint.partition,
+          endpoint.accountId,
+          endpoint.id,
+          event.eventId,
+          event.number ?? null,
+          event.type,
+          JSON.stringify(event.data),
+          event.eventAt,
+          state,
+          state === 'waiting' ? after(retryDelayMs(all.length, Math.random())) : null,
+          JSON.stringify(all.slice(-attemptsKeptMax)),
+          now,
+        ],
+      )
+      return row.failing_since !== null && now.getTime() - row.failing_since.getTime() > retriedMsMax
+    })
+    if (attempt.status === 410) await this.#disable(endpoint, 'gone')
+    else if (isHopeless) await this.#disable(endpoint, 'failing')
+    return isSlow
+  }
+
+  async #disable(endpoint: WebhookEndpoint, reason: DisabledReason): Promise<void> {
+    const isNews = await this.#options.database.transaction(async (connection) => {
+      await lockAccount(connection, endpoint)
+      return disableEndpoint(connection, endpoint, endpoint.id, reason)
+    })
+    if (isNews) this.#options.onDisabled(endpoint, reason)
+  }
+}
+
+type Next = {
+  readonly endpoint: WebhookEndpoint
+  readonly event: WebhookEvent
+  readonly attempts: readonly Attempt[]
+}
+
+type EventRow = {
+  readonly id: string
+  readonly number: bigint
+  readonly type: string
+  readonly data: Record<string, unknown>
+  readonly created_at: Date
+}
+
+// By due_at: an endpoint that had its turn comes last.
+const findDue = `
+  select ${endpointColumns}
+    from webhook_endpoints e join accounts a on a.partition = e.partition and a.id = e.account_id
+   where e.disabled_at is null and e.due_at <= now() and e.is_slow = $1 and e.id <> all ($2::uuid[])
+     and (a.events > e.sent_to
+          or exists (select from webhook_deliveries d
+                      where d.partition = e.partition and d.endpoint_id = e.id and d.state = 'waiting' and d.due_at <= now()))
+   order by e.due_at limit $3`

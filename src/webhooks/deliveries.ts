@@ -1,0 +1,212 @@
+import { randomUUID } from 'node:crypto'
+import { readClock } from '../db/clock.ts'
+import type { Connection, Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { listPartitions } from '../ledger/accounts.ts'
+import { pageValues, type TransferPage } from '../ledger/transfer-page.ts'
+import { format, fromAtomic } from '../money/usdc.ts'
+import type { WebhookEndpoint } from './endpoints.ts'
+
+export const deliveryStates = ['waiting', 'delivered', 'failed'] as const
+export type DeliveryState = (typeof deliveryStates)[number]
+
+/** As it is stored and shown. Without a status there was no answer, and `error` says why. */
+export type Attempt = {
+  readonly at: string
+  readonly status: number | null
+  readonly error: string | null
+  readonly duration_ms: number
+  /** The beginning of the answer's body. */
+  readonly answer: string
+}
+
+/** What is sent. */
+export type WebhookEvent = {
+  readonly eventId: string
+  /** Undefined for a test event. */
+  readonly number: bigint | undefined
+  readonly type: string
+  readonly data: Readonly<Record<string, unknown>>
+  readonly eventAt: Date
+}
+
+export type Delivery = WebhookEvent & {
+  readonly state: DeliveryState
+  readonly dueAt: Date | undefined
+  readonly attempts: readonly Attempt[]
+  readonly createdAt: Date
+}
+
+const testType = 'webhook.test'
+/** Kept in the log of an endpoint, beside those that wait. */
+export const deliveriesPerEndpointMax = 1_000
+const deliveryDays = 4
+
+/** The same text for every attempt: receivers may compare. Amounts stand twice, as in `/api`. */
+export function renderBody({ accountId }: WebhookEndpoint, { type, number, data, eventAt }: WebhookEvent): string {
+  const members = Object.entries(data).flatMap(([name, value]) =>
+    name.endsWith('_atomic')
+      ? [
+          [name, value],
+          [name.slice(0, -'_atomic'.length), value === null ? null : format(fromAtomic(BigInt(String(value))))],
+        ]
+      : [[name, value]],
+  )
+  return JSON.stringify({
+    type,
+    timestamp: eventAt.toISOString(),
+    account_id: accountId,
+    sequence: number === undefined ? null : Number(number),
+    data: Object.fromEntries(members),
+  })
+}
+
+export function formatEventId(eventId: string): string {
+  return `evt_${eventId.replaceAll('-', '')}`
+}
+
+/** Undefined when it is no id of an event. */
+export function parseEventId(text: string): string | undefined {
+  const [, ...parts] = /^evt_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})$/.exec(text) ?? []
+  return parts.length === 0 ? undefined : parts.join('-')
+}
+
+/** Newest first. */
+export async function listDeliveries(
+  database: Database,
+  { partition, id }: WebhookEndpoint,
+  page: TransferPage,
+): Promise<readonly Delivery[]> {
+  const rows = await database.query<DeliveryRow>(
+    `select ${deliveryColumns} from webhook_deliveries
+      where partition = $1 and endpoint_id = $2
+        and ($3::timestamptz is null or (date_trunc('milliseconds', created_at), event_id) < ($3, $4::uuid))
+      order by date_trunc('milliseconds', created_at) desc, event_id desc limit $5`,
+    [partition, id, ...pageValues(page)],
+  )
+  return rows.map(readDelivery)
+}
+
+export async function findDelivery(
+  connection: Connection,
+  { partition, id }: WebhookEndpoint,
+  eventId: string,
+): Promise<Delivery | undefined> {
+  const [row] = await connection.query<DeliveryRow>(
+    `select ${deliveryColumns} from webhook_deliveries where partition = $1 and endpoint_id = $2 and event_id = $3`,
+    [partition, id, eventId],
+  )
+  return row === undefined ? undefined : readDelivery(row)
+}
+
+/** Sends an event once more, now, whatever became of it. Undefined when it is not in the log of this endpoint. */
+export async function resend(
+  database: Database,
+  endpoint: WebhookEndpoint,
+  eventId: string,
+): Promise<Delivery | undefined> {
+  refuseDisabled(endpoint)
+  return database.transaction(async (connection) => {
+    await connection.query(
+      `update webhook_deliveries set state = 'waiting', due_at = $4 where partition = $1 and endpoint_id = $2 and event_id = $3`,
+      [endpoint.partition, endpoint.id, eventId, await readClock(connection)],
+    )
+    await makeDue(connection, endpoint)
+    return findDelivery(connection, endpoint, eventId)
+  })
+}
+
+/** Sends an event that tells nothing, to this endpoint alone. */
+export async function sendTest(database: Database, endpoint: WebhookEndpoint): Promise<Delivery> {
+  refuseDisabled(endpoint)
+  const eventId = randomUUID()
+  return database.transaction(async (connection) => {
+    const { partition, accountId, id } = endpoint
+    const [row] = await connection.query<{ count: bigint }>(
+      `select count(*) as count from webhook_deliveries where partition = $1 and endpoint_id = $2 and state = 'waiting'`,
+      [partition, id],
+    )
+    if (row!.count >= BigInt(deliveriesPerEndpointMax)) throw new TooManyWaitingError()
+    await connection.query(
+      `insert into webhook_deliveries (partition, account_id, endpoint_id, event_id, type, data, event_at, state, due_at, created_at)
+       values ($1, $2, $3, $4, $5, $6, $7, 'waiting', $7, $7)`,
+      [partition, accountId, id, eventId, testType, JSON.stringify({ endpoint_id: id }), await readClock(connection)],
+    )
+    await makeDue(connection, endpoint)
+    return (await findDelivery(connection, endpoint, eventId))!
+  })
+}
+
+/** A person asked for it: the pause after failures is over. */
+async function makeDue(connection: Connection, { partition, id }: WebhookEndpoint): Promise<void> {
+  await connection.query('update webhook_endpoints set due_at = $3 where partition = $1 and id = $2', [
+    partition,
+    id,
+    await readClock(connection),
+  ])
+}
+
+function refuseDisabled({ disabledAt }: WebhookEndpoint): void {
+  if (disabledAt !== undefined) throw new EndpointDisabledError()
+}
+
+/** Deletes what is older than four days, and all but the newest thousand of each endpoint. What waits is kept for four days. */
+export async function forgetDeliveries(
+  database: Database,
+  deliveriesMax: number = deliveriesPerEndpointMax,
+): Promise<void> {
+  const before = new Date((await readClock(database)).getTime() - deliveryDays * 86_400_000)
+  for (const partition of await listPartitions(database)) {
+    await database.query('delete from webhook_deliveries where partition = $1 and created_at < $2', [partition, before])
+    await database.query(
+      `delete from webhook_deliveries d using (
+         select x.endpoint_id, x.event_id, row_number() over (partition by x.endpoint_id order by x.created_at desc, x.event_id desc) as place
+           from webhook_deliveries x where x.partition = $1) old
+        where d.partition = $1 and d.endpoint_id = old.endpoint_id and d.event_id = old.event_id and old.place > $2
+          and d.state <> 'waiting'`,
+      [partition, deliveriesMax],
+    )
+  }
+}
+
+export const deliveryColumns = 'event_id, number, type, data, event_at, state, due_at, attempts, created_at'
+
+export type DeliveryRow = {
+  readonly event_id: string
+  readonly number: bigint | null
+  readonly type: string
+  readonly data: Record<string, unknown>
+  readonly event_at: Date
+  readonly state: DeliveryState
+  readonly due_at: Date | null
+  readonly attempts: Attempt[]
+  readonly created_at: Date
+}
+
+export function readDelivery(row: DeliveryRow): Delivery {
+  return {
+    eventId: row.event_id,
+    number: row.number ?? undefined,
+    type: row.type,
+    data: row.data,
+    eventAt: row.event_at,
+    state: row.state,
+    dueAt: row.due_at ?? undefined,
+    attempts: row.attempts,
+    createdAt: row.created_at,
+  }
+}
+
+class TooManyWaitingError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(`${deliveriesPerEndpointMax} events are waiting for this webhook endpoint. Wait until it accepts them.`)
+  }
+}
+
+class EndpointDisabledError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super('This webhook endpoint is disabled. Enable it first.')
+  }
+}

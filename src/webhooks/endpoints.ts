@@ -1,0 +1,225 @@
+import { randomBytes, randomUUID } from 'node:crypto'
+import type { AccountRef } from '../db/account-ref.ts'
+import { readClock } from '../db/clock.ts'
+import type { Connection, Database } from '../db/database.ts'
+import { lockAccount } from '../db/lock-account.ts'
+import { type EventType, writeEvent } from '../db/write-event.ts'
+import { ServiceError } from '../errors.ts'
+
+export const disabledReasons = ['failing', 'behind', 'gone', 'by_owner'] as const
+export type DisabledReason = (typeof disabledReasons)[number]
+
+export type WebhookEndpoint = AccountRef & {
+  readonly id: string
+  readonly url: string
+  readonly description: string
+  readonly types: readonly EventType[]
+  readonly secret: Buffer
+  readonly oldSecret: Buffer | undefined
+  /** Until then messages are signed with both secrets. */
+  readonly oldSecretUntil: Date | undefined
+  readonly createdAt: Date
+  readonly disabledAt: Date | undefined
+  readonly disabledReason: DisabledReason | undefined
+  readonly failingSince: Date | undefined
+}
+
+export type EndpointTerms = {
+  readonly url: string
+  readonly types: readonly EventType[]
+  readonly description: string
+}
+
+/** What is left out stays. */
+export type EndpointChanges = { readonly [Name in keyof EndpointTerms]?: EndpointTerms[Name] | undefined } & {
+  readonly enabled?: boolean | undefined
+}
+
+export const endpointsPerAccountMax = 10
+const secretBytes = 32
+
+/** It gets what happens from now on. */
+export async function createEndpoint(
+  database: Database,
+  account: AccountRef,
+  { url, types, description }: EndpointTerms,
+): Promise<WebhookEndpoint> {
+  const id = randomUUID()
+  const { partition, accountId } = account
+  return database.transaction(async (connection) => {
+    await lockAccount(connection, account)
+    const existing = await listEndpoints(connection, account)
+    if (existing.length >= endpointsPerAccountMax) throw new TooManyEndpointsError()
+    await connection.query(
+      `insert into webhook_endpoints (partition, id, account_id, url, description, types, secret, sent_to, due_at)
+       select $1, $2, $3, $4, $5, $6, $7, a.events, $8 from accounts a where a.partition = $1 and a.id = $3`,
+      [partition, id, accountId, url, description, types, randomBytes(secretBytes), await readClock(connection)],
+    )
+    await keepEventTypes(connection, account)
+    return (await findEndpoint(connection, account, id))!
+  })
+}
+
+/** Oldest first. */
+export async function listEndpoints(
+  connection: Connection,
+  { partition, accountId }: AccountRef,
+): Promise<readonly WebhookEndpoint[]> {
+  const rows = await connection.query<EndpointRow>(
+    `select ${endpointColumns} from webhook_endpoints e where e.partition = $1 and e.account_id = $2 order by e.created_at, e.id`,
+    [partition, accountId],
+  )
+  return rows.map(readEndpoint)
+}
+
+/** The account's own endpoint; another account's is as absent as one that never was. */
+export async function findEndpoint(
+  connection: Connection,
+  { partition, accountId }: AccountRef,
+  id: string,
+): Promise<WebhookEndpoint | undefined> {
+  const [row] = await connection.query<EndpointRow>(
+    `select ${endpointColumns} from webhook_endpoints e where e.partition = $1 and e.id = $2 and e.account_id = $3`,
+    [partition, id, accountId],
+  )
+  return row === undefined ? undefined : readEndpoint(row)
+}
+
+/** An endpoint that is enabled again gets what happens from then on, and what still waits for it. */
+export async function updateEndpoint(
+  database: Database,
+  account: AccountRef,
+  id: string,
+  { url, types, description, enabled }: EndpointChanges,
+): Promise<void> {
+  const { partition, accountId } = account
+  await database.transaction(async (connection) => {
+    await lockAccount(connection, account)
+    await connection.query(
+      `update webhook_endpoints
+          set url = coalesce($4, url), types = coalesce($5::text[], types), description = coalesce($6, description)
+        where partition = $1 and id = $2 and account_id = $3`,
+      [partition, id, accountId, url ?? null, types ?? null, description ?? null],
+    )
+    if (enabled === true) await enable(connection, account, id)
+    if (enabled === false) await disableEndpoint(connection, account, id, 'by_owner')
+    await keepEventTypes(connection, account)
+  })
+}
+
+async function enable(connection: Connection, { partition, accountId }: AccountRef, id: string): Promise<void> {
+  await connection.query(
+    `update webhook_endpoints e
+        set disabled_at = null, disabled_reason = null, failures = 0, failing_since = null, is_slow = true, due_at = $4, sent_to = a.events
+       from accounts a
+      where e.partition = $1 and e.id = $2 and e.account_id = $3 and e.disabled_at is not null and a.partition = $1 and a.id = $3`,
+    [partition, id, accountId, await readClock(connection)],
+  )
+}
+
+/** Stops sending. The account must be locked. False when it was disabled before. The account's other endpoints are told. */
+export async function disableEndpoint(
+  connection: Connection,
+  account: AccountRef,
+  id: string,
+  reason: DisabledReason,
+): Promise<boolean> {
+  const { partition, accountId } = account
+  const [row] = await connection.query<{ url: string }>(
+    `update webhook_endpoints set disabled_at = $4, disabled_reason = $5
+      where partition = $1 and id = $2 and account_id = $3 and disabled_at is null returning url`,
+    [partition, id, accountId, await readClock(connection), reason],
+  )
+  if (row === undefined) return false
+  await keepEventTypes(connection, account)
+  await writeEvent(connection, account, 'webhook.disabled', { id, url: row.url, reason })
+  return true
+}
+
+/** Makes another secret. Messages are signed with the old one too, for so long. Undefined when there is no such endpoint. */
+export async function rollSecret(
+  database: Database,
+  { partition, accountId }: AccountRef,
+  id: string,
+  overlapSeconds: number,
+): Promise<Buffer | undefined> {
+  const secret = randomBytes(secretBytes)
+  const until = new Date((await readClock(database)).getTime() + overlapSeconds * 1_000)
+  const rows = await database.query(
+    `update webhook_endpoints
+        set secret = $4, old_secret = case when $6 then secret end, old_secret_until = case when $6 then $5::timestamptz end
+      where partition = $1 and id = $2 and account_id = $3 returning id`,
+    [partition, id, accountId, secret, until, overlapSeconds > 0],
+  )
+  return rows.length === 0 ? undefined : secret
+}
+
+/** With its log. */
+export async function removeEndpoint(database: Database, account: AccountRef, id: string): Promise<void> {
+  const { partition, accountId } = account
+  await database.transaction(async (connection) => {
+    await lockAccount(connection, account)
+    const owned = [partition, id, accountId]
+    await connection.query(
+      'delete from webhook_deliveries where partition = $1 and endpoint_id = $2 and account_id = $3',
+      owned,
+    )
+    await connection.query('delete from webhook_endpoints where partition = $1 and id = $2 and account_id = $3', owned)
+    await keepEventTypes(connection, account)
+  })
+}
+
+/** The ledger writes these events and no others. */
+async function keepEventTypes(connection: Connection, { partition, accountId }: AccountRef): Promise<void> {
+  const endpoints = await listEndpoints(connection, { partition, accountId })
+  const types = new Set(endpoints.filter(({ disabledAt }) => disabledAt === undefined).flatMap((one) => one.types))
+  await connection.query('update accounts set event_types = $3 where partition = $1 and id = $2', [
+    partition,
+    accountId,
+    types.size === 0 ? null : [...types].sort(),
+  ])
+}
+
+export const endpointColumns = `e.partition, e.id, e.account_id, e.url, e.description, e.types, e.secret, e.old_secret, e.old_secret_until,
+  e.created_at, e.disabled_at, e.disabled_reason, e.failing_since`
+
+export type EndpointRow = {
+  readonly partition: number
+  readonly id: string
+  readonly account_id: string
+  readonly url: string
+  readonly description: string
+  readonly types: EventType[]
+  readonly secret: Buffer
+  readonly old_secret: Buffer | null
+  readonly old_secret_until: Date | null
+  readonly created_at: Date
+  readonly disabled_at: Date | null
+  readonly disabled_reason: DisabledReason | null
+  readonly failing_since: Date | null
+}
+
+export function readEndpoint(row: EndpointRow): WebhookEndpoint {
+  return {
+    partition: row.partition,
+    accountId: row.account_id,
+    id: row.id,
+    url: row.url,
+    description: row.description,
+    types: row.types,
+    secret: row.secret,
+    oldSecret: row.old_secret ?? undefined,
+    oldSecretUntil: row.old_secret_until ?? undefined,
+    createdAt: row.created_at,
+    disabledAt: row.disabled_at ?? undefined,
+    disabledReason: row.disabled_reason ?? undefined,
+    failingSince: row.failing_since ?? undefined,
+  }
+}
+
+class TooManyEndpointsError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(`The account has ${endpointsPerAccountMax} webhook endpoints, which is the maximum. Remove one first.`)
+  }
+}

@@ -1,0 +1,316 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer, type IncomingHttpHeaders } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { type TestContext, test } from 'node:test'
+import { Webhook } from 'standardwebhooks'
+import { webhookContracts } from '../../src/http/api/contracts/webhooks.ts'
+import { deliverWebhooks } from '../../src/jobs/deliver-webhooks.ts'
+import { openSafePost } from '../../src/tools/web-tools.ts'
+import { Deliverer } from '../../src/webhooks/deliverer.ts'
+import { atEnd } from '../support/at-end.ts'
+import { type Json, signInNew } from '../support/dashboard-client.ts'
+import { completed, created, text } from '../support/scripted-upstream.ts'
+import { postChat } from '../support/service.ts'
+import { serviceSuite } from '../support/suites.ts'
+import { until } from '../support/until.ts'
+
+const suite = serviceSuite()
+
+type Received = { readonly headers: IncomingHttpHeaders; readonly body: string }
+
+/** A receiver on this machine, which answers with the statuses it is given, then with 204. */
+async function startReceiver(t: TestContext, ...statuses: number[]) {
+  const received: Received[] = []
+  const server = createServer(async (incoming, outgoing) => {
+    const chunks: Buffer[] = []
+    for await (const chunk of incoming) chunks.push(chunk)
+    received.push({ headers: incoming.headers, body: Buffer.concat(chunks).toString() })
+    outgoing.writeHead(statuses.shift() ?? 204).end('thank you')
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  atEnd(t, async () => {
+    server.closeAllConnections()
+    server.close()
+  })
+  return { received, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook` }
+}
+
+function delivererOptions(disabled: string[] = []) {
+  const { database, origin } = suite.service
+  return {
+    database,
+    post: openSafePost({ publicUrl: origin, version: 'test', allowsLoopback: true }),
+    onDisabled: (_endpoint: unknown, reason: string) => void disabled.push(reason),
+    onError: (error: unknown) => {
+      throw error
+    },
+  }
+}
+
+/** One look: what is due is sent. */
+async function deliver(disabled?: string[]): Promise<void> {
+  const deliverer = new Deliverer(delivererOptions(disabled))
+  await deliverer.look()
+  await deliverer.drained()
+}
+
+/** As if the pauses after failed attempts were over. */
+async function skipPauses(): Promise<void> {
+  const { database } = suite.service
+  await database.query('update webhook_endpoints set due_at = now()')
+  await database.query(`update webhook_deliveries set due_at = now() where state = 'waiting'`)
+}
+
+/** As the library for receivers does it: throws when the message is not genuine. */
+function verify(secret: string, { headers, body }: Received): Json {
+  return new Webhook(secret).verify(body, headers as Record<string, string>)
+}
+
+async function chat(secret: string): Promise<string> {
+  suite.upstream.answer = (exchange) => {
+    exchange.send(created, text('A coin.'), completed({ input_tokens: 11, output_tokens: 7, total_tokens: 18 }))
+    exchange.end()
+  }
+  const answer = await postChat(suite.service, secret, { messages: [{ role: 'user', content: 'What is a penny?' }] })
+  await answer.arrayBuffer()
+  return answer.headers.get('x-router-request-id')!
+}
+
+test('a receiver that fails three times gets the event again, and the log shows every attempt', async (t) => {
+  const client = await signInNew(suite.service, '10')
+  const key = await client.post('/api/keys', { name: 'first' })
+  const receiver = await startReceiver(t, 500, 503, 302)
+  const endpoint = await client.post('/api/webhooks', { url: receiver.url, types: ['request.ended'] })
+  const requestId = await chat(key.secret)
+  for (let attempt = 0; attempt < 4; attempt += 1) {
+    await deliver()
+    // Nothing more is sent before the pause is over.
+    await deliver()
+    assert.equal(receiver.received.length, attempt + 1)
+    await skipPauses()
+  }
+  const messages = receiver.received.map((one) => verify(endpoint.secret, one))
+  assert.deepEqual(new Set(receiver.received.map(({ headers }) => headers['webhook-id'])).size, 1)
+  assert.deepEqual(new Set(receiver.received.map(({ body }) => body)).size, 1)
+  const row = await client.get(`/api/requests/${requestId}`)
+  assert.partialDeepStrictEqual(messages[0], {
+    type: 'request.ended',
+    account_id: client.accountId,
+    sequence: 1,
+    data: { id: requestId, status: 'succeeded', charged: row.charged, charged_atomic: row.charged_atomic },
+  })
+
+  const { data: log } = await client.get(`/api/webhooks/${endpoint.id}/deliveries`)
+  assert.equal(log.length, 1)
+  webhookContracts.listWebhookDeliveries.answer.parse(await client.get(`/api/webhooks/${endpoint.id}/deliveries`))
+  assert.deepEqual(
+    [log[0].state, log[0].body, log[0].attempts.map(({ status }: Json) => status)],
+    ['delivered', receiver.received[0]!.body, [500, 503, 302, 204]],
+  )
+  assert.deepEqual(log[0].attempts[0].answer, 'thank you')
+
+  // "Send again".
+  await client.post(`/api/webhooks/${endpoint.id}/deliveries/${log[0].id}/resend`)
+  await deliver()
+  assert.equal(receiver.received.length, 5)
+  assert.equal(receiver.received[4]!.headers['webhook-id'], log[0].id)
+})
+
+test('one event that a receiver rejects does not keep the others from it', async (t) => {
+  const client = await signInNew(suite.service, '10')
+  const receiver = await startReceiver(t, 400)
+  await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
+  const names = ['one', 'two', 'three']
+  for (const name of names) await client.post('/api/keys', { name })
+  await deliver()
+  const { database } = suite.service
+  await database.query('update webhook_endpoints set due_at = now()')
+  await deliver()
+  const seen = () => receiver.received.map(({ body }) => JSON.parse(body).data.name)
+  assert.deepEqual(seen(), names)
+  await skipPauses()
+  await deliver()
+  assert.deepEqual(seen(), [...names, 'one'])
+})
+
+test('during a rotation messages are signed with both secrets, then with the new one alone', async (t) => {
+  const client = await signInNew(suite.service)
+  const receiver = await startReceiver(t)
+  const { id, secret: old } = await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
+  const { secret } = await client.post(`/api/webhooks/${id}/roll`, { overlap_seconds: 3_600 })
+  await client.post(`/api/webhooks/${id}/test`)
+  await deliver()
+  const [both] = receiver.received
+  assert.equal(String(both!.headers['webhook-signature']).split(' ').length, 2)
+  assert.deepEqual([verify(old, both!).type, verify(secret, both!).type], ['webhook.test', 'webhook.test'])
+  await suite.service.database.query(
+    `update webhook_endpoints set old_secret_until = now() - interval '1 second' where old_secret is not null`,
+  )
+  await client.post(`/api/webhooks/${id}/test`)
+  await deliver()
+  verify(secret, receiver.received[1]!)
+  assert.throws(() => verify(old, receiver.received[1]!))
+})
+
+test('an account neither sees nor touches the webhooks of another', async (t) => {
+  const [client, stranger] = [await signInNew(suite.service), await signInNew(suite.service)]
+  const receiver = await startReceiver(t)
+  const { id } = await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
+  await client.post(`/api/webhooks/${id}/test`)
+  const { data } = await client.get(`/api/webhooks/${id}/deliveries`)
+  for (const [method, path, body] of [
+    ['GET', ''],
+    ['PATCH', '', { enabled: false }],
+    ['POST', '/roll', {}],
+    ['POST', '/test', {}],
+    ['GET', '/deliveries'],
+    ['POST', `/deliveries/${data[0].id}/resend`, {}],
+    ['DELETE', ''],
+  ] as const)
+    assert.deepEqual(await stranger.refusal(method, `/api/webhooks/${id}${path}`, body), [404, 'not_found'], path)
+  assert.deepEqual((await stranger.get('/api/webhooks')).data, [])
+  assert.equal((await client.get('/api/webhooks')).data.length, 1)
+  assert.equal(
+    (await client.refusal('POST', `/api/webhooks/${id}/deliveries/evt_${'0'.repeat(32)}/resend`, {}))[0],
+    404,
+  )
+  await client.delete(`/api/webhooks/${id}`)
+  await deliver()
+  assert.deepEqual(receiver.received, [])
+})
+
+test('only public https addresses are taken, and names of private ones are never called', async () => {
+  const client = await signInNew(suite.service)
+  for (const url of [
+    'https://10.0.0.1/',
+    'https://169.254.169.254/latest/meta-data',
+    'https://[fd00::1]/',
+    'https://router.local/',
+    'http://example.com/',
+    'https://example.com:8443/',
+    'https://user:secret@example.com/',
+    'ftp://example.com/',
+    'hello',
+  ])
+    assert.deepEqual(
+      await client.refusal('POST', '/api/webhooks', { url, types: ['key.created'] }),
+      [400, 'invalid_value'],
+      url,
+    )
+  // A name that leads to a private network is found out when it is called.
+  const post = openSafePost({ publicUrl: suite.service.origin, version: 'test', allowsLoopback: false })
+  await assert.rejects(
+    post(new URL('http://127.0.0.1:80/'), { headers: {}, body: '' }, AbortSignal.timeout(1_000)),
+    /public host/,
+  )
+})
+
+test('an endpoint that is gone, or fails for three days, is disabled, and the others are told', async (t) => {
+  const client = await signInNew(suite.service)
+  const [gone, watching, dead] = [await startReceiver(t, 410), await startReceiver(t), await startReceiver(t, 500, 500)]
+  const first = await client.post('/api/webhooks', { url: gone.url, types: ['key.created'] })
+  await client.post('/api/webhooks', { url: watching.url, types: ['webhook.disabled'] })
+  await client.post('/api/keys', { name: 'one' })
+  const disabled: string[] = []
+  await deliver(disabled)
+  const { status, disabled_reason: reason } = await client.get(`/api/webhooks/${first.id}`)
+  assert.deepEqual([status, reason], ['disabled', 'gone'])
+  assert.equal((await client.refusal('POST', `/api/webhooks/${first.id}/test`, {}))[0], 400)
+
+  const third = await client.post('/api/webhooks', { url: dead.url, types: ['key.created'] })
+  await client.post('/api/keys', { name: 'two' })
+  await deliver(disabled)
+  const { database } = suite.service
+  await database.query(`update webhook_endpoints set failing_since = now() - interval '73 hours' where id = $1`, [
+    third.id,
+  ])
+  await skipPauses()
+  await deliver(disabled)
+  await deliver(disabled)
+  assert.deepEqual(disabled, ['gone', 'failing'])
+  const told = watching.received.map(({ body }) => JSON.parse(body).data)
+  assert.deepEqual(
+    told.map(({ id, reason }) => [id, reason]),
+    [
+      [first.id, 'gone'],
+      [third.id, 'failing'],
+    ],
+  )
+  // Enabled again, it gets what happens from then on.
+  await client.post('/api/keys', { name: 'three' })
+  await client.patch(`/api/webhooks/${third.id}`, { enabled: true })
+  await client.post('/api/keys', { name: 'four' })
+  await deliver()
+  assert.equal(JSON.parse(dead.received.at(-1)!.body).data.name, 'four')
+})
+
+// More than may be kept: it cannot get them all any more, and is told so instead of losing some silently.
+test('an endpoint that falls too far behind is disabled', async (t) => {
+  const client = await signInNew(suite.service)
+  const receiver = await startReceiver(t)
+  const { id } = await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
+  await suite.service.database.query('update accounts set events = events + 10001 where id = $1', [client.accountId])
+  await deliver()
+  assert.equal((await client.get(`/api/webhooks/${id}`)).disabled_reason, 'behind')
+  assert.deepEqual(receiver.received, [])
+})
+
+test('one process delivers at a time, and what a killed one was sending is sent by the next', async (t) => {
+  const client = await signInNew(suite.service)
+  const receiver = await startReceiver(t)
+  await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
+  await client.post('/api/keys', { name: randomUUID() })
+  const pace = { busyMs: 20, idleTurns: 1, busyTurns: 1 }
+  const options = { ...delivererOptions(), databaseUrl: suite.service.databaseUrl, pace }
+  const begun = Promise.withResolvers<void>()
+  // Dies in the middle of a delivery: the message may have arrived, and nobody wrote that down.
+  const killed = deliverWebhooks({
+    ...options,
+    post: (_url, _message, signal) => {
+      begun.resolve()
+      return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+    },
+  })
+  await begun.promise
+  const next = deliverWebhooks(options)
+  atEnd(t, () => next.stop())
+  await next.now()
+  assert.equal(receiver.received.length, 0)
+  await killed.stop()
+  await until(() => receiver.received.length === 1)
+})
+
+test('endpoints that do not answer delay only each other', async (t) => {
+  const client = await signInNew(suite.service)
+  const receiver = await startReceiver(t)
+  await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
+  await client.post('/api/keys', { name: 'first' })
+  await deliver()
+  // More of them than there are places for slow ones.
+  for (const dead of [await signInNew(suite.service), await signInNew(suite.service)]) {
+    for (let count = 0; count < 10; count += 1) {
+      await dead.post('/api/webhooks', { url: `http://127.0.0.1:9/${count}`, types: ['key.created'] })
+    }
+    await dead.post('/api/keys', { name: 'dead' })
+  }
+  const options = delivererOptions()
+  let open = 0
+  const deliverer = new Deliverer({
+    ...options,
+    post: (url, message, signal) => {
+      if (url.port !== '9') return options.post(url, message, signal)
+      open += 1
+      return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+    },
+  })
+  atEnd(t, () => deliverer.stop())
+  await deliverer.look()
+  await until(() => open === 16)
+  await client.post('/api/keys', { name: 'second' })
+  await deliverer.look()
+  await until(() => receiver.received.length === 2)
+  assert.equal(open, 16)
+})
