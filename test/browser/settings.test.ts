@@ -1,5 +1,9 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
+import { atEnd } from '../support/at-end.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'
 
@@ -60,4 +64,37 @@ test('money that is left is told before the account is closed, and by the servic
   await dialog.getByLabel('Type the account’s name').fill('Passkey')
   await dialog.getByRole('button', { name: 'Close permanently' }).click()
   await dialog.getByRole('alert').filter({ hasText: '25 USDC is available' }).waitFor()
+})
+
+test('whoever adds a webhook sees its secret once, sends a test, and sees it delivered and sent again', async (t) => {
+  const received: string[] = []
+  const receiver = createServer((incoming, outgoing) => {
+    received.push(String(incoming.headers['webhook-id']))
+    incoming.resume()
+    outgoing.writeHead(204).end()
+  })
+  receiver.listen(0, '127.0.0.1')
+  await once(receiver, 'listening')
+  atEnd(t, async () => void receiver.close())
+  const page = await dashboard.open()
+  await signInAsDeveloper(dashboard, page)
+  await page.goto(`${dashboard.origin}/settings`)
+  const panel = page.getByTestId('webhooks')
+  await panel.getByRole('button', { name: 'Add endpoint' }).click()
+  const form = page.getByRole('dialog', { name: 'Add a webhook endpoint' })
+  await form.getByLabel('Address').fill('https://10.0.0.1/')
+  await form.getByRole('button', { name: 'Add endpoint' }).click()
+  await form.getByText('it must be that of a public host').waitFor()
+  await form.getByLabel('Address').fill(`http://127.0.0.1:${(receiver.address() as AddressInfo).port}/hook`)
+  await form.getByRole('button', { name: 'Add endpoint' }).click()
+  const secret = page.getByRole('dialog', { name: 'Signing secret' })
+  assert.match(await secret.locator('output').innerText(), /^whsec_/)
+  await secret.getByRole('button', { name: 'Done' }).click()
+
+  await panel.getByRole('button', { name: 'Send test' }).click()
+  const delivery = page.getByRole('dialog', { name: 'Deliveries' }).getByTestId('webhook-delivery')
+  await delivery.filter({ hasText: 'Delivered' }).filter({ hasText: 'HTTP 204' }).waitFor()
+  await delivery.getByRole('button', { name: 'Send again' }).click()
+  await delivery.getByText('HTTP 204').nth(1).waitFor()
+  assert.deepEqual(received, [received[0], received[0]])
 })

@@ -41,6 +41,17 @@ export function keyQuery(id: string) {
   return queryOptions({ queryKey: ['keys', id], queryFn: () => call('getKey', { parameters: { id } }) })
 }
 
+export const webhooksQuery = queryOptions({ queryKey: ['webhooks'], queryFn: () => call('listWebhooks') })
+
+/** Read again often: it is looked at while something is being tried. */
+export function webhookDeliveriesQuery(id: string) {
+  return queryOptions({
+    queryKey: ['webhooks', id, 'deliveries'],
+    queryFn: () => call('listWebhookDeliveries', { parameters: { id }, query: { limit: 50 } }),
+    refetchInterval: 2_000,
+  })
+}
+
 export function overviewQuery(range: '24h' | '7d' | '30d') {
   return queryOptions({
     queryKey: ['overview', range],

@@ -6,6 +6,7 @@ export const settingsSections = [
   ['wallets', 'Wallets'],
   ['owner', 'Owner address'],
   ['alerts', 'Low balance'],
+  ['webhooks', 'Webhooks'],
   ['sessions', 'Sessions'],
   ['data', 'Your data'],
   ['close', 'Close account'],

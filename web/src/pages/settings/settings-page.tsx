@@ -20,6 +20,7 @@ import { AlertsPanel } from './alerts-panel.tsx'
 import { browserName } from './browser-name.ts'
 import { CloseAccount } from './close-account.tsx'
 import { OwnerPanel } from './owner-panel.tsx'
+import { WebhooksPanel } from './webhooks-panel.tsx'
 
 export function SettingsPage() {
   const session = useQuery(sessionQuery)
@@ -51,6 +52,7 @@ function sectionOf(id: (typeof settingsSections)[number][0], session: Session, a
     wallets: <Wallets account={account} />,
     owner: <OwnerPanel session={session} account={account} />,
     alerts: <AlertsPanel account={account} />,
+    webhooks: <WebhooksPanel />,
     sessions: <Sessions />,
     data: <Data />,
     close: <CloseAccount session={session} account={account} />,

@@ -1,0 +1,297 @@
+import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { type FormEvent, useState } from 'react'
+import { call } from '../../api/call.ts'
+import { webhookDeliveriesQuery, webhooksQuery } from '../../api/queries.ts'
+import type { Webhook, WebhookDelivery } from '../../api/shapes.ts'
+import { useAnnounce } from '../../ui/announce.tsx'
+import { Button } from '../../ui/button.tsx'
+import { CopyButton } from '../../ui/copy.tsx'
+import { Dialog } from '../../ui/dialog.tsx'
+import { Checkbox, TextField } from '../../ui/field.tsx'
+import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { Panel } from '../../ui/panel.tsx'
+import { type Mark, StateMark } from '../../ui/state-mark.tsx'
+import { Time } from '../../ui/time.tsx'
+
+type EventType = Webhook['types'][number]
+
+/** In the order of the form. A type without words does not compile. */
+const typeWords: Readonly<Record<EventType, string>> = {
+  'request.ended': 'A request ended',
+  'request.refused': 'A request was refused',
+  'deposit.credited': 'A deposit was credited',
+  'payment.settled': 'A payment was settled',
+  'payment.failed': 'A payment failed',
+  'withdrawal.updated': 'A withdrawal advanced',
+  'key.created': 'A key was created',
+  'key.updated': 'A key was changed',
+  'key.revoked': 'A key was revoked',
+  'key.limit_reached': 'A key reached its limit',
+  'session.created': 'Somebody signed in',
+  'webhook.disabled': 'Another webhook was disabled',
+}
+const allTypes = Object.keys(typeWords) as EventType[]
+const usualTypes: readonly EventType[] = [
+  'deposit.credited',
+  'payment.failed',
+  'withdrawal.updated',
+  'key.limit_reached',
+]
+
+const disabledWords: Readonly<Record<NonNullable<Webhook['disabled_reason']>, string>> = {
+  failing: 'Disabled: no delivery succeeded for three days.',
+  behind: 'Disabled: more than 10,000 events were waiting.',
+  gone: 'Disabled: the endpoint answered 410 Gone.',
+  by_owner: 'Disabled by you.',
+}
+
+/** Where events of the account are sent, and what was sent. */
+export function WebhooksPanel() {
+  const webhooks = useQuery(webhooksQuery)
+  const [isAdding, setIsAdding] = useState(false)
+  const [secret, setSecret] = useState<string>()
+  return (
+    <Panel
+      title="Webhooks"
+      testId="webhooks"
+      actions={
+        <Button small icon="plus" onClick={() => setIsAdding(true)}>
+          Add endpoint
+        </Button>
+      }
+    >
+      <p className="mb-3 text-sm text-muted">
+        Signed events for your server. <a href="/docs/webhooks">What is sent, and how to verify it</a>
+      </p>
+      <Loaded query={webhooks} skeleton={<Skeleton />}>
+        {({ data }) => (
+          <ul className="flex flex-col gap-4">
+            {data.map((webhook) => (
+              <Endpoint key={webhook.id} webhook={webhook} onSecret={setSecret} />
+            ))}
+          </ul>
+        )}
+      </Loaded>
+      {isAdding && <AddDialog onClose={() => setIsAdding(false)} onSecret={setSecret} />}
+      {secret !== undefined && <SecretDialog secret={secret} onClose={() => setSecret(undefined)} />}
+    </Panel>
+  )
+}
+
+/** A change after which the list is read again. */
+function useWebhookChange<Input, Output>(
+  change: (input: Input) => Promise<Output>,
+  said: string,
+  onDone: (output: Output) => void = () => {},
+) {
+  const client = useQueryClient()
+  const announce = useAnnounce()
+  return useMutation({
+    mutationFn: change,
+    onSuccess: (output) => {
+      announce(said)
+      void client.invalidateQueries({ queryKey: ['webhooks'] })
+      onDone(output)
+    },
+  })
+}
+
+function Endpoint({ webhook, onSecret }: { webhook: Webhook; onSecret: (secret: string) => void }) {
+  const { id, url, status, disabled_reason: reason, failing_since: failingSince } = webhook
+  const parameters = { id }
+  const [showsLog, setShowsLog] = useState(false)
+  const test = useWebhookChange(
+    () => call('testWebhook', { parameters }),
+    'Test event sent.',
+    () => setShowsLog(true),
+  )
+  const roll = useWebhookChange(
+    () => call('rollWebhook', { parameters, body: {} }),
+    'New secret made. The old one signs for another day.',
+    (made) => onSecret(made.secret),
+  )
+  const toggle = useWebhookChange(
+    (enabled: boolean) => call('updateWebhook', { parameters, body: { enabled } }),
+    'Saved.',
+  )
+  const remove = useWebhookChange(() => call('removeWebhook', { parameters }), 'Webhook removed.')
+  const error = test.error ?? roll.error ?? toggle.error ?? remove.error
+  const isEnabled = status === 'enabled'
+  return (
+    <li className="min-w-0">
+      <span className="num block break-all">{url}</span>
+      <span className="block text-sm text-muted">
+        {webhook.types.length === allTypes.length ? 'All events' : webhook.types.join(', ')}
+      </span>
+      {reason !== null && <span className="block text-sm text-error">{disabledWords[reason]}</span>}
+      {isEnabled && failingSince !== null && (
+        <span className="block text-sm text-error">
+          Failing since <Time at={failingSince} />
+        </span>
+      )}
+      <span className="mt-1 flex flex-wrap gap-2">
+        <Button small onClick={() => setShowsLog(true)}>
+          Deliveries
+        </Button>
+        {isEnabled && (
+          <Button small onClick={() => test.mutate(undefined)} busy={test.isPending}>
+            Send test
+          </Button>
+        )}
+        <Button small variant="quiet" onClick={() => roll.mutate(undefined)} busy={roll.isPending}>
+          New secret
+        </Button>
+        <Button small variant="quiet" onClick={() => toggle.mutate(!isEnabled)} busy={toggle.isPending}>
+          {isEnabled ? 'Disable' : 'Enable'}
+        </Button>
+        <Button small variant="quiet" onClick={() => remove.mutate(undefined)} busy={remove.isPending}>
+          Remove<span className="sr-only"> {url}</span>
+        </Button>
+      </span>
+      {error !== null && <ErrorPanel error={error} />}
+      {showsLog && <DeliveriesDialog webhook={webhook} onClose={() => setShowsLog(false)} />}
+    </li>
+  )
+}
+
+function AddDialog({ onClose, onSecret }: { onClose: () => void; onSecret: (secret: string) => void }) {
+  const [url, setUrl] = useState('')
+  const [types, setTypes] = useState<readonly EventType[]>(usualTypes)
+  const add = useWebhookChange(
+    () => call('createWebhook', { body: { url: url.trim(), types: [...types] } }),
+    'Webhook added.',
+    (made) => {
+      onClose()
+      onSecret(made.secret)
+    },
+  )
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    add.mutate(undefined)
+  }
+  return (
+    <Dialog title="Add a webhook endpoint" onClose={onClose}>
+      <form onSubmit={submit} noValidate className="flex flex-col gap-4">
+        <TextField
+          label="Address"
+          mono
+          placeholder="https://example.com/penny-events"
+          value={url}
+          onChange={({ target }) => setUrl(target.value)}
+        />
+        <fieldset>
+          <legend className="font-medium">Events</legend>
+          {allTypes.map((type) => (
+            <Checkbox
+              key={type}
+              label={
+                <>
+                  {typeWords[type]} <code className="text-sm text-muted">{type}</code>
+                </>
+              }
+              checked={types.includes(type)}
+              onChange={({ target }) =>
+                setTypes(target.checked ? [...types, type] : types.filter((other) => other !== type))
+              }
+            />
+          ))}
+        </fieldset>
+        {add.error !== null && <ErrorPanel error={add.error} />}
+        <div>
+          <Button
+            type="submit"
+            variant="primary"
+            disabled={url.trim() === '' || types.length === 0}
+            busy={add.isPending}
+          >
+            Add endpoint
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}
+
+function SecretDialog({ secret, onClose }: { secret: string; onClose: () => void }) {
+  return (
+    <Dialog title="Signing secret" onClose={onClose} footer={<Button onClick={onClose}>Done</Button>}>
+      <p className="mb-3">Your server verifies messages with this secret. Copy it now: it is not shown again.</p>
+      <output className="num mb-3 block rounded-md border border-edge bg-sunken p-3 break-all">{secret}</output>
+      <CopyButton text={secret} />
+    </Dialog>
+  )
+}
+
+const stateMarks: Readonly<Record<WebhookDelivery['state'], readonly [Mark, string]>> = {
+  waiting: ['pending', 'Waiting'],
+  delivered: ['settled', 'Delivered'],
+  failed: ['failed', 'Failed'],
+}
+
+function DeliveriesDialog({ webhook, onClose }: { webhook: Webhook; onClose: () => void }) {
+  const deliveries = useQuery(webhookDeliveriesQuery(webhook.id))
+  return (
+    <Dialog title="Deliveries" wide onClose={onClose}>
+      <p className="num mb-3 text-sm break-all text-muted">{webhook.url}</p>
+      <Loaded query={deliveries} skeleton={<Skeleton lines={4} />}>
+        {({ data }) =>
+          data.length === 0 ? (
+            <p className="text-muted">Nothing was sent yet.</p>
+          ) : (
+            <ul className="flex flex-col gap-4">
+              {data.map((delivery) => (
+                <DeliveryEntry key={delivery.id} webhook={webhook} delivery={delivery} />
+              ))}
+            </ul>
+          )
+        }
+      </Loaded>
+    </Dialog>
+  )
+}
+
+function DeliveryEntry({ webhook, delivery }: { webhook: Webhook; delivery: WebhookDelivery }) {
+  const [mark, word] = stateMarks[delivery.state]
+  const resend = useWebhookChange(
+    () => call('resendWebhookDelivery', { parameters: { id: webhook.id, event: delivery.id } }),
+    'Sent again.',
+  )
+  return (
+    <li data-testid="webhook-delivery" className="min-w-0">
+      <div className="flex flex-wrap items-center justify-between gap-2">
+        <span>
+          <StateMark mark={mark} word={word} /> {delivery.type} <Time at={delivery.created_at} show="age" />
+        </span>
+        {webhook.status === 'enabled' && (
+          <Button small variant="quiet" onClick={() => resend.mutate(undefined)} busy={resend.isPending}>
+            Send again
+          </Button>
+        )}
+      </div>
+      <ol className="text-sm text-muted">
+        {delivery.attempts.map(({ at, status, error, duration_ms: ms }) => (
+          <li key={at}>
+            <Time at={at} /> · {status === null ? error : `HTTP ${status}`} · {ms} ms
+          </li>
+        ))}
+      </ol>
+      {delivery.next_attempt_at !== null && delivery.attempts.length > 0 && (
+        <p className="text-sm text-muted">
+          Next attempt <Time at={delivery.next_attempt_at} />
+        </p>
+      )}
+      <details className="text-sm">
+        <summary>{delivery.id}</summary>
+        <pre className="num mt-1 overflow-x-auto rounded-md bg-sunken p-2 break-all whitespace-pre-wrap">
+          {delivery.body}
+        </pre>
+        {delivery.attempts.at(-1)?.answer && (
+          <pre className="num mt-1 overflow-x-auto rounded-md bg-sunken p-2 break-all whitespace-pre-wrap">
+            {delivery.attempts.at(-1)?.answer}
+          </pre>
+        )}
+      </details>
+      {resend.error !== null && <ErrorPanel error={resend.error} />}
+    </li>
+  )
+}
