@@ -46,12 +46,12 @@ const slow = [
 
 /** The longest files start first, so that no core is idle while the last one ends. The rest starts in this order of folders. */
 const longest = [
+  'test/faults/crash.test.ts',
   'test/contracts.test.ts',
   'test/browser/pages.test.ts',
   'test/e2e/stop.test.ts',
   'test/browser/routes.test.ts',
   'test/e2e/paid-output.test.ts',
-  'test/faults/crash.test.ts',
   'test/browser/playground.test.ts',
   'test/e2e/start.test.ts',
   'test/e2e/commands.test.ts',

@@ -8,7 +8,7 @@ import { runRound } from './runner.ts'
 // The short form of `npm run faults`: each fault at least once. Which state of a request it meets is left to chance here; the long
 // form asks for each. FAULT_SEED repeats a run.
 
-const size = { kills: 20, postgresKills: 4 }
+const size = { kills: 100, postgresKills: 20 }
 
 test('kills of the service and of the database, wherever they hit, neither lose nor make an atomic unit', async (t) => {
   const seed = Number(process.env.FAULT_SEED ?? Date.now() % 1_000_000_000)
