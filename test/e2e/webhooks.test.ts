@@ -173,6 +173,11 @@ test('an account neither sees nor touches the webhooks of another', async (t) =>
     assert.deepEqual(await stranger.refusal(method, `/api/webhooks/${id}${path}`, body), [404, 'not_found'], path)
   assert.deepEqual((await stranger.get('/api/webhooks')).data, [])
   assert.equal((await client.get('/api/webhooks')).data.length, 1)
+  const { webhooks } = await client.get('/api/export')
+  assert.deepEqual(
+    webhooks.map((webhook: Json) => [webhook.id, 'secret' in webhook]),
+    [[id, false]],
+  )
   assert.equal(
     (await client.refusal('POST', `/api/webhooks/${id}/deliveries/evt_${'0'.repeat(32)}/resend`, {}))[0],
     404,

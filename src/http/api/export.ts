@@ -6,6 +6,7 @@ import { listDeposits } from '../../ledger/deposits.ts'
 import { readAllRequests } from '../../ledger/request-log.ts'
 import type { TransferPage } from '../../ledger/transfer-page.ts'
 import { listWithdrawals } from '../../ledger/withdrawals.ts'
+import { listEndpoints } from '../../webhooks/endpoints.ts'
 import { chatContracts } from './contracts/chat.ts'
 import { Downloads } from './downloads.ts'
 import { renderKey } from './keys.ts'
@@ -14,6 +15,7 @@ import { renderRequest } from './render-request.ts'
 import { renderAccount, renderSessionEntry } from './render-session.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
+import { renderEndpoint } from './webhooks.ts'
 
 const filesMax = 4
 const pageMax = 1_000
@@ -40,6 +42,7 @@ export function routeExport(router: ApiRouter, services: ApiServices): void {
       balance: renderBalance(await readBalance(database, session), inFlightCap),
       sessions: (await listSessions(database, session)).map((entry) => renderSessionEntry(entry, session)),
       keys: (await listKeys(database, session.accountId)).map(renderKey),
+      webhooks: (await listEndpoints(database, session)).map(renderEndpoint),
     }).slice(0, -1)}`
     yield* list(
       'deposits',

@@ -117,7 +117,7 @@ export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
   }
 }
 
-function renderEndpoint(endpoint: WebhookEndpoint): RenderedEndpoint {
+export function renderEndpoint(endpoint: WebhookEndpoint): RenderedEndpoint {
   return {
     object: 'webhook',
     id: endpoint.id,
