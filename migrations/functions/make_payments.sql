@@ -39,7 +39,9 @@ begin
                order by p.number desc limit 1), v_now, v_now, v_now;
     update accounts a
       set payments = a.payments + 1, covered_entry = v_last, covered = a.covered + v_value,
-          unpaid_since = case when v_last < v_account.entries then entry_time(p_partition, v_account.id, v_last + 1) end
+          -- Without a charge among all of them there is none among the rest.
+          unpaid_since = case when v_last < v_account.entries and v_account.unpaid_since is not null
+                              then entry_time(p_partition, v_account.id, v_last + 1) end
       where a.partition = p_partition and a.id = v_account.id;
     v_made := v_made + 1;
   end loop;

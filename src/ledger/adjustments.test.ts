@@ -12,6 +12,7 @@ import {
   openPayer,
   place,
   serveAgain,
+  settle,
   voided,
 } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
@@ -19,6 +20,7 @@ import { findAccount, resumeAccount, suspendAccount } from './accounts.ts'
 import { adjustAccount, listAdjustments } from './adjustments.ts'
 import { freezeLedger, unfreezeLedger } from './freeze.ts'
 import type { Payer } from './hold-calls.ts'
+import { makePayments } from './payments.ts'
 import type { RequestId } from './request-id.ts'
 
 const ledger = ledgerSuite()
@@ -43,6 +45,23 @@ test('a charge that was given back can be spent again, and its reason is written
   assert.deepEqual([row!.amount, row!.reason, row!.madeBy], [400n, 'the model was down', 'operator'])
   await holds.end(charge(await hold(holds, payer, 500n), 500n))
   await assertBooksBalance(ledger.database)
+})
+
+// Its age is an alarm of the operator: a refund that waits for later charges is no charge that waits for its payment.
+test('refunds that a full payment leaves for the next one are not taken for an unpaid charge', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 1_000n)
+  await holds.end(charge(await hold(holds, payer, 1_000n), 900n))
+  const forced = [{ partition: payer.partition, id: payer.accountId, isForced: true }]
+  const pay = (entriesMax: number) => makePayments(ledger.database, forced, 0, { entriesMax, valueMax: 10_000n })
+  await settle(ledger.database, [payer], 'completed')
+  for (const amount of [100n, 200n, 300n]) await adjust(payer, amount)
+  assert.equal(await pay(2), 1)
+  const [row] = await ledger.database.query(
+    'select covered_entry, covered, unpaid_since from accounts where partition = $1 and id = $2',
+    [payer.partition, payer.accountId],
+  )
+  assert.deepEqual(row, { covered_entry: 3n, covered: 600n, unpaid_since: null })
 })
 
 test('an account is given no more than it was charged, and has no more taken than it was given', async () => {
