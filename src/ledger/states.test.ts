@@ -6,6 +6,8 @@ import { challengePurposes } from '../identity/challenges.ts'
 import { deviceLoginStatuses } from '../identity/device-logins.ts'
 import { signInMethods } from '../identity/sessions.ts'
 import { entryKinds } from '../receipts/entry.ts'
+import { deliveryStates } from '../webhooks/deliveries.ts'
+import { disabledReasons } from '../webhooks/endpoints.ts'
 import {
   endedStatuses,
   openPaymentStates,
@@ -30,6 +32,8 @@ const lists: Readonly<Record<string, readonly string[]>> = {
   'requests.usage_source': usageSources,
   'sessions.method': signInMethods,
   'sweeps.state': sweepStates,
+  'webhook_deliveries.state': deliveryStates,
+  'webhook_endpoints.disabled_reason': disabledReasons,
   'withdrawals.state': withdrawalStates,
 }
 
