@@ -46,7 +46,12 @@ async function measure({ accounts, dueMs, loadMs }: Scenario, scale: number) {
     upstreamUrl: `${origin}/v1`,
     settles: true,
     accounts,
-    environment: { UNSETTLED_CAP_USDC: '5', SETTLE_AFTER_MS: String(dueMs) },
+    environment: {
+      UNSETTLED_CAP_USDC: '5',
+      SETTLE_AFTER_MS: String(dueMs),
+      // Five seconds in the sandbox, whatever the line above says.
+      SETTLE_LATEST_MS: String(dueMs),
+    },
   })
   stack.defer(() => service.stop())
   const sessions = new Map<number, number>()
