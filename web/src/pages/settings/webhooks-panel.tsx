@@ -61,7 +61,11 @@ export function WebhooksPanel() {
       }
     >
       <p className="mb-3 text-sm text-muted">
-        Signed events for your server. <a href="/docs/webhooks">What is sent, and how to verify it</a>
+        Signed events for your server:{' '}
+        <a href="/docs/webhooks" className="link">
+          what is sent, and how to verify it
+        </a>
+        .
       </p>
       <Loaded query={webhooks} skeleton={<Skeleton />}>
         {({ data }) => (
