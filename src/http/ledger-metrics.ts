@@ -34,6 +34,21 @@ const plain: readonly Plain[] = [
   ['penny_sweep_age_seconds_max', 'Age of the oldest open sweep.', (n) => n.oldestSweepSeconds],
   ['penny_withdrawals_open', 'Withdrawals under way.', (n) => n.withdrawalsOpen],
   ['penny_withdrawal_age_seconds_max', 'Age of the oldest withdrawal under way.', (n) => n.oldestWithdrawalSeconds],
+  [
+    'penny_webhook_wait_seconds_max',
+    'Longest wait of an event for its first attempt; the pause of an endpoint that failed does not count.',
+    (n) => n.webhookWaitSeconds,
+  ],
+  [
+    'penny_webhook_event_age_seconds_max',
+    'Age of the oldest event that was not yet sent to an enabled webhook endpoint that wants it, dead ones included.',
+    (n) => n.oldestWebhookEventSeconds,
+  ],
+  [
+    'penny_webhooks_disabled',
+    'Webhook endpoints that are disabled because they failed, not by their owner.',
+    (n) => n.webhooksDisabled,
+  ],
   ['penny_ledger_frozen', '1 while no new request is taken because the books are wrong.', (n) => Number(n.frozen)],
   ['penny_nodes_alive', 'Nodes whose lease is good.', (n) => n.nodesAlive],
   [

@@ -6,7 +6,7 @@ import { listPartitions } from './accounts.ts'
 const eventDays = 4
 /** An endpoint that is further behind is disabled: its events could not all be kept. */
 export const eventsPerAccountMax = 10_000
-const deletedAtOnce = 10_000
+export const deletedAtOnce = 10_000
 
 /** Deletes events after four days. */
 export async function forgetEvents(database: Database): Promise<void> {
@@ -44,6 +44,6 @@ export async function trimEvents(database: Database, eventsMax: number = eventsP
 }
 
 /** In pieces: one long statement would keep its rows locked, and the database from vacuuming. */
-async function untilFewer(remove: () => Promise<readonly unknown[]>): Promise<void> {
+export async function untilFewer(remove: () => Promise<readonly unknown[]>): Promise<void> {
   while ((await remove()).length === deletedAtOnce);
 }

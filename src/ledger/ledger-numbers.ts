@@ -33,6 +33,12 @@ export type LedgerNumbers = {
   /** Undefined before the first comparison with the chain. */
   readonly solvent: boolean | undefined
   readonly solvencySeconds: number | undefined
+  /** Longest wait of an event for its first attempt, after the pause that its endpoint has because of failures. */
+  readonly webhookWaitSeconds: number
+  /** Age of the oldest event that was not yet sent once, whatever the reason. */
+  readonly oldestWebhookEventSeconds: number
+  /** Disabled because they failed, not by their owner. */
+  readonly webhooksDisabled: number
   /** Atomic USDC. */
   readonly sellerShort: number | undefined
 }
@@ -42,7 +48,8 @@ const rowsMax = 100_000
 const statementMaxMs = 2_000
 
 type Optional = 'solvent' | 'solvencySeconds' | 'sellerShort' | 'unpaidDueRatio'
-type Totals = Omit<LedgerNumbers, 'payments' | 'cursors' | 'told' | Optional> & {
+type Webhooks = Pick<LedgerNumbers, 'webhookWaitSeconds' | 'oldestWebhookEventSeconds' | 'webhooksDisabled'>
+type Totals = Omit<LedgerNumbers, 'payments' | 'cursors' | 'told' | Optional | keyof Webhooks> & {
   readonly solvent: boolean | null
   readonly solvencySeconds: number | null
   readonly sellerShort: number | null
@@ -54,8 +61,10 @@ export async function readLedgerNumbers(database: Database): Promise<LedgerNumbe
   return database.transaction(
     async (connection) => {
       const [totals] = await connection.query<Totals>(totalsQuery)
+      const [webhooks] = await connection.query<Webhooks>(webhooksQuery)
       return {
         ...totals!,
+        ...webhooks!,
         solvent: totals!.solvent ?? undefined,
         solvencySeconds: totals!.solvencySeconds ?? undefined,
         sellerShort: totals!.sellerShort ?? undefined,
@@ -133,6 +142,17 @@ function age(instant: string): string {
 const paymentsQuery = `
   select state, count(*)::int as count, coalesce(sum(abs(value)), 0)::float8 as atomic
     from (select state, value from payments where state in ${openPaymentStates} limit ${rowsMax}) s group by state order by state`
+
+const webhooksQuery = `
+  select coalesce(max(${age('greatest(w.due_at, w.created_at)')}), 0) as "webhookWaitSeconds",
+         coalesce(max(${age('w.created_at')}), 0) as "oldestWebhookEventSeconds",
+         (select count(*)::int from (select from webhook_endpoints where disabled_reason <> 'by_owner' limit ${rowsMax}) x) as "webhooksDisabled"
+    from (select e.due_at, v.created_at
+            from webhook_endpoints e join accounts a on a.partition = e.partition and a.id = e.account_id
+           cross join lateral (select x.created_at from events x
+                                where x.partition = e.partition and x.account_id = e.account_id and x.number > e.sent_to
+                                  and x.type = any (e.types) order by x.number limit 1) v
+           where e.disabled_at is null and a.events > e.sent_to limit ${rowsMax}) w`
 
 const totalsQuery = `
   select r.count as "openRequests", r.held as "heldAtomic", coalesce(${age('r.oldest')}, 0) as "oldestHoldSeconds",

@@ -128,6 +128,11 @@ export function createServiceMetrics() {
       help: 'When the last audit ended.',
       labels: ['scope'],
     }),
+    webhookAttempts: new Counter({
+      name: 'penny_webhook_attempts_total',
+      help: 'Attempts to deliver webhooks, by outcome: delivered or failed.',
+      labels: ['outcome'],
+    }),
     spansDropped: new Counter({
       name: 'penny_spans_dropped_total',
       help: 'Spans that were not exported: the collector is away or slow.',

@@ -51,7 +51,12 @@ export function startAudit({ config, log, stack }: StartContext, database: Datab
 }
 
 /** Sends webhooks, on machines with the role `jobs`: one of them at a time. */
-export function startWebhooks({ config, log, stack }: StartContext, databases: Databases, publicUrl: string): void {
+export function startWebhooks(
+  { config, log, stack }: StartContext,
+  databases: Databases,
+  publicUrl: string,
+  metrics: ServiceMetrics,
+): void {
   if (!config.settles) return
   const job = deliverWebhooks({
     database: databases.jobs,
@@ -59,6 +64,7 @@ export function startWebhooks({ config, log, stack }: StartContext, databases: D
     post: openSafePost({ publicUrl, version: packageVersion, allowsLoopback: allowsLoopbackWebhooks(config) }),
     onDisabled: ({ id, accountId }, reason) =>
       log.warn({ webhook_id: id, account_id: accountId, reason }, 'a webhook endpoint was disabled'),
+    onAttempt: (isDelivered) => metrics.webhookAttempts.add(1, isDelivered ? 'delivered' : 'failed'),
     onError: (error) => log.error({ err: error }, 'webhooks could not be sent'),
   })
   stack.defer(() => job.stop())

@@ -104,7 +104,7 @@ async function start(context: StartContext, { web, retryGrace = defaultGrace }: 
   })
   startAudit(context, databases.jobs, observer.metrics)
   startCleanUp(context, databases.jobs)
-  startWebhooks(context, databases, publicUrl)
+  startWebhooks(context, databases, publicUrl, observer.metrics)
   stack.defer(() => {
     stopping.abort()
     return serveUntilNoticed(port.server, config.shutdownDelayMs, hurry.signal)

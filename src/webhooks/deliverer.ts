@@ -1,6 +1,7 @@
 import { readClock } from '../db/clock.ts'
 import type { Database } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
+import { Shares } from '../fairness/shares.ts'
 import { eventsPerAccountMax } from '../ledger/events.ts'
 import type { SafePost } from '../tools/safe-post.ts'
 import {
@@ -27,16 +28,24 @@ export type DelivererOptions = {
   readonly database: Database
   readonly post: SafePost
   readonly onDisabled: (endpoint: WebhookEndpoint, reason: DisabledReason) => void
+  readonly onAttempt: (isDelivered: boolean) => void
   readonly onError: (error: unknown) => void
 }
 
-/** Endpoints that answer within a second. */
-const fastAtOnceMax = 48
-/** New, slow and dead ones. They wait for each other and for nobody else. */
-const slowAtOnceMax = 16
+/**
+ * How many endpoints are called at once. Endpoints of one lane wait for each other and for no other lane. `fast` answered the last attempt
+ * within a second. The others are new, slow or dead; accounts that never deposited have a lane of their own, because they cost nothing:
+ * any number of them can be opened to fill it.
+ */
+const lanesMax = { fast: 48, slow: 16, unpaid: 8 } as const
+type Lane = keyof typeof lanesMax
+const laneNames = Object.keys(lanesMax) as Lane[]
 const slowMs = 1_000
-/** Sent to one endpoint in its turn; then the others come first. */
+/** An endpoint's turn ends after so many events or so much time; then the others come first. */
 const turnMax = 50
+const turnMsMax = 2_000
+/** Read for each lane: more than its places, because some candidates belong to accounts that have their share. */
+const candidatesMax = 64
 const attemptsKeptMax = 20
 const answerLengthMax = 1_000
 const minuteMs = 60_000
@@ -53,32 +62,33 @@ export function retryDelayMs(failures: number, random: number): number {
 
 /**
  * Sends events to webhook endpoints: to each endpoint one at a time, in the order of its account's events; what fails is tried again
- * later, while newer events go on. An attempt is in the database when it is over, so a process that dies repeats it. Run by one process at
+ * later, while newer events go on. Accounts are served in turn, and none may hold more than its share of the places. An attempt is in the database when it is over, so a process that dies repeats it. Run by one process at
  * a time: two would send everything twice.
  */
 export class Deliverer {
   readonly #options: DelivererOptions
   readonly #stopped = new AbortController()
-  readonly #turns = new Map<string, { readonly isSlow: boolean; readonly over: Promise<void> }>()
+  /** By endpoint. */
+  readonly #turns = new Map<string, Promise<void>>()
+  readonly #places: Readonly<Record<Lane, Shares>>
 
   constructor(options: DelivererOptions) {
     this.#options = options
+    const places = (lane: Lane) => new Shares({ what: `places of ${lane} webhooks`, capacity: lanesMax[lane] })
+    this.#places = { fast: places('fast'), slow: places('slow'), unpaid: places('unpaid') }
   }
 
   /** Begins with the endpoints for which there is something to send. Returns whether any is under way. */
   async look(): Promise<boolean> {
-    for (const isSlow of [false, true]) {
-      const underWay = [...this.#turns.values()].filter((turn) => turn.isSlow === isSlow).length
-      const free = (isSlow ? slowAtOnceMax : fastAtOnceMax) - underWay
-      if (free <= 0) continue
-      for (const endpoint of await this.#findDue(isSlow, free)) this.#begin(endpoint, isSlow)
+    if (laneNames.some((lane) => this.#places[lane].used < lanesMax[lane])) {
+      for (const { endpoint, lane } of await this.#findDue()) this.#begin(endpoint, lane)
     }
     return this.#turns.size > 0
   }
 
   /** Resolves when everything that has begun is over. */
   async drained(): Promise<void> {
-    await Promise.all([...this.#turns.values()].map(({ over }) => over))
+    await Promise.all(this.#turns.values())
   }
 
   /** Cuts attempts under way off; they are repeated by whoever delivers next. */
@@ -87,27 +97,35 @@ export class Deliverer {
     await this.drained()
   }
 
-  #begin(endpoint: WebhookEndpoint, isSlow: boolean): void {
-    if (this.#stopped.signal.aborted || this.#turns.has(endpoint.id)) return
+  #begin(endpoint: WebhookEndpoint, lane: Lane): void {
+    const { id, accountId } = endpoint
+    const places = this.#places[lane]
+    if (this.#stopped.signal.aborted || this.#turns.has(id) || places.refusal(accountId) !== undefined) return
+    places.acquire(accountId)
     const over = this.#turn(endpoint)
       .catch((error: unknown) => {
         if (!this.#stopped.signal.aborted) this.#options.onError(error)
       })
-      .finally(() => this.#turns.delete(endpoint.id))
-    this.#turns.set(endpoint.id, { isSlow, over })
+      .finally(() => {
+        this.#turns.delete(id)
+        places.release(accountId)
+      })
+    this.#turns.set(id, over)
   }
 
-  async #findDue(isSlow: boolean, rowsMax: number): Promise<readonly WebhookEndpoint[]> {
-    const rows = await this.#options.database.queryPrepared<EndpointRow>('find_due_webhooks', findDue, [
-      isSlow,
-      [...this.#turns.keys()],
-      rowsMax,
-    ])
-    return rows.map(readEndpoint)
+  async #findDue(): Promise<readonly { readonly endpoint: WebhookEndpoint; readonly lane: Lane }[]> {
+    const rows = await this.#options.database.queryPrepared<EndpointRow & { lane: Lane }>(
+      'find_due_webhooks',
+      findDue,
+      [[...this.#turns.keys()], candidatesMax],
+    )
+    return rows.map((row) => ({ endpoint: readEndpoint(row), lane: row.lane }))
   }
 
   async #turn(endpoint: WebhookEndpoint): Promise<void> {
-    for (let sent = 0; sent < turnMax && !this.#stopped.signal.aborted; sent += 1) {
+    const until = performance.now() + turnMsMax
+    for (let sent = 0; sent < turnMax && performance.now() < until; sent += 1) {
+      if (this.#stopped.signal.aborted) return
       const next = await this.#next(endpoint)
       if (next === undefined) return
       if (next === 'behind') return this.#disable(endpoint, 'behind')
@@ -232,6 +250,7 @@ export class Deliverer {
       )
       return row.failing_since !== null && now.getTime() - row.failing_since.getTime() > retriedMsMax
     })
+    this.#options.onAttempt(isDelivered)
     if (attempt.status === 410) await this.#disable(endpoint, 'gone')
     else if (isHopeless) await this.#disable(endpoint, 'failing')
     return isSlow
@@ -260,12 +279,18 @@ type EventRow = {
   readonly created_at: Date
 }
 
-// By due_at: an endpoint that had its turn comes last.
+// The first endpoint of each account before the second of any. Within that by due_at: an endpoint that had its turn comes last.
 const findDue = `
-  select ${endpointColumns}
-    from webhook_endpoints e join accounts a on a.partition = e.partition and a.id = e.account_id
-   where e.disabled_at is null and e.due_at <= now() and e.is_slow = $1 and e.id <> all ($2::uuid[])
-     and (a.events > e.sent_to
-          or exists (select from webhook_deliveries d
-                      where d.partition = e.partition and d.endpoint_id = e.id and d.state = 'waiting' and d.due_at <= now()))
-   order by e.due_at limit $3`
+  with due as (
+    select e.partition, e.id, e.account_id, e.due_at,
+           case when not e.is_slow then 'fast' when a.deposited > 0 then 'slow' else 'unpaid' end as lane
+      from webhook_endpoints e join accounts a on a.partition = e.partition and a.id = e.account_id
+     where e.disabled_at is null and e.due_at <= now() and e.id <> all ($1::uuid[])
+       and (a.events > e.sent_to
+            or exists (select from webhook_deliveries d
+                        where d.partition = e.partition and d.endpoint_id = e.id and d.state = 'waiting' and d.due_at <= now()))),
+  turns as (select *, row_number() over (partition by lane, account_id order by due_at) as turn from due),
+  candidates as (select *, row_number() over (partition by lane order by turn, due_at) as place from turns)
+  select ${endpointColumns}, c.lane
+    from candidates c join webhook_endpoints e on e.partition = c.partition and e.id = c.id
+   where c.place <= $2 order by c.place`

@@ -3,6 +3,7 @@ import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { listPartitions } from '../ledger/accounts.ts'
+import { deletedAtOnce, untilFewer } from '../ledger/events.ts'
 import { pageValues, type TransferPage } from '../ledger/transfer-page.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import type { WebhookEndpoint } from './endpoints.ts'
@@ -157,14 +158,29 @@ export async function forgetDeliveries(
 ): Promise<void> {
   const before = new Date((await readClock(database)).getTime() - deliveryDays * 86_400_000)
   for (const partition of await listPartitions(database)) {
-    await database.query('delete from webhook_deliveries where partition = $1 and created_at < $2', [partition, before])
-    await database.query(
-      `delete from webhook_deliveries d using (
-         select x.endpoint_id, x.event_id, row_number() over (partition by x.endpoint_id order by x.created_at desc, x.event_id desc) as place
-           from webhook_deliveries x where x.partition = $1) old
-        where d.partition = $1 and d.endpoint_id = old.endpoint_id and d.event_id = old.event_id and old.place > $2
-          and d.state <> 'waiting'`,
-      [partition, deliveriesMax],
+    await untilFewer(() =>
+      database.query(
+        `delete from webhook_deliveries d using (
+           select x.endpoint_id, x.event_id from webhook_deliveries x where x.partition = $1 and x.created_at < $2
+            order by x.created_at limit ${deletedAtOnce}) old
+          where d.partition = $1 and d.endpoint_id = old.endpoint_id and d.event_id = old.event_id returning 1`,
+        [partition, before],
+      ),
+    )
+    // For each endpoint the index is read from the newest delivery down to the last one that is kept, and what lies below is deleted.
+    await untilFewer(() =>
+      database.query(
+        `delete from webhook_deliveries d using (
+           select x.endpoint_id, x.event_id from webhook_endpoints e
+            cross join lateral (select k.created_at, k.event_id from webhook_deliveries k
+                                 where k.partition = $1 and k.endpoint_id = e.id
+                                 order by k.created_at desc, k.event_id desc offset $2 limit 1) kept
+             join webhook_deliveries x on x.partition = $1 and x.endpoint_id = e.id and x.state <> 'waiting'
+              and (x.created_at, x.event_id) <= (kept.created_at, kept.event_id)
+            where e.partition = $1 limit ${deletedAtOnce}) old
+          where d.partition = $1 and d.endpoint_id = old.endpoint_id and d.event_id = old.event_id returning 1`,
+        [partition, deliveriesMax],
+      ),
     )
   }
 }

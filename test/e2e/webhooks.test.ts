@@ -9,6 +9,7 @@ import { webhookContracts } from '../../src/http/api/contracts/webhooks.ts'
 import { deliverWebhooks } from '../../src/jobs/deliver-webhooks.ts'
 import { openSafePost } from '../../src/tools/web-tools.ts'
 import { Deliverer } from '../../src/webhooks/deliverer.ts'
+import { forgetDeliveries } from '../../src/webhooks/deliveries.ts'
 import { atEnd } from '../support/at-end.ts'
 import { type Json, signInNew } from '../support/dashboard-client.ts'
 import { completed, created, text } from '../support/scripted-upstream.ts'
@@ -44,6 +45,7 @@ function delivererOptions(disabled: string[] = []) {
     database,
     post: openSafePost({ publicUrl: origin, version: 'test', allowsLoopback: true }),
     onDisabled: (_endpoint: unknown, reason: string) => void disabled.push(reason),
+    onAttempt: () => {},
     onError: (error: unknown) => {
       throw error
     },
@@ -288,34 +290,90 @@ test('one process delivers at a time, and what a killed one was sending is sent 
   await until(() => receiver.received.length === 1)
 })
 
-test('endpoints that do not answer delay only each other', async (t) => {
+/** Calls of port 9 hang until the test is over; `open` has the path of each. */
+function hangingDeliverer(t: TestContext) {
+  const options = delivererOptions()
+  const open: string[] = []
+  const deliverer = new Deliverer({
+    ...options,
+    post: (url, message, signal) => {
+      if (url.port !== '9') return options.post(url, message, signal)
+      open.push(url.pathname)
+      return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+    },
+  })
+  atEnd(t, async () => {
+    await deliverer.stop()
+    // Endpoints that hang would hold places in the next test.
+    await suite.service.database.query('update webhook_endpoints set due_at = $1', ['infinity'])
+  })
+  return { deliverer, open }
+}
+
+/** An account with as many endpoints as it may have, none of which answers, and an event for each of them. */
+async function openHostile(name: string, funds?: string): Promise<void> {
+  const client = await signInNew(suite.service, funds)
+  for (let count = 0; count < 10; count += 1)
+    await client.post('/api/webhooks', { url: `http://127.0.0.1:9/${name}`, types: ['key.created'] })
+  const eleventh = { url: 'http://127.0.0.1:9/', types: ['key.created'] }
+  assert.deepEqual(await client.refusal('POST', '/api/webhooks', eleventh), [400, 'invalid_value'])
+  await client.post('/api/keys', { name: 'dead' })
+}
+
+test('endpoints that answer are not delayed by any number of endpoints that do not', async (t) => {
   const client = await signInNew(suite.service)
   const receiver = await startReceiver(t)
   await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
   await client.post('/api/keys', { name: 'first' })
   await deliver()
-  // More of them than there are places for slow ones.
-  for (const dead of [await signInNew(suite.service), await signInNew(suite.service)]) {
-    for (let count = 0; count < 10; count += 1) {
-      await dead.post('/api/webhooks', { url: `http://127.0.0.1:9/${count}`, types: ['key.created'] })
-    }
-    await dead.post('/api/keys', { name: 'dead' })
-  }
-  const options = delivererOptions()
-  let open = 0
-  const deliverer = new Deliverer({
-    ...options,
-    post: (url, message, signal) => {
-      if (url.port !== '9') return options.post(url, message, signal)
-      open += 1
-      return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
-    },
-  })
-  atEnd(t, () => deliverer.stop())
+  // More of them than the accounts' lane has places.
+  await Promise.all(Array.from({ length: 10 }, (_, index) => openHostile(String(index))))
+  const { deliverer, open } = hangingDeliverer(t)
   await deliverer.look()
-  await until(() => open === 16)
+  await until(() => open.length === 8)
   await client.post('/api/keys', { name: 'second' })
   await deliverer.look()
   await until(() => receiver.received.length === 2)
-  assert.equal(open, 16)
+  assert.equal(open.length, 8)
+  // All of them have one place before any has two.
+  assert.equal(new Set(open).size, 8)
+})
+
+test('an account with many hanging endpoints does not delay the first delivery of another account', async (t) => {
+  await openHostile('free')
+  await openHostile('paying', '1')
+  const { deliverer, open } = hangingDeliverer(t)
+  // Again and again: what it may hold at once is bounded, not only what it gets in one look.
+  for (let count = 0; count < 5; count += 1) await deliverer.look()
+  const held = (name: string) => open.filter((path) => path === `/${name}`).length
+  await until(() => held('paying') === 4 && held('free') === 2)
+  const receivers = [await startReceiver(t), await startReceiver(t)] as const
+  for (const [receiver, funds] of [
+    [receivers[0], undefined],
+    [receivers[1], '1'],
+  ] as const) {
+    const client = await signInNew(suite.service, funds)
+    await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
+    await client.post('/api/keys', { name: 'honest' })
+  }
+  await deliverer.look()
+  await until(() => receivers.every(({ received }) => received.length === 1))
+  assert.deepEqual([held('paying'), held('free')], [4, 2])
+})
+
+test('the log of an endpoint is bounded, and keeps the newest and what waits', async (t) => {
+  const client = await signInNew(suite.service)
+  const receiver = await startReceiver(t, 500)
+  const { id } = await client.post('/api/webhooks', { url: receiver.url, types: ['key.created'] })
+  for (const name of ['waits', 'old', 'kept', 'newest']) {
+    await client.post('/api/keys', { name })
+    await suite.service.database.query('update webhook_endpoints set due_at = now() where id = $1', [id])
+    await deliver()
+  }
+  await forgetDeliveries(suite.service.database, 2)
+  const { data } = await client.get(`/api/webhooks/${id}/deliveries`)
+  assert.deepEqual(
+    data.map(({ body }: Json) => JSON.parse(body).data.name),
+    ['newest', 'kept', 'waits'],
+  )
 })
