@@ -18,37 +18,63 @@ import type { Bench } from './run.ts'
 
 const accounts = 1_000
 const atOnce = 256
-const batches = 12
+const batches = 32
 const rowsMax = 10_000_000
 const seededAtOnce = 500_000
 
-/** What a hold and its end cost PostgreSQL when the ledger is young, and when it has ten million rows in the tables of five months. */
+/**
+ * What a hold and its end cost PostgreSQL when the ledger has up to ten million rows in the tables of five months, beside a young
+ * ledger on a second server: batches go to both in turn, so a busy machine slows both alike.
+ */
 export const growthBench: Bench = {
-  title: 'CPU of PostgreSQL per request as the ledger grows',
+  title: 'CPU of PostgreSQL per request as the ledger grows, beside a young ledger',
   async run(progress, { scale }) {
-    const dataDir = mkdtempSync(join(tmpdir(), 'penny-bench-'))
-    const postgres = await startEmbeddedPostgres({ dataDir })
-    const database = openDatabase({ url: postgres.url, poolMax: 4, applicationName: 'bench', statementMaxMs: 600_000 })
+    const young = await openLedger()
+    const growing = await openLedger()
     try {
-      await migrate(database, fileURLToPath(new URL('../migrations/', import.meta.url)))
-      await setUnsettledCap(database, parse('1000000000'))
-      const postmaster = Number(readFileSync(join(dataDir, 'postgres', 'postmaster.pid'), 'utf8').split('\n', 1)[0])
-      await createMonths(database)
-      const payers = await createPayers(database)
-      const rows: { readonly ledger_rows: number; readonly postgres_cpu_us: number }[] = []
+      const rows = []
       for (let size = 1_000; size <= rowsMax * scale; size *= 10) {
         progress(`seeding up to ${size} rows`)
-        await seed(database, size)
+        await seed(growing.database, size)
         progress(`measuring at ${size} rows`)
-        rows.push({ ledger_rows: size, postgres_cpu_us: round(await measure(database, payers, postmaster)) })
+        rows.push({ ledger_rows: size, ...(await compare(growing, young)) })
       }
-      return rows.map((row) => ({ ...row, 'cost/first': round(row.postgres_cpu_us / rows[0]!.postgres_cpu_us) }))
+      return rows
     } finally {
+      await growing.close()
+      await young.close()
+    }
+  },
+}
+
+type Ledger = {
+  readonly database: Database
+  readonly postmaster: number
+  readonly payers: readonly Payer[]
+  readonly holds: Holds
+  close(): Promise<void>
+}
+
+async function openLedger(): Promise<Ledger> {
+  const dataDir = mkdtempSync(join(tmpdir(), 'penny-bench-'))
+  const postgres = await startEmbeddedPostgres({ dataDir })
+  const database = openDatabase({ url: postgres.url, poolMax: 4, applicationName: 'bench', statementMaxMs: 600_000 })
+  await migrate(database, fileURLToPath(new URL('../migrations/', import.meta.url)))
+  await setUnsettledCap(database, parse('1000000000'))
+  await createMonths(database)
+  const node = randomUUID()
+  await renewLease(database, node, 4 * 3_600_000)
+  return {
+    database,
+    postmaster: Number(readFileSync(join(dataDir, 'postgres', 'postmaster.pid'), 'utf8').split('\n', 1)[0]),
+    payers: await createPayers(database),
+    holds: new Holds({ database, node, priceVersion: 'bench', inFlightCap: parse('1000') }),
+    close: async () => {
       await database.close()
       await postgres.stop()
       rmSync(dataDir, { recursive: true, force: true })
-    }
-  },
+    },
+  }
 }
 
 async function createPayers(database: Database): Promise<readonly Payer[]> {
@@ -99,22 +125,30 @@ const seedRows = `
       join payers p on p.n = g % p.all_of_them
      cross join lateral (select clock_timestamp() - interval '1 second' * g as at) t`
 
-async function measure(database: Database, payers: readonly Payer[], postmaster: number): Promise<number> {
-  const node = randomUUID()
-  await renewLease(database, node, 3_600_000)
-  const holds = new Holds({ database, node, priceVersion: 'bench', inFlightCap: parse('1000') })
-  const costs: number[] = []
+async function compare(growing: Ledger, young: Ledger) {
+  const samples: { readonly grown: number; readonly young: number }[] = []
   for (let batch = 0; batch < batches; batch += 1) {
-    const before = familyCpuMs(postmaster)
-    // Four rounds a sample: Linux counts in hundredths of a second.
-    for (let turn = 0; turn < 4; turn += 1) {
-      const some = Array.from(
-        { length: atOnce },
-        (_, index) => payers[(batch * 997 + turn * 251 + index) % payers.length]!,
-      )
-      await Promise.all(some.map((payer) => holdAndEnd(holds, payer)))
-    }
-    if (batch > 1) costs.push(((familyCpuMs(postmaster) - before) * 1000) / (4 * atOnce))
+    const sample = { grown: await measure(growing, batch), young: await measure(young, batch) }
+    // The first batches find neither plans nor pages in memory.
+    if (batch > 1) samples.push(sample)
   }
-  return median(costs)
+  return {
+    postgres_cpu_us: round(median(samples.map(({ grown }) => grown))),
+    young_cpu_us: round(median(samples.map((sample) => sample.young))),
+    'cost/young': round(median(samples.map((sample) => sample.grown / sample.young))),
+  }
+}
+
+/** CPU time of PostgreSQL for one request, in microseconds. */
+async function measure({ postmaster, payers, holds }: Ledger, batch: number): Promise<number> {
+  const before = familyCpuMs(postmaster)
+  // Four rounds a sample: Linux counts in hundredths of a second.
+  for (let turn = 0; turn < 4; turn += 1) {
+    const some = Array.from(
+      { length: atOnce },
+      (_, index) => payers[(batch * 997 + turn * 251 + index) % payers.length]!,
+    )
+    await Promise.all(some.map((payer) => holdAndEnd(holds, payer)))
+  }
+  return ((familyCpuMs(postmaster) - before) * 1000) / (4 * atOnce)
 }

@@ -1,10 +1,11 @@
-import { parseChatRequest } from '../src/inference/chat-request.ts'
+import type { ChatEvent } from '../src/inference/chat-events.ts'
+import { type ChatRequest, parseChatRequest } from '../src/inference/chat-request.ts'
 import { toModelRequest } from '../src/providers/model-request.ts'
 import { Router } from '../src/providers/router.ts'
 import type { ProviderSettings, Route } from '../src/providers/routes.ts'
-import { commitBefore, loadBefore } from './parts/before-providers.ts'
 import { startChild } from './parts/child.ts'
 import type { MockReady } from './parts/mock-upstream.ts'
+import { commitBefore, extractTreeBefore } from './parts/tree-before.ts'
 import type { Bench } from './run.ts'
 
 const atOnce = 16
@@ -61,8 +62,22 @@ export const routerBench: Bench = {
   },
 }
 
+/** What the service called then, from the customer's request to the events of the answer. */
+type RequestBefore = {
+  toResponsesRequest(chat: ChatRequest, options: { upstreamModel: string; promptCacheKey: string }): object
+}
+type UpstreamBefore = {
+  createUpstream(options: object): {
+    respond(request: object, signal: AbortSignal): Promise<AsyncIterable<readonly ChatEvent[]>>
+    close(): Promise<void>
+  }
+}
+
 async function oneUpstream(baseUrl: string): Promise<Subject> {
-  const { toResponsesRequest, createUpstream } = await loadBefore()
+  const tree = extractTreeBefore()
+  const { toResponsesRequest } = await tree.load<RequestBefore>('src/inference/responses-request.ts')
+  const { createUpstream } = await tree.load<UpstreamBefore>('src/inference/upstream.ts')
+  tree.remove()
   const upstream = createUpstream({ baseUrl, timeouts, connectionsMax: atOnce * 2 })
   const { signal } = new AbortController()
   return {
