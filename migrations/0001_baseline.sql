@@ -165,6 +165,7 @@ create table api_keys (
   max_request_cost  bigint,
   web_tools         boolean     not null default true,
   allowed_ips       text[]      not null default '{}',
+  options_version   integer     not null default 0,
   refusals          integer     not null default 0,
   refusals_from     timestamptz,
   limit_reached_at  timestamptz,
@@ -184,6 +185,7 @@ comment on column api_keys.allowed_models is 'Models the key may use; empty: all
 comment on column api_keys.max_request_cost is 'The most that one request may cost, searches included; null: no cap of its own.';
 comment on column api_keys.web_tools is 'False: web search and web fetch are never offered with this key.';
 comment on column api_keys.allowed_ips is 'Addresses and CIDR blocks the key may be used from; empty: all.';
+comment on column api_keys.options_version is 'Rises with every change of the options above. A hold names the version that allowed its request.';
 comment on column api_keys.limit_reached_at is 'When the event key.limit_reached was written. It is written once per window; changing the limit allows the next one.';
 comment on column api_keys.refusals is 'Refusals of the minute that begins at refusals_from.';
 
@@ -800,7 +802,7 @@ comment on column device_logins.terms is 'Name, limit and expiry of the key, as 
 ----------------------------------------------------------------------------------------------------------------------------
 
 create type hold_call as (id uuid, account_of integer, key_of integer, quote bigint, model text, stream boolean, max_tokens integer,
-  body_hash bigint);
+  body_hash bigint, options_version integer);
 create type extension_call as (id uuid, account_of integer, key_of integer, total bigint);
 create type end_call as (id uuid, status text, voided boolean, charged bigint, search_cost bigint, search_calls smallint,
   fetch_calls smallint, prompt_tokens integer, completion_tokens integer, reasoning_tokens integer, cached_tokens integer,
@@ -815,7 +817,8 @@ create type payment_news as (account_id uuid, number bigint, state text, reason 
 
 create type hold_rules as (is_frozen boolean, cap bigint, unsettled_cap bigint, is_extension boolean);
 create type account_numbers as (gateway bigint, credit bigint, held bigint, extended bigint, unsettled bigint, is_suspended boolean);
-create type key_numbers as (account_id uuid, refusal text, limit_amount bigint, window_start timestamptz, spent bigint, held bigint);
+create type key_numbers as (account_id uuid, refusal text, limit_amount bigint, window_start timestamptz, spent bigint, held bigint,
+  options_version integer);
 create type hold_decision as (decision text, authorized bigint, from_credit bigint, created_at timestamptz, spendable bigint,
   in_flight bigint, limit_left bigint);
 create type open_hold as (extended bigint, key_window timestamptz);

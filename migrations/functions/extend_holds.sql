@@ -55,7 +55,7 @@ begin
 
   update api_keys k set held = u.held
     from (select p_key_ids[n.place] as id, n.window_start, n.held
-            from unnest(v_keys) with ordinality as n (account_id, refusal, limit_amount, window_start, spent, held, place)) u
+            from unnest(v_keys) with ordinality as n (account_id, refusal, limit_amount, window_start, spent, held, options_version, place)) u
     where k.partition = p_partition and k.id = any (p_key_ids) and k.id = u.id and k.window_start = u.window_start and k.held <> u.held;
 
   update holds h set extended = u.extended

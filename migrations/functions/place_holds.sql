@@ -41,6 +41,8 @@ begin
     end if;
     if v_call.id = any (v_stored) then
       v_made := row('stored', null, null, null, null, null, null);
+    elsif v_call.options_version <> v_key.options_version then
+      v_made := row('key_changed', null, null, null, null, null, null);
     else
       -- A debt is taken whole: the lesser of a negative credit and the quote is the debt itself.
       v_made := row(decide_hold(v_rules, v_account, v_key, v_call.quote), v_call.quote - least(v_account.credit, v_call.quote),
@@ -66,7 +68,7 @@ begin
 
   update api_keys k set window_start = u.window_start, spent = u.spent, held = u.held, last_used_at = v_now
     from (select p_key_ids[n.place] as id, n.window_start, n.spent, n.held
-            from unnest(v_keys) with ordinality as n (account_id, refusal, limit_amount, window_start, spent, held, place)) u
+            from unnest(v_keys) with ordinality as n (account_id, refusal, limit_amount, window_start, spent, held, options_version, place)) u
     where k.partition = p_partition and k.id = any (p_key_ids) and k.id = u.id and u.held > 0;
 
   insert into holds (partition, id, account_id, key_id, node, model, stream, max_tokens, price_version, body_hash, created_at,
@@ -74,7 +76,7 @@ begin
     select p_partition, x.id, p_account_ids[x.account_of], p_key_ids[x.key_of], p_node, x.model, x.stream, x.max_tokens,
            p_price_version, x.body_hash, x.created_at, (v_keys[x.key_of]).window_start, x.quote, x.from_credit, x.authorized
       from rows from (unnest(p_calls), unnest(v_decisions))
-           as x (id, account_of, key_of, quote, model, stream, max_tokens, body_hash, decision, authorized, from_credit, created_at,
+           as x (id, account_of, key_of, quote, model, stream, max_tokens, body_hash, options_version, decision, authorized, from_credit, created_at,
                  spendable, in_flight, limit_left)
      where x.decision = 'held';
 
@@ -86,7 +88,7 @@ begin
   if v_stored <> '{}' then
     return query
       select c.place, l.status, l.authorized, l.from_credit, l.created_at, null::bigint, null::bigint, null::bigint
-        from unnest(p_calls) with ordinality as c (id, account_of, key_of, quote, model, stream, max_tokens, body_hash, place)
+        from unnest(p_calls) with ordinality as c (id, account_of, key_of, quote, model, stream, max_tokens, body_hash, options_version, place)
         join request_log l on l.partition = p_partition and l.id = c.id
        where c.id = any (v_stored);
   end if;

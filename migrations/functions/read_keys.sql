@@ -9,7 +9,7 @@ begin
                        case when k.revoked_at <= p_now then 'api_key_revoked' when k.expires_at <= p_now then 'api_key_expired' end,
                        k.limit_amount, greatest(k.window_start, k.window_now),
                        case when k.window_start >= k.window_now then k.spent else 0 end,
-                       case when k.window_start >= k.window_now then k.held else 0 end)::key_numbers
+                       case when k.window_start >= k.window_now then k.held else 0 end, k.options_version)::key_numbers
                    order by k.place)
     into v_keys
     from (select x.*, i.place, case when p_now is null then x.window_start else window_start(x.limit_window, p_now) end as window_now

@@ -79,7 +79,7 @@ export type AdmissionParts = {
 export type Applicant = {
   readonly requestId: RequestId
   readonly payer: Payer
-  /** The options of the payer's key, read after the request arrived. */
+  /** The options of the payer's key that the request was checked against. The hold fails when they have changed. */
   readonly options: KeyOptions
   readonly chat: ChatRequest
   readonly bodyHash: bigint | undefined
@@ -110,6 +110,7 @@ export async function admit(parts: AdmissionParts, applicant: Applicant): Promis
     stream: chat.stream,
     maxTokens: quoted.quote.maxTokens,
     bodyHash,
+    optionsVersion: options.version,
   }
   const decision = await watch.during(
     'hold',

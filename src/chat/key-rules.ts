@@ -1,6 +1,6 @@
 import { affordableMaxTokens } from '../billing/quote.ts'
 import { ServiceError } from '../errors.ts'
-import { checkAddress, type KeyOptions } from '../identity/key-options.ts'
+import { checkAddress, IpNotAllowedError, type KeyOptions } from '../identity/key-options.ts'
 import type { ChatRequest } from '../inference/chat-request.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, max, min, type Usdc, zero } from '../money/usdc.ts'
@@ -23,6 +23,13 @@ export function checkModel({ allowedModels }: KeyOptions, model: string): void {
 
 export function isModelAllowed({ allowedModels }: Pick<KeyOptions, 'allowedModels'>, model: string): boolean {
   return allowedModels.length === 0 || allowedModels.includes(model)
+}
+
+/** Whether one of the functions here threw it. */
+export function isKeyRuleError(error: unknown): boolean {
+  return [IpNotAllowedError, ModelNotAllowedError, WebToolsNotAllowedError, QuoteExceedsKeyCapError].some(
+    (rule) => error instanceof rule,
+  )
 }
 
 /** The request under this key's rules: without the default web tools when the key does not allow them. */

@@ -41,7 +41,6 @@ test('the database can give no key back: it has a hash and a hint', async () => 
     keyId: id,
     depositAddress: undefined,
     options: noOptions,
-    readAtMs: 0,
   })
 })
 

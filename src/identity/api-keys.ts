@@ -13,6 +13,7 @@ import {
   type OptionChanges,
   type OptionRow,
   optionColumns,
+  readColumns,
   readOptions,
 } from './key-options.ts'
 import { lockOpenAccount } from './open-account.ts'
@@ -137,7 +138,7 @@ export const keysPerAccountMax = 1000
 
 const keyColumns = `
   partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, revoked_at, disabled, last_used_at, created_at,
-  ${optionColumns},
+  ${readColumns},
   coalesce(expires_at <= clock_timestamp(), false) as expired,
   case when limit_window <> 'lifetime' then
     (window_start(limit_window, clock_timestamp()) at time zone 'UTC' + ('1 ' || limit_window)::interval) at time zone 'UTC'
@@ -229,7 +230,8 @@ export async function updateKey(database: Database, keyId: string, changes: KeyC
               allowed_models = coalesce($9, allowed_models),
               max_request_cost = case when $10 then $11::bigint else max_request_cost end,
               web_tools = coalesce($12, web_tools),
-              allowed_ips = coalesce($13, allowed_ips)
+              allowed_ips = coalesce($13, allowed_ips),
+              options_version = options_version + 1
         where partition = $1 and id = $2`,
       [
         partition,

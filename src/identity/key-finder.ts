@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { hashApiKey, whyMalformed } from './api-key-format.ts'
-import { type KeyOptions, type OptionRow, optionColumns, readOptions } from './key-options.ts'
+import { type KeyOptions, type OptionRow, readColumns, readOptions } from './key-options.ts'
 
 /** The bearer of a key, as far as a request needs to know. */
 export type Bearer = {
@@ -11,8 +11,6 @@ export type Bearer = {
   readonly depositAddress: string | undefined
   /** As they were read; up to a second old. `KeyFinder.currentOptions` has them as they are. */
   readonly options: KeyOptions
-  /** When the database was asked, by the finder's clock; undefined when this request found it in the cache. */
-  readonly readAtMs: number | undefined
 }
 
 export type KeyFinderOptions = {
@@ -22,12 +20,10 @@ export type KeyFinderOptions = {
   readonly cachedMax?: number
 }
 
-/** Options that were read in the same request are not read again unless its body took longer than this to arrive. */
-const freshMsMax = 100
-
 /**
  * Finds the bearer of a key, from a cache of one second where possible. A stale entry admits no revoked key: the ledger checks the key
- * again, under lock, when it places the hold. Nor does it admit what the key's options forbid: `currentOptions` reads those again. A
+ * again, under lock, when it places the hold. Nor does it admit what the key's options forbid: the hold names the version of the options
+ * it was checked against. Where nothing is held, and before a refusal, `currentOptions` reads them again. A
  * rotated secret stops working immediately on this node and within a second on the others. Refusals are not cached, except of unknown
  * keys: a key that is enabled again works immediately.
  */
@@ -51,14 +47,11 @@ export class KeyFinder {
     if (typeof found === 'string' && found !== 'unknown') return admit(found)
     if (this.#cache.size >= this.#options.cachedMax) this.#cache.clear()
     this.#cache.set(key, { found, untilMs: this.#options.now() + this.#options.cacheMs })
-    const bearer = admit(found)
-    return { ...bearer, readAtMs: this.#options.now() }
+    return admit(found)
   }
 
   /** The key's options as the database has them now: a change on any node applies to every request that arrives after it. */
   async currentOptions(bearer: Bearer): Promise<KeyOptions> {
-    const { readAtMs, options } = bearer
-    if (readAtMs !== undefined && this.#options.now() - readAtMs < freshMsMax) return options
     const current = await this.#optionReads.read(bearer)
     if (current === undefined) throw new InvalidApiKeyError()
     return current
@@ -76,7 +69,7 @@ export class KeyFinder {
       'find_key',
       `select h.partition, h.account_id, h.key_id, k.revoked_at <= clock_timestamp() as revoked, k.disabled,
               k.expires_at <= clock_timestamp() as expired, h.expires_at <= clock_timestamp() as rolled, a.address,
-              ${optionColumns.map((column) => `k.${column}`)}
+              ${readColumns.map((column) => `k.${column}`)}
          from api_key_hashes h join api_keys k on k.partition = h.partition and k.id = h.key_id
          join accounts a on a.partition = h.partition and a.id = h.account_id
         where h.hash = $1`,
@@ -89,7 +82,7 @@ export class KeyFinder {
     if (row.expired === true) return 'expired'
     const { partition, account_id: accountId, key_id: keyId } = row
     const depositAddress = row.address ?? undefined
-    return { partition, accountId, keyId, depositAddress, options: readOptions(row), readAtMs: undefined }
+    return { partition, accountId, keyId, depositAddress, options: readOptions(row) }
   }
 }
 
@@ -130,7 +123,7 @@ class OptionReads {
   async #query(keys: ReadonlyMap<string, number>): Promise<ReadonlyMap<string, KeyOptions>> {
     const rows = await this.#database.queryPrepared<OptionRow & { readonly id: string }>(
       'read_key_options',
-      `select k.id, ${optionColumns.map((column) => `k.${column}`)}
+      `select k.id, ${readColumns.map((column) => `k.${column}`)}
          from unnest($1::smallint[], $2::uuid[]) as asked (partition, id)
          join api_keys k on k.partition = asked.partition and k.id = asked.id`,
       [[...keys.values()], [...keys.keys()]],

@@ -4,6 +4,8 @@ import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
 /** What a key may be used for, beside its limit and expiry. */
 export type KeyOptions = {
+  /** Rises with every change of the options. */
+  readonly version: number
   /** Models the key may use; empty: all. */
   readonly allowedModels: readonly string[]
   /** The most that one request may cost, what its searches can add included. */
@@ -15,7 +17,13 @@ export type KeyOptions = {
 }
 
 /** Restricts nothing. */
-export const noOptions: KeyOptions = { allowedModels: [], maxRequestCost: undefined, webTools: true, allowedIps: [] }
+export const noOptions: KeyOptions = {
+  version: 0,
+  allowedModels: [],
+  maxRequestCost: undefined,
+  webTools: true,
+  allowedIps: [],
+}
 
 export const allowedModelsMax = 100
 export const allowedIpsMax = 100
@@ -30,7 +38,11 @@ export type OptionChanges = {
 
 export const optionColumns = ['allowed_models', 'max_request_cost', 'web_tools', 'allowed_ips'] as const
 
+/** What `readOptions` reads. */
+export const readColumns = [...optionColumns, 'options_version'] as const
+
 export type OptionRow = {
+  readonly options_version: number
   readonly allowed_models: readonly string[]
   readonly max_request_cost: bigint | null
   readonly web_tools: boolean
@@ -39,6 +51,7 @@ export type OptionRow = {
 
 export function readOptions(row: OptionRow): KeyOptions {
   return {
+    version: row.options_version,
     allowedModels: row.allowed_models,
     maxRequestCost: row.max_request_cost === null ? undefined : fromAtomic(row.max_request_cost),
     webTools: row.web_tools,

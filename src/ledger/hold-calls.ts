@@ -23,6 +23,8 @@ export type HoldCall = {
   readonly maxTokens: number
   /** Only for a request that its client may retry: a retry finds it by this hash. */
   readonly bodyHash?: bigint | undefined
+  /** The version of the key's options that allowed the request; undefined: not checked. */
+  readonly optionsVersion?: number | undefined
 }
 
 /** Money reserved for one request. `quote = fromCredit + authorized`, to the atomic unit. */

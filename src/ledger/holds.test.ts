@@ -19,12 +19,13 @@ import {
 import { testDatabase } from '../../test/support/postgres.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { type Database, openDatabase } from '../db/database.ts'
-import { revokeKey } from '../identity/api-keys.ts'
+import { revokeKey, updateKey } from '../identity/api-keys.ts'
 import { fromAtomic, parse } from '../money/usdc.ts'
 import { createAccount, findAccount } from './accounts.ts'
 import { findViolations } from './audit.ts'
 import { creditDeposit } from './deposits.ts'
 import type { HoldDecision } from './hold-calls.ts'
+import { KeyChangedError } from './holds.ts'
 import { createRequestId } from './request-id.ts'
 
 const ledger = ledgerSuite()
@@ -211,6 +212,22 @@ test('an expired, a revoked and a foreign key hold nothing', async () => {
     [expired, revoked, other.keyId].map(async (keyId) => codeOf(await place(holds, { ...payer, keyId }, 1_000n))),
   )
   assert.deepEqual(codes, ['api_key_expired', 'api_key_revoked', 'invalid_api_key'])
+})
+
+test('a hold fails when the key’s options are not those that allowed the request, and only that hold', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 5_000n)
+  const placeUnder = async (optionsVersion: number) => {
+    const call = { model: 'gpt-5.6-terra', stream: false, maxTokens: 100, quote: fromAtomic(1_000n), optionsVersion }
+    const requestId = createRequestId(payer.partition, Date.now())
+    return holds.place({ requestId, payer, ...call })
+  }
+  await updateKey(ledger.database, payer.keyId, { options: { webTools: false } })
+  const [older, current, newer] = await Promise.allSettled([placeUnder(0), placeUnder(1), placeUnder(2)])
+  for (const { reason } of [older, newer] as PromiseRejectedResult[]) assert.ok(reason instanceof KeyChangedError)
+  assert.equal((await findAccount(ledger.database, payer.partition, payer.accountId))?.held, 1_000n)
+  const [held] = helds([(current as PromiseFulfilledResult<HoldDecision>).value])
+  await holds.end(voided(held!))
 })
 
 test('a limit per day counts today’s requests only, and a request of yesterday that ends today leaves it alone', async () => {

@@ -53,7 +53,7 @@ export class Holds {
   readonly #options: Required<HoldsOptions>
   /** The most locked accounts to wait for concurrently, over all kinds of calls: each occupies a connection. */
   readonly #lockedTurns = new Turns(2)
-  readonly #places = new PartitionQueues<HoldCall, HoldDecision | 'ended'>({
+  readonly #places = new PartitionQueues<HoldCall, PlacedCall>({
     run: (partition, calls) => this.#place(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('hold', size, ms),
     isRepeated: isHoldRepeated,
@@ -100,18 +100,22 @@ export class Holds {
     return this.#options.node
   }
 
-  /** Reserves the quote, or returns why not. Idempotent by request id. */
+  /**
+   * Reserves the quote, or returns why not. Idempotent by request id. Throws `KeyChangedError` when the key's options are not those
+   * that allowed the request.
+   */
   async place(call: HoldCall): Promise<HoldDecision> {
     const decided = this.#places.add(call.payer.partition, call)
     const decision = await this.#withinPatience(decided, () => {
       // The caller has stopped waiting. If the hold succeeds later, it is voided.
       decided
         .then(async (late) => {
-          if (late !== 'ended' && 'hold' in late) await this.end(unserved(late.hold))
+          if (typeof late !== 'string' && 'hold' in late) await this.end(unserved(late.hold))
         })
         .catch(this.#options.onLost)
     })
     if (decision === 'ended') throw new LedgerUnavailableError()
+    if (decision === 'key_changed') throw new KeyChangedError()
     return decision
   }
 
@@ -233,11 +237,7 @@ export class Holds {
     })
   }
 
-  async #place(
-    connection: Connection,
-    partition: number,
-    calls: readonly HoldCall[],
-  ): Promise<readonly (HoldDecision | 'ended')[]> {
+  async #place(connection: Connection, partition: number, calls: readonly HoldCall[]): Promise<readonly PlacedCall[]> {
     const accounts = new Positions()
     const keys = new Positions()
     const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
@@ -252,7 +252,7 @@ export class Holds {
       plainArray(accounts.values),
       plainArray(keys.values),
       rowArray(
-        calls.map(({ requestId, quote, model, stream, maxTokens, bodyHash }, index) => [
+        calls.map(({ requestId, quote, model, stream, maxTokens, bodyHash, optionsVersion }, index) => [
           requestId,
           accountOf[index],
           keyOf[index],
@@ -261,11 +261,12 @@ export class Holds {
           stream,
           maxTokens,
           bodyHash,
+          optionsVersion,
         ]),
       ),
     ])
     failpoint('after_hold_commit')
-    const decisions: (HoldDecision | 'ended')[] = []
+    const decisions: PlacedCall[] = []
     for (const row of rows) {
       const index = Number(row.place) - 1
       decisions[index] = readDecision(calls[index]!, row)
@@ -459,7 +460,11 @@ type EndedRow = {
   readonly charged: bigint
 }
 
-function readDecision(call: HoldCall, row: PlacedRow): HoldDecision | 'ended' {
+/** What became of a call: decided, ended elsewhere, or to be checked again under other options. */
+type PlacedCall = HoldDecision | 'ended' | 'key_changed'
+
+function readDecision(call: HoldCall, row: PlacedRow): PlacedCall {
+  if (row.decision === 'key_changed') return row.decision
   // The reply to the first call was lost, and another node ended the request as an orphan before the retry.
   if (endedStatuses.some((status) => status === row.decision)) return 'ended'
   if (row.decision === 'held') {
@@ -515,6 +520,14 @@ export class LedgerUnavailableError extends ServiceError {
         cause,
       },
     )
+  }
+}
+
+/** The options of the key changed after the request was checked against them. Nothing is held. */
+export class KeyChangedError extends ServiceError {
+  readonly code = 'overloaded'
+  constructor() {
+    super('The options of this API key are being changed. Send the request again.', { retryAfterMs: 1000 })
   }
 }
 

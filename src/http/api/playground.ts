@@ -32,7 +32,7 @@ export async function createPlaygroundCompletion(
       if (key === undefined) throw new NotFoundError()
       const depositAddress = (await findAccount(database, key.partition, accountId))?.address
       const { partition, id, options } = key
-      const bearer = { partition, accountId, keyId: id, depositAddress, options, readAtMs: undefined }
+      const bearer = { partition, accountId, keyId: id, depositAddress, options }
       return { bearer, body: Buffer.from(JSON.stringify(chat)) }
     }
   })

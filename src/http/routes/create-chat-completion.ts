@@ -1,17 +1,18 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { type AdmissionParts, type AdmittedRequest, admit } from '../../chat/admit.ts'
 import { type Audience, completeChat, type ServingParts } from '../../chat/complete-chat.ts'
-import { checkKeyRules, underKeyRules } from '../../chat/key-rules.ts'
+import { checkKeyRules, isKeyRuleError, underKeyRules } from '../../chat/key-rules.ts'
 import type { AttemptHead, Recording } from '../../chat/recording.ts'
 import type { EarlierAttempt, OwnAttempt, Retries, RetryMarks } from '../../chat/retries.ts'
 import { refuseUnavailable } from '../../chat/tool-offer.ts'
 import { type AccountRef, accountRef } from '../../db/account-ref.ts'
 import { ServiceError } from '../../errors.ts'
 import type { Bearer, KeyFinder } from '../../identity/key-finder.ts'
-import { type ModelDirectory, parseChatRequest } from '../../inference/chat-request.ts'
+import type { KeyOptions } from '../../identity/key-options.ts'
+import { type ChatRequest, type ModelDirectory, parseChatRequest } from '../../inference/chat-request.ts'
 import { parseJsonBody } from '../../inference/json-body.ts'
 import type { Payer } from '../../ledger/hold-calls.ts'
-import type { Holds } from '../../ledger/holds.ts'
+import { type Holds, KeyChangedError } from '../../ledger/holds.ts'
 import { createRequestId, formatRequestId, type RequestId } from '../../ledger/request-id.ts'
 import type { RequestWatch } from '../../observe/request-watch.ts'
 import type { Failpoint } from '../../process/failpoints.ts'
@@ -173,19 +174,48 @@ async function prepare(
   { bearer, body }: ChatOpening,
   { request, clientSignal }: { readonly request: ServedRequest; readonly clientSignal: AbortSignal },
 ): Promise<Prepared> {
-  const { services, incoming, requestId, watch } = exchange
+  const { services, incoming } = exchange
   const payer = payerOf(bearer)
   const bytes = body ?? (await readJsonBytes(incoming, services.bodyLimits, payer.accountId))
   request.begin()
   exchange.body = parseJsonBody(bytes)
   const asked = parseChatRequest(exchange.body, services.models)
+  services.failpoint('after_parse')
+  const marks = { payer, body: bytes, ...readRetryHeaders(incoming) }
+  const mayReplay = marks.idempotencyKey !== undefined || (marks.retryCount ?? 0) > 0
+  // The hold notices that the options have changed. A retry may get its answer without one, so its options are read now.
+  let options = mayReplay ? await services.keys.currentOptions(bearer) : bearer.options
+  for (let changes = 0; ; changes += 1) {
+    try {
+      return await decide(exchange, { asked, options, marks, clientSignal })
+    } catch (error) {
+      // A refusal by the key's rules is never based on a cache.
+      const isDoubtful = error instanceof KeyChangedError || isKeyRuleError(error)
+      const current = isDoubtful ? await services.keys.currentOptions(bearer) : options
+      if (current.version === options.version || changes === keyChangesMax) throw error
+      options = current
+    }
+  }
+}
+
+/** How often a request is checked again because its key was changed meanwhile. */
+const keyChangesMax = 5
+
+type CheckedRequest = {
+  readonly asked: ChatRequest
+  readonly options: KeyOptions
+  readonly marks: RetryMarks
+  readonly clientSignal: AbortSignal
+}
+
+/** Checks the request against its key's options, then finds the answer of an earlier attempt or places the hold. */
+async function decide(exchange: Exchange, { asked, options, marks, clientSignal }: CheckedRequest): Promise<Prepared> {
+  const { services, incoming, requestId, watch } = exchange
+  const { payer } = marks
   // Before a retry is given an earlier answer: what the key may not ask for, it does not get from there either.
-  const options = await services.keys.currentOptions(bearer)
   checkKeyRules(options, asked, visitorOf(incoming, services.trustProxy).address)
   const chat = underKeyRules(options, asked)
   refuseUnavailable(chat, services.admission.web)
-  services.failpoint('after_parse')
-  const marks = { payer, body: bytes, ...readRetryHeaders(incoming) }
   const decision = await services.retries.decide(marks, requestId)
   if (!('own' in decision)) {
     const { model, stream, includeUsage } = chat
