@@ -3,6 +3,7 @@ import { createKey } from '../src/identity/api-keys.ts'
 import { openSession } from '../src/identity/sessions.ts'
 import { createAccount } from '../src/ledger/accounts.ts'
 import { findViolations } from '../src/ledger/audit.ts'
+import { entryOf } from '../test/support/people.ts'
 import type { HostileOrder, HostileReport } from './hostile-crowd.ts'
 import type { HonestOrder, HonestReport } from './hostile-honest.ts'
 import { startChild } from './parts/child.ts'
@@ -99,6 +100,6 @@ function compare(alone: Kind, attacked: Kind) {
 async function armHostile({ database, baseUrl }: ServiceProcess): Promise<Omit<HostileOrder, 'durationMs'>> {
   const { id: accountId, partition } = await createAccount(database, 'hostile', 1)
   const { secret, id: keyId } = await createKey(database, { partition, accountId, name: 'hostile' })
-  const { token } = await openSession(database, { partition, accountId }, 'wallet', 'bench')
+  const { token } = await openSession(database, await entryOf(database, { partition, accountId }), 'wallet', 'bench')
   return { baseUrl, apiKey: secret, keyId, sessionToken: token }
 }

@@ -169,6 +169,7 @@ create table api_keys (
   refusals          integer     not null default 0,
   refusals_from     timestamptz,
   limit_reached_at  timestamptz,
+  made_by           uuid,
   primary key (partition, id),
   foreign key (partition, account_id) references accounts (partition, id),
   constraint api_keys_name check (length(name) between 1 and 200),
@@ -187,6 +188,7 @@ comment on column api_keys.web_tools is 'False: web search and web fetch are nev
 comment on column api_keys.allowed_ips is 'Addresses and CIDR blocks the key may be used from; empty: all.';
 comment on column api_keys.options_version is 'Rises with every change of the options above. A hold names the version that allowed its request.';
 comment on column api_keys.limit_reached_at is 'When the event key.limit_reached was written. It is written once per window; changing the limit allows the next one.';
+comment on column api_keys.made_by is 'The person who made the key: members below admin see and change only their own keys. Null: made by a command or a management key.';
 comment on column api_keys.refusals is 'Refusals of the minute that begins at refusals_from.';
 
 create table api_key_hashes (
@@ -637,6 +639,53 @@ comment on table process_metrics is 'Metrics of processes that have no HTTP port
 comment on column process_metrics.name is 'Key of the metric in src/http/ledger-metrics.ts.';
 
 ----------------------------------------------------------------------------------------------------------------------------
+-- Members of an account, and its log: who may do what, and who did what
+----------------------------------------------------------------------------------------------------------------------------
+
+create table memberships (
+  partition      smallint    not null,
+  account_id     uuid        not null,
+  person_id      uuid        not null,
+  role           text        not null check (role = any ('{viewer,developer,admin,owner}')),
+  spending_limit bigint      check (spending_limit > 0),
+  limit_window   text        not null default 'lifetime' check (limit_window = any ('{lifetime,day,week,month}')),
+  limit_since    timestamptz,
+  joined_at      timestamptz not null default clock_timestamp(),
+  owner_since    timestamptz,
+  last_active_at timestamptz,
+  primary key (partition, account_id, person_id),
+  foreign key (partition, account_id) references accounts (partition, id),
+  constraint memberships_limit check ((spending_limit is null) = (limit_since is null)),
+  constraint memberships_owner check ((role = 'owner') = (owner_since is not null))
+);
+create index memberships_of_person on memberships (person_id);
+comment on table  memberships is 'Who may do what in an account. Written under the lock of the account, so that an account with members keeps an owner.';
+comment on column memberships.spending_limit is 'What the keys that the member made may spend together, per limit_window. Kept where keys are made and changed: the sum of their limits never passes it.';
+comment on column memberships.limit_since is 'When the limit was set. What keys spent that were revoked before does not count.';
+comment on column memberships.owner_since is 'A new owner cannot confirm another withdrawal address before a waiting period.';
+
+create table account_log (
+  partition  smallint    not null,
+  account_id uuid        not null,
+  id         uuid        not null,
+  event      text        not null check (length(event) between 1 and 50),
+  actor_kind text        not null check (actor_kind = any ('{person,api_key,management_key,operator,service}')),
+  actor_id   uuid,
+  actor_name text        check (length(actor_name) <= 200),
+  method     text,
+  network    text        check (length(network) <= 64),
+  facts      jsonb       not null default '{}',
+  created_at timestamptz not null default clock_timestamp(),
+  primary key (partition, account_id, id)
+);
+create index account_log_newest on account_log (account_id, created_at desc, id desc);
+create index account_log_by_age on account_log (created_at);
+comment on table  account_log is 'Who did what in an account and when. Written by the transaction that did it, where it is one of ours. Deleted after 400 days; an account keeps its newest ten thousand.';
+comment on column account_log.actor_name is 'As it was then.';
+comment on column account_log.method is 'How the person had signed in.';
+comment on column account_log.facts is 'Ids, names, amounts and addresses; never a secret.';
+
+----------------------------------------------------------------------------------------------------------------------------
 -- Events: what happened to an account, and webhooks, which tell it (docs/webhooks.md)
 ----------------------------------------------------------------------------------------------------------------------------
 
@@ -718,9 +767,17 @@ comment on column webhook_deliveries.attempts is 'The last of them: [{"at", "sta
 -- Signing in. Looked up before the partition of the account is known, so these tables are not partitioned.
 ----------------------------------------------------------------------------------------------------------------------------
 
+create table people (
+  id         uuid        primary key,
+  name       text        not null check (length(name) between 1 and 200),
+  created_at timestamptz not null default clock_timestamp()
+);
+comment on table people is 'Everyone who can sign in. A person has wallets and passkeys, and is a member of accounts.';
+
 create table sessions (
   token_hash   bytea       primary key check (length(token_hash) = 32),
   id           uuid        not null unique,
+  person_id    uuid        not null,
   partition    smallint    not null,
   account_id   uuid        not null,
   method       text        not null check (method = any ('{wallet,passkey,link,local}')),
@@ -731,23 +788,23 @@ create table sessions (
 );
 create index sessions_by_age on sessions (expires_at);
 create index sessions_of_account on sessions (account_id);
-comment on table sessions is 'Browsers that are signed in. The token itself is only in the cookie.';
+create index sessions_of_person on sessions (person_id);
+comment on table  sessions is 'Browsers that are signed in. The token itself is only in the cookie.';
+comment on column sessions.account_id is 'The account that the person looks at. The role is read from memberships with every request.';
 
 create table wallets (
   address      text        primary key check (address ~ '^0x[0-9a-f]{40}$'),
-  partition    smallint    not null,
-  account_id   uuid        not null,
+  person_id    uuid        not null,
   added_at     timestamptz not null default clock_timestamp(),
   last_used_at timestamptz
 );
-create index wallets_of_account on wallets (account_id);
-comment on table wallets is 'Wallets that may sign in to an account.';
+create index wallets_of_person on wallets (person_id);
+comment on table wallets is 'Wallets with which a person signs in.';
 
 create table passkeys (
   credential_id bytea       primary key check (length(credential_id) between 16 and 1023),
   id            uuid        not null unique,
-  partition     smallint    not null,
-  account_id    uuid        not null,
+  person_id     uuid        not null,
   name          text        not null check (length(name) between 1 and 200),
   public_key    bytea       not null check (length(public_key) <= 2048),
   algorithm     integer     not null check (algorithm in (-7, -8, -257)),
@@ -755,8 +812,47 @@ create table passkeys (
   added_at      timestamptz not null default clock_timestamp(),
   last_used_at  timestamptz
 );
-create index passkeys_of_account on passkeys (account_id);
-comment on table passkeys is 'Passkeys that may sign in to an account.';
+create index passkeys_of_person on passkeys (person_id);
+comment on table passkeys is 'Passkeys with which a person signs in.';
+
+create table invitations (
+  token_hash     bytea       primary key check (length(token_hash) = 32),
+  id             uuid        not null unique,
+  partition      smallint    not null,
+  account_id     uuid        not null,
+  role           text        not null check (role = any ('{viewer,developer,admin,owner}')),
+  spending_limit bigint      check (spending_limit > 0),
+  limit_window   text        not null default 'lifetime' check (limit_window = any ('{lifetime,day,week,month}')),
+  invited_by     uuid        not null,
+  created_at     timestamptz not null default clock_timestamp(),
+  expires_at     timestamptz not null,
+  used_by        uuid,
+  used_at        timestamptz,
+  check ((used_by is null) = (used_at is null))
+);
+create index invitations_of_account on invitations (account_id);
+create index invitations_by_age on invitations (expires_at);
+comment on table  invitations is 'One-time links by which a person becomes a member of an account. Revoked ones are deleted; used ones stay until they expire.';
+comment on column invitations.token_hash is 'SHA-256 of the token, which is only in the link.';
+comment on column invitations.invited_by is 'The person who made the link. It is deleted when this person leaves the account or gets another role.';
+
+create table management_keys (
+  id           uuid        primary key,
+  hash         bytea       not null unique check (length(hash) = 32),
+  partition    smallint    not null,
+  account_id   uuid        not null,
+  name         text        not null check (length(name) between 1 and 200),
+  hint         text        not null,
+  scopes       text[]      not null check (cardinality(scopes) between 1 and 20),
+  made_by      uuid        not null,
+  created_at   timestamptz not null default clock_timestamp(),
+  last_used_at timestamptz,
+  expires_at   timestamptz,
+  revoked_at   timestamptz
+);
+create index management_keys_of_account on management_keys (account_id);
+comment on table  management_keys is 'Secrets of programs that manage an account over /api. They open nothing below /v1 and cannot spend.';
+comment on column management_keys.made_by is 'The person who made it. It is revoked when this person leaves the account or is no longer an admin.';
 
 create table sign_in_challenges (
   nonce      text        primary key check (length(nonce) between 22 and 64),
@@ -783,18 +879,20 @@ create table device_logins (
   status           text        not null default 'pending' check (status = any ('{pending,confirmed,declined}')),
   partition        smallint,
   account_id       uuid,
+  person_id        uuid,
   terms            jsonb,
   interval_seconds integer     not null check (interval_seconds between 1 and 600),
   polled_at        timestamptz,
   created_at       timestamptz not null default clock_timestamp(),
   expires_at       timestamptz not null,
-  check ((status = 'confirmed') = (account_id is not null and partition is not null and terms is not null))
+  check ((status = 'confirmed') = (account_id is not null and partition is not null and person_id is not null and terms is not null))
 );
 create index device_logins_of_network on device_logins (network, expires_at);
 comment on table  device_logins is 'Terminals that wait for a person to confirm their login. Deleted when the key is handed out.';
 comment on column device_logins.device_hash is 'SHA-256 of the secret that only the waiting terminal has.';
 comment on column device_logins.user_code is 'What the person compares with the terminal. Worth nothing without a session.';
 comment on column device_logins.machine is 'What the terminal calls itself. Unverified.';
+comment on column device_logins.person_id is 'Who confirmed it: the key is made in this person''s name.';
 comment on column device_logins.terms is 'Name, limit and expiry of the key, as confirmed. The key is made when the terminal takes it.';
 
 ----------------------------------------------------------------------------------------------------------------------------

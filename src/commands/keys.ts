@@ -1,5 +1,8 @@
+import { type AccountEvent, operatorActor, writeAccountLog } from '../db/account-log.ts'
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import {
+  type Alongside,
   type ApiKey,
   createKey,
   findAnyKey,
@@ -90,15 +93,19 @@ async function create(database: Database, { config, options, output }: Invocatio
   const name = typeof options.name === 'string' ? options.name.trim() : ''
   if (name === '') throw new CommandError('Give the key a name: --name NAME.', 2)
   const account = await whichAccount(database, options.account)
-  const created = await createKey(database, {
-    partition: account.partition,
-    accountId: account.id,
-    name,
-    limit,
-    limitWindow,
-    expiresAt,
-    options: keyOptions,
-  })
+  const created = await createKey(
+    database,
+    {
+      partition: account.partition,
+      accountId: account.id,
+      name,
+      limit,
+      limitWindow,
+      expiresAt,
+      options: keyOptions,
+    },
+    recorded({ partition: account.partition, accountId: account.id }, 'key_created', { name }),
+  )
   // A program that runs out of money reads the address from its 402.
   await requestDepositAddress(database, account)
   if (output.json)
@@ -110,7 +117,8 @@ async function update(database: Database, { words: [, named], config, options, o
   const { account, json: _, help: __, ...asked } = options
   if (named !== undefined && Object.keys(asked).length === 0)
     throw new CommandError('Nothing to change. Add an option such as --limit 5; see penny keys --help.', 2)
-  const { id, name, revokedAt, disabled, options: current } = await whichKey(database, named, account)
+  const key = await whichKey(database, named, account)
+  const { id, name, revokedAt, disabled, options: current } = key
   if (revokedAt !== undefined && !disabled)
     throw new CommandError(
       `"${name}" (${id}) is revoked and cannot be changed. Create a new key with penny keys create.`,
@@ -122,19 +130,28 @@ async function update(database: Database, { words: [, named], config, options, o
     expiresAt: options.expires === 'none' ? null : readInstant(options.expires),
     options: readKeyOptions(options, config, current.allowedModels),
   }
-  if (!(await updateKey(database, id, changes))) throw new CommandError(`No key has the id ${id}.`)
-  const key = await findAnyKey(database, id)
-  printRows(output, key === undefined ? [] : [describe(key)], { omit })
+  const record = recorded(key, 'key_changed', { name, changed: Object.keys(asked) })
+  if (!(await updateKey(database, id, changes, record))) throw new CommandError(`No key has the id ${id}.`)
+  const changed = await findAnyKey(database, id)
+  printRows(output, changed === undefined ? [] : [describe(changed)], { omit })
 }
 
 async function revoke(database: Database, { words: [, named], options, output }: Invocation): Promise<void> {
-  const { id, name, revokedAt, disabled } = await whichKey(database, named, options.account)
-  if (!(await revokeKey(database, id))) throw new CommandError(`No key has the id ${id}.`)
+  const key = await whichKey(database, named, options.account)
+  const { id, name, revokedAt, disabled } = key
+  if (!(await revokeKey(database, id, recorded(key, 'key_revoked', { name }))))
+    throw new CommandError(`No key has the id ${id}.`)
   const done =
     revokedAt === undefined || disabled
       ? `Revoked "${name}" (${id}). Requests with this key are refused from now on.`
       : `"${name}" (${id}) was already revoked, at ${revokedAt.toISOString()}.`
   output.write(output.json ? `${JSON.stringify({ id, revoked: true })}\n` : `${done}\n`)
+}
+
+/** The members of the account see in its log what the operator did. */
+function recorded(account: AccountRef, event: AccountEvent, facts: Readonly<Record<string, unknown>>): Alongside {
+  return (connection, keyId) =>
+    writeAccountLog(connection, account, { event, actor: operatorActor, facts: { key_id: keyId, ...facts } })
 }
 
 function describe(key: ApiKey): Record<string, string | null> {

@@ -14,6 +14,7 @@ export const eventTypes = [
   'key.revoked',
   'key.limit_reached',
   'session.created',
+  'member.changed',
   'webhook.disabled',
 ] as const
 export type EventType = (typeof eventTypes)[number]

@@ -2,9 +2,9 @@ import type { IncomingMessage, RequestListener } from 'node:http'
 import { getRequestListener } from '@hono/node-server'
 import { Hono, type HonoRequest } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
-import type { AccountRef } from '../db/account-ref.ts'
 import { ServiceError } from '../errors.ts'
 import { noOptions } from '../identity/key-options.ts'
+import type { Session } from '../identity/sessions.ts'
 import { createRequestId, formatRequestId } from '../ledger/request-id.ts'
 import type { Standing } from '../observe/outcomes.ts'
 import { contracts } from './api/contracts/all.ts'
@@ -48,7 +48,7 @@ export type AppServices = ApiServices & {
 export function createApp(services: AppServices): RequestListener {
   const { lookUps, keys, site, chainServices, publicUrl, now } = services
   const isSandbox = chainServices.sandbox !== undefined
-  const isOperator = ({ partition, accountId }: AccountRef) => isOperatorOf(services, { partition, accountId })
+  const isOperator = (session: Session) => isOperatorOf(services, session)
   const gate = new Gate({ database: lookUps, keys, site, isSandbox, isOperator, now })
   const other = getRequestListener(createRoutes(services, gate).fetch, {
     overrideGlobalObjects: false,

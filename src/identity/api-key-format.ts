@@ -2,6 +2,7 @@ import { createHash, randomBytes } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 
 const prefix = 'penny_'
+export const managementPrefix = 'penny_mgmt_'
 const alphabet = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 const randomLength = 34
 const checksumLength = 6
@@ -12,6 +13,12 @@ export function createApiKey(): string {
   return `${prefix}${secret}${checksum(secret)}`
 }
 
+/** `penny_mgmt_` and the same: for programs that manage an account over /api. */
+export function createManagementKey(): string {
+  const secret = randomBase62(randomLength)
+  return `${managementPrefix}${secret}${checksum(secret)}`
+}
+
 const keyLength = prefix.length + randomLength + checksumLength
 
 /**
@@ -19,12 +26,24 @@ const keyLength = prefix.length + randomLength + checksumLength
  * it may be a key of another service.
  */
 export function whyMalformed(key: string): string | undefined {
+  if (key.startsWith(managementPrefix))
+    return 'This is a management key, which works for /api only. Use an API key (penny_…) here; create one with POST /api/keys or in the dashboard.'
   if (!key.startsWith(prefix)) return `This is not an API key of this service: its keys begin with "${prefix}".`
   if (key.length !== keyLength)
     return `This API key has ${key.length} characters; a key has ${keyLength}. Copy the whole key.`
   const secret = key.slice(prefix.length, prefix.length + randomLength)
   if (/^penny_[0-9A-Za-z]{40}$/.test(key) && key.endsWith(checksum(secret))) return undefined
   return 'This API key has a typo. Copy it again from where you stored it.'
+}
+
+/** Why this cannot be a management key; undefined when it can be one. */
+export function whyMalformedManagementKey(key: string): string | undefined {
+  const whole = managementPrefix.length + randomLength + checksumLength
+  if (key.length !== whole)
+    return `This management key has ${key.length} characters; a management key has ${whole}. Copy the whole key.`
+  const secret = key.slice(managementPrefix.length, managementPrefix.length + randomLength)
+  if (/^penny_mgmt_[0-9A-Za-z]{40}$/.test(key) && key.endsWith(checksum(secret))) return undefined
+  return 'This management key has a typo. Copy it again from where you stored it.'
 }
 
 /** What is stored: the key has enough entropy that a plain hash cannot be searched. */
@@ -34,7 +53,7 @@ export function hashApiKey(key: string): Buffer {
 
 /** What is shown after the one time a key is shown whole. */
 export function hintOf(key: string): string {
-  return `${prefix}…${key.slice(-4)}`
+  return `${key.startsWith(managementPrefix) ? managementPrefix : prefix}…${key.slice(-4)}`
 }
 
 function checksum(secret: string): string {

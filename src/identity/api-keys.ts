@@ -16,6 +16,7 @@ import {
   readColumns,
   readOptions,
 } from './key-options.ts'
+import { checkMemberLimit } from './member-limit.ts'
 import { lockOpenAccount } from './open-account.ts'
 
 export const limitWindows = ['lifetime', 'day', 'week', 'month'] as const
@@ -43,6 +44,8 @@ export type ApiKey = {
   readonly options: KeyOptions
   readonly lastUsedAt: Date | undefined
   readonly createdAt: Date
+  /** The person who made it; undefined when a command or a management key did. */
+  readonly madeBy: string | undefined
 }
 
 export type NewApiKey = {
@@ -54,12 +57,20 @@ export type NewApiKey = {
   readonly expiresAt?: Date | undefined
   /** Left out, the key is not restricted. */
   readonly options?: OptionChanges | undefined
+  readonly madeBy?: string | undefined
 }
 
-/** Makes a key. The secret is returned this once and never stored: the database has its hash and a masked hint. */
+/** What else is written in the transaction of a change: the account's log. */
+export type Alongside = (connection: Connection, keyId: string) => Promise<void>
+
+/**
+ * Makes a key. The secret is returned this once and never stored: the database has its hash and a masked hint. Throws when the member
+ * who makes it has a limit that it would pass.
+ */
 export async function createKey(
   database: Database,
   key: NewApiKey,
+  alongside?: Alongside,
 ): Promise<{ readonly secret: string; readonly id: string }> {
   const secret = createApiKey()
   const id = randomUUID()
@@ -67,8 +78,8 @@ export async function createKey(
   await database.transaction(async (transaction) => {
     await lockOpenAccount(transaction, key)
     await transaction.query(
-      `insert into api_keys (partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, ${optionColumns})
-       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+      `insert into api_keys (partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, ${optionColumns}, made_by)
+       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
       [
         key.partition,
         id,
@@ -82,36 +93,42 @@ export async function createKey(
         options.maxRequestCost ?? null,
         options.webTools ?? noOptions.webTools,
         options.allowedIps ?? noOptions.allowedIps,
+        key.madeBy ?? null,
       ],
     )
     await transaction.query(
       'insert into api_key_hashes (hash, partition, account_id, key_id, hint) values ($1, $2, $3, $4, $5)',
       [hashApiKey(secret), key.partition, key.accountId, id, hintOf(secret)],
     )
+    if (key.madeBy !== undefined) await checkMemberLimit(transaction, key, key.madeBy)
     await writeEvent(transaction, key, 'key.created', { id, name: key.name })
+    await alongside?.(transaction, id)
   })
   return { secret, id }
 }
 
-/** The keys of one account, newest first; of all accounts when none is named. */
-export async function listKeys(database: Database, accountId?: string): Promise<readonly ApiKey[]> {
+/** The keys of one account, newest first; of all accounts when none is named. `madeBy` leaves out those of other members. */
+export async function listKeys(database: Database, accountId?: string, madeBy?: string): Promise<readonly ApiKey[]> {
   const rows = await database.query<KeyRow>(
     `select ${keyColumns} from api_keys k
-      where $1::uuid is null or account_id = $1 order by created_at desc, id limit ${keysPerAccountMax}`,
-    [accountId ?? null],
+      where ($1::uuid is null or account_id = $1) and ($2::uuid is null or made_by = $2)
+      order by created_at desc, id limit ${keysPerAccountMax}`,
+    [accountId ?? null, madeBy ?? null],
   )
   return rows.map(readKey)
 }
 
-/** The account's own key; another account's is as absent as one that never was. */
+/** The account's own key, of this member where one is named; any other is as absent as one that never was. */
 export async function findKey(
   connection: Connection,
-  { partition, accountId }: { readonly partition: number; readonly accountId: string },
+  { partition, accountId }: AccountRef,
   keyId: string,
+  madeBy?: string,
 ): Promise<ApiKey | undefined> {
   const [row] = await connection.query<KeyRow>(
-    `select ${keyColumns} from api_keys k where partition = $1 and id = $2 and account_id = $3`,
-    [partition, keyId, accountId],
+    `select ${keyColumns} from api_keys k
+      where partition = $1 and id = $2 and account_id = $3 and ($4::uuid is null or made_by = $4)`,
+    [partition, keyId, accountId, madeBy ?? null],
   )
   return row === undefined ? undefined : readKey(row)
 }
@@ -138,7 +155,7 @@ export const keysPerAccountMax = 1000
 
 const keyColumns = `
   partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, revoked_at, disabled, last_used_at, created_at,
-  ${readColumns},
+  made_by, ${readColumns},
   coalesce(expires_at <= clock_timestamp(), false) as expired,
   case when limit_window <> 'lifetime' then
     (window_start(limit_window, clock_timestamp()) at time zone 'UTC' + ('1 ' || limit_window)::interval) at time zone 'UTC'
@@ -157,6 +174,7 @@ export async function rollKey(
   database: Database,
   keyId: string,
   overlapSeconds: number,
+  alongside?: Alongside,
 ): Promise<{ readonly secret: string } | undefined> {
   const secret = createApiKey()
   const rolled = await withLockedKey(database, keyId, async (connection, account) => {
@@ -180,18 +198,20 @@ export async function rollKey(
       hintOf(secret),
     ])
     await writeEvent(connection, account, 'key.updated', { id: keyId, changed: ['secret'] })
+    await alongside?.(connection, keyId)
   })
   return rolled ? { secret } : undefined
 }
 
 /** Revokes a key from the next request on; requests that it already pays for may end. False when there is no such key. */
-export async function revokeKey(database: Database, keyId: string): Promise<boolean> {
+export async function revokeKey(database: Database, keyId: string, alongside?: Alongside): Promise<boolean> {
   return withLockedKey(database, keyId, async (connection, account) => {
     await connection.query(
       'update api_keys set revoked_at = coalesce(revoked_at, $3), disabled = false where partition = $1 and id = $2',
       [account.partition, keyId, await readClock(connection)],
     )
     await writeEvent(connection, account, 'key.revoked', { id: keyId })
+    await alongside?.(connection, keyId)
   })
 }
 
@@ -209,9 +229,14 @@ export type KeyChanges = {
 /**
  * Changes a key from the next request on. A limit below what is already spent and held refuses new requests and leaves
  * those under way alone. False when there is no such key. Throws `WindowChangedError`, and changes nothing, when the window
- * was changed less than a minute ago.
+ * was changed less than a minute ago, and `MemberLimitError` when the keys of its member could then spend too much together.
  */
-export async function updateKey(database: Database, keyId: string, changes: KeyChanges): Promise<boolean> {
+export async function updateKey(
+  database: Database,
+  keyId: string,
+  changes: KeyChanges,
+  alongside?: Alongside,
+): Promise<boolean> {
   const { limitWindow, options = {} } = changes
   const old = limitWindow === undefined ? undefined : await sumOldSpend(database, keyId, limitWindow)
   return withLockedKey(database, keyId, async (connection, account) => {
@@ -250,7 +275,13 @@ export async function updateKey(database: Database, keyId: string, changes: KeyC
         await readClock(connection),
       ],
     )
+    const [key] = await connection.query<{ made_by: string | null }>(
+      'select made_by from api_keys where partition = $1 and id = $2',
+      [partition, keyId],
+    )
+    if (typeof key?.made_by === 'string') await checkMemberLimit(connection, account, key.made_by)
     await writeEvent(connection, account, 'key.updated', { id: keyId, changed: changedFields(changes) })
+    await alongside?.(connection, keyId)
   })
 }
 
@@ -363,6 +394,7 @@ type KeyRow = OptionRow & {
   readonly old_secrets: readonly { readonly hint: string; readonly works_until: string }[]
   readonly last_used_at: Date | null
   readonly created_at: Date
+  readonly made_by: string | null
 }
 
 function readKey(row: KeyRow): ApiKey {
@@ -385,6 +417,7 @@ function readKey(row: KeyRow): ApiKey {
     options: readOptions(row),
     lastUsedAt: row.last_used_at ?? undefined,
     createdAt: row.created_at,
+    madeBy: row.made_by ?? undefined,
   }
 }
 

@@ -4,6 +4,7 @@ import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { createToken, hashToken } from './secret-token.ts'
+import type { Session } from './sessions.ts'
 
 // The device flow of RFC 8628: a terminal asks, a signed-in person confirms, the terminal polls and gets a key once. The key is
 // made when the terminal takes it, so its secret is never stored.
@@ -66,7 +67,7 @@ export async function startDeviceLogin(
 export type Poll =
   | { readonly status: 'pending' | 'slow_down'; readonly intervalSeconds: number }
   | { readonly status: 'declined' | 'expired' }
-  | { readonly status: 'confirmed'; readonly account: AccountRef; readonly terms: unknown }
+  | { readonly status: 'confirmed'; readonly account: AccountRef; readonly personId: string; readonly terms: unknown }
 
 /** What became of a login. A confirmed one is used up by this: of two polls at once, one gets it. */
 export async function pollDeviceLogin(database: Database, deviceCode: string): Promise<Poll> {
@@ -83,8 +84,8 @@ export async function pollDeviceLogin(database: Database, deviceCode: string): P
   if (row === undefined) return { status: 'expired' }
   if (row.status === 'pending')
     return { status: row.early ? 'slow_down' : 'pending', intervalSeconds: row.interval_seconds }
-  const [taken] = await database.query<{ partition: number | null; account_id: string | null; terms: unknown }>(
-    'delete from device_logins where device_hash = $1 returning partition, account_id, terms',
+  const [taken] = await database.query<TakenLogin>(
+    'delete from device_logins where device_hash = $1 returning partition, account_id, person_id, terms',
     [hash],
   )
   if (taken === undefined) return { status: 'expired' }
@@ -92,8 +93,16 @@ export async function pollDeviceLogin(database: Database, deviceCode: string): P
   return {
     status: 'confirmed',
     account: { partition: taken.partition!, accountId: taken.account_id },
+    personId: taken.person_id!,
     terms: taken.terms,
   }
+}
+
+type TakenLogin = {
+  readonly partition: number | null
+  readonly account_id: string | null
+  readonly person_id: string | null
+  readonly terms: unknown
 }
 
 /** The terminal no longer waits: nothing can be confirmed any more. */
@@ -119,16 +128,16 @@ export async function findDeviceLogin(
 /** Of two answers at once the first one counts, and the second one throws. */
 export async function confirmDeviceLogin(
   database: Database,
-  { partition, accountId }: AccountRef,
+  { partition, accountId, personId }: Pick<Session, 'partition' | 'accountId' | 'personId'>,
   userCode: string,
   terms: object,
 ): Promise<DeviceLogin> {
   const [row] = await database.query<DeviceLoginRow>(
     `update device_logins
-        set status = 'confirmed', partition = $2, account_id = $3, terms = $4::jsonb,
+        set status = 'confirmed', partition = $2, account_id = $3, terms = $4::jsonb, person_id = $5,
             expires_at = greatest(expires_at, now() + interval '${deliverySecondsMin} seconds')
       where user_code = $1 and expires_at > now() and status = 'pending' returning ${columns}`,
-    [normalized(userCode), partition, accountId, JSON.stringify(terms)],
+    [normalized(userCode), partition, accountId, JSON.stringify(terms), personId],
   )
   if (row === undefined) throw new DeviceCodeGoneError()
   return readDeviceLogin(row)

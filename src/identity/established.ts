@@ -5,12 +5,13 @@ import { SignInFailedError } from './sign-in-error.ts'
 export type Credential = { readonly wallet: string } | { readonly passkey: Buffer }
 
 /**
- * Throws unless the account was opened with this wallet or passkey, or has had it for as long as a changed owner address waits. A thief with a
- * stolen session can add a passkey of his own; it must not confirm anything before the holder had the time to see it.
+ * Throws unless an owner has had this wallet or passkey, and the role, since the account was opened or for as long as a changed owner
+ * address waits. A thief with a stolen session can add a passkey of his own or make himself an owner; neither must confirm anything
+ * before the other owners had the time to see it.
  */
 export async function requireEstablished(
   database: Database,
-  { accountId }: AccountRef,
+  { partition, accountId }: AccountRef,
   credential: Credential,
   cooldownMs: number,
 ): Promise<void> {
@@ -19,16 +20,19 @@ export async function requireEstablished(
       ? ['wallets', 'address', credential.wallet.toLowerCase()]
       : ['passkeys', 'credential_id', credential.passkey]
   const [row] = await database.query<{ established: boolean }>(
-    `select c.added_at <= a.created_at + interval '10 seconds'
-            or c.added_at <= clock_timestamp() - $3 * interval '1 millisecond' as established
-       from ${table} c join accounts a on a.partition = c.partition and a.id = c.account_id
-      where c.${column} = $1 and c.account_id = $2`,
-    [value, accountId, cooldownMs],
+    `select greatest(c.added_at, m.owner_since) <= a.created_at + interval '10 seconds'
+            or greatest(c.added_at, m.owner_since) <= clock_timestamp() - $3 * interval '1 millisecond' as established
+       from ${table} c
+       join memberships m on m.partition = $4 and m.account_id = $2 and m.person_id = c.person_id and m.role = 'owner'
+       join accounts a on a.partition = m.partition and a.id = m.account_id
+      where c.${column} = $1`,
+    [value, accountId, cooldownMs, partition],
   )
-  if (row === undefined) throw new SignInFailedError('This wallet or passkey belongs to another account.')
+  if (row === undefined)
+    throw new SignInFailedError('This wallet or passkey does not belong to an owner of the account.')
   if (!row.established) {
     throw new SignInFailedError(
-      'This wallet or passkey was added recently. Confirm the address with an older one, or register it without confirmation; it then takes effect after a waiting period.',
+      'This wallet or passkey was added, or its holder became an owner, recently. Confirm the address with an older one, or register it without confirmation; it then takes effect after a waiting period.',
     )
   }
 }

@@ -1,5 +1,5 @@
-import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
+import type { Session } from './sessions.ts'
 
 /** Who may see the operator's pages. */
 export type Operators = {
@@ -17,16 +17,17 @@ export function readOperators(listed: readonly string[]): Operators {
   }
 }
 
+/** Owners of a listed account, and whoever signs in with a listed wallet: other members of that account are not meant. */
 export async function isOperator(
   database: Database,
   { accountIds, wallets }: Operators,
-  { partition, accountId }: AccountRef,
+  { accountId, personId, role }: Session,
 ): Promise<boolean> {
-  if (accountIds.includes(accountId)) return true
+  if (role === 'owner' && accountIds.includes(accountId)) return true
   if (wallets.length === 0) return false
   const [row] = await database.query<{ found: boolean }>(
-    `select exists (select from wallets where partition = $1 and account_id = $2 and address = any ($3)) as found`,
-    [partition, accountId, wallets],
+    `select exists (select from wallets where person_id = $1 and address = any ($2)) as found`,
+    [personId, wallets],
   )
   return row!.found
 }

@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto'
-import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
@@ -22,7 +21,7 @@ export type Passkey = {
   readonly lastUsedAt: Date | undefined
 }
 
-const passkeysPerAccountMax = 20
+const passkeysPerPersonMax = 20
 
 /** A new passkey that answers a challenge of ours. The challenge is used up whatever comes of it. */
 export async function proveRegistration(
@@ -34,8 +33,8 @@ export async function proveRegistration(
   return readRegistration(registration, party)
 }
 
-/** The account whose passkey answered a challenge of ours. */
-export async function provePasskey(database: Database, assertion: Assertion, party: RelyingParty): Promise<AccountRef> {
+/** The id of the person whose passkey answered a challenge of ours. */
+export async function provePasskey(database: Database, assertion: Assertion, party: RelyingParty): Promise<string> {
   await takeChallenge(database, challengeOf(assertion.clientDataJSON), 'sign_in')
   return checkPasskey(database, assertion, party)
 }
@@ -43,11 +42,11 @@ export async function provePasskey(database: Database, assertion: Assertion, par
 /** A challenge that names an owner address, so that what the passkey signs names it too. */
 export async function createPasskeyOwnerChallenge(
   database: Database,
-  owner: AccountRef,
+  personId: string,
   address: string,
 ): Promise<{ readonly challenge: string; readonly credentialIds: readonly string[] }> {
-  const credentialIds = await listCredentialIds(database, owner)
-  if (credentialIds.length === 0) throw new PasskeyProofError('The account has no passkey.')
+  const credentialIds = await listCredentialIds(database, personId)
+  if (credentialIds.length === 0) throw new PasskeyProofError('You have no passkey.')
   const nonce = createNonce()
   await storeChallenge(database, nonce, 'owner', address)
   return { challenge: Buffer.from(`${nonce} ${address}`, 'latin1').toString('base64url'), credentialIds }
@@ -66,14 +65,14 @@ export async function provePasskeyOwner(
   await checkPasskey(database, assertion, party)
 }
 
-async function checkPasskey(database: Database, assertion: Assertion, party: RelyingParty): Promise<AccountRef> {
+async function checkPasskey(database: Database, assertion: Assertion, party: RelyingParty): Promise<string> {
   const credentialId = Buffer.from(assertion.id, 'base64url')
   return database.transaction(async (connection) => {
     const [row] = await connection.query<PasskeyRow>(
-      `select partition, account_id, public_key, algorithm, sign_count from passkeys where credential_id = $1 for update`,
+      `select person_id, public_key, algorithm, sign_count from passkeys where credential_id = $1 for update`,
       [credentialId],
     )
-    if (row === undefined) throw new PasskeyProofError('No account has this passkey.')
+    if (row === undefined) throw new PasskeyProofError('This passkey is not registered here.')
     const signCount = checkAssertion(
       assertion,
       { publicKey: row.public_key, algorithm: row.algorithm, signCount: Number(row.sign_count) },
@@ -83,42 +82,33 @@ async function checkPasskey(database: Database, assertion: Assertion, party: Rel
       credentialId,
       signCount,
     ])
-    return { partition: row.partition, accountId: row.account_id }
+    return row.person_id
   })
 }
 
 export async function addPasskey(
   connection: Connection,
-  account: AccountRef,
+  personId: string,
   passkey: NewPasskey,
   name: string,
 ): Promise<void> {
   const [known] = await connection.query<{ count: number }>(
-    'select count(*)::int as count from passkeys where account_id = $1',
-    [account.accountId],
+    'select count(*)::int as count from passkeys where person_id = $1',
+    [personId],
   )
-  if (known!.count >= passkeysPerAccountMax) throw new TooManyPasskeysError()
+  if (known!.count >= passkeysPerPersonMax) throw new TooManyPasskeysError()
   const added = await connection.query(
-    `insert into passkeys (credential_id, id, partition, account_id, name, public_key, algorithm, sign_count, last_used_at)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp()) on conflict do nothing returning id`,
-    [
-      passkey.credentialId,
-      randomUUID(),
-      account.partition,
-      account.accountId,
-      name,
-      passkey.publicKey,
-      passkey.algorithm,
-      passkey.signCount,
-    ],
+    `insert into passkeys (credential_id, id, person_id, name, public_key, algorithm, sign_count, last_used_at)
+     values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp()) on conflict do nothing returning id`,
+    [passkey.credentialId, randomUUID(), personId, name, passkey.publicKey, passkey.algorithm, passkey.signCount],
   )
   if (added.length === 0) throw new PasskeyProofError('This passkey is already registered.')
 }
 
-export async function listPasskeys(database: Database, { accountId }: AccountRef): Promise<readonly Passkey[]> {
+export async function listPasskeys(database: Database, personId: string): Promise<readonly Passkey[]> {
   const rows = await database.query<{ id: string; name: string; added_at: Date; last_used_at: Date | null }>(
-    'select id, name, added_at, last_used_at from passkeys where account_id = $1 order by added_at, id',
-    [accountId],
+    'select id, name, added_at, last_used_at from passkeys where person_id = $1 order by added_at, id',
+    [personId],
   )
   return rows.map((row) => ({
     id: row.id,
@@ -128,27 +118,26 @@ export async function listPasskeys(database: Database, { accountId }: AccountRef
   }))
 }
 
-/** The ids by which browsers know an account's passkeys: one device is not to be registered twice. */
-export async function listCredentialIds(database: Database, { accountId }: AccountRef): Promise<readonly string[]> {
+/** The ids by which browsers know a person's passkeys: one device is not to be registered twice. */
+export async function listCredentialIds(database: Database, personId: string): Promise<readonly string[]> {
   const rows = await database.query<{ credential_id: Buffer }>(
-    'select credential_id from passkeys where account_id = $1',
-    [accountId],
+    'select credential_id from passkeys where person_id = $1',
+    [personId],
   )
   return rows.map((row) => row.credential_id.toString('base64url'))
 }
 
-/** False when the account has no such passkey. */
-export async function removePasskey(connection: Connection, { accountId }: AccountRef, id: string): Promise<boolean> {
-  const rows = await connection.query('delete from passkeys where id = $1 and account_id = $2 returning id', [
+/** False when the person has no such passkey. */
+export async function removePasskey(connection: Connection, personId: string, id: string): Promise<boolean> {
+  const rows = await connection.query('delete from passkeys where id = $1 and person_id = $2 returning id', [
     id,
-    accountId,
+    personId,
   ])
   return rows.length > 0
 }
 
 type PasskeyRow = {
-  readonly partition: number
-  readonly account_id: string
+  readonly person_id: string
   readonly public_key: Buffer
   readonly algorithm: PasskeyAlgorithm
   readonly sign_count: bigint
@@ -157,6 +146,6 @@ type PasskeyRow = {
 export class TooManyPasskeysError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
-    super(`The account has ${passkeysPerAccountMax} passkeys, which is the maximum. Remove one first.`)
+    super(`You have ${passkeysPerPersonMax} passkeys, which is the maximum. Remove one first.`)
   }
 }

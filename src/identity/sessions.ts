@@ -2,14 +2,20 @@ import { randomUUID } from 'node:crypto'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { writeEvent } from '../db/write-event.ts'
+import type { Role } from './roles.ts'
 import { createToken, hashToken } from './secret-token.ts'
+import { SignInFailedError } from './sign-in-error.ts'
 
 export const signInMethods = ['wallet', 'passkey', 'link', 'local'] as const
 export type SignInMethod = (typeof signInMethods)[number]
 
-/** Somebody who is signed in. */
+/** A person who is signed in, in one of the person's accounts. */
 export type Session = AccountRef & {
   readonly id: string
+  readonly personId: string
+  readonly personName: string
+  /** In this account, as of this request. */
+  readonly role: Role
   readonly method: SignInMethod
   readonly browser: string | undefined
   /** The instant of signing in. */
@@ -23,29 +29,37 @@ export type Session = AccountRef & {
 const idleSecondsMax = 30 * 60
 export const sessionSecondsMax = 12 * 60 * 60
 export const recentSecondsMax = 15 * 60
-const sessionsPerAccountMax = 50
+const sessionsPerPersonMax = 50
 const browserLengthMax = 200
 const tokenPattern = /^[A-Za-z0-9_-]{43}$/
 
 // All times are the database's: nodes need not agree on theirs.
-const alive = `expires_at > now() and last_used_at > now() - interval '${idleSecondsMax} seconds'`
-const columns = `id, partition, account_id, method, browser, created_at, last_used_at, expires_at,
-  created_at > now() - interval '${recentSecondsMax} seconds' as is_recent`
+const alive = `s.expires_at > now() and s.last_used_at > now() - interval '${idleSecondsMax} seconds'`
+// Joined to the membership: a member who was removed has no session in the account, even where a row is left.
+const columns = `s.id, s.partition, s.account_id, s.person_id, p.name as person_name, m.role, s.method, s.browser, s.created_at,
+  s.last_used_at, s.expires_at, s.created_at > now() - interval '${recentSecondsMax} seconds' as is_recent`
+const rows = `sessions s join people p on p.id = s.person_id
+  join memberships m on m.partition = s.partition and m.account_id = s.account_id and m.person_id = s.person_id`
 
-/** Opens a session and returns the token for its cookie, which is stored nowhere. */
+/** Whoever signs in, and to which account. */
+export type Entry = { readonly personId: string; readonly account: AccountRef }
+
+/** Opens a session of a member and returns the token for its cookie, which is stored nowhere. */
 export async function openSession(
   connection: Connection,
-  account: AccountRef,
+  { personId, account }: Entry,
   method: SignInMethod,
   browser: string | undefined,
 ): Promise<{ readonly token: string; readonly session: Session }> {
   const token = createToken()
-  const [row] = await connection.query<SessionRow>(
-    `insert into sessions (token_hash, id, partition, account_id, method, browser, expires_at)
-     values ($1, $2, $3, $4, $5, $6, clock_timestamp() + interval '${sessionSecondsMax} seconds') returning ${columns}`,
+  const hash = hashToken(token)
+  await connection.query(
+    `insert into sessions (token_hash, id, person_id, partition, account_id, method, browser, expires_at)
+     values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() + interval '${sessionSecondsMax} seconds')`,
     [
-      hashToken(token),
+      hash,
       randomUUID(),
+      personId,
       account.partition,
       account.accountId,
       method,
@@ -53,11 +67,14 @@ export async function openSession(
     ],
   )
   await connection.query(
-    `delete from sessions where account_id = $1 and id in
-       (select id from sessions where account_id = $1 order by last_used_at desc, id offset ${sessionsPerAccountMax})`,
-    [account.accountId],
+    `delete from sessions where person_id = $1 and id in
+       (select id from sessions where person_id = $1 order by last_used_at desc, id offset ${sessionsPerPersonMax})`,
+    [personId],
   )
-  const session = readSession(row!)
+  const [row] = await connection.query<SessionRow>(`select ${columns} from ${rows} where s.token_hash = $1`, [hash])
+  if (row === undefined) throw new NotAMemberError()
+  await touchMembership(connection, personId, account)
+  const session = readSession(row)
   await writeEvent(connection, account, 'session.created', { id: session.id, method, browser: session.browser ?? null })
   return { token, session }
 }
@@ -68,46 +85,85 @@ export async function findSession(database: Database, token: string): Promise<Se
   const hash = hashToken(token)
   const [row] = await database.queryPrepared<SessionRow & { readonly is_stale: boolean }>(
     'find_session',
-    `select ${columns}, last_used_at < clock_timestamp() - interval '1 minute' as is_stale
-       from sessions where token_hash = $1 and ${alive}`,
+    `select ${columns}, s.last_used_at < clock_timestamp() - interval '1 minute' as is_stale
+       from ${rows} where s.token_hash = $1 and ${alive}`,
     [hash],
   )
-  if (row?.is_stale === true) {
+  if (row === undefined) return undefined
+  const session = readSession(row)
+  if (row.is_stale) {
     await database.query('update sessions set last_used_at = now() where token_hash = $1', [hash])
+    await touchMembership(database, session.personId, session)
   }
-  return row === undefined ? undefined : readSession(row)
+  return session
 }
 
-export async function listSessions(database: Database, { accountId }: AccountRef): Promise<readonly Session[]> {
-  const rows = await database.query<SessionRow>(
-    `select ${columns} from sessions where account_id = $1 and ${alive} order by last_used_at desc, id`,
-    [accountId],
+async function touchMembership(connection: Connection, personId: string, account: AccountRef): Promise<void> {
+  await connection.query(
+    'update memberships set last_active_at = now() where partition = $1 and account_id = $2 and person_id = $3',
+    [account.partition, account.accountId, personId],
   )
-  return rows.map(readSession)
 }
 
-/** Whether a session goes on: a stream that outlives its session must end with it. */
-export async function isSessionAlive(database: Database, id: string): Promise<boolean> {
-  const [row] = await database.query(`select from sessions where id = $1 and ${alive}`, [id])
-  return row !== undefined
+/** Those of one person, in whatever account. */
+export async function listSessions(database: Database, personId: string): Promise<readonly Session[]> {
+  const found = await database.query<SessionRow>(
+    `select ${columns} from ${rows} where s.person_id = $1 and ${alive} order by s.last_used_at desc, s.id`,
+    [personId],
+  )
+  return found.map(readSession)
 }
 
-/** False when the account has no such session. */
-export async function endSession(connection: Connection, { accountId }: AccountRef, id: string): Promise<boolean> {
-  const rows = await connection.query('delete from sessions where id = $1 and account_id = $2 returning id', [
+/** Whether a session goes on in its account: a stream that outlives it must end with it. */
+export async function isSessionAlive(database: Database, { id, accountId }: Session): Promise<boolean> {
+  const [row] = await database.query(`select from ${rows} where s.id = $1 and s.account_id = $2 and ${alive}`, [
     id,
     accountId,
   ])
-  return rows.length > 0
+  return row !== undefined
 }
 
-export async function endOtherSessions(database: Database, { accountId, id }: Session): Promise<void> {
-  await database.query('delete from sessions where account_id = $1 and id <> $2', [accountId, id])
+/** Continues a session in another account of the person. Undefined when the person is no member of it. */
+export async function switchAccount(
+  database: Database,
+  session: Session,
+  accountId: string,
+): Promise<Session | undefined> {
+  const [member] = await database.query<{ partition: number }>(
+    'select partition from memberships where person_id = $1 and account_id = $2',
+    [session.personId, accountId],
+  )
+  if (member === undefined) return undefined
+  const account = { partition: member.partition, accountId }
+  await database.query('update sessions set partition = $2, account_id = $3 where id = $1', [
+    session.id,
+    account.partition,
+    account.accountId,
+  ])
+  await touchMembership(database, session.personId, account)
+  const [row] = await database.query<SessionRow>(`select ${columns} from ${rows} where s.id = $1 and ${alive}`, [
+    session.id,
+  ])
+  return row === undefined ? undefined : readSession(row)
 }
 
-/** Deletes what can no longer be used: expired sessions, challenges, links and device logins. */
+/** False when the person has no such session. */
+export async function endSession(connection: Connection, personId: string, id: string): Promise<boolean> {
+  const ended = await connection.query('delete from sessions where id = $1 and person_id = $2 returning id', [
+    id,
+    personId,
+  ])
+  return ended.length > 0
+}
+
+export async function endOtherSessions(database: Database, { personId, id }: Session): Promise<void> {
+  await database.query('delete from sessions where person_id = $1 and id <> $2', [personId, id])
+}
+
+/** Deletes what can no longer be used: expired sessions, challenges, links, invitations and device logins. */
 export async function forgetSignIns(database: Database): Promise<void> {
-  await database.query(`delete from sessions where not (${alive})`)
+  await database.query(`delete from sessions s where not (${alive})`)
+  await database.query('delete from invitations where expires_at < now()')
   await database.query('delete from sign_in_challenges where expires_at < now()')
   await database.query('delete from login_links where expires_at < now()')
   await database.query('delete from device_logins where expires_at < now()')
@@ -117,6 +173,9 @@ type SessionRow = {
   readonly id: string
   readonly partition: number
   readonly account_id: string
+  readonly person_id: string
+  readonly person_name: string
+  readonly role: Role
   readonly method: SignInMethod
   readonly browser: string | null
   readonly created_at: Date
@@ -130,11 +189,21 @@ function readSession(row: SessionRow): Session {
     id: row.id,
     partition: row.partition,
     accountId: row.account_id,
+    personId: row.person_id,
+    personName: row.person_name,
+    role: row.role,
     method: row.method,
     browser: row.browser ?? undefined,
     createdAt: row.created_at,
     lastUsedAt: row.last_used_at,
     expiresAt: row.expires_at,
     isRecent: row.is_recent,
+  }
+}
+
+/** Removed between the proof and the session. */
+export class NotAMemberError extends SignInFailedError {
+  constructor() {
+    super('You are no longer a member of this account. Sign in again.')
   }
 }

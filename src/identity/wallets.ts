@@ -1,4 +1,3 @@
-import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { createNonce, storeChallenge, takeChallenge } from './challenges.ts'
@@ -17,7 +16,7 @@ export type SignInMessageOptions = {
 const siwe = () => import('viem/siwe')
 const signatures = () => import('viem/utils')
 
-const walletsPerAccountMax = 20
+const walletsPerPersonMax = 20
 const statement =
   'Sign in to Penny Router. This proves that the address is yours; it cannot move money and costs no gas.'
 
@@ -110,34 +109,33 @@ async function signerOf(message: string, signature: string): Promise<string | un
   }
 }
 
-/** The account of a wallet, if it has one; noted as used. */
-export async function findWalletAccount(connection: Connection, address: string): Promise<AccountRef | undefined> {
-  const [row] = await connection.query<{ partition: number; account_id: string }>(
-    'update wallets set last_used_at = now() where address = $1 returning partition, account_id',
+/** The id of the person who has a wallet, if one has; noted as used. */
+export async function findWalletPerson(connection: Connection, address: string): Promise<string | undefined> {
+  const [row] = await connection.query<{ person_id: string }>(
+    'update wallets set last_used_at = now() where address = $1 returning person_id',
     [address],
   )
-  return row === undefined ? undefined : { partition: row.partition, accountId: row.account_id }
+  return row?.person_id
 }
 
-/** Gives the wallet to the account, if nobody has it. Returns whose it is now. */
-export async function addWallet(connection: Connection, account: AccountRef, address: string): Promise<AccountRef> {
+/** Gives the wallet to the person, if nobody has it. Returns the id of the person who has it now. */
+export async function addWallet(connection: Connection, personId: string, address: string): Promise<string> {
   const [known] = await connection.query<{ count: number }>(
-    'select count(*)::int as count from wallets where account_id = $1',
-    [account.accountId],
+    'select count(*)::int as count from wallets where person_id = $1',
+    [personId],
   )
-  if (known!.count >= walletsPerAccountMax) throw new TooManyWalletsError()
+  if (known!.count >= walletsPerPersonMax) throw new TooManyWalletsError()
   await connection.query(
-    `insert into wallets (address, partition, account_id, last_used_at) values ($1, $2, $3, clock_timestamp())
-     on conflict do nothing`,
-    [address, account.partition, account.accountId],
+    `insert into wallets (address, person_id, last_used_at) values ($1, $2, clock_timestamp()) on conflict do nothing`,
+    [address, personId],
   )
-  return (await findWalletAccount(connection, address))!
+  return (await findWalletPerson(connection, address))!
 }
 
-export async function listWallets(database: Database, { accountId }: AccountRef): Promise<readonly Wallet[]> {
+export async function listWallets(database: Database, personId: string): Promise<readonly Wallet[]> {
   const rows = await database.query<{ address: string; added_at: Date; last_used_at: Date | null }>(
-    'select address, added_at, last_used_at from wallets where account_id = $1 order by added_at, address',
-    [accountId],
+    'select address, added_at, last_used_at from wallets where person_id = $1 order by added_at, address',
+    [personId],
   )
   return rows.map((row) => ({
     address: row.address,
@@ -146,15 +144,11 @@ export async function listWallets(database: Database, { accountId }: AccountRef)
   }))
 }
 
-/** False when the account has no such wallet. */
-export async function removeWallet(
-  connection: Connection,
-  { accountId }: AccountRef,
-  address: string,
-): Promise<boolean> {
-  const rows = await connection.query('delete from wallets where address = $1 and account_id = $2 returning address', [
+/** False when the person has no such wallet. */
+export async function removeWallet(connection: Connection, personId: string, address: string): Promise<boolean> {
+  const rows = await connection.query('delete from wallets where address = $1 and person_id = $2 returning address', [
     address.toLowerCase(),
-    accountId,
+    personId,
   ])
   return rows.length > 0
 }
@@ -168,6 +162,6 @@ export class WalletProofError extends SignInFailedError {
 export class TooManyWalletsError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
-    super(`The account has ${walletsPerAccountMax} wallets, which is the maximum. Remove one first.`)
+    super(`You have ${walletsPerPersonMax} wallets, which is the maximum. Remove one first.`)
   }
 }

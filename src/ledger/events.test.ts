@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { charge, hold, openLedger, openPayer, settle } from '../../test/support/ledger.ts'
+import { entryOf } from '../../test/support/people.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { eventTypes } from '../db/write-event.ts'
 import { createKey, revokeKey, updateKey } from '../identity/api-keys.ts'
@@ -82,7 +83,7 @@ test('everything that webhooks promise is an event, numbered in the order in whi
   const { id } = await createKey(database, { partition, accountId, name: 'second' })
   await updateKey(database, id, { limit: parse('2'), options: { webTools: false } })
   await revokeKey(database, id)
-  await openSession(database, payer, 'local', 'a browser')
+  await openSession(database, await entryOf(database, payer), 'local', 'a browser')
 
   const events = await eventsOf(payer)
   assert.deepEqual(
@@ -99,6 +100,7 @@ test('everything that webhooks promise is an event, numbered in the order in whi
       'key.created',
       'key.updated',
       'key.revoked',
+      'member.changed',
       'session.created',
     ].map((type, index) => [index + 1, type]),
   )

@@ -17,10 +17,12 @@ test('an address is found among many accounts by indexes alone', async () => {
        from generate_series(1, 20000) n`,
   )
   await database.query(
-    `insert into wallets (address, partition, account_id)
-     select '0x' || lpad(substr(address, 35), 40, 'f'), partition, id from accounts`,
+    `insert into wallets (address, person_id) select '0x' || lpad(substr(address, 35), 40, 'f'), id from accounts`,
   )
-  await database.query('analyze accounts, wallets')
+  await database.query(
+    `insert into memberships (partition, account_id, person_id, role, owner_since) select partition, id, id, 'owner', now() from accounts`,
+  )
+  await database.query('analyze accounts, wallets, memberships')
   const [{ address, owner_address: owner, id } = fail()] = await database.query<Account>(
     `select id, address, owner_address from accounts where address = '0x' || lpad(to_hex(777), 40, '0')`,
   )

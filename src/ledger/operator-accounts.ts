@@ -72,7 +72,7 @@ function conditionOf(text: string): { readonly condition: string; readonly value
     const condition = `(a.partition, a.id) in (
       select partition, id from accounts where address = $1
       union select partition, id from accounts where owner_address = $1
-      union select partition, account_id from wallets where address = $1)`
+      union select m.partition, m.account_id from wallets w join memberships m on m.person_id = w.person_id where w.address = $1)`
     return { condition, value: lower }
   }
   return { condition: 'lower(a.name) like $1', value: `${lower.replace(/[\\%_]/g, '\\$&')}%` }

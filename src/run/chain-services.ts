@@ -2,7 +2,7 @@ import { type Config, ownerCooldownOf } from '../config/config.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import type { ChainFunds, ChainServices, SandboxControls } from '../http/api/chain-services.ts'
-import { moveSignIns } from '../identity/move-sign-ins.ts'
+import { moveMembers } from '../identity/move-members.ts'
 import { findAccount } from '../ledger/accounts.ts'
 import { beginAgain, openDemoAccount, testMoney } from '../ledger/demo-account.ts'
 import { parseRequestId } from '../ledger/request-id.ts'
@@ -149,7 +149,7 @@ async function replaceAccount({ config, database }: ChainServicesOptions, accoun
   return database.transaction(async (connection) => {
     const { partition, id } = await beginAgain(connection, left, config.ledgerPartitions)
     const begun = { partition, accountId: id }
-    await moveSignIns(connection, account, begun)
+    await moveMembers(connection, account, begun)
     return begun
   })
 }

@@ -1,4 +1,5 @@
 import { allowsLoopbackWebhooks, type Config } from '../config/config.ts'
+import { trimAccountLogs } from '../db/account-log.ts'
 import type { Database } from '../db/database.ts'
 import { forgetSignIns } from '../identity/sessions.ts'
 import { Auditor, type AuditScope } from '../jobs/audit-ledger.ts'
@@ -92,4 +93,5 @@ export async function cleanUp(
   await forgetRefusals(database, refusedDays).catch(onError)
   await forgetEvents(database).catch(onError)
   await forgetDeliveries(database).catch(onError)
+  await trimAccountLogs(database).catch(onError)
 }

@@ -143,7 +143,15 @@ test('a closed account is shut to its keys and its holder, and its books are as 
     assert.deepEqual([refused.status, error.code], [401, 'api_key_revoked'])
   }
   for (const signedIn of [client, elsewhere]) assert.equal((await signedIn.get('/api/session')).signed_in, false)
-  for (const table of ['sessions', 'wallets', 'passkeys', 'login_links', 'replays', 'account_alerts'])
+  for (const table of [
+    'sessions',
+    'memberships',
+    'login_links',
+    'invitations',
+    'management_keys',
+    'replays',
+    'account_alerts',
+  ])
     assert.deepEqual(await database.query(`select from ${table} where account_id = $1`, [account.id]), [], table)
   const owner = await ownerOf(account.id)
   const closed = (await findAccount(database, owner.partition, account.id))!
@@ -232,8 +240,9 @@ test('a key, a wallet or a session that is asked for while the account is being 
     return asked
   })
   for (const refusal of late) assert.deepEqual(await refusal, [401, 'session_required'])
-  for (const table of ['sessions', 'wallets', 'api_keys'])
+  for (const table of ['sessions', 'memberships', 'api_keys'])
     assert.deepEqual(await database.query(`select from ${table} where account_id = $1`, [account.id]), [], table)
+  assert.deepEqual(await database.query('select from wallets where address = $1', [wallet.address.toLowerCase()]), [])
 })
 
 /** How many statements of this ledger wait for a lock. */

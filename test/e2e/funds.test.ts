@@ -11,6 +11,7 @@ import { readBalance } from '../../src/ledger/balance.ts'
 import { findDepositAddress, requestDepositAddress } from '../../src/ledger/deposit-addresses.ts'
 import { type Service, startService } from '../../src/run/service.ts'
 import { createWallet, DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
+import { entryOf } from '../support/people.ts'
 import { untilFits } from '../support/until.ts'
 
 // The whole sandbox with its chain and gateway, seen from the dashboard: money in, spent, settled, and out again.
@@ -195,7 +196,8 @@ test('a wallet whose first sign-in was cut off is registered as owner by the nex
   const client = new DashboardClient({ origin: service.publicUrl })
   const wallet = createWallet()
   const { partition, id } = await createAccount(service.database, 'cut off', 1)
-  await addWallet(service.database, { partition, accountId: id }, wallet.address.toLowerCase())
+  const { personId } = await entryOf(service.database, { partition, accountId: id })
+  await addWallet(service.database, personId, wallet.address.toLowerCase())
   const { account } = await client.post('/api/auth/wallet', await signedMessage(client, wallet))
   assert.deepEqual([account.id, account.owner_address], [id, wallet.address.toLowerCase()])
 })

@@ -7,6 +7,7 @@ import { openSession } from '../../src/identity/sessions.ts'
 import { format, fromAtomic } from '../../src/money/usdc.ts'
 import { atEnd } from '../support/at-end.ts'
 import { DashboardClient } from '../support/dashboard-client.ts'
+import { entryOf } from '../support/people.ts'
 import { answers, completed, created, text } from '../support/scripted-upstream.ts'
 import { getRow, postChat, type TestAccount } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
@@ -231,7 +232,12 @@ test('the playground asks for the balance before it reads the body', async () =>
   const { service } = suite
   const account = await service.openAccount('0')
   const client = new DashboardClient(service)
-  const { token } = await openSession(service.database, { ...account, accountId: account.id }, 'wallet', 'test')
+  const { token } = await openSession(
+    service.database,
+    await entryOf(service.database, { ...account, accountId: account.id }),
+    'wallet',
+    'test',
+  )
   client.cookie = `penny_session=${token}`
   const send = async (body: object) => refused(await client.send('POST', '/api/playground', body))
   // No key of the account: whoever reads the body says so.

@@ -1,10 +1,9 @@
 import type { AccountRef } from '../../db/account-ref.ts'
 import type { Connection } from '../../db/database.ts'
-import { lockAccount } from '../../db/lock-account.ts'
 import { ServiceError } from '../../errors.ts'
-import { lockOpenAccount } from '../../identity/open-account.ts'
 import { removePasskey } from '../../identity/passkeys.ts'
-import { endOtherSessions, endSession, listSessions } from '../../identity/sessions.ts'
+import { countWaysIn, lockPerson } from '../../identity/people.ts'
+import { endOtherSessions, endSession, listSessions, type Session } from '../../identity/sessions.ts'
 import { shutOut } from '../../identity/shut-out.ts'
 import { addWallet, proveWallet, removeWallet } from '../../identity/wallets.ts'
 import { renameAccount } from '../../ledger/accounts.ts'
@@ -19,6 +18,7 @@ import { unusable } from './input-refusal.ts'
 import { renderAccount, renderSessionEntry } from './render-session.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
+import { lockSignIn } from './sign-in.ts'
 import { logAccountEvent } from './trail.ts'
 
 /** Who may sign in to the account, and who is. */
@@ -26,7 +26,7 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
   const { database, chainServices, site } = services
 
   router.at(signInContracts.listSessions).answer(async ({ session }) => {
-    const sessions = await listSessions(database, session)
+    const sessions = await listSessions(database, session.personId)
     const data = sessions.map((entry) => renderSessionEntry(entry, session))
     return { object: 'list', data, has_more: false, next_cursor: null }
   })
@@ -37,16 +37,18 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
   })
 
   router.at(signInContracts.endSession).answer(async ({ session, parameters }) => {
-    if (!(await endSession(database, session, parameters.id))) throw new NotFoundError()
+    if (!(await endSession(database, session.personId, parameters.id))) throw new NotFoundError()
     return undefined
   })
 
-  router.at(signInContracts.updateAccount).answer(async ({ owner, body }) => {
+  router.at(signInContracts.updateAccount).answer(async (call) => {
+    const { owner, session, body } = call
     // Read before anything is written: a change that is refused changes nothing.
     const alerts = body.alerts && readAlertChanges(body.alerts)
     if (body.name !== undefined) await renameAccount(database, owner.partition, owner.accountId, body.name)
     if (alerts !== undefined) await changeAlerts(database, owner, alerts)
-    return renderAccount(services, owner)
+    await logAccountEvent(services, 'account_changed', call, { changed: Object.keys(body) })
+    return renderAccount(services, owner, session)
   })
 
   router.at(signInContracts.closeAccount).answer(async (call) => {
@@ -56,8 +58,8 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     await database.transaction(async (connection) => {
       await closeAccount(connection, session, chainServices.funds?.depositMin ?? zero)
       await shutOut(connection, session)
+      await logAccountEvent({ ...services, database: connection }, 'account_closed', call)
     })
-    logAccountEvent(services, 'account_closed', call)
     setHeader('set-cookie', clearedCookie(site))
     return undefined
   })
@@ -66,29 +68,36 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     const { session, body } = call
     requireRecentSignIn(session)
     const address = await proveWallet(database, body.message, body.signature)
-    const owner = await database.transaction(async (connection) => {
-      await lockOpenAccount(connection, session)
-      return addWallet(connection, session, address)
+    await database.transaction(async (connection) => {
+      await lockSignIn(connection, session)
+      if ((await addWallet(connection, session.personId, address)) !== session.personId) throw new WalletTakenError()
+      await logAccountEvent({ ...services, database: connection }, 'wallet_added', call, { address })
     })
-    if (owner.accountId !== session.accountId) throw new WalletTakenError()
-    logAccountEvent(services, 'wallet_added', call, { address })
-    return renderAccount(services, session)
+    return renderAccount(services, session, session)
   })
 
   router.at(signInContracts.removeWallet).answer(async (call) => {
     const { session, parameters } = call
     requireRecentSignIn(session)
-    await keepingAWayIn(services, session, (connection) => removeWallet(connection, session, parameters.address))
-    logAccountEvent(services, 'wallet_removed', call, { address: parameters.address.toLowerCase() })
-    return renderAccount(services, session)
+    const address = parameters.address.toLowerCase()
+    await keepingAWayIn(services, session, async (connection) => {
+      if (!(await removeWallet(connection, session.personId, address))) return false
+      await logAccountEvent({ ...services, database: connection }, 'wallet_removed', call, { address })
+      return true
+    })
+    return renderAccount(services, session, session)
   })
 
   router.at(signInContracts.removePasskey).answer(async (call) => {
     const { session, parameters } = call
     requireRecentSignIn(session)
-    await keepingAWayIn(services, session, (connection) => removePasskey(connection, session, parameters.id))
-    logAccountEvent(services, 'passkey_removed', call, { passkey_id: parameters.id })
-    return renderAccount(services, session)
+    await keepingAWayIn(services, session, async (connection) => {
+      if (!(await removePasskey(connection, session.personId, parameters.id))) return false
+      const facts = { passkey_id: parameters.id }
+      await logAccountEvent({ ...services, database: connection }, 'passkey_removed', call, facts)
+      return true
+    })
+    return renderAccount(services, session, session)
   })
 }
 
@@ -110,34 +119,29 @@ async function refuseDemoAccount({ chainServices }: ApiServices, { accountId }: 
     )
 }
 
-/** Removes something by which one signs in, unless it is the last. The account's lock keeps two removals apart. */
+/** Removes something with which the person signs in, unless it is the last. The person's lock keeps two removals apart. */
 async function keepingAWayIn(
   { database }: ApiServices,
-  account: AccountRef,
+  { personId }: Session,
   remove: (connection: Connection) => Promise<boolean>,
 ): Promise<void> {
   await database.transaction(async (connection) => {
-    await lockAccount(connection, account)
+    await lockPerson(connection, personId)
     if (!(await remove(connection))) throw new NotFoundError()
-    const [left] = await connection.query<{ count: number }>(
-      `select ((select count(*) from wallets where account_id = $1) + (select count(*) from passkeys where account_id = $1))::int
-         as count`,
-      [account.accountId],
-    )
-    if (left!.count === 0) throw new LastWayInError()
+    if ((await countWaysIn(connection, personId)) === 0) throw new LastWayInError()
   })
 }
 
 export class WalletTakenError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
-    super('This wallet signs in to another account. Remove it there first, or use another wallet.')
+    super('This wallet belongs to another person. Use another wallet.')
   }
 }
 
 export class LastWayInError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
-    super('This is the last way to sign in to the account. Add another wallet or passkey first.')
+    super('This is your last way to sign in. Add another wallet or passkey first.')
   }
 }

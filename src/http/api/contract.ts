@@ -1,17 +1,20 @@
 import type { z } from 'zod'
+import type { Scope } from '../../identity/management-keys.ts'
+import type { Role } from '../../identity/roles.ts'
 
 /**
- * What a route takes and gives, said once: requests are checked by it, handlers are typed by it, and `openapi.json` is made
- * from it.
+ * What a route takes and gives, and who may call it, said once: requests are checked by it, handlers are typed by it, and `openapi.json`
+ * is made from it.
  */
-export type Contract = {
+export type Contract = Form & Admission
+
+type Form = {
   /** Unique; the client's function is named by it. */
   readonly operation: string
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   /** Parameters in braces: `/api/keys/{id}`. */
   readonly path: string
   readonly summary: string
-  readonly access: Access
   readonly parameters?: z.ZodObject
   readonly query?: z.ZodObject
   readonly headers?: z.ZodObject
@@ -36,7 +39,15 @@ export type Contract = {
  * and is not there at all (404) where money is real. `operator` needs the session of an operator; for everybody else it is not
  * there either.
  */
-export type Access = 'public' | 'session' | 'key' | 'key or session' | 'sandbox' | 'operator'
+type Admission =
+  | { readonly access: 'public' | 'key' | 'operator'; readonly role?: never; readonly scope?: never }
+  | {
+      readonly access: 'session' | 'key or session' | 'sandbox'
+      /** The lowest role that may call it with a session. The gate enforces it; handlers do not look at roles. */
+      readonly role: Role
+      /** What a management key needs to call it. Without one, the route is for people only. */
+      readonly scope?: Scope
+    }
 
 /** Keeps the exact types of a contract's schemas. */
 export function contract<const Exact extends Contract>(exact: Exact): Exact {

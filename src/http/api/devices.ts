@@ -56,7 +56,7 @@ export function routeDevices(router: ApiRouter, services: ApiServices, addresses
     if (poll.status === 'pending' || poll.status === 'slow_down') return { ...state, interval: poll.intervalSeconds }
     if (poll.status !== 'confirmed') return state
     const terms = deviceContracts.confirmDeviceLogin.body.parse(poll.terms)
-    const actor = { owner: poll.account, session: undefined, visitor }
+    const actor = { owner: poll.account, session: undefined, visitor, madeBy: poll.personId }
     return { ...state, key: await issueKey(services, addresses, actor, terms) }
   })
 
@@ -71,11 +71,11 @@ export function routeDevices(router: ApiRouter, services: ApiServices, addresses
   })
 
   router.at(deviceContracts.confirmDeviceLogin).answer(async (call) => {
-    const { owner, parameters, body } = call
+    const { owner, session, parameters, body } = call
     countGuess(call)
     await checkNewKey(services, owner, body)
-    const confirmed = await confirmDeviceLogin(database, owner, parameters.code, body)
-    logAccountEvent(services, 'device_confirmed', call)
+    const confirmed = await confirmDeviceLogin(database, session, parameters.code, body)
+    await logAccountEvent(services, 'device_confirmed', call)
     return render(confirmed)
   })
 

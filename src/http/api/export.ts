@@ -1,4 +1,6 @@
+import { readAccountLog } from '../../db/account-log.ts'
 import { listKeys } from '../../identity/api-keys.ts'
+import { listMembers } from '../../identity/members.ts'
 import { listSessions, type Session } from '../../identity/sessions.ts'
 import { listGivenBack } from '../../ledger/adjustments.ts'
 import { readBalance } from '../../ledger/balance.ts'
@@ -10,6 +12,7 @@ import { listEndpoints } from '../../webhooks/endpoints.ts'
 import { chatContracts } from './contracts/chat.ts'
 import { Downloads } from './downloads.ts'
 import { renderKey } from './keys.ts'
+import { renderLogRow, renderMember } from './members.ts'
 import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
 import { renderRequest } from './render-request.ts'
 import { renderAccount, renderSessionEntry } from './render-session.ts'
@@ -38,10 +41,11 @@ export function routeExport(router: ApiRouter, services: ApiServices): void {
     yield `${JSON.stringify({
       object: 'export',
       exported_at: new Date().toISOString(),
-      account: await renderAccount(services, session),
+      account: await renderAccount(services, session, session),
       balance: renderBalance(await readBalance(database, session), inFlightCap),
-      sessions: (await listSessions(database, session)).map((entry) => renderSessionEntry(entry, session)),
+      sessions: (await listSessions(database, session.personId)).map((entry) => renderSessionEntry(entry, session)),
       keys: (await listKeys(database, session.accountId)).map(renderKey),
+      members: (await listMembers(database, session)).map(renderMember),
       webhooks: (await listEndpoints(database, session)).map(renderEndpoint),
     }).slice(0, -1)}`
     yield* list(
@@ -58,6 +62,11 @@ export function routeExport(router: ApiRouter, services: ApiServices): void {
       'adjustments',
       transfers((page) => listGivenBack(database, session, page)),
       renderAdjustment,
+    )
+    yield* list(
+      'account_log',
+      transfers((page) => readAccountLog(database, session, page)),
+      renderLogRow,
     )
     yield* list('requests', readAllRequests(database, session, {}), renderRequest)
     yield '}\n'

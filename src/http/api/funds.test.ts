@@ -8,6 +8,7 @@ import { getRequestListener } from '@hono/node-server'
 import { Hono } from 'hono'
 import { createWallet, DashboardClient, signedMessage } from '../../../test/support/dashboard-client.ts'
 import { Device } from '../../../test/support/passkey-device.ts'
+import { entryOf } from '../../../test/support/people.ts'
 import { type TestDatabase, testDatabase } from '../../../test/support/postgres.ts'
 import { keys as accountKeys, createCustodian } from '../../../test/support/signing.ts'
 import { loadPriceList } from '../../billing/price-list.ts'
@@ -256,15 +257,12 @@ test('the first owner address of an account with money waits, unless a passkey o
   assert.equal((await setOwner(ownerAddress, { credential: confirmed })).status, 401)
   assert.equal((await setOwner(thief, { credential: await device.signIn(client) })).status, 401)
   // The account was opened an hour ago.
-  for (const [table, column] of [
-    ['accounts', 'created_at'],
-    ['passkeys', 'added_at'],
-  ] as const) {
-    const key = table === 'accounts' ? 'id' : 'account_id'
-    await ledger.database.query(`update ${table} set ${column} = ${column} - interval '1 hour' where ${key} = $1`, [
-      account.id,
-    ])
-  }
+  for (const change of [
+    `update accounts set created_at = created_at - interval '1 hour' where id = $1`,
+    `update memberships set owner_since = owner_since - interval '1 hour' where account_id = $1`,
+    `update passkeys p set added_at = added_at - interval '1 hour' from memberships m where m.person_id = p.person_id and m.account_id = $1`,
+  ])
+    await ledger.database.query(change, [account.id])
   // A thief's own passkey, added with the stolen session, confirms nothing before the holder could see it.
   const own = new Device()
   await client.post('/api/auth/passkey/register', { credential: await own.register(client) })
@@ -292,7 +290,7 @@ test('a wallet of the account confirms the first owner address by a message that
   const wallet = createWallet()
   const account = await createAccount(database, 'test', 1)
   const owner = { partition: account.partition, accountId: account.id }
-  await addWallet(database, owner, wallet.address.toLowerCase())
+  await addWallet(database, (await entryOf(database, owner)).personId, wallet.address.toLowerCase())
   await creditDeposit(database, { ...owner, id: randomUUID(), amount: parse('5'), source: 'test' })
   const client = new DashboardClient({ origin })
   await client.post('/api/auth/link', { token: await createLoginToken(database, owner, 60) })

@@ -72,7 +72,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
     const id = withdrawalId(owner, headers['idempotency-key'])
     await checkRecipient(services, funds, owner, body.recipient)
     await funds.requestWithdrawal({ ...accountRef(owner), id, amount })
-    logAccountEvent(services, 'withdrawal_requested', call, { withdrawal_id: id, amount: amount.toString() })
+    await logAccountEvent(services, 'withdrawal_requested', call, { withdrawal_id: id, amount: amount.toString() })
     return renderWithdrawal((await findWithdrawal(database, owner.partition, owner.accountId, id))!)
   })
 
@@ -82,17 +82,22 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
     const funds = wired(chainServices.funds)
     const address = await checkDestination(funds, owner, body.address, 'address')
     const isConfirmed = body.proof !== undefined
-    if (body.proof !== undefined) await confirmOwner(services, owner, address, body.proof)
+    if (body.proof !== undefined) await confirmOwner(services, session, address, body.proof)
     await funds.registerOwner({ ...accountRef(owner), address, isConfirmed })
-    logAccountEvent(services, 'owner_changed', call, { address })
-    return renderAccount(services, owner)
+    await logAccountEvent(services, 'owner_changed', call, { address })
+    return renderAccount(services, owner, session)
   })
 
-  router.at(fundsContracts.createOwnerChallenge).answer(async ({ owner, visitor, body }) => {
+  router.at(fundsContracts.createOwnerChallenge).answer(async ({ owner, session, visitor, body }) => {
     checkSignInIsSafe(services.site, visitor)
     const funds = wired(chainServices.funds)
     const address = await checkDestination(funds, owner, body.address, 'address')
-    return createOwnerChallenge(services, { owner, address, wallet: body.wallet, chainId: funds.chain.id })
+    return createOwnerChallenge(services, {
+      personId: session.personId,
+      address,
+      wallet: body.wallet,
+      chainId: funds.chain.id,
+    })
   })
 
   router.at(fundsContracts.getSolvency).answer(async () => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { openPayer } from '../../../test/support/ledger.ts'
+import { entryOf } from '../../../test/support/people.ts'
 import { ledgerSuite } from '../../../test/support/suites.ts'
 import { createKey } from '../../identity/api-keys.ts'
 import { KeyFinder } from '../../identity/key-finder.ts'
@@ -37,7 +38,7 @@ async function keyOf({ partition, accountId }: Payer): Promise<Readonly<Record<s
 }
 
 async function sessionOf(payer: Payer): Promise<Readonly<Record<string, string>>> {
-  const { token } = await openSession(ledger.database, payer, 'wallet', undefined)
+  const { token } = await openSession(ledger.database, await entryOf(ledger.database, payer), 'wallet', undefined)
   return { cookie: sessionCookie(site, token, 60) }
 }
 

@@ -1,7 +1,10 @@
 import type { AccountRef } from '../../db/account-ref.ts'
 import type { Database } from '../../db/database.ts'
 import { ServiceError } from '../../errors.ts'
+import { managementPrefix } from '../../identity/api-key-format.ts'
 import type { KeyFinder } from '../../identity/key-finder.ts'
+import { findManagementKey, grants, type ManagementBearer, type Scope } from '../../identity/management-keys.ts'
+import { type Role, reaches } from '../../identity/roles.ts'
 import { findSession, type Session } from '../../identity/sessions.ts'
 import { authenticate } from '../authenticate.ts'
 import { checkSameOrigin, readSessionToken, type Site } from '../site.ts'
@@ -16,6 +19,9 @@ export type Caller = {
   /** Whose data it is about; undefined on public routes when nobody is signed in. */
   readonly owner: AccountRef | undefined
   readonly session: Session | undefined
+  readonly managementKey: ManagementBearer | undefined
+  /** The person whose API keys the caller may see and change; undefined: all of the account. */
+  readonly keysMadeBy: string | undefined
 }
 
 export type GateOptions = {
@@ -23,7 +29,7 @@ export type GateOptions = {
   readonly keys: KeyFinder
   readonly site: Site
   readonly isSandbox: boolean
-  readonly isOperator: (account: AccountRef) => Promise<boolean>
+  readonly isOperator: (session: Session) => Promise<boolean>
   /** Milliseconds. */
   readonly now: () => number
 }
@@ -31,7 +37,7 @@ export type GateOptions = {
 const limitedSessionsMax = 10_000
 
 /**
- * Lets in whom a route is for. Rates are limited per account where there is a session (all its sessions share them), else per
+ * Lets in whom a route is for: here, and nowhere else, roles and scopes are compared with what a contract needs. Rates are limited per account where there is a session (all its sessions share them), else per
  * network. A request with a good API key is limited only on routes that read many rows: a program may ask what each of its
  * requests cost.
  */
@@ -40,6 +46,7 @@ export class Gate {
   readonly #ofAccount: TokenBuckets
   readonly #changesOfAccount: TokenBuckets
   readonly #heavyOfKey: TokenBuckets
+  readonly #ofManagementKey: TokenBuckets
   readonly #heavyOfAccount: TokenBuckets
   readonly #ofNetwork: TokenBuckets
   readonly #signIns: TokenBuckets
@@ -53,6 +60,7 @@ export class Gate {
     // A change is a transaction that locks the account. No person makes five a second.
     this.#changesOfAccount = new TokenBuckets({ burstMax: 100, perSecond: 5, now })
     this.#heavyOfKey = new TokenBuckets({ burstMax: 100, perSecond: 10, now })
+    this.#ofManagementKey = new TokenBuckets({ burstMax: 200, perSecond: 20, now })
     // Twice as much as for a key: one busy key leaves its owner's dashboard usable.
     this.#heavyOfAccount = new TokenBuckets({ burstMax: 200, perSecond: 20, now })
     this.#ofNetwork = new TokenBuckets({ burstMax: 300, perSecond: 30, now })
@@ -65,19 +73,23 @@ export class Gate {
     if (access === 'sandbox' && !this.#options.isSandbox) throw new NotInSandboxError()
     if (access === 'operator') return this.#admitOperator(visitor, method, path)
     const authorization = visitor.header('authorization')
+    if (access !== 'public' && access !== 'key') {
+      const secret = managementSecretOf(authorization)
+      if (secret !== undefined) return this.#admitManagementKey(contract, visitor, secret)
+    }
     if (access === 'key' || (access === 'key or session' && authorization !== undefined)) {
       const bearer = await authenticate(keys, visitor)
       if (isHeavy) {
         this.#heavyOfKey.take(bearer.keyId)
         this.#heavyOfAccount.take(bearer.accountId)
       }
-      return { visitor, owner: bearer, session: undefined }
+      return { visitor, owner: bearer, session: undefined, managementKey: undefined, keysMadeBy: undefined }
     }
     this.#refuseLimited(visitor)
     const session = await this.#findSession(visitor)
     if (session === undefined && access !== 'public') {
       this.#ofNetwork.take(visitor.network)
-      throw new SessionRequiredError(authorization !== undefined, access === 'key or session')
+      throw new SessionRequiredError(contract, authorization !== undefined)
     }
     if (path.startsWith('/api/auth/')) this.#signIns.take(visitor.network)
     else if (session === undefined) this.#ofNetwork.take(visitor.network)
@@ -85,12 +97,25 @@ export class Gate {
     // Browsers name the origin of everything that is not a GET; programs have none.
     const isProgram = isForPrograms === true && visitor.header('origin') === undefined
     if (method !== 'GET' && !isProgram) checkSameOrigin(site, visitor)
-    return { visitor, owner: session, session }
+    if (session !== undefined && contract.role !== undefined && !reaches(session.role, contract.role)) {
+      throw new RoleRequiredError(contract.role, session.role)
+    }
+    return callerOf(visitor, session)
   }
 
   /** Whether the operator's pages are there for this visitor. */
   async isOperator(visitor: Visitor): Promise<boolean> {
     return (await this.#findOperator(visitor)) !== undefined
+  }
+
+  async #admitManagementKey(contract: Contract, visitor: Visitor, secret: string): Promise<Caller> {
+    const { method, scope, isHeavy } = contract
+    const bearer = await findManagementKey(this.#options.database, secret)
+    this.#ofManagementKey.take(bearer.managementKeyId)
+    if (method !== 'GET') this.#changesOfAccount.take(bearer.accountId)
+    if (isHeavy) this.#heavyOfAccount.take(bearer.accountId)
+    if (scope === undefined || !grants(bearer.scopes, scope)) throw new ScopeRequiredError(scope)
+    return { visitor, owner: bearer, session: undefined, managementKey: bearer, keysMadeBy: undefined }
   }
 
   #countSession({ method, isChat, isHeavy }: Contract, visitor: Visitor, { accountId }: Session): void {
@@ -122,7 +147,7 @@ export class Gate {
     const session = await this.#findOperator(visitor)
     if (session === undefined) throw new UnknownUrlError(method, path)
     this.#heavyOfAccount.take(session.accountId)
-    return { visitor, owner: session, session }
+    return callerOf(visitor, session)
   }
 
   async #findOperator(visitor: Visitor): Promise<Session | undefined> {
@@ -138,6 +163,23 @@ export class Gate {
   }
 }
 
+function callerOf(visitor: Visitor, session: Session | undefined): Caller {
+  const seesAllKeys = session === undefined || reaches(session.role, 'admin')
+  return {
+    visitor,
+    owner: session,
+    session,
+    managementKey: undefined,
+    keysMadeBy: seesAllKeys ? undefined : session.personId,
+  }
+}
+
+function managementSecretOf(authorization: string | undefined): string | undefined {
+  const [scheme, secret, ...rest] = authorization?.trim().split(/\s+/) ?? []
+  const isBearer = scheme?.toLowerCase() === 'bearer' && rest.length === 0
+  return isBearer && secret?.startsWith(managementPrefix) ? secret : undefined
+}
+
 /** Throws unless the session was opened lately. */
 export function requireRecentSignIn({ isRecent }: Session): void {
   if (!isRecent) throw new RecentSignInRequiredError()
@@ -145,13 +187,35 @@ export function requireRecentSignIn({ isRecent }: Session): void {
 
 export class SessionRequiredError extends ServiceError {
   readonly code = 'session_required'
-  constructor(withKey: boolean, keyWouldDo: boolean) {
+  constructor({ access, scope }: Contract, withKey: boolean) {
     super(
       withKey
-        ? 'This is part of the dashboard and needs a session. An API key is not enough; sign in.'
-        : keyWouldDo
+        ? `This is part of the dashboard and needs a session${scope === undefined ? '' : ` or a management key with the scope ${scope}`}. An API key is not enough; sign in.`
+        : access === 'key or session'
           ? 'The request has no API key and no session. Send "Authorization: Bearer penny_…", or sign in.'
           : 'You are not signed in, or your session has ended. Sign in and try again.',
+    )
+  }
+}
+
+export class RoleRequiredError extends ServiceError {
+  readonly code = 'role_required'
+  constructor(needed: Role, role: Role) {
+    const who =
+      needed === 'owner' ? 'owners' : needed === 'admin' ? 'owners and admins' : 'owners, admins and developers'
+    super(
+      `Only ${who} of the account may do this. Your role in this account is ${role}. Ask an owner. Nothing was changed.`,
+    )
+  }
+}
+
+export class ScopeRequiredError extends ServiceError {
+  readonly code = 'scope_required'
+  constructor(scope: Scope | undefined) {
+    super(
+      scope === undefined
+        ? 'Management keys cannot do this. Sign in to the dashboard. Nothing was changed.'
+        : `This management key does not have the scope ${scope}. Add it in Settings, or use another key. Nothing was changed.`,
     )
   }
 }

@@ -39,13 +39,13 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
   const { database, keys: finder, models } = services
 
   router.at(keyContracts.getOwnKey).answer(async ({ owner, visitor }) => {
-    const [key, balance] = await Promise.all([ownKey(owner, owner.keyId), readBalance(database, owner)])
+    const [key, balance] = await Promise.all([ownKey({ owner }, owner.keyId), readBalance(database, owner)])
     const address = await assignAddress(services, addresses, { owner, visitor })
     return { ...renderKey(key), ...moneyFields({ available: balance.available }), deposit_address: address }
   })
 
-  router.at(keyContracts.listKeys).answer(async ({ owner }) => {
-    const keys = await listKeys(database, owner.accountId)
+  router.at(keyContracts.listKeys).answer(async ({ owner, keysMadeBy }) => {
+    const keys = await listKeys(database, owner.accountId, keysMadeBy)
     return { object: 'list', data: keys.map(renderKey), has_more: false, next_cursor: null }
   })
 
@@ -53,8 +53,9 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
     return issueKey(services, addresses, call, call.body)
   })
 
-  router.at(keyContracts.getKey).answer(async ({ owner, parameters }) => {
-    const key = await ownKey(owner, parameters.id)
+  router.at(keyContracts.getKey).answer(async (call) => {
+    const { owner, parameters } = call
+    const key = await ownKey(call, parameters.id)
     const span = lastDays()
     const [refusals, steps, recent] = await Promise.all([
       readRefusals(database, owner, key.id),
@@ -74,8 +75,8 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
   })
 
   router.at(keyContracts.updateKey).answer(async (call) => {
-    const { owner, parameters, body } = call
-    const key = await ownKey(owner, parameters.id)
+    const { parameters, body } = call
+    const key = await ownKey(call, parameters.id)
     const changes: KeyChanges = {
       name: body.name,
       limit: readLimit(body.limit),
@@ -85,50 +86,60 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
       options: readOptions(body, [...models.ids, ...key.options.allowedModels]),
     }
     if (statusOf(key) === 'revoked') throw new KeyRevokedForGoodError()
-    await updateKey(database, key.id, changes)
-    finder.forget(key.id)
     const limit = changes.limit === undefined ? {} : { limit: changes.limit?.toString() ?? null }
-    logAccountEvent(services, 'key_changed', call, { key_id: key.id, changed: Object.keys(body), ...limit })
-    return renderKey(await ownKey(owner, key.id))
+    const facts = { key_id: key.id, name: key.name, changed: Object.keys(body), ...limit }
+    await updateKey(database, key.id, changes, (connection) =>
+      logAccountEvent({ ...services, database: connection }, 'key_changed', call, facts),
+    )
+    finder.forget(key.id)
+    return renderKey(await ownKey(call, key.id))
   })
 
   router.at(keyContracts.rollKey).answer(async (call) => {
-    const { owner, parameters, body } = call
-    const key = await ownKey(owner, parameters.id)
+    const { parameters, body } = call
+    const key = await ownKey(call, parameters.id)
     if (statusOf(key) === 'revoked') throw new KeyRevokedForGoodError()
-    const { secret } = (await rollKey(database, key.id, body.overlap_seconds))!
+    const rolled = await rollKey(database, key.id, body.overlap_seconds, (connection) =>
+      logAccountEvent({ ...services, database: connection }, 'key_rolled', call, { key_id: key.id, name: key.name }),
+    )
     finder.forget(key.id)
-    logAccountEvent(services, 'key_rolled', call, { key_id: key.id })
-    return { ...renderKey(await ownKey(owner, key.id)), secret }
+    return { ...renderKey(await ownKey(call, key.id)), secret: rolled!.secret }
   })
 
   router.at(keyContracts.revokeKey).answer(async (call) => {
-    const { owner, parameters } = call
-    const key = await ownKey(owner, parameters.id)
-    await revokeKey(database, key.id)
-    logAccountEvent(services, 'key_revoked', call, { key_id: key.id })
-    return renderKey(await ownKey(owner, key.id))
+    const key = await ownKey(call, call.parameters.id)
+    // A second call changes nothing, and is recorded once.
+    if (statusOf(key) === 'revoked') return renderKey(key)
+    await revokeKey(database, key.id, (connection) =>
+      logAccountEvent({ ...services, database: connection }, 'key_revoked', call, { key_id: key.id, name: key.name }),
+    )
+    return renderKey(await ownKey(call, key.id))
   })
 
-  async function ownKey(owner: AccountRef, id: string): Promise<ApiKey> {
-    const key = await findKey(database, owner, id)
+  async function ownKey({ owner, keysMadeBy }: KeyOwner, id: string): Promise<ApiKey> {
+    const key = await findKey(database, owner, id, keysMadeBy)
     if (key === undefined) throw new NotFoundError()
     return key
   }
 }
 
+/** The account, and the person whose keys the caller may see where that is not every member. */
+type KeyOwner = { readonly owner: AccountRef; readonly keysMadeBy?: string | undefined }
+
 type KeyTerms = BodyOf<typeof keyContracts.createKey>
 
-/** Makes a key with these terms. The answer is the only place that has its secret. */
+/** Makes a key with these terms, in the name of the signed-in person or of `madeBy`. The answer is the only place that has its secret. */
 export async function issueKey(
   services: ApiServices,
   addresses: DepositAddresses,
-  actor: Actor,
+  actor: Actor & { readonly madeBy?: string | undefined },
   terms: KeyTerms,
 ): Promise<AnswerOf<typeof keyContracts.createKey>> {
   const { owner } = actor
-  const { id, secret } = await createKey(services.database, await checkNewKey(services, owner, terms))
-  logAccountEvent(services, 'key_created', actor, { key_id: id })
+  const key = { ...(await checkNewKey(services, owner, terms)), madeBy: actor.madeBy ?? actor.session?.personId }
+  const { id, secret } = await createKey(services.database, key, (connection, keyId) =>
+    logAccountEvent({ ...services, database: connection }, 'key_created', actor, { key_id: keyId, name: key.name }),
+  )
   // A program that runs out of money reads the address from its 402.
   await assignAddress(services, addresses, actor)
   return { ...renderKey((await findKey(services.database, owner, id))!), secret }
@@ -188,6 +199,7 @@ export function renderKey(key: ApiKey): RenderedKey {
     revoked_at: key.revokedAt?.toISOString() ?? null,
     last_used_at: key.lastUsedAt?.toISOString() ?? null,
     created_at: key.createdAt.toISOString(),
+    made_by: key.madeBy ?? null,
     old_secrets: key.oldSecrets.map(({ hint, worksUntil }) => ({ hint, works_until: worksUntil.toISOString() })),
   }
 }
@@ -225,7 +237,7 @@ function readOptions(body: OptionsBody, models: readonly string[]): OptionChange
 
 const expiryMsMax = Date.parse('9999-01-01T00:00:00Z')
 
-function readExpiry(instant: string | null | undefined): Date | null | undefined {
+export function readExpiry(instant: string | null | undefined): Date | null | undefined {
   if (typeof instant !== 'string') return instant
   const expiry = new Date(instant)
   if (expiry.getTime() < expiryMsMax) return expiry
@@ -233,7 +245,7 @@ function readExpiry(instant: string | null | undefined): Date | null | undefined
 }
 
 /** An old key may be given an end in the past, which ends it now; a new one would never have worked. */
-function readFutureExpiry(instant: string | null | undefined): Date | undefined {
+export function readFutureExpiry(instant: string | null | undefined): Date | undefined {
   const expiry = readExpiry(instant) ?? undefined
   if (expiry === undefined || expiry.getTime() > Date.now()) return expiry
   throw unusable('expires_at', 'it is in the past')

@@ -29,6 +29,11 @@ export function openApiDocument(contracts: readonly Contract[], version: string)
       schemas: Object.fromEntries(Object.entries(schemas).sort(([a], [b]) => (a < b ? -1 : 1))),
       securitySchemes: {
         key: { type: 'http', scheme: 'bearer', description: 'An API key: penny_…' },
+        management_key: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'A management key: penny_mgmt_…, with the scope that the route names',
+        },
         session: { type: 'apiKey', in: 'cookie', name: '__Host-penny', description: 'A dashboard session' },
       },
     },
@@ -39,6 +44,7 @@ function describe(contract: Contract, schemas: Json): Json {
   return {
     operationId: contract.operation,
     summary: contract.summary,
+    ...(contract.role !== undefined && { 'x-role': contract.role }),
     security: securityOf(contract),
     ...parametersOf(contract, schemas),
     ...(contract.body !== undefined && {
@@ -57,10 +63,11 @@ function describe(contract: Contract, schemas: Json): Json {
   }
 }
 
-function securityOf({ access }: Contract): Json[] {
+function securityOf({ access, scope }: Contract): Json[] {
   if (access === 'public') return []
-  if (access === 'key or session') return [{ key: [] }, { session: [] }]
-  return [access === 'key' ? { key: [] } : { session: [] }]
+  if (access === 'key') return [{ key: [] }]
+  const management = scope === undefined ? [] : [{ management_key: [scope] }]
+  return [...(access === 'key or session' ? [{ key: [] }] : []), { session: [] }, ...management]
 }
 
 function parametersOf(contract: Contract, schemas: Json): Json {

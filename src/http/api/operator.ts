@@ -1,5 +1,5 @@
-import type { AccountRef } from '../../db/account-ref.ts'
 import { isOperator } from '../../identity/operators.ts'
+import type { Session } from '../../identity/sessions.ts'
 import { isDemoAccount } from '../../ledger/demo-account.ts'
 import { ledgerOperations } from '../../ledger/holds.ts'
 import { type LedgerNumbers, readLedgerNumbers } from '../../ledger/ledger-numbers.ts'
@@ -21,10 +21,11 @@ const dayMs = 86_400_000
 /** In the sandbox the local developer is the operator, beside those whom the setting names. */
 export async function isOperatorOf(
   { lookUps, operators, chainServices }: Pick<ApiServices, 'lookUps' | 'operators' | 'chainServices'>,
-  account: AccountRef,
+  session: Session,
 ): Promise<boolean> {
-  if (chainServices.sandbox !== undefined && isDemoAccount(account.accountId)) return true
-  return isOperator(lookUps, operators, account)
+  const { accountId, role } = session
+  if (chainServices.sandbox !== undefined && isDemoAccount(accountId) && role === 'owner') return true
+  return isOperator(lookUps, operators, session)
 }
 
 /** The operator's view. It reads and never writes, and has nothing of what customers asked or were answered. */

@@ -35,7 +35,7 @@ const burnDays = 7
 const dayMs = stepMs.day
 
 export function routeOverview(router: ApiRouter, { database }: ApiServices): void {
-  router.at(usageContracts.getOverview).answer(async ({ owner, query }) => {
+  router.at(usageContracts.getOverview).answer(async ({ owner, query, keysMadeBy }) => {
     const { steps, granularity } = ranges[query.range]
     const step = stepMs[granularity]
     const end = Math.ceil(Date.now() / step) * step
@@ -49,7 +49,7 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
       readBurn(owner),
       readBalance(database, owner),
       readAlerts(database, owner),
-      listKeys(database, owner.accountId),
+      listKeys(database, owner.accountId, keysMadeBy),
       listRequests(database, owner, {}, { limit: recentMax }),
     ])
     const starts = Array.from({ length: steps }, (_, index) => from.getTime() + index * step)

@@ -14,26 +14,26 @@ export type OwnerProof =
   | { readonly credential: { readonly id: string; readonly response: Omit<Assertion, 'id'> } }
 
 type Challenge = {
-  readonly owner: AccountRef
+  readonly personId: string
   readonly address: string
   readonly wallet: string | undefined
   readonly chainId: number
 }
 
-export async function createOwnerChallenge(services: ApiServices, { owner, address, wallet, chainId }: Challenge) {
+export async function createOwnerChallenge(services: ApiServices, { personId, address, wallet, chainId }: Challenge) {
   const { database, site } = services
   if (wallet !== undefined) {
     const message = await createOwnerMessage(database, { publicUrl: site.publicUrl, chainId, address: wallet }, address)
     return { object: 'owner_challenge' as const, message, options: null }
   }
   const { id } = relyingParty(services)
-  const { challenge, credentialIds } = await createPasskeyOwnerChallenge(database, owner, address)
+  const { challenge, credentialIds } = await createPasskeyOwnerChallenge(database, personId, address)
   const allowCredentials = credentialIds.map((credentialId) => ({ type: 'public-key', id: credentialId }))
   const options = { challenge, rpId: id, userVerification: 'required', timeout: ceremonyMsMax, allowCredentials }
   return { object: 'owner_challenge' as const, message: null, options }
 }
 
-/** Throws unless a passkey or wallet of this account has just signed this very address. */
+/** Throws unless a passkey or wallet of an owner has just signed this very address. */
 export async function confirmOwner(
   services: ApiServices,
   owner: AccountRef,

@@ -22,13 +22,16 @@ export async function createPlaygroundCompletion(
 ): Promise<void> {
   const { database, trustProxy, bodyLimits } = services
   await answerChat(services, incoming, outgoing, async (): Promise<ChatCaller> => {
-    const { owner } = await gate.admit(chatContracts.createPlaygroundCompletion, visitorOf(incoming, trustProxy))
+    const { owner, keysMadeBy } = await gate.admit(
+      chatContracts.createPlaygroundCompletion,
+      visitorOf(incoming, trustProxy),
+    )
     const { accountId } = owner!
     return { account: accountRef(owner!), limitedAs: sessionsOf(accountId), open }
 
     async function open(): Promise<ChatOpening> {
       const { keyId, chat } = readKeyId(parseJsonBody(await readJsonBytes(incoming, bodyLimits, accountId)))
-      const key = await findKey(database, owner!, keyId)
+      const key = await findKey(database, owner!, keyId, keysMadeBy)
       if (key === undefined) throw new NotFoundError()
       const depositAddress = (await findAccount(database, key.partition, accountId))?.address
       const { partition, id, options } = key

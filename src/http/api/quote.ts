@@ -40,21 +40,21 @@ export function routeQuote(router: ApiRouter, services: ApiServices): void {
     const client = { address: visitor.address, signal: goneSignal(outgoing) }
     return answer(readForProgram, owner, body, client)
   })
-  router.at(chatContracts.createPlaygroundQuote).answer(({ owner, visitor, body, outgoing }) => {
+  router.at(chatContracts.createPlaygroundQuote).answer(({ owner, keysMadeBy, visitor, body, outgoing }) => {
     const { keyId, chat } = readKeyId(body)
     const client = { address: visitor.address, signal: goneSignal(outgoing) }
-    return answer(readForPerson, { ...owner, keyId }, chat, client)
+    return answer(readForPerson, { ...owner, keyId, keysMadeBy }, chat, client)
   })
 
   async function answer(
     read: Reads,
-    owner: AccountRef & { readonly keyId: string },
+    owner: AccountRef & { readonly keyId: string; readonly keysMadeBy?: string | undefined },
     body: unknown,
     client: Pick<QuotedFor, 'address' | 'signal'>,
   ): Promise<RenderedQuote> {
     const chat = parseChatRequest(body, models)
     refuseUnavailable(chat, admission.web)
-    const key = await read((connections) => findKey(connections, owner, owner.keyId))
+    const key = await read((connections) => findKey(connections, owner, owner.keyId, owner.keysMadeBy))
     if (key === undefined) throw new NotFoundError()
     const quoted = await quoteChat(admission, chat, { key, ...client })
     const typical = await read((connections) => typicalCost(connections, owner, quoted))

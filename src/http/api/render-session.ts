@@ -1,5 +1,6 @@
 import type { z } from 'zod'
 import type { AccountRef } from '../../db/account-ref.ts'
+import { listAccountsOf } from '../../identity/members.ts'
 import { listPasskeys } from '../../identity/passkeys.ts'
 import { recentSecondsMax, type Session } from '../../identity/sessions.ts'
 import { listWallets } from '../../identity/wallets.ts'
@@ -28,7 +29,8 @@ export async function renderSession(
   return {
     object: 'session',
     signed_in: session !== undefined,
-    account: session === undefined ? null : await renderAccount(services, session),
+    account: session === undefined ? null : await renderAccount(services, session, session),
+    person: session === undefined ? null : await renderPerson(services, session),
     session: session === undefined ? null : renderSessionEntry(session, session),
     recent_until: session?.isRecent
       ? new Date(session.createdAt.getTime() + recentSecondsMax * 1000).toISOString()
@@ -79,15 +81,31 @@ export function isLocalSignInOffered({ site, chainServices }: ApiServices, visit
   )
 }
 
+async function renderPerson(
+  { database }: Pick<ApiServices, 'database'>,
+  { personId, personName, role }: Session,
+): Promise<NonNullable<RenderedSession['person']>> {
+  const accounts = await listAccountsOf(database, personId)
+  return {
+    object: 'person',
+    id: personId,
+    name: personName,
+    role,
+    accounts: accounts.map(({ accountId, ...account }) => ({ id: accountId, name: account.name, role: account.role })),
+  }
+}
+
+/** With the wallets and passkeys of the person who is signed in. */
 export async function renderAccount(
   { database }: Pick<ApiServices, 'database'>,
   owner: AccountRef,
+  { personId }: Pick<Session, 'personId'>,
 ): Promise<RenderedAccount> {
   const [found, { balanceBelow, daysBelow }, wallets, passkeys] = await Promise.all([
     findAccount(database, owner.partition, owner.accountId),
     readAlerts(database, owner),
-    listWallets(database, owner),
-    listPasskeys(database, owner),
+    listWallets(database, personId),
+    listPasskeys(database, personId),
   ])
   return {
     object: 'account',

@@ -32,7 +32,14 @@ export type Call<Exact extends Contract> = {
     : Exact['access'] extends 'key'
       ? Bearer
       : AccountRef
-  readonly session: Exact['access'] extends 'session' | 'sandbox' | 'operator' ? Session : Session | undefined
+  /** Where a management key is let in too, there may be none. */
+  readonly session: Exact['access'] extends 'session' | 'sandbox' | 'operator'
+    ? Exact extends { readonly scope: string }
+      ? Session | undefined
+      : Session
+    : Session | undefined
+  readonly managementKey: Caller['managementKey']
+  readonly keysMadeBy: Caller['keysMadeBy']
   readonly accept: string
   /** What the answer is written to, for those that last. */
   readonly outgoing: ServerResponse
@@ -97,7 +104,8 @@ export class ApiRouter {
       return this.#turns.take(owner.accountId, () => handler(call))
     }
     // All sessions of an account share its rates.
-    const keyId = 'keyId' in owner ? (owner as Bearer).keyId : sessionsOf(owner.accountId)
+    const { managementKeyId } = caller.managementKey ?? {}
+    const keyId = 'keyId' in owner ? (owner as Bearer).keyId : (managementKeyId ?? sessionsOf(owner.accountId))
     const bearer = { ...accountRef(owner), keyId }
     return contract.isChat ? unpaid.duringQuote(bearer, exchange, work) : unpaid.during(bearer, exchange, work)
   }

@@ -6,6 +6,8 @@ import { routeExport } from './export.ts'
 import { routeFunds } from './funds.ts'
 import type { Gate } from './gate.ts'
 import { routeKeys } from './keys.ts'
+import { routeManagementKeys } from './management-keys.ts'
+import { routeMembers } from './members.ts'
 import { routeOperator } from './operator.ts'
 import { routeOverview } from './overview.ts'
 import { routeQuote } from './quote.ts'
@@ -33,6 +35,8 @@ export function routeApi(app: Hono<ApiBindings>, gate: Gate, services: ApiServic
   routeUsage(router, services)
   routeOverview(router, services)
   routeKeys(router, services, addresses)
+  routeMembers(router, services)
+  routeManagementKeys(router, services)
   routeWebhooks(router, services)
   routeFunds(router, services, addresses)
   routeReceipts(router, services)

@@ -33,6 +33,6 @@ export function routeSandbox(router: ApiRouter, services: ApiServices): void {
   router.at(fundsContracts.resetSandbox).answer(async (call) => {
     if (sandbox?.beginAgain === undefined) throw new NotInSandboxError()
     const begun = await sandbox.beginAgain(accountRef(call.owner))
-    return signIn(services, call, begun, call.session.method)
+    return signIn(services, call, { personId: call.session.personId, account: begun }, call.session.method)
   })
 }

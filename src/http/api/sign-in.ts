@@ -1,12 +1,24 @@
 import type { AccountRef } from '../../db/account-ref.ts'
+import type { Connection } from '../../db/database.ts'
 import { createNonce, storeChallenge } from '../../identity/challenges.ts'
+import { acceptInvitation } from '../../identity/invitations.ts'
 import { takeLoginToken } from '../../identity/login-links.ts'
+import { addMember, findLastAccount, findLinkOwner, listMembers } from '../../identity/members.ts'
 import { lockOpenAccount } from '../../identity/open-account.ts'
 import { passkeyAlgorithms, type RelyingParty } from '../../identity/passkey-proof.ts'
 import { addPasskey, listCredentialIds, provePasskey, proveRegistration } from '../../identity/passkeys.ts'
-import { endSession, openSession, type Session, type SignInMethod, sessionSecondsMax } from '../../identity/sessions.ts'
+import { countWaysIn, createPerson, lockPerson } from '../../identity/people.ts'
+import {
+  type Entry,
+  endSession,
+  NotAMemberError,
+  openSession,
+  type Session,
+  type SignInMethod,
+  sessionSecondsMax,
+} from '../../identity/sessions.ts'
 import { SignInFailedError } from '../../identity/sign-in-error.ts'
-import { addWallet, createSignInMessage, findWalletAccount, listWallets, proveWallet } from '../../identity/wallets.ts'
+import { addWallet, createSignInMessage, findWalletPerson, proveWallet } from '../../identity/wallets.ts'
 import { createAccount, findAccount } from '../../ledger/accounts.ts'
 import { reopenAccount } from '../../ledger/close-account.ts'
 import { checkSignInIsSafe, clearedCookie, sessionCookie } from '../site.ts'
@@ -45,8 +57,11 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
 
   router.at(signInContracts.signInWithWallet).answer(async (call) => {
     checkSignInIsSafe(site, call.visitor)
-    const address = await proveWallet(database, call.body.message, call.body.signature)
-    return signIn(services, call, await accountOfWallet(services, call.visitor, address), 'wallet')
+    const { message, signature, invitation } = call.body
+    const address = await proveWallet(database, message, signature)
+    const entry = await enterWithWallet(services, call, address, invitation)
+    if (invitation === undefined) await registerFirstOwner(services, call.visitor, entry, address)
+    return signIn(services, call, entry, 'wallet')
   })
 
   router.at(signInContracts.createPasskeyOptions).answer(async ({ visitor, body, session }) => {
@@ -64,7 +79,7 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
 
   router.at(signInContracts.registerPasskey).answer(async (call) => {
     checkSignInIsSafe(site, call.visitor)
-    const { credential, name } = call.body
+    const { credential, name, invitation } = call.body
     const passkey = await proveRegistration(
       database,
       { id: credential.id, ...credential.response },
@@ -73,119 +88,177 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     const passkeyName = name ?? 'Passkey'
     if (call.session !== undefined) {
       requireRecentSignIn(call.session)
-      const owner = call.session
+      const { session } = call
       await database.transaction(async (connection) => {
-        await lockOpenAccount(connection, owner)
-        await addPasskey(connection, owner, passkey, passkeyName)
+        await lockSignIn(connection, session)
+        await addPasskey(connection, session.personId, passkey, passkeyName)
+        await logAccountEvent({ ...services, database: connection }, 'passkey_added', { ...call, owner: session })
       })
-      logAccountEvent(services, 'passkey_added', { ...call, owner: call.session })
-      return renderSession(services, call.visitor, call.session)
+      return renderSession(services, call.visitor, session)
     }
-    const account = await database.transaction(async (connection) => {
-      const created = await createAccount(connection, passkeyName, services.ledgerPartitions)
-      const owner = { partition: created.partition, accountId: created.id }
-      await addPasskey(connection, owner, passkey, passkeyName)
-      return owner
+    const entry = await database.transaction(async (connection) => {
+      const personId = await createPerson(connection, passkeyName)
+      await addPasskey(connection, personId, passkey, passkeyName)
+      return enter({ ...services, database: connection }, call, { personId, name: passkeyName }, invitation)
     })
-    return signIn(services, call, account, 'passkey')
+    return signIn(services, call, entry, 'passkey')
   })
 
   router.at(signInContracts.signInWithPasskey).answer(async (call) => {
     checkSignInIsSafe(site, call.visitor)
-    const { credential } = call.body
+    const { credential, invitation } = call.body
     const assertion = { id: credential.id, ...credential.response }
-    return signIn(services, call, await provePasskey(database, assertion, relyingParty(services)), 'passkey')
+    const personId = await provePasskey(database, assertion, relyingParty(services))
+    const entry = await database.transaction((connection) =>
+      enter({ ...services, database: connection }, call, { personId, name: 'Passkey' }, invitation),
+    )
+    return signIn(services, call, entry, 'passkey')
   })
 
   router.at(signInContracts.signInWithLink).answer(async (call) => {
     checkSignInIsSafe(site, call.visitor)
     const account = await takeLoginToken(database, call.body.token)
     // Links are the operator's: whoever is given one is to be let in, also where nobody else can sign in any more.
-    if (await reopenAccount(database, account)) {
-      logAccountEvent(services, 'account_reopened', { owner: account, session: undefined, visitor: call.visitor })
-    }
-    return signIn(services, call, account, 'link')
+    const { visitor } = call
+    await database.transaction(async (connection) => {
+      if (!(await reopenAccount(connection, account))) return
+      const actor = { owner: account, session: undefined, visitor }
+      await logAccountEvent({ ...services, database: connection }, 'account_reopened', actor)
+    })
+    return signIn(services, call, await ownerEntry(account), 'link')
   })
 
   router.at(signInContracts.signInLocally).answer(async (call) => {
     if (!isLocalSignInOffered(services, call.visitor)) throw new NotInSandboxError()
-    return signIn(services, call, await chainServices.sandbox!.localAccount(), 'local')
+    return signIn(services, call, await ownerEntry(await chainServices.sandbox!.localAccount()), 'local')
   })
 
   router.at(signInContracts.signOut).answer(async ({ session, setHeader }) => {
-    if (session !== undefined) await endSession(database, session, session.id)
+    if (session !== undefined) await endSession(database, session.personId, session.id)
     setHeader('set-cookie', clearedCookie(site))
     return undefined
   })
+
+  async function ownerEntry(account: AccountRef): Promise<Entry> {
+    const personId = await database.transaction((connection) => findLinkOwner(connection, account))
+    return { personId, account }
+  }
+}
+
+/** Before a session gets another wallet or passkey: throws when the account was closed or the person is gone meanwhile. */
+export async function lockSignIn(connection: Connection, session: Session): Promise<void> {
+  await lockOpenAccount(connection, session)
+  if (!(await lockPerson(connection, session.personId))) throw new NotAMemberError()
 }
 
 /** A new session in place of the one before: a token that somebody planted or saw earlier is worth nothing afterwards. */
 export async function signIn(
   services: ApiServices,
   call: SignInCall,
-  account: AccountRef,
+  entry: Entry,
   method: SignInMethod,
 ): Promise<RenderedSession> {
   const { database, site } = services
   const { token, session } = await database.transaction(async (connection) => {
-    if (call.session !== undefined) await endSession(connection, call.session, call.session.id)
-    await lockOpenAccount(connection, account)
-    return openSession(connection, account, method, call.visitor.header('user-agent'))
+    if (call.session !== undefined) await endSession(connection, call.session.personId, call.session.id)
+    await lockOpenAccount(connection, entry.account)
+    const opened = await openSession(connection, entry, method, call.visitor.header('user-agent'))
+    const actor = { owner: opened.session, session: opened.session, visitor: call.visitor }
+    await logAccountEvent({ ...services, database: connection }, 'signed_in', actor)
+    return opened
   })
-  logAccountEvent(services, 'signed_in', { owner: session, session, visitor: call.visitor })
   call.setHeader('set-cookie', sessionCookie(site, token, sessionSecondsMax))
   return renderSession(services, call.visitor, session)
 }
 
-/** The wallet's account; its first sign-in opens one, whose withdrawals go to this wallet. */
-async function accountOfWallet(services: ApiServices, visitor: Visitor, address: string): Promise<AccountRef> {
-  const { database } = services
-  const known = await findWalletAccount(database, address)
-  if (known !== undefined) {
-    // It is let in all the same: where the signer is away, the next sign-in makes up for it.
-    await registerFirstOwner(services, visitor, known, address).catch((error: unknown) =>
-      services.log.warn({ err: error, account_id: known.accountId }, 'the first owner could not be registered'),
-    )
-    return known
+type Services = Omit<ApiServices, 'database'> & { readonly database: Connection }
+
+/**
+ * The account that a person enters: the one that the invitation is for, else the one that the person used last, else a new one. For a
+ * transaction: an invitation that cannot be used leaves no person behind.
+ */
+async function enter(
+  services: Services,
+  { visitor }: Pick<SignInCall, 'visitor'>,
+  { personId, name }: { readonly personId: string; readonly name: string },
+  invitation: string | undefined,
+): Promise<Entry> {
+  const { database: connection } = services
+  if (invitation !== undefined) {
+    const accepted = await acceptInvitation(connection, invitation, personId)
+    const { account, joined } = accepted
+    if (joined) {
+      const facts = { member_id: personId, role: accepted.invitation.role }
+      await logAccountEvent(services, 'member_joined', { owner: account, session: undefined, visitor }, facts)
+    }
+    return { personId, account }
   }
-  const opened = await database
+  // Two first sign-ins at the same moment: the second one finds the account of the first.
+  if (!(await lockPerson(connection, personId))) throw new NotAMemberError()
+  const last = await findLastAccount(connection, personId)
+  if (last !== undefined) return { personId, account: last }
+  const { partition, id } = await createAccount(connection, name, services.ledgerPartitions)
+  const account = { partition, accountId: id }
+  await addMember(connection, account, { personId, role: 'owner' })
+  return { personId, account }
+}
+
+/** The first sign-in of a wallet makes a person. */
+async function enterWithWallet(
+  services: ApiServices,
+  call: SignInCall,
+  address: string,
+  invitation: string | undefined,
+): Promise<Entry> {
+  const { database } = services
+  const name = shortened(address)
+  const enterAs = (connection: Connection, personId: string) =>
+    enter({ ...services, database: connection }, call, { personId, name }, invitation)
+  const entered = await database
     .transaction(async (connection) => {
-      const { partition, id } = await createAccount(connection, shortened(address), services.ledgerPartitions)
-      const owner = await addWallet(connection, { partition, accountId: id }, address)
-      // Two first sign-ins at once: the other one's account stands, and this one is rolled back.
-      if (owner.accountId !== id) throw new OtherAccountStands()
-      return owner
+      const known = await findWalletPerson(connection, address)
+      if (known !== undefined) return enterAs(connection, known)
+      const personId = await createPerson(connection, name)
+      // Two first sign-ins at once: the other one's person stands, and this one is rolled back.
+      if ((await addWallet(connection, personId, address)) !== personId) throw new OtherPersonStands()
+      return enterAs(connection, personId)
     })
     .catch((error: unknown) => {
-      if (error instanceof OtherAccountStands) return undefined
+      if (error instanceof OtherPersonStands) return undefined
       throw error
     })
-  if (opened === undefined) return (await findWalletAccount(database, address))!
-  await registerFirstOwner(services, visitor, opened, address)
-  return opened
+  if (entered !== undefined) return entered
+  return database.transaction(async (connection) => enterAs(connection, (await findWalletPerson(connection, address))!))
 }
 
 /**
- * Where the first sign-in was cut off before it came to this, or its node could not sign, the next one makes up for it. A wallet that
- * is not the account's only way in was added to it later: whoever did that says himself where money goes.
+ * The first wallet of an account gets its withdrawals. Where the first sign-in was cut off before it came to this, or its node could not
+ * sign, the next one makes up for it. A wallet that is not the only way in to the account was added to it later: its owners say
+ * themselves where money goes. Where the signer is away, the sign-in succeeds all the same.
  */
 async function registerFirstOwner(
   services: ApiServices,
   visitor: Visitor,
-  account: AccountRef,
+  { personId, account }: Entry,
   address: string,
 ): Promise<void> {
-  const { database, chainServices } = services
+  const { database, chainServices, log } = services
   if (chainServices.funds === undefined) return
   const { ownerAddress } = (await findAccount(database, account.partition, account.accountId))!
   if (ownerAddress !== undefined) return
-  const [wallets, passkeys] = await Promise.all([listWallets(database, account), listCredentialIds(database, account)])
-  if (wallets.length + passkeys.length !== 1) return
-  await chainServices.funds.registerOwner({ ...account, address, isConfirmed: true })
-  logAccountEvent(services, 'owner_changed', { owner: account, session: undefined, visitor }, { address })
+  const members = await listMembers(database, account)
+  const isOnly = members.length === 1 && members[0]!.personId === personId && members[0]!.role === 'owner'
+  if (!isOnly || (await countWaysIn(database, personId)) !== 1) return
+  try {
+    await chainServices.funds.registerOwner({ ...account, address, isConfirmed: true })
+  } catch (error) {
+    log.warn({ err: error, account_id: account.accountId }, 'the first owner could not be registered')
+    return
+  }
+  await logAccountEvent(services, 'owner_changed', { owner: account, session: undefined, visitor }, { address })
 }
 
-class OtherAccountStands extends Error {}
+class OtherPersonStands extends Error {}
 
 function shortened(address: string): string {
   return `${address.slice(0, 6)}…${address.slice(-4)}`
@@ -199,7 +272,7 @@ async function registrationOptions(
   challenge: string,
   session: Session | undefined,
 ): Promise<{ challenge: string; [member: string]: unknown }> {
-  const known = session === undefined ? [] : await listCredentialIds(database, session)
+  const known = session === undefined ? [] : await listCredentialIds(database, session.personId)
   return {
     challenge,
     rp: { id: relyingPartyId, name: 'Penny Router' },

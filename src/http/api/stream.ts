@@ -36,7 +36,7 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
             controller.close()
           }
           const timer = setInterval(() => {
-            isSessionAlive(database, session.id).then(
+            isSessionAlive(database, session).then(
               (alive) => (alive ? send(': \n\n') : end()),
               (error: unknown) => onError(error, 'stream'),
             )

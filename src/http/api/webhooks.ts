@@ -43,7 +43,7 @@ export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
   router.at(webhookContracts.createWebhook).answer(async (call) => {
     const { owner, body } = call
     const endpoint = await createEndpoint(database, owner, { ...body, url: checkUrl(body.url) })
-    logAccountEvent(services, 'webhook_created', call, { webhook_id: endpoint.id })
+    await logAccountEvent(services, 'webhook_created', call, { webhook_id: endpoint.id })
     return { ...renderEndpoint(endpoint), secret: formatSecret(endpoint.secret) }
   })
 
@@ -55,7 +55,7 @@ export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
     const { owner, parameters, body } = call
     const { id } = await ownEndpoint(owner, parameters.id)
     await updateEndpoint(database, owner, id, { ...body, url: body.url && checkUrl(body.url) })
-    logAccountEvent(services, 'webhook_changed', call, { webhook_id: id, changed: Object.keys(body) })
+    await logAccountEvent(services, 'webhook_changed', call, { webhook_id: id, changed: Object.keys(body) })
     return renderEndpoint(await ownEndpoint(owner, id))
   })
 
@@ -63,7 +63,7 @@ export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
     const { owner, parameters, body } = call
     const secret = await rollSecret(database, owner, parameters.id, body.overlap_seconds)
     if (secret === undefined) throw new NotFoundError()
-    logAccountEvent(services, 'webhook_changed', call, { webhook_id: parameters.id, changed: ['secret'] })
+    await logAccountEvent(services, 'webhook_changed', call, { webhook_id: parameters.id, changed: ['secret'] })
     return { ...renderEndpoint(await ownEndpoint(owner, parameters.id)), secret: formatSecret(secret) }
   })
 
@@ -71,7 +71,7 @@ export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
     const { owner, parameters } = call
     const { id } = await ownEndpoint(owner, parameters.id)
     await removeEndpoint(database, owner, id)
-    logAccountEvent(services, 'webhook_removed', call, { webhook_id: id })
+    await logAccountEvent(services, 'webhook_removed', call, { webhook_id: id })
     return undefined
   })
 

@@ -54,6 +54,26 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'You must have signed in within the last 15 minutes to move money or to change account access.',
     'Sign in again, then repeat the action.',
   ],
+  role_required: [
+    'Your role in this account does not allow this. The message names the role that it needs. Nothing was changed.',
+    'Ask an owner or admin of the account to do it, or to give you that role.',
+  ],
+  scope_required: [
+    'The management key does not have the scope that this route needs, or the route is for people only. Nothing was changed.',
+    'Give the key the scope in the message, or sign in.',
+  ],
+  already_member: [
+    'You opened an invitation to an account of which you are a member. The invitation was not used.',
+    'Switch to the account. Give the link to the person whom it is for.',
+  ],
+  last_owner: [
+    'The last owner of an account cannot leave it, be removed or get another role.',
+    'Make another member owner first.',
+  ],
+  member_limit_exceeded: [
+    'An admin has limited what the keys of this member may spend together. The limits of the keys would pass that. Nothing was changed.',
+    'Lower the limit of a key, or ask an admin to raise the member’s limit.',
+  ],
   insecure_connection: [
     'Signing in over plain http would expose the session to the network.',
     'Use https, or `http://localhost` on the machine itself.',

@@ -3,6 +3,8 @@ import type { chatContracts } from '../../../src/http/api/contracts/chat.ts'
 import type { deviceContracts } from '../../../src/http/api/contracts/devices.ts'
 import type { fundsContracts } from '../../../src/http/api/contracts/funds.ts'
 import type { keyContracts } from '../../../src/http/api/contracts/keys.ts'
+import type { managementKeyContracts } from '../../../src/http/api/contracts/management-keys.ts'
+import type { memberContracts } from '../../../src/http/api/contracts/members.ts'
 import type { operatorContracts } from '../../../src/http/api/contracts/operator.ts'
 import type { requestContracts } from '../../../src/http/api/contracts/requests.ts'
 import type { signInContracts } from '../../../src/http/api/contracts/sign-in.ts'
@@ -16,6 +18,8 @@ type Contracts = typeof chatContracts &
   typeof deviceContracts &
   typeof fundsContracts &
   typeof keyContracts &
+  typeof managementKeyContracts &
+  typeof memberContracts &
   typeof operatorContracts &
   typeof requestContracts &
   typeof signInContracts &
@@ -46,6 +50,24 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   testWebhook: ['POST', '/api/webhooks/{id}/test'],
   listWebhookDeliveries: ['GET', '/api/webhooks/{id}/deliveries'],
   resendWebhookDelivery: ['POST', '/api/webhooks/{id}/deliveries/{event}/resend'],
+  listMembers: ['GET', '/api/members'],
+  updateMember: ['PATCH', '/api/members/{id}'],
+  removeMember: ['DELETE', '/api/members/{id}'],
+  leaveAccount: ['DELETE', '/api/membership'],
+  updatePerson: ['PATCH', '/api/person'],
+  switchAccount: ['POST', '/api/session/account'],
+  listInvitations: ['GET', '/api/invitations'],
+  createInvitation: ['POST', '/api/invitations'],
+  revokeInvitation: ['DELETE', '/api/invitations/{id}'],
+  findInvitation: ['POST', '/api/auth/invitation'],
+  acceptInvitation: ['POST', '/api/auth/invitation/accept'],
+  listAccountLog: ['GET', '/api/log'],
+  listManagementKeys: ['GET', '/api/management-keys'],
+  createManagementKey: ['POST', '/api/management-keys'],
+  getManagementKey: ['GET', '/api/management-keys/{id}'],
+  updateManagementKey: ['PATCH', '/api/management-keys/{id}'],
+  rollManagementKey: ['POST', '/api/management-keys/{id}/roll'],
+  revokeManagementKey: ['DELETE', '/api/management-keys/{id}'],
   createChatCompletion: ['POST', '/v1/chat/completions'],
   createQuote: ['POST', '/v1/quote'],
   listModels: ['GET', '/v1/models'],

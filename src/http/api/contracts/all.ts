@@ -3,6 +3,8 @@ import { chatContracts } from './chat.ts'
 import { deviceContracts } from './devices.ts'
 import { fundsContracts } from './funds.ts'
 import { keyContracts } from './keys.ts'
+import { managementKeyContracts } from './management-keys.ts'
+import { memberContracts } from './members.ts'
 import { operatorContracts } from './operator.ts'
 import { requestContracts } from './requests.ts'
 import { signInContracts } from './sign-in.ts'
@@ -18,6 +20,8 @@ export const contracts: readonly Contract[] = [
   ...Object.values(requestContracts),
   ...Object.values(usageContracts),
   ...Object.values(keyContracts),
+  ...Object.values(memberContracts),
+  ...Object.values(managementKeyContracts),
   ...Object.values(webhookContracts),
   ...Object.values(fundsContracts),
   ...Object.values(statusContracts),

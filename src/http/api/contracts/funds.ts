@@ -144,6 +144,8 @@ export const fundsContracts = {
     path: '/api/balance',
     summary: 'Get available, held and pending money',
     access: 'session',
+    role: 'viewer',
+    scope: 'usage:read',
     answer: balance,
   }),
   listDeposits: contract({
@@ -152,6 +154,7 @@ export const fundsContracts = {
     path: '/api/deposits',
     summary: 'List deposits with their steps, newest first',
     access: 'session',
+    role: 'viewer',
     query: z.object(page),
     answer: list(deposit).extend({
       deposit_address: address.nullable().meta({
@@ -166,6 +169,7 @@ export const fundsContracts = {
     path: '/api/withdrawals',
     summary: 'List withdrawals with their steps, newest first',
     access: 'session',
+    role: 'viewer',
     query: z.object(page),
     answer: list(withdrawal).extend({
       median_ms: milliseconds.nullable().meta({
@@ -181,6 +185,7 @@ export const fundsContracts = {
     path: '/api/adjustments',
     summary: 'List refunds and adjustments, newest first: by the operator, or because a retry replaced the request',
     access: 'session',
+    role: 'viewer',
     query: z.object(page),
     answer: list(adjustment),
   }),
@@ -190,6 +195,7 @@ export const fundsContracts = {
     path: '/api/withdrawals',
     summary: 'Withdraw to the registered owner address; needs a recent sign-in',
     access: 'session',
+    role: 'owner',
     headers: z.object({
       'idempotency-key': z
         .string()
@@ -208,6 +214,7 @@ export const fundsContracts = {
     summary:
       'Register the owner address, which receives withdrawals; needs a recent sign-in. The first address takes effect immediately if the account has no money or with a proof, a changed one after a waiting period',
     access: 'session',
+    role: 'owner',
     body: z.strictObject({ address, proof: ownerProof.optional() }),
     answer: account,
   }),
@@ -218,6 +225,7 @@ export const fundsContracts = {
     summary:
       'Get the challenge that a passkey or wallet of the account signs to confirm an owner address. Works once, within five minutes',
     access: 'session',
+    role: 'owner',
     body: z.strictObject({
       address,
       wallet: address.optional().meta({ description: 'The wallet that will sign; absent for a passkey' }),
@@ -236,6 +244,8 @@ export const fundsContracts = {
     path: '/api/statement',
     summary: 'Get a monthly statement: opening balance, movements and closing balance',
     access: 'session',
+    role: 'viewer',
+    scope: 'usage:read',
     isHeavy: true,
     query: z.object({
       month: month.optional(),
@@ -251,6 +261,7 @@ export const fundsContracts = {
     path: '/api/faucet',
     summary: 'Send test USDC to the deposit address or to a wallet (sandbox only)',
     access: 'sandbox',
+    role: 'developer',
     body: z.strictObject({ wallet: address.optional() }),
     status: 202,
     answer: z.object({ object: z.literal('faucet'), ...money('amount'), tx_hash: hash.nullable() }),
@@ -261,6 +272,7 @@ export const fundsContracts = {
     path: '/api/sandbox/mine',
     summary: 'Advance the sandbox chain',
     access: 'sandbox',
+    role: 'developer',
     body: z.strictObject({ blocks: z.int().min(1).max(1000).default(10) }),
     answer: z.object({ object: z.literal('sandbox'), block: z.string().nullable() }),
   }),
@@ -270,6 +282,7 @@ export const fundsContracts = {
     path: '/api/sandbox/fail-next',
     summary: 'Make the next call of the sandbox model fail',
     access: 'sandbox',
+    role: 'developer',
     answer: z.object({ object: z.literal('sandbox') }),
   }),
   slowModel: contract({
@@ -278,6 +291,7 @@ export const fundsContracts = {
     path: '/api/sandbox/slow',
     summary: 'Delay the next call of the sandbox model',
     access: 'sandbox',
+    role: 'developer',
     body: z.strictObject({ milliseconds: z.int().min(0).max(60_000).default(3_000) }),
     answer: z.object({ object: z.literal('sandbox') }),
   }),
@@ -287,6 +301,7 @@ export const fundsContracts = {
     path: '/api/sandbox/reset',
     summary: 'Start over with an empty account and new test USDC. The previous account stays in the ledger',
     access: 'sandbox',
+    role: 'owner',
     answer: session,
   }),
   getReceipt: contract({
@@ -304,6 +319,8 @@ export const fundsContracts = {
     path: '/api/receipts',
     summary: 'Export all receipts of the account as one file for `penny verify`: each payment, then its entries',
     access: 'key or session',
+    role: 'viewer',
+    scope: 'usage:read',
     isHeavy: true,
     linesAs: 'application/x-ndjson',
     answer: z

@@ -140,6 +140,8 @@ export const requestContracts = {
     summary:
       'List requests, newest first. A page can be short or even empty while has_more is true, because the number of rows read per page is limited',
     access: 'key or session',
+    role: 'viewer',
+    scope: 'usage:read',
     isHeavy: true,
     query: z.object({ ...requestFilters, ...page, format: z.enum(['json', 'csv', 'ndjson']).optional() }),
     answer: list(request),
@@ -151,6 +153,8 @@ export const requestContracts = {
     path: '/api/requests/totals',
     summary: 'Get totals of the filtered requests',
     access: 'key or session',
+    role: 'viewer',
+    scope: 'usage:read',
     isHeavy: true,
     query: z.object(requestFilters),
     answer: requestTotals,
@@ -161,6 +165,8 @@ export const requestContracts = {
     path: '/api/requests/{id}',
     summary: 'Get one request with its cost and the state of its payment',
     access: 'key or session',
+    role: 'viewer',
+    scope: 'usage:read',
     parameters: z.object({ id: requestId }),
     answer: request,
   }),
@@ -171,6 +177,7 @@ export const requestContracts = {
     summary:
       'Delete the answers that are stored for retries: those of the API key or, with a session, of the whole account. A later retry is served and charged again',
     access: 'key or session',
+    role: 'developer',
     answer: z.object({ object: z.literal('deletion'), deleted: z.int() }),
   }),
 } as const

@@ -3,6 +3,7 @@ import { signInMethods } from '../../../identity/sessions.ts'
 import { alertDaysMax } from '../../../ledger/alerts.ts'
 import { contract } from '../contract.ts'
 import { address, amount, instant, list, money, name, optionalMoney, uuid } from '../shapes.ts'
+import { invitationToken, role } from './members.ts'
 
 const wallet = z
   .object({ object: z.literal('wallet'), address, added_at: instant, last_used_at: instant.nullable() })
@@ -45,10 +46,20 @@ export const account = z
     alerts: z
       .object({ ...optionalMoney('balance_below'), days_below: z.int().nullable() })
       .meta({ description: 'The overview warns below this balance; null turns the warning off' }),
-    wallets: z.array(wallet),
-    passkeys: z.array(passkey),
+    wallets: z.array(wallet).meta({ description: 'The wallets of the signed-in person' }),
+    passkeys: z.array(passkey).meta({ description: 'The passkeys of the signed-in person' }),
   })
   .meta({ id: 'Account' })
+
+const person = z
+  .object({
+    object: z.literal('person'),
+    id: uuid,
+    name: z.string(),
+    role: role.meta({ description: 'In the current account' }),
+    accounts: z.array(z.object({ id: uuid, name: z.string(), role })),
+  })
+  .meta({ id: 'Person' })
 
 /** What a page needs before it knows who sits before it, and after. Never an error: nobody signed in is an answer. */
 export const session = z
@@ -56,6 +67,7 @@ export const session = z
     object: z.literal('session'),
     signed_in: z.boolean(),
     account: account.nullable(),
+    person: person.nullable().meta({ description: 'Who is signed in, and the accounts to switch to' }),
     session: sessionEntry.nullable(),
     recent_until: instant
       .nullable()
@@ -163,9 +175,9 @@ export const signInContracts = {
     operation: 'signInWithWallet',
     method: 'POST',
     path: '/api/auth/wallet',
-    summary: 'Sign in with a signed message. The first sign-in creates an account',
+    summary: 'Sign in with a signed message. The first sign-in creates an account, or joins one with an `invitation`',
     access: 'public',
-    body: signedMessage,
+    body: signedMessage.extend({ invitation: invitationToken.optional() }),
     answer: session,
   }),
   createPasskeyOptions: contract({
@@ -182,9 +194,10 @@ export const signInContracts = {
     operation: 'registerPasskey',
     method: 'POST',
     path: '/api/auth/passkey/register',
-    summary: 'With a session: add a passkey to the account. Without: create an account with it and sign in',
+    summary:
+      'With a session: add a passkey for signing in. Without: create an account with it, or join one with an `invitation`, and sign in',
     access: 'public',
-    body: z.strictObject({ credential: registration, name: name.optional() }),
+    body: z.strictObject({ credential: registration, name: name.optional(), invitation: invitationToken.optional() }),
     answer: session,
   }),
   signInWithPasskey: contract({
@@ -193,7 +206,7 @@ export const signInContracts = {
     path: '/api/auth/passkey/verify',
     summary: 'Sign in with a passkey',
     access: 'public',
-    body: z.strictObject({ credential: assertion }),
+    body: z.strictObject({ credential: assertion, invitation: invitationToken.optional() }),
     answer: session,
   }),
   signInWithLink: contract({
@@ -225,8 +238,9 @@ export const signInContracts = {
     operation: 'listSessions',
     method: 'GET',
     path: '/api/sessions',
-    summary: 'List the sessions of the account',
+    summary: 'List your sessions, in all accounts',
     access: 'session',
+    role: 'viewer',
     answer: list(sessionEntry),
   }),
   endOtherSessions: contract({
@@ -235,6 +249,7 @@ export const signInContracts = {
     path: '/api/sessions',
     summary: 'End all other sessions',
     access: 'session',
+    role: 'viewer',
     status: 204,
   }),
   endSession: contract({
@@ -243,6 +258,7 @@ export const signInContracts = {
     path: '/api/sessions/{id}',
     summary: 'End one session',
     access: 'session',
+    role: 'viewer',
     parameters: z.object({ id: uuid }),
     status: 204,
   }),
@@ -252,6 +268,7 @@ export const signInContracts = {
     path: '/api/account',
     summary: 'Rename the account or set low-balance warnings. Omitted fields stay; null turns a warning off',
     access: 'session',
+    role: 'admin',
     body: z.strictObject({ name: name.optional(), alerts: alerts.optional() }),
     answer: account,
   }),
@@ -262,6 +279,7 @@ export const signInContracts = {
     summary:
       'Close the account: revoke its keys and delete its sign-ins. The ledger stays. 409 while it has money to withdraw; needs a recent sign-in',
     access: 'session',
+    role: 'owner',
     status: 204,
   }),
   addWallet: contract({
@@ -270,6 +288,7 @@ export const signInContracts = {
     path: '/api/wallets',
     summary: 'Add a wallet for signing in; needs a recent sign-in',
     access: 'session',
+    role: 'viewer',
     body: signedMessage,
     answer: account,
   }),
@@ -279,6 +298,7 @@ export const signInContracts = {
     path: '/api/wallets/{address}',
     summary: 'Remove a wallet; needs a recent sign-in. The last way to sign in cannot be removed',
     access: 'session',
+    role: 'viewer',
     parameters: z.object({ address }),
     answer: account,
   }),
@@ -288,6 +308,7 @@ export const signInContracts = {
     path: '/api/passkeys/{id}',
     summary: 'Remove a passkey; needs a recent sign-in. The last way to sign in cannot be removed',
     access: 'session',
+    role: 'viewer',
     parameters: z.object({ id: uuid }),
     answer: account,
   }),

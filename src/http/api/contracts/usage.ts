@@ -51,6 +51,8 @@ export const usageContracts = {
     path: '/api/usage',
     summary: 'Get usage over time, for charts and tables',
     access: 'session',
+    role: 'viewer',
+    scope: 'usage:read',
     isHeavy: true,
     query: z.object({
       from: instant.optional().meta({ description: 'Default: 24 hours before `to`. Rounded down to the granularity' }),
@@ -87,6 +89,8 @@ export const usageContracts = {
     path: '/api/overview',
     summary: 'Get the overview: tiles, burn rate, checklist and newest requests',
     access: 'session',
+    role: 'viewer',
+    scope: 'usage:read',
     isHeavy: true,
     query: z.object({ range: z.enum(['24h', '7d', '30d']).default('24h') }),
     answer: z.object({

@@ -28,6 +28,7 @@ const typeWords: Readonly<Record<EventType, string>> = {
   'key.revoked': 'A key was revoked',
   'key.limit_reached': 'A key reached its limit',
   'session.created': 'Somebody signed in',
+  'member.changed': 'A member joined, changed or left',
   'webhook.disabled': 'Another webhook was disabled',
 }
 const allTypes = Object.keys(typeWords) as EventType[]

@@ -1,0 +1,182 @@
+import { randomUUID } from 'node:crypto'
+import type { AccountRef } from '../db/account-ref.ts'
+import { readClock } from '../db/clock.ts'
+import type { Connection, Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { LimitWindow } from './api-keys.ts'
+import { addMember, findMember, RoleAboveError } from './members.ts'
+import { lockOpenAccount } from './open-account.ts'
+import { type Role, reaches } from './roles.ts'
+import { createToken, hashToken } from './secret-token.ts'
+
+export type Invitation = {
+  readonly id: string
+  readonly role: Role
+  readonly limit: Usdc | undefined
+  readonly limitWindow: LimitWindow
+  /** The name of the person who made it; undefined when the person is gone. */
+  readonly invitedBy: string | undefined
+  readonly createdAt: Date
+  readonly expiresAt: Date
+}
+
+export const invitationDays = 7
+const invitationsPerAccountMax = 50
+
+/** Where a link leads. The token stands behind the `#`: browsers send that part to no server and write it into no log. */
+export function invitationLink(publicUrl: string, token: string): string {
+  return `${publicUrl}/login#invitation=${token}`
+}
+
+export type NewInvitation = {
+  readonly role: Role
+  readonly limit: Usdc | undefined
+  readonly limitWindow: LimitWindow | undefined
+  readonly invitedBy: { readonly personId: string; readonly role: Role }
+}
+
+/** Makes an invitation, for a transaction. The token is returned this once; the database has its hash. */
+export async function createInvitation(
+  connection: Connection,
+  account: AccountRef,
+  { role, limit, limitWindow, invitedBy }: NewInvitation,
+): Promise<{ readonly id: string; readonly token: string }> {
+  if (!reaches(invitedBy.role, role)) throw new RoleAboveError(invitedBy.role)
+  await lockOpenAccount(connection, account)
+  const [open] = await connection.query<{ count: number }>(
+    `select count(*)::int as count from invitations where account_id = $1 and used_at is null and expires_at > clock_timestamp()`,
+    [account.accountId],
+  )
+  if (open!.count >= invitationsPerAccountMax) throw new TooManyInvitationsError()
+  const token = createToken()
+  const id = randomUUID()
+  await connection.query(
+    `insert into invitations (token_hash, id, partition, account_id, role, spending_limit, limit_window, invited_by, expires_at)
+     values ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp() + interval '${invitationDays} days')`,
+    [
+      hashToken(token),
+      id,
+      account.partition,
+      account.accountId,
+      role,
+      limit ?? null,
+      limitWindow ?? 'lifetime',
+      invitedBy.personId,
+    ],
+  )
+  return { id, token }
+}
+
+/** Those that can still be used, newest first. */
+export async function listInvitations(database: Database, { accountId }: AccountRef): Promise<readonly Invitation[]> {
+  const rows = await database.query<InvitationRow>(
+    `select ${columns} from ${invitations} where i.account_id = $1 and i.used_at is null and i.expires_at > clock_timestamp()
+      order by i.created_at desc, i.id`,
+    [accountId],
+  )
+  return rows.map(readInvitation)
+}
+
+/** False when the account has no such invitation, or it was used. */
+export async function revokeInvitation(
+  connection: Connection,
+  { accountId }: AccountRef,
+  id: string,
+): Promise<boolean> {
+  const rows = await connection.query(
+    'delete from invitations where id = $1 and account_id = $2 and used_at is null returning id',
+    [id, accountId],
+  )
+  return rows.length > 0
+}
+
+/** What an invitation is for. Throws when it cannot be used. */
+export async function findInvitation(
+  connection: Connection,
+  token: string,
+): Promise<Invitation & { readonly account: AccountRef; readonly usedBy: string | undefined }> {
+  const [row] = await connection.query<InvitationRow & FoundRow>(
+    `select ${columns}, i.partition, i.account_id, i.used_by, i.expires_at <= clock_timestamp() as is_expired
+       from ${invitations} where i.token_hash = $1`,
+    [hashToken(token)],
+  )
+  if (row === undefined) throw new InvitationGoneError('is invalid or was revoked')
+  if (row.is_expired) throw new InvitationGoneError(`has expired: an invitation is valid for ${invitationDays} days`)
+  return {
+    ...readInvitation(row),
+    account: { partition: row.partition, accountId: row.account_id },
+    usedBy: row.used_by ?? undefined,
+  }
+}
+
+/**
+ * Makes the person a member and uses the invitation up, for a transaction. Of two people at the same moment, one joins. A person who
+ * sends the same invitation again after joining by it gets the same account.
+ */
+export async function acceptInvitation(
+  connection: Connection,
+  token: string,
+  personId: string,
+): Promise<{ readonly account: AccountRef; readonly invitation: Invitation; readonly joined: boolean }> {
+  const { account } = await findInvitation(connection, token)
+  await lockOpenAccount(connection, account)
+  // Read again: another person may have used it while this transaction waited for the lock.
+  const { usedBy, ...invitation } = await findInvitation(connection, token)
+  const isMember = (await findMember(connection, account, personId)) !== undefined
+  if (usedBy === personId && isMember) return { account, invitation, joined: false }
+  if (usedBy !== undefined) throw new InvitationGoneError('was already used')
+  await addMember(connection, account, { personId, ...invitation })
+  await connection.query('update invitations set used_by = $2, used_at = $3 where id = $1', [
+    invitation.id,
+    personId,
+    await readClock(connection),
+  ])
+  return { account, invitation, joined: true }
+}
+
+const columns = 'i.id, i.role, i.spending_limit, i.limit_window, p.name as invited_by, i.created_at, i.expires_at'
+const invitations = 'invitations i left join people p on p.id = i.invited_by'
+
+type InvitationRow = {
+  readonly id: string
+  readonly role: Role
+  readonly spending_limit: bigint | null
+  readonly limit_window: LimitWindow
+  readonly invited_by: string | null
+  readonly created_at: Date
+  readonly expires_at: Date
+}
+
+type FoundRow = {
+  readonly partition: number
+  readonly account_id: string
+  readonly used_by: string | null
+  readonly is_expired: boolean
+}
+
+function readInvitation(row: InvitationRow): Invitation {
+  return {
+    id: row.id,
+    role: row.role,
+    limit: row.spending_limit === null ? undefined : fromAtomic(row.spending_limit),
+    limitWindow: row.limit_window,
+    invitedBy: row.invited_by ?? undefined,
+    createdAt: row.created_at,
+    expiresAt: row.expires_at,
+  }
+}
+
+export class InvitationGoneError extends ServiceError {
+  readonly code = 'not_found'
+  constructor(reason: string) {
+    super(`This invitation ${reason}. Ask an owner or admin of the account for a new one.`)
+  }
+}
+
+export class TooManyInvitationsError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(`The account has ${invitationsPerAccountMax} open invitations, which is the maximum. Revoke one first.`)
+  }
+}

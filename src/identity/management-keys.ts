@@ -1,0 +1,219 @@
+import { randomUUID } from 'node:crypto'
+import type { AccountRef } from '../db/account-ref.ts'
+import type { Connection, Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { createManagementKey as createSecret, hashApiKey, hintOf, whyMalformedManagementKey } from './api-key-format.ts'
+import { InvalidApiKeyError, RevokedApiKeyError } from './key-finder.ts'
+import { lockOpenAccount } from './open-account.ts'
+
+/** What a management key may do. `write` includes `read`. */
+export const scopes = ['keys:read', 'keys:write', 'usage:read', 'webhooks:read', 'webhooks:write', 'log:read'] as const
+export type Scope = (typeof scopes)[number]
+
+export type ManagementKey = {
+  readonly id: string
+  readonly name: string
+  readonly hint: string
+  readonly scopes: readonly Scope[]
+  readonly madeBy: string
+  readonly createdAt: Date
+  readonly lastUsedAt: Date | undefined
+  readonly expiresAt: Date | undefined
+  readonly revokedAt: Date | undefined
+  readonly expired: boolean
+}
+
+/** The program that sent a management key. */
+export type ManagementBearer = AccountRef & {
+  readonly managementKeyId: string
+  readonly name: string
+  readonly scopes: readonly Scope[]
+}
+
+export const managementKeysPerAccountMax = 100
+
+/** The bearer of a management key, or the fitting 401. Not cached: programs that manage keys call seldom, and a revoked key is refused at once. */
+export async function findManagementKey(database: Database, secret: string): Promise<ManagementBearer> {
+  const problem = whyMalformedManagementKey(secret)
+  if (problem !== undefined) throw new InvalidApiKeyError(problem)
+  const hash = hashApiKey(secret)
+  const [row] = await database.query<BearerRow>(
+    `select id, partition, account_id, name, scopes, revoked_at is not null as is_revoked,
+            coalesce(expires_at <= clock_timestamp(), false) as is_expired,
+            coalesce(last_used_at < clock_timestamp() - interval '1 minute', true) as is_stale
+       from management_keys where hash = $1`,
+    [hash],
+  )
+  if (row === undefined) {
+    throw new InvalidApiKeyError('This management key does not exist, or was rotated. Create one in the dashboard.')
+  }
+  if (row.is_revoked)
+    throw new RevokedApiKeyError('This management key was revoked. Create a new one in the dashboard.')
+  if (row.is_expired) throw new ManagementKeyExpiredError()
+  if (row.is_stale) await database.query('update management_keys set last_used_at = now() where hash = $1', [hash])
+  return {
+    partition: row.partition,
+    accountId: row.account_id,
+    managementKeyId: row.id,
+    name: row.name,
+    scopes: row.scopes,
+  }
+}
+
+/** Whether a key with these scopes may do what needs that one. */
+export function grants(given: readonly Scope[], needed: Scope): boolean {
+  return given.includes(needed) || given.includes(needed.replace(':read', ':write') as Scope)
+}
+
+export type NewManagementKey = {
+  readonly name: string
+  readonly scopes: readonly Scope[]
+  readonly expiresAt: Date | undefined
+  readonly madeBy: string
+}
+
+/** Makes a key, for a transaction. The secret is returned this once and never stored. */
+export async function createManagementKey(
+  connection: Connection,
+  account: AccountRef,
+  key: NewManagementKey,
+): Promise<{ readonly id: string; readonly secret: string }> {
+  await lockOpenAccount(connection, account)
+  const [known] = await connection.query<{ count: number }>(
+    'select count(*)::int as count from management_keys where account_id = $1 and revoked_at is null',
+    [account.accountId],
+  )
+  if (known!.count >= managementKeysPerAccountMax) throw new TooManyManagementKeysError()
+  const secret = createSecret()
+  const id = randomUUID()
+  await connection.query(
+    `insert into management_keys (id, hash, partition, account_id, name, hint, scopes, made_by, expires_at)
+     values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+    [
+      id,
+      hashApiKey(secret),
+      account.partition,
+      account.accountId,
+      key.name,
+      hintOf(secret),
+      key.scopes,
+      key.madeBy,
+      key.expiresAt ?? null,
+    ],
+  )
+  return { id, secret }
+}
+
+/** Newest first; revoked ones are kept in the list. */
+export async function listManagementKeys(
+  database: Database,
+  { accountId }: AccountRef,
+): Promise<readonly ManagementKey[]> {
+  const rows = await database.query<ManagementKeyRow>(
+    `select ${columns} from management_keys where account_id = $1 order by created_at desc, id limit 1000`,
+    [accountId],
+  )
+  return rows.map(readManagementKey)
+}
+
+export async function findManagementKeyById(
+  connection: Connection,
+  { accountId }: AccountRef,
+  id: string,
+): Promise<ManagementKey | undefined> {
+  const [row] = await connection.query<ManagementKeyRow>(
+    `select ${columns} from management_keys where account_id = $1 and id = $2`,
+    [accountId, id],
+  )
+  return row === undefined ? undefined : readManagementKey(row)
+}
+
+export type ManagementKeyChanges = {
+  readonly name?: string | undefined
+  readonly scopes?: readonly Scope[] | undefined
+  readonly expiresAt?: Date | null | undefined
+}
+
+/** What is left out stays; `null` takes the expiry away. */
+export async function updateManagementKey(
+  connection: Connection,
+  id: string,
+  { name, scopes: given, expiresAt }: ManagementKeyChanges,
+): Promise<void> {
+  await connection.query(
+    `update management_keys set name = coalesce($2, name), scopes = coalesce($3, scopes),
+            expires_at = case when $4 then $5::timestamptz else expires_at end where id = $1`,
+    [id, name ?? null, given ?? null, expiresAt !== undefined, expiresAt ?? null],
+  )
+}
+
+/** Gives a key another secret; the one before stops working immediately. */
+export async function rollManagementKey(connection: Connection, id: string): Promise<{ readonly secret: string }> {
+  const secret = createSecret()
+  await connection.query('update management_keys set hash = $2, hint = $3 where id = $1', [
+    id,
+    hashApiKey(secret),
+    hintOf(secret),
+  ])
+  return { secret }
+}
+
+export async function revokeManagementKey(connection: Connection, id: string): Promise<void> {
+  await connection.query('update management_keys set revoked_at = now() where id = $1 and revoked_at is null', [id])
+}
+
+const columns = `id, name, hint, scopes, made_by, created_at, last_used_at, expires_at, revoked_at,
+  coalesce(expires_at <= clock_timestamp(), false) as expired`
+
+type BearerRow = {
+  readonly id: string
+  readonly partition: number
+  readonly account_id: string
+  readonly name: string
+  readonly scopes: readonly Scope[]
+  readonly is_revoked: boolean
+  readonly is_expired: boolean
+  readonly is_stale: boolean
+}
+
+type ManagementKeyRow = {
+  readonly id: string
+  readonly name: string
+  readonly hint: string
+  readonly scopes: readonly Scope[]
+  readonly made_by: string
+  readonly created_at: Date
+  readonly last_used_at: Date | null
+  readonly expires_at: Date | null
+  readonly revoked_at: Date | null
+  readonly expired: boolean
+}
+
+function readManagementKey(row: ManagementKeyRow): ManagementKey {
+  return {
+    id: row.id,
+    name: row.name,
+    hint: row.hint,
+    scopes: row.scopes,
+    madeBy: row.made_by,
+    createdAt: row.created_at,
+    lastUsedAt: row.last_used_at ?? undefined,
+    expiresAt: row.expires_at ?? undefined,
+    revokedAt: row.revoked_at ?? undefined,
+    expired: row.expired,
+  }
+}
+
+export class ManagementKeyExpiredError extends ServiceError {
+  readonly code = 'api_key_expired'
+  constructor() {
+    super('This management key has expired. Create a new one in the dashboard.')
+  }
+}
+
+export class TooManyManagementKeysError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(`The account has ${managementKeysPerAccountMax} management keys, which is the maximum. Revoke one first.`)
+  }
+}

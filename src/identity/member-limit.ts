@@ -1,0 +1,64 @@
+import type { AccountRef } from '../db/account-ref.ts'
+import type { Connection } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+
+/**
+ * Throws when the keys of a member could spend more than the member's limit together. For the end of a transaction that holds the
+ * account's lock and has made or changed a key or the limit: what is refused is rolled back. A key counts with its limit, or with what it has
+ * spent where that is more; a revoked one with what it spent and holds. All are counted in the same window, so a request is never
+ * checked against the member: the limit costs nothing when requests are served (docs/decisions/0018-members.md).
+ */
+export async function checkMemberLimit(
+  connection: Connection,
+  { partition, accountId }: AccountRef,
+  personId: string,
+): Promise<void> {
+  const [row] = await connection.query<LimitRow>(
+    `select m.spending_limit, m.limit_window, coalesce(sum(u.amount), 0)::bigint as allocated,
+            coalesce(bool_or(u.is_usable and (k.limit_amount is null or k.limit_window <> m.limit_window)), false) as is_open
+       from memberships m
+       left join api_keys k on k.partition = m.partition and k.account_id = m.account_id and k.made_by = m.person_id
+        and (k.revoked_at is null or k.disabled or k.revoked_at >= m.limit_since)
+       left join lateral (
+         select w.is_usable, case when w.is_usable then greatest(k.limit_amount, w.used) else w.used end as amount
+           from (select k.revoked_at is null or k.disabled as is_usable,
+                        case when k.window_start >= window_start(k.limit_window, clock_timestamp()) then k.spent + k.held else 0 end as used) w
+       ) u on k.id is not null
+      where m.partition = $1 and m.account_id = $2 and m.person_id = $3 and m.spending_limit is not null
+      group by m.spending_limit, m.limit_window`,
+    [partition, accountId, personId],
+  )
+  if (row === undefined) return
+  const limit = fromAtomic(row.spending_limit)
+  if (row.is_open) throw new MemberKeyTermsError(limit, row.limit_window)
+  if (row.allocated > row.spending_limit) throw new MemberLimitError(limit, fromAtomic(row.allocated))
+}
+
+type LimitRow = {
+  readonly spending_limit: bigint
+  readonly limit_window: string
+  readonly allocated: bigint
+  readonly is_open: boolean
+}
+
+/** A key of this member must have a limit with the member's window. */
+export class MemberKeyTermsError extends ServiceError {
+  readonly code = 'member_limit_exceeded'
+  constructor(limit: Usdc, window: string) {
+    super(
+      `This member may spend ${format(limit)} USDC (limit window: ${window}). Each key of the member needs a limit with the window "${window}". Nothing was changed.`,
+      { param: 'limit', extra: { member_limit_atomic: limit.toString(), limit_window: window } },
+    )
+  }
+}
+
+export class MemberLimitError extends ServiceError {
+  readonly code = 'member_limit_exceeded'
+  constructor(limit: Usdc, allocated: Usdc) {
+    super(
+      `The keys of this member could spend ${format(allocated)} USDC together; the member’s limit is ${format(limit)} USDC. Lower a key’s limit, or ask an admin to raise the member’s limit. Nothing was changed.`,
+      { param: 'limit', extra: { member_limit_atomic: limit.toString(), allocated_atomic: allocated.toString() } },
+    )
+  }
+}

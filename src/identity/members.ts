@@ -1,0 +1,311 @@
+import type { AccountRef } from '../db/account-ref.ts'
+import { readClock } from '../db/clock.ts'
+import type { Connection, Database } from '../db/database.ts'
+import { writeEvent } from '../db/write-event.ts'
+import { ServiceError } from '../errors.ts'
+import { fromAtomic, type Usdc } from '../money/usdc.ts'
+import type { LimitWindow } from './api-keys.ts'
+import { checkMemberLimit } from './member-limit.ts'
+import { lockOpenAccount } from './open-account.ts'
+import { createPerson, lockPerson } from './people.ts'
+import { type Role, reaches } from './roles.ts'
+
+export type Member = {
+  readonly personId: string
+  readonly name: string
+  readonly role: Role
+  /** What the keys that the member made may spend together; undefined: no limit of the member. */
+  readonly limit: Usdc | undefined
+  readonly limitWindow: LimitWindow
+  readonly joinedAt: Date
+  /** To the minute; undefined before the first request. */
+  readonly lastActiveAt: Date | undefined
+}
+
+/** The account as one of its members sees it in the list of accounts to switch to. */
+export type MemberAccount = AccountRef & { readonly name: string; readonly role: Role }
+
+export const membersPerAccountMax = 200
+const accountsPerPersonMax = 100
+
+export type NewMember = {
+  readonly personId: string
+  readonly role: Role
+  readonly limit?: Usdc | undefined
+  readonly limitWindow?: LimitWindow | undefined
+}
+
+/** Makes a person a member. Locks the account, then the person; throws when the account is closed or full, or it is a member already. */
+export async function addMember(connection: Connection, account: AccountRef, member: NewMember): Promise<void> {
+  await lockOpenAccount(connection, account)
+  if (!(await lockPerson(connection, member.personId))) throw new MemberNotFoundError()
+  const known = await findMember(connection, account, member.personId)
+  if (known !== undefined) throw new AlreadyMemberError(known.role)
+  const [count] = await connection.query<{ members: number; accounts: number }>(
+    `select (select count(*) from memberships where partition = $1 and account_id = $2)::int as members,
+            (select count(*) from memberships where person_id = $3)::int as accounts`,
+    [account.partition, account.accountId, member.personId],
+  )
+  if (count!.members >= membersPerAccountMax) throw new TooManyMembersError()
+  if (count!.accounts >= accountsPerPersonMax) throw new TooManyAccountsError()
+  const now = await readClock(connection)
+  await connection.query(
+    `insert into memberships (partition, account_id, person_id, role, spending_limit, limit_window, limit_since, owner_since, joined_at)
+     values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+    [
+      account.partition,
+      account.accountId,
+      member.personId,
+      member.role,
+      member.limit ?? null,
+      member.limitWindow ?? 'lifetime',
+      member.limit === undefined ? null : now,
+      member.role === 'owner' ? now : null,
+      now,
+    ],
+  )
+  await writeEvent(connection, account, 'member.changed', { id: member.personId, change: 'joined', role: member.role })
+}
+
+/**
+ * The owner as whom a printed link signs in: the first owner who is a member of no other account, so that the link opens this account
+ * and no other. Made if there is none. For a transaction.
+ */
+export async function findLinkOwner(connection: Connection, account: AccountRef): Promise<string> {
+  await lockOpenAccount(connection, account)
+  const [found] = await connection.query<{ person_id: string }>(
+    `select m.person_id from memberships m
+      where m.partition = $1 and m.account_id = $2 and m.role = 'owner'
+        and not exists (select from memberships o where o.person_id = m.person_id and o.account_id <> $2)
+      order by m.joined_at, m.person_id limit 1`,
+    [account.partition, account.accountId],
+  )
+  if (found !== undefined) return found.person_id
+  const personId = await createPerson(connection, 'Owner')
+  await addMember(connection, account, { personId, role: 'owner' })
+  return personId
+}
+
+/** The account that a person used last; undefined when the person is a member of none. */
+export async function findLastAccount(connection: Connection, personId: string): Promise<AccountRef | undefined> {
+  const [row] = await connection.query<{ partition: number; account_id: string }>(
+    `select partition, account_id from memberships where person_id = $1
+      order by last_active_at desc nulls last, joined_at, account_id limit 1`,
+    [personId],
+  )
+  return row === undefined ? undefined : { partition: row.partition, accountId: row.account_id }
+}
+
+export async function listAccountsOf(database: Database, personId: string): Promise<readonly MemberAccount[]> {
+  const rows = await database.query<{ partition: number; account_id: string; name: string; role: Role }>(
+    `select m.partition, m.account_id, a.name, m.role
+       from memberships m join accounts a on a.partition = m.partition and a.id = m.account_id
+      where m.person_id = $1 order by a.name, m.account_id limit ${accountsPerPersonMax}`,
+    [personId],
+  )
+  return rows.map((row) => ({
+    partition: row.partition,
+    accountId: row.account_id,
+    name: row.name,
+    role: row.role,
+  }))
+}
+
+export async function listMembers(
+  database: Database,
+  { partition, accountId }: AccountRef,
+): Promise<readonly Member[]> {
+  const rows = await database.query<MemberRow>(
+    `select ${memberColumns} where m.partition = $1 and m.account_id = $2
+      order by m.joined_at, m.person_id limit ${membersPerAccountMax}`,
+    [partition, accountId],
+  )
+  return rows.map(readMember)
+}
+
+export async function findMember(
+  connection: Connection,
+  { partition, accountId }: AccountRef,
+  personId: string,
+): Promise<Member | undefined> {
+  const [row] = await connection.query<MemberRow>(
+    `select ${memberColumns} where m.partition = $1 and m.account_id = $2 and m.person_id = $3`,
+    [partition, accountId, personId],
+  )
+  return row === undefined ? undefined : readMember(row)
+}
+
+export type MemberChanges = {
+  readonly role?: Role | undefined
+  /** `null` takes the limit away. */
+  readonly limit?: Usdc | null | undefined
+  readonly limitWindow?: LimitWindow | undefined
+}
+
+/**
+ * Changes a member, for a transaction. Nobody changes a member above them or gives a role above their own. A member who loses the role
+ * that made something loses it too: management keys and invitations below admin, API keys below developer.
+ */
+export async function changeMember(
+  connection: Connection,
+  account: AccountRef,
+  { by, personId }: { readonly by: Role; readonly personId: string },
+  changes: MemberChanges,
+): Promise<{ readonly revokedKeyIds: readonly string[] }> {
+  await lockOpenAccount(connection, account)
+  const member = await findMember(connection, account, personId)
+  if (member === undefined) throw new MemberNotFoundError()
+  const role = changes.role ?? member.role
+  if (!reaches(by, member.role) || !reaches(by, role)) throw new RoleAboveError(by)
+  if (member.role === 'owner' && role !== 'owner') await keepAnOwner(connection, account, personId)
+  const limit = changes.limit === undefined ? member.limit : (changes.limit ?? undefined)
+  const limitWindow = changes.limitWindow ?? member.limitWindow
+  const isNewLimit = member.limit === undefined || limitWindow !== member.limitWindow
+  await connection.query(
+    `update memberships set role = $4, spending_limit = $5, limit_window = $6,
+            limit_since = case when $5::bigint is null then null when $7 then $8::timestamptz else limit_since end,
+            owner_since = case when $4 <> 'owner' then null when role = 'owner' then owner_since else $8::timestamptz end
+      where partition = $1 and account_id = $2 and person_id = $3`,
+    [
+      account.partition,
+      account.accountId,
+      personId,
+      role,
+      limit ?? null,
+      limitWindow,
+      isNewLimit,
+      await readClock(connection),
+    ],
+  )
+  if (role !== member.role && !reaches(role, 'admin')) await revokeAdministration(connection, account, personId)
+  const revokedKeyIds = reaches(role, 'developer') ? [] : await revokeKeysOf(connection, account, personId)
+  await checkMemberLimit(connection, account, personId)
+  await writeEvent(connection, account, 'member.changed', { id: personId, change: 'updated', role })
+  return { revokedKeyIds }
+}
+
+/**
+ * Ends a membership, for a transaction. The person's sessions in the account end, and what the person made and knows the secret of
+ * is revoked: API keys, management keys, invitations, waiting device logins. The last owner cannot leave.
+ */
+export async function removeMember(
+  connection: Connection,
+  account: AccountRef,
+  { by, personId }: { readonly by: Role; readonly personId: string },
+): Promise<{ readonly member: Member; readonly revokedKeyIds: readonly string[] }> {
+  await lockOpenAccount(connection, account)
+  const member = await findMember(connection, account, personId)
+  if (member === undefined) throw new MemberNotFoundError()
+  if (!reaches(by, member.role)) throw new RoleAboveError(by)
+  if (member.role === 'owner') await keepAnOwner(connection, account, personId)
+  await connection.query('delete from memberships where partition = $1 and account_id = $2 and person_id = $3', [
+    account.partition,
+    account.accountId,
+    personId,
+  ])
+  await connection.query('delete from sessions where account_id = $1 and person_id = $2', [account.accountId, personId])
+  await revokeAdministration(connection, account, personId)
+  const revokedKeyIds = await revokeKeysOf(connection, account, personId)
+  await writeEvent(connection, account, 'member.changed', { id: personId, change: 'removed', role: member.role })
+  return { member, revokedKeyIds }
+}
+
+async function keepAnOwner(connection: Connection, account: AccountRef, personId: string): Promise<void> {
+  const others = await connection.query(
+    `select from memberships where partition = $1 and account_id = $2 and person_id <> $3 and role = 'owner' limit 1`,
+    [account.partition, account.accountId, personId],
+  )
+  if (others.length === 0) throw new LastOwnerError()
+}
+
+async function revokeAdministration(connection: Connection, account: AccountRef, personId: string): Promise<void> {
+  await connection.query(
+    'update management_keys set revoked_at = $3 where account_id = $1 and made_by = $2 and revoked_at is null',
+    [account.accountId, personId, await readClock(connection)],
+  )
+  await connection.query('delete from invitations where account_id = $1 and invited_by = $2 and used_at is null', [
+    account.accountId,
+    personId,
+  ])
+}
+
+async function revokeKeysOf(connection: Connection, account: AccountRef, personId: string): Promise<readonly string[]> {
+  await connection.query('delete from device_logins where account_id = $1 and person_id = $2', [
+    account.accountId,
+    personId,
+  ])
+  const revoked = await connection.query<{ id: string }>(
+    `update api_keys set revoked_at = coalesce(revoked_at, $4), disabled = false
+      where partition = $1 and account_id = $2 and made_by = $3 and (revoked_at is null or disabled) returning id`,
+    [account.partition, account.accountId, personId, await readClock(connection)],
+  )
+  for (const { id } of revoked) await writeEvent(connection, account, 'key.revoked', { id })
+  return revoked.map(({ id }) => id)
+}
+
+const memberColumns = `m.person_id, p.name, m.role, m.spending_limit, m.limit_window, m.joined_at, m.last_active_at
+  from memberships m join people p on p.id = m.person_id`
+
+type MemberRow = {
+  readonly person_id: string
+  readonly name: string
+  readonly role: Role
+  readonly spending_limit: bigint | null
+  readonly limit_window: LimitWindow
+  readonly joined_at: Date
+  readonly last_active_at: Date | null
+}
+
+function readMember(row: MemberRow): Member {
+  return {
+    personId: row.person_id,
+    name: row.name,
+    role: row.role,
+    limit: row.spending_limit === null ? undefined : fromAtomic(row.spending_limit),
+    limitWindow: row.limit_window,
+    joinedAt: row.joined_at,
+    lastActiveAt: row.last_active_at ?? undefined,
+  }
+}
+
+export class MemberNotFoundError extends ServiceError {
+  readonly code = 'not_found'
+  constructor() {
+    super('No such member in this account.')
+  }
+}
+
+export class AlreadyMemberError extends ServiceError {
+  readonly code = 'already_member'
+  constructor(role: Role) {
+    super(`You are already a member of this account, as ${role}. The invitation was not used.`)
+  }
+}
+
+export class LastOwnerError extends ServiceError {
+  readonly code = 'last_owner'
+  constructor() {
+    super('This is the last owner of the account. Make another member owner first.')
+  }
+}
+
+export class RoleAboveError extends ServiceError {
+  readonly code = 'role_required'
+  constructor(by: Role) {
+    super(`Your role in this account is ${by}. You cannot change members above it or give a role above it.`)
+  }
+}
+
+export class TooManyMembersError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(`The account has ${membersPerAccountMax} members, which is the maximum. Remove one first.`)
+  }
+}
+
+export class TooManyAccountsError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(`You are a member of ${accountsPerPersonMax} accounts, which is the maximum. Leave one first.`)
+  }
+}
