@@ -28,6 +28,7 @@ const slow = [
   'test/browser/first-steps.test.ts',
   'test/browser/funds.test.ts',
   'test/browser/long-log.test.ts',
+  'test/browser/members.test.ts',
   'test/browser/models.test.ts',
   'test/browser/operator.test.ts',
   'test/browser/overview.test.ts',

@@ -30,6 +30,7 @@ export const accountEvents = [
   'account_closed',
   'account_reopened',
   'withdrawal_requested',
+  'refused',
   'webhook_created',
   'webhook_changed',
   'webhook_removed',

@@ -72,7 +72,7 @@ async function checkPasskey(database: Database, assertion: Assertion, party: Rel
       `select person_id, public_key, algorithm, sign_count from passkeys where credential_id = $1 for update`,
       [credentialId],
     )
-    if (row === undefined) throw new PasskeyProofError('This passkey is not registered here.')
+    if (row === undefined) throw new PasskeyProofError('No account has this passkey.')
     const signCount = checkAssertion(
       assertion,
       { publicKey: row.public_key, algorithm: row.algorithm, signCount: Number(row.sign_count) },

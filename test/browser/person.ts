@@ -6,6 +6,14 @@ import type { Dashboard } from './dashboard.ts'
 
 /** Opens an account with a passkey: a fresh account without money, keys or history. */
 export async function openAccountWithPasskey(dashboard: Dashboard, page: Page): Promise<void> {
+  await plugInPasskeyDevice(page)
+  await page.goto(`${dashboard.origin}/login`)
+  await page.getByRole('button', { name: 'Create an account with a new passkey' }).click()
+  await atOverview(page)
+}
+
+/** From now on the page has a device that makes and keeps passkeys. */
+export async function plugInPasskeyDevice(page: Page): Promise<void> {
   const device = await page.context().newCDPSession(page)
   await device.send('WebAuthn.enable')
   await device.send('WebAuthn.addVirtualAuthenticator', {
@@ -18,9 +26,6 @@ export async function openAccountWithPasskey(dashboard: Dashboard, page: Page): 
       automaticPresenceSimulation: true,
     },
   })
-  await page.goto(`${dashboard.origin}/login`)
-  await page.getByRole('button', { name: 'Create an account with a new passkey' }).click()
-  await atOverview(page)
 }
 
 /** Signs in as the sandbox's demo account, which has money and a key. */

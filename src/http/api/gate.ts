@@ -98,7 +98,7 @@ export class Gate {
     const isProgram = isForPrograms === true && visitor.header('origin') === undefined
     if (method !== 'GET' && !isProgram) checkSameOrigin(site, visitor)
     if (session !== undefined && contract.role !== undefined && !reaches(session.role, contract.role)) {
-      throw new RoleRequiredError(contract.role, session.role)
+      throw new RoleRequiredError(contract.role, session)
     }
     return callerOf(visitor, session)
   }
@@ -200,12 +200,16 @@ export class SessionRequiredError extends ServiceError {
 
 export class RoleRequiredError extends ServiceError {
   readonly code = 'role_required'
-  constructor(needed: Role, role: Role) {
+  readonly needed: Role
+  readonly session: Session
+  constructor(needed: Role, session: Session) {
     const who =
       needed === 'owner' ? 'owners' : needed === 'admin' ? 'owners and admins' : 'owners, admins and developers'
     super(
-      `Only ${who} of the account may do this. Your role in this account is ${role}. Ask an owner. Nothing was changed.`,
+      `Only ${who} of the account may do this. Your role in this account is ${session.role}. Ask an owner. Nothing was changed.`,
     )
+    this.needed = needed
+    this.session = session
   }
 }
 

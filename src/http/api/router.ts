@@ -11,7 +11,7 @@ import { type BodyLimits, readJsonBytes } from '../read-body.ts'
 import type { UnpaidRequests } from '../unpaid-requests.ts'
 import { type Visitor, visitorOf } from '../visitor.ts'
 import type { AnswerOf, BodyOf, Contract, QueryOf } from './contract.ts'
-import type { Caller, Gate } from './gate.ts'
+import { type Caller, type Gate, RoleRequiredError } from './gate.ts'
 import { refusalOf } from './input-refusal.ts'
 
 export type ApiBindings = {
@@ -55,6 +55,8 @@ export type RouterOptions = {
   readonly trustProxy: boolean
   readonly chatBodyLimits: BodyLimits
   readonly unpaid: UnpaidRequests
+  /** Told of members who try what is for owners alone. */
+  readonly onRoleRefused?: (contract: Contract, session: Session, visitor: Visitor) => Promise<void>
 }
 
 // An account cannot occupy the dashboard's connections: a few of its calls run at once, the others wait.
@@ -94,6 +96,9 @@ export class ApiRouter {
     const visitor = visitorOf(context.env.incoming, trustProxy)
     const exchange = { ...context.env, network: visitor.network }
     const caller = await gate.admit(contract, visitor).catch(async (error) => {
+      if (error instanceof RoleRequiredError && error.needed === 'owner') {
+        await this.#options.onRoleRefused?.(contract, error.session, visitor)
+      }
       await unpaid.beforeRefusal(error, exchange)
       throw error
     })

@@ -20,13 +20,15 @@ import { routeSignIn } from './sign-in.ts'
 import { routeStatement } from './statement.ts'
 import { routeStatus } from './status.ts'
 import { routeStream } from './stream.ts'
+import { recordRefusals } from './trail.ts'
 import { routeUsage } from './usage.ts'
 import { routeWebhooks } from './webhooks.ts'
 
 /** Every route of the dashboard, each behind its contract. */
 export function routeApi(app: Hono<ApiBindings>, gate: Gate, services: ApiServices): void {
   const { trustProxy, bodyLimits, unpaid } = services
-  const router = new ApiRouter({ app, gate, trustProxy, chatBodyLimits: bodyLimits, unpaid })
+  const onRoleRefused = recordRefusals(services)
+  const router = new ApiRouter({ app, gate, trustProxy, chatBodyLimits: bodyLimits, unpaid, onRoleRefused })
   const addresses = new DepositAddresses(services)
   routeSignIn(router, services)
   routeDevices(router, services, addresses)

@@ -1,9 +1,9 @@
-import type { AccountRef } from '../../db/account-ref.ts'
+import { type AccountRef, accountRef } from '../../db/account-ref.ts'
 import type { Connection } from '../../db/database.ts'
 import { createNonce, storeChallenge } from '../../identity/challenges.ts'
 import { acceptInvitation } from '../../identity/invitations.ts'
 import { takeLoginToken } from '../../identity/login-links.ts'
-import { addMember, findLastAccount, findLinkOwner, listMembers } from '../../identity/members.ts'
+import { addMember, findLastAccount, findLinkOwner, findMember, listMembers } from '../../identity/members.ts'
 import { lockOpenAccount } from '../../identity/open-account.ts'
 import { passkeyAlgorithms, type RelyingParty } from '../../identity/passkey-proof.ts'
 import { addPasskey, listCredentialIds, provePasskey, proveRegistration } from '../../identity/passkeys.ts'
@@ -174,25 +174,28 @@ export async function signIn(
 type Services = Omit<ApiServices, 'database'> & { readonly database: Connection }
 
 /**
- * The account that a person enters: the one that the invitation is for, else the one that the person used last, else a new one. For a
- * transaction: an invitation that cannot be used leaves no person behind.
+ * The account that a person enters: the one that the invitation is for, else the one of the session that is replaced, else the one that
+ * the person used last, else a new one. For a transaction: an invitation that cannot be used leaves no person behind.
  */
 async function enter(
   services: Services,
-  { visitor }: Pick<SignInCall, 'visitor'>,
+  { visitor, session }: Pick<SignInCall, 'visitor' | 'session'>,
   { personId, name }: { readonly personId: string; readonly name: string },
   invitation: string | undefined,
 ): Promise<Entry> {
   const { database: connection } = services
   if (invitation !== undefined) {
-    const accepted = await acceptInvitation(connection, invitation, personId)
-    const { account, joined } = accepted
+    const { account, joined } = await acceptInvitation(connection, invitation, personId)
     if (joined) {
-      const facts = { member_id: personId, role: accepted.invitation.role }
-      await logAccountEvent(services, 'member_joined', { owner: account, session: undefined, visitor }, facts)
+      const member = (await findMember(connection, account, personId))!
+      const person = { personId, personName: member.name }
+      const facts = { member_id: personId, name: member.name, role: member.role }
+      await logAccountEvent(services, 'member_joined', { owner: account, session: undefined, person, visitor }, facts)
     }
     return { personId, account }
   }
+  // Signing in again to confirm something must not lead to another account.
+  if (session?.personId === personId) return { personId, account: accountRef(session) }
   // Two first sign-ins at the same moment: the second one finds the account of the first.
   if (!(await lockPerson(connection, personId))) throw new NotAMemberError()
   const last = await findLastAccount(connection, personId)

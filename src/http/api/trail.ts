@@ -4,6 +4,7 @@ import type { Connection } from '../../db/database.ts'
 import type { ManagementBearer } from '../../identity/management-keys.ts'
 import type { Session } from '../../identity/sessions.ts'
 import type { Visitor } from '../visitor.ts'
+import type { Contract } from './contract.ts'
 import type { ApiServices } from './services.ts'
 
 /** Who did it, and from where. */
@@ -11,6 +12,8 @@ export type Actor = {
   readonly owner: AccountRef
   readonly session: Session | undefined
   readonly managementKey?: ManagementBearer | undefined
+  /** Who is signing in, before there is a session. */
+  readonly person?: Pick<Session, 'personId' | 'personName'> | undefined
   readonly visitor: Visitor
 }
 
@@ -30,6 +33,8 @@ type Facts = {
   readonly withdrawal_id?: string
   readonly webhook_id?: string
   readonly amount?: string
+  readonly operation?: string
+  readonly needed?: string
 }
 
 /**
@@ -50,13 +55,35 @@ export async function logAccountEvent(
   log.info({ event, account_id: owner.accountId, method: session?.method, network, ...told }, 'account')
 }
 
-function actorOf({ session, managementKey, visitor: { network } }: Actor): LogActor {
-  if (session !== undefined) {
-    const { personId, personName, method } = session
-    return { kind: 'person', id: personId, name: personName, method, network }
+function actorOf({ session, person = session, managementKey, visitor: { network } }: Actor): LogActor {
+  if (person !== undefined) {
+    return { kind: 'person', id: person.personId, name: person.personName, method: session?.method, network }
   }
   if (managementKey !== undefined) {
     return { kind: 'management_key', id: managementKey.managementKeyId, name: managementKey.name, network }
   }
   return { kind: 'service', network }
+}
+
+const refusalMsMin = 60 * 60_000
+const refusalsRememberedMax = 10_000
+
+/**
+ * Records that a member tried what is for owners alone, such as a withdrawal: at most once an hour for each person and route, so that
+ * nobody can push the rest of the log out. Never fails the answer, which is a refusal anyway.
+ */
+export function recordRefusals(
+  services: ApiServices,
+): (contract: Contract, session: Session, visitor: Visitor) => Promise<void> {
+  const toldMs = new Map<string, number>()
+  return async ({ operation, role }, session, visitor) => {
+    const key = `${session.accountId} ${session.personId} ${operation}`
+    if (services.now() - (toldMs.get(key) ?? Number.NEGATIVE_INFINITY) < refusalMsMin) return
+    if (toldMs.size >= refusalsRememberedMax) toldMs.clear()
+    toldMs.set(key, services.now())
+    const facts = { operation, ...(role !== undefined && { needed: role }) }
+    await logAccountEvent(services, 'refused', { owner: session, session, visitor }, facts).catch((error: unknown) =>
+      services.log.warn({ err: error }, 'the account log could not be written'),
+    )
+  }
 }

@@ -216,6 +216,31 @@ export function docsSearchQuery(text: string) {
 
 type DocsHit = { readonly title: string; readonly heading: string; readonly path: string }
 
+export const membersQuery = queryOptions({ queryKey: ['members'], queryFn: () => call('listMembers') })
+
+export const invitationsQuery = queryOptions({ queryKey: ['invitations'], queryFn: () => call('listInvitations') })
+
+export const managementKeysQuery = queryOptions({
+  queryKey: ['management-keys'],
+  queryFn: () => call('listManagementKeys'),
+})
+
+export const accountLogQuery = infiniteQueryOptions({
+  queryKey: ['account-log'],
+  queryFn: ({ pageParam }) =>
+    call('listAccountLog', { query: { limit: '20', ...(pageParam !== null && { cursor: pageParam }) } }),
+  initialPageParam: null as string | null,
+  getNextPageParam: (page) => (page.has_more ? page.next_cursor : null),
+})
+
+export function invitationQuery(token: string) {
+  return queryOptions({
+    queryKey: ['invitation', token],
+    queryFn: () => call('findInvitation', { body: { token } }),
+    retry: false,
+  })
+}
+
 export const sessionsQuery = queryOptions({ queryKey: ['sessions'], queryFn: () => call('listSessions') })
 
 export function receiptQuery(id: string) {

@@ -24,6 +24,7 @@ export function AccountMenu({ session }: { session: Session }) {
     >
       {(close) => (
         <>
+          <OtherAccounts session={session} />
           <Link to="/settings" className={menuItemClass} onClick={close}>
             <Icon name="settings" /> Settings
           </Link>
@@ -34,6 +35,21 @@ export function AccountMenu({ session }: { session: Session }) {
       )}
     </Popover>
   )
+}
+
+/** The accounts to switch to. The page is loaded anew: nothing of one account is shown beside another. */
+export function OtherAccounts({ session }: { session: Session }) {
+  const change = useMutation({
+    mutationFn: (id: string) => call('switchAccount', { body: { account_id: id } }),
+    onSuccess: () => window.location.assign('/'),
+  })
+  const others = session.person?.accounts.filter(({ id }) => id !== session.account?.id) ?? []
+  return others.map(({ id, name, role }) => (
+    <button key={id} type="button" className={menuItemClass} onClick={() => change.mutate(id)}>
+      <Icon name="person" /> <span className="truncate">Switch to {name}</span>
+      <span className="text-sm text-muted">{role}</span>
+    </button>
+  ))
 }
 
 export function accountName({ account }: Session): string {

@@ -3,7 +3,7 @@ import { useState } from 'react'
 import type { Session } from '../api/shapes.ts'
 import { Dialog } from '../ui/dialog.tsx'
 import { Icon } from '../ui/icon.tsx'
-import { useSignOut } from './account-menu.tsx'
+import { OtherAccounts, useSignOut } from './account-menu.tsx'
 import { narrowPlaces, operatorPlace, places } from './navigation.ts'
 import { EnvironmentBadge } from './rail.tsx'
 import { ThemeButton } from './theme-button.tsx'
@@ -56,6 +56,7 @@ export function BottomBar({ session }: { session: Session }) {
               </a>
             </li>
           </ul>
+          <OtherAccounts session={session} />
           <div className="mt-2 flex items-center justify-between border-t border-rule pt-3">
             <EnvironmentBadge environment={session.environment} />
             <span className="flex items-center gap-2">

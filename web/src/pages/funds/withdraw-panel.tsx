@@ -4,6 +4,7 @@ import { type FormEvent, useState } from 'react'
 import { parse } from '../../../../src/money/usdc.ts'
 import { ApiError, call } from '../../api/call.ts'
 import { withdrawalsQuery } from '../../api/queries.ts'
+import { hasRole } from '../../api/roles.ts'
 import type { Account, Balance, Session, Withdrawal } from '../../api/shapes.ts'
 import { atomic, formatExact } from '../../money/format.ts'
 import { useAskSignIn } from '../../shell/providers.tsx'
@@ -46,6 +47,15 @@ export function WithdrawPanel({ session, account, balance }: Props) {
     return (
       <Panel title="Withdraw">
         <p className="text-muted">Withdrawals are not available in this installation yet.</p>
+      </Panel>
+    )
+  }
+  if (!hasRole(session, 'owner')) {
+    return (
+      <Panel title="Withdraw" testId="withdraw">
+        <p className="text-muted">
+          Only owners of the account can withdraw. Your role is {session.person?.role}. Ask an owner.
+        </p>
       </Panel>
     )
   }

@@ -3,6 +3,8 @@ import { ApiError } from '../../api/call.ts'
 import { useAskSignIn } from '../../shell/providers.tsx'
 import { useAnnounce } from '../../ui/announce.tsx'
 
+const changed = ['session', 'sessions', 'overview', 'members', 'invitations', 'management-keys', 'account-log']
+
 /** Changes something of the account; where a recent sign-in is needed, it is asked for and the change goes on. */
 export function useAccountChange<Input>(change: (input: Input) => Promise<unknown>, said: string) {
   const client = useQueryClient()
@@ -12,7 +14,7 @@ export function useAccountChange<Input>(change: (input: Input) => Promise<unknow
     mutationFn: change,
     onSuccess: () => {
       announce(said)
-      for (const queryKey of [['session'], ['sessions'], ['overview']]) void client.invalidateQueries({ queryKey })
+      for (const name of changed) void client.invalidateQueries({ queryKey: [name] })
     },
     onError: (error, input) => {
       if (error instanceof ApiError && /recent/.test(error.code))

@@ -25,8 +25,8 @@ export function CloseAccount({ session, account }: { session: Session; account: 
       ) : (
         <>
           <p>
-            Closing revokes all keys, ends all sessions and deletes wallets, passkeys and the account name. The ledger
-            keeps every request and receipt.
+            Closing revokes all keys, ends all sessions and memberships, and deletes the account name and the sign-ins
+            of members who have no other account. The ledger keeps every request and receipt.
           </p>
           <MoneyLeft />
           <Button variant="danger" className="mt-3" onClick={() => setOpen(true)}>

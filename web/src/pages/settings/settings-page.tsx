@@ -2,6 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { type FormEvent, type ReactNode, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { sessionQuery, sessionsQuery } from '../../api/queries.ts'
+import { hasRole } from '../../api/roles.ts'
 import type { Account, Session } from '../../api/shapes.ts'
 import { Page } from '../../shell/page.tsx'
 import { type Theme, useShortcutsEnabled, useTheme } from '../../shell/preferences.ts'
@@ -19,6 +20,9 @@ import { AddWallet } from './add-wallet.tsx'
 import { AlertsPanel } from './alerts-panel.tsx'
 import { browserName } from './browser-name.ts'
 import { CloseAccount } from './close-account.tsx'
+import { LogPanel } from './log-panel.tsx'
+import { ManagementKeysPanel } from './management-keys-panel.tsx'
+import { MembersPanel } from './members-panel.tsx'
 import { OwnerPanel } from './owner-panel.tsx'
 import { WebhooksPanel } from './webhooks-panel.tsx'
 
@@ -31,11 +35,13 @@ export function SettingsPage() {
         {(data) =>
           data.account === null ? null : (
             <div className="grid grid-cols-1 items-start gap-6 lg:grid-cols-2">
-              {settingsSections.map(([id]) => (
-                <div key={id} id={id} className="scroll-mt-20">
-                  {sectionOf(id, data, data.account!)}
-                </div>
-              ))}
+              {settingsSections
+                .filter(([, , role]) => hasRole(data, role))
+                .map(([id]) => (
+                  <div key={id} id={id} className="scroll-mt-20">
+                    {sectionOf(id, data, data.account!)}
+                  </div>
+                ))}
             </div>
           )
         }
@@ -46,20 +52,23 @@ export function SettingsPage() {
 
 function sectionOf(id: (typeof settingsSections)[number][0], session: Session, account: Account): ReactNode {
   return {
-    profile: <Profile account={account} />,
+    profile: <Profile session={session} account={account} />,
     browser: <Appearance />,
     passkeys: <Passkeys session={session} account={account} />,
     wallets: <Wallets account={account} />,
     owner: <OwnerPanel session={session} account={account} />,
     alerts: <AlertsPanel account={account} />,
     webhooks: <WebhooksPanel />,
+    members: <MembersPanel session={session} />,
+    log: <LogPanel />,
+    'management-keys': <ManagementKeysPanel />,
     sessions: <Sessions />,
     data: <Data />,
     close: <CloseAccount session={session} account={account} />,
   }[id]
 }
 
-function Profile({ account }: { account: Account }) {
+function Profile({ session, account }: { session: Session; account: Account }) {
   const [name, setName] = useState(account.name)
   const rename = useAccountChange((next: string) => call('updateAccount', { body: { name: next } }), 'Saved.')
   const submit = (event: FormEvent) => {
@@ -68,12 +77,14 @@ function Profile({ account }: { account: Account }) {
   }
   return (
     <Panel title="Profile">
-      <form onSubmit={submit} className="flex items-end gap-2">
+      <YourName session={session} />
+      <form onSubmit={submit} className="mt-3 flex items-end gap-2">
         <div className="flex-1">
           <TextField
             label="Name"
             required
             maxLength={200}
+            disabled={!hasRole(session, 'admin')}
             value={name}
             onChange={({ target }) => setName(target.value)}
           />
@@ -88,6 +99,34 @@ function Profile({ account }: { account: Account }) {
       </p>
       {rename.error !== null && <ErrorPanel error={rename.error} />}
     </Panel>
+  )
+}
+
+/** What the other members see. */
+function YourName({ session }: { session: Session }) {
+  const known = session.person?.name ?? ''
+  const [name, setName] = useState(known)
+  const rename = useAccountChange((next: string) => call('updatePerson', { body: { name: next } }), 'Saved.')
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    rename.mutate(name.trim())
+  }
+  return (
+    <form onSubmit={submit} className="flex items-end gap-2">
+      <div className="flex-1">
+        <TextField
+          label="Your name, for other members"
+          required
+          maxLength={200}
+          value={name}
+          onChange={({ target }) => setName(target.value)}
+        />
+        {rename.error !== null && <ErrorPanel error={rename.error} />}
+      </div>
+      <Button type="submit" disabled={name.trim() === '' || name.trim() === known} busy={rename.isPending}>
+        Save<span className="sr-only"> your name</span>
+      </Button>
+    </form>
   )
 }
 

@@ -5,20 +5,22 @@ export function passkeysWork(session: Session): boolean {
   return session.sign_in.rp_id !== null && typeof window.PublicKeyCredential === 'function'
 }
 
-export async function signInWithPasskey(): Promise<Session> {
+export async function signInWithPasskey(invitation?: string): Promise<Session> {
   const { options } = await call('createPasskeyOptions', { body: { purpose: 'sign_in' } })
   const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(options as never)
   const credential = await answered(navigator.credentials.get({ publicKey }))
-  return call('signInWithPasskey', { body: { credential: credential.toJSON() as never } })
+  return call('signInWithPasskey', {
+    body: { credential: credential.toJSON() as never, ...(invitation !== undefined && { invitation }) },
+  })
 }
 
-/** Signed in, it adds a passkey to the account; otherwise it opens an account with it. */
-export async function registerPasskey(name?: string): Promise<Session> {
+/** Signed in, it adds a passkey for the person; otherwise it opens an account with it, or joins the one of the invitation. */
+export async function registerPasskey(invitation?: string): Promise<Session> {
   const { options } = await call('createPasskeyOptions', { body: { purpose: 'register' } })
   const publicKey = PublicKeyCredential.parseCreationOptionsFromJSON(options as never)
   const credential = await answered(navigator.credentials.create({ publicKey }))
   return call('registerPasskey', {
-    body: { credential: credential.toJSON() as never, ...(name !== undefined && { name }) },
+    body: { credential: credential.toJSON() as never, ...(invitation !== undefined && { invitation }) },
   })
 }
 

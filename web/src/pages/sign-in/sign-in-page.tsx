@@ -2,27 +2,100 @@ import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useEffect, useState } from 'react'
 import { call } from '../../api/call.ts'
-import { sessionQuery, setSession } from '../../api/queries.ts'
-import { ErrorPanel } from '../../ui/loaded.tsx'
+import { invitationQuery, sessionQuery, setSession } from '../../api/queries.ts'
+import type { Session } from '../../api/shapes.ts'
+import { usePageTitle } from '../../shell/page.tsx'
+import { Button } from '../../ui/button.tsx'
+import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Notice } from '../../ui/panel.tsx'
+import { Time } from '../../ui/time.tsx'
 import { SignIn } from './sign-in.tsx'
 
-/** `/login`: leads to the overview as soon as there is a session. */
+/** `/login`: leads to the overview as soon as there is a session, or to the account of an invitation. */
 export function SignInPage() {
   const { data: session } = useQuery(sessionQuery)
   const navigate = useNavigate()
   const { closed } = useSearch({ strict: false }) as { closed?: unknown }
-  const isSignedIn = session?.signed_in === true
+  const [invitation, setInvitation] = useState(readInvitation)
+  // Whoever was signed in when the link was opened decides whether to join as that person.
+  const [joiner, setJoiner] = useState<Session>()
   useEffect(() => {
-    if (isSignedIn) void navigate({ to: '/', replace: true })
-  }, [isSignedIn, navigate])
+    if (session === undefined) return
+    if (invitation !== undefined && session.signed_in && joiner === undefined) setJoiner(session)
+    else if (session.signed_in && joiner === undefined) void navigate({ to: '/', replace: true })
+  }, [session, invitation, joiner, navigate])
+  if (invitation !== undefined && joiner !== undefined)
+    return <JoinAs session={joiner} invitation={invitation} onSignedOut={() => setJoiner(undefined)} />
   return (
-    <SignIn lead="Pay for inference per request, in USDC.">
+    <SignIn
+      lead={invitation === undefined ? 'Pay for inference per request, in USDC.' : 'Sign in to join.'}
+      invitation={invitation}
+      onSignedIn={() => setInvitation(undefined)}
+    >
       {closed !== undefined && (
         <Notice role="status">The account is closed. Its keys are revoked, and you can no longer sign in to it.</Notice>
       )}
+      {invitation !== undefined && <InvitationNotice invitation={invitation} />}
       <LinkSignIn />
     </SignIn>
+  )
+}
+
+/** Like the token of a sign-in link, it stands after the #. It stays in the address: a page that is loaded again still has it. */
+function readInvitation(): string | undefined {
+  return new URLSearchParams(window.location.hash.slice(1)).get('invitation') ?? undefined
+}
+
+function InvitationNotice({ invitation }: { invitation: string }) {
+  const found = useQuery(invitationQuery(invitation))
+  return (
+    <Loaded query={found} skeleton={<Skeleton lines={2} />}>
+      {({ account_name, role, invited_by, expires_at }) => (
+        <Notice role="status">
+          {invited_by ?? 'An admin'} invites you to join <strong>{account_name}</strong> as {role}. The invitation works
+          once, until <Time at={expires_at} />.
+        </Notice>
+      )}
+    </Loaded>
+  )
+}
+
+/** For a person who is signed in already. */
+function JoinAs({
+  session,
+  invitation,
+  onSignedOut,
+}: {
+  session: Session
+  invitation: string
+  onSignedOut: () => void
+}) {
+  usePageTitle('Join an account')
+  const client = useQueryClient()
+  const join = useMutation({
+    mutationFn: () => call('acceptInvitation', { body: { token: invitation } }),
+    // Loaded anew: nothing of the account before is shown beside this one.
+    onSuccess: () => window.location.assign('/'),
+  })
+  const leave = useMutation({
+    mutationFn: () => call('signOut'),
+    onSuccess: async () => {
+      await client.invalidateQueries({ queryKey: sessionQuery.queryKey })
+      onSignedOut()
+    },
+  })
+  return (
+    <div className="mx-auto flex w-full max-w-sm flex-1 flex-col justify-center gap-6 pb-16">
+      <h1 className="text-2xl tracking-tight">Join an account</h1>
+      <InvitationNotice invitation={invitation} />
+      <Button variant="primary" className="h-10" onClick={() => join.mutate()} busy={join.isPending}>
+        Join as {session.person?.name}
+      </Button>
+      <Button variant="quiet" onClick={() => leave.mutate()} busy={leave.isPending}>
+        Sign out to join as another person
+      </Button>
+      {join.error !== null && <ErrorPanel error={join.error} />}
+    </div>
   )
 }
 

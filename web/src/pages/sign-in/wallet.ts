@@ -38,9 +38,15 @@ export async function sign(wallet: Wallet, { address, text }: SignInMessage): Pr
 }
 
 /** Signs in; a text that has expired meanwhile is renewed and signed once more. */
-export async function signInWithWallet(wallet: Wallet, prepared: SignInMessage): Promise<Session> {
+export async function signInWithWallet(wallet: Wallet, prepared: SignInMessage, invitation?: string): Promise<Session> {
   const submit = async (message: SignInMessage) =>
-    call('signInWithWallet', { body: { message: message.text, signature: await sign(wallet, message) } })
+    call('signInWithWallet', {
+      body: {
+        message: message.text,
+        signature: await sign(wallet, message),
+        ...(invitation !== undefined && { invitation }),
+      },
+    })
   try {
     return await submit(prepared)
   } catch (error) {

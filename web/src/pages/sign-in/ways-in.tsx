@@ -15,14 +15,17 @@ type Props = {
   readonly session: Session
   /** Signing in again must reach the same account: opening another one is not offered. */
   readonly again?: boolean
+  /** The token of an invitation: whoever signs in joins its account. */
+  readonly invitation?: string | undefined
   readonly onSignedIn: (session: Session) => void
 }
 
 /** Every way in that this browser and this installation have. */
-export function WaysIn({ session, again = false, onSignedIn }: Props) {
+export function WaysIn({ session, again = false, invitation, onSignedIn }: Props) {
   const local = useMutation({ mutationFn: () => call('signInLocally'), onSuccess: onSignedIn })
   const passkey = useMutation({
-    mutationFn: (how: 'sign_in' | 'register') => (how === 'sign_in' ? signInWithPasskey() : registerPasskey()),
+    mutationFn: (how: 'sign_in' | 'register') =>
+      how === 'sign_in' ? signInWithPasskey(invitation) : registerPasskey(invitation),
     onSuccess: onSignedIn,
   })
   if (!session.sign_in.allowed) {
@@ -35,7 +38,7 @@ export function WaysIn({ session, again = false, onSignedIn }: Props) {
   const error = local.error ?? passkey.error
   return (
     <div className="flex flex-col gap-4">
-      {session.sign_in.local && (
+      {session.sign_in.local && invitation === undefined && (
         <div className="flex flex-col gap-1">
           <Button variant="primary" className="h-10" onClick={() => local.mutate()} busy={local.isPending}>
             Continue as local developer
@@ -43,7 +46,7 @@ export function WaysIn({ session, again = false, onSignedIn }: Props) {
           <p className="text-sm text-muted">Sandbox only, from this machine only. No wallet or password needed.</p>
         </div>
       )}
-      <WalletList session={session} onSignedIn={onSignedIn} />
+      <WalletList session={session} invitation={invitation} onSignedIn={onSignedIn} />
       {passkeysWork(session) && (
         <section aria-label="Passkey" className="flex flex-col gap-2">
           <h2 className="text-sm text-muted">Passkey</h2>
@@ -52,7 +55,7 @@ export function WaysIn({ session, again = false, onSignedIn }: Props) {
           </Button>
           {!again && (
             <Button variant="quiet" onClick={() => passkey.mutate('register')} busy={passkey.isPending}>
-              Create an account with a new passkey
+              {invitation === undefined ? 'Create an account with a new passkey' : 'Join with a new passkey'}
             </Button>
           )}
         </section>
@@ -62,7 +65,7 @@ export function WaysIn({ session, again = false, onSignedIn }: Props) {
   )
 }
 
-function WalletList({ session, onSignedIn }: Props) {
+function WalletList({ session, invitation, onSignedIn }: Props) {
   const wallets = useWallets()
   const [prepared, setPrepared] = useState<{ wallet: Wallet; message: SignInMessage }>()
   const prepare = useMutation({
@@ -70,7 +73,8 @@ function WalletList({ session, onSignedIn }: Props) {
     onSuccess: setPrepared,
   })
   const submit = useMutation({
-    mutationFn: ({ wallet, message }: { wallet: Wallet; message: SignInMessage }) => signInWithWallet(wallet, message),
+    mutationFn: ({ wallet, message }: { wallet: Wallet; message: SignInMessage }) =>
+      signInWithWallet(wallet, message, invitation),
     onSuccess: onSignedIn,
   })
   const error = prepare.error ?? submit.error

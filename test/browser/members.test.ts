@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { Page } from 'playwright-core'
+import { dashboardSuite } from './dashboard.ts'
+import { atOverview, createKey, openAccountWithPasskey, plugInPasskeyDevice } from './person.ts'
+
+const dashboard = dashboardSuite()
+
+test('an invited person joins with a passkey, makes a key, cannot withdraw, and the owner reads all of it in the log', async () => {
+  const owner = await dashboard.open()
+  await openAccountWithPasskey(dashboard, owner)
+  await owner.goto(`${dashboard.origin}/settings`)
+  const members = owner.getByTestId('members')
+  await members.getByRole('button', { name: 'Invite' }).click()
+  const dialog = owner.getByRole('dialog', { name: 'Invite a member' })
+  await dialog.getByLabel('Role').selectOption('developer')
+  await dialog.getByLabel('Spending limit of the member').fill('2')
+  await dialog.getByRole('button', { name: 'Create link' }).click()
+  const link = (await owner.getByTestId('invitation-link').textContent())!.trim()
+  assert.match(link, /\/login#invitation=[\w-]{43}$/)
+  await owner.getByRole('button', { name: 'Done' }).click()
+  await members.getByText('Open invitations').waitFor()
+
+  const guest = await dashboard.open()
+  await plugInPasskeyDevice(guest)
+  await guest.goto(link)
+  await guest.getByText('invites you to join Passkey as developer').waitFor()
+  await guest.getByRole('button', { name: 'Join with a new passkey' }).click()
+  await atOverview(guest)
+  await guest.goto(`${dashboard.origin}/settings`)
+  await guest.getByLabel('Your name, for other members').fill('Grace')
+  await guest.getByRole('button', { name: 'Save your name' }).click()
+  await guest.getByTestId('member').filter({ hasText: 'Grace · you' }).getByText('Developer').waitFor()
+  assert.equal(await guest.getByTestId('account-log').count(), 0, 'the log is for admins')
+
+  await createKey(guest, 'Made by Grace', '1.5')
+  await refusedKey(guest)
+  await guest.goto(`${dashboard.origin}/funds`)
+  await guest
+    .getByTestId('withdraw')
+    .getByText('Only owners of the account can withdraw. Your role is developer. Ask an owner.')
+    .waitFor()
+  const refusal = await guest.evaluate(async () => {
+    const answer = await fetch('/api/withdrawals', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'idempotency-key': 'x' },
+      body: JSON.stringify({ amount: '1', recipient: `0x${'1'.repeat(40)}` }),
+    })
+    return [answer.status, ((await answer.json()) as { error: { message: string } }).error.message]
+  })
+  assert.deepEqual(refusal, [
+    403,
+    'Only owners of the account may do this. Your role in this account is developer. Ask an owner. Nothing was changed.',
+  ])
+
+  await owner.reload()
+  await members.getByText('Grace', { exact: true }).waitFor()
+  const log = owner.getByTestId('account-log')
+  await log.getByText('Grace created the key “Made by Grace”').waitFor()
+  await log.getByText('Grace was refused a withdrawal, which needs the role owner').waitFor()
+  await log.getByText(/joined as developer/).waitFor()
+
+  // The link was used; the guest who opens it again while signed in is led to the account.
+  await guest.goto(link)
+  await guest.getByRole('button', { name: 'Join as Grace' }).click()
+  await atOverview(guest)
+  await owner.getByRole('button', { name: 'Edit Grace' }).click()
+  await owner.getByRole('dialog', { name: 'Grace' }).getByRole('button', { name: 'Remove member' }).click()
+  await log.getByText('removed the member “Grace”').waitFor()
+  await guest.goto(`${dashboard.origin}/keys`)
+  await guest.getByRole('heading', { name: 'Sign in', level: 1 }).waitFor()
+})
+
+/** The member's limit is 2 USDC, and 1.5 of it is given to the first key. */
+async function refusedKey(page: Page): Promise<void> {
+  await page.getByRole('button', { name: 'Create key' }).first().click()
+  const dialog = page.getByRole('dialog', { name: 'Create a key' })
+  await dialog.getByLabel('Name').fill('Too much')
+  await dialog.getByLabel('Limit').fill('1')
+  await dialog.getByRole('button', { name: 'Create key' }).click()
+  await dialog.getByText(/could spend 2.5 USDC together; the member’s limit is 2 USDC/).waitFor()
+  await page.keyboard.press('Escape')
+}

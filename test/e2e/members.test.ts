@@ -1,0 +1,323 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { trimAccountLogs } from '../../src/db/account-log.ts'
+import type { AccountRef } from '../../src/db/account-ref.ts'
+import { createLoginToken } from '../../src/identity/login-links.ts'
+import { createWallet, DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
+import { Device } from '../support/passkey-device.ts'
+import { type SignedInMember, signInMember } from '../support/people.ts'
+import { postChat } from '../support/service.ts'
+import { serviceSuite } from '../support/suites.ts'
+
+const suite = serviceSuite({ TRUST_PROXY: '1' })
+const question = { model: 'gpt-5.6-luna', messages: [{ role: 'user', content: 'hi' }] }
+
+async function openAccount(): Promise<{ readonly account: AccountRef; readonly owner: SignedInMember }> {
+  const { id: accountId, partition } = await suite.service.openAccount('5')
+  const account = { partition, accountId }
+  return { account, owner: await signInMember(suite.service, account, 'owner') }
+}
+
+async function invite(by: SignedInMember, terms: object): Promise<string> {
+  const { url } = await by.post('/api/invitations', terms)
+  return new URLSearchParams(new URL(url).hash.slice(1)).get('invitation')!
+}
+
+async function refusalOf(client: DashboardClient, method: string, path: string, body?: unknown): Promise<Json> {
+  const answer = await client.send(method, path, body)
+  return { status: answer.status, ...((await answer.json()) as Json).error }
+}
+
+async function logOf(client: DashboardClient): Promise<readonly Json[]> {
+  return (await client.get('/api/log?limit=200')).data
+}
+
+test('an invited person joins with a new passkey, in the role of the invitation and without an account of their own', async () => {
+  const { account, owner } = await openAccount()
+  const token = await invite(owner, { role: 'developer' })
+  const client = new DashboardClient(suite.service)
+  const shown = await client.post('/api/auth/invitation', { token })
+  assert.deepEqual([shown.role, shown.invited_by, shown.account_name], ['developer', 'The owner', 'test'])
+  const device = new Device()
+  const credential = await device.register(client)
+  const joined = await client.post('/api/auth/passkey/register', { credential, name: 'Grace', invitation: token })
+  assert.equal(joined.account.id, account.accountId)
+  assert.deepEqual([joined.person.name, joined.person.role], ['Grace', 'developer'])
+  assert.deepEqual(
+    joined.person.accounts.map(({ id }: Json) => id),
+    [account.accountId],
+  )
+  const { data } = await owner.get('/api/members')
+  assert.deepEqual(
+    data.map(({ name, role }: Json) => [name, role]),
+    [
+      ['The owner', 'owner'],
+      ['Grace', 'developer'],
+    ],
+  )
+  assert.ok(data[1].last_active_at)
+  const { secret } = await client.post('/api/keys', { name: 'by Grace' })
+  assert.equal((await client.refusal('POST', '/api/withdrawals', {}))[1], 'role_required')
+  const log = await logOf(owner)
+  assert.deepEqual(log.map(({ event, actor }) => [event, actor.name]).reverse(), [
+    ['member_invited', 'The owner'],
+    ['member_joined', 'Grace'],
+    ['signed_in', 'Grace'],
+    ['key_created', 'Grace'],
+    ['refused', 'Grace'],
+  ])
+  assert.ok(!JSON.stringify(log).includes(secret) && !JSON.stringify(log).includes(token))
+  // Signing in later leads back to this account.
+  const later = new DashboardClient(suite.service)
+  const back = await later.post('/api/auth/passkey/verify', { credential: await device.signIn(later) })
+  assert.equal(back.account.id, account.accountId)
+})
+
+test('an invitation is for one person: a second one, a late one and a foreign token are refused and told why', async () => {
+  const { account, owner } = await openAccount()
+  const token = await invite(owner, { role: 'viewer' })
+  const guests = await Promise.all(
+    Array.from({ length: 6 }, async () => {
+      const client = new DashboardClient(suite.service)
+      return { client, signed: await signedMessage(client, createWallet()) }
+    }),
+  )
+  const answers = await Promise.all(
+    guests.map(({ client, signed }) => client.send('POST', '/api/auth/wallet', { ...signed, invitation: token })),
+  )
+  assert.deepEqual(answers.map(({ status }) => status).sort(), [200, 404, 404, 404, 404, 404])
+  const { client: winner } = guests[answers.findIndex(({ status }) => status === 200)]!
+  const { client: loser } = guests[answers.findIndex(({ status }) => status === 404)]!
+  assert.equal((await loser.get('/api/session')).signed_in, false, 'nobody is let in by a refused invitation')
+  assert.equal((await owner.get('/api/members')).data.length, 2)
+  // The same person again: a double click, or the link opened later.
+  assert.equal((await winner.send('POST', '/api/auth/invitation/accept', { token })).status, 204)
+
+  const late = new DashboardClient(suite.service)
+  await late.post('/api/auth/wallet', await signedMessage(late, createWallet()))
+  const accept = (given: string) => refusalOf(late, 'POST', '/api/auth/invitation/accept', { token: given })
+  assert.match((await accept(token)).message, /was already used/)
+  assert.match((await accept('x'.repeat(43))).message, /invalid or was revoked/)
+  const revoked = await invite(owner, { role: 'viewer' })
+  const { data } = await owner.get('/api/invitations')
+  await owner.delete(`/api/invitations/${data[0].id}`)
+  assert.match((await accept(revoked)).message, /invalid or was revoked/)
+  const expired = await invite(owner, { role: 'viewer' })
+  await suite.service.database.query(
+    'update invitations set expires_at = clock_timestamp() where account_id = $1 and used_at is null',
+    [account.accountId],
+  )
+  const gone = await accept(expired)
+  assert.deepEqual([gone.status, gone.code], [404, 'not_found'])
+  assert.match(gone.message, /has expired: an invitation is valid for 7 days/)
+})
+
+test('a signed-in person joins a second account, switches between both, and the link of a member is not used up', async () => {
+  const { account, owner } = await openAccount()
+  const client = new DashboardClient(suite.service)
+  const wallet = createWallet()
+  const own = await client.post('/api/auth/wallet', await signedMessage(client, wallet))
+  const token = await invite(owner, { role: 'admin' })
+  const again = await refusalOf(owner, 'POST', '/api/auth/invitation/accept', { token })
+  assert.deepEqual([again.status, again.code], [409, 'already_member'])
+  assert.equal((await client.send('POST', '/api/auth/invitation/accept', { token })).status, 204)
+  const joined = await client.get('/api/session')
+  assert.deepEqual([joined.account.id, joined.person.role], [account.accountId, 'admin'])
+  await client.post('/api/session/account', { account_id: own.account.id })
+  assert.equal((await client.get('/api/session')).person.role, 'owner')
+  await client.post('/api/session/account', { account_id: account.accountId })
+  // Confirming with a sign-in stays in the account, and a sign-in elsewhere goes to the one that was used last.
+  const confirmed = await client.post('/api/auth/wallet', await signedMessage(client, wallet))
+  assert.equal(confirmed.account.id, account.accountId)
+  // An operator's link opens the account that it names, and not as a person who has other accounts too.
+  const [{ partition }] = (await suite.service.database.query<{ partition: number }>(
+    'select partition from accounts where id = $1',
+    [own.account.id],
+  )) as [{ partition: number }]
+  const printed = await createLoginToken(suite.service.database, { partition, accountId: own.account.id }, 60)
+  const link = new DashboardClient(suite.service)
+  const entered = await link.post('/api/auth/link', { token: printed })
+  assert.equal(entered.person.role, 'owner')
+  assert.deepEqual(
+    entered.person.accounts.map(({ id }: Json) => id),
+    [own.account.id],
+  )
+  await client.delete('/api/membership')
+  const left = await client.post('/api/auth/wallet', await signedMessage(client, wallet))
+  assert.equal(left.account.id, own.account.id)
+})
+
+test('nobody gives a role above their own or changes a member above them, and an account keeps an owner', async () => {
+  const { account, owner } = await openAccount()
+  const admin = await signInMember(suite.service, account, 'admin')
+  const viewer = await signInMember(suite.service, account, 'viewer')
+  for (const [method, path, body] of [
+    ['POST', '/api/invitations', { role: 'owner' }],
+    ['PATCH', `/api/members/${viewer.personId}`, { role: 'owner' }],
+    ['PATCH', `/api/members/${admin.personId}`, { role: 'owner' }],
+    ['PATCH', `/api/members/${owner.personId}`, { role: 'viewer' }],
+    ['DELETE', `/api/members/${owner.personId}`, undefined],
+  ] as const)
+    assert.deepEqual(await admin.refusal(method, path, body), [403, 'role_required'], `${method} ${path}`)
+  assert.deepEqual(await owner.refusal('DELETE', '/api/membership'), [409, 'last_owner'])
+  assert.deepEqual(await owner.refusal('PATCH', `/api/members/${owner.personId}`, { role: 'admin' }), [
+    409,
+    'last_owner',
+  ])
+  await owner.patch(`/api/members/${admin.personId}`, { role: 'owner' })
+  // Two owners who demote each other at the same moment: one of them stays.
+  const both = await Promise.all([
+    owner.send('PATCH', `/api/members/${admin.personId}`, { role: 'viewer' }),
+    admin.send('PATCH', `/api/members/${owner.personId}`, { role: 'viewer' }),
+  ])
+  assert.equal(both.filter(({ status }) => status === 200).length, 1)
+  const owners = await suite.service.database.query(
+    `select person_id from memberships where account_id = $1 and role = 'owner'`,
+    [account.accountId],
+  )
+  assert.equal(owners.length, 1)
+})
+
+test('a removed member is out at once: sessions, API keys, management keys and invitations', async () => {
+  const { account, owner } = await openAccount()
+  const admin = await signInMember(suite.service, account, 'admin')
+  const { secret } = await admin.post('/api/keys', { name: 'of the admin' })
+  const management = await admin.post('/api/management-keys', { name: 'ci', scopes: ['keys:read'] })
+  const token = await invite(admin, { role: 'developer' })
+  const bearer = { authorization: `Bearer ${management.secret}` }
+  assert.equal((await admin.send('GET', '/api/keys', undefined, bearer)).status, 200)
+  await owner.delete(`/api/members/${admin.personId}`)
+  assert.deepEqual(await admin.refusal('GET', '/api/balance'), [401, 'session_required'])
+  const chat = await postChat(suite.service, secret, question)
+  assert.deepEqual([chat.status, ((await chat.json()) as Json).error.code], [401, 'api_key_revoked'])
+  assert.deepEqual(await admin.refusal('GET', '/api/keys', undefined, bearer), [401, 'api_key_revoked'])
+  assert.deepEqual(await admin.refusal('POST', '/api/auth/invitation', { token }), [404, 'not_found'])
+  assert.equal((await logOf(owner))[0].facts.name, 'The admin')
+})
+
+test('the keys of a member never add up to more than the member’s limit, however many are made at once', async () => {
+  const { account, owner } = await openAccount()
+  const developer = await signInMember(suite.service, account, 'developer')
+  await owner.patch(`/api/members/${developer.personId}`, { limit: '1', limit_window: 'month' })
+  const terms = { name: 'one of ten', limit: '0.3', limit_window: 'month' }
+  const answers = await Promise.all(Array.from({ length: 10 }, () => developer.send('POST', '/api/keys', terms)))
+  assert.deepEqual(answers.map(({ status }) => status).sort(), [201, 201, 201, ...Array(7).fill(403)])
+  const refused = (body: object) => developer.refusal('POST', '/api/keys', { name: 'more', ...body })
+  assert.deepEqual(await refused({}), [403, 'member_limit_exceeded'])
+  assert.deepEqual(await refused({ limit: '0.1' }), [403, 'member_limit_exceeded'], 'another window')
+  assert.deepEqual(await refused({ limit: '0.100001', limit_window: 'month' }), [403, 'member_limit_exceeded'])
+  const [first] = (await developer.get('/api/keys')).data
+  // Neither the member nor an admin passes it by changing a key, and both together raise at most one key.
+  const raised = await Promise.all(
+    [developer, owner].map((by) => by.send('PATCH', `/api/keys/${first.id}`, { limit: '0.4' })),
+  )
+  assert.deepEqual(
+    raised.map(({ status }) => status),
+    [200, 200],
+  )
+  assert.deepEqual(await owner.refusal('PATCH', `/api/keys/${first.id}`, { limit: null }), [
+    403,
+    'member_limit_exceeded',
+  ])
+  assert.deepEqual(await owner.refusal('PATCH', `/api/members/${developer.personId}`, { limit: '0.9' }), [
+    403,
+    'member_limit_exceeded',
+  ])
+  // What a revoked key has spent stays counted; what it had left can be given to another key.
+  await suite.service.database.query(
+    `update api_keys set spent = 250000, window_start = window_start('month', clock_timestamp()) where id = $1`,
+    [first.id],
+  )
+  await developer.delete(`/api/keys/${first.id}`)
+  assert.deepEqual(await refused({ limit: '0.16', limit_window: 'month' }), [403, 'member_limit_exceeded'])
+  await developer.post('/api/keys', { name: 'the rest', limit: '0.15', limit_window: 'month' })
+  await suite.service.database.query('update api_keys set spent = 0 where id = $1', [first.id])
+})
+
+test('members below admin see and change only their own keys', async () => {
+  const { account, owner } = await openAccount()
+  const developer = await signInMember(suite.service, account, 'developer')
+  const theirs = await owner.post('/api/keys', { name: 'of the owner' })
+  const own = await developer.post('/api/keys', { name: 'own' })
+  assert.deepEqual(
+    (await developer.get('/api/keys')).data.map(({ id }: Json) => id),
+    [own.id],
+  )
+  const paths = [`/api/keys/${theirs.id}`, `/api/keys/${theirs.id}/roll`]
+  for (const [method, path] of [
+    ['GET', paths[0]],
+    ['PATCH', paths[0]],
+    ['DELETE', paths[0]],
+    ['POST', paths[1]],
+  ] as const)
+    assert.deepEqual(await developer.refusal(method, path!, method === 'GET' ? undefined : {}), [404, 'not_found'])
+  const quote = { key_id: theirs.id, ...question }
+  assert.deepEqual(await developer.refusal('POST', '/api/quote', quote), [404, 'not_found'])
+  assert.deepEqual(await developer.refusal('POST', '/api/playground', quote), [404, 'not_found'])
+  await owner.patch(`/api/keys/${own.id}`, { name: 'renamed by the owner' })
+  await owner.patch(`/api/members/${developer.personId}`, { role: 'viewer' })
+  const [key] = (await developer.get('/api/keys')).data
+  assert.equal(key.status, 'revoked', 'a viewer has no keys')
+})
+
+test('a management key manages keys like a person does, cannot spend, and stops with its old secret', async () => {
+  const { owner } = await openAccount()
+  const made = await owner.post('/api/management-keys', { name: 'terraform', scopes: ['keys:write', 'log:read'] })
+  const program = new DashboardClient(suite.service)
+  const bearer = (secret: string) => ({ authorization: `Bearer ${secret}`, origin: 'https://elsewhere.example' })
+  const send = (method: string, path: string, body?: unknown) => program.send(method, path, body, bearer(made.secret))
+  const chat = await postChat(suite.service, made.secret, question)
+  const { error } = (await chat.json()) as Json
+  assert.deepEqual([chat.status, error.code], [401, 'invalid_api_key'])
+  assert.match(error.message, /management key, which works for \/api only\. Use an API key/)
+
+  const created = (await (await send('POST', '/api/keys', { name: 'worker', limit: '2' })).json()) as Json
+  assert.equal(created.made_by, null)
+  const change = { name: 'worker', limit: '3', allowed_models: ['gpt-5.6-luna'] }
+  const [once, twice] = [
+    (await (await send('PATCH', `/api/keys/${created.id}`, change)).json()) as Json,
+    (await (await send('PATCH', `/api/keys/${created.id}`, change)).json()) as Json,
+  ]
+  assert.deepEqual(once, twice, 'the same change twice leaves the same key')
+  assert.equal((await send('DELETE', `/api/keys/${created.id}`)).status, 200)
+  assert.equal((await send('DELETE', `/api/keys/${created.id}`)).status, 200)
+  assert.equal(((await (await send('GET', `/api/keys/${created.id}`)).json()) as Json).status, 'revoked')
+  const { data } = (await (await send('GET', '/api/log')).json()) as Json
+  assert.deepEqual(
+    [data[0].event, data[0].actor.kind, data[0].actor.name],
+    ['key_revoked', 'management_key', 'terraform'],
+  )
+  assert.equal(data.filter(({ event }: Json) => event === 'key_revoked').length, 1)
+  assert.equal((await send('POST', '/api/withdrawals', {})).status, 403)
+
+  const rolled = await owner.post(`/api/management-keys/${made.id}/roll`)
+  assert.equal(rolled.id, made.id)
+  assert.equal((await send('GET', '/api/keys')).status, 401)
+  assert.equal((await program.send('GET', '/api/keys', undefined, bearer(rolled.secret))).status, 200)
+  const listed = JSON.stringify(await owner.get('/api/management-keys'))
+  assert.ok(!listed.includes(made.secret) && !listed.includes(rolled.secret))
+})
+
+test('an account keeps its newest log entries, and pages go through all of them once', async () => {
+  const { account, owner } = await openAccount()
+  for (let name = 0; name < 12; name += 1) await owner.post('/api/keys', { name: `${name}` })
+  const names: string[] = []
+  let cursor = ''
+  do {
+    const page = await owner.get(`/api/log?limit=5${cursor}`)
+    names.push(...page.data.map(({ facts }: Json) => facts.name))
+    cursor = page.has_more ? `&cursor=${encodeURIComponent(page.next_cursor)}` : ''
+  } while (cursor !== '')
+  assert.deepEqual(names.map(Number), [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
+  await trimAccountLogs(suite.service.database, 4)
+  assert.deepEqual(
+    (await logOf(owner)).map(({ facts }) => Number(facts.name)),
+    [11, 10, 9, 8],
+  )
+  await suite.service.database.query(
+    `update account_log set created_at = created_at - interval '401 days' where account_id = $1`,
+    [account.accountId],
+  )
+  await trimAccountLogs(suite.service.database)
+  assert.deepEqual(await logOf(owner), [])
+})

@@ -1,0 +1,165 @@
+import { useQuery } from '@tanstack/react-query'
+import { type FormEvent, useState } from 'react'
+import { call } from '../../api/call.ts'
+import { managementKeysQuery } from '../../api/queries.ts'
+import type { ManagementKey } from '../../api/shapes.ts'
+import { Button } from '../../ui/button.tsx'
+import { CopyButton } from '../../ui/copy.tsx'
+import { Dialog } from '../../ui/dialog.tsx'
+import { Checkbox, TextField } from '../../ui/field.tsx'
+import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { Panel } from '../../ui/panel.tsx'
+import { Time } from '../../ui/time.tsx'
+import { useAccountChange } from './account-change.ts'
+
+type Scope = ManagementKey['scopes'][number]
+
+const scopeWords: Readonly<Record<Scope, string>> = {
+  'keys:read': 'Read API keys',
+  'keys:write': 'Create, change and revoke API keys',
+  'usage:read': 'Read usage, requests and balance',
+  'webhooks:read': 'Read webhooks',
+  'webhooks:write': 'Manage webhooks',
+  'log:read': 'Read the account log',
+}
+const scopes = Object.keys(scopeWords) as Scope[]
+
+/** Keys of programs that manage the account. They cannot spend. */
+export function ManagementKeysPanel() {
+  const keys = useQuery(managementKeysQuery)
+  const [isCreating, setIsCreating] = useState(false)
+  const [secret, setSecret] = useState<string>()
+  return (
+    <Panel
+      title="Management keys"
+      testId="management-keys"
+      actions={
+        <Button small icon="plus" onClick={() => setIsCreating(true)}>
+          Create
+        </Button>
+      }
+    >
+      <p className="mb-3 text-sm text-muted">
+        For programs that manage keys and webhooks over{' '}
+        <a href="/docs/management-keys" className="link">
+          /api
+        </a>
+        , such as Terraform. They cannot send requests to models.
+      </p>
+      <Loaded query={keys} skeleton={<Skeleton />}>
+        {({ data }) => (
+          <ul className="flex flex-col gap-3">
+            {data
+              .filter(({ status }) => status !== 'revoked')
+              .map((key) => (
+                <Entry key={key.id} managementKey={key} onSecret={setSecret} />
+              ))}
+          </ul>
+        )}
+      </Loaded>
+      {isCreating && <CreateDialog onClose={() => setIsCreating(false)} onSecret={setSecret} />}
+      {secret !== undefined && <SecretDialog secret={secret} onClose={() => setSecret(undefined)} />}
+    </Panel>
+  )
+}
+
+function Entry({ managementKey, onSecret }: { managementKey: ManagementKey; onSecret: (secret: string) => void }) {
+  const { id, name, hint, status, last_used_at: lastUsedAt } = managementKey
+  const parameters = { id }
+  const roll = useAccountChange(async () => {
+    const made = await call('rollManagementKey', { parameters })
+    onSecret(made.secret)
+  }, 'New secret made. The old one no longer works.')
+  const revoke = useAccountChange(() => call('revokeManagementKey', { parameters }), 'Management key revoked.')
+  const error = roll.error ?? revoke.error
+  return (
+    <li>
+      <span className="flex items-start justify-between gap-4">
+        <span className="min-w-0">
+          <span className="block truncate">
+            {name} <span className="num text-sm text-muted">{hint}</span>
+            {status === 'expired' && <span className="text-error"> · expired</span>}
+          </span>
+          <span className="block text-sm text-muted">{managementKey.scopes.join(', ')}</span>
+          <span className="block text-sm text-muted">
+            {lastUsedAt === null ? (
+              'Never used'
+            ) : (
+              <>
+                Last used <Time at={lastUsedAt} show="age" />
+              </>
+            )}
+          </span>
+        </span>
+        <span className="flex gap-2">
+          <Button small variant="quiet" onClick={() => roll.mutate(undefined)} busy={roll.isPending}>
+            Roll<span className="sr-only"> {name}</span>
+          </Button>
+          <Button small variant="quiet" onClick={() => revoke.mutate(undefined)} busy={revoke.isPending}>
+            Revoke<span className="sr-only"> {name}</span>
+          </Button>
+        </span>
+      </span>
+      {error !== null && <ErrorPanel error={error} />}
+    </li>
+  )
+}
+
+function CreateDialog({ onClose, onSecret }: { onClose: () => void; onSecret: (secret: string) => void }) {
+  const [name, setName] = useState('')
+  const [chosen, setChosen] = useState<readonly Scope[]>(['keys:write'])
+  const create = useAccountChange(async () => {
+    const made = await call('createManagementKey', { body: { name: name.trim(), scopes: [...chosen] } })
+    onClose()
+    onSecret(made.secret)
+  }, 'Management key created.')
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    create.mutate(undefined)
+  }
+  return (
+    <Dialog title="Create a management key" onClose={onClose}>
+      <form onSubmit={submit} noValidate className="flex flex-col gap-4">
+        <TextField label="Name" maxLength={200} value={name} onChange={({ target }) => setName(target.value)} />
+        <fieldset>
+          <legend className="font-medium">Scopes</legend>
+          {scopes.map((scope) => (
+            <Checkbox
+              key={scope}
+              label={
+                <>
+                  {scopeWords[scope]} <code className="text-sm text-muted">{scope}</code>
+                </>
+              }
+              checked={chosen.includes(scope)}
+              onChange={({ target }) =>
+                setChosen(target.checked ? [...chosen, scope] : chosen.filter((other) => other !== scope))
+              }
+            />
+          ))}
+        </fieldset>
+        {create.error !== null && <ErrorPanel error={create.error} />}
+        <div>
+          <Button
+            type="submit"
+            variant="primary"
+            disabled={name.trim() === '' || chosen.length === 0}
+            busy={create.isPending}
+          >
+            Create management key
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}
+
+function SecretDialog({ secret, onClose }: { secret: string; onClose: () => void }) {
+  return (
+    <Dialog title="Management key" onClose={onClose} footer={<Button onClick={onClose}>Done</Button>}>
+      <p className="mb-3">Copy it now: it is not shown again.</p>
+      <output className="num mb-3 block rounded-md border border-edge bg-sunken p-3 break-all">{secret}</output>
+      <CopyButton text={secret} />
+    </Dialog>
+  )
+}

@@ -1,0 +1,304 @@
+import { useQuery } from '@tanstack/react-query'
+import { type FormEvent, useState } from 'react'
+import { call } from '../../api/call.ts'
+import { invitationsQuery, membersQuery } from '../../api/queries.ts'
+import { hasRole, type Role, roles } from '../../api/roles.ts'
+import type { Member, Session } from '../../api/shapes.ts'
+import { Button } from '../../ui/button.tsx'
+import { CopyButton } from '../../ui/copy.tsx'
+import { Dialog } from '../../ui/dialog.tsx'
+import { SelectField, TextField } from '../../ui/field.tsx'
+import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
+import { Panel } from '../../ui/panel.tsx'
+import { Time } from '../../ui/time.tsx'
+import { isAmount } from '../keys/key-terms.ts'
+import { useAccountChange } from './account-change.ts'
+
+const roleWords: Readonly<Record<Role, string>> = {
+  viewer: 'Viewer: reads everything but secrets',
+  developer: 'Developer: own keys and the playground',
+  admin: 'Admin: all keys, members, webhooks, settings',
+  owner: 'Owner: also withdrawals and closing the account',
+}
+const windowWords = { lifetime: 'in total', day: 'a day', week: 'a week', month: 'a month' } as const
+type Window = keyof typeof windowWords
+
+/** Who is a member of the account, and who was invited. */
+export function MembersPanel({ session }: { session: Session }) {
+  const isAdmin = hasRole(session, 'admin')
+  const members = useQuery(membersQuery)
+  const [isInviting, setIsInviting] = useState(false)
+  const [link, setLink] = useState<string>()
+  return (
+    <Panel
+      title="Members"
+      testId="members"
+      actions={
+        isAdmin && (
+          <Button small icon="plus" onClick={() => setIsInviting(true)}>
+            Invite
+          </Button>
+        )
+      }
+    >
+      <Loaded query={members} skeleton={<Skeleton />}>
+        {({ data }) => (
+          <ul className="flex flex-col gap-3">
+            {data.map((member) => (
+              <MemberEntry key={member.id} member={member} session={session} />
+            ))}
+          </ul>
+        )}
+      </Loaded>
+      {isAdmin && <Invitations />}
+      <Leave session={session} />
+      {isInviting && <InviteDialog session={session} onClose={() => setIsInviting(false)} onLink={setLink} />}
+      {link !== undefined && <LinkDialog link={link} onClose={() => setLink(undefined)} />}
+    </Panel>
+  )
+}
+
+function MemberEntry({ member, session }: { member: Member; session: Session }) {
+  const [isEditing, setIsEditing] = useState(false)
+  const isMe = member.id === session.person?.id
+  const mayChange = hasRole(session, 'admin') && hasRole(session, member.role)
+  return (
+    <li data-testid="member" className="flex items-start justify-between gap-4">
+      <span className="min-w-0">
+        <span className="block truncate">
+          {member.name}
+          {isMe && <span className="text-accent"> · you</span>}
+        </span>
+        <span className="block text-sm text-muted">
+          {roleWords[member.role].split(':')[0]}
+          {member.limit !== null && `, keys up to ${member.limit} USDC ${windowWords[member.limit_window]}`}
+        </span>
+        <span className="block text-sm text-muted">
+          {member.last_active_at === null ? (
+            'Not active yet'
+          ) : (
+            <>
+              Last active <Time at={member.last_active_at} show="age" />
+            </>
+          )}
+        </span>
+      </span>
+      {mayChange && (
+        <Button small variant="quiet" onClick={() => setIsEditing(true)}>
+          Edit<span className="sr-only"> {member.name}</span>
+        </Button>
+      )}
+      {isEditing && <EditDialog member={member} session={session} onClose={() => setIsEditing(false)} />}
+    </li>
+  )
+}
+
+type Terms = { readonly role: Role; readonly limit: string; readonly window: Window }
+
+function TermsFields({
+  session,
+  terms,
+  onChange,
+}: {
+  session: Session
+  terms: Terms
+  onChange: (terms: Terms) => void
+}) {
+  return (
+    <>
+      <SelectField
+        label="Role"
+        value={terms.role}
+        onChange={({ target }) => onChange({ ...terms, role: target.value as Role })}
+      >
+        {roles
+          .filter((role) => hasRole(session, role))
+          .map((role) => (
+            <option key={role} value={role}>
+              {roleWords[role]}
+            </option>
+          ))}
+      </SelectField>
+      <TextField
+        label="Spending limit of the member"
+        mono
+        inputMode="decimal"
+        placeholder="none"
+        suffix="USDC"
+        hint="All keys that the member creates share it. Each then needs a limit of its own with the same window."
+        value={terms.limit}
+        onChange={({ target }) => onChange({ ...terms, limit: target.value.trim() })}
+      />
+      <SelectField
+        label="Limit window"
+        value={terms.window}
+        onChange={({ target }) => onChange({ ...terms, window: target.value as Window })}
+      >
+        {Object.entries(windowWords).map(([window, words]) => (
+          <option key={window} value={window}>
+            {words}
+          </option>
+        ))}
+      </SelectField>
+    </>
+  )
+}
+
+const bodyOf = ({ role, limit, window }: Terms) => ({
+  role,
+  limit: limit === '' ? null : limit,
+  limit_window: window,
+})
+
+function InviteDialog({
+  session,
+  onClose,
+  onLink,
+}: {
+  session: Session
+  onClose: () => void
+  onLink: (link: string) => void
+}) {
+  const [terms, setTerms] = useState<Terms>({ role: 'developer', limit: '', window: 'lifetime' })
+  const invite = useAccountChange(async () => {
+    const { url } = await call('createInvitation', { body: bodyOf(terms) })
+    onClose()
+    onLink(url)
+  }, 'Invitation created.')
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    invite.mutate(undefined)
+  }
+  return (
+    <Dialog title="Invite a member" onClose={onClose}>
+      <form onSubmit={submit} noValidate className="flex flex-col gap-4">
+        <TermsFields session={session} terms={terms} onChange={setTerms} />
+        {invite.error !== null && <ErrorPanel error={invite.error} />}
+        <div>
+          <Button
+            type="submit"
+            variant="primary"
+            disabled={terms.limit !== '' && !isAmount(terms.limit)}
+            busy={invite.isPending}
+          >
+            Create link
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}
+
+function LinkDialog({ link, onClose }: { link: string; onClose: () => void }) {
+  return (
+    <Dialog title="Invitation link" onClose={onClose} footer={<Button onClick={onClose}>Done</Button>}>
+      <p className="mb-3">
+        Send this link to the person. It works once, for seven days, and anyone who has it can join. It is not shown
+        again.
+      </p>
+      <output
+        data-testid="invitation-link"
+        className="num mb-3 block rounded-md border border-edge bg-sunken p-3 break-all"
+      >
+        {link}
+      </output>
+      <CopyButton text={link} />
+    </Dialog>
+  )
+}
+
+function EditDialog({ member, session, onClose }: { member: Member; session: Session; onClose: () => void }) {
+  const parameters = { id: member.id }
+  const [terms, setTerms] = useState<Terms>({
+    role: member.role,
+    limit: member.limit ?? '',
+    window: member.limit_window,
+  })
+  const save = useAccountChange(async () => {
+    await call('updateMember', { parameters, body: bodyOf(terms) })
+    onClose()
+  }, 'Saved.')
+  const remove = useAccountChange(async () => {
+    await call('removeMember', { parameters })
+    onClose()
+  }, 'Member removed.')
+  const error = save.error ?? remove.error
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    save.mutate(undefined)
+  }
+  return (
+    <Dialog title={member.name} onClose={onClose}>
+      <form onSubmit={submit} noValidate className="flex flex-col gap-4">
+        <TermsFields session={session} terms={terms} onChange={setTerms} />
+        <p className="text-sm text-muted">
+          Removing ends the member’s sessions in this account and revokes the keys that the member created.
+        </p>
+        {error !== null && <ErrorPanel error={error} />}
+        <div className="flex gap-2">
+          <Button
+            type="submit"
+            variant="primary"
+            disabled={terms.limit !== '' && !isAmount(terms.limit)}
+            busy={save.isPending}
+          >
+            Save
+          </Button>
+          {member.id !== session.person?.id && (
+            <Button variant="danger" onClick={() => remove.mutate(undefined)} busy={remove.isPending}>
+              Remove member
+            </Button>
+          )}
+        </div>
+      </form>
+    </Dialog>
+  )
+}
+
+function Invitations() {
+  const { data: invitations } = useQuery(invitationsQuery)
+  const revoke = useAccountChange(
+    (id: string) => call('revokeInvitation', { parameters: { id } }),
+    'Invitation revoked.',
+  )
+  if (invitations === undefined || invitations.data.length === 0) return null
+  return (
+    <div className="mt-4 border-t border-rule pt-3">
+      <h3 className="mb-2 text-sm text-muted">Open invitations</h3>
+      <ul className="flex flex-col gap-2">
+        {invitations.data.map(({ id, role, expires_at, invited_by }) => (
+          <li key={id} className="flex items-start justify-between gap-4">
+            <span>
+              {roleWords[role].split(':')[0]}
+              <span className="block text-sm text-muted">
+                {invited_by !== null && `by ${invited_by}, `}valid until <Time at={expires_at} />
+              </span>
+            </span>
+            <Button small variant="quiet" onClick={() => revoke.mutate(id)} busy={revoke.isPending}>
+              Revoke
+            </Button>
+          </li>
+        ))}
+      </ul>
+      {revoke.error !== null && <ErrorPanel error={revoke.error} />}
+    </div>
+  )
+}
+
+function Leave({ session }: { session: Session }) {
+  const leave = useAccountChange(async () => {
+    await call('leaveAccount')
+    window.location.assign('/login')
+  }, 'You left the account.')
+  const members = useQuery(membersQuery)
+  if ((members.data?.data.length ?? 0) < 2) return null
+  return (
+    <div className="mt-4 border-t border-rule pt-3">
+      <Button small variant="quiet" onClick={() => leave.mutate(undefined)} busy={leave.isPending}>
+        Leave {session.account?.name}
+      </Button>
+      <p className="text-sm text-muted">Your keys of this account are revoked.</p>
+      {leave.error !== null && <ErrorPanel error={leave.error} />}
+    </div>
+  )
+}
