@@ -62,6 +62,10 @@ test('a wallet that the account has had for a day confirms the address by a sign
   await dashboard.database.query(`update accounts set created_at = created_at - interval '1 hour' where id = $1`, [
     opened.id,
   ])
+  await dashboard.database.query(
+    `update memberships set owner_since = owner_since - interval '1 hour' where account_id = $1`,
+    [opened.id],
+  )
   await page.getByRole('button', { name: 'Add wallet' }).click()
   await page.getByRole('dialog', { name: 'Add a wallet' }).getByRole('button', { name: 'Test Wallet' }).click()
   await panel.getByRole('button', { name: 'Confirm with Test Wallet' }).waitFor()
