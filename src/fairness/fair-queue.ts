@@ -1,11 +1,11 @@
 /**
- * Work that waits, served in turn by account (deficit round robin): each turn an account gets as much as the quantum, so that
- * one with a mountain of work delays the others by one quantum and no more. What work weighs is known when it is served, so
- * an account may overdraw its turn; it waits the longer for its next.
+ * A queue that serves accounts in turn (deficit round robin). Each turn grants an account one quantum of work, so an account with a
+ * long backlog delays the others by at most one quantum per turn. The weight of an item is known only after it was served, so an
+ * account can overdraw its turn; it then waits longer for the next one.
  */
 export class FairQueue<Item> {
   readonly #quantum: number
-  /** In the order of their turns: the first is served. */
+  /** In order of turns: the first lane is served next. */
   readonly #lanes = new Map<string, Lane<Item>>()
   #length = 0
 
@@ -24,19 +24,19 @@ export class FairQueue<Item> {
     this.#length += 1
   }
 
-  /** The item whose turn it is. It stays until `served` says that it is done. */
+  /** The item whose turn it is. It stays in the queue until `served` reports that it is done. */
   peek(): Item | undefined {
     return this.#first()?.[1].items[0]
   }
 
-  /** So much was done for the item that `peek` gave. */
+  /** Charges `weight` to the account whose item `peek` returned, and removes the item when it is done. */
   served(weight: number, isDone: boolean): void {
     const [account, lane] = this.#first()!
     lane.left -= weight
     if (isDone) this.#drop(account, lane, 0)
   }
 
-  /** False when it does not wait any more. */
+  /** Returns false when the item is no longer in the queue. */
   remove(account: string, item: Item): boolean {
     const lane = this.#lanes.get(account)
     const place = lane?.items.indexOf(item) ?? -1
@@ -45,7 +45,7 @@ export class FairQueue<Item> {
     return true
   }
 
-  /** Takes everything out. */
+  /** Removes and returns all items. */
   drain(): readonly Item[] {
     const items = [...this.#lanes.values()].flatMap((lane) => lane.items)
     this.#lanes.clear()
@@ -62,7 +62,7 @@ export class FairQueue<Item> {
   #first(): readonly [string, Lane<Item>] | undefined {
     for (const [account, lane] of this.#lanes) {
       if (lane.left > 0) return [account, lane]
-      // The turn is used up: behind the others, with the next one's quantum. A map is iterated in the order of insertion.
+      // The turn is used up: move the account behind the others and grant the next quantum. A map iterates in insertion order.
       lane.left += this.#quantum
       this.#lanes.delete(account)
       this.#lanes.set(account, lane)
@@ -73,6 +73,6 @@ export class FairQueue<Item> {
 
 type Lane<Item> = {
   readonly items: Item[]
-  /** Of this turn. */
+  /** Work left in this turn. Negative after an overdraft. */
   left: number
 }

@@ -1,20 +1,20 @@
 import { OverloadedError, ServiceError } from '../errors.ts'
 
 export type SharesOptions = {
-  /** What is shared, in the plural, for the message of a refusal. */
+  /** Plural noun for the resource. Customers read it in the refusal. */
   readonly what: string
   readonly capacity: number
-  /** An account may take so many while there is room, whatever its share is. Keeps small pools usable. */
+  /** An account may always hold this many while there is room, even if its share is smaller. Keeps small pools usable. */
   readonly floor?: number
-  /** An account never gets more, whatever is free. */
+  /** The most that one account may hold, however much is free. */
   readonly accountMax?: number
 }
 
 /**
- * A number of places that all customers share: requests, bytes, threads. No account may take so many that others find none:
- * each may hold a third of what is free. One account alone gets a quarter of all; the more accounts are busy, the
- * smaller the share, so that opening more accounts does not exhaust the pool either: five greedy ones leave three eighths free.
- * An account that holds nothing gets the first place as long as there is one.
+ * A pool that all accounts share: requests, bytes, threads. No account can exhaust it: each may hold a third of the free part. One
+ * account alone gets a quarter of the pool. The more accounts are busy, the smaller each share, so opening more accounts does not
+ * exhaust the pool either: five greedy accounts leave three eighths free. An account that holds nothing gets its first place as
+ * long as one is free.
  */
 export class Shares {
   readonly #options: SharesOptions
@@ -29,14 +29,14 @@ export class Shares {
     return this.#used
   }
 
-  /** @throws {OverloadedError} when there is no room. @throws {ShareUsedUpError} when the account has its share. */
+  /** @throws {OverloadedError} when the pool is full. @throws {ShareUsedUpError} when the account holds its share. */
   acquire(account: string, amount = 1): void {
     const refusal = this.refusal(account, amount)
     if (refusal !== undefined) throw refusal
     this.add(account, amount)
   }
 
-  /** What `acquire` would throw now. */
+  /** The error that `acquire` would throw now. */
   refusal(account: string, amount = 1): ServiceError | undefined {
     const { what, capacity, floor = 0, accountMax = capacity } = this.#options
     const own = this.#byAccount.get(account) ?? 0
@@ -46,7 +46,7 @@ export class Shares {
     return own === 0 || own + amount <= share ? undefined : new ShareUsedUpError(what, own, capacity)
   }
 
-  /** Takes without asking. It counts all the same. */
+  /** Takes without a check, even beyond the capacity. The amount counts against later calls. */
   add(account: string, amount: number): void {
     this.#used += amount
     this.#byAccount.set(account, (this.#byAccount.get(account) ?? 0) + amount)
@@ -54,7 +54,7 @@ export class Shares {
 
   release(account: string, amount = 1): void {
     const left = (this.#byAccount.get(account) ?? 0) - amount
-    if (left < 0) throw new Error(`${amount} ${this.#options.what} were released that were not taken`)
+    if (left < 0) throw new Error(`released ${amount} ${this.#options.what} that were not acquired`)
     this.#used -= amount
     if (left === 0) this.#byAccount.delete(account)
     else this.#byAccount.set(account, left)
@@ -63,7 +63,7 @@ export class Shares {
 
 const retryAfterMs = 1_000
 
-/** One account uses as much of a shared resource as it may while others need it too. */
+/** The account already holds its share of a resource that other accounts need too. */
 export class ShareUsedUpError extends ServiceError {
   readonly code = 'rate_limited'
   constructor(what: string, own: number, capacity: number) {

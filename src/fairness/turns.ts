@@ -1,23 +1,23 @@
 import { OverloadedError } from '../errors.ts'
 
-/** Lets a few pieces of work run at once; the others wait in order of arrival. */
+/** Limits how many pieces of work run concurrently; the others wait in order of arrival. */
 export class Turns {
-  readonly #atOnceMax: number
+  readonly #concurrentMax: number
   readonly #waitingMax: number
   readonly #waiting: (() => void)[] = []
   #running = 0
 
-  constructor(atOnceMax: number, waitingMax = Number.POSITIVE_INFINITY) {
-    this.#atOnceMax = atOnceMax
+  constructor(concurrentMax: number, waitingMax = Number.POSITIVE_INFINITY) {
+    this.#concurrentMax = concurrentMax
     this.#waitingMax = waitingMax
   }
 
   /** Throws `OverloadedError` without running the work when too many wait already. */
   async take<Result>(work: () => Promise<Result>): Promise<Result> {
-    if (this.#running < this.#atOnceMax) this.#running += 1
+    if (this.#running < this.#concurrentMax) this.#running += 1
     else {
       if (this.#waiting.length >= this.#waitingMax) throw new OverloadedError()
-      // The turn is handed over by whoever ends: `#running` stays the same.
+      // The work that ends hands its turn over directly, so `#running` does not change.
       await new Promise<void>((resolve) => this.#waiting.push(resolve))
     }
     try {
@@ -30,19 +30,19 @@ export class Turns {
   }
 }
 
-/** The same for each account by itself: no account can occupy what all use. */
+/** The same limit for each account separately: one account cannot occupy a shared resource. */
 export class AccountTurns {
-  readonly #atOnceMax: number
+  readonly #concurrentMax: number
   readonly #waitingMax: number
   readonly #turns = new Map<string, { readonly turns: Turns; users: number }>()
 
-  constructor(atOnceMax: number, waitingMax: number) {
-    this.#atOnceMax = atOnceMax
+  constructor(concurrentMax: number, waitingMax: number) {
+    this.#concurrentMax = concurrentMax
     this.#waitingMax = waitingMax
   }
 
   async take<Result>(account: string, work: () => Promise<Result>): Promise<Result> {
-    const entry = this.#turns.get(account) ?? { turns: new Turns(this.#atOnceMax, this.#waitingMax), users: 0 }
+    const entry = this.#turns.get(account) ?? { turns: new Turns(this.#concurrentMax, this.#waitingMax), users: 0 }
     this.#turns.set(account, entry)
     entry.users += 1
     try {

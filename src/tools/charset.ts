@@ -1,6 +1,9 @@
 const searchedBytesMax = 4_096
 
-/** The text of a page. A mark at its start is believed first, then the server, then the page itself, then the bytes. */
+/**
+ * Decodes a page. Order of precedence: byte order mark, charset of the Content-Type header, declaration in the page, guess from the
+ * bytes.
+ */
 export function decodeText(body: Uint8Array, contentType: string): string {
   const label = charsetIn(contentType) ?? declaredIn(body)
   const decoder = markedDecoder(body) ?? (label === undefined ? undefined : decoderFor(label))
@@ -24,7 +27,7 @@ function declaredIn(body: Uint8Array): string | undefined {
   const found =
     /<meta[^>]{0,200}?charset\s*=\s*["']?([\w.:-]{1,40})/i.exec(start) ??
     /^<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]{1,40})/i.exec(start)
-  // A page whose declaration could be read byte by byte is not in UTF-16, whatever it declares.
+  // The declaration was readable as single bytes, so the page cannot be UTF-16, even if it says so.
   return found?.[1]?.toLowerCase().startsWith('utf-16') ? 'utf-8' : found?.[1]
 }
 
@@ -36,10 +39,10 @@ function decoderFor(label: string): TextDecoder | undefined {
   }
 }
 
-/** UTF-8 where the bytes are; what is not is most often the old western one. */
+/** UTF-8 if the bytes are valid UTF-8. Most pages that are not are windows-1252. */
 function decodeUnknown(body: Uint8Array): string {
   try {
-    // A page may have been cut in the middle of its last letter.
+    // The page may have been cut in the middle of a multi-byte character.
     return new TextDecoder('utf-8', { fatal: true }).decode(body, { stream: true })
   } catch {
     return new TextDecoder('windows-1252').decode(body)

@@ -2,13 +2,13 @@ import { request } from 'undici'
 import type { Site } from './safe-fetch.ts'
 import { UnreachableError } from './stranger-socket.ts'
 
-/** The name under which the sandbox's search finds pages. `.test` is nobody's: it can never be a stranger's. */
+/** Host name of the pages that the sandbox's search returns. `.test` is reserved, so no third party can own it. */
 export const documentationHost = 'docs.penny.test'
 
 const bytesMax = 5 * 1024 * 1024
 const answerMsMax = 5_000
 
-/** The pages of the documentation, served by the sandbox: the operator's own process, at an address that no caller can choose. */
+/** Serves the documentation pages from the sandbox. That is the operator's own process, and no caller can choose its address. */
 export function createDocumentationSite(sandboxSearchUrl: string): Site {
   return {
     async get(url, signal) {

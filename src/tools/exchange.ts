@@ -6,20 +6,22 @@ import { UnreachableError } from './stranger-socket.ts'
 import { FetchFailedError } from './web-fetch.ts'
 
 export type ExchangeLimits = {
-  /** From the request being sent to the end of the answer's headers. */
+  /** From sending the request until the response headers are complete. */
   readonly headMsMax: number
-  /** Silence in the middle of an answer. */
+  /** The longest silence inside a response. */
   readonly idleMsMax: number
-  /** Slower than this, once `paceAfterMs` are over, is a drip. */
+  /** Below this rate, once `paceAfterMs` have passed, the response fails: a server that drips bytes would occupy a fetch. */
   readonly bytesPerSecondMin: number
   readonly paceAfterMs: number
   readonly headerBytesMax: number
   readonly headersMax: number
-  /** As received. What comes after is not read. */
+  /** Bytes as received. The rest is not read. */
   readonly wireBytesMax: number
-  /** After decompression. What comes after is not read. */
+  /** Bytes after decompression. The rest is not read. */
   readonly decodedBytesMax: number
-  /** How much decompression may make of a byte; looked at once `ratioAfterBytes` have come out. */
+  /**
+   * Highest allowed ratio of decompressed to received bytes, checked after `ratioAfterBytes` of output: stops decompression bombs.
+   */
   readonly ratioMax: number
   readonly ratioAfterBytes: number
 }
@@ -29,21 +31,21 @@ export type Answer = {
   readonly contentType: string
   readonly location: string | undefined
   readonly body: Uint8Array
-  /** There was more of it than may be read. */
+  /** The response was longer than the limit. */
   readonly cut: boolean
 }
 
-/** What is sent over a connection. */
+/** The request to send over a connection. */
 export type Question = {
   readonly method: 'GET' | 'POST'
   readonly url: URL
   readonly headers: Readonly<Record<string, string>>
   readonly body?: string | undefined
-  /** Answers of other statuses have no body that is of use to anybody. */
+  /** Bodies of other statuses are not read. */
   readonly readsBodyOf: (status: number) => boolean
 }
 
-/** Asks one question over an open connection, which is used for nothing else and closed. */
+/** Sends one request over an open connection. The connection serves nothing else and is closed afterwards. */
 export async function exchange(
   socket: Socket,
   question: Question,
@@ -85,7 +87,7 @@ async function readHead(
   onLate: () => void,
 ): Promise<IncomingMessage> {
   const request = sendRequest({
-    // Given a connection, Node uses no agent: nothing is shared, kept or proxied.
+    // With a given connection Node uses no agent: nothing is shared, pooled or proxied.
     createConnection: () => socket,
     method,
     path: `${url.pathname}${url.search}`,
@@ -100,7 +102,7 @@ async function readHead(
     return await new Promise<IncomingMessage>((resolve, reject) => {
       request.on('response', resolve)
       request.on('error', reject)
-      // Also without an error: an answer that wants to change the protocol ends so.
+      // A response that switches protocols closes the connection without an error event.
       request.on('close', () => reject(new UnreachableError()))
       request.end(body)
     })
@@ -130,13 +132,13 @@ async function readBody(
     }
     chunks.push(chunk)
     bytes += chunk.length
-    // A page that swells like this is no page.
-    if (bytes > limits.ratioAfterBytes && bytes > wire.bytes * limits.ratioMax) throw new SwollenPageError()
+    // The ratio of a decompression bomb, not of a page.
+    if (bytes > limits.ratioAfterBytes && bytes > wire.bytes * limits.ratioMax) throw new DecompressionBombError()
   }
   return { bytes: Buffer.concat(chunks), cut: wire.cut }
 }
 
-/** The body as it arrives, up to its limit; too slow is an error. */
+/** Yields the body as it arrives, up to its limit. Throws when it arrives too slowly. */
 async function* paced(
   response: IncomingMessage,
   wire: { bytes: number; cut: boolean },
@@ -160,7 +162,7 @@ async function* paced(
 }
 
 function decode(source: AsyncIterable<Buffer>, encoding: string | undefined): AsyncIterable<Buffer> {
-  // What was cut off in the middle still gives what came before.
+  // A body that was cut in the middle still decompresses up to the cut.
   const lenient = { finishFlush: constants.Z_SYNC_FLUSH }
   switch (encoding?.trim().toLowerCase() || 'identity') {
     case 'identity':
@@ -173,7 +175,7 @@ function decode(source: AsyncIterable<Buffer>, encoding: string | undefined): As
     case 'br':
       return Readable.from(source).compose(createBrotliDecompress({ finishFlush: constants.BROTLI_OPERATION_FLUSH }))
     default:
-      // Also encodings on top of each other: nobody serves a page so, and each layer multiplies.
+      // Includes stacked encodings: no real page uses them, and each layer multiplies the size.
       throw new BrokenAnswerError(`content-encoding ${encoding}`)
   }
 }
@@ -184,13 +186,13 @@ export class SlowPageError extends FetchFailedError {
   }
 }
 
-class SwollenPageError extends FetchFailedError {
+class DecompressionBombError extends FetchFailedError {
   constructor() {
     super('The page is too large.')
   }
 }
 
-/** Not HTTP, or not in a form that is read here. */
+/** The response is not HTTP, or uses a form that is not supported. */
 class BrokenAnswerError extends FetchFailedError {
   constructor(cause: unknown) {
     super(new UnreachableError().message, { cause })

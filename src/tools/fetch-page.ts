@@ -15,11 +15,11 @@ export type FetchPageOptions = {
 }
 
 export type FetchPageLimits = {
-  /** A page's text; about four characters are a token. */
+  /** Length of the page's text. About four characters make a token. */
   readonly charactersMax: number
-  /** The whole of it: robots.txt, the page, and reading it. */
+  /** Covers everything: robots.txt, the page and parsing it. */
   readonly totalMsMax: number
-  /** Of all accounts at once. */
+  /** Concurrent fetches of all accounts together. */
   readonly fetchesMax: number
 }
 
@@ -27,7 +27,7 @@ const fetchesPerAccountMin = 4
 
 export const fetchPageLimits: FetchPageLimits = { charactersMax: 40_000, totalMsMax: 20_000, fetchesMax: 64 }
 
-/** Web fetch: robots.txt is asked at every hop, the page fetched by the one way out, and read in a process apart. */
+/** Web fetch. Checks robots.txt at every hop, fetches through safe-fetch, and parses the page in a child process. */
 export function createWebFetch({ fetch, reader, now, limits = fetchPageLimits }: FetchPageOptions): WebFetch {
   const robots = createRobots(fetch, now)
   const places = new Shares({ what: 'page fetches', capacity: limits.fetchesMax, floor: fetchesPerAccountMin })
@@ -59,7 +59,7 @@ async function read(
 ): Promise<FetchedPage> {
   if (status !== 200) throw new PageStatusError(status)
   const kind = pageKind(contentType, body)
-  // Half a PDF is none: its table of contents is at its end.
+  // A truncated PDF cannot be read: its cross-reference table is at the end.
   if (kind === undefined || (kind === 'pdf' && cut)) throw new NotTextError()
   const page = await readPage({ kind, body, contentType, url: url.href, charactersMax })
   return { url: url.href, title: page.title, text: page.text, truncated: page.truncated || cut }

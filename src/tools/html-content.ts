@@ -3,19 +3,19 @@ import { type DefaultTreeAdapterTypes, parse } from 'parse5'
 export type HtmlElement = DefaultTreeAdapterTypes.Element
 export type HtmlNode = DefaultTreeAdapterTypes.ChildNode
 
-/** What is worth reading of a page. */
+/** The readable part of a page. */
 export type HtmlContent = {
   readonly title: string | undefined
   readonly base: string
   readonly root: HtmlElement | undefined
 }
 
-/** Deeper nesting than any real page has; what is below is left out. */
+/** Deeper than any real page. Elements below this depth are dropped. */
 export const depthMax = 300
 const mainShareMin = 0.25
 const noiseShareMax = 0.4
 
-/** Never of use to a reader. */
+/** Elements that never contain article text. */
 const droppedTags = new Set(
   'script style noscript template svg canvas iframe object embed audio video button input select textarea nav footer aside dialog menu head link meta map'.split(
     ' ',
@@ -24,11 +24,10 @@ const droppedTags = new Set(
 const droppedRoles = new Set(
   'navigation banner contentinfo complementary dialog alertdialog search menu menubar toolbar'.split(' '),
 )
-/** Words in class names and ids that mark what surrounds an article. */
+/** Words in class names and ids that mark page furniture around an article. */
 const noise =
   /(?:^|[\s_-])(?:cookies?|consent|gdpr|newsletter|subscribe|breadcrumbs?|sidebar|advert(?:s|isement)?|ads?|promo|share|sharing|social|popup|modal|skip-?(?:link|nav|to-content)|pagination|comments-form)(?:$|[\s_-])/i
 
-/** Parses a page and finds its article. */
 export function findContent(html: string, url: string): HtmlContent {
   const document = parse(html)
   const elements = elementsBelow(document)
@@ -51,7 +50,7 @@ function pickRoot(elements: readonly HtmlElement[]): HtmlElement | undefined {
   return candidates.find((element) => textOf(element).length >= enough) ?? body
 }
 
-/** Whether an element is left out. `share` is its part of all there is to read: a page is never noise as a whole. */
+/** Whether an element is left out. `share` is its fraction of the whole text: a page is never dropped entirely. */
 export function isDropped(element: HtmlElement, share: () => number): boolean {
   if (droppedTags.has(element.tagName) || droppedRoles.has(attribute(element, 'role') ?? '')) return true
   if (attribute(element, 'hidden') !== undefined || attribute(element, 'aria-hidden') === 'true') return true
@@ -68,7 +67,7 @@ export function attribute(element: HtmlElement, name: string): string | undefine
   return element.attrs.find((one) => one.name === name)?.value
 }
 
-/** All text, as it stands; without recursion, since a page decides how deep it is. */
+/** All text, verbatim. Iterative, because a hostile page could nest deep enough to overflow the stack. */
 export function textOf(element: HtmlElement): string {
   const parts: string[] = []
   const waiting: HtmlNode[] = [element]
@@ -85,7 +84,7 @@ export function squeeze(text: string): string {
   return text.replaceAll(/[\s ]+/g, ' ').trim()
 }
 
-/** In the order of the page. */
+/** In document order. */
 function elementsBelow(document: DefaultTreeAdapterTypes.Document): HtmlElement[] {
   const found: HtmlElement[] = []
   const waiting: HtmlNode[] = document.childNodes.toReversed()

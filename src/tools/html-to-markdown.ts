@@ -13,7 +13,7 @@ import {
 
 type Context = {
   readonly base: string
-  /** Characters of the whole root, to tell noise by. */
+  /** Characters of the whole root. A class name that looks like noise drops only an element with a small share of them. */
   readonly length: number
   readonly depth: number
 }
@@ -27,7 +27,7 @@ const inlineTags = new Set(
   ),
 )
 
-/** The article of a page as Markdown: headings, paragraphs, lists, tables, code and links; not what stands around it. */
+/** Converts the article of a page to Markdown: headings, paragraphs, lists, tables, code and links. Page furniture is left out. */
 export function htmlToMarkdown(
   html: string,
   url: string,
@@ -38,7 +38,7 @@ export function htmlToMarkdown(
   return { title, markdown: blocks.join('\n\n') }
 }
 
-/** Runs of text and inline elements become paragraphs between the block elements. */
+/** Joins runs of text and inline elements between block elements into paragraphs. */
 function blocksOf(nodes: readonly HtmlNode[], context: Context): string[] {
   if (context.depth > depthMax) return []
   const inside = { ...context, depth: context.depth + 1 }
@@ -109,7 +109,7 @@ function list(element: HtmlElement, context: Context): string[] {
   return some(lines.join('\n'), (text) => text)
 }
 
-/** Rows and columns of data; a table that only arranges other things is read as what it arranges. */
+/** Renders tables of data. A layout table is rendered as the blocks it contains. */
 function table(element: HtmlElement, context: Context): string[] {
   const rows = rowsOf(element, 0).map((row) =>
     row.childNodes.filter(isElement).filter(({ tagName }) => tagName === 'td' || tagName === 'th'),
@@ -180,12 +180,12 @@ function inlineElement(element: HtmlElement, context: Context): string {
     case 's':
       return marked(inside(), '~~')
     default:
-      // A block inside of a line: its words must not grow together with those beside it.
+      // A block element inside a line: keep its words apart from those beside it.
       return inlineTags.has(element.tagName) ? inside() : ` ${inside()} `
   }
 }
 
-/** The marks stand at the words, white space outside. */
+/** Puts the marks next to the words and white space outside: Markdown ignores `** word **`. */
 function marked(text: string, mark: string): string {
   const words = text.trim()
   if (words === '' || words.includes('\n')) return text
@@ -200,7 +200,7 @@ function image(alt: string, source: string | undefined): string {
   return alt === '' || source === undefined ? '' : `![${alt}](${source})`
 }
 
-/** Only what can be fetched: scripts, mail addresses and places on the page itself are left as their text. */
+/** Returns only URLs that can be fetched. Scripts, mail addresses and fragments of the same page stay plain text. */
 function absolute(target: string | undefined, base: string): string | undefined {
   if (target === undefined || target.startsWith('#')) return undefined
   const url = URL.parse(target.trim(), base)
@@ -225,7 +225,7 @@ function languageOf(pre: HtmlElement): string {
   return /\b(?:language|lang|highlight-source)-([\w+#-]{1,20})/.exec(names)?.[1] ?? ''
 }
 
-/** Lines without the white space around them; what `<br>` parted stays parted. */
+/** Trims each line. Keeps the line breaks that `<br>` made. */
 function paragraph(text: string): string {
   return text
     .split('\n')

@@ -10,10 +10,10 @@ export type ReadQuestion = {
 
 export type ReadPage = { readonly title: string | undefined; readonly text: string; readonly truncated: boolean }
 
-/** `reading`: the code is loaded and the page has arrived, so the time limit of the page starts. */
+/** `reading`: the code is loaded and the page has arrived, so the page's read timeout starts. */
 export type ReadAnswer = { readonly reading: true } | { readonly page: ReadPage } | { readonly problem: string }
 
-/** Loads what a kind of page needs; the function it returns reads one page. */
+/** Loads the code for one kind of page. The returned function parses one page. */
 export type PageParser = (kind: PageKind) => Promise<(question: ReadQuestion) => Promise<ReadPage> | ReadPage>
 
 type Header = Omit<ReadQuestion, 'body'> & { readonly bodyBytes: number }
@@ -22,14 +22,14 @@ export const titleCharactersMax = 300
 const problemCharactersMax = 300
 const newline = 0x0a
 
-/** A question on the wire: one line of JSON, then the bytes of the page. */
+/** A question on the wire: one line of JSON, followed by the bytes of the page. */
 export function encodeQuestion({ body, ...rest }: ReadQuestion): string {
   return `${JSON.stringify({ ...rest, bodyBytes: body.byteLength } satisfies Header)}\n`
 }
 
 /**
- * What a child sends, checked: after a page has taken over the parser, the child may send anything. Undefined: this is no answer
- * to that question.
+ * Checks what a child sent: a page that exploited the parser can make the child send anything. Returns undefined for text that is
+ * not a valid answer to the question.
  */
 export function decodeAnswer(line: string, { charactersMax }: ReadQuestion): ReadAnswer | undefined {
   let answer: Partial<Record<'reading' | 'problem', unknown>> & { readonly page?: Partial<Record<string, unknown>> }
@@ -46,21 +46,18 @@ export function decodeAnswer(line: string, { charactersMax }: ReadQuestion): Rea
   return { page: { title, text, truncated } }
 }
 
-/** An escaped character takes six bytes. */
+/** Includes JSON escapes: an escaped character takes six bytes. */
 export function answerBytesMax({ charactersMax }: ReadQuestion): number {
   return 6 * (charactersMax + titleCharactersMax) + 1_000
 }
 
-/**
- * Runs in the child: answers one question at a time from standard input until it ends, which it does when the service stops or
- * dies.
- */
+/** Runs in the child. Answers one question at a time until standard input closes, which happens when the service stops or dies. */
 export function answerQuestions(parser: PageParser): void {
-  // The permission model does not cover signals, and the service has the same user.
+  // The permission model does not cover signals, and the child runs as the same user as the service: it could kill the service.
   for (const name of ['kill', '_kill']) Reflect.deleteProperty(process, name)
   const { stdin, stdout } = process
   const send = (answer: ReadAnswer) => void stdout.write(`${JSON.stringify(answer)}\n`)
-  // Only answers may go to standard output.
+  // Standard output carries answers only.
   globalThis.console = new console.Console(process.stderr)
   let head = Buffer.alloc(0)
   let header: Header | undefined

@@ -1,9 +1,12 @@
-/** How a page is to be read. Undefined: not at all. */
+/** How a page is parsed. */
 export type PageKind = 'html' | 'text' | 'pdf'
 
 const sniffedBytesMax = 1_024
 
-/** By what the server says; where it says nothing useful, by how the page begins. */
+/**
+ * Decides by the Content-Type header, or by the first bytes when the header is missing or too general. Undefined: the page is not
+ * readable.
+ */
 export function pageKind(contentType: string, body: Uint8Array): PageKind | undefined {
   const type = contentType.split(';')[0]!.trim().toLowerCase()
   if (type === 'text/html' || type === 'application/xhtml+xml') return 'html'

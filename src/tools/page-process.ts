@@ -9,24 +9,24 @@ import { promisify } from 'node:util'
 import { answerBytesMax, decodeAnswer, encodeQuestion, type ReadAnswer, type ReadQuestion } from './page-channel.ts'
 
 export type PageProcessLimits = {
-  /** Starting the process, loading its code and handing over the page. */
+  /** For starting the process, loading its code and sending the page. */
   readonly startMsMax: number
-  /** Reading the page alone. */
+  /** For parsing the page only. */
   readonly readMsMax: number
   readonly heapMegabytesMax: number
-  /** Memory beside the heap: what a PDF's streams unpack to. */
+  /** Memory outside the heap, for example the decompressed streams of a PDF. */
   readonly buffersBytesMax: number
 }
 
 const memoryCheckMs = 50
-/** Node itself and the code of the parsers. */
+/** Memory of Node itself and of the parsers' code. */
 const processBytes = 128 * 1024 * 1024
 const mebibyte = 1024 * 1024
 
 /**
- * A child process that reads one page at a time. Its only connections to us are the pipes of its standard input and output; the
- * permission model refuses it network, sockets, files, processes, threads and addons, and its environment is empty. So a page
- * that takes over the parser reaches no secret.
+ * A child process that parses one page at a time. The pipes of standard input and output are its only connections to the service.
+ * The permission model denies it network, sockets, files, processes, threads and addons, and its environment is empty. A page that
+ * exploits the parser therefore reaches no secret.
  */
 export class PageProcess {
   readonly #limits: PageProcessLimits
@@ -43,10 +43,10 @@ export class PageProcess {
       stdio: ['pipe', 'pipe', 'ignore'],
       env: {},
       cwd: dirname(file),
-      // A Ctrl-C for the service must not end the pages that requests under way wait for.
+      // A Ctrl-C at the service must not kill children whose pages are needed by requests in flight.
       detached: true,
     })
-    // Output without a question: the child does what it was not asked to.
+    // Output without a question: the child no longer runs our code as intended.
     this.#onOutput = () => this.kill()
     this.#child.stdout.on('data', (chunk: Buffer) => this.#onOutput(chunk))
     this.#child.stdin.on('error', () => {})
@@ -58,24 +58,24 @@ export class PageProcess {
     this.#child.on('error', exit)
   }
 
-  /** Settles once the process is gone, or could not be started. */
+  /** Resolves once the process has exited or failed to start. */
   get exited(): Promise<void> {
     return this.#exited.promise
   }
 
-  /** False once it is killed, even while it still runs. */
+  /** False from `kill` on, even while the process is still running. */
   get isUsable(): boolean {
     return !this.#isKilled && !this.#hasExited
   }
 
   kill(): void {
-    // An idle process is not waited for; `exited` is.
+    // The process was unreferenced while idle; the event loop must stay alive until `exited`.
     this.#child.ref()
     this.#isKilled = true
     this.#child.kill('SIGKILL')
   }
 
-  /** Undefined: the process ended or was killed at a limit. */
+  /** Returns undefined when the process exited or was killed at a limit. */
   async ask(question: ReadQuestion): Promise<Exclude<ReadAnswer, { reading: true }> | undefined> {
     this.#keepAlive(true)
     const stopped = new AbortController()
@@ -83,7 +83,7 @@ export class PageProcess {
     let limit = setTimeout(() => this.kill(), this.#limits.startMsMax)
     const answered = Promise.withResolvers<Exclude<ReadAnswer, { reading: true }>>()
     this.#onOutput = lines(answerBytesMax(question), (line) => {
-      // What it sent between its offence and its end does not count.
+      // Ignore what the child sent after its violation and before it died.
       if (this.#isKilled) return
       const answer = line === undefined ? undefined : decodeAnswer(line, question)
       if (answer === undefined) return this.kill()
@@ -102,7 +102,7 @@ export class PageProcess {
     return answer
   }
 
-  /** An idle process does not keep the service from ending. */
+  /** An idle child must not keep the service's event loop alive. */
   #keepAlive(isNeeded: boolean): void {
     for (const part of [this.#child, this.#child.stdin, this.#child.stdout] as unknown as NodeJS.Timeout[]) {
       if (isNeeded) part.ref()
@@ -110,7 +110,7 @@ export class PageProcess {
     }
   }
 
-  /** The heap has a limit of its own; the buffers beside it have none but this. */
+  /** V8 limits the heap. Nothing else limits the buffers outside it. */
   async #watchMemory(signal: AbortSignal): Promise<void> {
     const { heapMegabytesMax, buffersBytesMax } = this.#limits
     const bytesMax = processBytes + heapMegabytesMax * mebibyte + buffersBytesMax
@@ -121,7 +121,7 @@ export class PageProcess {
   }
 }
 
-/** Calls back with each line, or with undefined when there are more than `bytesMax` bytes of it. */
+/** Calls `onLine` with each line, or with undefined when an unfinished line exceeds `bytesMax` bytes. */
 function lines(bytesMax: number, onLine: (line: string | undefined) => void): (chunk: Buffer) => void {
   let rest = Buffer.alloc(0)
   return (chunk) => {
@@ -147,8 +147,8 @@ function flags({ heapMegabytesMax }: PageProcessLimits, main: string): string[] 
 }
 
 /**
- * The code that the child loads, and nothing else. Permissions are compared with paths as they are written: where packages are
- * linked into node_modules, the link and its target both have to be allowed.
+ * Allows only the code that the child loads. Node compares permissions with paths as written: where packages are linked into
+ * node_modules, both the link and its target must be allowed.
  */
 function readablePaths(main: string): readonly string[] {
   const here = realpathSync(fileURLToPath(import.meta.url))
@@ -160,14 +160,14 @@ function readablePaths(main: string): readonly string[] {
   return [...new Set([...folders, ...(ownPackage === undefined ? [] : [ownPackage])])]
 }
 
-/** Of a package and of those it needs. */
+/** The manifests of a package and of its dependencies, recursively. */
 function manifestsOf(name: string, from: string): string[] {
   const manifest = findPackageJSON(name, from)!
   const { dependencies = {} } = JSON.parse(readFileSync(manifest, 'utf8')) as { dependencies?: object }
   return [manifest, ...Object.keys(dependencies).flatMap((needed) => manifestsOf(needed, realpathSync(manifest)))]
 }
 
-/** Of a process that may be too busy to answer. 0 when it is gone. */
+/** Read from outside: the process may be too busy to answer. 0 when it has exited. */
 async function residentBytes(pid: number | undefined): Promise<number> {
   try {
     if (process.platform === 'linux') {

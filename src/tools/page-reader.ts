@@ -5,7 +5,7 @@ import { PageProcess, type PageProcessLimits } from './page-process.ts'
 import { FetchFailedError } from './web-fetch.ts'
 
 export type PageReader = {
-  /** The body is handed over: it is not to be used afterwards. Accounts are served in turn. */
+  /** Takes ownership of the body: do not use it afterwards. Accounts are served in turn. */
   read(question: ReadQuestion, signal: AbortSignal, account: string): Promise<ReadPage>
   close(): Promise<void>
 }
@@ -35,17 +35,17 @@ type Job = {
 }
 
 /**
- * Starts nothing yet: a process comes with the first page. `module` is the main module of the processes; tests replace it to
- * attack from inside.
+ * Starts no process until the first page arrives. `module` is the main module of the children; tests replace it to attack from
+ * inside.
  */
 export function createPageReader(limits: PageReaderLimits = pageReaderLimits, module: URL = workerModule): PageReader {
   return new PageProcesses(limits, module)
 }
 
 /**
- * Pages are parsed in child processes without access to anything (PageProcess). A page that takes too long or too much memory
- * costs its process and nothing else; the next page gets a new one. An account may use all processes while nobody else needs
- * one: the next account waits for one page at most.
+ * Parses pages in sandboxed child processes (`PageProcess`). A page that exceeds its time or memory costs only its own process; the
+ * next page gets a new one. One account may use all processes while no other account needs one: another account then waits for at
+ * most one page.
  */
 class PageProcesses implements PageReader {
   readonly #limits: PageReaderLimits

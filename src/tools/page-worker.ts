@@ -3,11 +3,11 @@ import { htmlToMarkdown } from './html-to-markdown.ts'
 import { answerQuestions, type ReadPage, type ReadQuestion, titleCharactersMax } from './page-channel.ts'
 import type { PageKind } from './page-kind.ts'
 
-// The main module of the child processes in which pages of strangers are parsed; page-reader.ts starts them.
+// Main module of the child processes that parse untrusted pages. page-reader.ts starts them.
 
 type Parsed = { readonly title: string | undefined; readonly text: string; readonly more: boolean }
 
-/** Of a longer page the beginning is parsed: it holds more than a model is given to read, and its tree fits the heap. */
+/** Only this much of a longer page is parsed. It exceeds what a model is given to read, and its tree fits the heap. */
 const htmlCharactersMax = 1_500_000
 
 answerQuestions(async (kind) => {
@@ -19,7 +19,7 @@ async function parserOf(kind: PageKind): Promise<(question: ReadQuestion) => Par
   if (kind === 'html') return readHtml
   if (kind === 'text')
     return ({ body, contentType }) => ({ title: undefined, text: decodeText(body, contentType), more: false })
-  // Large, and seldom needed: loaded when the first PDF comes.
+  // A large library, seldom needed: load it with the first PDF.
   const { pdfText } = await import('./pdf-text.ts')
   return ({ body, charactersMax }) => pdfText(body, charactersMax)
 }
@@ -32,7 +32,7 @@ function readHtml({ body, contentType, url }: ReadQuestion): Parsed {
 
 function cut({ title, text, more }: Parsed, charactersMax: number): ReadPage {
   const isLonger = text.length > charactersMax
-  // A letter outside of the basic plane is two units long: half of one is no letter.
+  // Characters outside the basic plane are two code units long. Do not keep half a surrogate pair.
   const whole = isLonger ? text.slice(0, charactersMax).replace(/[\uD800-\uDBFF]$/, '') : text
   return { title: title?.slice(0, titleCharactersMax), text: whole, truncated: isLonger || more }
 }

@@ -2,13 +2,13 @@ import { getDocumentProxy, getMeta } from 'unpdf'
 
 const pagesMax = 300
 
-/** The text of a PDF, page by page, until there is enough of it. */
+/** Extracts the text page by page, and stops once there is enough. */
 export async function pdfText(
   body: Uint8Array,
   charactersMax: number,
 ): Promise<{ readonly title: string | undefined; readonly text: string; readonly more: boolean }> {
   const document = await getDocumentProxy(body, {
-    // Nothing is drawn, so neither fonts nor pictures are wanted.
+    // Nothing is drawn, so fonts and images are not loaded.
     disableFontFace: true,
     useSystemFonts: false,
     maxImageSize: 1,

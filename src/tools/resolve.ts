@@ -1,15 +1,15 @@
 import { Resolver } from 'node:dns/promises'
 
-/** Every address of a name, of both families. An empty list, or an error, when it has none. */
+/** Returns every IPv4 and IPv6 address of a name. Returns an empty list or throws when the name has none. */
 export type Resolve = (hostname: string, signal: AbortSignal) => Promise<readonly string[]>
 
 const answerMsMax = 2_000
 const triesMax = 2
 
 /**
- * Asks the name servers directly: those of this machine, or the given ones. The system's own look-up would also read the
- * hosts file, add the search domains of this machine's network, and block one of the few threads that files share for as
- * long as a stranger's server likes.
+ * Queries the name servers directly: those of this machine, or the given ones. The system resolver would also read the hosts file
+ * and append this network's search domains. It would also block one of the few threads of libuv's pool, which file access shares,
+ * for as long as a hostile name server delays its reply.
  */
 export function createResolve(servers?: readonly string[]): Resolve {
   return async (hostname, signal) => {

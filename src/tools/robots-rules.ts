@@ -1,17 +1,17 @@
-/** What a host's robots.txt asks of one robot. */
+/** The robots.txt rules of a host that apply to one robot. */
 export type RobotsRules = readonly RobotsRule[]
 
 type RobotsRule = { readonly allow: boolean; readonly pattern: string }
 
-/** Rules are matched on the event loop, and kept for an hour: all patterns of a host together are no longer than this. */
+/** Total length of a host's patterns. Matching runs on the event loop, and the rules are cached for an hour. */
 const patternCharactersMax = 32 * 1024
 const patternLengthMax = 1_024
 const rulesMax = 1_000
 const linesMax = 20_000
 
 /**
- * The rules of RFC 9309 for one robot: those of the groups that name it, else those for all. The file is a stranger's: it is
- * read once from its start to its end, however many robots and rules it names.
+ * The rules of RFC 9309 for one robot: those of the groups that name it, otherwise those of the `*` groups. The file is untrusted,
+ * so it is read in a single pass, however many robots and rules it names.
  */
 export function parseRobots(text: string, robot: string): RobotsRules {
   const name = robot.toLowerCase()
@@ -31,17 +31,17 @@ export function parseRobots(text: string, robot: string): RobotsRules {
       if (group.isGeneral) general.add(field === 'allow', value)
     }
   }
-  // A group that names the robot and forbids nothing still takes it out of the general one.
+  // A group that names the robot and disallows nothing still overrides the general group.
   return isNamed ? own.rules : general.rules
 }
 
-/** As many rules as are kept of one host. What is beyond that is not obeyed. */
+/** The rules kept for one host, up to the limits. Rules beyond them are ignored. */
 class KeptRules {
   readonly rules: RobotsRule[] = []
   #characters = 0
 
   add(allow: boolean, value: string): void {
-    // An empty pattern matches nothing: "disallow nothing".
+    // An empty pattern matches nothing: an empty `Disallow` allows everything.
     if (value === '' || value.length > patternLengthMax || this.rules.length === rulesMax) return
     if (this.#characters + value.length > patternCharactersMax) return
     this.#characters += value.length
@@ -49,12 +49,12 @@ class KeptRules {
   }
 }
 
-/** A part of a string keeps the whole of it in memory, here half a megabyte for each host. */
+/** Copies the text. A slice keeps its whole source string in memory: here half a megabyte per host. */
 function copied(text: string): string {
   return Buffer.from(text).toString()
 }
 
-/** Whether a path (with its query) may be fetched: the longest pattern that matches decides, at a tie the friendlier one. */
+/** Whether a path (with its query) may be fetched. The longest matching pattern decides; on a tie, `Allow` wins. */
 export function isAllowed(rules: RobotsRules, path: string): boolean {
   let best: RobotsRule | undefined
   for (const rule of rules) {
@@ -75,7 +75,9 @@ function* fieldsOf(text: string): Generator<{ readonly field: string; readonly v
   }
 }
 
-/** `*` stands for anything, `$` at the end for the end. The leftmost place of each part is enough: no going back. */
+/**
+ * `*` matches anything; a final `$` matches the end. Taking the leftmost match of each part is enough, so there is no backtracking.
+ */
 function matches(pattern: string, path: string): boolean {
   const anchored = pattern.endsWith('$')
   const [first = '', ...parts] = (anchored ? pattern.slice(0, -1) : pattern).split('*')

@@ -4,11 +4,11 @@ import type { SafeFetch } from './safe-fetch.ts'
 import { FetchFailedError } from './web-fetch.ts'
 
 export type Robots = {
-  /** Throws when the host asks robots not to fetch this page. */
+  /** Throws when robots.txt disallows this page. */
   check(url: URL, signal: AbortSignal): Promise<void>
 }
 
-/** The name by which a robots.txt addresses us. */
+/** Our user agent in robots.txt files. */
 const robotName = 'PennyRouter'
 const hostsMax = 1_000
 const keptMs = 60 * 60_000
@@ -20,14 +20,14 @@ type Kept = { readonly rules: RobotsRules; readonly until: number }
 const everything: RobotsRules = []
 const nothing: RobotsRules = [{ allow: false, pattern: '/' }]
 
-/** Reads each host's robots.txt, by the same way out as any page, and remembers it for an hour. */
+/** Fetches each host's robots.txt through safe-fetch and caches it for an hour. */
 export function createRobots(fetch: SafeFetch, now: () => number): Robots {
   const kept = new Map<string, Kept>()
   return {
     async check(url, signal) {
       const known = kept.get(url.origin)
       const current = known !== undefined && known.until > now() ? known : await read(fetch, url.origin, now, signal)
-      // Set anew each time: the host that was asked for longest ago is forgotten first.
+      // Reinsert on every use: the least recently used host is evicted first.
       kept.delete(url.origin)
       kept.set(url.origin, current)
       if (kept.size > hostsMax) kept.delete(kept.keys().next().value!)
@@ -36,7 +36,7 @@ export function createRobots(fetch: SafeFetch, now: () => number): Robots {
   }
 }
 
-/** As RFC 9309 has it: without a robots.txt all is allowed, with a server in trouble nothing is. */
+/** RFC 9309: a missing robots.txt allows everything; a server error allows nothing. */
 async function read(fetch: SafeFetch, origin: string, now: () => number, signal: AbortSignal): Promise<Kept> {
   const answer = await fetch.get(`${origin}/robots.txt`, signal)
   if (answer.status >= 500) return { rules: nothing, until: now() + keptAfterFailureMs }

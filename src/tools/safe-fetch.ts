@@ -3,32 +3,32 @@ import { openSocket, type SocketOptions } from './stranger-socket.ts'
 import { parsePageUrl } from './stranger-url.ts'
 import { FetchFailedError } from './web-fetch.ts'
 
-/** A host that is served without any connection to a stranger: its name never reaches a resolver. */
+/** A host that is served without a network connection to a third party. Its name never reaches a resolver. */
 export type Site = { get(url: URL, signal: AbortSignal): Promise<Answer> }
 
 export type SafeFetchOptions = Omit<SocketOptions, 'connectMsMax'> & {
   readonly userAgent: string
-  /** By host name, https only. Everything that is not here is a stranger's, and under every rule. */
+  /** By host name, https only. All other hosts are untrusted and subject to every rule. */
   readonly sites?: ReadonlyMap<string, Site> | undefined
   readonly limits: SafeFetchLimits
 }
 
 export type SafeFetchLimits = ExchangeLimits & {
   readonly connectMsMax: number
-  /** All of it: look-ups, connections, redirects, the last byte. */
+  /** Covers everything: DNS lookups, connections, redirects, the last byte. */
   readonly totalMsMax: number
   readonly redirectsMax: number
 }
 
 export type SafeFetch = {
-  /** Follows redirects; each address is checked from the start. `beforeHop` may refuse one by throwing. */
+  /** Follows redirects. Every address is checked from the start; `beforeHop` can refuse one by throwing. */
   get(url: string, signal: AbortSignal, beforeHop?: BeforeHop): Promise<SafeAnswer>
   isSite(url: URL): boolean
 }
 
 export type BeforeHop = (url: URL, signal: AbortSignal) => Promise<void>
 
-/** `url` is where the answer came from in the end. */
+/** `url` is the final address, after redirects. */
 export type SafeAnswer = Answer & { readonly url: URL }
 
 export const safeFetchLimits: SafeFetchLimits = {
@@ -47,7 +47,7 @@ export const safeFetchLimits: SafeFetchLimits = {
   redirectsMax: 5,
 }
 
-/** The only way out to a stranger's host. No cookies, no credentials, no proxy, no connection used twice. */
+/** The only way to fetch from untrusted hosts. No cookies, no credentials, no proxy, no connection reuse. */
 export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
   const { sites, limits } = options
   const siteOf = (url: URL) => (url.protocol === 'https:' && url.port === '' ? sites?.get(url.hostname) : undefined)
@@ -62,7 +62,7 @@ export function createSafeFetch(options: SafeFetchOptions): SafeFetch {
           async (url) => {
             await beforeHop?.(url, both)
             const site = siteOf(url)
-            return site === undefined ? askStranger(url, options, both) : site.get(url, both)
+            return site === undefined ? fetchUntrusted(url, options, both) : site.get(url, both)
           },
           limits.redirectsMax,
         )
@@ -80,14 +80,14 @@ async function follow(text: string, ask: (url: URL) => Promise<Answer>, redirect
     const answer = await ask(url)
     if (!isRedirect(answer)) return { ...answer, url }
     const next = parsePageUrl(answer.location!, url)
-    // What was asked for over an encrypted connection is not fetched over an open one.
+    // A page requested over https must not be fetched over http.
     if (url.protocol === 'https:' && next.protocol === 'http:') throw new RefusedRedirectError()
     url = next
   }
   throw new TooManyRedirectsError(redirectsMax)
 }
 
-async function askStranger(url: URL, options: SafeFetchOptions, signal: AbortSignal): Promise<Answer> {
+async function fetchUntrusted(url: URL, options: SafeFetchOptions, signal: AbortSignal): Promise<Answer> {
   const { limits, userAgent } = options
   const socket = await openSocket(url, { ...options, connectMsMax: limits.connectMsMax }, signal)
   const headers = {
@@ -96,7 +96,7 @@ async function askStranger(url: URL, options: SafeFetchOptions, signal: AbortSig
     'accept-encoding': 'gzip, deflate, br',
     'accept-language': 'en, *;q=0.5',
   }
-  // The body of a redirect, or of an error, is of no use to anybody.
+  // Bodies of redirects and errors are not used.
   return exchange(socket, { method: 'GET', url, headers, readsBodyOf: (status) => status === 200 }, limits, signal)
 }
 

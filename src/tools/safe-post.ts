@@ -6,7 +6,9 @@ import { hostOf, parsePageUrl, RefusedUrlError, refuseLocalHost } from './strang
 
 export type SafePostOptions = Omit<SocketOptions, 'connectMsMax'> & {
   readonly userAgent: string
-  /** Receivers on this machine are allowed, by plain http and on any port: only where the service itself serves nobody else. */
+  /**
+   * Allows receivers on this machine, over plain http and on any port. Set only where the service itself serves this machine alone.
+   */
   readonly allowsLoopback: boolean
   readonly limits: SafePostLimits
 }
@@ -15,7 +17,7 @@ export type SafePostLimits = ExchangeLimits & { readonly connectMsMax: number; r
 
 export type PostAnswer = { readonly status: number; readonly text: string }
 
-/** Sends one message and reads the beginning of the answer. Redirects are not followed. Throws when there is no answer. */
+/** Sends one message and reads the beginning of the response. Does not follow redirects. Throws when there is no response. */
 export type SafePost = (
   url: URL,
   message: { readonly headers: Readonly<Record<string, string>>; readonly body: string },
@@ -37,7 +39,7 @@ export const safePostLimits: SafePostLimits = {
   ratioAfterBytes: 64 * 1024,
 }
 
-/** Posts to strangers' hosts, under the rules of `safe-fetch.ts`: public addresses only, no proxy, no connection used twice. */
+/** Posts to untrusted hosts by the rules of `safe-fetch.ts`: public addresses only, no proxy, no connection reuse. */
 export function createSafePost(options: SafePostOptions): SafePost {
   const { limits, userAgent, allowsLoopback } = options
   return async (url, { headers, body }, signal) => {
@@ -64,7 +66,7 @@ export function createSafePost(options: SafePostOptions): SafePost {
   }
 }
 
-/** Throws `RefusedUrlError` for every address that is not a public https one, by its text alone. Names are looked up when it is used. */
+/** Throws `RefusedUrlError` unless the address is public https, judged by its text. Names are resolved later, when it is used. */
 export function parsePostUrl(text: string, allowsLoopback: boolean): URL {
   const local = allowsLoopback ? URL.parse(text) : null
   if (local !== null && isLoopback(local)) return local

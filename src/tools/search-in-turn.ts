@@ -5,7 +5,7 @@ import { queryCharactersMax, SearchFailedError, type SearchResult, type WebSearc
 export type SearchInTurnOptions = {
   /** In order of preference, at least one. */
   readonly providers: readonly Provider[]
-  /** For the operator: a fallback that works hides a provider that does not. */
+  /** For the operator's log: without it a working fallback would hide a failing provider. */
   readonly onFailure: (error: ProviderError) => void
   readonly totalMsMax?: number
 }
@@ -14,7 +14,7 @@ const totalMsMaxDefault = 20_000
 const pauseMs = 250
 const pauseMsMax = 1_500
 
-/** Asks one provider after the other; when all have failed, the first that may work again is asked once more. */
+/** Tries the providers in order. When all have failed, retries the first one whose error was temporary, once. */
 export function searchInTurn({ providers, onFailure, totalMsMax }: SearchInTurnOptions): WebSearch {
   return {
     async search(query, signal) {
@@ -48,7 +48,7 @@ async function askInTurn(
     } catch (error) {
       if (!(error instanceof ProviderError)) throw error
       onFailure(error)
-      // Who asks to be left alone for long is left alone.
+      // A provider whose Retry-After is longer than `pauseMsMax` is not retried.
       if (error.temporary && (error.retryAfterMs ?? 0) <= pauseMsMax) again ??= { provider, error }
     }
   }

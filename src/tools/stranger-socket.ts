@@ -6,18 +6,18 @@ import type { Resolve } from './resolve.ts'
 import { hostOf, refuseLocalHost } from './stranger-url.ts'
 import { FetchFailedError } from './web-fetch.ts'
 
-/** Begins a connection to an address that has been checked. */
+/** Opens a connection to an address that was already checked. */
 export type Dial = (address: string, port: number) => Socket
 
 export type SocketOptions = {
   readonly resolve: Resolve
-  /** Left out: a TCP connection to that very address. */
+  /** Default: a TCP connection to exactly that address. */
   readonly dial?: Dial | undefined
-  /** Our own names: the service does not read itself. */
+  /** Our own host names: the service must not fetch from itself. */
   readonly ownHosts: readonly string[]
-  /** Addresses that this machine listens on; public ones among them would pass every other rule. */
+  /** Addresses that this machine listens on. Public ones among them would pass every other rule. */
   readonly ownAddresses: readonly string[]
-  /** Certificates to trust instead of the usual ones. */
+  /** Certificate authorities to trust instead of the default ones. */
   readonly authorities?: string | undefined
   readonly connectMsMax: number
 }
@@ -26,9 +26,9 @@ const addressesMax = 32
 const attemptsMax = 3
 
 /**
- * A connection to the stranger's host, encrypted where the address says https, with no byte sent yet. The name is looked
- * up once, every answer must be public, the connection goes to a checked answer itself (a second look-up could say
- * something else), and where the socket says it has arrived is checked once more.
+ * Connects to an untrusted host, with TLS if the URL is https, and sends nothing. Guards against DNS rebinding: the name is
+ * resolved once, every answer must be public, the connection goes to a checked answer (a second lookup could return another one),
+ * and the socket's remote address is checked again.
  */
 export async function openSocket(url: URL, options: SocketOptions, signal: AbortSignal): Promise<Socket> {
   refuseLocalHost(url)
@@ -44,7 +44,7 @@ async function checkedAddresses(host: string, options: SocketOptions, signal: Ab
   if (options.ownHosts.includes(host)) throw new UnreachableError()
   const addresses = isIP(host) === 0 ? await lookUp(host, options.resolve, signal) : [host]
   if (addresses.length === 0 || addresses.length > addressesMax) throw new UnreachableError()
-  // One bad answer spoils all: a name that is public and private at once is made to be tried twice.
+  // One bad answer refuses the name: a name with public and private addresses is an attempt at DNS rebinding.
   if (!addresses.every((address) => isAllowed(address, options))) throw new UnreachableError()
   return addresses.toSorted((one, other) => Number(isIPv4(other)) - Number(isIPv4(one)))
 }
@@ -63,7 +63,7 @@ function isAllowed(address: string, { ownAddresses }: SocketOptions): boolean {
   return isPublicAddress(address) && !ownAddresses.some((own) => addressKey(own) === key)
 }
 
-/** Undefined when nobody answers there: the next address may be tried. */
+/** Returns undefined when nothing answers there, so that the next address can be tried. */
 async function dialChecked(
   address: string,
   port: number,
@@ -71,7 +71,8 @@ async function dialChecked(
   signal: AbortSignal,
 ): Promise<Socket | undefined> {
   const socket = (options.dial ?? dialTcp)(address, port)
-  // A reset can come at any moment; whoever waits for the socket hears of it, and nobody waiting is no crash.
+  // A reset can arrive at any time. Waiting callers see the error; without this listener it would crash the process when no caller
+  // waits.
   socket.on('error', () => {})
   if (!(await settles(socket, 'connect', options.connectMsMax, signal))) return undefined
   if (isAllowed(socket.remoteAddress ?? '', options)) return socket
@@ -88,12 +89,12 @@ async function encrypt(socket: Socket, url: URL, options: SocketOptions, signal:
   const secure = connectTls({
     socket,
     host,
-    // An address has no server name to ask for; the certificate is checked against it all the same.
+    // SNI takes no IP addresses. The certificate is still checked against the address.
     ...(isIP(host) === 0 && { servername: host }),
     ...(options.authorities !== undefined && { ca: options.authorities }),
     ALPNProtocols: ['http/1.1'],
     minVersion: 'TLSv1.2',
-    // Said out loud: an environment variable could have switched it off.
+    // Explicit, because NODE_TLS_REJECT_UNAUTHORIZED could have disabled it.
     rejectUnauthorized: true,
   })
   secure.on('error', () => {})
@@ -102,7 +103,7 @@ async function encrypt(socket: Socket, url: URL, options: SocketOptions, signal:
   throw new UnreachableError()
 }
 
-/** Whether the event came in time. If not, the socket is gone. */
+/** Whether the event arrived in time. If not, the socket is destroyed. */
 async function settles(socket: Socket, event: string, msMax: number, signal: AbortSignal): Promise<boolean> {
   const late = AbortSignal.timeout(msMax)
   try {
@@ -121,8 +122,8 @@ function portOf(url: URL): number {
 }
 
 /**
- * One sentence for a name that does not exist, one that leads into a private network, and a server that does not answer:
- * which of them it was would tell a stranger about our network.
+ * One message for a name that does not exist, a name that resolves into a private network, and a server that does not answer: the
+ * difference would reveal our network to callers.
  */
 export class UnreachableError extends FetchFailedError {
   constructor() {

@@ -7,7 +7,7 @@ const hostCharactersMax = 253
 const labelCharactersMax = 63
 const ports = ['', '80', '443']
 
-/** Names that lead into somebody's own network, or nowhere, whatever a resolver says. */
+/** Names that belong to private networks or resolve nowhere. They are refused without a DNS lookup. */
 const localDomains = [
   'localhost',
   'localdomain',
@@ -25,8 +25,8 @@ const localDomains = [
 ]
 
 /**
- * A page's address, parsed once: only the returned object is used from here on, never the text, so that no two parsers
- * can disagree about its host. Numbers in every notation (`0x7f.1`, `2130706433`, `①②⑦.⓪.⓪.①`) are plain addresses by then.
+ * Parses a page's address once. Later code uses only the returned object, never the text, so that no two parsers can disagree about
+ * the host. The parser turns numbers in every notation (`0x7f.1`, `2130706433`, `①②⑦.⓪.⓪.①`) into plain addresses.
  */
 export function parsePageUrl(text: string, base?: URL): URL {
   if (text.length > urlCharactersMax) throw new RefusedUrlError(`may have ${urlCharactersMax} characters`)
@@ -36,18 +36,18 @@ export function parsePageUrl(text: string, base?: URL): URL {
   if (url.username !== '' || url.password !== '') throw new RefusedUrlError('must have no user name or password')
   if (!ports.includes(url.port)) throw new RefusedUrlError('must use port 80 or 443')
   if (url.href.length > urlCharactersMax) throw new RefusedUrlError(`may have ${urlCharactersMax} characters`)
-  // The dot of a fully qualified name: the same host, so it must look the same to every rule below.
+  // Strip the trailing dot of a fully qualified name: it is the same host, so every rule below must see the same text.
   if (url.hostname.endsWith('.')) url.hostname = url.hostname.slice(0, -1)
   url.hash = ''
   return url
 }
 
-/** The host as a socket takes it: an IPv6 address without its brackets. */
+/** The host as sockets expect it: an IPv6 address without brackets. */
 export function hostOf(url: URL): string {
   return url.hostname.startsWith('[') ? url.hostname.slice(1, -1) : url.hostname
 }
 
-/** Refuses, by the text of the host alone, what cannot be a stranger's public page. */
+/** Refuses hosts that cannot be public, by their text alone. */
 export function refuseLocalHost(url: URL): void {
   const host = hostOf(url)
   const allowed = isIP(host) === 0 ? isPublicName(host) : isPublicAddress(host)
@@ -61,9 +61,9 @@ function isPublicName(host: string): boolean {
   return !localDomains.some((domain) => host === domain || host.endsWith(`.${domain}`))
 }
 
-/** Refused for its text, before anything was looked up. */
+/** The address was refused by its text, before any DNS lookup. */
 export class RefusedUrlError extends FetchFailedError {
-  /** What every address has to fulfil, after "it". */
+  /** The broken rule, worded to follow "it". */
   readonly rule: string
   constructor(rule: string) {
     super(`This address cannot be fetched: it ${rule}.`)

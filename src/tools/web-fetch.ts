@@ -1,18 +1,18 @@
-/** A page that was read. Its text is a stranger's: data for the model, never instructions. */
+/** A page that was read. Its text is untrusted: data for the model, never instructions. */
 export type FetchedPage = {
-  /** Where it was found, after redirects. */
+  /** The final address, after redirects. */
   readonly url: string
   readonly title: string | undefined
-  /** Markdown of a web page, the text of anything else. */
+  /** Markdown for an HTML page, plain text for other kinds. */
   readonly text: string
-  /** The page went on, but was cut. */
+  /** The text was cut; the page is longer. */
   readonly truncated: boolean
 }
 
 export type WebFetch = {
-  /** Throws `FetchFailedError` for every page that cannot be had. */
+  /** Throws `FetchFailedError` when the page cannot be fetched or read. */
   fetch(url: string, signal: AbortSignal, account: string): Promise<FetchedPage>
 }
 
-/** The page cannot be had. The message is written for the model and says nothing about our network. */
+/** The page cannot be fetched or read. The message is written for the model and reveals nothing about our network. */
 export class FetchFailedError extends Error {}

@@ -1,17 +1,17 @@
-/** One hit. The texts are a stranger's: data for the model, never instructions. */
+/** One hit. Its texts are untrusted: data for the model, never instructions. */
 export type SearchResult = {
   readonly title: string
   readonly url: string
   readonly snippet: string
-  /** ISO 8601, where the provider knows it. */
+  /** ISO 8601, if the provider sent it. */
   readonly publishedAt: string | undefined
 }
 
-/** What is used of a query. */
+/** Longer queries are cut to this length. */
 export const queryCharactersMax = 400
 
 export type WebSearch = {
-  /** Throws `SearchFailedError` when no provider answered; a search without hits is an empty list. */
+  /** Throws `SearchFailedError` when no provider answered. A search without hits returns an empty list. */
   search(query: string, signal: AbortSignal): Promise<readonly SearchResult[]>
 }
 

@@ -20,22 +20,22 @@ import type { WebSearch } from './web-search.ts'
 
 export type WebToolsOptions = {
   readonly config: { readonly search: readonly SearchConfig[] | undefined }
-  /** Where the sandbox searches, when it runs; used while no provider is configured. */
+  /** The sandbox's search, if it runs. Used only while no provider is configured. */
   readonly sandboxSearchUrl: string | undefined
   readonly publicUrl: string
   readonly version: string
-  /** For the operator's log: a provider failed, whether or not another answered. */
+  /** For the operator's log: called for each failed provider, even if another one answered. */
   readonly onProviderFailure: (error: ProviderError) => void
 }
 
 /** The tools that the service runs for a model. */
 export type WebTools = {
-  /** Undefined: no provider is configured, and there is no sandbox. */
+  /** Undefined when no provider is configured and no sandbox runs. */
   readonly search: WebSearch | undefined
   readonly fetch: WebFetch
 }
 
-/** Everything the service needs to search and read the web on a model's behalf. */
+/** Creates web search and web fetch. The caller closes them. */
 export function createWebTools(options: WebToolsOptions): WebTools & { close(): Promise<void> } {
   const { config, sandboxSearchUrl, publicUrl } = options
   const connections = createAsk()
@@ -78,7 +78,7 @@ function sitesOf(sandboxSearchUrl: string | undefined): ReadonlyMap<string, Site
   return new Map([[documentationHost, createDocumentationSite(sandboxSearchUrl)]])
 }
 
-/** The only way to post to strangers' hosts. */
+/** The only way to post to untrusted hosts. */
 export function openSafePost(options: {
   readonly publicUrl: string
   readonly version: string
@@ -95,7 +95,9 @@ export function openSafePost(options: {
   })
 }
 
-/** A public address of this machine leads back to it, past whatever stands in front. */
+/**
+ * All addresses of this machine. A public one among them would lead back to this machine, bypassing its reverse proxy and firewall.
+ */
 function ownAddresses(): string[] {
   try {
     return Object.values(networkInterfaces()).flatMap((addresses) => (addresses ?? []).map(({ address }) => address))

@@ -5,11 +5,11 @@ export type Question = {
   readonly provider: string
   readonly url: URL
   readonly headers?: Readonly<Record<string, string>>
-  /** Posted as JSON; without one it is a GET. */
+  /** Sent as JSON in a POST. Without a body the request is a GET. */
   readonly body?: unknown
 }
 
-/** Asks a provider and parses its JSON. Throws `ProviderError`. */
+/** Calls a provider and parses its JSON response. Throws `ProviderError`. */
 export type Ask = (question: Question, signal: AbortSignal) => Promise<unknown>
 
 export type AskLimits = { readonly connectMsMax: number; readonly totalMsMax: number; readonly bytesMax: number }
@@ -17,7 +17,7 @@ export type AskLimits = { readonly connectMsMax: number; readonly totalMsMax: nu
 export const askLimits: AskLimits = { connectMsMax: 3_000, totalMsMax: 8_000, bytesMax: 2 * 1024 * 1024 }
 const connectionsMax = 32
 
-/** Connections to the operator's providers, kept alive. Redirects are not followed: a key would travel along. */
+/** Keep-alive connections to the operator's providers. Redirects are not followed: they would carry the API key to another host. */
 export function createAsk(limits: AskLimits = askLimits): { readonly ask: Ask; close(): Promise<void> } {
   const agent = new Agent({
     connections: connectionsMax,
@@ -52,7 +52,7 @@ async function askOnce(agent: Agent, question: Question, limits: AskLimits, sign
   } catch (error) {
     signal.throwIfAborted()
     if (error instanceof ProviderError) throw error
-    throw new ProviderError(`${provider} could not be asked: ${(error as Error).message}`, true, undefined, error)
+    throw new ProviderError(`${provider} request failed: ${(error as Error).message}`, true, undefined, error)
   }
 }
 
@@ -60,11 +60,11 @@ function parse(provider: string, text: string): unknown {
   try {
     return JSON.parse(text)
   } catch (error) {
-    throw new ProviderError(`${provider} did not answer with JSON`, true, undefined, error)
+    throw new ProviderError(`${provider} did not return JSON`, true, undefined, error)
   }
 }
 
-/** The body is not quoted: some providers repeat the key in it. */
+/** The message leaves out the body: some providers repeat the API key in it. */
 function refusal(provider: string, { statusCode, headers }: Dispatcher.ResponseData): ProviderError {
   const temporary = statusCode === 429 || statusCode === 408 || statusCode >= 500
   return new ProviderError(`${provider} answered ${statusCode}`, temporary, retryAfterMs(headers['retry-after']))

@@ -9,14 +9,14 @@ export function createBrave(apiKey: string, ask: Ask, baseUrl = 'https://api.sea
     name: 'brave',
     async search(query, signal) {
       const url = new URL(`${baseUrl}/res/v1/web/search`)
-      // More words than this are refused.
+      // Brave rejects queries with more words.
       url.searchParams.set('q', query.split(/\s+/).slice(0, wordsMax).join(' '))
       url.searchParams.set('count', String(resultsMax))
       url.searchParams.set('result_filter', 'web')
       url.searchParams.set('text_decorations', 'false')
       const answer = await ask({ provider: 'brave', url, headers: { 'x-subscription-token': apiKey } }, signal)
       const { web, type } = membersOf(answer)
-      // Without a hit the member for web pages is left out.
+      // Brave omits `web` when there are no hits.
       if (web === undefined && type === 'search') return []
       const hits = hitsIn(membersOf(web).results, 'brave')
       return toResults(

@@ -1,13 +1,13 @@
 import type { SearchResult } from '../web-search.ts'
 
-/** One search service. Its host is the operator's choice, so it is not under the rules for strangers. */
+/** One search service. The operator chose its host, so the rules for untrusted hosts do not apply. */
 export type Provider = {
   readonly name: string
   /** Throws `ProviderError`. */
   search(query: string, signal: AbortSignal): Promise<readonly SearchResult[]>
 }
 
-/** What a provider's answer says of one hit, before anything of it is believed. */
+/** One hit as the provider sent it, not yet validated. */
 export type Hit = { readonly [Member in keyof SearchResult]: unknown }
 
 export const resultsMax = 8
@@ -15,7 +15,7 @@ const titleCharactersMax = 300
 export const snippetCharactersMax = 1_000
 const urlCharactersMax = 2_048
 
-/** The usable ones among what a provider sent: those with a web address. */
+/** Keeps the hits that have a web address. */
 export function toResults(hits: readonly Hit[]): readonly SearchResult[] {
   return hits.flatMap((hit) => toResult(hit) ?? []).slice(0, resultsMax)
 }
@@ -42,7 +42,7 @@ const entities: Readonly<Record<string, string>> = {
   nbsp: ' ',
 }
 
-/** Providers send titles and snippets as HTML now and then: marks around the words that were found, escaped signs. */
+/** Some providers return HTML in titles and snippets: tags around matched words, escaped characters. */
 function plainText(value: unknown, charactersMax: number): string {
   if (typeof value !== 'string') return ''
   return value
@@ -54,27 +54,27 @@ function plainText(value: unknown, charactersMax: number): string {
     .slice(0, charactersMax)
 }
 
-/** A time without a zone is taken for UTC. */
+/** Reads a time without a zone as UTC. */
 function isoDate(value: unknown): string | undefined {
   if (typeof value !== 'string') return undefined
   const date = new Date(/T\d\d:\d\d(:\d\d(\.\d+)?)?$/.test(value) ? `${value}Z` : value)
   return Number.isNaN(date.getTime()) ? undefined : date.toISOString()
 }
 
-/** The members of an object that was parsed from JSON; of anything else, none. */
+/** The members of a parsed JSON object; an empty record for any other value. */
 export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : {}
 }
 
-/** The list of hits in an answer. An answer without one is not an empty search: it is not an answer. */
+/** The list of hits in a response. Throws when the list is missing: that is a broken response, not a search without hits. */
 export function hitsIn(value: unknown, provider: string): readonly Readonly<Record<string, unknown>>[] {
-  if (!Array.isArray(value)) throw new ProviderError(`${provider} did not answer with results`, true)
+  if (!Array.isArray(value)) throw new ProviderError(`${provider} did not return results`, true)
   return value.map(membersOf)
 }
 
-/** One provider failed. For the operator's log; the model is told less. */
+/** One provider failed. The message is for the operator's log; the model gets a more general one. */
 export class ProviderError extends Error {
-  /** It may work a moment later. */
+  /** A retry may succeed. */
   readonly temporary: boolean
   readonly retryAfterMs: number | undefined
 

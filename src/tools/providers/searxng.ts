@@ -1,7 +1,7 @@
 import type { Ask } from './ask.ts'
 import { hitsIn, membersOf, type Provider, ProviderError, toResults } from './provider.ts'
 
-/** https://docs.searxng.org/dev/search_api.html; the instance must have the `json` format switched on, else it answers 403. */
+/** https://docs.searxng.org/dev/search_api.html; the instance must have the `json` format enabled, otherwise it responds 403. */
 export function createSearxng(baseUrl: string, ask: Ask): Provider {
   return {
     name: 'searxng',
@@ -11,7 +11,7 @@ export function createSearxng(baseUrl: string, ask: Ask): Provider {
       url.searchParams.set('format', 'json')
       const answer = membersOf(await ask({ provider: 'searxng', url }, signal))
       const hits = hitsIn(answer.results, 'searxng')
-      // It asks other engines in turn. When none of them answered, "no results" is not true.
+      // SearXNG queries other engines. When none of them responded, an empty list does not mean "no results".
       const silent = Array.isArray(answer.unresponsive_engines) && answer.unresponsive_engines.length > 0
       if (hits.length === 0 && silent) throw new ProviderError('searxng: none of its engines answered', true)
       return toResults(
