@@ -7,7 +7,9 @@ export type CustodialKey = {
   readonly address: Address
 }
 
-/** Keys of the service itself: the seller earns, the relayer pays gas, the issuer signs receipts. None is ever an account's. */
+/**
+ * Keys of the service itself: the seller receives revenue, the relayer pays gas, the issuer signs receipts. No account uses them.
+ */
 export type Role = 'seller' | 'relayer' | 'issuer'
 
 const keyBytes = 32
@@ -15,15 +17,15 @@ const attemptsMax = 16
 const version = 1
 
 /**
- * The custodial keys, derived from the master key one by one and kept nowhere. Derivation is a one-way function of the
- * master key and the owner's name: there is no extended public key, and one key that leaks says nothing about any other
- * (BIP-32's non-hardened children would give away their parent).
+ * The custodial keys. Each is derived from the master key on demand and never stored. Derivation is a one-way function of the
+ * master key and the owner's name: there is no extended public key, and a leaked key reveals nothing about the others (with BIP-32,
+ * non-hardened children reveal their parent).
  */
 export class AccountKeys {
   readonly #masterKey: Buffer
   readonly #cachedMax: number
   readonly #roles: Readonly<Record<Role, CustodialKey>>
-  // Deriving an address costs as much as a signature.
+  // Cached because deriving an address costs as much as a signature.
   readonly #accounts = new Map<string, CustodialKey>()
 
   constructor(masterKey: Buffer, cachedMax = 20_000) {
@@ -36,7 +38,7 @@ export class AccountKeys {
     }
   }
 
-  /** To be used at once and not kept: the bytes are wiped when the key is forgotten. */
+  /** Use the key immediately and do not keep it: its bytes are wiped when the cache evicts it. */
   ofAccount(account: string): CustodialKey {
     const cached = this.#accounts.get(account)
     if (cached !== undefined) return cached
@@ -50,7 +52,7 @@ export class AccountKeys {
     return this.#roles[role]
   }
 
-  /** A key for a check inside this process that never leaves it and signs nothing on the chain. */
+  /** A key for integrity checks inside this process. It never leaves the process and signs nothing on the chain. */
   sealingKey(purpose: string): Buffer {
     return derive(this.#masterKey, `penny seal\n${purpose}`)
   }
@@ -67,7 +69,10 @@ export class AccountKeys {
   }
 }
 
-/** One hash in 2^128 is no key; the next attempt is. `isKey` is an argument so that a test can see it. */
+/**
+ * About one hash in 2^128 is not a valid key; then the next attempt is used. `isKey` is a parameter so that a test can reach that
+ * case.
+ */
 export function deriveSigningKey(masterKey: Uint8Array, owner: string, isKey = isPrivateKey): Buffer {
   for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
     const candidate = derive(masterKey, `penny key v${version}\n${owner}\n${attempt}`)

@@ -1,14 +1,14 @@
 import { keccak256 } from './keccak.ts'
 
-/** Bytes as the chain's programs write them: `0x` and hex digits, here always in lower case. */
+/** Bytes as the chain's tools write them: `0x` and hex digits, here always lower case. */
 export type Hex = `0x${string}`
 
-/** A place on the chain: 20 bytes. Branded, so that no unchecked text passes for one. */
+/** A chain address: 20 bytes. Branded, so that unchecked text cannot be used as one. */
 export type Address = Hex & { readonly __brand: 'Address' }
 
 export const zeroAddress = `0x${'0'.repeat(40)}` as Address
 
-/** Undefined when the text is no address, or when its mixed case says that a digit was mistyped (EIP-55). */
+/** Returns undefined when the text is not an address, or when its mixed case fails the EIP-55 checksum (a mistyped digit). */
 export function parseAddress(text: string): Address | undefined {
   if (!/^0x[0-9a-fA-F]{40}$/.test(text)) return undefined
   const address = text.toLowerCase() as Address
@@ -20,7 +20,7 @@ export function parseAddress(text: string): Address | undefined {
 const rememberedMax = 10_000
 const remembered = new Map<Address, Hex>()
 
-/** The form for people and for other programs: the case of the letters is a checksum (EIP-55). */
+/** The form for people and other programs: the letter case is a checksum (EIP-55). */
 export function checksummed(address: Address): Hex {
   const known = remembered.get(address)
   if (known !== undefined) return known

@@ -20,20 +20,23 @@ export type CustodianOptions = {
   readonly keys: AccountKeys
   readonly policy: SigningPolicy
   readonly owners: OwnerRegister
-  /** What is paid to the seller, given back, and paid out of the gateway. Deposits stay the account's: they are not counted. */
+  /**
+   * Hourly totals of payments to the seller, returns, and payouts of the gateway. Deposits stay the account's money and are not
+   * counted.
+   */
   readonly hours: Readonly<Record<'authorization' | 'return' | 'payingOut', HourlyValues>>
   readonly now: () => number
-  /** Something broke that is no refusal. */
+  /** Reports unexpected errors, not refusals. */
   readonly onError: (error: unknown) => void
 }
 
-/** How often each operation was done and each refusal given; for the log. */
+/** Counts per operation and per refusal reason, for the log. */
 export type CustodianCounts = {
   readonly done: Readonly<Partial<Record<SigningRequest['operation'], number>>>
   readonly refused: Readonly<Partial<Record<RefusalReason, number>>>
 }
 
-/** Holds the keys and signs what the policy allows. No key and no digest ever comes out of it. */
+/** Holds the keys and signs what the policy allows. No key and no digest ever leaves it. */
 export class Custodian {
   readonly #options: CustodianOptions
   #counts: { done: Record<string, number>; refused: Record<string, number> } = { done: {}, refused: {} }
@@ -42,7 +45,7 @@ export class Custodian {
     this.#options = options
   }
 
-  /** Answers one request as it came over the line. Never throws: a bad request must not cost its neighbours theirs. */
+  /** Answers one request from the socket. Never throws: a bad request must not fail the other requests of its batch. */
   answer(value: unknown): SigningAnswer {
     try {
       const request = parseRequest(value)
@@ -53,12 +56,12 @@ export class Custodian {
       if (!(error instanceof SigningRefusedError)) this.#options.onError(error)
       const reason = error instanceof SigningRefusedError ? error.reason : 'failed'
       this.#counts.refused[reason] = (this.#counts.refused[reason] ?? 0) + 1
-      const message = error instanceof SigningRefusedError ? error.message : 'the signer failed at this request'
+      const message = error instanceof SigningRefusedError ? error.message : 'the signer failed to process this request'
       return { refusal: { reason, message } }
     }
   }
 
-  /** What happened since the last call. */
+  /** Returns the counts since the last call and resets them. */
   takeCounts(): CustodianCounts {
     const counts = this.#counts
     this.#counts = { done: {}, refused: {} }
@@ -119,7 +122,7 @@ export class Custodian {
     return { owner: owners.register(account, owner, now(), immediate) }
   }
 
-  /** An operator may earn at an address whose key is elsewhere; then returns and payouts are signed there. */
+  /** The operator may configure a seller address whose key is held elsewhere. Then returns and payouts are signed there. */
   #sellerKey(): CustodialKey {
     const key = this.#options.keys.ofRole('seller')
     const { seller } = this.#options.policy
@@ -129,7 +132,7 @@ export class Custodian {
 
   #count(kind: keyof CustodianOptions['hours'], account: string, value: bigint): void {
     const hours = this.#options.hours[kind]
-    // Said for good, so that nobody waits for an hour that has room for it.
+    // A permanent refusal, unlike `hour_cap`: the caller must not retry it in a later hour.
     if (value > hours.valueMax) {
       throw new SigningRefusedError(
         'value_out_of_range',
@@ -137,6 +140,6 @@ export class Custodian {
       )
     }
     if (hours.take(account, value, this.#options.now())) return
-    throw new SigningRefusedError('hour_cap', `${value} more would pass what may be signed in an hour`)
+    throw new SigningRefusedError('hour_cap', `signing ${value} more would exceed the limit of this hour`)
   }
 }

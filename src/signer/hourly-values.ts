@@ -1,7 +1,7 @@
 export type HourlyLimits = {
-  /** The most for one account in one hour of the clock. */
+  /** The most for one account in one clock hour. */
   readonly accountMax: bigint
-  /** The most for all together. */
+  /** The most for all accounts together. */
   readonly totalMax: bigint
 }
 
@@ -9,8 +9,8 @@ const accountsMax = 500_000
 const hourMs = 3_600_000
 
 /**
- * How much was signed in this hour. It bounds what a caller gone bad can have signed before somebody looks, and is kept in
- * memory alone: a signer that starts anew counts from zero.
+ * Sums what was signed in the current clock hour. Bounds what a compromised caller can get signed before an operator reacts. Kept
+ * in memory only: a restarted signer counts from zero.
  */
 export class HourlyValues {
   readonly #limits: HourlyLimits
@@ -22,13 +22,13 @@ export class HourlyValues {
     this.#limits = limits
   }
 
-  /** The most that one value can be: a larger one fits into no hour. */
+  /** The largest single value: a larger one never fits into an hour. */
   get valueMax(): bigint {
     const { accountMax, totalMax } = this.#limits
     return accountMax < totalMax ? accountMax : totalMax
   }
 
-  /** Counts the value, unless that would pass a limit. */
+  /** Counts the value and returns true, unless that would exceed a limit. */
   take(account: string, value: bigint, nowMs: number): boolean {
     this.#beginHour(Math.floor(nowMs / hourMs))
     const sum = (this.#accounts.get(account) ?? 0n) + value

@@ -3,11 +3,11 @@ import type { Socket } from 'node:net'
 export type LineReader = {
   readonly bytesMax: number
   readonly onLine: (line: string) => void
-  /** The other side sends more than a line may have: it is not who we think it is. */
+  /** The peer sent more than one line may hold, so it is not the expected program. */
   readonly onTooLong: () => void
 }
 
-/** Reads a socket line by line. What stands after the last line break when it closes was never a line. */
+/** Reads a socket line by line. Discards text after the last line break when the socket closes. */
 export function readLines(socket: Socket, { bytesMax, onLine, onTooLong }: LineReader): void {
   let rest: Buffer[] = []
   let restBytes = 0

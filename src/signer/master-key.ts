@@ -10,9 +10,9 @@ const fingerprintBytes = 16
 const fileBytesMax = 1024
 
 /**
- * The key from which all custodial keys follow: the configured one, or one that is made once in the data folder. Another
- * key would give every account another address, and leave the money at the old ones out of reach, so the folder remembers
- * the fingerprint of the key it was first used with, and any other is refused.
+ * The key from which all custodial keys are derived: the configured one, or one that is created once in the data folder. Another
+ * key would give every account another address, and the money at the old addresses would be out of reach. The folder therefore
+ * stores the fingerprint of the first key it was used with, and any other key is refused.
  */
 export async function loadMasterKey(dataDir: string, configured?: MasterKeySource | undefined): Promise<Buffer> {
   await mkdir(dataDir, { recursive: true, mode: 0o711 })
@@ -30,7 +30,7 @@ export async function loadMasterKey(dataDir: string, configured?: MasterKeySourc
   return key
 }
 
-/** The key that the operator gave. Its file may be a link, as the secrets of container platforms are. */
+/** Reads the operator's key. Its file may be a symbolic link, as secrets on container platforms are. */
 export async function readConfiguredKey(source: MasterKeySource): Promise<Buffer> {
   if ('value' in source) return parseKey(source.value, 'MASTER_KEY')
   const text = await readFile(source.file, 'utf8').catch((error: unknown) => {
@@ -39,7 +39,7 @@ export async function readConfiguredKey(source: MasterKeySource): Promise<Buffer
   return parseKey(text.trim(), `MASTER_KEY_FILE (${source.file})`)
 }
 
-/** Tells two master keys apart and says nothing else about them: fit for logs and for the database. */
+/** Identifies a master key without revealing anything about it: safe for logs and for the database. */
 export function fingerprintOf(masterKey: Uint8Array): string {
   return Buffer.from(hkdfSync('sha256', masterKey, '', 'penny master key fingerprint', fingerprintBytes)).toString(
     'hex',
@@ -48,7 +48,7 @@ export function fingerprintOf(masterKey: Uint8Array): string {
 
 async function makeKey(file: string): Promise<Buffer> {
   await createOnce(file, randomBytes(keyBytes).toString('hex'))
-  // Another process may have been faster: what stands in the file is the key.
+  // Another process may have created it first: the key in the file is the valid one.
   return (await readKeyFile(file))!
 }
 
@@ -82,7 +82,7 @@ async function readLine(file: string, inspect?: (handle: FileHandle) => Promise<
   }
 }
 
-/** Writes a file whole and durable, or leaves the one that is there: a half-written key would be a lost key. */
+/** Writes a file completely and durably, or keeps the existing one: a half-written key would be a lost key. */
 async function createOnce(file: string, line: string): Promise<void> {
   const draft = `${file}.${randomUUID()}`
   const handle = await open(draft, 'wx', 0o600)
@@ -93,7 +93,7 @@ async function createOnce(file: string, line: string): Promise<void> {
     await handle.close()
   }
   try {
-    // Unlike a rename, a link never replaces what is there.
+    // Unlike a rename, a hard link never replaces an existing file.
     await link(draft, file)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error

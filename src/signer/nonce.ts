@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import type { Hex } from './address.ts'
 
-/** What a sequence of nonces is for. Each has numbers of its own, so no two can meet. */
+/** The purposes of nonces. Each has its own sequence, so nonces of different purposes never collide. */
 export type NonceUse = 'authorization' | 'return' | 'deposit'
 
 export const sequenceMax = 2n ** 63n - 1n
@@ -11,9 +11,9 @@ const keyDigits = 48
 const sequenceDigits = 16
 
 /**
- * The nonce of an account's n-th transfer: a 192-bit key and the 64-bit sequence, so that 256 neighbours share one word of
- * the gateway's bitmap. It follows from the ledger's row alone: asking again, on any node, after any crash, gives the same.
- * A new epoch begins all sequences anew, for a ledger that was restored from an older copy.
+ * The nonce of an account's n-th transfer: a 192-bit key and the 64-bit sequence, so that 256 consecutive nonces share one word of
+ * the gateway's bitmap. It depends only on the ledger's row: every node computes the same nonce again after any crash. A new epoch
+ * restarts all sequences, for a ledger that was restored from an older backup.
  */
 export function nonceOf(use: NonceUse, account: string, epoch: number, sequence: bigint): Hex {
   if (sequence < 0n || sequence > sequenceMax) throw new RangeError(`sequence ${sequence} is out of range`)
@@ -22,7 +22,7 @@ export function nonceOf(use: NonceUse, account: string, epoch: number, sequence:
   return `0x${key}${sequence.toString(16).padStart(sequenceDigits, '0')}`
 }
 
-/** Names one withdrawal or payout for good: the gateway pays one with the same salt and terms once. */
+/** Identifies one withdrawal or payout permanently: the gateway pays the same salt and terms only once. */
 export function saltOf(use: 'withdrawal' | 'payout', id: string): Hex {
   return `0x${hash('sha256', `penny salt\n${use}\n${id}`)}`
 }

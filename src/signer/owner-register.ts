@@ -6,12 +6,12 @@ import { type Address, parseAddress } from './address.ts'
 import { type RegisteredOwner, SigningRefusedError } from './signing-request.ts'
 
 export type OwnerRegisterOptions = {
-  /** The journal. Only the signer's user can read it, and only the signer can write a line that it believes. */
+  /** Path of the journal. Only the signer's user can read it, and only the signer can write a line with a valid seal. */
   readonly file: string
   readonly sealingKey: Buffer
-  /** How long a changed owner waits before withdrawals go there. */
+  /** Delay before withdrawals go to a changed owner. */
   readonly waitMs: number
-  /** Chained lines from which a start compacts the journal. */
+  /** A start compacts the journal from this many chained lines on. */
   readonly compactLines?: number
 }
 
@@ -21,15 +21,15 @@ type Entry = RegisteredOwner & {
 }
 
 type Owners = {
-  /** What counted when `latest` was registered; undefined when nothing did. */
+  /** The owner that was in effect when `latest` was registered; undefined when there was none. */
   readonly usable: Entry | undefined
   readonly latest: Entry
-  /** When the address was changed; the last day only. Going back to the old address is not counted. */
+  /** Times of address changes, within the last day only. Reverting to the old address does not count. */
   readonly changedMs: readonly number[]
 }
 
 const dayMs = 24 * 3_600_000
-/** Each change is a line and an fsync. Together with going back after each one it is bounded by twice this number a day. */
+/** Each change costs a line and an fsync. With a revert after each change, a day has at most twice this number of lines. */
 const changesPerDayMax = 5
 const compactLinesDefault = 1_000
 const chunkBytes = 1024 * 1024
@@ -37,12 +37,12 @@ const lineBytesMax = 4_096
 const newline = 0x0a
 
 /**
- * Where each account's withdrawals may go, as the signer itself was told. The first address counts at once if the service vouches for it, a
- * changed one after the wait, and until then the old one stays. The service keeps owners too, for people to see; but a service that
- * was broken into must not be able to say "his address is mine" and withdraw in the same breath.
+ * Where each account's withdrawals may go, from the signer's own records. A first address takes effect immediately if the service
+ * vouches for it. A changed address takes effect after the delay; until then the old one stays in effect. The service stores owners
+ * too, for display. But a compromised service must not be able to register its own address and withdraw to it immediately.
  *
- * The file is a snapshot, sealed as a whole, followed by one sealed line for each change since. A start writes a new snapshot when there
- * are many such lines, so that the file grows with the number of accounts and not with the number of changes.
+ * The file is a snapshot, sealed as a whole, followed by one sealed line for each later change. A start with many such lines writes
+ * a new snapshot, so the file grows with the number of accounts and not with the number of changes.
  */
 export class OwnerRegister {
   readonly #options: OwnerRegisterOptions
@@ -57,19 +57,20 @@ export class OwnerRegister {
     this.#descriptor = openSync(options.file, 'a+', 0o600)
     this.#load()
     const { compactLines = compactLinesDefault } = options
-    // Half as many as there are accounts: the cost of a compaction is shared by many changes.
+    // At least half as many lines as accounts: the cost of a compaction is spread over many changes.
     if (this.#chainedLines >= compactLines && this.#chainedLines * 2 >= this.#owners.size) this.#compact()
   }
 
   /**
-   * Durable when it returns. Registering the same owner again changes nothing. `immediate`: the account is empty, or its holder has confirmed
-   * this address; then a first address counts at once. Throws `SigningRefusedError` while another change waits, and when there were too many.
+   * Durable when it returns. Registering the current owner again changes nothing. `immediate`: the account is empty, or its holder
+   * has confirmed this address; then a first address takes effect immediately. Throws `SigningRefusedError` while another change is
+   * pending, and after too many changes.
    */
   register(account: string, address: Address, nowMs: number, immediate: boolean): RegisteredOwner {
     const known = this.#owners.get(account)
     const usable = this.usable(account, nowMs)
     if (known?.latest.address === address && !(immediate && usable === undefined)) return ownerOf(known.latest)
-    // Going back to the address that still counts needs no wait: it takes a change back.
+    // Reverting to the address that is still in effect needs no delay: it cancels the pending change.
     const isTakenBack = usable?.address === address
     const atOnce = isTakenBack || (immediate && usable === undefined)
     if (!isTakenBack) refuseChange(known, { nowMs, atOnce })
@@ -108,7 +109,7 @@ export class OwnerRegister {
   #append(entry: Entry): void {
     const seal = this.#sealOf(entry)
     const line = `${JSON.stringify({ ...entry, seal })}\n`
-    // What an append that failed has left is cut off first: the journal has whole lines only.
+    // Cut off the remains of a failed append first: the journal must contain complete lines only.
     ftruncateSync(this.#descriptor, this.#bytes)
     writeSync(this.#descriptor, line)
     fdatasyncSync(this.#descriptor)
@@ -116,7 +117,7 @@ export class OwnerRegister {
     this.#seal = seal
   }
 
-  /** Reads the file piece by piece: it may be larger than a string can be. */
+  /** Reads the file in chunks: it may exceed the longest possible string. */
   #load(): void {
     const lines = new LineReader(this.#descriptor)
     let number = 0
@@ -125,7 +126,7 @@ export class OwnerRegister {
       if (number === 1 && line.startsWith('{"snapshot":')) number += this.#loadSnapshot(line, lines)
       else this.#replay(line, number)
     }
-    // The last line may be half of one, written by a signer that was killed: nobody was told that it counts.
+    // A killed signer may have left an incomplete last line. No caller got a confirmation for it.
     this.#bytes = lines.bytesRead
   }
 
@@ -141,7 +142,7 @@ export class OwnerRegister {
     }
     const seal = hmac.digest('hex')
     const sealLine = lines.next() ?? ''
-    // Nothing of a snapshot counts before all of it is known to be ours.
+    // Use nothing of a snapshot until the seal over all of it is verified.
     if (Number.isNaN(count) || !isEqual(sealLine, sealText(seal)))
       throw new OwnerRegisterError(this.#options.file, count + 2)
     for (const [account, owners] of sealed.map(readSnapshotLine)) this.#owners.set(account, owners)
@@ -159,7 +160,7 @@ export class OwnerRegister {
     this.#apply(entry as Entry)
   }
 
-  /** Into a new file that takes the place of the old one in a single step: whenever we are killed, one of the two is there whole. */
+  /** Writes a new file and renames it over the old one: after a crash at any point, one of the two is complete. */
   #compact(): void {
     const { file, sealingKey } = this.#options
     const entries = [...this.#owners]
@@ -195,19 +196,19 @@ export class OwnerRegister {
     this.#chainedLines = 0
   }
 
-  /** Each seal covers the one before it: a line can be neither changed nor taken out. */
+  /** Each seal covers the previous one: a line can be neither changed nor removed. */
   #sealOf({ account, address, usableFromMs, registeredMs }: Entry): string {
     const text = [this.#seal, account, address, usableFromMs, registeredMs].join('\n')
     return createHmac('sha256', this.#options.sealingKey).update(text).digest('hex')
   }
 }
 
-/** One change at a time, and not too many a day: a stolen session must not be able to fill the journal. */
+/** Allows one pending change at a time and a few per day: a stolen session must not be able to fill the journal. */
 function refuseChange(known: Owners | undefined, { nowMs, atOnce }: { nowMs: number; atOnce: boolean }): void {
   if (known === undefined) return
   if (!atOnce && known.latest.usableFromMs > nowMs) {
     const from = new Date(known.latest.usableFromMs).toISOString()
-    throw new SigningRefusedError('owner_pending', `another address takes effect at ${from}`)
+    throw new SigningRefusedError('owner_pending', `another address change is pending until ${from}`)
   }
   if (known.changedMs.filter((changedMs) => changedMs > nowMs - dayMs).length >= changesPerDayMax) {
     throw new SigningRefusedError('owner_too_often', `the address was changed ${changesPerDayMax} times within a day`)
@@ -222,7 +223,7 @@ function snapshotEntry({ address, usableFromMs, registeredMs }: Entry) {
   return [address, usableFromMs, registeredMs] as const
 }
 
-/** Only for lines whose seal is ours. */
+/** Call only for lines whose seal was verified. */
 function readSnapshotLine(line: string): readonly [string, Owners] {
   type Line = [string, ReturnType<typeof snapshotEntry>, ReturnType<typeof snapshotEntry> | null, number[]]
   const [account, latest, usable, changedMs] = JSON.parse(line) as Line
@@ -249,9 +250,9 @@ function parseEntry(line: string): (Entry & { readonly seal: string }) | undefin
   }
 }
 
-/** The whole lines of a file, one after the other. */
+/** Yields the complete lines of a file. */
 class LineReader {
-  /** Up to the end of the last whole line. */
+  /** Offset of the end of the last complete line. */
   bytesRead = 0
   readonly #descriptor: number
   #chunk = Buffer.alloc(0)
@@ -270,7 +271,7 @@ class LineReader {
         this.bytesRead += end + 1
         return line
       }
-      // No line of ours is that long: it is not worth reading on.
+      // No valid line is that long: stop reading.
       if (this.#chunk.length > lineBytesMax) return this.#chunk.toString('utf8', 0, lineBytesMax)
       const more = Buffer.allocUnsafe(chunkBytes)
       const count = readSync(this.#descriptor, more, 0, chunkBytes, this.#position)
@@ -281,7 +282,7 @@ class LineReader {
   }
 }
 
-/** A rename is durable when its folder is. */
+/** A rename is durable once its folder is synced. */
 function syncFolder(folder: string): void {
   const descriptor = openSync(folder, 'r')
   try {

@@ -5,9 +5,9 @@ import { batchMax, encodeRequest, type SigningAnswer, type SigningRequest } from
 
 export type SignerLineOptions = {
   readonly dataDir: string
-  /** How long a request waits in all, also while the signer is away. */
+  /** How long a request may wait in total, including while the signer is down. */
   readonly waitMsMax?: number
-  /** How long the signer may be silent while it owes an answer, before it is taken for hung. */
+  /** How long the signer may be silent while an answer is outstanding. After that it counts as hung. */
   readonly silentMsMax?: number
   readonly queueMax?: number
 }
@@ -19,33 +19,33 @@ type Waiting = {
   readonly reject: (error: Error) => void
 }
 
-/** `resting`: not connected, and nothing to connect for. `pausing`: the signer is away, and the next try has its time. */
-type State = 'resting' | 'connecting' | 'connected' | 'pausing' | 'closed'
+/** `idle`: not connected, and nothing to send. `backoff`: the signer is down; waits before the next connection attempt. */
+type State = 'idle' | 'connecting' | 'connected' | 'backoff' | 'closed'
 
-// Two batches under way keep the signer busy: it has the next one when it is done with the last.
+// Two batches in flight keep the signer busy: it has the next batch when it finishes one.
 const pipelinedMax = 2
 const lineBytesMax = 128 * 1024
 const reconnectMsMin = 10
 const reconnectMsMax = 500
-const lookMs = 100
+const checkMs = 100
 
 /**
- * The way to the signer process: requests of one moment go in batches, several batches at once. When the connection breaks
- * or the signer is silent, what it has not answered is asked again: signing is deterministic, so asking twice is the
- * same as asking once.
+ * The connection to the signer process. Requests of the same turn of the event loop are batched; several batches are in flight
+ * concurrently. When the connection breaks or the signer is silent, unanswered requests are sent again: signing is deterministic,
+ * so a retry is safe.
  */
 export class SignerLine {
   readonly #options: Required<SignerLineOptions>
-  /** Oldest first, so that those whose time is up stand in front. */
+  /** Oldest first, so that expired requests are at the front. */
   readonly #queue: Waiting[] = []
-  readonly #underWay = new Map<number, readonly Waiting[]>()
-  #state: State = 'resting'
+  readonly #inFlight = new Map<number, readonly Waiting[]>()
+  #state: State = 'idle'
   #socket: Socket | undefined
   #isFlushing = false
   #reconnectMs = reconnectMsMin
-  #look: NodeJS.Timeout | undefined
+  #check: NodeJS.Timeout | undefined
   #batchId = 0
-  #heardMs = 0
+  #lastAnswerMs = 0
 
   constructor(options: SignerLineOptions) {
     this.#options = { waitMsMax: 30_000, silentMsMax: 5_000, queueMax: 20_000, ...options }
@@ -57,7 +57,7 @@ export class SignerLine {
     const { promise, resolve, reject } = Promise.withResolvers<SigningAnswer>()
     const untilMs = performance.now() + this.#options.waitMsMax
     this.#queue.push({ text: encodeRequest(request), untilMs, resolve, reject })
-    this.#look ??= setInterval(() => this.#lookAfter(), lookMs)
+    this.#check ??= setInterval(() => this.#checkTimeouts(), checkMs)
     this.#flushSoon()
     return promise
   }
@@ -67,26 +67,26 @@ export class SignerLine {
     this.#socket?.destroy()
     this.#reclaim()
     for (const { reject } of this.#queue.splice(0)) reject(new SignerUnavailableError('is closed'))
-    this.#stopLooking()
+    this.#stopChecking()
   }
 
-  /** What is asked in one turn of the event loop goes together. */
+  /** Batches all requests of one turn of the event loop. */
   #flushSoon(): void {
     if (this.#isFlushing) return
     this.#isFlushing = true
     queueMicrotask(() => {
       this.#isFlushing = false
-      if (this.#state === 'resting') void this.#connect()
+      if (this.#state === 'idle') void this.#connect()
       this.#flush()
     })
   }
 
   #flush(): void {
-    while (this.#state === 'connected' && this.#underWay.size < pipelinedMax && this.#queue.length > 0) {
+    while (this.#state === 'connected' && this.#inFlight.size < pipelinedMax && this.#queue.length > 0) {
       const batch = this.#queue.splice(0, batchMax)
-      if (this.#underWay.size === 0) this.#heardMs = performance.now()
+      if (this.#inFlight.size === 0) this.#lastAnswerMs = performance.now()
       this.#batchId += 1
-      this.#underWay.set(this.#batchId, batch)
+      this.#inFlight.set(this.#batchId, batch)
       this.#socket!.write(`{"id":${this.#batchId},"requests":[${batch.map(({ text }) => text).join(',')}]}\n`)
     }
   }
@@ -96,7 +96,7 @@ export class SignerLine {
     const path = await signerSocketPath(this.#options.dataDir).catch(() => undefined)
     if (this.#hasClosed()) return
     if (path === undefined) {
-      this.#pause()
+      this.#backOff()
       return
     }
     const socket = connect(path)
@@ -107,80 +107,80 @@ export class SignerLine {
     })
     readLines(socket, {
       bytesMax: lineBytesMax,
-      onLine: (line) => this.#hear(line),
-      onTooLong: () => this.#distrust('sent a line without end'),
+      onLine: (line) => this.#receive(line),
+      onTooLong: () => this.#distrust('sent an endless line'),
     })
     socket.on('error', () => socket.destroy())
-    socket.on('close', () => this.#lose())
+    socket.on('close', () => this.#onDisconnect())
   }
 
-  #hear(line: string): void {
-    this.#heardMs = performance.now()
+  #receive(line: string): void {
+    this.#lastAnswerMs = performance.now()
     this.#reconnectMs = reconnectMsMin
     const { id, answers } = parseAnswers(line) ?? {}
-    const batch = id === undefined ? undefined : this.#underWay.get(id)
+    const batch = id === undefined ? undefined : this.#inFlight.get(id)
     if (id === undefined || batch === undefined || answers?.length !== batch.length) {
-      this.#distrust('sent what is no answer')
+      this.#distrust('sent an invalid answer')
       return
     }
-    this.#underWay.delete(id)
+    this.#inFlight.delete(id)
     for (const [index, { resolve }] of batch.entries()) resolve(answers[index]!)
-    if (this.#isIdle()) this.#stopLooking()
+    if (this.#isIdle()) this.#stopChecking()
     this.#flush()
   }
 
-  #lose(): void {
+  #onDisconnect(): void {
     if (this.#hasClosed()) return
     this.#socket = undefined
     this.#reclaim()
-    // An idle line is taken up again with the next request.
-    if (this.#queue.length === 0) this.#state = 'resting'
-    else this.#pause()
+    // With nothing to send, the next request reconnects.
+    if (this.#queue.length === 0) this.#state = 'idle'
+    else this.#backOff()
   }
 
-  #pause(): void {
-    this.#state = 'pausing'
+  #backOff(): void {
+    this.#state = 'backoff'
     setTimeout(() => {
       if (this.#hasClosed()) return
-      this.#state = 'resting'
+      this.#state = 'idle'
       if (this.#queue.length > 0) void this.#connect()
     }, this.#reconnectMs)
     this.#reconnectMs = Math.min(2 * this.#reconnectMs, reconnectMsMax)
   }
 
-  /** What was asked and not answered comes first in the next batches, in its order. */
+  /** Moves unanswered requests back to the front of the queue, in order. */
   #reclaim(): void {
-    this.#queue.unshift(...[...this.#underWay.values()].flat())
-    this.#underWay.clear()
+    this.#queue.unshift(...[...this.#inFlight.values()].flat())
+    this.#inFlight.clear()
   }
 
-  /** Garbage is not asked for again: whoever sends it may next send a signature that nobody should believe. */
+  /** Invalid output is not retried: a process that sends it may next send a signature that must not be trusted. */
   #distrust(what: string): void {
-    for (const { reject } of [...this.#underWay.values()].flat()) reject(new SignerFaultError(what))
-    this.#underWay.clear()
+    for (const { reject } of [...this.#inFlight.values()].flat()) reject(new SignerFaultError(what))
+    this.#inFlight.clear()
     this.#socket?.destroy()
   }
 
-  #lookAfter(): void {
+  #checkTimeouts(): void {
     const nowMs = performance.now()
     while (this.#queue.length > 0 && this.#queue[0]!.untilMs <= nowMs) {
       this.#queue.shift()!.reject(new SignerUnavailableError('does not answer'))
     }
-    // What is under way goes back to the queue when the socket closes, and is asked again or given up there.
-    if (this.#underWay.size > 0 && nowMs - this.#heardMs > this.#options.silentMsMax) this.#socket?.destroy()
-    if (this.#isIdle()) this.#stopLooking()
+    // When the socket closes, requests in flight go back to the queue. There they are sent again or time out.
+    if (this.#inFlight.size > 0 && nowMs - this.#lastAnswerMs > this.#options.silentMsMax) this.#socket?.destroy()
+    if (this.#isIdle()) this.#stopChecking()
   }
 
   #isIdle(): boolean {
-    return this.#queue.length === 0 && this.#underWay.size === 0
+    return this.#queue.length === 0 && this.#inFlight.size === 0
   }
 
-  #stopLooking(): void {
-    clearInterval(this.#look)
-    this.#look = undefined
+  #stopChecking(): void {
+    clearInterval(this.#check)
+    this.#check = undefined
   }
 
-  /** Asked after every wait. A method, since the compiler believes that a state it has seen stays as it is. */
+  /** Checked after every await. A method, because the compiler assumes that a narrowed state does not change. */
   #hasClosed(): boolean {
     return this.#state === 'closed'
   }
@@ -196,7 +196,7 @@ function parseAnswers(line: string): { readonly id: number; readonly answers: re
   }
 }
 
-/** The signer is away, hung or overloaded. What was asked can be asked again at any time. */
+/** The signer is down, hung or overloaded. Retrying is safe at any time. */
 export class SignerUnavailableError extends Error {
   constructor(what: string) {
     super(`the signer ${what}`)
@@ -204,7 +204,7 @@ export class SignerUnavailableError extends Error {
   }
 }
 
-/** The signer said something that it cannot honestly say. It is to be stopped and looked at, not asked again. */
+/** The signer sent something that a correct signer cannot send. Stop it and investigate; do not retry. */
 export class SignerFaultError extends Error {
   constructor(what: string) {
     super(`the signer cannot be trusted: it ${what}`)

@@ -13,23 +13,23 @@ import { signerFolder } from './signer-socket.ts'
 import { SigningPolicy } from './signing-policy.ts'
 import type { SigningTerms } from './signing-terms.ts'
 
-/** What the service asks of its signer process. Amounts are decimal text: they come over a channel of JSON. */
+/** Settings of the signer process. Amounts are decimal text, because the channel carries JSON. */
 export type SignerSettings = {
   readonly dataDir: string
   readonly logLevel: LogLevel
-  /** Undefined: the one in the data folder, made on first use. */
+  /** Undefined: the key in the data folder, created on first use. */
   readonly masterKey?: MasterKeySource | undefined
-  /** No seller: the one whose key follows from the master key. */
+  /** Without a seller: the one whose key is derived from the master key. */
   readonly terms: Omit<SigningTerms, 'seller'> & { readonly seller?: Address | undefined }
   readonly payoutAddress?: Address | undefined
   readonly ownerWaitMs: number
-  /** The relayer signs whole transactions, which is nothing for this process: where one is wanted, its key is handed out. */
+  /** The relayer signs whole transactions, which this process does not do. If one is needed, its key is handed out. */
   readonly handOutRelayerKey?: boolean
   readonly limits: {
     readonly authorizationMax: string
     readonly withdrawalFeeMax: string
   }
-  /** What may be signed in an hour: to the seller; out of the gateway, and as much again back to accounts beforehand. */
+  /** Hourly limits: payments to the seller; payouts of the gateway, and the same amount again for the returns that precede them. */
   readonly hourlyLimits: {
     readonly authorizations: { readonly accountMax: string; readonly totalMax: string }
     readonly payingOut: { readonly accountMax: string; readonly totalMax: string }
@@ -40,9 +40,9 @@ export type SignerReady = {
   readonly pid: number
   readonly seller: Address
   readonly relayer: Address
-  /** Signs receipts. */
+  /** Address of the key that signs receipts. */
   readonly issuer: Address
-  /** Pays gas and owns nothing else. */
+  /** This key pays gas and owns nothing else. */
   readonly relayerKey?: Hex
   readonly masterKeyFingerprint: string
 }
@@ -96,7 +96,7 @@ function openCustodian(settings: SignerSettings, keys: AccountKeys, terms: Signi
       payingOut: hourlyValues(payingOut),
     },
     now: Date.now,
-    onError: (error) => log.error({ err: error }, 'the signer failed at a request'),
+    onError: (error) => log.error({ err: error }, 'the signer failed to process a request'),
   })
 }
 

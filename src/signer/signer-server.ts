@@ -16,19 +16,19 @@ export type SignerServer = {
 
 const lineBytesMax = 128 * 1024
 const connectionsMax = 64
-// Of one connection; above it the rest stays in the socket, and the caller waits.
+// Per connection. Beyond it, lines stay in the socket (backpressure) and the caller waits.
 const linesWaitingMax = 4
-// A signer whose service was killed is gone within a moment.
+// A signer whose service was killed exits within moments.
 const predecessorMsMax = 2_000
 const predecessorPauseMs = 50
 
 /**
- * Answers on a socket that only this user can reach. A line is a batch; its answers come back in one line. The custodian is
- * opened once the socket is ours: two of them must not write one register.
+ * Serves a socket that only this user can reach. Each line is a batch, answered with one line. The custodian is opened after the
+ * socket is bound: two custodians must not write to the same register.
  */
 export async function serveSigner(dataDir: string, openCustodian: () => Custodian): Promise<SignerServer> {
   const folder = signerFolder(dataDir)
-  // The folder is closed to others before the socket exists, so there is no moment in which it is open.
+  // Restrict the folder before the socket exists, so that other users can never reach it.
   await mkdir(folder, { recursive: true, mode: 0o700 })
   await chmod(folder, 0o700)
   const path = await signerSocketPath(dataDir)
@@ -62,7 +62,7 @@ export async function serveSigner(dataDir: string, openCustodian: () => Custodia
 function serveConnection(custodian: Custodian, socket: Socket): void {
   const lines: string[] = []
   let running = false
-  // One batch a turn of the event loop: a caller with much to sign does not keep the others waiting.
+  // One batch per turn of the event loop: a caller with many requests must not block the others.
   const next = () => {
     const line = lines.shift()
     running = line !== undefined && !socket.destroyed
@@ -84,11 +84,11 @@ function serveConnection(custodian: Custodian, socket: Socket): void {
     },
     onTooLong: () => socket.destroy(),
   })
-  // A caller that goes away is no fault of ours; it asks again when it is back.
+  // A caller that disconnects is not an error; it sends its requests again after reconnecting.
   socket.on('error', () => socket.destroy())
 }
 
-/** Undefined when the line is not a batch: there is no one to answer, only a connection to close. */
+/** Undefined when the line is not a batch. It has no id to answer to, so the connection is closed. */
 function answerLine(custodian: Custodian, line: string): string | undefined {
   let batch: { id?: unknown; requests?: unknown } | null
   try {
@@ -102,7 +102,7 @@ function answerLine(custodian: Custodian, line: string): string | undefined {
   return `${JSON.stringify({ id: batch.id, answers })}\n`
 }
 
-/** Removes the socket that a killed signer has left; never one that answers. */
+/** Removes the socket that a killed signer left behind, but never one that answers. */
 async function removeStale(path: string): Promise<void> {
   const deadline = Date.now() + predecessorMsMax
   while (await answers(path)) {

@@ -1,19 +1,22 @@
 import { join } from 'node:path'
 import { ensureSocketLink } from '../db/embedded/socket-link.ts'
 
-// The path of a socket may have 107 bytes on Linux and 103 on macOS.
+// A socket path is limited to 107 bytes on Linux and 103 on macOS.
 const pathBytesMax = 103
 
-/** What the signer keeps in the data folder: its socket and its register. Nobody else may enter. */
+/** The signer's own folder in the data folder, with its socket and its register. No other user may enter it. */
 export function signerFolder(dataDir: string): string {
   return join(dataDir, 'signer')
 }
 
-/** Where the signer of that data folder listens: the same for both sides, whatever the length of the folder's own path. */
+/**
+ * The socket path for a data folder. Client and server compute the same path, even if the folder's own path is too long for a
+ * socket.
+ */
 export async function signerSocketPath(dataDir: string): Promise<string> {
   const folder = signerFolder(dataDir)
   const path = join(folder, 'sign.sock')
   if (Buffer.byteLength(path) <= pathBytesMax) return path
-  // Asked for before every connection: a cleaner of the temp folder may have taken the link.
+  // Called before every connection: a cleaner of the temp folder may have deleted the link.
   return join(await ensureSocketLink(folder), 'sign.sock')
 }

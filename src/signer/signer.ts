@@ -17,37 +17,37 @@ import {
 import { burnIntentDigest, transferDigest } from './typed-data.ts'
 
 /**
- * The one way to a custodial signature, wherever the keys are. Everything is asked in full and typed; the signer decides
- * by its own policy. Failures: `SigningRefusedError` (the policy forbids it), `SignerUnavailableError` (ask again),
- * `SignerFaultError` (stop, and call somebody).
+ * The only way to get a custodial signature, wherever the keys are. Every request is complete and typed; the signer decides by its
+ * own policy. Throws `SigningRefusedError` (the policy forbids it), `SignerUnavailableError` (retry) or `SignerFaultError` (stop,
+ * and alert an operator).
  */
 export type Signer = {
   addressOf(account: string): Promise<Address>
-  /** One outcome for each, in order: a refusal of one is no refusal of its neighbours. */
+  /** One outcome per request, in order: one refusal does not affect the others. */
   signAuthorizations(batch: readonly TransferRequest<'authorization'>[]): Promise<readonly SigningOutcome[]>
   signReturn(request: TransferRequest<'return'>): Promise<Hex>
   signDeposit(request: TransferRequest<'deposit'>): Promise<Hex>
   signWithdrawal(request: WithdrawalRequest): Promise<Hex>
   signPayout(request: PayoutRequest): Promise<Hex>
-  /** With the issuer's key, under the receipts' domain. */
+  /** Signs with the issuer's key, under the receipts' domain. */
   signReceipt(structHash: Hex): Promise<Hex>
-  /** Says where the account's withdrawals may go, and from when on. `immediate` is explained at `OwnerRequest`. */
+  /** Registers where the account's withdrawals may go; the result says from when on. `immediate` is explained at `OwnerRequest`. */
   registerOwner(account: string, owner: Address, immediate: boolean): Promise<RegisteredOwner>
 }
 
 export type SigningOutcome = { readonly signature: Hex } | { readonly refusal: SigningRefusedError }
 
-/** Whatever carries a request to the keys and the answer back. */
+/** Sends a request to the keys and returns the answer. */
 export type Ask = (request: SigningRequest) => Promise<SigningAnswer>
 
 export type SignerOptions = {
   readonly ask: Ask
   /**
-   * Recover the signer's address from every n-th signature of a payment to the seller; from all other signatures always. Recovering
-   * costs more than twice as much as signing, and the gateway recovers it anyway: a wrong signature is refused there.
+   * Verify every n-th signature of a payment to the seller by recovering its address; all other signatures are always verified.
+   * Recovering costs more than twice as much as signing, and the gateway verifies anyway: it refuses a wrong signature.
    */
   readonly checkEvery?: number
-  /** Called once. From then on this signer is asked nothing and believed nothing. */
+  /** Called once. After that this signer gets no more requests, and its answers are ignored. */
   readonly onFault: (error: SignerFaultError) => void
 }
 
@@ -55,7 +55,7 @@ const addressesMax = 100_000
 
 type SignatureRequest = TransferRequest | WithdrawalRequest | PayoutRequest
 
-/** Asks, and believes no answer that it can check. */
+/** Sends requests, and verifies every answer that can be verified. */
 export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): Signer {
   const addresses = new Map<string, Address>()
   let fault: SignerFaultError | undefined
@@ -111,7 +111,7 @@ export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): S
   }
 }
 
-/** The signer process of a data folder; the line to it is closed with what has opened it. */
+/** A client of the signer process of a data folder. Disposing it closes the connection. */
 export function openSigner({
   onFault = () => {},
   checkEvery = 1,
@@ -124,7 +124,7 @@ export function openSigner({
   }
 }
 
-/** Keys in this very process, for tests: the same requests, policy and checks, without a socket. */
+/** Uses keys in this process, for tests: the same requests, policy and checks, without a socket. */
 export function askCustodian(custodian: Custodian): Ask {
   return async (request) => custodian.answer(JSON.parse(encodeRequest(request)))
 }
@@ -142,7 +142,7 @@ type Field = 'signature' | 'address' | 'owner'
 type FieldOf<Name extends Field> = Extract<SigningAnswer, Record<Name, unknown>>[Name & keyof SigningAnswer]
 
 function field<Name extends Field>(answer: SigningAnswer, name: Name): FieldOf<Name> {
-  if (typeof answer !== 'object' || answer === null) throw new SignerFaultError('sent what is no answer')
+  if (typeof answer !== 'object' || answer === null) throw new SignerFaultError('sent an invalid answer')
   if ('refusal' in answer) throw toError(answer.refusal)
   if (!(name in answer)) throw new SignerFaultError(`sent no ${name}`)
   return (answer as Record<Name, FieldOf<Name>>)[name]
@@ -156,7 +156,7 @@ function toError(refusal: SigningRefusal): Error {
 function requireSignature(request: SignatureRequest, signature: Hex): void {
   const signer = recoverAddress(digestOf(request), signature)
   const expected = signerOf(request)
-  if (signer !== expected) throw new SignerFaultError(`signed as ${signer ?? 'nobody'} what ${expected} was to sign`)
+  if (signer !== expected) throw new SignerFaultError(`signed as ${signer ?? 'nobody'} instead of ${expected}`)
 }
 
 function digestOf(request: SignatureRequest): Buffer {
@@ -171,7 +171,7 @@ function signerOf(request: SignatureRequest): string {
 
 function readAddress(text: unknown): Address {
   const address = typeof text === 'string' ? parseAddress(text) : undefined
-  if (address === undefined) throw new SignerFaultError('sent what is no address')
+  if (address === undefined) throw new SignerFaultError('sent an invalid address')
   return address
 }
 

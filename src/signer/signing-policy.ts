@@ -19,22 +19,22 @@ import {
 import { type BurnIntent, burnIntentDigest, digest, type TransferType, transferDigest } from './typed-data.ts'
 
 export type SigningLimits = {
-  /** The most that one authorization may be worth: what may be in flight, and as much again for a debt taken along. */
+  /** The largest authorization: the in-flight limit, and the same amount again for a debt that is included. */
   readonly authorizationMax: bigint
-  /** The most that the gateway may keep of one withdrawal. */
+  /** The highest fee that the gateway may keep of one withdrawal. */
   readonly withdrawalFeeMax: bigint
 }
 
 export type PolicyOptions = {
   readonly terms: SigningTerms
   readonly limits: SigningLimits
-  /** Where the seller's revenue may go; undefined when the operator has named no address. */
+  /** Where the seller's revenue may go; undefined when the operator has configured no address. */
   readonly payoutAddress: Address | undefined
-  /** Whose gas the revenue may pay for. */
+  /** The relayer whose gas may be paid from the revenue. */
   readonly relayer: Address
 }
 
-// The database's clock decides the window; it may be ahead of the signer's by so much.
+// The database's clock sets the window. It may be ahead of the signer's clock by this much.
 const clockSkewSecondsMax = 600
 const ledgerAmountMax = 2n ** 63n - 1n
 
@@ -46,8 +46,8 @@ type TransferRule = {
 }
 
 /**
- * What may be signed, decided inside the signer from its own settings. Of every request the signer works out by itself
- * what an honest caller would have asked, and refuses where the two differ; nothing is signed because a caller says so.
+ * Decides what may be signed, from the signer's own settings. For every request the signer computes what a correct caller would
+ * have asked, and refuses any difference. Nothing is signed just because a caller asks for it.
  */
 export class SigningPolicy {
   readonly #terms: SigningTerms
@@ -64,9 +64,10 @@ export class SigningPolicy {
     const rule = { type: 'TransferWithAuthorization', domain: gatewayDomain(terms) } as const
     this.#rules = {
       authorization: { ...rule, use: 'authorization', valueMax: limits.authorizationMax },
-      // Credit is given back to be withdrawn, so it may be as much: with less, a withdrawal would be taken and never paid.
+      // Credit is returned in order to be withdrawn, so the limits are equal: with a lower one, a withdrawal could be accepted and
+      // never paid.
       return: { ...rule, use: 'return', valueMax: payOutMax },
-      // Only the gateway can carry it out, and it credits the account that signed: any amount is as safe as none.
+      // Only the gateway can execute it, and it credits the account that signed: any amount is safe.
       deposit: {
         type: 'ReceiveWithAuthorization',
         use: 'deposit',
@@ -95,7 +96,7 @@ export class SigningPolicy {
   }
 
   withdrawal(request: WithdrawalRequest, account: Address, owner: Address | undefined): Buffer {
-    if (owner === undefined) throw new SigningRefusedError('no_owner', 'no owner of the account may be paid yet')
+    if (owner === undefined) throw new SigningRefusedError('no_owner', 'no owner of the account is in effect yet')
     this.requireOwner(owner, account)
     return this.#intent(request.intent, account, owner, saltOf('withdrawal', request.withdrawal))
   }
@@ -103,7 +104,7 @@ export class SigningPolicy {
   payout(request: PayoutRequest): Buffer {
     const toRelayer = request.intent.spec.destinationRecipient.endsWith(this.#relayer.slice(2))
     const recipient = toRelayer ? this.#relayer : this.#payoutAddress
-    if (recipient === undefined) throw new SigningRefusedError('no_payout_address', 'no address for payouts is set')
+    if (recipient === undefined) throw new SigningRefusedError('no_payout_address', 'no payout address is configured')
     return this.#intent(request.intent, this.#terms.seller, recipient, saltOf('payout', request.payout))
   }
 
@@ -111,11 +112,11 @@ export class SigningPolicy {
     return digest(receiptDomain(this.#terms), Buffer.from(structHash.slice(2), 'hex'))
   }
 
-  /** Addresses at which money would be lost, or would go round in a circle. */
+  /** Refuses addresses at which money would be lost, or would come back to the service. */
   requireOwner(owner: Address, account: Address): void {
     const { usdc, gatewayWallet, gatewayMinter, seller } = this.#terms
     if ([zeroAddress, usdc.address, gatewayWallet, gatewayMinter, seller, account].includes(owner)) {
-      throw new SigningRefusedError('bad_owner', `${owner} is no address of an owner`)
+      throw new SigningRefusedError('bad_owner', `${owner} cannot be the address of an owner`)
     }
   }
 
@@ -133,7 +134,7 @@ export class SigningPolicy {
     }
     requireValue(spec.value, payOutMax)
     if (maxFee > this.#limits.withdrawalFeeMax) {
-      throw new SigningRefusedError('fee_above_cap', `fee of ${maxFee}; at most ${this.#limits.withdrawalFeeMax}`)
+      throw new SigningRefusedError('fee_above_cap', `fee is ${maxFee}; the limit is ${this.#limits.withdrawalFeeMax}`)
     }
     return burnIntentDigest(expected)
   }
@@ -147,16 +148,16 @@ function requireEqual(
   asked: Plain | undefined,
   expected: Plain,
 ): void {
-  if (asked !== expected) throw new SigningRefusedError(reason, `${field} is ${asked}; here it is ${expected}`)
+  if (asked !== expected) throw new SigningRefusedError(reason, `${field} is ${asked}; expected ${expected}`)
 }
 
 function requireValue(value: bigint, max: bigint): void {
   if (value <= 0n || value > max) {
-    throw new SigningRefusedError('value_out_of_range', `value of ${value}; here from 1 to ${max}`)
+    throw new SigningRefusedError('value_out_of_range', `value is ${value}; allowed are 1 to ${max}`)
   }
 }
 
-/** Not made for the future, so that nothing can be signed today for use in a year; and not yet over. */
+/** The window must not start in the future, so that nothing can be signed today for use in a year, and must not be over. */
 function requireWindow(window: { validAfter: number; validBefore: number }, nowSeconds: number): void {
   const decided = decidedSecondsOf(window)
   if (decided !== undefined && decided <= nowSeconds + clockSkewSecondsMax && window.validBefore > nowSeconds) return

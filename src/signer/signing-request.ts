@@ -2,8 +2,8 @@ import type { Address, Hex } from './address.ts'
 import { epochMax, sequenceMax } from './nonce.ts'
 import type { BurnIntent, TransferMessage } from './typed-data.ts'
 
-// Everything that the signer can be asked for. There is no request for a signature under bytes of the caller's choice:
-// what has no name here cannot be signed.
+// All requests that the signer accepts. None of them signs bytes of the caller's choice: an operation that is not listed here
+// cannot be signed.
 
 export type SigningRequest =
   | TransferRequest
@@ -14,32 +14,32 @@ export type SigningRequest =
   | OwnerRequest
 
 /**
- * Money between an account, the seller and the gateway: `authorization` pays the seller, `return` gives credit back to
- * the account, `deposit` brings what arrived at the account's address into the gateway.
+ * Moves money between an account, the seller and the gateway: `authorization` pays the seller, `return` gives credit back to the
+ * account, `deposit` moves USDC that arrived at the account's address into the gateway.
  */
 export type TransferRequest<Operation extends TransferOperation = TransferOperation> = {
   readonly operation: Operation
   readonly account: string
-  /** From these two and the account follows the nonce. */
+  /** The nonce is derived from epoch, sequence and account. */
   readonly epoch: number
   readonly sequence: bigint
-  /** The separator of the domain under which the caller believes it will be signed. */
+  /** The separator of the domain that the caller expects to be signed under. */
   readonly domain: Hex
   readonly message: TransferMessage
 }
 
 export type TransferOperation = 'authorization' | 'return' | 'deposit'
 
-/** Money out of the gateway, to the account's registered owner. */
+/** Moves money out of the gateway, to the account's registered owner. */
 export type WithdrawalRequest = {
   readonly operation: 'withdrawal'
   readonly account: string
-  /** The withdrawal's id; from it follows the salt. */
+  /** The withdrawal's id. The salt is derived from it. */
   readonly withdrawal: string
   readonly intent: BurnIntent
 }
 
-/** The seller's revenue, to the operator's configured address. */
+/** Moves the seller's revenue to the operator's configured address. */
 export type PayoutRequest = {
   readonly operation: 'payout'
   readonly payout: string
@@ -47,8 +47,8 @@ export type PayoutRequest = {
 }
 
 /**
- * A receipt of the service. Its key moves no money, and its domain is the receipts' alone: whatever the hash stands for, the
- * signature is worth nothing anywhere else.
+ * Signs a receipt. The key moves no money, and the domain is used for receipts only: whatever the hash stands for, the signature is
+ * worthless anywhere else.
  */
 export type ReceiptRequest = { readonly operation: 'receipt'; readonly structHash: Hex }
 
@@ -59,7 +59,7 @@ export type OwnerRequest = {
   readonly operation: 'owner'
   readonly account: string
   readonly owner: Address
-  /** The account has no money yet, or its holder has confirmed this address: a first one counts at once. */
+  /** The account has no money yet, or its holder has confirmed this address: a first address then takes effect immediately. */
   readonly immediate: boolean
 }
 
@@ -71,13 +71,13 @@ export type SigningAnswer =
 
 export type RegisteredOwner = {
   readonly address: Address
-  /** Withdrawals may go there from this instant on; milliseconds since 1970. */
+  /** Withdrawals may go there from this time on; milliseconds since 1970. */
   readonly usableFromMs: number
 }
 
 export type SigningRefusal = {
   readonly reason: RefusalReason
-  /** For the operator: which field, and both values. */
+  /** For the operator: names the field and both values. */
   readonly message: string
 }
 
@@ -103,15 +103,15 @@ export const refusalReasons = [
 ] as const
 export type RefusalReason = (typeof refusalReasons)[number]
 
-/** How many requests one line between the service and the signer may carry. */
+/** The most requests in one line between the service and the signer. */
 export const batchMax = 32
 
-/** The request as it goes over the line: plain JSON, all numbers that may be large as decimal text. */
+/** The request as sent over the socket: plain JSON, with potentially large numbers as decimal text. */
 export function encodeRequest(request: SigningRequest): string {
   return JSON.stringify(request, (_, value: unknown) => (typeof value === 'bigint' ? value.toString() : value))
 }
 
-/** Reads what came over the line. Refuses it unless every field is there, and none besides. */
+/** Parses a request from the socket. Refuses it unless it has exactly the expected fields. */
 export function parseRequest(value: unknown): SigningRequest {
   const operation = (value as { operation?: unknown } | null | undefined)?.operation
   switch (operation) {
@@ -203,7 +203,9 @@ type SpecWords = Record<(typeof specWords)[number], Hex>
 
 type Fields = Readonly<Record<string, unknown>>
 
-/** An object with no fields but these: an unknown one is a request that somebody understood differently. */
+/**
+ * Returns an object with no other fields: an unknown field means that the caller expects something that this signer does not do.
+ */
 function only(value: unknown, names: readonly string[]): Fields {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new MalformedRequestError('request')
   if (Object.keys(value).some((name) => !names.includes(name))) throw new MalformedRequestError('unknown field')
@@ -242,7 +244,7 @@ function decimal(fields: Fields, name: string, max: bigint): bigint {
   return BigInt(value)
 }
 
-/** The policy forbids it. Asking again is of no use before something else has changed: the hour, the owner, the request. */
+/** The policy forbids the request. A retry is useless until something else has changed: the hour, the owner, the request. */
 export class SigningRefusedError extends Error {
   readonly reason: RefusalReason
   constructor(reason: RefusalReason, message: string) {
@@ -252,7 +254,7 @@ export class SigningRefusedError extends Error {
   }
 }
 
-/** Names the place and never what stood there: it may be a secret that went the wrong way. */
+/** Names the field and never its value: it may be a secret that was sent by mistake. */
 class MalformedRequestError extends SigningRefusedError {
   constructor(place: string) {
     super('malformed', `not a request of the signer: ${place}`)

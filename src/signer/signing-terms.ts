@@ -1,14 +1,14 @@
 import type { Address, Hex } from './address.ts'
 import { type BurnIntent, domainSeparator } from './typed-data.ts'
 
-/** Where money may move: one chain, one token, one gateway, one seller. */
+/** The limits of where money may move: one chain, one token, one gateway, one seller. */
 export type SigningTerms = {
   readonly chainId: number
   readonly usdc: { readonly address: Address; readonly name: string; readonly version: string }
   readonly gatewayWallet: Address
-  /** The contract that pays withdrawals out: Circle's minter; on our own gateway the wallet itself. */
+  /** The contract that pays withdrawals: Circle's minter, or the wallet itself on our own gateway. */
   readonly gatewayMinter: Address
-  /** The gateway's number of this chain: 26 for Arc at Circle; on our own gateway the chain id. */
+  /** The gateway's number for this chain: 26 for Arc at Circle, the chain id on our own gateway. */
   readonly gatewayDomain: number
   readonly seller: Address
 }
@@ -16,27 +16,27 @@ export type SigningTerms = {
 export const gatewayDomainName = 'GatewayWalletBatched'
 export const gatewayDomainVersion = '1'
 
-// The verifier's clock may be behind ours, and it wants seven days to be left.
+// The verifier's clock may be behind ours, and the verifier requires at least seven days to be left.
 const validBeforeNowSeconds = 600
 const validAfterNowSeconds = 8 * 24 * 60 * 60
 
-/** How long every authorization is open, from the start of its window to its end. */
+/** Length of every authorization's validity window. */
 export const windowSeconds = validBeforeNowSeconds + validAfterNowSeconds
 
 export type ValidityWindow = { readonly validAfter: number; readonly validBefore: number }
 
-/** The window of what was decided at that instant. It follows from the row, so that signing again gives the same bytes. */
+/** The window for a decision at that time. It depends only on the row, so that signing again gives the same bytes. */
 export function windowOf(decidedAt: Date): ValidityWindow {
   const seconds = Math.floor(decidedAt.getTime() / 1000)
   return { validAfter: seconds - validBeforeNowSeconds, validBefore: seconds + validAfterNowSeconds }
 }
 
-/** The instant a window was made for, in seconds since 1970; undefined when it has not the length of ours. */
+/** The time for which a window was made, in seconds since 1970; undefined when the window does not have the standard length. */
 export function decidedSecondsOf({ validAfter, validBefore }: ValidityWindow): number | undefined {
   return validBefore - validAfter === windowSeconds ? validAfter + validBeforeNowSeconds : undefined
 }
 
-/** Authorizations are signed for the gateway, which nets them; the token never sees them. */
+/** Authorizations are signed for the gateway, which nets them; the token contract never sees them. */
 export function gatewayDomain({ chainId, gatewayWallet }: Pick<SigningTerms, 'chainId' | 'gatewayWallet'>): Hex {
   return domainSeparator({
     name: gatewayDomainName,
@@ -55,7 +55,10 @@ export function receiptDomain({ chainId, gatewayWallet }: Pick<SigningTerms, 'ch
   return domainSeparator({ name: 'PennyReceipt', version: '2', chainId, verifyingContract: gatewayWallet })
 }
 
-/** The most that one withdrawal or payout may pay, in atomic units. In an hour an account may be paid as much, so more never passes. */
+/**
+ * The most that one withdrawal or payout may pay, in atomic units. The hourly limit of an account is the same, so more could never
+ * pass.
+ */
 export const payOutMax = 100_000_000_000n
 
 export type PayingOut = {
@@ -66,10 +69,10 @@ export type PayingOut = {
   readonly salt: Hex
 }
 
-// The order has a height after which it is void; ours never expires by itself: its fate is always asked for.
+// An intent is void after this block height. Ours never expires: its outcome is always queried.
 const maxBlockHeight = 2n ** 256n - 1n
 
-/** The only form in which money leaves the gateway: same chain, same token, no delegate, no hook, no end. */
+/** The only form in which money leaves the gateway: same chain, same token, no delegate, no hook, no expiry. */
 export function burnIntent(terms: SigningTerms, paying: PayingOut): BurnIntent {
   return {
     maxBlockHeight,
@@ -85,7 +88,7 @@ export function burnIntent(terms: SigningTerms, paying: PayingOut): BurnIntent {
       sourceDepositor: padded(paying.depositor),
       destinationRecipient: padded(paying.recipient),
       sourceSigner: padded(paying.depositor),
-      // Anyone may hand the order in: it pays the recipient whoever does.
+      // Anyone may submit the intent: it always pays the recipient.
       destinationCaller: padded('0x'),
       value: paying.value,
       salt: paying.salt,

@@ -1,31 +1,31 @@
 import type { Address, Hex } from './address.ts'
 import { keccak256 } from './keccak.ts'
 
-// EIP-712, for the few structures that this service signs. The hashes of their types are computed once.
+// EIP-712 for the few structures that this service signs. Their type hashes are computed once.
 
 export type TypedDomain = {
   readonly name: string
   readonly version: string
-  /** Circle's burn intents are signed under a domain without chain and contract: both stand in the intent itself. */
+  /** Circle's burn intents are signed under a domain without chain and contract; the intent itself contains both. */
   readonly chainId?: number
   readonly verifyingContract?: Address
 }
 
-/** EIP-3009: a transfer that whoever holds its signature can carry out, once, within its window. */
+/** EIP-3009: a transfer that any holder of the signature can execute, once, within its window. */
 export type TransferMessage = {
   readonly from: Address
   readonly to: Address
   readonly value: bigint
-  /** Seconds since 1970; the window is open strictly between the two. */
+  /** Seconds since 1970; both bounds are exclusive. */
   readonly validAfter: number
   readonly validBefore: number
   readonly nonce: Hex
 }
 
-/** `Receive…` differs from `Transfer…` in one thing: only the recipient can carry it out. */
+/** `Receive…` differs from `Transfer…` in one point: only the recipient can execute it. */
 export type TransferType = 'TransferWithAuthorization' | 'ReceiveWithAuthorization'
 
-/** An order to Circle's gateway, or ours, to pay out of a deposit. Addresses are left-padded to 32 bytes. */
+/** An instruction to Circle's gateway, or ours, to pay out of a deposit. Addresses are left-padded to 32 bytes. */
 export type BurnIntent = {
   readonly maxBlockHeight: bigint
   readonly maxFee: bigint
@@ -83,7 +83,7 @@ export function transferDigest(domain: Hex, type: TransferType, message: Transfe
   return digest(domain, hashWords([transferTypeHashes[type], from, to, value, validAfter, validBefore, nonce]))
 }
 
-/** What the gateway's contract knows an order by. */
+/** The hash by which the gateway's contract identifies an intent. */
 export function transferSpecHash(spec: BurnIntent['spec']): Buffer {
   return hashWords([
     specTypeHash,
@@ -118,7 +118,7 @@ export function digest(domain: Hex, structHash: Buffer): Buffer {
 
 type Word = Buffer | Hex | bigint | number
 
-/** Each value in a word of 32 bytes; numbers and addresses stand at its right end. */
+/** Each value takes a word of 32 bytes; numbers and addresses are right-aligned. */
 function hashWords(words: readonly Word[]): Buffer {
   const bytes = Buffer.allocUnsafe(words.length * wordBytes)
   let offset = 0
@@ -132,7 +132,7 @@ function hashWords(words: readonly Word[]): Buffer {
 
 function hexDigits(word: Hex | bigint | number): string {
   if (typeof word === 'string') return word.slice(2)
-  // A negative or fractional number has no word, and a wrong word would be signed in silence.
+  // A negative or fractional number has no valid encoding, and a wrong word would be signed silently.
   if (word < 0 || word > wordMax || (typeof word === 'number' && !Number.isSafeInteger(word))) {
     throw new RangeError(`${word} is not an unsigned integer of 256 bits`)
   }
