@@ -1,14 +1,14 @@
 /**
- * Numbers in the text format that Prometheus reads. A sample that was used once is a plain object whose member is added to:
- * counting on the way of a request costs a look-up and an addition. Every label takes its values from a closed list (models,
- * codes, states), never from accounts, keys or words of a customer, and a metric has `seriesMax` samples at most.
+ * A metric in the Prometheus text format. A sample is a plain object, so counting during a request costs one map lookup and one
+ * addition. Every label takes its values from a closed list (models, codes, states), never from accounts, keys or customer text. A
+ * metric has at most `seriesMax` samples.
  */
 export type Metric = {
   readonly name: string
   readonly help: string
   readonly type: 'counter' | 'gauge' | 'histogram'
   readonly labels: readonly string[]
-  /** The lines of its samples. */
+  /** The sample lines. */
   render(): string
 }
 
@@ -21,7 +21,7 @@ export type MetricHead<Label extends string = string> = {
 const seriesMax = 2_000
 const overflowValue = 'other'
 
-/** Samples by the values of their labels. */
+/** Samples by label values. */
 abstract class Family<Sample> implements Metric {
   abstract readonly type: Metric['type']
   readonly name: string
@@ -43,8 +43,8 @@ abstract class Family<Sample> implements Metric {
     const key = values.length === 1 ? values[0]! : values.join('\u0000')
     const known = this.#samples.get(key)
     if (known !== undefined) return known.sample
-    if (values.length !== this.labels.length) throw new Error(`${this.name} has other labels`)
-    // A list of labels that was thought to be closed and is not must not fill the memory.
+    if (values.length !== this.labels.length) throw new Error(`${this.name} expects labels ${this.labels.join(', ')}`)
+    // A label whose values turn out to be unbounded must not fill the memory.
     if (this.#samples.size >= seriesMax && values.some((value) => value !== overflowValue))
       return this.of(values.map(() => overflowValue))
     const sample = this.#create()
@@ -65,7 +65,7 @@ abstract class Family<Sample> implements Metric {
   }
 }
 
-/** Only ever grows. Amounts are counted in atomic units, which a double holds exactly up to nine thousand million USDC. */
+/** Never decreases. Amounts are counted in atomic units, which a double holds exactly up to nine billion USDC. */
 export class Counter extends Family<{ value: number }> {
   readonly type = 'counter'
 
@@ -83,12 +83,12 @@ export class Counter extends Family<{ value: number }> {
   }
 }
 
-/** Goes up and down: it is set, or read when somebody asks. */
+/** Goes up and down. Its value is either set, or read when Prometheus scrapes. */
 export class Gauge extends Family<{ value: number }> {
   readonly type: 'gauge' | 'counter'
   readonly #read: ((gauge: Gauge) => void) | undefined
 
-  /** `read` sets it when it is asked for. `type` is `counter` for a total that is kept elsewhere and only read here. */
+  /** `read` sets the value on each scrape. `type` is `counter` for a total that is maintained elsewhere and only read here. */
   constructor(head: MetricHead & { readonly read?: (gauge: Gauge) => void; readonly type?: 'gauge' | 'counter' }) {
     super(head, () => ({ value: 0 }))
     this.#read = head.read
@@ -99,7 +99,7 @@ export class Gauge extends Family<{ value: number }> {
     this.of(labels).value = value
   }
 
-  /** Forgets what was set: what is not set again is not there any more. */
+  /** Removes all samples: a series that is not set again disappears. */
   override clear(): void {
     super.clear()
   }
@@ -110,13 +110,13 @@ export class Gauge extends Family<{ value: number }> {
   }
 }
 
-/** How often something was how large. `buckets` are upper bounds, rising. */
+/** A distribution of values. `buckets` are upper bounds in ascending order. */
 export class Histogram extends Family<{ readonly counts: Float64Array; sum: number }> {
   readonly type = 'histogram'
   readonly #buckets: readonly number[]
 
   constructor(head: MetricHead & { readonly buckets: readonly number[] }) {
-    // One more than there are bounds: what is above all of them.
+    // The extra bucket counts values above the last bound.
     super(head, () => ({ counts: new Float64Array(head.buckets.length + 1), sum: 0 }))
     this.#buckets = head.buckets
     if (this.labels.length === 0) this.of([])
@@ -144,7 +144,7 @@ export class Histogram extends Family<{ readonly counts: Float64Array; sum: numb
   }
 }
 
-/** The whole page. A metric without a sample yet still says what it is. */
+/** The whole page. A metric without samples still shows its help and type. */
 export function renderMetrics(metrics: readonly Metric[]): string {
   return metrics
     .map(

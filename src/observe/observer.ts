@@ -10,7 +10,7 @@ import { continueTrace } from './trace-context.ts'
 export type ObserverOptions = {
   readonly metrics: ServiceMetrics
   readonly log: Pick<Log, 'info'>
-  /** Undefined: nothing is traced. */
+  /** Undefined when tracing is off. */
   readonly exporter: SpanExporter | undefined
   /** Monotonic milliseconds. */
   readonly now: () => number
@@ -19,9 +19,9 @@ export type ObserverOptions = {
 const upstreamCodes = new Set(['upstream_error', 'upstream_timeout', 'overloaded'])
 const noModel = 'none'
 
-/** Counts, logs and traces requests. It is told what happened and decides nothing. */
+/** Counts, logs and traces requests. It only records; it decides nothing. */
 export class Observer {
-  /** How the model and the search have answered this process. */
+  /** Recent outcomes of model and search calls in this process. */
   readonly model = new Outcomes()
   readonly search = new Outcomes()
   readonly metrics: ServiceMetrics
@@ -36,13 +36,13 @@ export class Observer {
     this.#now = now
   }
 
-  /** A request has come. `traceparent` is its caller's. */
+  /** Call when a request arrives. `traceparent` is the client's header. */
   watch(traceparent: string | string[] | undefined): RequestWatch {
     const caller = typeof traceparent === 'string' ? traceparent : undefined
     return new RequestWatch(this.#now, this.#exporter === undefined ? undefined : continueTrace(caller))
   }
 
-  /** Nothing was held. */
+  /** For a request that was refused before any money was held. */
   refused(watch: RequestWatch, { requestId, accountId, keyId, status, code }: RefusalFacts): void {
     this.metrics.requests.add(1, noModel, 'refused', code, 'false')
     for (const { name, outcome } of watch.phases) if (name === 'hold') this.metrics.holds.add(1, outcome ?? 'error')
@@ -53,21 +53,21 @@ export class Observer {
     )
   }
 
-  /** The answer of an earlier attempt was given again. */
+  /** For a retry that got the recorded answer of an earlier attempt. */
   replayed(watch: RequestWatch, requestId: string, model: string): void {
     this.metrics.replays.add(1)
     const ms = Math.round(watch.elapsedMs)
     this.#log.info({ request_id: requestId, trace_id: watch.trace?.traceId, status: 'replayed', model, ms }, 'request')
   }
 
-  /** The ledger did not answer in time: how the request ended will be known later. */
+  /** The ledger did not answer in time. The outcome of the request is not known yet. */
   lost(watch: RequestWatch, requestId: string, model: string, stream: boolean): void {
     this.metrics.requests.add(1, model, 'failed', 'ledger_unavailable', String(stream))
     const ms = Math.round(watch.elapsedMs)
     this.#log.info({ request_id: requestId, trace_id: watch.trace?.traceId, status: 'unknown', model, ms }, 'request')
   }
 
-  /** The request is over in the ledger. */
+  /** Call after the ledger has recorded the end of the request. */
   ended(watch: RequestWatch, facts: EndFacts): void {
     this.#count(watch, facts)
     const { usage } = facts

@@ -1,18 +1,18 @@
 import type { Attributes, AttributeValue, Span } from './spans.ts'
 
 export type ExporterOptions = {
-  /** The collector's base address; spans go to `/v1/traces` below it. */
+  /** Base address of the collector; spans are posted to `/v1/traces` below it. */
   readonly endpoint: string
   readonly headers: Readonly<Record<string, string>>
   readonly resource: Attributes
-  /** So many spans were given up. */
+  /** Reports how many spans were dropped. */
   readonly onDropped: (count: number) => void
   readonly flushMs?: number
 }
 
 export type SpanExporter = {
   export(spans: readonly Span[]): void
-  /** Sends what is left, as far as the collector takes it at once. */
+  /** Sends the remaining spans once, with a short timeout. */
   stop(): Promise<void>
 }
 
@@ -22,8 +22,8 @@ const sendMsMax = 5_000
 const flushMsDefault = 1_000
 
 /**
- * Sends spans to a collector as OTLP over HTTP, in JSON. Nothing waits for it: spans are queued, sent in batches one after
- * the other, and dropped when the queue is full or the collector does not take them. A trace is worth less than a request.
+ * Sends spans to a collector as OTLP over HTTP, in JSON. It never blocks a request: spans are queued, sent in batches one after
+ * another, and dropped when the queue is full or the collector does not accept them.
  */
 export function createExporter(options: ExporterOptions): SpanExporter {
   const { endpoint, headers, resource, onDropped, flushMs = flushMsDefault } = options
@@ -76,7 +76,7 @@ export function createExporter(options: ExporterOptions): SpanExporter {
 const kinds = { internal: 1, server: 2, client: 3 } as const
 const statusError = 2
 
-/** The message that the protocol calls ExportTraceServiceRequest. 64-bit numbers are decimal text in its JSON form. */
+/** The protocol's ExportTraceServiceRequest. Its JSON form writes 64-bit numbers as decimal text. */
 function toOtlp(resource: Attributes, spans: readonly Span[]): object {
   return {
     resourceSpans: [
@@ -116,7 +116,7 @@ function toAnyValue(value: AttributeValue): object {
   return { arrayValue: { values: value.map(toAnyValue) } }
 }
 
-/** Microseconds are as fine as a double of milliseconds since 1970 is. */
+/** A double of milliseconds since 1970 is precise to about a microsecond. */
 function toNanoseconds(ms: number): string {
   return `${Math.round(ms * 1000)}000`
 }

@@ -1,9 +1,9 @@
 export type Standing = 'unused' | 'working' | 'failing'
 
-// One failure may be the request's own. As many in a row are whoever was asked.
+// A single failure may be caused by the request itself. This many in a row mean that the upstream is failing.
 const failuresMax = 3
 
-/** How asking somebody has gone of late. */
+/** Whether the latest calls to an upstream succeeded. */
 export class Outcomes {
   #isUsed = false
   #failures = 0

@@ -6,7 +6,7 @@ const percentiles = [50, 90, 99, 100]
 
 export type ProcessMetrics = { readonly metrics: readonly Metric[]; stop(): void }
 
-/** What this process takes from the machine, under the names that dashboards know. */
+/** CPU, memory and event loop of this process, under the metric names that common dashboards expect. */
 export function watchProcess(version: string): ProcessMetrics {
   const lag = new Gauge({
     name: 'penny_event_loop_lag_seconds',
@@ -24,7 +24,7 @@ export function watchProcess(version: string): ProcessMetrics {
     name: 'penny_event_loop_utilization_ratio',
     help: 'The share of its time that this process was busy within the last ten seconds.',
   })
-  // The mean since the start would say of a process that has had no time for an hour that it is well after a quiet day.
+  // Measured per interval: the mean since the start would hide an hour of overload after a quiet day.
   let last = performance.eventLoopUtilization()
   busy.set(last.utilization)
   const note = () => {

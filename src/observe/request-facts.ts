@@ -1,4 +1,4 @@
-/** How a held request ended, in what may be written down: ids, names of models, numbers. No word of the customer's. */
+/** How a held request ended, limited to what may be logged: ids, model names, numbers. No customer text. */
 export type EndFacts = {
   readonly requestId: string
   readonly accountId: string
@@ -9,7 +9,7 @@ export type EndFacts = {
   readonly status: 'succeeded' | 'failed' | 'cancelled'
   readonly voided: boolean
   readonly quote: bigint
-  /** The quote and what the hold grew by. */
+  /** The quote plus all extensions of the hold. */
   readonly held: bigint
   readonly charged: bigint
   readonly searchCost: bigint
@@ -26,12 +26,12 @@ export type EndFacts = {
   readonly finishReason: string | undefined
   readonly errorCode: string | undefined
   readonly firstTokenMs: number | undefined
-  /** Who served it; undefined where that is not known. */
+  /** The provider that served the request; undefined when it is not known. */
   readonly upstream?:
     | {
         readonly provider: string | undefined
         readonly attempts: number
-        /** Atomic USDC; undefined: not known. */
+        /** Atomic USDC; undefined when it is not known. */
         readonly cost: bigint | undefined
       }
     | undefined

@@ -2,12 +2,12 @@ import { createSpanId, formatTraceparent, type TraceContext } from './trace-cont
 
 export type PhaseName = 'hold' | 'upstream' | 'tool' | 'charge'
 
-/** A part of the work on a request: when it was done, and in a few words how it went. */
+/** One step of a request: its start, its end and its outcome in a few words. */
 export type Phase = {
   readonly name: PhaseName
-  /** Which of several: the name of a tool. */
+  /** Distinguishes several phases of the same name: the name of the tool. */
   readonly detail: string | undefined
-  /** Only where the request is traced. */
+  /** Set only when the request is traced. */
   readonly spanId: string | undefined
   readonly startedMs: number
   endedMs: number | undefined
@@ -15,8 +15,8 @@ export type Phase = {
 }
 
 /**
- * Keeps the times of one request's parts, for its headers, the metrics and, where it is traced, its spans. It travels with the
- * request and knows nothing of who reads it.
+ * Records the timing of one request's phases for its response headers, the metrics and, if it is traced, its spans. It travels with
+ * the request.
  */
 export class RequestWatch {
   readonly startedMs: number
@@ -37,14 +37,14 @@ export class RequestWatch {
     return phase
   }
 
-  /** The first end counts. */
+  /** Later calls for the same phase are ignored. */
   end(phase: Phase, outcome: string): void {
     if (phase.endedMs !== undefined) return
     phase.endedMs = this.#now()
     phase.outcome = outcome
   }
 
-  /** Does a piece of work as one phase. */
+  /** Runs the work as one phase. */
   async during<Result>(
     name: PhaseName,
     work: () => Promise<Result>,
@@ -64,14 +64,14 @@ export class RequestWatch {
     return this.#now() - this.startedMs
   }
 
-  /** The header that lets the one who is asked in this phase continue the trace. */
+  /** The header that lets the upstream called in this phase continue the trace. */
   headersOf({ spanId }: Phase): Readonly<Record<string, string>> | undefined {
     return this.trace === undefined || spanId === undefined
       ? undefined
       : { traceparent: formatTraceparent(this.trace, spanId) }
   }
 
-  /** The value of a `Server-Timing` header: what the time went into, in milliseconds. */
+  /** Value of the `Server-Timing` header: milliseconds per phase. */
   get serverTiming(): string {
     const sums = new Map<PhaseName, number>()
     for (const { name, startedMs, endedMs } of this.phases) {

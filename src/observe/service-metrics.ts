@@ -1,15 +1,15 @@
 import { Counter, Gauge, Histogram, type Metric } from './metric.ts'
 
-// From a warm cache to a model that thinks for minutes.
+// From a warm cache to a model that reasons for minutes.
 const answerSeconds = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640]
-// A commit on a good disk to a database in trouble.
+// From a commit on a fast disk to an overloaded database.
 const commitSeconds = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 const batchSizes = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 const shares = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 4]
 
 export type ServiceMetrics = ReturnType<typeof createServiceMetrics>
 
-/** Everything this process counts by itself. What the ledger and the chain know is read from the database: `ledger-metrics.ts`. */
+/** All metrics that this process counts itself. `ledger-metrics.ts` reads those of the ledger and the chain from the database. */
 export function createServiceMetrics() {
   return {
     requests: new Counter({

@@ -4,7 +4,7 @@ import type { Phase, RequestWatch } from './request-watch.ts'
 export type AttributeValue = string | number | boolean | bigint | readonly string[]
 export type Attributes = Readonly<Record<string, AttributeValue | undefined>>
 
-/** A span as OpenTelemetry has it. Times are milliseconds since 1970. */
+/** An OpenTelemetry span. Times are milliseconds since 1970. */
 export type Span = {
   readonly traceId: string
   readonly spanId: string
@@ -18,8 +18,8 @@ export type Span = {
 }
 
 /**
- * The spans of one request, its own first. Attributes are those of OpenTelemetry's conventions for generative AI; for money
- * there are none yet, so ours begin with `penny.`. Neither prompts nor answers are among them.
+ * The spans of one request; the first is the request itself. Attributes follow OpenTelemetry's conventions for generative AI, which
+ * have none for money yet, so ours start with `penny.`. Spans contain neither prompts nor answers.
  */
 export function spansOf(watch: RequestWatch, facts: EndFacts): readonly Span[] {
   const { trace } = watch
@@ -57,7 +57,7 @@ function describePhase(
   const failure = outcome === 'failed' || outcome === 'error' ? { 'error.type': facts.errorCode ?? outcome } : {}
   switch (name) {
     case 'upstream': {
-      // With one question to the model the request's usage is that question's own.
+      // With a single model call, the usage of the request is the usage of that call.
       const isOnly = watch.phases.filter((phase) => phase.name === 'upstream').length === 1
       const usage = isOnly ? usageAttributes(facts) : {}
       return {

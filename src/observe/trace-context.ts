@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto'
 
-/** The place of a request in a trace that may have begun elsewhere (W3C Trace Context). */
+/** The position of a request in a trace that may have begun elsewhere (W3C Trace Context). */
 export type TraceContext = {
   readonly traceId: string
-  /** Of the request's own span. */
+  /** Id of the request's own span. */
   readonly spanId: string
-  /** Of the caller's. */
+  /** Id of the client's span. */
   readonly parentSpanId: string | undefined
 }
 
@@ -14,8 +14,8 @@ const noTrace = '0'.repeat(32)
 const noSpan = '0'.repeat(16)
 
 /**
- * Continues the caller's trace, or begins one where there is none that can be read. Undefined when the caller says that this
- * trace is not recorded: half a trace helps nobody.
+ * Continues the client's trace, or starts a new one when there is no readable header. Returns undefined when the client's flags say
+ * that the trace is not recorded: spans without their parents are useless.
  */
 export function continueTrace(traceparent: string | undefined): TraceContext | undefined {
   const [, version, traceId, parentSpanId, flags = '00', rest] = pattern.exec(traceparent ?? '') ?? []
@@ -30,7 +30,7 @@ export function continueTrace(traceparent: string | undefined): TraceContext | u
   return isSampled ? { traceId, spanId: createSpanId(), parentSpanId } : undefined
 }
 
-/** For the next service: the trace, and the span that asks. */
+/** The header for the next service: the trace, and the calling span. */
 export function formatTraceparent({ traceId }: TraceContext, spanId: string): string {
   return `00-${traceId}-${spanId}-01`
 }

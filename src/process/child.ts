@@ -3,24 +3,24 @@ import { OperatorError } from '../errors.ts'
 
 export type ChildOptions<Settings, Ready> = {
   readonly title: string
-  /** Customers wait for the web process and for PostgreSQL: this one may wait behind them. */
+  /** Lowers the CPU priority: customers wait for the web process and for PostgreSQL, not for this one. */
   readonly isInBackground: boolean
-  /** What it resolves with tells the service that this process is ready. */
+  /** Its result is sent to the service and reports that this process is ready. */
   readonly start: (settings: Settings) => Promise<Ready>
 }
 
-/** What a child process says over its channel instead of being ready, when it cannot start as it was asked to. */
+/** Sent over the channel instead of a ready message when the child cannot start with its settings. */
 export type ChildRefusal = { readonly refused: string }
 
-/** The supervisor sends it to a ready child, which sends it back. */
+/** The supervisor sends it to a ready child, and the child echoes it. */
 export const heartbeat = 'heartbeat'
 
-/** The life of a process that the supervisor starts: it is sent its settings, and answers once when it is ready. */
+/** Runs a supervised process: it receives its settings, starts, and reports once that it is ready. */
 export function runAsChild<Settings, Ready>({ title, isInBackground, start }: ChildOptions<Settings, Ready>): void {
   process.title = title
   if (isInBackground) setPriority(constants.priority.PRIORITY_BELOW_NORMAL)
-  // The service decides when its child goes: by closing the channel, or by dying. A signal to all processes of a terminal, a
-  // process group or a control group must not end a child that requests under way still need.
+  // The service alone decides when its child exits: by closing the channel, or by dying. A signal to a terminal, a process group or
+  // a control group must not end a child that requests in flight still need.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {})
   process.on('disconnect', () => process.exit(0))
   process.once('message', (settings: Settings) => {
@@ -31,7 +31,7 @@ export function runAsChild<Settings, Ready>({ title, isInBackground, start }: Ch
   })
 }
 
-/** The parent shows a refusal; everything else is a bug and shown here. */
+/** The parent shows refusals. Any other error is a bug and shown here. */
 function leave(error: unknown): void {
   if (error instanceof OperatorError && process.connected) {
     process.send?.({ refused: error.message } satisfies ChildRefusal, undefined, {}, () => process.exit(1))

@@ -1,6 +1,6 @@
 /**
- * Does some work that must end within a time; the signal is aborted then. For calls that are made often: the timer of
- * `AbortSignal.timeout` runs on after the work has ended, and makes an error with a stack for each call.
+ * Runs work with a timeout: the signal is aborted after `ms`. For frequent calls: `AbortSignal.timeout` keeps its timer after the
+ * work has ended, and creates an error with a stack trace for each call.
  */
 export async function within<Result>(ms: number, work: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
   const deadline = new AbortController()
@@ -14,7 +14,7 @@ export async function within<Result>(ms: number, work: (signal: AbortSignal) => 
 
 class DeadlineError extends Error {
   constructor(ms: number) {
-    super(`no answer within ${ms} ms`)
+    super(`timed out after ${ms} ms`)
     this.name = 'DeadlineError'
   }
 }

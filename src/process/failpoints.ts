@@ -1,7 +1,7 @@
 import type { Config } from '../config/config.ts'
 import { InvalidConfigError } from '../config/setting-reader.ts'
 
-/** Places on the path of money where a crash has an outcome of its own, in the order in which a request passes them. */
+/** Points on the path of money where a crash has a distinct outcome, in the order in which a request reaches them. */
 export const failpointNames = [
   'after_parse',
   'after_quote',
@@ -15,7 +15,7 @@ export const failpointNames = [
   'before_last_frame',
 ] as const
 
-/** The same for the settlement process: each between two steps of a deposit, a payment, a withdrawal or a payout. */
+/** The same for the settlement process. Each is between two steps of a deposit, a payment, a withdrawal or a payout. */
 export const settlementFailpointNames = [
   'after_sweep_planned',
   'before_sweep_broadcast',
@@ -32,7 +32,7 @@ export const settlementFailpointNames = [
   'before_payout',
 ] as const
 
-/** All of them, one in each life of the process. */
+/** Kills the settlement process at every point in turn, one per start of the process. */
 export const everySettlementFailpoint = 'every_settlement_step'
 
 export type SettlementFailpointName = (typeof settlementFailpointNames)[number]
@@ -42,25 +42,27 @@ const allNames: readonly string[] = [...failpointNames, ...settlementFailpointNa
 
 export type FailpointName = (typeof failpointNames)[number]
 
-/** Called where the process passes such a place. */
+/** Called when the process reaches the named point. */
 export type Failpoint = (name: FailpointName) => void
 
-/** What runs in production: nothing happens anywhere. */
+/** Used in production: does nothing. */
 export const noFailpoint: Failpoint = () => {}
 
-/** Ends this process when the configured place is reached for the n-th time, as suddenly as a power cut would. */
+/** Kills this process when it reaches the configured point for the n-th time, as abruptly as a power failure. */
 export function armFailpoint(armed: Config['failpoint']): Failpoint {
   if (armed === undefined) return noFailpoint
   if (!allNames.includes(armed.name)) throw new UnknownFailpointError(armed.name)
   return arm(armed)
 }
 
-/** In the settlement process. Names of places on the request's path mean nothing there. */
+/** For the settlement process. It ignores the names of points on the request path. */
 export function armSettlementFailpoint(armed: Config['failpoint']): SettlementFailpoint {
   return armed === undefined ? () => {} : arm(armed)
 }
 
-/** Where the settlement process dies in its n-th life, from 0 on. A test that names one place means once. */
+/**
+ * The failpoint for the n-th start of the settlement process, counted from 0. A single named point fires in the first start only.
+ */
 export function settlementFailpointOf(armed: Config['failpoint'], life: number): Config['failpoint'] {
   if (armed?.name !== everySettlementFailpoint) return life === 0 ? armed : undefined
   const name = settlementFailpointNames[life]

@@ -2,24 +2,24 @@ import { fstatSync, mkdirSync, renameSync, rmdirSync, statSync } from 'node:fs'
 import pino from 'pino'
 
 export type LogFileLimits = {
-  /** A file that has grown to this is rotated: it gets a number, and a new one is begun. */
+  /** A file of this size is rotated: it is renamed to a number, and a new file is started. */
   readonly bytesMax: number
-  /** So many rotated ones are kept: `.1` is the youngest. */
+  /** How many rotated files are kept. `.1` is the newest. */
   readonly filesMax: number
 }
 
 export type LogFile = { write(line: string): void; flush(): void }
 
-/** What the types leave out: the file that is written to now. */
+/** Adds the open file descriptor, which pino's types omit. */
 type Sink = ReturnType<typeof pino.destination> & { readonly fd: number }
 
-const looksPerFile = 64
+const checksPerFile = 64
 const rotatingMsMax = 60_000
 
 /**
- * A file of lines that several processes append to, and that does not grow for good. Whoever finds it full rotates it; the others
- * see at their next look that theirs is not the one of that name any more, and open it anew. No line is lost on the way: what is
- * written meanwhile is in the file that was rotated.
+ * A log file that several processes append to, with a bounded size. The first process that finds it full rotates it. The others
+ * notice at their next check that the path now names another file, and reopen it. No line is lost: lines written in between go to
+ * the rotated file.
  */
 export function openLogFile(path: string, { bytesMax, filesMax }: LogFileLimits): LogFile {
   const sink = pino.destination({ dest: path, sync: false, mode: 0o600 }) as Sink
@@ -28,23 +28,23 @@ export function openLogFile(path: string, { bytesMax, filesMax }: LogFileLimits)
     isOpening = false
   }
   sink.on('ready', opened)
-  // A full disk or a folder that has gone: what cannot be written is lost, and nothing else. Unheard, it would end the process.
+  // A full disk or a deleted folder: drop the line and carry on. Without a listener the error event would end the process.
   sink.on('error', opened)
-  const lookBytes = bytesMax / looksPerFile
-  let unseenBytes = 0
+  const checkBytes = bytesMax / checksPerFile
+  let uncheckedBytes = 0
   return {
     write(line) {
       sink.write(line)
-      unseenBytes += line.length
-      if (unseenBytes < lookBytes) return
-      unseenBytes = 0
+      uncheckedBytes += line.length
+      if (uncheckedBytes < checkBytes) return
+      uncheckedBytes = 0
       try {
         if (isFull(path, bytesMax)) rotate(path, bytesMax, filesMax)
         if (isOpening || isSame(path, sink.fd)) return
         isOpening = true
         sink.reopen()
       } catch {
-        // A file that cannot be looked at goes on growing: the log stands in nobody's way.
+        // If the file cannot be checked, it keeps growing: logging must not fail the caller.
       }
     },
     flush: () => sink.flush(),
@@ -59,15 +59,14 @@ function isSame(path: string, fd: number): boolean {
   return statSync(path, { throwIfNoEntry: false })?.ino === fstatSync(fd).ino
 }
 
-/** By one process at a time: two at once would rotate the new file too, and drop an old one for it. */
+/** One process at a time: a second concurrent rotation would rotate the new file too, and drop an old file for it. */
 function rotate(path: string, bytesMax: number, filesMax: number): void {
-  const rotating = `${path}.rotating`
+  const lock = `${path}.rotating`
   try {
-    mkdirSync(rotating)
+    mkdirSync(lock)
   } catch {
-    // Somebody else does. Whoever died over it is forgotten.
-    if (Date.now() - (statSync(rotating, { throwIfNoEntry: false })?.mtimeMs ?? Number.NaN) > rotatingMsMax)
-      remove(rotating)
+    // Another process is rotating. A lock that is too old belongs to a process that died: remove it.
+    if (Date.now() - (statSync(lock, { throwIfNoEntry: false })?.mtimeMs ?? Number.NaN) > rotatingMsMax) remove(lock)
     return
   }
   try {
@@ -75,7 +74,7 @@ function rotate(path: string, bytesMax: number, filesMax: number): void {
     for (let number = filesMax - 1; number >= 1; number -= 1) rename(`${path}.${number}`, `${path}.${number + 1}`)
     rename(path, `${path}.1`)
   } finally {
-    remove(rotating)
+    remove(lock)
   }
 }
 
@@ -83,7 +82,7 @@ function rename(from: string, to: string): void {
   try {
     renameSync(from, to)
   } catch {
-    // Not there, or the folder may not be written: then the file goes on growing, and no line is lost.
+    // The file does not exist, or the folder is read-only. Then the log file keeps growing, and no line is lost.
   }
 }
 
@@ -91,6 +90,6 @@ function remove(folder: string): void {
   try {
     rmdirSync(folder)
   } catch {
-    // Somebody was faster.
+    // Another process has already removed it.
   }
 }

@@ -4,12 +4,12 @@ import type { LogLevel } from '../config/config.ts'
 import { ServiceError, withoutKeys } from '../errors.ts'
 import { openLogFile } from './log-file.ts'
 
-/** What the service may write down. Prompts, answers and keys are not among it. */
+/** The log. It must never receive prompts, answers or keys. */
 export type Log = Pick<pino.Logger, 'debug' | 'info' | 'warn' | 'error'> & { flush(): void }
 
 const fileLimits = { bytesMax: 20 * 1024 * 1024, filesMax: 5 }
 
-/** JSON lines: to standard error, or, where a person sits before a terminal, to a file in the data folder. */
+/** Writes JSON lines to standard error, or to a file in the data folder when standard error is a terminal. */
 export function createLog(level: LogLevel, dataDir: string): Log {
   const sink = process.stderr.isTTY ? openLogFile(join(dataDir, 'penny.log'), fileLimits) : standardError()
   const logger = pino(
@@ -26,12 +26,12 @@ export function createLog(level: LogLevel, dataDir: string): Log {
 
 function standardError(): DestinationStream {
   const sink = pino.destination({ dest: 2, sync: false })
-  // A reader that has gone: what cannot be written is lost, and nothing else. Unheard, it would end the process.
+  // The reader of the pipe has exited: drop the line and carry on. Without a listener the error event would end the process.
   sink.on('error', () => {})
   return sink
 }
 
-/** An error of a tool: what the tool was asked for is the customer's word, and its message may repeat it. */
+/** For an error of a tool. Its message may quote the tool's input, which is customer text. */
 function describeFault(error: unknown): object {
   const { message: _, cause: __, ...rest } = describeError(error) as Record<string, unknown>
   return rest
@@ -40,9 +40,9 @@ function describeFault(error: unknown): object {
 const causesMax = 3
 
 /**
- * What of an error is written down: its kind, its code, where it came from. Its message only where it is of our own making or
- * the system's. A refusal's message is for its customer and may repeat what the customer sent; the message of a failed parse
- * quotes what it could not read; details of a database error hold whole rows; a node's error repeats its address, with the key.
+ * The loggable part of an error: type, code and stack; the message only if our code or the system wrote it. Left out, because they
+ * leak: the message of a refusal (may repeat what the customer sent), the message of a parse error (quotes its input), the details
+ * of a database error (contain whole rows), the URL in a chain node's error (contains the API key).
  */
 function describeError(error: unknown, depth = 0): object {
   if (!(error instanceof Error)) return { type: typeof error }

@@ -5,8 +5,8 @@ const execute = promisify(execFile)
 const notifyMsMax = 5_000
 
 /**
- * Tells systemd that the service is ready or stopping, where systemd asked for it (`Type=notify`). Its socket takes datagrams, which
- * Node cannot send to a unix socket; `systemd-notify` is part of every systemd.
+ * Notifies systemd that the service is ready or stopping, if systemd asked for it (`Type=notify`). Its socket takes datagrams,
+ * which Node cannot send to a unix socket; `systemd-notify` is part of every systemd.
  */
 export async function notifyInit(socket: string | undefined, state: 'ready' | 'stopping'): Promise<void> {
   if (socket === undefined) return

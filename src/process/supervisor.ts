@@ -6,17 +6,22 @@ import { OperatorError } from '../errors.ts'
 import { type ChildRefusal, heartbeat } from './child.ts'
 
 export type SupervisorOptions<Settings, Ready> = {
-  /** For people: "settlement", "the signer". */
+  /** Human-readable name: "settlement", "the signer". */
   readonly name: string
-  /** Runs in the child, by `runAsChild`, with nothing of our environment but what `childEnvironment` leaves. */
+  /**
+   * Main module of the child, which calls `runAsChild`. It gets only the environment variables that `childEnvironment` passes on.
+   */
   readonly module: URL
-  /** Settings for this start. `previous` is what the child said when it was last ready, so that it can be started alike. */
+  /**
+   * Settings for this start. `previous` is the child's last ready message, so that a restart can use the same values (such as a
+   * port).
+   */
   readonly settings: (previous: Ready | undefined) => Settings
   readonly onRestart?: (exit: string) => void
-  /** Aborted when the first start is no longer wanted. A child that is ready is stopped by `stop` alone. */
+  /** Aborts the first start. A child that is ready is stopped only by `stop`. */
   readonly signal?: AbortSignal | undefined
   readonly readyMsMax?: number
-  /** How often a ready child has to answer. One that leaves several heartbeats in a row unanswered hangs, and is killed. */
+  /** Interval of heartbeats to a ready child. A child that misses several in a row hangs, and is killed. */
   readonly heartbeatMs?: number
 }
 
@@ -29,14 +34,14 @@ export type SupervisedChild<Ready> = {
 const defaultReadyMsMax = 120_000
 const stopMsMax = 5_000
 const restartPauseMs = 200
-// A child may be busy for many seconds on an overloaded machine; one that is silent for a minute is stopped or deadlocked.
+// A child may be busy for many seconds on an overloaded machine. One that is silent for a minute is suspended or deadlocked.
 const defaultHeartbeatMs = 15_000
 const missedHeartbeatsMax = 4
 
 /**
- * Starts a child process and restarts it whenever it dies or hangs. The child is told to stop over its channel. It runs in a session of its
- * own, so a Ctrl-C or a signal to our process group reaches this process alone: requests under way finish before their helpers
- * stop. When this process is killed the channel closes, which ends the child too.
+ * Starts a child process and restarts it whenever it exits or hangs. The stop command goes over the channel. The child runs in its
+ * own session, so a Ctrl-C or a signal to our process group reaches only this process: requests in flight finish before their
+ * helpers stop. When this process is killed, the channel closes, which ends the child too.
  */
 export async function supervise<Settings extends object, Ready>(
   options: SupervisorOptions<Settings, Ready>,
@@ -69,7 +74,7 @@ export async function supervise<Settings extends object, Ready>(
     ready,
     async stop() {
       stopping.abort()
-      // A child that is being started at this moment would outlive us.
+      // A child that is starting right now would outlive this process.
       await restarting
       if (child.exitCode !== null || child.signalCode !== null) return
       const exited = once(child, 'exit')
@@ -84,9 +89,9 @@ export async function supervise<Settings extends object, Ready>(
 async function start<Settings extends object, Ready>(
   { name, module, settings, readyMsMax = defaultReadyMsMax }: SupervisorOptions<Settings, Ready>,
   previous: Ready | undefined,
-  unwanted: AbortSignal | undefined,
+  cancelled: AbortSignal | undefined,
 ): Promise<{ readonly child: ChildProcess; readonly ready: Ready }> {
-  unwanted?.throwIfAborted()
+  cancelled?.throwIfAborted()
   const child = fork(module, {
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     env: childEnvironment(),
@@ -94,7 +99,7 @@ async function start<Settings extends object, Ready>(
   })
   child.send(settings(previous))
   const timeout = AbortSignal.timeout(readyMsMax)
-  const signal = unwanted === undefined ? timeout : AbortSignal.any([unwanted, timeout])
+  const signal = cancelled === undefined ? timeout : AbortSignal.any([cancelled, timeout])
   try {
     const first = once(child, 'message', { signal }) as Promise<[Ready | ChildRefusal]>
     const [message] = await Promise.race([first, failOnExit(child, name)])
@@ -109,8 +114,8 @@ async function start<Settings extends object, Ready>(
 const hungExit = 'it did not answer and was killed'
 
 /**
- * Heartbeats are counted, not timed: when this process itself was suspended, the child must not be blamed for the silence.
- * SIGKILL also ends a process that was stopped by SIGSTOP.
+ * Counts heartbeats instead of measuring time: when this process itself was suspended, the child is not to blame for the silence.
+ * SIGKILL also ends a process that SIGSTOP has suspended.
  */
 function killWhenHung(child: ChildProcess, heartbeatMs: number): { readonly hasHung: boolean } {
   let missed = 0
@@ -126,7 +131,7 @@ function killWhenHung(child: ChildProcess, heartbeatMs: number): { readonly hasH
       return
     }
     missed += 1
-    // A channel that closes at this moment is an exit, which is noticed as one.
+    // If the channel closes now, the exit event reports it.
     child.send(heartbeat, () => {})
   }, heartbeatMs)
   timer.unref()
@@ -136,7 +141,7 @@ function killWhenHung(child: ChildProcess, heartbeatMs: number): { readonly hasH
 
 async function failOnExit(child: ChildProcess, name: string): Promise<never> {
   const [code, signal] = await once(child, 'exit')
-  throw new Error(`${name} ended while starting (${signal ?? `exit code ${code}`})`)
+  throw new Error(`${name} exited while starting (${signal ?? `exit code ${code}`})`)
 }
 
 async function kill(child: ChildProcess): Promise<void> {
@@ -150,7 +155,7 @@ function isRefusal(message: unknown): message is ChildRefusal {
   return typeof (message as ChildRefusal | null)?.refused === 'string'
 }
 
-/** In the words of the child. */
+/** The message is the child's own. */
 class ChildRefusedError extends OperatorError {}
 
 class ChildNotReadyError extends OperatorError {
