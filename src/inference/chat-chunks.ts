@@ -3,7 +3,7 @@ import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { Annotation, ChatEvent, FinishReason, ToolActivity } from './chat-events.ts'
 import type { Usage } from './usage.ts'
 
-/** What every chunk of a completion, or its one body, says of it. */
+/** The members that every chunk of a completion, or its single body, starts with. */
 export type CompletionHead = {
   readonly id: string
   /** Seconds since 1970. */
@@ -11,39 +11,39 @@ export type CompletionHead = {
   readonly model: string
 }
 
-/** What an answer was charged, by what it was charged for. */
+/** The charge for an answer, split by what it pays for. */
 export type Cost = { readonly prompt: Usdc; readonly completion: Usdc; readonly search: Usdc }
 
-/** Frames of one stream, each ready to be written. */
+/** The frames of one stream, each ready to be written. */
 export type ChunkRenderer = {
-  /** Comes first: clients that see another choice before it lose tool calls and usage. */
+  /** Must come first: clients that see another choice before it lose tool calls and usage. */
   readonly role: string
-  /** All frames of these events, in one string. Their end, good or bad, is told by `finish` or `error`. */
+  /** All frames of these events as one string. `finish` or `error` renders the end. */
   events(events: readonly ChatEvent[]): string
   finish(reason: FinishReason): string
-  /** Empty unless the client asked for it. */
+  /** Empty unless the client requested it. */
   usage(usage: Usage, cost: Cost): string
   readonly done: string
-  /** The last frame of a stream that failed: no `done` follows. */
+  /** The last frame of a failed stream: no `done` follows. */
   error(envelope: object): string
 }
 
-/** Keeps proxies from cutting a silent stream; every client skips comments. */
+/** Keeps proxies from closing a silent stream. Clients skip comments. */
 export const keepaliveComment = ': keepalive\n\n'
 
-// Clients want a string here, not null, and read nothing into it.
+// Clients expect a string here, not null, and do not interpret it.
 const systemFingerprint = 'fp_penny'
 const annotationsMax = 1_000
 
 /**
- * Renders the chunks of one answer. What all of them share is rendered once; of an event only its text is.
- * Citations are kept for the end, in one chunk: client libraries break on, or forget, all but one list of them.
+ * Renders the chunks of one answer. The shared part is rendered once; each event adds only its own text. Citations are collected
+ * and sent in one chunk at the end: client libraries fail on several lists of them, or keep only one.
  */
 export function createChunkRenderer(options: CompletionHead & { readonly includeUsage: boolean }): ChunkRenderer {
   const { includeUsage } = options
   const shared = { object: 'chat.completion.chunk', created: options.created, model: options.model }
   const head = JSON.stringify({ id: options.id, ...shared, system_fingerprint: systemFingerprint }).slice(0, -1)
-  // No `usage` key beside the usage chunk: OpenRouter's SDK rejects `"usage": null`, and OpenAI's schema allows both.
+  // Only the usage chunk has a `usage` key: OpenRouter's SDK rejects `"usage": null`, and OpenAI's schema allows leaving it out.
   const tail = '}\n\n'
   const opening = `data: ${head},"choices":[{"index":0,"delta":`
   const closing = `,"logprobs":null,"finish_reason":null}]`
@@ -78,12 +78,12 @@ export function createChunkRenderer(options: CompletionHead & { readonly include
 }
 
 /**
- * JSON in one line, whoever splits lines: readers that use Python's `splitlines` take three characters for ends of lines that
- * neither JSON nor server-sent events do, and would cut a frame in half at them.
+ * JSON without line breaks by any definition. Python's `splitlines` also breaks at three characters that neither JSON nor
+ * server-sent events treat as line ends, and clients that use it would cut a frame in half.
  */
 function jsonLine(value: unknown): string {
   const json = JSON.stringify(value)
-  // Asking first is cheaper than replacing nothing, which is all that ever happens.
+  // Testing first is cheaper than a replace that almost never matches.
   return lineEnd.test(json) ? json.replace(lineEnds, escaped) : json
 }
 
@@ -94,13 +94,13 @@ function escaped(character: string): string {
   return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
 }
 
-/** The JSON of what an event adds to the message; empty for events that add nothing. */
+/** The JSON that an event adds to the message; empty for events that add nothing. */
 function deltaOf(event: ChatEvent): string {
   switch (event.type) {
     case 'text':
       return `{"content":${jsonLine(event.text)}}`
     case 'reasoning': {
-      // Half of the clients read one name, half the other; none was seen to show both.
+      // Some clients read one name, some the other. None is known to show both.
       const text = jsonLine(event.text)
       return `{"reasoning_content":${text},"reasoning":${text}}`
     }
@@ -143,7 +143,7 @@ function usageBody(usage: Usage, cost: Cost): object {
     cost_details: {
       inference: asNumber(fromAtomic(cost.prompt + cost.completion)),
       search: asNumber(cost.search),
-      // OpenRouter's SDK rejects `cost_details` without these two.
+      // OpenRouter's SDK rejects `cost_details` without these two members.
       upstream_inference_prompt_cost: asNumber(cost.prompt),
       upstream_inference_completions_cost: asNumber(cost.completion),
     },
@@ -155,7 +155,6 @@ function asNumber(amount: Usdc): number {
   return Number(format(amount))
 }
 
-/** The message of a buffered answer. */
 export type AssembledMessage = {
   readonly text: string
   readonly refusal: string
@@ -171,7 +170,7 @@ export type MessageAssembler = {
 
 const messageCharactersMax = 32 * 1024 * 1024
 
-/** Folds the events of one answer into its message. */
+/** Combines the events of one answer into its message. */
 export function createMessageAssembler(): MessageAssembler {
   const pieces: Record<'text' | 'refusal' | 'reasoning', string[]> = { text: [], refusal: [], reasoning: [] }
   const calls: { id: string; name: string; pieces: string[] }[] = []
@@ -198,7 +197,7 @@ export function createMessageAssembler(): MessageAssembler {
         text: pieces.text.join(''),
         refusal: pieces.refusal.join(''),
         reasoning: pieces.reasoning.join(''),
-        // Positions may have gaps where a call of one of our own tools was left out.
+        // Indices may have gaps where a call of one of our own tools was left out.
         toolCalls: whole.filter((call) => !wasCut || isJson(call.arguments)),
         annotations,
       }
@@ -206,7 +205,9 @@ export function createMessageAssembler(): MessageAssembler {
   }
 }
 
-/** Of an answer that was cut, the last call may be half: run as it stands, it would do something nobody asked for. */
+/**
+ * The last call of a truncated answer may be incomplete. Executed as it is, it could do something that the model did not ask for.
+ */
 function isJson(text: string): boolean {
   try {
     JSON.parse(text)
@@ -223,7 +224,7 @@ export type CompletionParts = CompletionHead & {
   readonly cost: Cost
 }
 
-/** The body of a buffered answer. Lists that are empty are left out: null or [] would break clients. */
+/** The body of a buffered answer. Empty lists are omitted: null or [] would break clients. */
 export function completionBody({ id, created, model, message, finishReason, usage, cost }: CompletionParts): object {
   return {
     id,
@@ -254,7 +255,7 @@ function messageBody({ text, refusal, reasoning, toolCalls, annotations }: Assem
   }
 }
 
-/** An upstream that never stops writing must not fill our memory. */
+/** Bounds memory: an upstream might never stop writing. */
 export class AnswerTooLongError extends ServiceError {
   readonly code = 'upstream_error'
   constructor() {

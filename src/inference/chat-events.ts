@@ -3,7 +3,7 @@ import type { JsonObject } from './parameter.ts'
 
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'
 
-/** A source of the answer; the indices are UTF-16 units of the whole content. */
+/** A source of the answer. The indices count UTF-16 units of the whole content. */
 export type Annotation = {
   readonly url: string
   readonly title: string
@@ -11,10 +11,10 @@ export type Annotation = {
   readonly endIndex: number
 }
 
-/** Why a call of one of our tools was not run: `max_tokens` leaves no room for an answer, or money for it could not be held. */
+/** Why a call of one of our tools was not run: `max_tokens` leaves no room for an answer, or the hold could not be extended. */
 export type ToolRefusalReason = 'max_tokens_spent' | 'budget_spent'
 
-/** One of our tools at work, told to the client while it waits. */
+/** Progress of one of our tools, sent to the client while it waits. */
 export type ToolActivity = {
   readonly type: 'web_search' | 'web_fetch'
   readonly status: 'started' | 'completed' | 'failed'
@@ -22,40 +22,40 @@ export type ToolActivity = {
   readonly query?: string | undefined
   readonly url?: string | undefined
   readonly results?: number | undefined
-  /** With `failed`, for a call that was not run at all. */
+  /** Set with `failed`, for a call that was not run at all. */
   readonly reason?: ToolRefusalReason | undefined
 }
 
-/** The next piece of a text. Where a paragraph begins that the upstream only says is another one, we part it from the last. */
+/** The next part of a text. When the upstream only signals a new paragraph, we insert the separator. */
 type Piece = {
   readonly text: string
-  /** The characters at its beginning that are ours. The model did not write them, and nobody pays for them. */
+  /** Number of leading characters that we inserted. The model did not write them, so they are not charged. */
   readonly jointLength?: number
 }
 
-/** Pieces of calls, one call after the other: the arguments of one are whole before the next begins. */
+/** Parts of tool calls, one call after another: the arguments of one call are complete before the next call begins. */
 export type CallEvent =
   | { readonly type: 'tool-call'; readonly index: number; readonly id: string; readonly name: string }
   | { readonly type: 'tool-arguments'; readonly index: number; readonly text: string }
 
-/** A finished piece of the output: what a further round must replay. */
+/** A finished output item, which the next round must replay. */
 export type ItemEvent = {
   readonly type: 'item'
-  /** Its position in the output. */
+  /** Its index in the output. */
   readonly index: number
   /** Exactly as received. Only the provider that wrote it can read it. */
   readonly item: JsonObject
-  /** The text in it, which has been told before. */
+  /** Its text, which earlier events have already delivered. */
   readonly said?: string
-  /** The calls in it. */
+  /** Ids of the calls in it. */
   readonly callIds?: readonly string[]
-  /** The size of the reasoning in it that only the provider can read. */
+  /** Size in bytes of the encrypted reasoning in it, which only the provider can read. */
   readonly sealedBytes?: number
 }
 
-/** What happens in an answer, in plain words: neither the upstream's protocol nor the client's. */
+/** The events of an answer, independent of the upstream's and the client's protocol. */
 export type ChatEvent =
-  /** The upstream took the request. */
+  /** The upstream accepted the request. */
   | { readonly type: 'accepted' }
   | ({ readonly type: 'text' } & Piece)
   | ({ readonly type: 'reasoning' } & Piece)
@@ -63,28 +63,28 @@ export type ChatEvent =
   | CallEvent
   | { readonly type: 'annotation'; readonly annotation: Annotation }
   | { readonly type: 'activity'; readonly activity: ToolActivity }
-  /** What the answer has cost so far, by our own count. */
+  /** The cost of the answer so far, by our own count. */
   | { readonly type: 'cost'; readonly cost: Usdc; readonly promptTokens: number; readonly completionTokens: number }
   | ItemEvent
-  /** The end. `usage` is as reported: see `readUsage`. */
+  /** The normal end. `usage` is as reported: see `readUsage`. */
   | { readonly type: 'finish'; readonly reason: FinishReason; readonly usage?: unknown }
-  /** The end, badly. `message` is fit for the customer: see `failureError`. */
+  /** The end by failure. `message` may be shown to the customer: see `failureError`. */
   | { readonly type: 'failed'; readonly code: string; readonly message: string; readonly usage?: unknown }
 
-/** Between two texts of one answer. */
+/** Separates two texts of one answer. */
 export const paragraph = '\n\n'
 
-/** A piece that begins a further paragraph. */
+/** The first part of a new paragraph. */
 export function nextParagraph(type: 'text' | 'reasoning', text: string): ChatEvent & Piece {
   return { type, text: paragraph + text, jointLength: paragraph.length }
 }
 
-/** What the model wrote of a piece. */
+/** The part of the text that the model wrote. */
 export function writtenText({ text, jointLength }: Piece): string {
   return jointLength === undefined ? text : text.slice(jointLength)
 }
 
-/** What a customer can see of the model's own writing. Before it another provider can take over. */
+/** Whether the event shows model output to the customer. Before the first one, another provider can take over. */
 export function isOutput({ type }: ChatEvent): boolean {
   return type === 'text' || type === 'reasoning' || type === 'refusal' || type === 'tool-call'
 }

@@ -18,7 +18,7 @@ import {
 } from './parameter.ts'
 import { pairToolCalls } from './tool-pairs.ts'
 
-/** Text, or the texts of several parts: parts reach the model apart, so they are never joined. */
+/** A text, or the texts of several parts. Parts reach the model separately, so they are never joined. */
 export type Content = string | readonly string[]
 
 export type ToolCall = { readonly id: string; readonly name: string; readonly arguments: string }
@@ -27,7 +27,7 @@ export type InstructionMessage = { readonly role: 'system' | 'developer'; readon
 export type UserMessage = { readonly role: 'user'; readonly content: Content }
 export type ToolMessage = { readonly role: 'tool'; readonly toolCallId: string; readonly content: Content }
 
-/** A past answer. It may hold text, a refusal and calls in any mix, or nothing but reasoning, which is not replayed. */
+/** A past answer. It may contain text, a refusal and calls in any combination, or only reasoning, which is not replayed. */
 export type AssistantMessage = {
   readonly role: 'assistant'
   readonly content?: Content | undefined
@@ -45,7 +45,7 @@ const calledNameCharactersKept = 48
 
 const readRole = oneOf(messageRoles)
 
-/** The conversation: every call has its result and every result its call, so the upstream cannot refuse the pairing. */
+/** The conversation. Every call has its result and every result its call; otherwise the upstream would refuse it. */
 export function parseMessages(value: unknown): readonly Message[] {
   if (isAbsent(value)) throw new MissingParameterError('messages', 'Send at least one message.')
   const entries = readArray(value, 'messages', messagesMax)
@@ -67,7 +67,7 @@ function parseMessage(value: unknown, place: string): Message {
   }
   if (role !== 'tool') return { role, content: required(fields.content, `${place}.content`, readContent) }
   const toolCallId = required(fields.tool_call_id, `${place}.tool_call_id`, readToolCallId)
-  // Tools that return nothing: clients send null or leave the content out.
+  // Clients send null or omit the content for tools that return nothing.
   return { role, toolCallId, content: optional(fields.content, `${place}.content`, readContent) ?? '' }
 }
 
@@ -117,7 +117,7 @@ function readParts(value: unknown, place: string): readonly unknown[] {
   return parts
 }
 
-/** Besides text, an assistant's content may hold refusal parts. */
+/** Besides text, an assistant's content may contain refusal parts. */
 function readAssistantContent(value: unknown, place: string): Pick<AssistantMessage, 'content' | 'refusal'> {
   if (isAbsent(value)) return {}
   if (typeof value === 'string') return { content: value.toWellFormed() }
@@ -157,8 +157,8 @@ function readToolCall(value: unknown, place: string): ToolCall {
 }
 
 /**
- * The name of a tool that was called in the past. Histories from other providers hold names such as `mcp.server:tool`, which the
- * upstream refuses: those are rewritten. The hash keeps two of them distinct, and distinct from every tool that is offered.
+ * The name of a tool that was called in the past. Histories from other providers contain names such as `mcp.server:tool`, which the
+ * upstream refuses, so these are rewritten. The hash keeps rewritten names distinct from each other and from every offered tool.
  */
 function readCalledName(value: unknown, place: string): string {
   const name = readString(value, place)

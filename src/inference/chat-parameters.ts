@@ -1,8 +1,8 @@
 import { z } from 'zod'
 
-// The members of a chat request's body. `chat-request.ts` can read no other member, and openapi.json describes these. A test compares
-// what the schemas accept with what the parser accepts. The parser does not run the schemas: it checks in a documented order, with
-// messages of its own.
+// The members of a chat request's body. `chat-request.ts` can read no other member, and openapi.json describes these. A test
+// compares what the schemas accept with what the parser accepts. The parser does not run the schemas: it checks in a documented
+// order, with its own messages.
 
 export const reasoningEfforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'] as const
 export type ReasoningEffort = (typeof reasoningEfforts)[number]
@@ -11,7 +11,7 @@ export const messageRoles = ['system', 'developer', 'user', 'assistant', 'tool']
 export const toolChoiceWords = ['auto', 'none', 'required'] as const
 export const responseFormatTypes = ['text', 'json_object', 'json_schema'] as const
 export const temperatureMax = 2
-/** What a request without `max_tokens` asks for. */
+/** Applies when a request has no `max_tokens`. */
 export const maxTokensDefault = 8192
 export const promptCacheKeyCharactersMax = 128
 
@@ -67,10 +67,10 @@ export const chatParameters = {
   web_fetch: z.boolean().nullish().meta({ description: 'Default true without own tools, else false' }),
 }
 
-/** Members that are read only to be refused: ignoring them would change the answer. */
+/** Members that are refused: ignoring them would change the answer. */
 export const refusedParameters = ['functions', 'function_call', 'modalities'] as const
 
 export type ChatParameter = keyof typeof chatParameters
 
-/** A body of which nothing is known yet but which members it may have. */
+/** A body whose possible members are known, but not yet their values. */
 export type ChatFields = { readonly [name in ChatParameter | (typeof refusedParameters)[number]]?: unknown }

@@ -27,17 +27,16 @@ import {
 import { parseResponseFormat, type ResponseFormat } from './response-format.ts'
 
 /**
- * A request that was read whole: every member is what goes upstream and what is priced. It shares no object with the
- * body it came from.
+ * A completely parsed request: every member is sent upstream and priced exactly as it is here. It shares no object with the body.
  */
 export type ChatRequest = {
   readonly model: string
   readonly messages: readonly Message[]
   readonly stream: boolean
   readonly includeUsage: boolean
-  /** Asks for chunks with the cost so far. */
+  /** Whether to send chunks with the running cost. */
   readonly includeCost: boolean
-  /** The asked count, which is quoted and billed, even where the upstream insists on a larger minimum. */
+  /** The requested limit. It is quoted and billed, even if the upstream's minimum is larger. */
   readonly maxTokens: number
   readonly tools: readonly FunctionTool[]
   readonly toolChoice: ToolChoice
@@ -46,15 +45,15 @@ export type ChatRequest = {
   readonly reasoningEffort: ReasoningEffort
   readonly temperature?: number | undefined
   readonly promptCacheKey?: string | undefined
-  /** What the client said; whether our tools are on is decided where their providers are known. */
+  /** The client's choice. Whether our tools are on is decided where their providers are known. */
   readonly webSearch?: boolean | undefined
   readonly webFetch?: boolean | undefined
 }
 
-/** What parsing needs to know of the price list. */
+/** The part of the price list that parsing needs. */
 export type ModelDirectory = {
   readonly defaultModel: string
-  /** Every id on offer, to name them to a client that asked for another. */
+  /** Every offered id, for the error message about an unknown model. */
   readonly ids: readonly string[]
   maxOutputTokens(model: string): number | undefined
 }
@@ -62,12 +61,12 @@ export type ModelDirectory = {
 const readEffort = oneOf(reasoningEfforts)
 
 /**
- * Reads the body of a chat completion. Unknown names are ignored and null is absent.
- * @throws {ServiceError} with a 4xx code for anything that cannot be served as asked.
+ * Parses the body of a chat completion. Unknown members are ignored, and null means absent.
+ * @throws {ServiceError} with a 4xx code for a request that cannot be served as asked.
  */
 export function parseChatRequest(body: unknown, models: ModelDirectory): ChatRequest {
   const fields = readBody(body)
-  // The order of these lines is the documented order of checks: two mistakes always give the same answer.
+  // The order of these lines is the documented order of checks: a request with two mistakes always gets the same error.
   const { model, outputTokensMax } = parseModel(fields.model, models)
   const messages = parseMessages(fields.messages)
   const stream = optional(fields.stream, 'stream', readBoolean) ?? false
@@ -111,12 +110,12 @@ function readBody(body: unknown): ChatFields {
 function parseModel(value: unknown, models: ModelDirectory): { model: string; outputTokensMax: number } {
   const model = optional(value, 'model', readString) ?? models.defaultModel
   const outputTokensMax = models.maxOutputTokens(model)
-  // Never a fallback: another model has another price and another answer.
+  // No fallback to another model: it would have another price and another answer.
   if (outputTokensMax === undefined) throw new ModelNotFoundError(model, models.ids)
   return { model, outputTokensMax }
 }
 
-/** Either spelling asks for the usage chunk: OpenAI's `stream_options.include_usage` or OpenRouter's `usage.include`. */
+/** Either spelling requests the usage chunk: OpenAI's `stream_options.include_usage` or OpenRouter's `usage.include`. */
 function parseIncludeUsage(fields: ChatFields): boolean {
   const options = optional(fields.stream_options, 'stream_options', readObject)
   const includeUsage = optional(options?.include_usage, 'stream_options.include_usage', readBoolean) ?? false
@@ -124,13 +123,15 @@ function parseIncludeUsage(fields: ChatFields): boolean {
   return (optional(usage?.include, 'usage.include', readBoolean) ?? false) || includeUsage
 }
 
-/** Ours: no other API has a cost that could be told. */
+/** Our own extension: other APIs do not report costs. */
 function parseIncludeCost(fields: ChatFields): boolean {
   const options = optional(fields.stream_options, 'stream_options', readObject)
   return optional(options?.include_cost, 'stream_options.include_cost', readBoolean) ?? false
 }
 
-/** OpenAI's `reasoning_effort` or OpenRouter's `reasoning.effort`. Its other members have no counterpart upstream. */
+/**
+ * OpenAI's `reasoning_effort` or OpenRouter's `reasoning.effort`. The other members of `reasoning` have no counterpart upstream.
+ */
 function parseReasoningEffort(fields: ChatFields): ReasoningEffort | undefined {
   const effort = optional(fields.reasoning_effort, 'reasoning_effort', readEffort)
   const reasoning = optional(fields.reasoning, 'reasoning', readObject)
@@ -144,7 +145,7 @@ function parseReasoningEffort(fields: ChatFields): ReasoningEffort | undefined {
   return effort ?? nested
 }
 
-/** Clients send either name; both count the same tokens, so they must not contradict each other. */
+/** Clients send either name. Both limit the same tokens, so they must not contradict each other. */
 function parseMaxTokens(fields: ChatFields, model: string, outputTokensMax: number): number {
   const read = (name: 'max_tokens' | 'max_completion_tokens') =>
     optional(fields[name], name, (value) => readTokens(value, name, model, outputTokensMax))
@@ -172,8 +173,9 @@ function refuseSeveralChoices(value: unknown): void {
 }
 
 /**
- * Two tools with one name cannot be told apart in the model's answer; `none` drops ours, so nothing clashes then.
- * `sentTools` are all tools of the request, before `allowed_tools` selected some: the error names the place in those.
+ * Refuses a client's tool with the name of one of ours: the model's answer could not distinguish them. With `none` our tools are
+ * off, so nothing clashes. `sentTools` are all tools of the request, before `allowed_tools` selected some: the error names the
+ * index in those.
  */
 function parseWebToolSwitch(
   fields: ChatFields,
@@ -194,12 +196,12 @@ function readTemperature(value: unknown, place: string): number {
   throw wrongValue(place, value, `a number from 0 to ${temperatureMax}`)
 }
 
-/** An empty key would put every client that sends one into the same cache bucket: it is as good as none. */
+/** An empty key counts as absent: it would put every client that sends one into the same cache bucket. */
 function readPromptCacheKey(value: unknown, place: string): string | undefined {
   return cutText(readString(value, place), promptCacheKeyCharactersMax) || undefined
 }
 
-/** Parameters that would change the answer: ignoring them silently would be worse than refusing. */
+/** Refuses parameters that would change the answer: ignoring them silently would be worse. */
 function refuseUnsupported(fields: ChatFields): void {
   for (const [name, advice] of [
     ['functions', 'Send `tools` instead.'],

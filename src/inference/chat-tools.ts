@@ -22,7 +22,7 @@ import {
 export type FunctionTool = {
   readonly name: string
   readonly description?: string | undefined
-  /** The JSON Schema of the arguments; absent for a function that takes none. */
+  /** JSON Schema of the arguments; absent for a function without arguments. */
   readonly parameters?: JsonObject | undefined
   readonly strict: boolean
 }
@@ -36,7 +36,7 @@ const toolsMax = 128
 const readChoiceWord = oneOf(toolChoiceWords)
 const readMode = oneOf(['auto', 'required'])
 
-/** The client's own tools; `[]` is none. */
+/** The client's own tools; an empty list means none. */
 export function parseTools(value: unknown): readonly FunctionTool[] {
   const entries = optional(value, 'tools', (tools, place) => readArray(tools, place, toolsMax)) ?? []
   return entries.map((entry, index) => parseTool(entry, `tools[${index}]`))
@@ -53,7 +53,7 @@ function parseTool(value: unknown, place: string): FunctionTool {
   }
 }
 
-/** The `function` member of a tool or of a tool's name: every other kind of tool runs on someone else's machine. */
+/** The `function` member of a tool or of a tool choice. Other kinds of tools run on another provider's servers and are refused. */
 function readFunctionOf(tool: JsonObject, place: string): JsonObject {
   const type = required(tool.type, `${place}.type`, readString)
   if (type !== 'function') {
@@ -65,7 +65,7 @@ function readFunctionOf(tool: JsonObject, place: string): JsonObject {
   return required(tool.function, `${place}.function`, readObject)
 }
 
-/** Which of the tools the model may call. `allowed_tools` offers the named ones only, which comes to the same. */
+/** Which tools the model may call. `allowed_tools` is implemented by offering only the named tools. */
 export function parseToolChoice(value: unknown, tools: readonly FunctionTool[]): ToolUse {
   if (isAbsent(value)) return { tools, toolChoice: 'auto' }
   if (!isObject(value)) {

@@ -1,27 +1,30 @@
 import { type ChatEvent, writtenText } from './chat-events.ts'
 import { charactersPerTokenMax } from './tokens.ts'
 
-/** Lets an answer through up to a number of tokens. */
+/** Passes an answer through, up to a number of tokens. */
 export type OutputCut = {
-  /** What of these events the client gets. Wait for one call before making the next. */
+  /** Returns the events that the client gets. Await each call before the next one. */
   push(events: readonly ChatEvent[]): Promise<readonly ChatEvent[]>
 }
 
 /**
- * Cuts an answer at a count below the upstream's minimum. Past the cut the upstream's own end still comes through, with
- * the usage it reports and `length` as the reason: the customer asked for no more, so even a failure after it is no loss.
+ * Truncates an answer at a limit below the upstream's minimum. After the cut only the upstream's end passes, with its reported
+ * usage and `length` as the reason. A failure after the cut also ends with `length`: the customer already has everything that was
+ * asked for.
  */
 export function createOutputCut(tokensMax: number, count: (text: string) => Promise<number>): OutputCut {
-  /** Text and tokens let through, by what they belong to: neighbours in one text may share a token, others cannot. */
+  /**
+   * Text and tokens passed so far, by channel: consecutive pieces of one text may share a token, pieces of different texts cannot.
+   */
   const channels = new Map<string, { text: string; tokens: number }>()
   let isCut = false
 
-  /** The longest beginning of a text that still fits behind what its channel holds. */
+  /** The longest prefix of a text that still fits after what its channel already contains. */
   async function fitting(channel: string, text: string): Promise<string> {
     const before = channels.get(channel) ?? { text: '', tokens: 0 }
     const taken = [...channels.values()].reduce((sum, { tokens }) => sum + tokens, 0)
     const room = tokensMax - taken + before.tokens
-    // No prefix of so many tokens is longer than this.
+    // No prefix with that many tokens is longer than this.
     const characters = [...text.slice(0, room * charactersPerTokenMax)]
     const tokensOf = (length: number) => count(before.text + characters.slice(0, length).join(''))
 
@@ -64,7 +67,7 @@ function closing(event: ChatEvent): readonly ChatEvent[] {
   return [{ type: 'finish', reason: 'length', ...('usage' in event && { usage: event.usage }) }]
 }
 
-/** The largest length below `tooLong` that fits, by halving; zero always does. */
+/** The largest fitting length below `tooLong`, by binary search. Zero always fits. */
 async function lastFitting(tooLong: number, fits: (length: number) => Promise<boolean>): Promise<number> {
   let low = 0
   let high = tooLong

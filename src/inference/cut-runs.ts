@@ -2,8 +2,8 @@
 const runWeightMax = 512
 
 /**
- * Cuts a text inside runs that have no break between space and non-space. A tokenizer merges such a run byte by byte in
- * quadratic time: 200 kB of one letter would keep it busy for a minute. Natural text has no such runs and comes back whole.
+ * Splits a text inside long runs that have no break between space and non-space. A tokenizer merges such a run in quadratic time:
+ * 200 kB of one letter would keep it busy for a minute. Natural text has no such runs and is returned whole.
  */
 export function cutRuns(text: string): string[] {
   const pieces: string[] = []
@@ -15,7 +15,7 @@ export function cutRuns(text: string): string[] {
     const isSpace = isSpaceUnit(unit)
     if (isSpace !== inSpace) weight = 0
     inSpace = isSpace
-    // The second half of a surrogate pair is never cut off from the first.
+    // Never split a surrogate pair.
     if (weight >= runWeightMax && !isLowSurrogate(unit)) {
       pieces.push(text.slice(pieceStart, index))
       pieceStart = index
@@ -28,13 +28,16 @@ export function cutRuns(text: string): string[] {
   return pieces
 }
 
-/** UTF-8 bytes, which is what merging takes its time over; ASCII counts double, as its pieces would else be the longest. */
+/**
+ * Approximates UTF-8 bytes, which determine the time to merge. ASCII counts double, because its pieces would otherwise be the
+ * longest.
+ */
 function weightOf(unit: number): number {
   if (unit < 0x800) return 2
   return unit >= 0xd800 && unit <= 0xdfff ? 2 : 3
 }
 
-// As `\s` has it, which is how the tokenizer tells words apart.
+// Equals `\s`, by which the tokenizer separates words.
 export function isSpaceUnit(unit: number): boolean {
   if (unit <= 0x20) return unit === 0x20 || (unit >= 0x09 && unit <= 0x0d)
   if (unit < 0xa0) return false

@@ -3,19 +3,19 @@ import { isObject, type JsonObject } from './parameter.ts'
 
 const nestingMax = 64
 
-// Stateless between whole-buffer calls. A byte order mark is dropped, as every JSON client expects.
+// Stateless between calls with a whole buffer. Drops a byte order mark, as JSON clients expect.
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
 const quote = 0x22
 const backslash = 0x5c
-// `[` and `{` differ in one bit, as `]` and `}` do: with that bit set, two comparisons tell all four.
+// `[` and `{` differ in one bit, and so do `]` and `}`: with that bit set, two comparisons recognize all four.
 const bracketBit = 0x20
 const opening = 0x7b
 const closing = 0x7d
 
 /**
- * The request body as a JSON object. A `__proto__` member is an ordinary own member, as `JSON.parse` makes it.
- * @throws {InvalidJsonError} for anything else, with the position where reading stopped unless it is costly to find.
+ * Parses the request body as a JSON object. A `__proto__` member is an ordinary own member, as with `JSON.parse`.
+ * @throws {InvalidJsonError} for anything else, with the position of the mistake unless finding it is expensive.
  */
 export function parseJsonBody(bytes: Uint8Array): JsonObject {
   if (bytes.length === 0) throw new InvalidJsonError('The request body is empty. Send a JSON object.')
@@ -37,8 +37,8 @@ function decode(bytes: Uint8Array): string {
 }
 
 /**
- * `JSON.parse` and everything that walks its result recurse; a megabyte of `[` must not reach them.
- * Bytes are enough: no part of a multi-byte character looks like a bracket or a quote.
+ * `JSON.parse` and every function that walks its result recurse: a megabyte of `[` would overflow the stack. Scanning bytes is
+ * enough, because no byte of a multi-byte character looks like a bracket or a quote.
  */
 function refuseDeepNesting(bytes: Uint8Array): void {
   let depth = 0
@@ -76,10 +76,13 @@ function describeMistake(text: string, cause: unknown): string {
   return `: ${got} at position ${position}`
 }
 
-/** A megabyte takes a fifth of a second to read again, and all others would wait for it. */
+/** Reading a megabyte again takes a fifth of a second and blocks the event loop for all requests. */
 const readAgainCharactersMax = 64 * 1024
 
-/** V8 names the position of most mistakes; where it only quotes the token, a second reading finds the place in a short text. */
+/**
+ * V8 reports the position of most mistakes. When it only quotes the token, a second pass finds the position, but only in a short
+ * text.
+ */
 function errorPosition(text: string, cause: unknown): number | undefined {
   const named = /at position (\d+)/.exec(String(cause))
   if (named !== null) return Number(named[1])
@@ -90,7 +93,7 @@ type Stop = { readonly position: number; readonly isError: boolean }
 
 const scalar = /"(?:[^"\\]|\\.)*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null/y
 
-/** Where reading one value stops: just behind it, or at the first token that cannot be there. Depth is bounded already. */
+/** Where reading one value stops: after it, or at the first invalid token. The depth was already bounded. */
 function stopOf(text: string, from: number): Stop {
   const at = skipSpace(text, from)
   const first = text.charAt(at)

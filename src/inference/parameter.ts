@@ -1,18 +1,18 @@
 import { ServiceError } from '../errors.ts'
 
-/** A JSON object as it came from outside: nothing about its members is known yet. */
+/** An untrusted JSON object: its members are not validated yet. */
 export type JsonObject = Readonly<Record<string, unknown>>
 
-/** Reads one value found at a place such as `tools[0].function.name`, or refuses it by naming that place. */
+/** Parses the value at a place such as `tools[0].function.name`. Throws an error that names the place. */
 export type Reader<T> = (value: unknown, place: string) => T
 
-/** Functions, schemas and our own tools share this alphabet; the upstream refuses any other name. */
+/** Function names, schema names and our own tools use this alphabet; the upstream refuses other names. */
 const namePattern = /^[A-Za-z0-9_-]{1,64}$/
 
 const quotedCharactersMax = 40
 const schemaDepthMax = 64
 
-/** Clients send `null` for parameters they do not mean to set, so null is absent everywhere. */
+/** Clients send `null` for parameters that they do not want to set, so null means absent everywhere. */
 export function isAbsent(value: unknown): value is null | undefined {
   return value === null || value === undefined
 }
@@ -36,7 +36,7 @@ export function readBoolean(value: unknown, place: string): boolean {
   return value
 }
 
-/** Half a surrogate pair is not text: it cannot be encoded as UTF-8, so it is replaced here, once, before it is priced. */
+/** Replaces lone surrogates, which UTF-8 cannot encode. Done once, here, before the text is priced. */
 export function readString(value: unknown, place: string): string {
   if (typeof value !== 'string') throw wrongValue(place, value, 'a string')
   return value.toWellFormed()
@@ -53,7 +53,7 @@ export function readName(value: unknown, place: string): string {
   return value
 }
 
-/** A reader of one of a few words. */
+/** A reader that accepts one of the given words. */
 export function oneOf<const Word extends string>(words: readonly Word[]): Reader<Word> {
   return (value, place) => {
     const word = words.find((known) => known === value)
@@ -74,8 +74,8 @@ export function readArray(value: unknown, place: string, countMax: number): read
 }
 
 /**
- * A JSON Schema, copied: what goes upstream is what was read and priced, whatever happens to the body afterwards.
- * `Object.fromEntries` defines members rather than assigning them, so a `__proto__` key stays a plain key.
+ * Copies a JSON Schema, so that later changes to the body cannot change what is priced and sent upstream. `Object.fromEntries`
+ * defines members instead of assigning them, so a `__proto__` key stays a plain key.
  */
 export function readSchema(value: unknown, place: string): JsonObject {
   return copyMembers(readObject(value, place), place, 1)
@@ -85,21 +85,21 @@ export function isObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** The first characters of a text, counted by code point: an emoji is one character, and is never cut in half. */
+/** The first characters of a text, counted in code points: an emoji is one character and is never split. */
 export function cutText(text: string, charactersMax: number): string {
-  // A code point is one or two units: shorter texts need no counting, and of longer ones only the beginning is read.
+  // A code point is one or two units: shorter texts need no counting, and only the beginning of longer ones is read.
   if (text.length <= charactersMax) return text
   return Array.from(text.slice(0, 2 * charactersMax))
     .slice(0, charactersMax)
     .join('')
 }
 
-/** The refusal of a value: what came, and what is accepted. */
+/** The error for an invalid value: what was sent, and what is accepted. */
 export function wrongValue(place: string, value: unknown, expected: string): InvalidValueError {
   return new InvalidValueError(`\`${place}\` is ${described(value)}; it must be ${expected}.`, place)
 }
 
-/** A value in words short enough for a message, whatever was sent. */
+/** Describes any value briefly enough for a message. */
 export function described(value: unknown): string {
   if (typeof value === 'string') return quoted(value)
   if (Array.isArray(value)) return `an array of ${value.length}`
@@ -127,7 +127,7 @@ function copyValue(value: unknown, place: string, depth: number): unknown {
     throw new InvalidValueError(`\`${place}\` is nested deeper than ${schemaDepthMax} levels. Flatten it.`, place)
   }
   if (typeof value === 'string') return value.toWellFormed()
-  // JSON can spell numbers that a double cannot hold (1e400); sent on, they would silently become null.
+  // JSON allows numbers that a double cannot hold (1e400). Sent on, they would silently become null.
   if (typeof value === 'number' && !Number.isFinite(value)) throw wrongValue(place, value, 'made of finite numbers')
   if (Array.isArray(value)) return value.map((entry) => copyValue(entry, place, depth + 1))
   return isObject(value) ? copyMembers(value, place, depth) : value

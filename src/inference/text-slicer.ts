@@ -4,9 +4,9 @@ const lookBackMax = 512
 const space = 0x20
 
 /**
- * Hands texts out in slices of so many characters at most. A long text is cut before a word, where the tokenizer never joins what is
- * on both sides: the slices have as many tokens together as the whole. Where no word begins nearby it is cut anywhere
- * but inside a character.
+ * Splits texts into slices of at most `charactersMax` characters. A long text is split before a word, where the tokenizer never
+ * merges across: the slices together have as many tokens as the whole. If no word begins nearby, the text is split anywhere but
+ * inside a character.
  */
 export class TextSlicer {
   readonly #texts: readonly string[]
@@ -21,7 +21,7 @@ export class TextSlicer {
     this.advance()
   }
 
-  /** The slice at the front; undefined when all have been handed out. */
+  /** The current slice; undefined when none is left. */
   get next(): readonly string[] | undefined {
     return this.#next
   }
@@ -38,7 +38,7 @@ export class TextSlicer {
         this.#from = 0
         continue
       }
-      // Whole short texts together; a long one begins a slice of its own.
+      // Several short texts share a slice. A long text starts its own.
       if (slice.length === 0) {
         const to = cutBefore(text, this.#from, this.#from + left)
         slice.push(text.slice(this.#from, to))
@@ -55,7 +55,7 @@ function cutBefore(text: string, from: number, to: number): number {
   return isLowSurrogate(text.charCodeAt(to)) ? to - 1 : to
 }
 
-/** One space between two characters that are none: in the tokenizer's pattern nothing goes on past it from before. */
+/** A single space between two non-spaces: no match of the tokenizer's pattern continues across it. */
 function isWordStart(text: string, at: number): boolean {
   return (
     text.charCodeAt(at) === space &&

@@ -5,7 +5,7 @@ import { cutRuns } from './cut-runs.ts'
 export type CountQuestion = { readonly id: number; readonly texts: readonly string[] }
 export type CountAnswer = { readonly id: number; readonly tokens?: number; readonly problem?: string }
 
-// A text that spells a special token, such as <|endoftext|>, is only text: nothing is refused, nothing is special.
+// A text that spells a special token, such as <|endoftext|>, is counted as ordinary text and never refused.
 const asText = { disallowedSpecial: new Set<string>() }
 
 parentPort?.on('message', ({ id, texts }: CountQuestion) => {

@@ -5,28 +5,29 @@ import { Shares } from '../fairness/shares.ts'
 import { TextSlicer } from './text-slicer.ts'
 import type { CountAnswer, CountQuestion } from './token-worker.ts'
 
-/** Who has something counted, and how far. */
 export type CountOptions = {
   /** Accounts are served in turn. */
   readonly account: string
-  /** Nothing more is counted once it aborts. */
+  /** Stops counting when it aborts. */
   readonly signal?: AbortSignal | undefined
-  /** Counting stops beyond this: the result is then some larger number. */
+  /** Counting stops above this number: the result is then some larger number, not the exact count. */
   readonly tokensMax?: number | undefined
 }
 
-/** Counts o200k tokens off the event loop. */
+/** Counts o200k tokens in a worker thread, off the event loop. */
 export type TokenCounter = {
   /**
-   * The tokens of all texts together. Exact but for runs without a break, whose pieces are counted apart.
-   * @throws {OverloadedError} when too much text waits. @throws {ShareUsedUpError} when too much of it is this account's.
+   * The tokens of all texts together. Exact except for runs without a break, whose pieces are counted separately.
+   * @throws {OverloadedError} when the queue is full. @throws {ShareUsedUpError} when this account fills too much of it.
    */
   count(texts: readonly string[], options: CountOptions): Promise<number>
-  /** The same for what is paid for: before all that is not, and however much waits. Strangers cannot keep a charge from being made. */
+  /**
+   * For text that is being charged. It precedes all unpaid work and is never refused: an overloaded queue cannot prevent a charge.
+   */
   countPaid(texts: readonly string[]): Promise<number>
-  /** The same for streams that go on, however much waits: in turn with what is not paid for, so that neither starves the other. */
+  /** For open streams. Never refused. It alternates with unpaid work, so that neither starves the other. */
   countOpen(texts: readonly string[]): Promise<number>
-  /** Loads the vocabulary in the background, so that the first count need not wait for it. */
+  /** Loads the vocabulary in the background, so that the first count does not wait for it. */
   warm(): void
   close(): Promise<void>
 }
@@ -39,12 +40,12 @@ type Job = {
   readonly resolve: (tokens: number) => void
   readonly reject: (error: unknown) => void
   tokens: number
-  /** Slices that the thread has. */
+  /** Slices that the thread is working on. */
   given: number
   isOver: boolean
 }
 
-/** What the thread is given at a time. */
+/** A unit of work for the thread. */
 type Slice = { readonly id: number; readonly job: Job; readonly texts: readonly string[]; attempts: number }
 
 const jobsMax = 1_000
@@ -53,41 +54,43 @@ const waitingCharactersMax = 64 * 1024 * 1024
 const waitingPerAccountMax = 4 * 1024 * 1024
 const attemptsMax = 2
 const givenMax = 16
-// Random words, Chinese and symbols take 3 to 5 µs a character: a slice of them takes a few dozen milliseconds.
+// Random words, Chinese and symbols take 3 to 5 µs per character, so a slice of them takes a few dozen milliseconds.
 const sliceCharactersMax = 8 * 1024
-/** One slice to work on and one that waits in the thread. */
+/** One slice in progress and one queued in the thread. */
 const givenCharactersMax = 2 * sliceCharactersMax
 
 const workerFile = new URL('./token-worker.ts', import.meta.url)
 
-/** The length of the vocabulary's longest token: a text of more characters than so many for each token has more tokens. */
+/** Characters of the vocabulary's longest token. A text longer than `n` times this has more than `n` tokens. */
 export const charactersPerTokenMax = 128
 
-/** The same in UTF-8. */
+/** The same in UTF-8 bytes. */
 export const bytesPerTokenMax = 128
 
-/** Tokens never outnumber bytes: each stands for at least one. */
+/** An upper bound: a token stands for at least one byte. */
 export function byteBound(texts: readonly string[]): number {
   return texts.reduce((bytes, text) => bytes + Buffer.byteLength(text), 0)
 }
 
-/** Starts nothing yet: the thread comes with the first count, or with `warm`. */
+/** Starts no thread until the first count or `warm`. */
 export function createTokenCounter(file: URL = workerFile): TokenCounter {
   return new CountingThread(file)
 }
 
 /**
- * One worker thread: the tokenizer is fast, but a long text takes long enough to hold up every stream of the process. Texts
- * are given to it slice by slice, so that the order is ours: what is paid for never waits for more than two slices, accounts
- * take turns, and what nobody waits for any more is not counted. The thread keeps the process alive only while
- * somebody waits for a count.
+ * Counts in one worker thread: the tokenizer is fast, but a long text would block every stream of the process. The thread gets one
+ * slice at a time, so that this class controls the order: paid work waits for at most two slices, accounts take turns, and aborted
+ * work is not counted. The thread keeps the process alive only while a caller waits for a count.
  */
 class CountingThread implements TokenCounter {
   readonly #file: URL
   readonly #paid = new FairQueue<Job>(sliceCharactersMax)
   readonly #open = new FairQueue<Job>(sliceCharactersMax)
   readonly #unpaid = new FairQueue<Job>(sliceCharactersMax)
-  /** A thread died while it had them, perhaps of one of them: each is given alone, so that the one does not take the others along. */
+  /**
+   * Slices that a thread had when it died. One of them may have killed it, so each runs alone: a bad slice must not fail the
+   * others.
+   */
   readonly #suspects: Slice[] = []
   readonly #given = new Map<number, Slice>()
   readonly #jobs = new Shares({ what: 'prompts that wait to be counted', capacity: jobsMax, floor: jobsPerAccountMin })
@@ -154,7 +157,7 @@ class CountingThread implements TokenCounter {
     }
     signal?.addEventListener('abort', leave, { once: true })
     queue.push(account, job)
-    this.#give()
+    this.#dispatch()
     return promise.finally(() => signal?.removeEventListener('abort', leave))
   }
 
@@ -162,19 +165,19 @@ class CountingThread implements TokenCounter {
     const worker = new Worker(this.#file)
     let problem = 'the worker stopped'
     worker.on('message', (answer: CountAnswer) => this.#answer(answer))
-    // An 'error' is always followed by 'exit', which is where the work is handed on.
+    // 'exit' always follows 'error' and redistributes the work.
     worker.on('error', (error) => {
       problem = String(error)
     })
     worker.on('exit', () => {
-      if (this.#worker === worker) this.#handOn(problem)
+      if (this.#worker === worker) this.#retryAfterCrash(problem)
     })
     worker.unref()
     return worker
   }
 
-  /** Gives the thread what fits beside what it has. */
-  #give(): void {
+  /** Sends as many slices as fit next to those in progress. */
+  #dispatch(): void {
     for (let slice = this.#nextSlice(); slice !== undefined; slice = this.#nextSlice()) this.#ask(slice)
     if (this.#given.size === 0) this.#worker?.unref()
   }
@@ -217,11 +220,11 @@ class CountingThread implements TokenCounter {
 
   #answer(answer: CountAnswer): void {
     const slice = this.#take(answer.id)
-    if (slice !== undefined) this.#book(slice.job, answer)
-    this.#give()
+    if (slice !== undefined) this.#addTokens(slice.job, answer)
+    this.#dispatch()
   }
 
-  #book(job: Job, { tokens, problem }: CountAnswer): void {
+  #addTokens(job: Job, { tokens, problem }: CountAnswer): void {
     job.given -= 1
     if (tokens === undefined) job.reject(new TokenizerError(problem))
     job.tokens += tokens ?? 0
@@ -231,7 +234,7 @@ class CountingThread implements TokenCounter {
     job.resolve(job.tokens)
   }
 
-  /** Nothing more of it is counted. */
+  /** Stops counting the job. */
   #end(job: Job): void {
     job.isOver = true
     job.queue.remove(job.account, job)
@@ -245,8 +248,8 @@ class CountingThread implements TokenCounter {
     return slice
   }
 
-  /** The thread died, perhaps of one of its slices: each gets one more chance, alone. */
-  #handOn(problem: string): void {
+  /** The thread died, perhaps because of one of its slices. Each slice gets one more attempt, alone. */
+  #retryAfterCrash(problem: string): void {
     this.#worker = undefined
     const given = [...this.#given.keys()].map((id) => this.#take(id)!).filter(({ job }) => !job.isOver)
     const lost = given.filter(({ attempts }) => attempts >= attemptsMax).map(({ job }) => job)
@@ -260,7 +263,7 @@ class CountingThread implements TokenCounter {
     }
     if (this.#closed) return
     this.#suspects.unshift(...given.filter(({ job }) => !job.isOver))
-    this.#give()
+    this.#dispatch()
   }
 }
 

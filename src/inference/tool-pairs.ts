@@ -2,20 +2,20 @@ import { hash } from 'node:crypto'
 import type { AssistantMessage, Message, ToolCall, ToolMessage } from './chat-messages.ts'
 import { InvalidValueError, quoted, wrongValue } from './parameter.ts'
 
-/** What is known of a conversation's calls up to a message. */
+/** The calls of a conversation up to a message. */
 type Calls = {
-  /** Those without a result, by the id that the client gave them: one each, unless it is empty. */
+  /** Calls without a result, by the client's id. One per id, or several for the empty id. */
   readonly open: Map<string, OpenCall[]>
-  /** How often an id was given to a call. */
+  /** How many calls used an id. */
   readonly uses: Map<string, number>
 }
 
 type OpenCall = { readonly id: string; readonly place: string }
 
 /**
- * The conversation with every call paired with its result by an id that no other call has, as the upstream wants it. Clients
- * that count their calls anew in each turn, or give them no ids at all, are understood as long as it is certain what is meant:
- * such ids are replaced, in call and result alike, and by the same ones whenever the conversation is sent again.
+ * Pairs every call with its result by a unique id, as the upstream requires. Some clients restart their call ids in each turn, or
+ * send no ids at all. They are accepted as long as the pairing is unambiguous: such ids are replaced in call and result. The
+ * replacements are deterministic, so sending the conversation again gives the same ids.
  * @throws {InvalidValueError} for a call without a result and a result without a call.
  */
 export function pairToolCalls(messages: readonly Message[]): readonly Message[] {
@@ -29,7 +29,7 @@ export function pairToolCalls(messages: readonly Message[]): readonly Message[] 
 }
 
 function openCalls(message: AssistantMessage, place: string, { open, uses }: Calls): AssistantMessage {
-  // Calls without an id are answered in their order, and so those of two messages at once would be anybody's guess.
+  // Results without an id match calls by order. With open calls of two messages the match would be ambiguous.
   if (message.toolCalls.some(({ id }) => id === '') && open.has('')) throw unanswered('', open.get('')![0]!.place)
   const toolCalls = message.toolCalls.map((call, index): ToolCall => {
     const idPlace = `${place}[${index}].id`
@@ -53,7 +53,7 @@ function closeCall(message: ToolMessage, place: string, { open, uses }: Calls): 
   return { ...message, toolCallId: call.id }
 }
 
-/** Depends on nothing but what came before: a longer conversation begins with the same bytes, which is what caches need. */
+/** Depends only on earlier messages: a longer conversation starts with the same bytes, which prompt caches need. */
 function uniqueId(id: string, uses: Map<string, number>): string {
   const count = (uses.get(id) ?? 0) + 1
   uses.set(id, count)
@@ -63,7 +63,7 @@ function uniqueId(id: string, uses: Map<string, number>): string {
   return derived
 }
 
-/** An id that the upstream takes, the same for the same text. */
+/** An id that the upstream accepts; deterministic for a text. */
 export function derivedCallId(text: string): string {
   return `call_${hash('sha256', text).slice(0, 48)}`
 }

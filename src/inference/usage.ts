@@ -1,6 +1,6 @@
 import { isAbsent, isObject } from './parameter.ts'
 
-/** Tokens of one answer. Prompt contains cached, completion contains reasoning: neither is billed twice. */
+/** Tokens of one answer. Prompt includes cached, and completion includes reasoning: neither is billed twice. */
 export type Usage = {
   readonly promptTokens: number
   readonly cachedTokens: number
@@ -8,13 +8,13 @@ export type Usage = {
   readonly reasoningTokens: number
 }
 
-/** Usage that cannot be true, and why: it is logged and counted again, never billed. */
+/** Implausible usage, and why. It is logged, and the tokens are counted by us instead: it is never billed. */
 export type AbsurdUsage = { readonly absurd: string }
 
-// No model reads or writes a thousand million tokens in one answer.
+// No model reads or writes a billion tokens in one answer.
 const tokensMax = 1e9
 
-/** What the upstream reported. Nothing reported is undefined; explicit zeros are an answer. */
+/** Parses the upstream's report. Undefined when there is none; explicit zeros are a report. */
 export function readUsage(raw: unknown): Usage | AbsurdUsage | undefined {
   if (isAbsent(raw)) return undefined
   if (!isObject(raw)) return { absurd: `usage is ${typeof raw}` }
@@ -29,7 +29,7 @@ export function readUsage(raw: unknown): Usage | AbsurdUsage | undefined {
   return refuseContradiction(usage as Usage)
 }
 
-/** The details are optional, and so is each of their members: left out, nothing was cached and nothing was reasoning. */
+/** The details and all of their members are optional. Absent means zero. */
 function detail(details: unknown, name: string): unknown {
   if (isAbsent(details)) return 0
   return isObject(details) ? (details[name] ?? 0) : details
