@@ -1,7 +1,7 @@
-/** Which account something is about, or belongs to: where it has an id of its own. */
+/** Identifies an account. */
 export type AccountRef = { readonly partition: number; readonly accountId: string }
 
-/** Exactly that, and no more of what is given. */
+/** Copies only these two members. */
 export function accountRef({ partition, accountId }: AccountRef): AccountRef {
   return { partition, accountId }
 }

@@ -1,6 +1,6 @@
 /**
- * PostgreSQL array literals. The driver would convert element by element through its generic value mapping; a batch
- * carries thousands of elements, and joining them here costs a tenth of that.
+ * PostgreSQL array literals. The driver would convert element by element through its generic value mapping. A batch carries
+ * thousands of elements, and joining them here costs a tenth of that.
  */
 
 /** For elements whose text needs no quoting: numbers, bigints, booleans and UUIDs. */
@@ -20,14 +20,14 @@ export function rowArray(rows: readonly (readonly Field[])[]): string {
   return `{${rows.map((row) => quote(`(${row.map(fieldText).join(',')})`)).join(',')}}`
 }
 
-// Nothing between two commas is null; what has a letter of the row's own syntax is quoted.
+// An empty field is null. Fields with characters of the row syntax are quoted.
 function fieldText(field: Field): string {
   if (field === null || field === undefined) return ''
   if (typeof field === 'string') return /^[\w.:/-]+$/.test(field) ? field : `"${field.replace(/["\\]/g, '$&$&')}"`
   return Buffer.isBuffer(field) ? `"\\\\x${field.toString('hex')}"` : String(field)
 }
 
-// A text cannot contain NUL in PostgreSQL: it becomes the replacement character.
+// PostgreSQL text cannot contain NUL: it is replaced by the replacement character.
 function quote(value: string): string {
   return `"${value.replaceAll('\0', '\uFFFD').replace(/["\\]/g, '\\$&')}"`
 }

@@ -3,49 +3,50 @@ import type { Turns } from '../fairness/turns.ts'
 import { retry } from './retry.ts'
 
 export type BatchOptions<Call, Result> = {
-  /** Runs the calls as one transaction and answers them in their order. Must be safe to repeat: see `isOutcomeUnknown`. */
+  /** Runs the calls as one transaction and returns the results in order. Must be idempotent: see `isOutcomeUnknown`. */
   readonly run: (calls: readonly Call[]) => Promise<readonly Result[]>
-  /** True when a failed run may have been committed all the same. Then the same calls are run again. */
+  /** True when a failed run may have been committed anyway. Then the same calls are run again. */
   readonly isOutcomeUnknown: (error: unknown) => boolean
   readonly sizeMax?: number
   readonly queuedMax?: number
   /** Calls that arrive within this time after a batch share the next one. For calls whose result is not awaited. */
   readonly restMs?: number
-  /** 0 or 1. Calls of different lanes touch different rows, so batches of both may be committed at the same time. */
+  /** 0 or 1. Calls of different lanes touch different rows, so batches of both can be committed concurrently. */
   readonly laneOf?: (call: Call) => number
-  /** How calls that lock the same rows are kept from holding up all others. */
+  /** Keeps calls that lock the same rows from delaying all others. */
   readonly groups?: Groups<Call, Result> | undefined
 }
 
 /** Calls of one group lock the same rows: those of one account. */
 export type Groups<Call, Result> = {
   readonly of: (call: Call) => string
-  /** True when a run gave up because another session kept a group's rows locked. Nothing was written. */
+  /** True when a run timed out waiting for a group's rows, which another session had locked. Nothing was written. */
   readonly isLocked: (error: unknown) => boolean
-  /** Runs only the calls whose group nobody else has locked, without waiting; the others are left undefined. */
+  /** Runs only the calls whose group is not locked by another session, without waiting. The results of the others are undefined. */
   readonly runUnlocked: (calls: readonly Call[]) => Promise<readonly ({ readonly result: Result } | undefined)[]>
-  /** Bounds how many locked groups wait for their locks at once: each occupies a connection. */
+  /** Bounds how many locked groups wait for their locks concurrently: each occupies a connection. */
   readonly turns: Turns
-  /** Calls of one locked group that may wait; more are refused. */
+  /** The most calls of one locked group that may wait; more are refused. */
   readonly queuedMax: number
   /** A group stays aside for this long after it was last found locked. */
   readonly asideMs?: number
 }
 
-// A commit costs the database a fixed part however few calls share it. Only what is plenty is worth two of them at once.
-const plenty = 128
+// Each commit has a fixed cost in the database, however few calls share it. Two concurrent batches pay off only from this queue
+// length on.
+const concurrentBatchesMin = 128
 
 const asideMsDefault = 10_000
 const asideGroupsMax = 10_000
 
 /**
- * Group commit. Calls that arrive while a batch is being committed form the next one, so a durable commit is shared by
- * hundreds of requests under load, and an idle service commits at once: batching adds no wait. When there is plenty, two
- * batches are under way at once where calls have lanes.
+ * Group commit. Calls that arrive while a batch is being committed form the next batch, so under load hundreds of requests share
+ * one durable commit. An idle service commits immediately: batching adds no latency. When the queue is long and calls have lanes,
+ * two batches are committed concurrently.
  *
- * A batch whose run gives up on a lock is run again without the locked groups. Those are put aside: each gets batches of
- * its own, retried until they succeed, and its later calls follow it there. One account can so delay a lane once, by the
- * time after which a run gives up, and not again while it stays locked.
+ * A batch that times out on a lock is run again without the locked groups. These are put aside: each gets its own batches, retried
+ * until they succeed, and its later calls follow it there. One account can therefore delay a lane once, by the lock timeout, and
+ * not again while it stays locked.
  */
 export class BatchQueue<Call, Result> {
   readonly #options: Required<Omit<BatchOptions<Call, Result>, 'groups'>>
@@ -78,7 +79,7 @@ export class BatchQueue<Call, Result> {
     return promise
   }
 
-  /** Calls that wait for a batch. */
+  /** Number of calls that wait for a batch. */
   get queued(): number {
     let sum = this.#queuedInLanes
     for (const { queued } of this.#aside.values()) sum += queued.length
@@ -92,7 +93,7 @@ export class BatchQueue<Call, Result> {
     return this.#idle.promise
   }
 
-  /** Gives up what the database does not answer: for the end of the process, whose successor will look after it. */
+  /** Stops retrying calls that the database does not answer. For shutdown: another node will end their requests. */
   stop(): void {
     this.#stopped = true
   }
@@ -112,7 +113,7 @@ export class BatchQueue<Call, Result> {
     this.#idle = undefined
   }
 
-  // One turn of the event loop gathers the requests that were read from their sockets together.
+  // Waits one turn of the event loop, to gather requests that were read from their sockets together.
   #schedule(): void {
     if (this.#scheduled || this.#lanesToTake().length === 0) return
     this.#scheduled = true
@@ -126,11 +127,12 @@ export class BatchQueue<Call, Result> {
     else setImmediate(begin)
   }
 
-  /** The lanes of which the next batch takes its calls: all of them, or one when there is plenty. None: it is not time yet. */
+  /** The lanes that the next batch takes its calls from: all of them, or one when the queue is long. Empty: it is not time yet. */
   #lanesToTake(): readonly Lane<Call, Result>[] {
     const isBusy = this.#lanes.some(({ busy }) => busy)
-    if (!isBusy && this.#queuedInLanes < plenty) return this.#lanes.filter(({ queued }) => queued.length > 0)
-    const least = isBusy ? plenty / 2 : 1
+    if (!isBusy && this.#queuedInLanes < concurrentBatchesMin)
+      return this.#lanes.filter(({ queued }) => queued.length > 0)
+    const least = isBusy ? concurrentBatchesMin / 2 : 1
     return this.#lanes.filter(({ queued, busy }) => !busy && queued.length >= least).slice(0, 1)
   }
 
@@ -140,7 +142,7 @@ export class BatchQueue<Call, Result> {
       entries.push(...lane.queued.splice(0, this.#options.sizeMax - entries.length))
       lane.busy = true
     }
-    // Between the look at the lanes and this turn, their calls may have been put aside.
+    // Since the lanes were chosen, their calls may have been put aside.
     const committed = entries.length === 0 ? Promise.resolve() : this.#commit(entries)
     committed.finally(() => {
       for (const lane of lanes) lane.busy = false
@@ -161,7 +163,7 @@ export class BatchQueue<Call, Result> {
         for (const entry of entries) entry.reject(error)
         return
       }
-      // One bad row must fail alone: run them one by one.
+      // A bad row must fail alone: run the calls one by one.
       for (const entry of entries) await this.#commit([entry], aside)
     }
   }
@@ -183,7 +185,7 @@ export class BatchQueue<Call, Result> {
     return this.#groups?.isLocked(error) === true
   }
 
-  /** Commits what can be committed without waiting for a lock, and puts the rest aside. */
+  /** Commits the calls that need not wait for a lock, and puts the others aside. */
   async #commitUnlocked(entries: readonly Entry<Call, Result>[]): Promise<void> {
     const groups = this.#groups!
     const calls = entries.map((entry) => entry.call)
@@ -197,7 +199,7 @@ export class BatchQueue<Call, Result> {
         for (const entry of entries) entry.reject(error)
         return
       }
-      // A bad row among them: aside, each group fails or succeeds alone.
+      // One row is bad. Once aside, each group fails or succeeds separately.
     }
     const locked: Entry<Call, Result>[] = []
     for (const [index, entry] of entries.entries()) {
@@ -222,7 +224,7 @@ export class BatchQueue<Call, Result> {
     const aside = this.#aside.get(name) ?? { queued: [], busy: false, untilMs: 0 }
     this.#aside.set(name, aside)
     this.#markLocked(aside)
-    // Left in a lane, the group's other calls would delay that lane again.
+    // The group's other calls would delay their lane again.
     const isMember = (entry: Entry<Call, Result>) => this.#groups!.of(entry.call) === name
     const waiting = this.#lanes.flatMap((lane) => {
       const members = lane.queued.filter(isMember)
@@ -278,5 +280,5 @@ type Lane<Call, Result> = {
   busy: boolean
 }
 
-/** A lane of its own for one group. */
+/** A separate lane for one group. */
 type AsideGroup<Call, Result> = Lane<Call, Result> & { untilMs: number }

@@ -4,15 +4,15 @@ import { reasonOf, UnusableSettingError } from '../errors.ts'
 const mode = 0o711
 
 /**
- * Makes the service's folder where there is none, and returns its real path. 0711: PostgreSQL, as another user, must pass through;
- * nobody may look around. Secrets in it are 0600 themselves.
+ * Creates the service's folder if needed, and returns its real path. Mode 0711: PostgreSQL, which runs as another user, must pass
+ * through it, but no other user may list it. Secrets in it have mode 0600.
  */
 export async function prepareDataDir(dataDir: string): Promise<string> {
   try {
     await mkdir(dataDir, { recursive: true, mode })
     const home = await realpath(dataDir)
     const found = await stat(home)
-    // Somebody else's folder, as the root of a volume in Kubernetes, keeps the mode it has: it is not ours to change.
+    // A folder of another user, such as the root of a Kubernetes volume, keeps its mode: it is not ours to change.
     const mayChange = found.uid === process.getuid?.() || process.getuid?.() === 0
     if (mayChange && (found.mode & 0o777) !== mode) await chmod(home, mode)
     return home

@@ -6,20 +6,20 @@ import { type Origin, outside } from './open-usable.ts'
 
 const file = 'database-url'
 
-/** Where a database outside the data folder is, and whose word that is. */
+/** The address of a database outside the data folder, and the source of that address. */
 export type OutsideDatabase = { readonly url: string; readonly origin: Origin }
 
-/** Leaves in the data folder where the service's database is, for the commands beside it. It may hold a password. */
+/** Stores the address of the service's database in the data folder, for commands that run beside it. It may contain a password. */
 export function writeDatabaseFile(dataDir: string, url: string): void {
   writePrivateFile(join(dataDir, file), `${url}\n`)
 }
 
-/** The service has its database in the data folder: what an earlier start has left would lead elsewhere. */
+/** The service uses the embedded database: a file from an earlier start would point to another one. */
 export function removeDatabaseFile(dataDir: string): void {
   rmSync(join(dataDir, file), { force: true })
 }
 
-/** The database that is configured, or that the last start on this folder used. Undefined when that is the embedded one. */
+/** The configured database, or the one that the last start on this folder used. Undefined when that is the embedded one. */
 export function findOutsideDatabase(config: {
   readonly databaseUrl: string | undefined
   readonly dataDir: string
@@ -42,7 +42,7 @@ function readLine(path: string): string | undefined {
   }
 }
 
-/** To go on without it would be to answer about another database. */
+/** Continuing without the file would give answers about another database. */
 class UnreadableFileError extends OperatorError {
   constructor(path: string, cause: unknown) {
     super(

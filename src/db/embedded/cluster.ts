@@ -9,11 +9,11 @@ import { chooseRunAs, cleanEnvironment, commandAs, type Identity, type RunAs } f
 
 const execute = promisify(execFile)
 
-/** A data folder that PostgreSQL can start on. */
+/** A data folder on which PostgreSQL can start. */
 export type Cluster = {
-  /** The service's folder, the operator's `DATA_DIR`: its real path. */
+  /** The service's folder (the operator's `DATA_DIR`), as a real path. */
   readonly dataDir: string
-  /** PostgreSQL's own folder in it, and the home of its socket. */
+  /** PostgreSQL's own folder in it; also contains the socket. */
   readonly folder: string
   readonly logFile: string
   readonly binaries: PostgresBinaries
@@ -23,13 +23,13 @@ export type Cluster = {
 const initdbMaxMs = 120_000
 const sidePrefix = 'postgres.new-'
 
-/** The data folder below `DATA_DIR`, undefined when there is none; refuses one that this user may not use. */
+/** The data folder below `DATA_DIR`, or undefined when there is none. Throws if this user may not use it. */
 export async function findCluster(dataDir: string): Promise<string | undefined> {
   const folder = clusterFolder(dataDir)
   return (await dataOwner(folder)) === undefined ? undefined : realpath(folder)
 }
 
-/** Makes the data folder where there is none, and refuses one that these programs or this user cannot run. */
+/** Creates the data folder if needed. Throws if these programs or this user cannot run it. */
 export async function prepareCluster(
   dataDir: string,
   binaries: PostgresBinaries,
@@ -51,7 +51,7 @@ function clusterFolder(dataDir: string): string {
   return join(dataDir, 'postgres')
 }
 
-/** Who owns the data, undefined when there is none yet. */
+/** The owner of the data; undefined when there is none yet. */
 async function dataOwner(folder: string): Promise<Identity | undefined> {
   try {
     const { uid, gid } = await stat(join(folder, 'PG_VERSION'))
@@ -61,13 +61,15 @@ async function dataOwner(folder: string): Promise<Identity | undefined> {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     if (code === 'ENOENT') return undefined
-    // A stranger's folder: its inside cannot even be looked at.
+    // Another user's folder: its contents cannot be read.
     if (code === 'EACCES') throw new DataOwnerError(folder, (await stat(folder)).uid)
     throw error
   }
 }
 
-/** Made aside and renamed: a killed initdb leaves no half-made database, and of two at once one wins. */
+/**
+ * Creates under a temporary name and renames: a killed initdb leaves no incomplete database, and one of two concurrent runs wins.
+ */
 async function initialize(home: string, folder: string, binaries: PostgresBinaries, runAs: RunAs): Promise<void> {
   await removeAbandoned(home)
   const side = await mkdtemp(join(home, sidePrefix))
@@ -79,13 +81,13 @@ async function initialize(home: string, folder: string, binaries: PostgresBinari
     await rm(side, { recursive: true, force: true })
     if (!isTaken(error)) throw error
   }
-  // Without this a power cut could take back the new name after money was committed under it.
+  // Without this, a power failure could undo the rename after money was committed.
   await syncFolder(home)
   await syncFolder(dirname(home))
 }
 
 async function runInitdb(side: string, binaries: PostgresBinaries, runAs: RunAs): Promise<void> {
-  // Trust is safe here: the only way in is a socket in a folder that only its owner (and root) can enter.
+  // Trust authentication is safe here: the only access is a socket in a folder that only its owner (and root) can enter.
   const flags = [
     '-U',
     'penny',
@@ -106,7 +108,7 @@ async function runInitdb(side: string, binaries: PostgresBinaries, runAs: RunAs)
   }
 }
 
-/** Side folders of initdb runs that were killed. A young one may be another process at work. */
+/** Removes temporary folders of killed initdb runs. A recent one may belong to another process at work. */
 async function removeAbandoned(home: string): Promise<void> {
   for (const name of await readdir(home)) {
     if (!name.startsWith(sidePrefix)) continue

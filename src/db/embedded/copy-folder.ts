@@ -1,12 +1,12 @@
 import { chmod, copyFile, lchown, mkdir, open, readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 
-/** Which parts of a folder are left out, by their path below it; a folder that is left out is still made, empty. */
+/** Which paths below a folder to skip. A skipped folder is still created, empty. */
 export type LeftOut = (path: string) => boolean
 
 /**
- * Copies a folder whose files may grow, shrink and vanish meanwhile, with owners and modes, and sees it on disk. What is neither
- * file nor folder (a socket) is passed over.
+ * Copies a folder whose files may grow, shrink and disappear meanwhile, with owners and modes, and syncs it to disk. Skips anything
+ * that is neither file nor folder (a socket).
  */
 export async function copyFolder(
   from: string,
@@ -27,13 +27,13 @@ export async function copyFolder(
 
 async function makeLike(from: string, to: string): Promise<void> {
   await mkdir(to, { recursive: true, mode: 0o700 })
-  await dressLike(from, to)
+  await copyOwnerAndMode(from, to)
 }
 
 async function copyOne(from: string, to: string): Promise<void> {
   try {
     await copyFile(from, to)
-    await dressLike(from, to)
+    await copyOwnerAndMode(from, to)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return
     throw error
@@ -46,8 +46,8 @@ async function copyOne(from: string, to: string): Promise<void> {
   }
 }
 
-/** PostgreSQL starts only on a folder of its own user's, closed to others. */
-async function dressLike(from: string, to: string): Promise<void> {
+/** PostgreSQL starts only on a folder that its own user owns, closed to others. */
+async function copyOwnerAndMode(from: string, to: string): Promise<void> {
   const { mode, uid, gid } = await stat(from)
   await chmod(to, mode & 0o777)
   if (process.getuid?.() === 0) await lchown(to, uid, gid)

@@ -7,12 +7,12 @@ const execute = promisify(execFile)
 
 const listMaxMs = 5_000
 
-/** The process that `postmaster.pid` names: the server's first process, running or not. */
+/** The process id in `postmaster.pid`. The process may no longer run. */
 export function readPostmasterPid(folder: string): Promise<number | undefined> {
   return readPid(join(folder, 'postmaster.pid'))
 }
 
-/** The process that the lock file of the socket names: the same, unless a start got only half way. */
+/** The process id in the socket's lock file: the same one, unless a start failed half-way. */
 export function readSocketPid(folder: string): Promise<number | undefined> {
   return readPid(join(folder, '.s.PGSQL.5432.lock'))
 }
@@ -29,8 +29,8 @@ async function readPid(file: string): Promise<number | undefined> {
 }
 
 /**
- * Whether that process is the server of this folder. A number proves nothing: after a crash it may belong to any other
- * process, to a thread (Linux answers for those too) or to a dead child that nobody has collected.
+ * Whether that process is the server of this folder. A process id alone proves nothing: after a crash it may belong to any other
+ * process, to a thread (Linux answers for those too) or to a zombie.
  */
 export async function isPostmasterOf(pid: number, folder: string): Promise<boolean> {
   const commandLine = process.platform === 'linux' ? await fromProc(pid) : await fromProcessList(pid)
@@ -38,14 +38,14 @@ export async function isPostmasterOf(pid: number, folder: string): Promise<boole
 }
 
 /**
- * Ends what a killed server has left behind. Such a process leaves by itself, unless it waits for another that was killed
- * with the server: then it waits for ever, and PostgreSQL starts no server beside it. Only on Linux can they be found.
+ * Kills processes that a killed server left behind. They normally exit, unless one waits for another that was killed with the
+ * server: then it waits forever, and PostgreSQL refuses to start beside it. They can be found only on Linux.
  */
 export async function endOrphans(folder: string): Promise<void> {
   if (process.platform !== 'linux') return
   const home = await realpath(folder)
   for (const pid of (await readdir('/proc')).map(Number)) {
-    if (pid > 0 && (await isAtHome(pid, home)) && !(await isOfLivingServer(pid, folder))) send(pid, 'SIGKILL')
+    if (pid > 0 && (await isServerProcessOf(pid, home)) && !(await isOfLivingServer(pid, folder))) send(pid, 'SIGKILL')
   }
 }
 
@@ -53,25 +53,25 @@ export function send(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal)
   } catch (error) {
-    // It left between the look and the signal.
+    // It exited between the check and the signal.
     if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
   }
 }
 
-/** Whether it is a process of a server whose folder that is: each of them has it for its working directory. */
-async function isAtHome(pid: number, home: string): Promise<boolean> {
+/** Whether it is a process of a server on that folder: all of them use it as their working directory. */
+async function isServerProcessOf(pid: number, home: string): Promise<boolean> {
   const folder = await readlink(`/proc/${pid}/cwd`).catch(() => undefined)
   return folder === home && /^postgres: |\/postgres -D /.test(await fromProc(pid))
 }
 
-/** Whether it is a server that lives, or the child of one. */
+/** Whether it is a live server, or the child of one. */
 async function isOfLivingServer(pid: number, folder: string): Promise<boolean> {
   const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '')
   const parent = Number(/\nPPid:\s+(\d+)/.exec(status)?.[1])
   return (await isPostmasterOf(pid, folder)) || (await isPostmasterOf(parent, folder))
 }
 
-/** Empty when there is no such process, or when it is dead and only not collected yet. */
+/** Empty when there is no such process, or when it is a zombie. */
 async function fromProc(pid: number): Promise<string> {
   try {
     return (await readFile(`/proc/${pid}/cmdline`, 'utf8')).replaceAll('\0', ' ')
@@ -87,7 +87,7 @@ async function fromProcessList(pid: number): Promise<string> {
     const { stdout } = await execute('ps', ['-ww', '-o', 'args=', '-p', String(pid)], { timeout: listMaxMs })
     return stdout
   } catch (error) {
-    // `ps` leaves with 1 when it finds no such process.
+    // `ps` exits with 1 when it finds no such process.
     if ((error as { code?: unknown }).code === 1) return ''
     throw error
   }

@@ -4,27 +4,27 @@ import { OperatorError } from '../../errors.ts'
 
 const execute = promisify(execFile)
 
-/** A user of the machine, by its numbers. */
+/** A user of the machine, by number. */
 export type Identity = { readonly uid: number; readonly gid: number }
 
-/** How the programs of PostgreSQL are run: they refuse to run as root. */
+/** How to run PostgreSQL's programs: they refuse to run as root. */
 export type RunAs = {
-  /** Who must own the data folder; nobody in particular when we are not root. */
+  /** The required owner of the data folder; undefined when we are not root. */
   readonly owner: Identity | undefined
-  /** For `spawn`: become this user on the way. */
+  /** For `spawn`: the user to switch to. */
   readonly become: Identity | Record<string, never>
-  /** What stands before the command: empty, or a program that drops privileges itself. */
+  /** Goes before the command: empty, or a program that drops privileges itself. */
   readonly prefix: readonly string[]
 }
 
-/** All that the programs of PostgreSQL see of our environment: theirs must not hold our secrets. */
+/** The whole environment of PostgreSQL's programs: it must not contain our secrets. */
 export const cleanEnvironment = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C' }
 
 const probeMaxMs = 10_000
 
 /**
- * Decides who runs PostgreSQL. As root it is the owner of an existing data folder, else `nobody` (initdb refuses a
- * user without a passwd entry). `mustEnter` are the folders it has to reach.
+ * Chooses the user that runs PostgreSQL. As root it is the owner of an existing data folder, otherwise `nobody` (initdb refuses a
+ * user without a passwd entry). `mustEnter` are the folders that this user has to reach.
  */
 export async function chooseRunAs(owner: Identity | undefined, mustEnter: readonly string[]): Promise<RunAs> {
   if (process.getuid?.() !== 0) return { owner: undefined, become: {}, prefix: [] }
@@ -57,8 +57,8 @@ async function idOfNobody(flag: '-u' | '-g'): Promise<number> {
 }
 
 /**
- * Another user cannot pass a folder that only root may enter, such as root's home. `setpriv` can drop root and keep
- * just the one capability that reads past such folders.
+ * Another user cannot pass a folder that only root may enter, such as root's home. `setpriv` drops root and keeps only the
+ * capability to read past such folders.
  */
 function keepingDirectoryAccess({ uid, gid }: Identity): string[] {
   return [
@@ -73,7 +73,7 @@ function keepingDirectoryAccess({ uid, gid }: Identity): string[] {
   ]
 }
 
-/** Asks the system itself instead of reading modes: access lists and mounts have their say too. */
+/** Tries it instead of reading modes: access control lists and mounts matter too. */
 async function canEnter(runAs: RunAs, folders: readonly string[]): Promise<boolean> {
   const [program, args] = commandAs(runAs, 'sh', ['-c', 'for folder do cd "$folder" || exit 1; done', 'sh', ...folders])
   const options = { ...runAs.become, cwd: '/', env: cleanEnvironment, timeout: probeMaxMs }

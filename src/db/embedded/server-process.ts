@@ -5,19 +5,19 @@ import type { Cluster } from './cluster.ts'
 import { isPostmasterOf, readPostmasterPid, readSocketPid } from './postmaster.ts'
 import { cleanEnvironment, commandAs } from './run-as.ts'
 
-/** A server that we have started; it lives on when we die. */
+/** A server that this process started. It keeps running when this process dies. */
 export type ServerProcess = {
-  /** How it ended, undefined while it runs. */
+  /** How it ended; undefined while it runs. */
   ending(): Promise<Ending | undefined>
-  /** For a server that nobody owns yet: a fast shutdown, and an immediate one when that takes too long. */
+  /** For a server that no service owns yet: a fast shutdown, then an immediate one when that takes too long. */
   stop(): Promise<void>
 }
 
 export type Ending = {
   readonly reason: string
-  /** Whether another start may succeed. */
+  /** Whether a retry may succeed. */
   readonly mayPass: boolean
-  /** Processes of a killed server are still there. */
+  /** Processes of a killed server still exist. */
   readonly isBlocked?: boolean
 }
 
@@ -26,7 +26,7 @@ const stopPollMs = 50
 const logBytesMax = 16 * 1024 * 1024
 const lastWordsBytesMax = 16 * 1024
 
-// For two cores and little memory. Given on the command line, so that they hold whatever the folder's own files say.
+// For two cores and little memory. Passed on the command line, so that they override the folder's own files.
 const settings: Readonly<Record<string, string>> = {
   listen_addresses: '',
   port: '5432',
@@ -41,14 +41,14 @@ const settings: Readonly<Record<string, string>> = {
   jit: 'off',
   timezone: 'UTC',
   cluster_name: 'penny',
-  // The log is for the operator: neither the text of statements nor the rows they failed on belong in it.
+  // The operator reads this log: it must not contain the text of statements or the rows they failed on.
   log_timezone: 'UTC',
   log_min_error_statement: 'panic',
   log_error_verbosity: 'terse',
   log_checkpoints: 'off',
 }
 
-/** Starts PostgreSQL in a session of its own: a Ctrl-C at the terminal is for us, and we stop it in good order. */
+/** Starts PostgreSQL in its own session: a Ctrl-C in the terminal reaches only us, and we shut it down cleanly. */
 export async function startServerProcess(cluster: Cluster): Promise<ServerProcess> {
   const { binaries, runAs, folder, logFile } = cluster
   const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
@@ -67,10 +67,10 @@ export async function startServerProcess(cluster: Cluster): Promise<ServerProces
 }
 
 /**
- * `postmaster.pid` of a killed server may name a process that is no server of this folder; PostgreSQL would then refuse
- * to start. We do not delete the file: it also names the shared memory by which PostgreSQL sees that backends of the
- * killed server still write here. Telling PostgreSQL that the number is its grandparent's (what `pg_ctl` does for a
- * shell) makes it pass over the number alone and keep that second check.
+ * After a crash, `postmaster.pid` may name a process that is not a server of this folder, and PostgreSQL would then refuse to
+ * start. We do not delete the file: it also names the shared memory by which PostgreSQL detects backends of the killed server that
+ * still write here. Claiming that the number is PostgreSQL's grandparent (as `pg_ctl` does for a shell) makes it ignore only the
+ * number and keep that second check.
  */
 async function disownStalePid(folder: string): Promise<Record<string, string>> {
   const pid = (await readPostmasterPid(folder)) ?? (await readSocketPid(folder))
@@ -97,8 +97,8 @@ function follow(child: ChildProcess, logFile: string, logStart: number): ServerP
       if (failure !== undefined) return { reason: failure.message, mayPass: false }
       if (child.signalCode !== null) return { reason: `it was ended by ${child.signalCode}`, mayPass: true }
       if (child.exitCode === null) return undefined
-      const reason = (await lastWords(logFile, logStart)) ?? `it left with ${child.exitCode}`
-      // On a full disk its last words may not have found room either.
+      const reason = (await fatalLine(logFile, logStart)) ?? `it left with ${child.exitCode}`
+      // On a full disk, the final log line may not have been written either.
       const isBlocked = blocked.test(reason)
       return { reason, isBlocked, mayPass: isBlocked || notYet.test(reason) || (await isFull(logFile)) }
     },
@@ -113,12 +113,12 @@ function follow(child: ChildProcess, logFile: string, logStart: number): ServerP
   }
 }
 
-/** What a server says that cannot start yet: the one before it is not quite gone, or there is no room. */
+/** Log lines of a server that cannot start yet: its predecessor is still exiting, or the disk is full. */
 const notYet = /lock file .* (already exists|is empty)|No space left on device/
-/** A backend of the one before it is not gone. */
+/** Log line when a backend of its predecessor still runs. */
 const blocked = /pre-existing shared memory block/
 
-// A segment of the write-ahead log: with less than that free nothing can be promised to anybody.
+// One segment of the write-ahead log: with less free space no commit is safe.
 const freeBytesMin = 16 * 1024 * 1024
 
 async function isFull(file: string): Promise<boolean> {
@@ -126,11 +126,11 @@ async function isFull(file: string): Promise<boolean> {
   return bavail * bsize < freeBytesMin
 }
 
-/** What it says to clients that it turns away: not why it ended. */
+/** Log lines about rejected clients: they do not say why the server ended. */
 const toClients = /terminating connection|the database system is/
 
-/** The line with which a server that does not start says why. */
-async function lastWords(logFile: string, from: number): Promise<string | undefined> {
+/** The log line in which a server says why it does not start. */
+async function fatalLine(logFile: string, from: number): Promise<string | undefined> {
   const log = await open(logFile, 'r')
   try {
     const { size } = await log.stat()

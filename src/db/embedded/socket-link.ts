@@ -4,13 +4,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { OperatorError } from '../../errors.ts'
 
-// The path of a socket may have 107 bytes on Linux and 103 on macOS; `/.s.PGSQL.5432` and our link's name take up to 46.
+// A socket path is limited to 107 bytes on Linux and 103 on macOS; `/.s.PGSQL.5432` and our link's name take up to 46.
 const temporaryFolderBytesMax = 55
 const namesMax = 8
 
 /**
- * A short path to the folder of the socket, whatever the length of the folder's own: a link in the temp folder. The
- * name follows from the folder, so every process of a user finds the same link and a killed one leaves no litter.
+ * A short path to the socket's folder, however long the folder's own path: a link in the temp folder. The name is derived from the
+ * folder, so every process of a user finds the same link, and a killed process leaves no extra links behind.
  */
 export async function ensureSocketLink(folder: string): Promise<string> {
   for (const link of candidates(folder)) {
@@ -19,7 +19,7 @@ export async function ensureSocketLink(folder: string): Promise<string> {
   throw new SocketLinkError(folder)
 }
 
-/** Makes the link anew when a cleaner of the temp folder took it, and young so that it is not taken. */
+/** Creates the link again if a cleaner of the temp folder deleted it, and updates its times so that it is not deleted. */
 export async function refreshSocketLink(folder: string): Promise<void> {
   const now = new Date()
   await lutimes(await ensureSocketLink(folder), now, now)
@@ -39,7 +39,7 @@ function* candidates(folder: string): Generator<string> {
   }
 }
 
-/** The temp folder is everybody's: a link that another user made could lead to that user's server. */
+/** The temp folder is shared: a link that another user made could lead to that user's server. */
 async function isOurs(link: string, folder: string): Promise<boolean> {
   try {
     const { uid } = await lstat(link)
@@ -55,7 +55,7 @@ async function make(link: string, folder: string): Promise<boolean> {
     return true
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
-    // Another process of ours may have been faster.
+    // Another process of ours may have created it first.
     return isOurs(link, folder)
   }
 }
