@@ -10,22 +10,22 @@ import { freezeLedger } from '../ledger/freeze.ts'
 
 export type AuditOptions = {
   readonly database: Database
-  /** Accounts used within so many seconds are looked at. */
+  /** Audits accounts that were used within this many seconds. */
   readonly recentSeconds: number
   readonly onViolations: (violations: readonly Violation[]) => void
-  /** An audit is done: so many atomic USDC are not accounted for. */
+  /** Called after each audit with the atomic USDC that are not accounted for. */
   readonly onAudited?: (scope: AuditScope, imbalance: bigint, violations: number) => void
 }
 
 export type AuditScope = 'recent' | 'all'
 
-/** Audited in one snapshot: keeps each short, because a long one holds back the database's cleanup. */
+/** Accounts per snapshot. Keeps each snapshot short, because a long one holds back vacuum. */
 const accountsMax = 1_000
 
-/** Audits the accounts that were used lately, or all, and freezes the ledger when something is wrong. */
+/** Audits recently used accounts, or all, and freezes the ledger when an invariant is violated. */
 export class Auditor {
   readonly #options: AuditOptions
-  /** When the last complete run over the accounts in use began. */
+  /** Start of the last complete run over the accounts in use. */
   #auditedToMs: number | undefined
 
   constructor(options: AuditOptions) {
@@ -42,11 +42,11 @@ export class Auditor {
     onViolations(violations)
   }
 
-  /** Every account in use, in pages in the order of their ids: however many there are, each gets its turn in every run. */
+  /** Audits every account in use, in pages by id: however many there are, each is audited in every run. */
   async #auditTouched(): Promise<readonly Violation[]> {
     const { database, recentSeconds } = this.#options
     const beganMs = performance.now()
-    // A run that takes longer than the window, or fails, leaves no gap: the next one looks back to where it began.
+    // A run that fails or takes longer than the window leaves no gap: the next run looks back to where it began.
     const fromMs = this.#auditedToMs ?? beganMs
     const seconds = () => recentSeconds + Math.ceil((performance.now() - fromMs) / 1000)
     const accounts = await findTouchedAccounts(database, seconds())

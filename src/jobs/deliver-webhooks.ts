@@ -11,8 +11,8 @@ export type DeliverWebhooksOptions = DelivererOptions & {
 const pace = { busyMs: 250, idleTurns: 2, busyTurns: 40 }
 
 /**
- * Sends webhooks from one process at a time, over all nodes. When it dies the database gives the lock to the next one, which goes on where the
- * rows say.
+ * Sends webhooks from one process at a time, over all nodes. When that process dies, the database gives the lock to the next one,
+ * which continues from the rows.
  */
 export function deliverWebhooks(options: DeliverWebhooksOptions): Job {
   let alone: Exclusive | undefined

@@ -1,21 +1,21 @@
 export type Job = {
-  /** Runs it now; waits for the run under way instead, if there is one. */
+  /** Runs the job now, or waits for the current run. */
   now(): Promise<void>
-  /** Resolves when the run under way is over; there will be no other. */
+  /** Resolves when the current run has ended. No other run follows. */
   stop(): Promise<void>
 }
 
 export type Pace = {
   readonly busyMs: number
-  /** While nothing is under way only one turn in so many is used. */
+  /** While idle, only one in this many turns does work. */
   readonly idleTurns: number
-  /** So many turns after something was under way all are used; also at first. */
+  /** Number of turns that count as busy after the work last returned true, and at the start. */
   readonly busyTurns: number
 }
 
 /**
- * The same, at two paces: work that returns true has something under way. A process that finds nothing should not look often: each
- * look is a round of statements and calls.
+ * Like `every`, at two paces. Work returns true while it has something in progress. An idle process should poll rarely: each poll
+ * is a round of statements and calls.
  */
 export function everyAtPace(pace: Pace, work: () => Promise<boolean>, onError: (error: unknown) => void): Job {
   let [turn, busyTurns] = [0, pace.busyTurns]
@@ -28,7 +28,7 @@ export function everyAtPace(pace: Pace, work: () => Promise<boolean>, onError: (
   return every(pace.busyMs, look, onError)
 }
 
-/** Repeats some work, one run at a time. What it throws is told and forgotten: the next run is its second chance. */
+/** Repeats work, one run at a time. Errors go to `onError`; the next run is the retry. */
 export function every(ms: number, work: () => Promise<unknown>, onError: (error: unknown) => void): Job {
   let running: Promise<void> | undefined
   let stopped = false

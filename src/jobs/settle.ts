@@ -34,7 +34,7 @@ import { openSigner } from '../signer/signer.ts'
 import { type SigningTerms, usdcDomain } from '../signer/signing-terms.ts'
 import { every, everyAtPace } from './every.ts'
 
-/** What the service asks of its settlement process. Amounts are decimal text: they come over a channel of JSON. */
+/** Settings of the settlement process. Amounts are decimal text, because the channel carries JSON. */
 export type SettleSettings = {
   readonly dataDir: string
   readonly logLevel: LogLevel
@@ -50,19 +50,21 @@ export type SettleSettings = {
   readonly due: Readonly<Record<'min' | 'cap' | 'max', string> & Record<'afterMs' | 'latestMs', number>>
   readonly sweepMin: string
   readonly withdrawalFeeMax: string
-  /** Below this the relayer's gas is an alarm; atomic USDC. */
+  /** The relayer's gas balance below which an alarm is raised; atomic USDC. */
   readonly gasMin: string
   readonly failpoint: { readonly name: string; readonly reach: number } | undefined
 }
 
 export type SettleReady = { readonly pid: number }
 
-/** Deposits and withdrawals: often while one is under way, so that nobody waits for the next look. */
+/** Deposits and withdrawals. Polled often while one is in progress, so that customers do not wait for the next poll. */
 const customersPace = { busyMs: 400, idleTurns: 3, busyTurns: 12 }
-/** Accounts that become due within a round are paid together: fewer statements, requests and signatures' journeys for each. */
+/**
+ * Accounts that become due within a round are paid together, which saves statements, requests and signer round trips per account.
+ */
 const paymentsMsMin = 300
 const paymentsMsMax = 1_000
-/** Operators order them, or the refill of gas. */
+/** For payouts that operators request, and gas refills. */
 const payoutsMs = 2_000
 const reconcileMs = 60_000
 const gasMs = 30_000
@@ -71,15 +73,15 @@ const totalsMs = 5 * 60_000
 const solvencyMs = 10_000
 const retryLockMs = 500
 const retryEpochMs = 10_000
-/** A payment is looked after when the gateway had the time to batch it. */
+/** A payment is checked after the gateway had time to batch it. */
 const confirmAfterMs = 1_500
 const recheckMs = 3_000
-/** Of the signatures of payments one in so many is checked here. The gateway checks each. */
+/** Verifies one in this many payment signatures here. The gateway verifies each. */
 const checkEvery = 32
 
 runAsChild({ title: 'penny-settle', isInBackground: true, start })
 
-/** Ready as soon as it can be: its turn may come in days, when the process of another node ends. */
+/** Reports ready immediately: it may take days until the process of another node ends and this one gets the lock. */
 async function start(settings: SettleSettings): Promise<SettleReady> {
   const log = createLog(settings.logLevel, settings.dataDir)
   work(settings, log).catch((error: unknown) => {
@@ -92,13 +94,15 @@ async function start(settings: SettleSettings): Promise<SettleReady> {
 async function work(settings: SettleSettings, log: Log): Promise<void> {
   const database = openDatabase({ url: settings.databaseUrl, poolMax: 6, applicationName: 'penny-settle' })
   const alone = await waitForTurn(settings, database, log)
-  // Whoever has lost the lock may no longer be alone: the next process begins where the rows say.
+  // Without the lock another process may already be settling. Exit; the next process continues from the rows.
   void alone.lost.then(() => process.exit(1))
   const chain = await untilAnswered(() => openChain(chainOptions(settings)), log)
   settle(settings, database, chain, log)
 }
 
-/** Alone, and in an epoch in which the ledger can be. Until it can, another node may end in its own what is open. */
+/**
+ * Waits for the lock, and for an epoch that fits the ledger. Until then another node, in its own epoch, may finish what is open.
+ */
 async function waitForTurn({ databaseUrl, epoch }: SettleSettings, database: Database, log: Log): Promise<Exclusive> {
   for (;;) {
     const alone = await waitForLock(databaseUrl, log)
@@ -113,11 +117,11 @@ async function waitForTurn({ databaseUrl, epoch }: SettleSettings, database: Dat
   }
 }
 
-/** One settlement process works at a time, over all nodes: it alone uses the relayer's nonces. */
+/** Only one settlement process works at a time, over all nodes: it alone uses the relayer's nonces. */
 async function waitForLock(url: string, log: Log): Promise<Exclusive> {
   for (;;) {
     const alone = await tryExclusive(url, 'settlement').catch((error: unknown) => {
-      log.warn({ err: error }, 'the settlement lock could not be asked for')
+      log.warn({ err: error }, 'the settlement lock could not be requested')
       return undefined
     })
     if (alone !== undefined) return alone
@@ -167,7 +171,7 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
     signer: openSigner({
       dataDir: settings.dataDir,
       checkEvery,
-      onFault: (error) => log.error({ err: error }, 'the signer is not to be trusted: nothing more is signed'),
+      onFault: (error) => log.error({ err: error }, 'the signer cannot be trusted: nothing more is signed'),
     }),
     rail: createRail({ url: settings.gatewayUrl, token: settings.gatewayToken, domain: terms.gatewayDomain }),
     terms: paymentTerms(terms, settings.epoch),
@@ -219,7 +223,7 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
   void totals.now()
 }
 
-/** A fifth of what charges may wait, so that rounds make them wait hardly longer. */
+/** A fifth of the time that charges may wait, so that rounds add little to it. */
 function paymentsMs(afterMs: number): number {
   return Math.min(Math.max(afterMs / 5, paymentsMsMin), paymentsMsMax)
 }
@@ -228,14 +232,14 @@ type DepositParts = Parameters<typeof watchDeposits>[0]
 type PaymentParts = Parameters<typeof submitPayments>[0] &
   Parameters<typeof confirmPayments>[0] & { readonly due: DueRules }
 
-/** Returns whether a deposit is under way, or an account has just got the address for one. */
+/** Returns whether a deposit is in progress, or an account has just received its deposit address. */
 async function bringIn(parts: DepositParts): Promise<boolean> {
   let assigned = 0
-  // All before the chain is read on: after a restore there may be many.
+  // Assign all addresses before reading on from the chain: after a restore there may be many.
   for (let count = -1; count !== 0; assigned += count) count = await assignAddresses(parts)
   await watchDeposits(parts)
   const sweeps = await sweepDeposits(parts)
-  // What was just sent is in a block at once on a chain that is final with its first: no need to wait for the next round.
+  // On a chain with immediate finality, the sweep that was just sent is already in a block: no need to wait for the next round.
   if (sweeps > 0) await watchDeposits(parts)
   return assigned > 0 || sweeps > 0
 }
@@ -243,7 +247,7 @@ async function bringIn(parts: DepositParts): Promise<boolean> {
 async function tellTotals({ database, rail, due }: PaymentParts): Promise<void> {
   await storeDueRules(database, due)
   await writeDepositMetrics(database)
-  // A gateway that does not answer now tells it next time.
+  // A gateway that does not answer now reports its gas in the next round.
   await writePaymentMetrics(database, await rail.batchGas().catch(() => undefined))
 }
 

@@ -13,20 +13,20 @@ import { InvalidProvidersFileError, type ListedModel, readProvidersFile } from '
 import type { ProviderSettings, Route, RoutingTable } from '../providers/routes.ts'
 import type { SandboxReady } from '../sandbox/start.ts'
 
-/** What is sold, and who serves it. */
+/** The models that are sold, and the providers that serve them. */
 export type Catalog = {
   readonly prices: PriceList
   /** Undefined: one provider from UPSTREAM_BASE_URL, or the sandbox's. */
   readonly providers: readonly ProviderSettings[] | undefined
-  /** By id, aliases included; undefined: every provider serves every model. */
+  /** By id, including aliases. Undefined: every provider serves every model. */
   readonly routes: ReadonlyMap<string, readonly Route[]> | undefined
-  /** What each model is called upstream where every provider serves it. */
+  /** The upstream's name for each model, where every provider serves it. */
   readonly upstreamNames: ReadonlyMap<string, string>
   /** One line each. */
   readonly warnings: readonly string[]
 }
 
-/** Reads MODELS_FILE and PROVIDERS_FILE. Throws one line for each mistake. */
+/** Reads MODELS_FILE and PROVIDERS_FILE. Throws an error with one line per mistake. */
 export function loadCatalog(config: Config): Catalog {
   if (config.providersFile === undefined) return catalogOf(readModelEntries(config.modelsFile), undefined)
   const { providers, models } = readProvidersFile(config.providersFile, {
@@ -58,7 +58,7 @@ function idsOf({ id, aliases = [] }: Pick<ModelEntry, 'id' | 'aliases'>): readon
   return [id, ...aliases]
 }
 
-/** The same rules as for MODELS_FILE, under the other file's name. */
+/** Applies the rules of MODELS_FILE, and names the other file in errors. */
 function buildListedPrices(entries: readonly ModelEntry[]): PriceList {
   try {
     return buildPriceList(entries)
@@ -70,7 +70,7 @@ function buildListedPrices(entries: readonly ModelEntry[]): PriceList {
   }
 }
 
-/** Selling below cost is the operator's right, and usually a slip. */
+/** Warns about prices below cost: they are allowed, but usually a mistake. */
 function lossesOf(model: Model, routes: ListedModel['routes']): string[] {
   const kinds = [
     ['input', 'inputPerMillion'],
@@ -91,7 +91,7 @@ function usdc(atomic: bigint): string {
   return format(fromAtomic(atomic))
 }
 
-/** Who is asked for each model. */
+/** The providers for each model. */
 export function routingTable(config: Config, catalog: Catalog, sandbox: SandboxReady | undefined): RoutingTable {
   const providers = catalog.providers ?? ownProviders(config, sandbox)
   const { upstreamNames } = catalog
@@ -109,7 +109,7 @@ function routeOf({ id }: ProviderSettings, model: string, priority: number): Rou
   return { provider: id, model, priority, weight: 1, rates: undefined }
 }
 
-/** One from the settings, or the sandbox's. */
+/** One provider from the settings, or the sandbox's. */
 export function ownProviders(
   { upstream, upstreamTimeouts, requestsMax }: Config,
   sandbox: SandboxReady | undefined,
@@ -122,7 +122,7 @@ export function ownProviders(
     headers: {},
     timeouts: upstreamTimeouts,
     slowMs: undefined,
-    // A request has one of them at a time, so an account's share of the requests is its share of these too.
+    // A request uses one provider at a time, so an account's share of the requests is also its share of these.
     concurrencyMax: requestsMax,
   }
   const backup = upstream === undefined ? sandbox?.model?.backup : undefined

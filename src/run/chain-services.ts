@@ -16,16 +16,16 @@ import { openSigner, type Signer } from '../signer/signer.ts'
 export type ChainServicesOptions = {
   readonly config: Config
   readonly database: Database
-  /** Undefined where nothing is settled. */
+  /** Undefined on a machine that does not settle. */
   readonly money: SettlementEndpoints | undefined
   readonly stack: AsyncDisposableStack
 }
 
-// What knows receipts brings hundreds of files with it, which a start should not have to read.
+// Loaded on demand: the receipts code imports hundreds of files, which would slow down the start.
 const receipts = () => import('../settlement/find-receipt.ts')
 const bundles = () => import('../settlement/write-receipts.ts')
 
-// Arc's own numbers; what is neither is somebody's own chain, with real money as far as we know.
+// Arc's own chain ids. Any other id is a private chain, which we assume has real money.
 const arcTestnets = [5_042_001, 5_042_002]
 const arc: Readonly<Record<number, { readonly name: string; readonly explorer: string; readonly rpc: string }>> = {
   5042: { name: 'Arc', explorer: 'https://explorer.arc.io', rpc: 'https://rpc.mainnet.arc.io' },
@@ -36,7 +36,7 @@ const arc: Readonly<Record<number, { readonly name: string; readonly explorer: s
   },
 }
 
-/** What the dashboard shows and does beyond the ledger, by those who know the chain. */
+/** What the dashboard shows and does beyond the ledger; the parts that need the chain. */
 export function openChainServices(options: ChainServicesOptions): ChainServices {
   const { config, database, money, stack } = options
   const isSandbox = config.chain === undefined
@@ -104,7 +104,7 @@ function openChainFunds(
   }
 }
 
-/** What a sandbox can do without a chain beside it: let its developer in. */
+/** For a sandbox without a chain: only signs the developer in. */
 function localSignIn({ database }: ChainServicesOptions): SandboxControls {
   return {
     async localAccount() {
@@ -114,7 +114,7 @@ function localSignIn({ database }: ChainServicesOptions): SandboxControls {
   }
 }
 
-/** What only a sandbox can do. */
+/** Actions that only a sandbox offers. */
 function sandboxControls(
   options: ChainServicesOptions,
   money: SettlementEndpoints,

@@ -9,10 +9,10 @@ import { writePrivateFile } from '../process/private-file.ts'
 import type { ProviderHealth } from '../providers/provider.ts'
 import type { StartContext } from './start-context.ts'
 
-/** What commands on the same machine can ask of a running service. */
+/** The requests that commands on the same machine can send to a running service. */
 export type ControlActions = {
   readonly providers: () => readonly ProviderHealth[]
-  /** Returns warnings, one line each. Throws one line for each mistake. */
+  /** Returns warnings, one line each. Throws an error with one line per mistake. */
   readonly reloadProviders: () => readonly string[]
 }
 
@@ -21,8 +21,8 @@ const host = '127.0.0.1'
 const askMsMax = 10_000
 
 /**
- * Serves `penny providers` on a port of its own that only this machine reaches, behind a token in the data folder that only the
- * service's user can read.
+ * Serves `penny providers` on a separate port that is reachable only from this machine, protected by a token in the data folder
+ * that only the service's user can read.
  */
 export async function openControl({ config, stack }: StartContext, actions: ControlActions): Promise<void> {
   const token = randomBytes(24).toString('base64url')
@@ -65,7 +65,7 @@ function isToken(header: string | undefined, token: string): boolean {
 
 export type ControlAnswer = { readonly providers: readonly ProviderHealth[]; readonly warnings?: readonly string[] }
 
-/** Asks the service that runs on this data folder. Throws with its message when it refuses. */
+/** Calls the service that runs on this data folder. Throws its message when it refuses. */
 export async function askControl(dataDir: string, method: 'GET' | 'POST', path: string): Promise<ControlAnswer> {
   let response: Response
   try {
@@ -87,5 +87,5 @@ export class NoServiceError extends Error {
   }
 }
 
-/** The service cannot do what was asked; the message says why. */
+/** The service refused the request; the message says why. */
 export class ControlRefusal extends Error {}

@@ -10,18 +10,18 @@ import { recordPrices } from '../ledger/prices.ts'
 import { createRequestMonths } from '../ledger/requests.ts'
 import type { StartContext } from './start-context.ts'
 
-/** One database. Each kind of work has connections of its own, so that none can starve another. */
+/** Connection pools to one database. Each kind of work has its own pool, so that none can starve another. */
 export type Databases = {
   readonly url: string
-  /** Jobs, metrics and health. */
+  /** For jobs, metrics and health. */
   readonly jobs: Database
-  /** Holds and ends. */
+  /** For holds and ends. */
   readonly ledger: Database
-  /** What a request needs before its hold: its key, its earlier attempts. */
+  /** For lookups before the hold: the API key, earlier attempts. */
   readonly lookUps: Database
-  /** The dashboard and `/api`. */
+  /** For the dashboard and `/api`. */
   readonly api: Database
-  /** The operator's pages. They read over all accounts, so few at a time and none for long. */
+  /** For the operator's pages. Their queries span all accounts, so few run concurrently, with a short timeout. */
   readonly operator: Database
 }
 
@@ -33,7 +33,7 @@ const lookUps = { poolMax: 4, applicationName: 'penny look-ups' }
 const api = { poolMax: 4, applicationName: 'penny api' }
 const operator = { poolMax: 2, statementMaxMs: 3_000, applicationName: 'penny operator' }
 
-/** Starts the embedded PostgreSQL where none is configured, and brings the schema up to date. */
+/** Starts the embedded PostgreSQL if no database is configured, and migrates the schema. */
 export async function openDatabases(
   context: StartContext,
   prices: PriceList,

@@ -19,12 +19,12 @@ import type { StartContext } from './start-context.ts'
 
 const cleanUpMs = 10 * 60_000
 const trimEventsMs = 60_000
-/** Of the answers that are kept for retries, per account. */
+/** Limit per account for the answers that are kept for retries. */
 const keptAnswerBytesMax = 256 * 1024 * 1024
 
 /**
- * Audits the accounts in use all the time. All accounts, now and then, only on the machine that settles: one full audit is enough
- * for all nodes, and its snapshot keeps the database from vacuuming.
+ * Audits the accounts in use continuously. Audits all accounts periodically, and only on the machine that settles: one full audit
+ * is enough for all nodes, and its snapshot holds back vacuum.
  */
 export function startAudit({ config, log, stack }: StartContext, database: Database, metrics: ServiceMetrics): void {
   const onError = (error: unknown) => log.error({ err: error }, 'the books could not be audited')
@@ -37,7 +37,7 @@ export function startAudit({ config, log, stack }: StartContext, database: Datab
       metrics.imbalance.set(Number(imbalance), scope)
       metrics.violations.set(violations, scope)
       metrics.auditedAt.set(Date.now() / 1000, scope)
-      // The operator's page reads when the last audit was, of any node.
+      // The operator's page shows the latest audit of any node.
       writeGauge(database, `audit_${scope}_violations`, violations).catch(onError)
     },
   })
@@ -51,7 +51,7 @@ export function startAudit({ config, log, stack }: StartContext, database: Datab
   void recent.now()
 }
 
-/** Sends webhooks, on machines with the role `jobs`: one of them at a time. */
+/** Sends webhooks, on machines with the role `jobs`; only one of them is active at a time. */
 export function startWebhooks(
   { config, log, stack }: StartContext,
   databases: Databases,

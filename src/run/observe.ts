@@ -23,7 +23,7 @@ export const packageVersion = (JSON.parse(readFileSync(packageFile, 'utf8')) as 
 
 const healthSampleMs = 60_000
 
-/** Counts, logs and traces. Spans are sent only where an endpoint is configured. */
+/** Opens counting, logging and tracing. Spans are sent only if an endpoint is configured. */
 export function openObserver({ config, log, stack }: StartContext): Observer {
   const metrics = createServiceMetrics()
   const { traces } = config
@@ -39,7 +39,7 @@ export function openObserver({ config, log, stack }: StartContext): Observer {
   return new Observer({ metrics, log, exporter, now: () => performance.now() })
 }
 
-/** What `/readyz` and the status page report. */
+/** The data of `/readyz` and the status page. */
 export function watchHealth({ log, stack }: StartContext, { databases, observer, web, chainServices }: NodeParts) {
   const readiness = new Readiness({
     look: () => findProblems(databases.jobs, migrationsFolder),
@@ -61,7 +61,7 @@ export function watchHealth({ log, stack }: StartContext, { databases, observer,
   return { readiness, standings, health }
 }
 
-/** What this process counts, and what the page reads from the database. */
+/** The metrics page: counters of this process, and values that it reads from the database. */
 export function openMetricsPage(
   { config, log, stack }: StartContext,
   { databases, holds, observer, router }: NodeParts,
@@ -69,7 +69,7 @@ export function openMetricsPage(
 ): MetricsPage {
   const own = watchProcess(packageVersion)
   stack.defer(() => own.stop())
-  // Customers must not learn who the providers are, and without a token customers can read the page.
+  // Customers must not learn which providers we use, and without a token they can read the page.
   const namesProviders = config.providersFile === undefined || config.metricsToken !== undefined
   return new MetricsPage({
     metrics: [

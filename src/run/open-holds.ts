@@ -12,7 +12,7 @@ import type { Databases } from './databases.ts'
 import type { StartContext } from './start-context.ts'
 
 const lastWritesMsMax = 10_000
-/** How soon a retry on another node gets the answer of this one. */
+/** Delay until a retry on another node gets the answer of this one. */
 const otherNodesMs = 500
 
 export type OpenHoldsParts = {
@@ -22,7 +22,7 @@ export type OpenHoldsParts = {
   readonly observer: Observer
 }
 
-/** The ledger's writer, on a lease of its own, and the job that ends the requests of dead nodes. */
+/** Opens the ledger's writer with this node's lease, and the job that ends the requests of dead nodes. */
 export async function openHolds(
   { config, log, stack }: StartContext,
   { databases, priceVersion, failpoint, observer }: OpenHoldsParts,
@@ -43,7 +43,7 @@ export async function openHolds(
     node,
     priceVersion,
     inFlightCap: config.inFlightCap,
-    onLost: (error) => log.warn({ err: error }, 'a note to the ledger was lost'),
+    onLost: (error) => log.warn({ err: error }, 'a background write to the ledger failed'),
     failpoint,
     onBatch: (operation, size, ms) => {
       observer.metrics.batchSize.observe(size, operation)
@@ -61,7 +61,7 @@ export async function openHolds(
   return holds
 }
 
-/** Waits for the last writes, but not for a database that is away: another node ends the open requests. */
+/** Waits for pending writes, but not for an unreachable database: another node will end the open requests. */
 async function finishWrites(holds: Holds): Promise<void> {
   await Promise.race([holds.drained(), sleep(lastWritesMsMax, undefined, { ref: false })])
   holds.stop()
@@ -73,7 +73,7 @@ export type OpenRetriesParts = {
   readonly grace: Grace
 }
 
-/** Twice a second it writes the answers that retries on other nodes wait for. */
+/** Writes the answers that retries on other nodes wait for, twice a second. */
 export function openRetries({ log, stack }: StartContext, { databases, node, grace }: OpenRetriesParts): Retries {
   const now = () => performance.now()
   const retries = new Retries({ database: databases.lookUps, ledger: databases.ledger, node, grace, now })

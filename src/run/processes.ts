@@ -16,10 +16,10 @@ import { payOutMax, type SigningTerms } from '../signer/signing-terms.ts'
 import type { Databases } from './databases.ts'
 import type { StartContext } from './start-context.ts'
 
-/** What the processes that sign and settle are given. Each has one reason to exist; one that dies is started again. */
+/** Input for starting the signer, gateway and settlement processes. The supervisor restarts each one that dies. */
 type MoneyContext = StartContext & { readonly databases: Databases; readonly publicUrl: string }
 
-// What knows the chain is hundreds of files, which a machine that only serves requests never needs.
+// Loaded on demand: the chain code is hundreds of files, which a machine that only serves requests never needs.
 const chainModule = () => import('../settlement/chain.ts')
 
 const gatewayOperatorFile = 'gateway-operator.key'
@@ -30,7 +30,7 @@ const sandboxGas = 1_000_000_000n
 const hourlyAuthorizationsMax = { accountMax: hourlyPaymentsMax.toString(), totalMax: '1000000000000' }
 const hourlyPayingOutMax = { accountMax: payOutMax.toString(), totalMax: '1000000000000' }
 
-/** The stand-ins for what is not configured, in a process of their own. Undefined when everything is real. */
+/** Starts stand-ins for everything that is not configured, in a separate process. Undefined when everything is real. */
 export async function startSandbox(context: StartContext): Promise<SandboxReady | undefined> {
   const { config, log, stack, onProgress, signal } = context
   const needs = {
@@ -65,7 +65,7 @@ export async function startSandbox(context: StartContext): Promise<SandboxReady 
   return sandbox.ready
 }
 
-/** Starts what signs and what settles. Undefined on a machine that does neither. */
+/** Starts signing and settlement. Undefined on a machine that does neither. */
 export async function startSettlementServices(
   context: MoneyContext,
   sandbox: SandboxReady | undefined,
@@ -158,7 +158,7 @@ async function startSigner(
   return signer.ready
 }
 
-/** Our own gateway, for the sandbox. An operator who runs it apart names its address in GATEWAY_URL. */
+/** Starts our own gateway, for the sandbox. Operators that run it separately set GATEWAY_URL. */
 async function startGateway(
   { config, databases, log, stack, signal }: MoneyContext,
   { rpcUrl, terms }: ChainTerms,
@@ -238,7 +238,7 @@ function operatorKey(dataDir: string): Hex {
   return `0x${secretIn(dataDir, gatewayOperatorFile)}`
 }
 
-/** 64 hex digits, made at the first start and readable by their owner alone. */
+/** 64 hex digits, created at the first start and readable by their owner alone. */
 function secretIn(dataDir: string, file: string): string {
   const path = join(dataDir, file)
   if (!existsSync(path)) writeFileSync(path, randomBytes(32).toString('hex'), { mode: 0o600, flag: 'wx' })

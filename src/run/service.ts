@@ -22,10 +22,10 @@ import { openPort, serveRequests } from './web-node.ts'
 
 export type Service = {
   readonly publicUrl: string
-  /** Answers requests that name no model. */
+  /** The model for requests that name none. */
   readonly defaultModel: string
   readonly database: Database
-  /** Undefined where nothing is settled: another machine does it. */
+  /** Undefined on a machine that does not settle: another machine does. */
   readonly money: SettlementEndpoints | undefined
   /** Resolves with the reason when the service can no longer run. */
   readonly failed: Promise<Error>
@@ -39,13 +39,13 @@ export type Service = {
 export type StartOptions = {
   /** Replaces the configured web tools, for tests, which have no network. */
   readonly web?: WebTools | undefined
-  /** How long attempts run on without a client, for tests. */
+  /** How long attempts continue after their client has left; for tests. */
   readonly retryGrace?: Grace | undefined
-  /** Aborted when the service is no longer wanted before it is ready: everything that was started is stopped. */
+  /** Cancels the start: everything that was started is stopped. */
   readonly signal?: AbortSignal | undefined
 }
 
-/** Builds the service from its configuration. Everything is stopped in the opposite order of its start. */
+/** Builds the service from its configuration. Stops everything in reverse order of its start. */
 export async function startService(
   config: Config,
   onProgress: (line: string) => void,
@@ -123,20 +123,20 @@ async function start(context: StartContext, { web, retryGrace = defaultGrace }: 
   }
 }
 
-/** The database and the sandbox, concurrently where that is safe. */
+/** Starts the database and the sandbox, concurrently if that is safe. */
 async function startGround(
   context: StartContext,
   openBooks: () => Promise<Databases>,
 ): Promise<[Databases, SandboxReady | undefined]> {
   const { config } = context
   const isServed = config.databaseUrl === undefined && (await locateEmbeddedPostgres(config.dataDir)) !== undefined
-  // A port that a service on this very folder uses is reported as that service, by the database's lock.
+  // If a service on the same folder uses the port, let the database's lock report that service.
   const problem = isServed ? undefined : await portProblem(config)
   if (problem !== undefined) throw problem
   const databases = openBooks()
-  // A database server that runs already may belong to another service: do not touch its sandbox before that is known.
+  // A database server that is already running may belong to another service: do not touch its sandbox before that is known.
   const sandbox = isServed ? databases.then(() => startSandbox(context)) : startSandbox(context)
-  // Wait for both even when one fails: whatever the other has started by then must be stopped too.
+  // Wait for both even if one fails: everything that the other has started must be stopped too.
   await Promise.allSettled([databases, sandbox])
   return Promise.all([databases, sandbox])
 }

@@ -1,13 +1,13 @@
 import type { Config } from '../config/config.ts'
 import type { Log } from '../process/log.ts'
 
-/** What every step of a start is given. */
+/** Passed to every step of a start. */
 export type StartContext = {
   readonly config: Config
   readonly log: Log
-  /** Each step defers here what stops what it started. The service stops in the opposite order of its start. */
+  /** Each step defers the cleanup of what it started. The service stops in reverse order of its start. */
   readonly stack: AsyncDisposableStack
   readonly onProgress: (line: string) => void
-  /** Aborted when the start is no longer wanted. */
+  /** Aborted when the start is cancelled. */
   readonly signal: AbortSignal | undefined
 }

@@ -8,7 +8,7 @@ import { type Catalog, loadCatalog, routingTable } from './catalog.ts'
 import { packageVersion } from './observe.ts'
 import type { StartContext } from './start-context.ts'
 
-/** The models' providers. */
+/** Opens the router over the models' providers. */
 export function openRouter({ log, stack }: StartContext, table: RoutingTable): Router {
   const router = new Router({
     table,
@@ -20,8 +20,8 @@ export function openRouter({ log, stack }: StartContext, table: RoutingTable): R
 }
 
 /**
- * Reads PROVIDERS_FILE again. Requests under way end where they began. Throws, and changes nothing, when the file is wrong or changes
- * what is sold. Returns the warnings.
+ * Reads PROVIDERS_FILE again. Requests in flight stay with their provider. Throws, and changes nothing, when the file is invalid or
+ * changes what is sold. Returns the warnings.
  */
 export function reloadProviders(
   { config, log }: Pick<StartContext, 'config' | 'log'>,
@@ -45,7 +45,7 @@ function schedule(milliseconds: number, run: () => void): () => void {
   return () => clearTimeout(timer)
 }
 
-/** What the model can search and read. */
+/** Opens the web tools for models. */
 export function openWeb(
   { config, log, stack }: StartContext,
   sandbox: SandboxReady | undefined,

@@ -43,7 +43,7 @@ const openApiFile = fileURLToPath(new URL('../../openapi.json', import.meta.url)
 const bodyReadMsMax = 30_000
 const now = () => performance.now()
 
-/** What a node that serves requests is made of. */
+/** The parts of a node that serves requests. */
 export type NodeParts = {
   readonly prices: PriceList
   readonly databases: Databases
@@ -55,7 +55,7 @@ export type NodeParts = {
   readonly retries: Retries
   readonly chainServices: ChainServices
   readonly publicUrl: string
-  /** Aborted when this process is about to stop: load balancers are told to send requests elsewhere. */
+  /** Aborted when this process is about to stop: load balancers then send requests elsewhere. */
   readonly stopping: AbortSignal
 }
 
@@ -63,11 +63,11 @@ export type OpenedServer = {
   readonly publicUrl: string
   readonly server: Server
   readonly wasted: WastedConnections
-  /** Until this is called, every request is told that the service is starting. */
+  /** Until this is called, every request gets the answer that the service is starting. */
   serve(app: ReturnType<typeof createApp>): void
 }
 
-/** Takes the port, before the slower parts of a start. */
+/** Binds the port before the slower parts of a start. */
 export async function openPort({ config, stack }: StartContext): Promise<OpenedServer> {
   const server = openServer(config.requestsMax)
   const wasted = new WastedConnections({ now })
@@ -81,7 +81,7 @@ export async function openPort({ config, stack }: StartContext): Promise<OpenedS
   server.on('checkExpectation', ({ headers }, outgoing) =>
     answerUnread(new ExpectationError(headers.expect), publicUrl, outgoing),
   )
-  // A start that fails from here on must not leave a port open that nothing answers.
+  // If the start fails after this point, no open port without a server may remain.
   stack.defer(() => void server.close())
   return {
     publicUrl,
@@ -94,7 +94,7 @@ export async function openPort({ config, stack }: StartContext): Promise<OpenedS
   }
 }
 
-/** Wires the parts together behind the server. */
+/** Connects the parts to the server. */
 export function serveRequests(context: StartContext, parts: NodeParts, { serve, wasted }: OpenedServer): Load {
   const { config, stack } = context
   const counter = createTokenCounter()
@@ -112,7 +112,7 @@ export function serveRequests(context: StartContext, parts: NodeParts, { serve, 
   return load
 }
 
-/** What admission and serving of one request share. */
+/** Shared by admission and serving of requests. */
 type SharedByRequests = { readonly counter: TokenCounter; readonly openRequests: OpenRequests }
 
 function admissionParts(
@@ -232,7 +232,7 @@ function documents(prices: PriceList): Pick<AppServices, 'dashboard' | 'docs' | 
   }
 }
 
-/** One body of the largest size always fits. */
+/** The budget always has room for one body of the largest size. */
 function openBudget({ bodiesBytesMax, bodyBytesMax, requestsMax }: Config): BodyBudget {
   return new BodyBudget({
     bytesMax: Math.max(bodiesBytesMax, bodyBytesMax),
