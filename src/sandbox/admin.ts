@@ -16,13 +16,13 @@ const secondsMax = 366 * 24 * 60 * 60
 
 type Orders = {
   readonly chain: ChainAdmin
-  /** Absent when the model is a real one. */
+  /** Undefined when the model is a real one. */
   readonly model: ModelTrouble | undefined
 }
 
 /**
- * What no real chain would do for anybody: give money away, mine, let time pass. Behind a token that stands in the data
- * folder, so that `penny faucet` and the service beside it can ask, and a page in a browser cannot.
+ * Actions that no real chain offers: minting money, mining, advancing time. Protected by a token in the data folder, so that `penny
+ * faucet` and the service can call it, and a page in a browser cannot.
  */
 export async function startAdminServer(host: string, dataDir: string, orders: Orders): Promise<SandboxAdmin> {
   const token = randomBytes(24).toString('base64url')

@@ -1,15 +1,15 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** Where the sandbox's own commands reach it: in a file that only its owner can read. */
+/** The sandbox's admin endpoint, stored in a file that only its owner can read. */
 export type SandboxAdmin = { readonly url: string; readonly token: string }
 
 export const adminFile = 'sandbox-admin.json'
 
-/** Asks the running sandbox for something that no real chain would do. */
+/** Asks the running sandbox for something that no real chain offers. */
 export type SandboxOrders = {
   faucet(address: string, atomic: bigint): Promise<string>
-  /** So much gas, if there is less than half of it. */
+  /** Gives this much gas, if the address has less than half of it. */
   gas(address: string, atomic: bigint): Promise<void>
   mine(blocks: number): Promise<void>
   advance(seconds: number): Promise<void>
@@ -19,7 +19,7 @@ export type SandboxOrders = {
   fail(failure: ModelFailure | undefined): Promise<void>
 }
 
-/** `kill`: connections are cut. `hang`: nothing is answered. `garbage`: a stream that is no stream of events. */
+/** `kill`: connections are closed. `hang`: no response. `garbage`: a response that is not an event stream. */
 export const modelFailures = ['kill', 'hang', '429', '500', 'garbage'] as const
 export type ModelFailure = (typeof modelFailures)[number]
 

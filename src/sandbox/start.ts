@@ -9,17 +9,17 @@ import { startChainServer } from './chain/server.ts'
 import { type ModelTrouble, startModelServer } from './model/server.ts'
 import { startSearchServer } from './search/server.ts'
 
-/** What the service asks of its sandbox process: the stand-ins for what is not configured. */
+/** Settings of the sandbox process: the stand-ins for everything that is not configured. */
 export type SandboxSettings = {
   readonly host: string
   readonly dataDir: string
-  /** Absent: the upstream is a real one. Ports are 0 for any free one; a restart takes the port it had. */
+  /** Undefined: the upstream is a real one. Port 0 means any free port; a restart uses the previous port. */
   readonly model:
     | { readonly port: number; readonly backupPort: number | undefined; readonly tokensPerSecond: number }
     | undefined
-  /** Absent: the search is a real one, or there is none. */
+  /** Undefined: the search is a real one, or there is none. */
   readonly search: { readonly port: number } | undefined
-  /** Absent: the chain is a real one. */
+  /** Undefined: the chain is a real one. */
   readonly chain: { readonly port: number; readonly gatewayOperator: Address } | undefined
 }
 
@@ -40,7 +40,7 @@ export type SandboxChain = {
   readonly gateway: Address
 }
 
-/** Arc's numbers are 5042 and 504200x: a wallet that knows them knows nothing of this one. */
+/** Arc's chain ids are 5042 and 504200x. This one differs, so that wallets do not mistake the sandbox for Arc. */
 const sandboxChainId = 5_042_999
 
 const root = fileURLToPath(new URL('../..', import.meta.url))

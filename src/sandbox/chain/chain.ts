@@ -17,13 +17,13 @@ export type ChainOptions = {
   readonly dataDir: string
   readonly chainId: number
   readonly contracts: ChainContracts
-  /** Addresses that are given gas when the chain first meets them: those that pay for others, as the relayer does. */
+  /** Addresses that pay gas for others, such as the relayer. The chain gives them gas when it first sees them. */
   readonly gasHolders: readonly Address[]
   /** Milliseconds since 1970. */
   readonly clock: () => number
-  /** Called when the chain cannot go on; only a restart helps. */
+  /** Called when the chain cannot continue; only a restart helps. */
   readonly onFailure: (error: Error) => void
-  /** Called where a crash has an outcome of its own: between journal and machine, and after both. */
+  /** Called at points where a crash has a distinct outcome: between journal and EVM, and after both. */
   readonly onStep: (step: 'appended' | 'applied') => void
 }
 
@@ -41,22 +41,22 @@ type Head = { readonly number: number; readonly hash: Hash; readonly time: numbe
 export const weiPerAtomic = 10n ** 12n
 
 const baseFee = numberToHex(baseFeeWei)
-/** A hundred USDC: some thousands of batches. */
+/** A hundred USDC: enough for some thousands of batches. */
 const gasGrantAtomic = 100_000_000n
 const writesWaitingMax = 1_000
 const minedBlocksMax = 10_000
 const advanceSecondsMax = 10 * 365 * 86_400
 
 /**
- * The chain: a machine that forgets and a journal that does not. There is one writer. A change is on disk before the
- * machine hears of it, so whatever was answered can be told again; and since all a block depends on is in the journal,
- * telling it again gives the same blocks, hash by hash.
+ * The chain: an EVM in memory and a durable journal. There is one writer. A change is on disk before the EVM executes it, so
+ * everything that a client was told can be restored. The journal contains everything a block depends on, so a replay gives the same
+ * blocks with the same hashes.
  */
 export class Chain {
   readonly addresses: ChainAddresses
-  /** Whether the contracts on chain are those this start was given. A chain keeps the contracts it was founded with. */
+  /** Whether the contracts on chain are those of this start. A chain keeps the contracts it was created with. */
   readonly contractsAreCurrent: boolean
-  /** When the journal is replayed, and the chain is what it was. */
+  /** Resolves when the journal is replayed and the chain has its previous state. */
   readonly ready: Promise<void>
 
   readonly #options: ChainOptions
@@ -64,11 +64,11 @@ export class Chain {
   readonly #journalBytes: number
   #evm: Evm | undefined
   #head: Head = { number: 0, hash: '0x', time: 0 }
-  /** The last block without its transactions, as JSON-RPC tells it. */
+  /** The last block without its transactions, in JSON-RPC form. */
   #headBlock: unknown
-  /** How far the chain's clock was put forward. */
+  /** How far the chain's clock was advanced. */
   #aheadSeconds = 0
-  /** Where the machine's clock was put for those who only look. */
+  /** The time that the EVM's clock was set to for read calls. */
   #presentTime = 0
   #state: ChainProgress['state'] | 'closed' = 'replaying'
   #entriesReplayed = 0
@@ -86,7 +86,7 @@ export class Chain {
     this.ready.catch((error: Error) => this.#fail(error))
   }
 
-  /** Reads the journal's first line, or makes it up. What follows is replayed in the background. */
+  /** Reads the journal's first line, or creates it. The rest is replayed in the background. */
   static async open(options: ChainOptions): Promise<Chain> {
     const journal = await Journal.open(join(options.dataDir, 'chain.journal'))
     try {
@@ -105,7 +105,7 @@ export class Chain {
     return this.#head.number
   }
 
-  /** Answered from memory: whoever follows the chain asks for it again and again. */
+  /** Answered from memory: clients that follow the chain poll it constantly. */
   async readHeadBlock(): Promise<unknown> {
     this.#requireReady()
     return this.#headBlock
@@ -121,20 +121,20 @@ export class Chain {
     }
   }
 
-  /** Asks the machine. Only for what changes nothing. */
+  /** Calls the EVM. Only for methods that change nothing. */
   async read(method: string, ...params: readonly unknown[]): Promise<unknown> {
     this.#requireReady()
     return this.#request(method, ...params)
   }
 
   /**
-   * Asks the machine what a call would do now. The machine's last block may be hours old, where Arc's is half a second
-   * old, so the question is asked of the next block, and that is put at the present time first.
+   * Asks the EVM what a call would do now. The EVM's last block may be hours old, while Arc's is half a second old. So the call
+   * runs against the next block, after setting its time to the present.
    */
   async readPresent(method: string, ...params: readonly unknown[]): Promise<unknown> {
     this.#requireReady()
     if (this.#nextTime() > this.#presentTime) {
-      // In the writer's queue, else it could come between a transaction's time and its block.
+      // Goes through the writer's queue; otherwise it could run between setting a transaction's time and mining its block.
       await this.#enqueue(async () => {
         this.#presentTime = this.#nextTime()
         await this.#request('evm_setNextBlockTimestamp', this.#presentTime)
@@ -143,13 +143,13 @@ export class Chain {
     return this.#request(method, ...params)
   }
 
-  /** Mines the transaction in a block of its own, or throws what the chain has against it. */
+  /** Mines the transaction in a block of its own, or throws the chain's error. */
   async sendRawTransaction(raw: Hex): Promise<Hash> {
     this.#requireReady()
     return (await this.#write((time) => ({ kind: 'transaction', time, raw }))) as Hash
   }
 
-  /** Gives native coin out of nothing, as no transaction could. */
+  /** Creates native coin, which no transaction could do. */
   async fundGas(address: Address, atomic: bigint): Promise<void> {
     this.#requireReady()
     if (atomic <= 0n) throw new RpcError(rpcCodes.invalidParams, `Gas worth ${atomic} atomic USDC cannot be given.`)
@@ -163,14 +163,14 @@ export class Chain {
     await this.#write((time) => ({ kind: 'mining', time, blocks }))
   }
 
-  /** Puts the chain's clock forward for good. There is no way back: a block is never older than the one before it. */
+  /** Advances the chain's clock permanently. It cannot be set back: a block is never older than its parent. */
   async advanceTime(seconds: number): Promise<void> {
     this.#requireReady()
     requireCount('seconds', seconds, advanceSecondsMax)
     await this.#write(() => ({ kind: 'clock', aheadSeconds: this.#aheadSeconds + seconds }))
   }
 
-  /** Waits for the write under way; what waits behind it is refused. */
+  /** Waits for the write in progress; refuses the queued ones. */
   async close(): Promise<void> {
     this.#state = 'closed'
     await this.ready.catch(() => {})
@@ -184,7 +184,8 @@ export class Chain {
     this.#evm = await openEvm({ chainId, genesisTime })
     await this.#found(founding)
     if (isNew) {
-      // Afterwards, other than all that follows: nobody was served yet, and what cannot be founded must not stay.
+      // Unlike later entries, this one is written after it was applied: no client was served yet, and a failed founding must not
+      // remain.
       await this.#journal.append(founding)
       this.#options.onStep('appended')
     }
@@ -209,7 +210,7 @@ export class Chain {
     }
   }
 
-  /** On Arc whoever is sent USDC can pay gas with it. Here gas is given to an address that never had any. */
+  /** On Arc any recipient of USDC can pay gas with it. Here gas is granted to an address that never had any. */
   async #grantGas(address: Address): Promise<void> {
     const balance = await this.#request('eth_getBalance', address, 'latest')
     const nonce = await this.#request('eth_getTransactionCount', address, 'latest')
@@ -231,7 +232,7 @@ export class Chain {
     })
   }
 
-  /** One after the other, in the order of their coming. */
+  /** Runs writes one after another, in order of arrival. */
   #enqueue(write: () => Promise<unknown>): Promise<unknown> {
     if (this.#writesWaiting >= writesWaitingMax) throw new TooManyWritesError()
     this.#writesWaiting += 1
@@ -309,12 +310,12 @@ export class Chain {
     this.#headBlock = block
     const { number, hash, timestamp } = block as { number: Hex; hash: Hash; timestamp: Hex }
     this.#head = { number: Number(number), hash, time: Number(timestamp) }
-    // For the block to come, and now already, so that whoever asks for the price of gas is told this one. The machine
-    // would let it fall with every block that is not full.
+    // Set the fee of the next block now, so that clients that query the gas price get this one. The EVM would lower it with every
+    // block that is not full.
     await this.#request('hardhat_setNextBlockBaseFeePerGas', baseFee)
   }
 
-  /** Never before the last block, whatever the machine's owner does to the clock. */
+  /** Never before the last block, even if the machine's clock was set back. */
   #nextTime(): number {
     return Math.max(this.#head.time, Math.floor(this.#options.clock() / 1000) + this.#aheadSeconds)
   }
@@ -365,7 +366,7 @@ function requireCount(name: string, count: number, max: number): void {
   throw new RpcError(rpcCodes.invalidParams, `The number of ${name} must be from 1 to ${max}, got ${count}.`)
 }
 
-/** A transaction that the chain refused is in the journal like any other: it was refused then, and is again. */
+/** The journal also contains transactions that the chain refused: a replay refuses them again. */
 function ignoreRefusal(error: unknown): void {
   if (!(error instanceof RpcError)) throw error
 }
@@ -386,7 +387,7 @@ class TooManyWritesError extends RpcError {
   }
 }
 
-/** Replaying did not give the blocks that were there before. */
+/** The replay did not produce the same blocks as before. */
 export class DivergedJournalError extends Error {
   constructor(entriesReplayed: number, head: Head) {
     super(

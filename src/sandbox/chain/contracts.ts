@@ -4,13 +4,15 @@ import { devUsdcAbi, devUsdcBytecode } from '../../../contracts/generated/DevUsd
 import { settlementGatewayAbi, settlementGatewayBytecode } from '../../../contracts/generated/SettlementGateway.abi.ts'
 import type { ChainContracts } from './founding.ts'
 
-/** As on Arc. */
+/** The same address as on Arc. */
 const usdc: Address = '0x3600000000000000000000000000000000000000'
 const systemLog: Address = '0xfffffffffffffffffffffffffffffffffffffffe'
-/** Circle waits a week, in blocks of half a second. Nobody waits a week in a sandbox, and its blocks come with transactions. */
+/**
+ * Circle's delay is a week, in blocks of half a second. That is too long for a sandbox, whose blocks come only with transactions.
+ */
 const withdrawalDelayBlocks = 10n
 
-/** The contracts of the sandbox: one operator owns, pauses and relays the gateway. */
+/** The sandbox's contracts: one operator owns, pauses and relays the gateway. */
 export function sandboxContracts(operator: Address): ChainContracts {
   return {
     usdc: {

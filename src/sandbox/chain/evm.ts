@@ -1,7 +1,7 @@
 import { env } from 'node:process'
 import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
 
-/** The machine itself, before any rule of ours: JSON-RPC in, JSON-RPC out. Its state is in memory only. */
+/** The EVM, without our rules: JSON-RPC in, JSON-RPC out. Its state is in memory only. */
 export type Evm = {
   request(method: string, ...params: readonly unknown[]): Promise<unknown>
   close(): Promise<void>
@@ -10,17 +10,17 @@ export type Evm = {
 /** Arc's lowest base fee, and the only one here: an idle chain never leaves it. */
 export const baseFeeWei = 20_000_000_000n
 
-/** The gas that a block takes, as on Arc. What one transaction takes is capped by Osaka's own rule, 2^24. */
+/** The gas limit of a block, as on Arc. Osaka's own rule limits a transaction to 2^24. */
 const blockGasMax = 30_000_000
 
 const network = 'sandbox'
 
 /**
- * Starts an empty chain. Everything that could differ between two starts is fixed here, so that the same transactions at
- * the same times give the same blocks, hash by hash.
+ * Starts an empty chain. Everything that could differ between two starts is fixed here, so that the same transactions at the same
+ * times give the same blocks with the same hashes.
  */
 export async function openEvm(options: { readonly chainId: number; readonly genesisTime: number }): Promise<Evm> {
-  // Hardhat reports its use over the network when it runs in a terminal. A sandbox calls nobody.
+  // Hardhat sends telemetry when it runs in a terminal. A sandbox must make no network calls.
   env.HARDHAT_DISABLE_TELEMETRY = 'true'
   const environment = await createHardhatRuntimeEnvironment(
     {
@@ -30,7 +30,7 @@ export async function openEvm(options: { readonly chainId: number; readonly gene
           chainType: 'l1',
           chainId: options.chainId,
           hardfork: 'osaka',
-          // No key lives in the chain: whoever wants to send signs for himself.
+          // The chain holds no keys: senders sign their own transactions.
           accounts: [],
           initialDate: new Date(options.genesisTime * 1000),
           initialBaseFeePerGas: baseFeeWei,

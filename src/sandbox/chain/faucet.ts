@@ -5,25 +5,25 @@ import { type Chain, weiPerAtomic } from './chain.ts'
 import { baseFeeWei } from './evm.ts'
 import { faucetAbi, founderAccount, mintAtomicMax } from './founding.ts'
 
-/** What was sent, transaction by transaction. */
+/** The transactions that were sent. */
 export type Gift = { readonly transactionHash: Hash; readonly gasTransactionHash: Hash | undefined }
 
 type Call = { readonly to: Address; readonly gas: bigint; readonly data?: Hex; readonly value?: bigint }
 
 const tokenGas = 200_000n
 const sendGas = 21_000n
-/** One USDC of gas is some hundreds of transfers. */
+/** One USDC of gas pays for some hundreds of transfers. */
 const gasGiftWei = 1_000_000n * weiPerAtomic
 const gasEnoughWei = gasGiftWei / 10n
 
 /**
- * Gives test USDC away, by transactions that anyone could have sent. On Arc whoever has USDC can pay gas with it; here the
- * coin is apart from the token, so an address that has none gets a little of it too.
+ * Sends test USDC by ordinary transactions. On Arc, USDC pays gas; here the coin is separate from the token, so an address without
+ * coin also gets a little of it.
  */
 export class Faucet {
   readonly #chain: Chain
   readonly #founder: PrivateKeyAccount = founderAccount()
-  /** One gift at a time: its transactions are numbered. */
+  /** One gift at a time: its transactions have consecutive nonces. */
   #lastGift: Promise<unknown> = Promise.resolve()
 
   constructor(chain: Chain) {
@@ -42,7 +42,7 @@ export class Faucet {
 
   async #give(address: Address, atomic: bigint): Promise<Gift> {
     if ((await this.#treasury()) < atomic) await this.#callToken('faucet', this.#founder.address, mintAtomicMax)
-    // The gas comes first: whoever sees the USDC arrive can send it on.
+    // Gas first, so that a recipient that sees the USDC arrive can already send it on.
     const gasTransactionHash = await this.#giveGas(address)
     const transactionHash = await this.#callToken('transfer', address, atomic)
     return { transactionHash, gasTransactionHash }

@@ -12,14 +12,14 @@ import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { baseFeeWei } from './evm.ts'
 import type { FoundingEntry, FoundingStep } from './journal.ts'
 
-/** What the chain is founded with. Code to be run once, its constructor's arguments at its end. */
+/** The contracts that the chain starts with: creation code, with the constructor's arguments appended. */
 export type ChainContracts = {
   readonly usdc: PlacedContract
   readonly systemLog: PlacedContract
   readonly gateway: { readonly creationCode: Hex }
 }
 
-/** A contract of the chain's own, at an address that Arc chose. */
+/** A system contract of the chain, at an address that Arc chose. */
 export type PlacedContract = { readonly address: Address; readonly creationCode: Hex }
 
 export const faucetAbi = parseAbi([
@@ -28,10 +28,10 @@ export const faucetAbi = parseAbi([
   'function balanceOf(address account) view returns (uint256)',
 ])
 
-/** What the token's faucet gives at most in one call: a million USDC. */
+/** The most that the token's faucet mints in one call: a million USDC. */
 export const mintAtomicMax = 1_000_000_000_000n
 
-/** The same for every chain, so that a chain begun anew has the same beginning. */
+/** The same for every chain, so that a reset chain starts identically. */
 const genesisTime = Date.UTC(2026, 0, 1) / 1000
 const deploymentGas = 10_000_000n
 const mintGas = 200_000n
@@ -39,8 +39,8 @@ const mintGas = 200_000n
 const founderWei = 10n ** 27n
 
 /**
- * The account that deploys the contracts and runs the faucet. Its key is no secret, as it has no power: no contract gives
- * it a role. Being always the same, it gives the gateway the same address in every sandbox.
+ * The account that deploys the contracts and runs the faucet. Its key is not secret, because it has no power: no contract gives it
+ * a role. It is always the same, so the gateway has the same address in every sandbox.
  */
 export function founderAccount(): PrivateKeyAccount {
   return privateKeyToAccount(keccak256(toHex('penny sandbox founder')))
@@ -74,7 +74,7 @@ export async function foundingOf(chainId: number, time: number, contracts: Chain
   }
 }
 
-/** Tells one set of contracts from another. */
+/** Identifies a set of contracts. */
 export function hashOf({ usdc, systemLog, gateway }: ChainContracts): Hex {
   const parts = [usdc.address, usdc.creationCode, systemLog.address, systemLog.creationCode, gateway.creationCode]
   return keccak256(concat(parts.map((part) => keccak256(part))))

@@ -3,10 +3,10 @@ import { dirname } from 'node:path'
 import { crc32 } from 'node:zlib'
 import type { Address, Hash, Hex } from 'viem'
 
-/** What the chain can be told to do. Told again in the same order, it becomes the same chain. Times are in seconds. */
+/** A change of the chain. Replayed in the same order, the entries give the same chain. Times are in seconds. */
 export type JournalEntry = FoundingEntry | (Change & { readonly parent: Hash })
 
-/** The first entry: the chain's identity and all that was there before its first customer. One line, so all or nothing. */
+/** The first entry: the chain's identity and its initial state. A single line, so that it is atomic. */
 export type FoundingEntry = {
   readonly kind: 'founding'
   readonly version: 1
@@ -15,14 +15,14 @@ export type FoundingEntry = {
   readonly time: number
   readonly steps: readonly FoundingStep[]
   readonly addresses: ChainAddresses
-  /** Of the contracts it was founded with; a later release may bring others. */
+  /** Hash of the contracts it was created with; a later release may have others. */
   readonly contractsHash: Hash
 }
 
 export type FoundingStep =
   | { readonly kind: 'transaction'; readonly raw: Hex }
   | { readonly kind: 'funding'; readonly address: Address; readonly wei: string }
-  /** Copies the code of a deployed contract, immutables and all, to an address that no deployment could reach. */
+  /** Copies the code of a deployed contract, including immutables, to an address that no deployment could reach. */
   | { readonly kind: 'placement'; readonly from: Address; readonly to: Address }
 
 export type ChainAddresses = { readonly usdc: Address; readonly systemLog: Address; readonly gateway: Address }
@@ -33,19 +33,19 @@ export type Change =
   | { readonly kind: 'mining'; readonly time: number; readonly blocks: number }
   | { readonly kind: 'clock'; readonly aheadSeconds: number }
 
-/** Above the largest transaction that is accepted, written in hex. */
+/** Larger than the largest accepted transaction in hex. */
 const lineBytesMax = 1024 * 1024
 
 /**
- * The file that the chain is made of: one entry a line, each with its checksum.
+ * The file that defines the chain: one entry per line, each with its checksum.
  *
- * An entry is on disk before it is applied, and the next is not begun before that. So a crash can tear one line only, the
- * last, and nobody was ever told of what it says.
+ * An entry is on disk before it is applied, and before the next one is written. So a crash can tear only the last line, whose
+ * content no client was told about.
  */
 export class Journal {
   readonly #file: FileHandle
   readonly #path: string
-  /** How much of the file is ours: whole lines, known to be on disk. */
+  /** The valid length of the file: complete lines that are known to be on disk. */
   #length = 0
   #broken: Error | undefined
 
@@ -61,7 +61,7 @@ export class Journal {
     return journal
   }
 
-  /** How far `entries` has come, in bytes. */
+  /** How far `entries` has read, in bytes. */
   get length(): number {
     return this.#length
   }
@@ -70,14 +70,14 @@ export class Journal {
     return (await this.#file.stat()).size
   }
 
-  /** All entries from the first on, to be read to the end before anything is appended. Drops a torn last line. */
+  /** All entries from the first on. Read them to the end before appending. Drops a torn last line. */
   async *entries(): AsyncGenerator<JournalEntry> {
     let torn = false
     for await (const { line, end } of this.#lines()) {
       const entry = parseLine(line)
       if (entry === undefined) torn = true
-      // What follows a bad line was written after it was on disk. Then it is not torn, it is damaged: to go on without
-      // it would be to invent another history.
+      // A line after a bad one was written when the bad one was already on disk. So that one is damaged, not torn: continuing
+      // without it would create a different history.
       else if (torn) throw new DamagedJournalError(this.#path, this.#length)
       else {
         this.#length = end
@@ -89,7 +89,7 @@ export class Journal {
     await this.#file.datasync()
   }
 
-  /** Returns when the entry is on disk. */
+  /** Resolves when the entry is on disk. */
   async append(entry: JournalEntry): Promise<void> {
     if (this.#broken !== undefined) throw this.#broken
     const line = formatLine(entry)
@@ -98,7 +98,7 @@ export class Journal {
       await this.#file.appendFile(line)
       await this.#file.datasync()
     } catch (error) {
-      // Whether the entry is on disk is unknown now, and after a failed sync it stays unknown. Only a restart can tell.
+      // After a failed write or sync it is unknown whether the entry is on disk. Only a restart can tell.
       this.#broken = new JournalBrokenError(this.#path, error)
       throw this.#broken
     }
@@ -109,7 +109,7 @@ export class Journal {
     await this.#file.close()
   }
 
-  /** Every line that has an end, and where that is. */
+  /** Every complete line, and the offset of its end. */
   async *#lines(): AsyncGenerator<{ readonly line: Buffer; readonly end: number }> {
     let rest: Buffer = Buffer.alloc(0)
     let offset = 0
@@ -140,7 +140,7 @@ function checksum(text: string): string {
   return crc32(text).toString(16).padStart(8, '0')
 }
 
-/** A new file's name is not on disk before its folder is. */
+/** The name of a new file is durable only once its folder is synced. */
 async function syncFolder(path: string): Promise<void> {
   const folder = await open(path)
   try {
@@ -150,7 +150,7 @@ async function syncFolder(path: string): Promise<void> {
   }
 }
 
-/** The file was changed by something else than a crash. */
+/** The file was changed by something other than a crash. */
 export class DamagedJournalError extends Error {
   constructor(path: string, offset: number) {
     super(
@@ -160,7 +160,7 @@ export class DamagedJournalError extends Error {
   }
 }
 
-/** Nothing more can be written before a restart. */
+/** Nothing can be written until a restart. */
 export class JournalBrokenError extends Error {
   constructor(path: string, cause: unknown) {
     super(`${path} could not be written: ${cause instanceof Error ? cause.message : cause}`, { cause })

@@ -7,12 +7,12 @@ type Answer = { readonly jsonrpc: '2.0'; readonly id: Id } & (
   | { readonly error: { readonly code: number; readonly message: string; readonly data?: string } }
 )
 
-/** As on Arc. */
+/** The same limit as on Arc. */
 const batchMax = 100
 
 /**
- * Answers one JSON-RPC request or a batch of them, one after the other: transactions of a batch are sent in its order.
- * Returns undefined where nothing is to be said, as to a notification.
+ * Answers one JSON-RPC request or a batch. A batch runs sequentially, so its transactions are sent in order. Returns undefined when
+ * there is no response, as for a notification.
  */
 export async function answerJsonRpc(body: string, methods: ReadonlyMap<string, Method>): Promise<string | undefined> {
   const answer = await answerBody(body, methods)
@@ -49,7 +49,7 @@ async function answerOne(request: unknown, methods: ReadonlyMap<string, Method>)
     const result = await call(request, methods)
     return id === undefined ? undefined : { jsonrpc: '2.0', id, result: result ?? null }
   } catch (error) {
-    // Whoever sends nonsense is told so, even when it carries no id.
+    // An invalid request gets an error even without an id.
     if (id === undefined && isRequest(request)) return undefined
     return failure(id ?? null, rpcErrorOf(error))
   }

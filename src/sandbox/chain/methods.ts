@@ -4,7 +4,10 @@ import { RpcError, rpcCodes } from './rpc-error.ts'
 
 export type Method = (params: readonly unknown[]) => Promise<unknown>
 
-/** Reads, passed on as they are. What could change the chain past its journal is not among them, nor is any wallet. */
+/**
+ * Read methods, passed through unchanged. Methods that could change the chain without the journal, and wallet methods, are not
+ * listed.
+ */
 const plainReads = [
   'eth_accounts',
   'eth_blobBaseFee',
@@ -33,19 +36,19 @@ const plainReads = [
   'web3_sha3',
 ] as const
 
-/** All the same on Arc, where a block is final when it is there. */
+/** All equivalent on Arc, where a block is final as soon as it exists. */
 const headTags: readonly unknown[] = [undefined, null, 'latest', 'pending', 'safe', 'finalized']
 
-/** The largest transaction that Arc's nodes take. */
+/** The largest transaction that Arc's nodes accept. */
 const rawBytesMax = 128 * 1024
-/** What Arc's public nodes answer in one go. */
+/** Limits of Arc's public nodes for one query. */
 const logBlocksMax = 10_000
 const logsMax = 20_000
-/** Below the ten seconds after which clients give up. */
+/** Below the ten seconds after which clients time out. */
 const replayWaitMsMax = 5_000
 const replayWaitersMax = 1_000
 
-/** Everything that a client may ask. */
+/** All methods that clients may call. */
 export function chainMethods(chain: Chain): ReadonlyMap<string, Method> {
   const whenReady = waitForReplay(chain)
   const read = (method: string): Method => whenReady((params) => chain.read(method, ...params))
@@ -53,7 +56,7 @@ export function chainMethods(chain: Chain): ReadonlyMap<string, Method> {
     whenReady(([call, block, ...rest]) => readPresent(chain, method, call, block, rest))
   return new Map<string, Method>([
     ...plainReads.map((method) => [method, read(method)] as const),
-    // These need no block, and so are answered while the journal is replayed.
+    // These need no block, so they are answered during the replay.
     ['eth_chainId', async () => `0x${chain.chainId.toString(16)}`],
     ['net_version', async () => String(chain.chainId)],
     ['net_listening', async () => true],
@@ -68,7 +71,7 @@ export function chainMethods(chain: Chain): ReadonlyMap<string, Method> {
   ])
 }
 
-/** Lets a request wait for the end of the replay, within limits: most replays are shorter than a client's patience. */
+/** Lets a request wait for the end of the replay, within limits: most replays are shorter than client timeouts. */
 function waitForReplay(chain: Chain): (method: Method) => Method {
   let waiters = 0
   return (method) => async (params) => {
@@ -83,7 +86,7 @@ function waitForReplay(chain: Chain): (method: Method) => Method {
   }
 }
 
-/** Returns when the replay ends, however it does, and at the latest when the wait is over: the method finds out. */
+/** Resolves when the replay ends, successfully or not, or after the wait. The method then reports the state. */
 async function withinReplayWait(ready: Promise<void>): Promise<void> {
   let timer: NodeJS.Timeout | undefined
   const timeout = new Promise<void>((resolve) => {
@@ -98,7 +101,7 @@ async function readPresent(chain: Chain, method: string, call: unknown, block: u
   return chain.readPresent(method, call, 'pending', ...rest)
 }
 
-/** What a node says that is not there yet. How many blocks there will be, only the end of the journal knows. */
+/** The answer of a node that is still syncing. The number of blocks is unknown until the end of the journal. */
 function syncing(chain: Chain): unknown {
   const { state, blockNumber, journalBytesRead, journalBytes } = chain.progress()
   if (state === 'ready') return false
@@ -110,7 +113,7 @@ function syncing(chain: Chain): unknown {
   }
 }
 
-/** `pending` is left to the machine: there it is the block to come. */
+/** `pending` is passed to the EVM: there it is the next block. */
 async function getBlockByNumber(chain: Chain, params: readonly unknown[]): Promise<unknown> {
   const [tag, isWhole] = params
   const isHead = params.length === 2 && (tag === 'latest' || tag === 'safe' || tag === 'finalized')
@@ -129,7 +132,7 @@ async function newFilter(chain: Chain, params: readonly unknown[]): Promise<unkn
   return chain.read('eth_newFilter', ...params)
 }
 
-/** The EVM visits each block of the range, also those that do not exist yet: a large range would keep it busy for hours. */
+/** The EVM visits each block of the range, even those that do not exist yet: a large range would keep it busy for hours. */
 function refuseManyBlocks(chain: Chain, params: readonly unknown[]): void {
   const { fromBlock, toBlock } = (params[0] ?? {}) as Readonly<Record<string, unknown>>
   const head = chain.blockNumber
@@ -137,7 +140,7 @@ function refuseManyBlocks(chain: Chain, params: readonly unknown[]): void {
   if (blocks > logBlocksMax) throw new TooManyLogsError(blocks, logBlocksMax, 'blocks')
 }
 
-/** Tags other than `earliest` are the head. Nonsense is left to the machine. */
+/** Tags other than `earliest` mean the head. Invalid values are passed to the EVM. */
 function blockNumberOf(tag: unknown, head: number): number {
   if (tag === 'earliest') return 0
   if (typeof tag !== 'string' || !/^0x[0-9a-f]+$/i.test(tag)) return head

@@ -1,4 +1,4 @@
-/** The numbers that JSON-RPC and Ethereum's clients have agreed on. */
+/** Error codes of JSON-RPC and of Ethereum's clients. */
 export const rpcCodes = {
   parseError: -32700,
   invalidRequest: -32600,
@@ -12,10 +12,10 @@ export const rpcCodes = {
 
 const unknownToMachine = -32004
 
-/** An answer that is an error: the request was wrong, or the chain refuses it. */
+/** An error response: the request was wrong, or the chain refuses it. */
 export class RpcError extends Error {
   readonly code: number
-  /** What a contract reverted with. */
+  /** The revert data of a contract. */
   readonly data: string | undefined
 
   constructor(code: number, message: string, data?: string) {
@@ -26,13 +26,13 @@ export class RpcError extends Error {
   }
 }
 
-/** What the machine threw, as a client may see it. Anything that is not the machine's own refusal is a bug of ours. */
+/** Converts an exception of the EVM for clients. An exception that is not the EVM's own refusal is a bug of ours. */
 export function rpcErrorOf(thrown: unknown): RpcError {
   if (thrown instanceof RpcError) return thrown
   const { code, message, data } = (thrown ?? {}) as { code?: unknown; message?: unknown; data?: unknown }
   if (typeof code !== 'number') return new RpcError(rpcCodes.internalError, `The chain failed: ${message ?? thrown}`)
-  // Asked only for what it knows, the machine calls a method unknown when it cannot make sense of what it was given.
+  // We call only methods that the EVM knows. It then reports "unknown method" when it cannot parse the parameters.
   if (code === unknownToMachine) return new RpcError(rpcCodes.invalidParams, 'The parameters make no sense.')
-  // The machine repeats a wrong request as its data; only what a contract answered is of use to a client.
+  // The EVM repeats an invalid request as data; only a contract's revert data is useful to clients.
   return new RpcError(code, String(message), typeof data === 'string' ? data : undefined)
 }

@@ -18,13 +18,13 @@ export type ChainServerOptions = {
   readonly dataDir: string
   readonly chainId: number
   readonly contracts: ChainContracts
-  /** Addresses that pay gas for others, as the relayer does; they get some when the chain first meets them. */
+  /** Addresses that pay gas for others, such as the relayer. They get gas when the chain first sees them. */
   readonly gasHolders?: readonly Address[]
-  /** Milliseconds since 1970; the machine's clock by default. */
+  /** Milliseconds since 1970; defaults to the system clock. */
   readonly clock?: () => number
-  /** Called once when the chain cannot go on; only a restart helps. */
+  /** Called once when the chain cannot continue; only a restart helps. */
   readonly onFailure: (error: Error) => void
-  /** For tests that pull the plug between journal and machine. */
+  /** For tests that crash between journal and EVM. */
   readonly onStep?: ChainOptions['onStep']
 }
 
@@ -32,22 +32,24 @@ export type ChainServer = {
   readonly url: string
   readonly port: number
   readonly addresses: ChainAddresses
-  /** False when the chain was founded with other contracts than this start was given; it keeps those it has. */
+  /** False when the chain was created with other contracts than those of this start; it keeps its own. */
   readonly contractsAreCurrent: boolean
-  /** When the journal is replayed. Until then requests that need a block wait, then are told so. */
+  /** Resolves when the journal is replayed. Until then, requests that need a block wait, and after a timeout get an error. */
   readonly ready: Promise<void>
   progress(): ChainProgress
   readonly admin: ChainAdmin
-  /** Ends all connections. */
+  /** Closes all connections. */
   close(): Promise<void>
 }
 
-/** What only this process may do, once the chain is ready. Nothing of it is reachable over HTTP. Amounts are atomic USDC. */
+/** Actions for this process only, once the chain is ready; none is reachable over HTTP. Amounts are atomic USDC. */
 export type ChainAdmin = {
   /** Sends test USDC by a real transaction, and gas to an address that has none. */
   giveUsdc(address: Address, atomic: bigint): Promise<Gift>
   fundGas(address: Address, atomic: bigint): Promise<void>
-  /** Gives so much gas to an address that has less than half of it; to others nothing, and nothing is written down. */
+  /**
+   * Gives this much gas to an address that has less than half of it. Otherwise it does nothing and writes nothing to the journal.
+   */
   keepGas(address: Address, atomic: bigint): Promise<void>
   mine(blocks: number): Promise<void>
   advanceTime(seconds: number): Promise<void>
@@ -59,15 +61,15 @@ const requestMsMax = 30_000
 const keepAliveMs = 60_000
 
 /**
- * Starts the sandbox chain: Arc's rules over an EVM in this process, JSON-RPC in front of it, a journal behind it.
+ * Starts the sandbox chain: Arc's rules over an EVM in this process, with JSON-RPC in front of it and a journal behind it.
  *
- * Where it is not as Arc is:
- * - Coin and token are apart. On Arc USDC is one balance with two faces, the coin of 18 decimals and the token of 6. Here
- *   gas is paid in the coin, all else is the token, and neither turns into the other: gas never lowers a token balance,
- *   and coin sent to a deposit address is no deposit. So gas is given to whoever needs it: `gasHolders`, the faucet.
- * - A block is mined for each transaction and for nothing else, so block numbers stand still where Arc's grow by two a
- *   second (`mine`), and the last block may be old. Calls and estimates still see the present.
- * - Nothing waits to be mined: a nonce that is ahead is refused.
+ * Differences from Arc:
+ * - Coin and token are separate. On Arc USDC is one balance with two views, the coin with 18 decimals and the token with 6. Here
+ *   gas is paid in the coin, and everything else is the token: gas never lowers a token balance, and coin sent to a deposit address
+ *   is not a deposit. So gas is given to addresses that need it: `gasHolders`, the faucet.
+ * - A block is mined for each transaction and only then, so block numbers stand still where Arc's grow by two a second (`mine`),
+ *   and the last block may be old. Calls and estimates still use the present time.
+ * - There is no mempool: a transaction with a future nonce is refused.
  */
 export async function startChainServer(options: ChainServerOptions): Promise<ChainServer> {
   const chain = await Chain.open({
@@ -133,7 +135,7 @@ async function respond(
   response: ServerResponse,
   methods: ReadonlyMap<string, Method>,
 ): Promise<void> {
-  // Any page may ask, as of any public node: there is nothing here that is not public.
+  // Any page may call it, like any public node: all data here is public.
   response.setHeader('access-control-allow-origin', '*')
   response.setHeader('access-control-allow-headers', 'content-type')
   if (request.method === 'OPTIONS') return send(response, 204)
@@ -144,7 +146,7 @@ async function respond(
     const answer = await answerJsonRpc(body, methods)
     send(response, answer === undefined ? 204 : 200, {}, answer)
   } catch {
-    // The client went away in the middle of its question.
+    // The client disconnected while sending its request.
     response.destroy()
   }
 }
@@ -155,7 +157,7 @@ async function readBody(request: IncomingMessage): Promise<string | undefined> {
   let length = 0
   for await (const chunk of request) {
     length += chunk.length
-    // What is too much is read and dropped: to stop reading would take the connection, and the answer with it.
+    // The excess is read and dropped: to stop reading would close the connection before the response is sent.
     if (length <= bodyBytesMax) chunks.push(chunk)
   }
   return length > bodyBytesMax ? undefined : Buffer.concat(chunks).toString()

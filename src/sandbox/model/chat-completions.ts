@@ -2,7 +2,8 @@ import { randomBytes } from 'node:crypto'
 import type { ServerEvent } from './events.ts'
 import { type Fields, isFields, type ModelRequest, parseCreateRequest, RequestError } from './request.ts'
 
-// The sandbox model behind `POST /v1/chat/completions`, as vLLM, Ollama and others serve it: the same answers in the other protocol.
+// The sandbox model behind `POST /v1/chat/completions`, as vLLM, Ollama and others serve it: the same answers in the other
+// protocol.
 
 const parameters = new Set(
   `frequency_penalty max_completion_tokens max_tokens messages model parallel_tool_calls presence_penalty prompt_cache_key
@@ -11,7 +12,7 @@ const parameters = new Set(
   ),
 )
 
-/** Reads the body of a request; only streamed answers are written. */
+/** Parses the body of a request. Only streamed answers are supported. */
 export function parseChatRequest(body: unknown): ModelRequest {
   if (!isFields(body)) throw new RequestError('We could not parse the JSON body of your request.')
   const unknown = Object.keys(body).find((name) => !parameters.has(name))
@@ -60,7 +61,7 @@ function parts(content: unknown, type: string): unknown {
     : content
 }
 
-/** `{ type, function: { … } }` without the level between. */
+/** Removes the `function` level of `{ type, function: { … } }`. */
 function flattened(value: unknown): unknown {
   return isFields(value) && isFields(value.function) ? { type: value.type, ...value.function } : value
 }
@@ -70,7 +71,7 @@ function textFormat(format: unknown): unknown {
   return isFields(format.json_schema) ? { type: format.type, ...format.json_schema } : format
 }
 
-/** Writes an answer's events as chunks of a chat completion. One writer for each answer. */
+/** Renders an answer's events as chunks of a chat completion. Create one writer per answer. */
 export function chunkWriter({ model, body }: ModelRequest): (event: ServerEvent) => string {
   const head = {
     id: `chatcmpl-${randomBytes(12).toString('hex')}`,
@@ -135,7 +136,7 @@ function isFiltered({ response }: ServerEvent): boolean {
   return isFields(details) && details.reason === 'content_filter'
 }
 
-/** The same numbers under this protocol's names. A scripted usage may be anything. */
+/** The same numbers under this protocol's names. A scripted usage may be any value. */
 function chatUsage(usage: unknown): unknown {
   if (!isFields(usage)) return usage
   const { input_tokens, output_tokens, total_tokens, input_tokens_details, output_tokens_details } = usage

@@ -5,7 +5,7 @@ import { type Fill, schemaValue } from './schema-value.ts'
 import { splitTokens, wordTokens } from './tokens.ts'
 import { citeFindings, type Finding, findingsIn, isWanted, isWebTool, pageToRead, queryIn } from './web.ts'
 
-/** The parts of an answer, as the tokens they are made of. */
+/** The parts of an answer, as lists of tokens. */
 export type ReasoningPart = {
   readonly kind: 'reasoning'
   readonly paragraphs: readonly string[][]
@@ -22,7 +22,7 @@ export type Part = ReasoningPart | MessagePart | CallPart
 
 export type Ending = 'completed' | 'max_output_tokens' | 'content_filter' | ScriptedEnding
 
-/** Everything that will be said, and where and how it stops; decided before the first token is sent. */
+/** The whole answer, and where and how it stops; decided before the first token is sent. */
 export type Answer = {
   readonly parts: readonly Part[]
   readonly stop: { readonly after: number; readonly how: Ending }
@@ -39,15 +39,15 @@ type Turn = {
   /** The last user message without its directives. */
   readonly userText: string
   readonly toolOutputs: readonly string[]
-  /** The functions that were called since that message, and the pages that came of it. */
+  /** The functions that were called since that message, and the pages that they returned. */
   readonly called: ReadonlySet<string>
   readonly findings: readonly Finding[]
   readonly urls: readonly string[]
-  /** A number that differs between messages, to vary the answers. */
+  /** Differs between messages, to vary the answers. */
   readonly seed: number
 }
 
-/** The answer to a request: the same request always gets the same one. */
+/** The answer to a request. Deterministic: the same request always gets the same answer. */
 export function compose(request: ModelRequest): Answer {
   const turn = readTurn(request.items)
   const reasoning = composeReasoning(request, turn)
@@ -112,7 +112,7 @@ function composeReasoning(request: ModelRequest, turn: Turn): Part[] {
 function chooseCalls(request: ModelRequest, turn: Turn): Part[] {
   const { mode, tools } = request.toolChoice
   if (mode === 'none') return []
-  // Scripted calls come as they were written, even to unknown functions: a model may do that too.
+  // Scripted calls are sent as written, even to unknown functions: a real model may do that too.
   const { calls, tokens, say, flags } = turn.script
   if (calls.length > 0) return calls.map((call) => functionCall(call.name, call.arguments))
   const forced = mode === 'required' || flags.has('call-again')
@@ -131,7 +131,7 @@ function chooseCalls(request: ModelRequest, turn: Turn): Part[] {
   )
 }
 
-/** The page that a search has found, once. */
+/** The page that a search has found; read once. */
 function chooseReading(tools: readonly FunctionTool[], turn: Turn): Part | undefined {
   const url = pageToRead(turn.userText, turn.findings)
   const offered = tools.some((tool) => tool.name === 'web_fetch') && !turn.called.has('web_fetch')
@@ -142,7 +142,7 @@ function functionCall(name: string, given: string): Part {
   return { kind: 'function_call', name, tokens: splitTokens(given) }
 }
 
-// Words that every sentence and every description share would call a tool for anything.
+// Common words occur in every sentence and description, and would trigger a tool for any text.
 const commonWords = new Set(
   'about after also been before does each from give have into just like make more most only other over please some such tell than that their them then there these they this used uses using very want were what when where which will with would write your'.split(
     ' ',
@@ -194,7 +194,7 @@ function composeText(request: ModelRequest, turn: Turn, reasoningTokens: number)
     return splitTokens(JSON.stringify(answer))
   }
   const prose = splitTokens(composeProse(turn))
-  // A scripted failure shall come in the middle of the text, not after it.
+  // A scripted failure must happen in the middle of the text, not after it.
   const missing = (script.stop?.after ?? 0) + 1 - reasoningTokens - prose.length
   return missing > 0 ? [...prose, ...wordTokens(missing)] : prose
 }
@@ -235,7 +235,7 @@ function shorten(text: string, lengthMax: number): string {
 
 const textBeforeFilter = 12
 
-/** The earliest of the ways to stop; what was scripted wins a tie. */
+/** The earliest way to stop; on a tie the scripted one wins. */
 function decideStop(script: Script, reasoningTokens: number, total: number, outputTokensMax: number): Answer['stop'] {
   const ways: Answer['stop'][] = []
   if (script.stop !== undefined) ways.push({ after: Math.min(script.stop.after, total), how: script.stop.how })

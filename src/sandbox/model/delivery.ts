@@ -10,22 +10,22 @@ export type Pace = {
   readonly firstTokenMs: number
 }
 
-/** One answer on its way to one client. */
+/** The delivery of one answer to one client. */
 export type Delivery = {
   readonly steps: Iterable<Step>
   readonly isStream: boolean
-  /** The text of an event on the wire; empty for one that the protocol does not have. */
+  /** The event as sent; empty for one that the protocol does not have. */
   readonly render: (event: ServerEvent) => string
   readonly pace: Pace
   readonly ending: Ending
-  /** Counts the tokens as they are produced, so that it is right however the delivery ends. */
+  /** Counts tokens as they are produced, so that it is right however the delivery ends. */
   outputTokens: number
 }
 
-/** Without a pace, events are gathered to writes of this size: a system call for each token is most of its cost. */
+/** Without a pace, events are combined into writes of this size: a system call per token would be most of the cost. */
 const writeLengthMax = 16_384
 
-/** Sends events as they are produced, or the response at the end. Rejects when the client goes away. */
+/** Sends events as they are produced, or the response at the end. Rejects when the client disconnects. */
 export async function deliver(delivery: Delivery, response: ServerResponse, signal: AbortSignal): Promise<void> {
   if (delivery.isStream) {
     response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache' })
@@ -51,7 +51,7 @@ export async function deliver(delivery: Delivery, response: ServerResponse, sign
     if (event !== undefined && delivery.isStream) pending += delivery.render(event)
     if (pending.length >= writeLengthMax) {
       await flush()
-      // Give other clients their turn, and this one the chance to be noticed leaving.
+      // Yield to other clients, and let this one's disconnect be noticed.
       await nextTurn(undefined, { signal })
     }
   }
@@ -70,7 +70,7 @@ async function finish(
     signal.throwIfAborted()
   }
   if (ending === 'cut') {
-    // This write's callback comes after those before it: the client shall have all that was said until the cut.
+    // This write's callback runs after all earlier ones: the client must receive everything up to the cut.
     if (isStream) await new Promise((resolve) => response.write('', resolve))
     response.destroy()
     return
@@ -78,7 +78,7 @@ async function finish(
   response.end(isStream || ending === 'end' ? '' : wholeBody(last, response))
 }
 
-/** The body of a buffered answer; an `error` event, which only streams have, is a server error there. */
+/** The body of a buffered answer. An `error` event, which only streams have, becomes a server error. */
 function wholeBody(last: ServerEvent | undefined, response: ServerResponse): string {
   response.setHeader('content-type', 'application/json')
   if (last?.type !== 'error') return JSON.stringify(last?.response)
@@ -86,7 +86,7 @@ function wholeBody(last: ServerEvent | undefined, response: ServerResponse): str
   return JSON.stringify({ error: { message: last.message, type: 'server_error', param: null, code: last.code } })
 }
 
-/** How long to wait before the n-th token, from a fixed schedule: late timers are made up for, not added up. */
+/** How long to wait before the n-th token, from a fixed schedule: delays of timers do not accumulate. */
 function schedule(pace: Pace): (token: number) => number {
   const start = performance.now()
   const intervalMs = pace.tokensPerSecond > 0 ? 1000 / pace.tokensPerSecond : 0

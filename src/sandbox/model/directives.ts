@@ -89,7 +89,7 @@ const directives: Readonly<Record<string, Directive>> = {
   ...Object.fromEntries(flags.map((flag): [string, Directive] => [flag, (script) => void script.flags.add(flag)])),
 }
 
-/** Splits a message into what it scripts for this round and the text that is left. */
+/** Splits a message into the script for this round and the remaining text. */
 export function readScript(text: string, round: number): { script: Script; rest: string } {
   const script: Script = {
     errorStatus: undefined,
@@ -115,7 +115,7 @@ export function readScript(text: string, round: number): { script: Script; rest:
     const directive = Object.hasOwn(directives, found.name) ? directives[found.name] : undefined
     if (directive === undefined) throw unknownDirective(found.name)
     if (scope !== undefined && scope !== round) continue
-    // A call is answered by its output: outside a round of its own it must not come again with every round.
+    // Without a `round` directive, a scripted call happens only in the first round: otherwise every round would repeat it.
     const unscopedCall = found.name === 'call' && scope === undefined && round > 1
     directive(unscopedCall ? { ...script, calls: onceOnly } : script, found.argument)
   }
@@ -136,7 +136,7 @@ function* findDirectives(text: string): Generator<Found> {
   }
 }
 
-/** Where the directive ends: JSON arguments may hold brackets, in strings too. */
+/** The end of the directive: JSON arguments may contain brackets, in strings too. */
 function closingBracket(text: string, from: number): number {
   const token = /"(?:[^"\\]|\\.)*"|[[\]]/gs
   token.lastIndex = from

@@ -5,14 +5,14 @@ import type { Fields, ModelRequest } from './request.ts'
 
 export type ServerEvent = { readonly type: string; readonly sequence_number: number } & Fields
 
-/** A moment of production: an output token, an event to send, or a token together with the event that shows it. */
+/** A step of production: an output token, an event to send, or a token together with the event that shows it. */
 export type Step = { readonly token: boolean; readonly event: ServerEvent | undefined }
 
 export type InputUsage = { readonly tokens: number; readonly cachedTokens: number }
 
 type Steps<Result = void> = Generator<Step, Result>
 
-/** What changes while an answer is produced. */
+/** The mutable state while an answer is produced. */
 type Production = {
   readonly sealWanted: boolean
   readonly output: Fields[]
@@ -22,7 +22,7 @@ type Production = {
   sequence: number
 }
 
-/** These endings break off in the middle of an item; the others still close it. */
+/** These endings stop in the middle of an item; the others still close it. */
 const abruptEndings: ReadonlySet<Ending> = new Set(['failed', 'error', 'cut', 'end', 'stall'])
 
 /** Produces an answer as the upstream's events, token by token, up to and including the terminal event. */
@@ -41,7 +41,7 @@ export function* responseSteps(request: ModelRequest, answer: Answer, input: Inp
     }
   }
   const counted = usageOf(production, input)
-  // The real one leaves usage out of a failure, so ours does unless it was scripted.
+  // The real upstream omits usage from a failure, so this one does too unless it was scripted.
   const usage = answer.script.usage === undefined ? (how === 'failed' ? null : counted) : answer.script.usage.value
   yield* terminalSteps(production, how, { ...response, output: production.output, usage })
 }
@@ -67,7 +67,7 @@ function* terminalSteps(production: Production, ending: Ending, response: Fields
 
 function* outputSteps(answer: Answer, production: Production): Steps {
   for (const part of answer.parts) {
-    // A completed answer may have an empty part after its last token; any other is over.
+    // A completed answer may have an empty part after its last token; any other answer ends here.
     if (production.tokensLeft === 0 && answer.stop.how !== 'completed') return
     const item = yield* itemSteps(part, production)
     yield send(production, 'response.output_item.done', { output_index: production.output.length, item })
@@ -117,7 +117,7 @@ function* callSteps(part: CallPart, production: Production): Steps<Fields> {
 function* reasoningSteps(part: ReasoningPart, production: Production): Steps<Fields> {
   const item = { id: createId('rs'), type: 'reasoning' }
   const contents = seal(item.id, part.paragraphs.flat().join(''))
-  // As at the real one, the contents are whole only when the item is done: replaying them from here must not work.
+  // As with the real upstream, the contents are complete only when the item is done: replaying these must fail.
   const unfinished = production.sealWanted ? { encrypted_content: contents.slice(0, 64) } : {}
   const place = yield* addItem(production, item, { summary: [], ...unfinished })
   const texts = yield* paragraphSteps(part, place, production)
@@ -166,7 +166,7 @@ function* addItem(production: Production, item: Fields, unfinished: Fields): Ste
   return { item_id: item.id, output_index }
 }
 
-/** One step a token until all are out or none may follow; without a type nothing is shown of them. */
+/** One step per token until all are sent or the limit is reached; without a type they are not shown. */
 function* deltaSteps(
   tokens: readonly string[],
   production: Production,
@@ -212,7 +212,7 @@ function citation(url: string, text: string): Fields {
   return { type: 'url_citation', url, title, start_index: 0, end_index: Math.min(citedLength, text.length) }
 }
 
-/** The response as it begins: mostly the request repeated, with the upstream's defaults. */
+/** The initial response: mostly the request repeated, with the upstream's defaults. */
 function openResponse(request: ModelRequest): Fields {
   const { reasoning, text, max_output_tokens, metadata, store, temperature, tool_choice, tools, top_p } = request.body
   return {

@@ -8,7 +8,7 @@ const keysMax = 10_000
 const cachedTokensMin = 1_024
 const cachedTokensStep = 128
 
-/** The input tokens of a request: every text in it, tools and answer schema as JSON, and a little for each item. */
+/** The input tokens of a request: every text in it, tools and answer schema as JSON, and a small constant for each item. */
 export function promptTokens(request: ModelRequest): number {
   const itemTokens = request.items.reduce((sum, item) => sum + countTokens(item.text) + tokensPerItem, 0)
   return preambleTexts(request).reduce((sum, text) => sum + countTokens(text), itemTokens + tokensPerReply)
@@ -16,12 +16,12 @@ export function promptTokens(request: ModelRequest): number {
 
 type Remembered = { readonly length: number; readonly digest: string; readonly tokens: number }
 
-/** A prompt cache: what a request repeats from the start of the one before it, under the same key, is cached. */
+/** A prompt cache: the prefix that a request shares with the previous one under the same key counts as cached. */
 export class PromptCache {
-  // Digests, not prompts: ten thousand prompts of megabytes each would not fit.
+  // Stores digests, not prompts: ten thousand prompts of megabytes each would not fit in memory.
   readonly #remembered = new Map<string, Remembered>()
 
-  /** The cached part of this prompt; from now on the prompt itself is remembered. */
+  /** The cached part of this prompt. Also stores the prompt for the next request. */
   cachedTokens(request: ModelRequest, tokens: number): number {
     const key = request.promptCacheKey
     if (key === undefined) return 0
@@ -34,7 +34,7 @@ export class PromptCache {
   }
 
   #remember(key: string, prompt: Remembered): void {
-    // A map keeps the order of insertion: deleting first makes its first key the least recently used one.
+    // A map iterates in insertion order: deleting first makes its first key the least recently used one.
     this.#remembered.delete(key)
     this.#remembered.set(key, prompt)
     if (this.#remembered.size <= keysMax) return

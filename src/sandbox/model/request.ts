@@ -11,7 +11,7 @@ export type InputItem =
 export type FunctionTool = { readonly name: string; readonly description: string; readonly parameters: unknown }
 
 export type ModelRequest = {
-  /** As received; the response repeats parts of it, and a test may ask to see it. */
+  /** As received. The response repeats parts of it, and a directive can echo it. */
   readonly body: Fields
   readonly model: string
   readonly instructions: string
@@ -44,7 +44,7 @@ const createParameters = new Set(
   safety_identifier service_tier store stream stream_options temperature top_logprobs top_p user`.split(/\s+/),
 )
 
-/** Reads the body of `POST /v1/responses`, refusing what the real one refuses, in its words. */
+/** Parses the body of `POST /v1/responses`. Refuses what the real upstream refuses, with its messages. */
 export function parseCreateRequest(body: unknown): ModelRequest {
   const request = parseRequest(body, createParameters)
   if (request.model === '') throw missing('model')
@@ -52,7 +52,7 @@ export function parseCreateRequest(body: unknown): ModelRequest {
   return request
 }
 
-/** Reads the body of `POST /v1/responses/input_tokens`, where nothing is required. */
+/** Parses the body of `POST /v1/responses/input_tokens`, where no member is required. */
 export function parseCountRequest(body: unknown): ModelRequest {
   return parseRequest(body, countParameters)
 }
@@ -63,7 +63,7 @@ function parseRequest(body: unknown, known: ReadonlySet<string>): ModelRequest {
   if (unknown !== undefined) {
     throw new RequestError(`Unknown parameter: '${unknown}'.`, { param: unknown, code: 'unknown_parameter' })
   }
-  // A null is an absent parameter.
+  // Null means absent.
   return parseFields(Object.fromEntries(Object.entries(body).filter(([, value]) => value !== null)), body)
 }
 
@@ -146,7 +146,7 @@ function parseMessage(item: Fields, param: string): InputItem {
   return { kind: 'message', role, text: contentText(item.content, parts, `${param}.content`) }
 }
 
-/** The text of a string or of typed parts; images and files are accepted and have none. */
+/** The text of a string or of typed parts. Images and files are accepted but have no text. */
 function contentText(content: unknown, partTypes: readonly string[], param: string): string {
   if (typeof content === 'string') return content
   if (!Array.isArray(content)) throw wrongType(param, 'a string or an array', content)
@@ -168,7 +168,7 @@ function parseCallId(item: Fields, param: string): string {
 
 function parseReasoning(item: Fields, param: string): InputItem {
   const [id, contents] = [item.id ?? undefined, item.encrypted_content ?? undefined]
-  // Nothing is stored here, as with `store: false` there: reasoning can only come back sealed.
+  // Nothing is stored here, like `store: false` upstream: reasoning can only be replayed sealed.
   if (contents === undefined) throw notStored(id)
   if (typeof contents !== 'string' || !isSealed(contents, id === undefined ? undefined : String(id))) {
     const message = `The encrypted content for item ${id} could not be verified. Reason: Encrypted content could not be decrypted or parsed.`
@@ -292,7 +292,7 @@ function notStored(id: unknown): RequestError {
   return new RequestError(message, { status: 404, param: 'input' })
 }
 
-/** A refusal in the upstream's envelope. */
+/** A refusal in the upstream's error format. */
 export class RequestError extends Error {
   readonly status: number
   readonly type: string

@@ -1,12 +1,12 @@
 import { type Fields, isFields } from './request.ts'
 
-/** Text for a string that no keyword of its schema decides; the name is that of the nearest property. */
+/** Text for a string whose schema does not determine it. `name` is the nearest property. */
 export type Fill = (name: string, format: string) => string
 
-/** Past this depth, or once so many values were made, only what the schema requires is made: schemas may recurse. */
+/** Beyond this depth or this number of values, only required values are made: schemas may recurse. */
 const depthMax = 6
 const valuesMax = 2_000
-/** A schema that requires itself has no finite value; it is cut here. */
+/** A schema that requires itself has no finite value; it is cut off here. */
 const nestingMax = 64
 const itemsMax = 1_000
 const lengthMax = 100_000
@@ -16,12 +16,12 @@ type Place = {
   readonly fill: Fill
   readonly name: string
   readonly depth: number
-  /** Differs between the items of an array, so that unique items are unique. */
+  /** Differs between the items of an array, so that they are unique. */
   readonly variant: number
   readonly made: { count: number }
 }
 
-/** A value that obeys a JSON schema (no `pattern`, `not`, `if`), the same every time. */
+/** A deterministic value that satisfies a JSON schema (without `pattern`, `not`, `if`). */
 export function schemaValue(schema: unknown, fill: Fill): unknown {
   return valueAt(schema, { root: schema, fill, name: '', depth: 0, variant: 0, made: { count: 0 } })
 }
@@ -55,7 +55,7 @@ function isTight(place: Place): boolean {
   return place.depth > depthMax || place.made.count > valuesMax
 }
 
-/** Works references and combinations into one plain schema, a keyword at a time. */
+/** Merges references and combinations into one plain schema, one keyword at a time. */
 function flatten(schema: Fields, place: Place): Fields {
   let current = schema
   for (let step = 0; step < nestingMax; step += 1) {
@@ -98,7 +98,7 @@ function resolve(root: unknown, reference: string): unknown {
   }, root)
 }
 
-/** A customer's reference may be no URI at all. */
+/** A customer's reference may not be a valid URI. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text)
@@ -107,7 +107,7 @@ function decoded(text: string): string {
   }
 }
 
-/** The first alternative that is not null; when tight, the one that needs the least. */
+/** The first alternative that is not null; when limits are reached, the smallest one. */
 function pick(alternatives: readonly unknown[], place: Place): unknown {
   const ranks = alternatives.map((alternative): number => {
     const schema = asFields(
@@ -171,7 +171,7 @@ function numberValue(schema: Fields, wholeStep: number | undefined, variant: num
   const first = above === lowest ? Math.floor(lowest / step) + 1 : Math.ceil(lowest / step)
   const last = below === highest ? Math.ceil(highest / step) - 1 : Math.floor(highest / step)
   const start = first > -Infinity ? first : Math.min(1, last)
-  // Twelve digits: 3 × 0.1 shall be 0.3.
+  // Twelve digits, so that 3 × 0.1 is 0.3.
   return Number((Math.min(start + variant, last) * step).toPrecision(12))
 }
 
@@ -192,7 +192,7 @@ function stringValue(schema: Fields, place: Place): string {
   if (Object.hasOwn(formats, format)) return formats[format]!
   const text = place.fill(place.name, format) + (place.variant > 0 ? ` ${place.variant + 1}` : '')
   const shortest = Math.min(asNumber(schema.minLength) ?? 0, lengthMax)
-  // A schema counts characters, not the halves of surrogate pairs.
+  // A schema counts characters, not UTF-16 units.
   const characters = [...text.padEnd(shortest + text.length - [...text].length, '.')]
   return characters.slice(0, asNumber(schema.maxLength) ?? lengthMax).join('')
 }

@@ -17,15 +17,15 @@ export type ModelServerOptions = {
   port: number
   /** 0 for as fast as the client reads. */
   tokensPerSecond: number
-  /** 150 ms at a pace, none without one. */
+  /** Defaults to 150 ms with a pace, otherwise 0. */
   timeToFirstTokenMs?: number
-  /** Refuse requests without this key; any key, or none, is accepted otherwise. */
+  /** Refuses requests without this key. By default any key, or none, is accepted. */
   apiKey?: string
-  /** Told about every answer once nothing more of it will be produced. */
+  /** Called once per answer, when no more of it will be produced. */
   onAnswered?: (answered: Answered) => void
 }
 
-/** `aborted` when the client went away first; the tokens are those produced, sent or not. */
+/** `aborted` when the client disconnected first. The tokens are those produced, whether sent or not. */
 export type Answered = {
   model: string
   promptCacheKey: string | undefined
@@ -34,21 +34,21 @@ export type Answered = {
 }
 
 export type ModelServer = {
-  /** The base address, ending in `/v1`. */
+  /** The base URL, ending in `/v1`. */
   url: string
   port: number
-  /** Makes trouble, to see what becomes of it. */
+  /** Fault injection. */
   readonly trouble: ModelTrouble
-  /** Ends all connections, streams in the middle too. */
+  /** Closes all connections, including open streams. */
   close: () => Promise<void>
 }
 
 export type ModelTrouble = {
   /** The next answer is an error. */
   failNext(): void
-  /** Every answer begins so much later, until told otherwise. */
+  /** Delays every answer by this much, until set again. */
   slow(milliseconds: number): void
-  /** Every answer fails in this way, until told otherwise. */
+  /** Fails every answer in this way, until set again. */
   fail(failure: ModelFailure | undefined): void
 }
 
@@ -58,7 +58,7 @@ const keepAliveMs = 60_000
 
 const modelIds = ['gpt-6-astra', 'gpt-5.6-terra', 'gpt-5.6-luna', 'gpt-5.6-sol', 'gpt-5.3-codex-spark']
 
-/** What the handlers share. */
+/** Shared by the handlers. */
 type Model = {
   readonly options: ModelServerOptions
   readonly pace: Pace
@@ -68,10 +68,12 @@ type Model = {
   failure: ModelFailure | undefined
 }
 
-/** One request, its answer, and a signal that the client is gone. */
+/** One request, its response, and a signal that aborts when the client disconnects. */
 type Exchange = { readonly request: IncomingMessage; readonly response: ServerResponse; readonly signal: AbortSignal }
 
-/** Starts the sandbox model: a stand-in for the upstream that speaks the Responses API and chat completions and thinks nothing. */
+/**
+ * Starts the sandbox model: a stand-in for the upstream that speaks the Responses API and chat completions, without any inference.
+ */
 export async function startModelServer(options: ModelServerOptions): Promise<ModelServer> {
   const { tokensPerSecond } = options
   const firstTokenMs = options.timeToFirstTokenMs ?? (tokensPerSecond > 0 ? defaultFirstTokenMs : 0)
@@ -151,7 +153,10 @@ async function route(exchange: Exchange, model: Model): Promise<void> {
   }
 }
 
-/** Does what the server was told to do in place of answering; false when it is to answer. A list of models is given where a server runs. */
+/**
+ * Applies the injected failure and returns true; false when the request is to be answered. The list of models still works where a
+ * server runs.
+ */
 async function failed({ request, response, signal }: Exchange, { failure }: Model): Promise<boolean> {
   const isProbe = request.method === 'GET'
   switch (failure) {
@@ -218,7 +223,7 @@ async function readBody(request: IncomingMessage): Promise<unknown> {
   let length = 0
   for await (const chunk of request) {
     length += chunk.length
-    // What is too much is read and dropped: to stop reading would take the connection, and the answer with it.
+    // The excess is read and dropped: to stop reading would close the connection before the response is sent.
     if (length <= bodyBytesMax) chunks.push(chunk)
   }
   if (length > bodyBytesMax) {
@@ -254,7 +259,7 @@ function sendJson(response: ServerResponse, status: number, body: unknown): void
   response.end(JSON.stringify(body))
 }
 
-/** A bug of the sandbox itself. */
+/** A bug in the sandbox. */
 class BrokenModelError extends RequestError {
   constructor(cause: unknown) {
     super(`The sandbox model is broken: ${cause}`, { status: 500, type: 'server_error', code: 'server_error' })

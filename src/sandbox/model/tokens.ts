@@ -1,13 +1,13 @@
 import { countTokens as countEncoded, decodeGenerator, encode } from 'gpt-tokenizer/encoding/o200k_base'
 
-/** The tokenizer is quadratic in the length of a run without a break: longer runs are cut before it sees them. */
+/** The tokenizer takes quadratic time for a run without a break: longer runs are split first. */
 const runLengthMax = 256
 const longRun = new RegExp(`\\S{${runLengthMax}}(?=\\S)|\\s{${runLengthMax}}(?=\\s)`, 'gu')
 
-// By default the tokenizer throws on text such as `<|endoftext|>`; in a customer's message that is text like any other.
+// By default the tokenizer throws on text such as `<|endoftext|>`; in a customer's message that is ordinary text.
 const asPlainText = { disallowedSpecial: new Set<string>() }
 
-/** Words that are one o200k token each with a space before them, so that any sequence of them has a known length. */
+/** Each word is one o200k token with a space before it, so any sequence of them has a known length. */
 const words =
   'the small model reads your words and then writes a calm answer about them with no hurry because it has only one job here'.split(
     ' ',
@@ -18,8 +18,8 @@ export function countTokens(text: string): number {
 }
 
 /**
- * One string per token; joined they are the text. A character that needs several tokens stands with the last of them,
- * the others are empty: they cost a token and show nothing.
+ * One string per token; joined they are the text. A character that needs several tokens is returned with the last of them; the
+ * others are empty strings.
  */
 export function splitTokens(text: string): string[] {
   const pieces: string[] = []
@@ -35,7 +35,7 @@ export function splitTokens(text: string): string[] {
   return pieces
 }
 
-/** Exactly this many tokens of readable filler, each with its leading space, which keeps neighbours from merging. */
+/** Exactly this many tokens of readable filler, each with a leading space, which keeps neighbours from merging. */
 export function wordTokens(count: number): string[] {
   return Array.from({ length: count }, (_, index) => ` ${words[index % words.length]}`)
 }

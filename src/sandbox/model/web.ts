@@ -1,6 +1,6 @@
 import type { FunctionTool } from './request.ts'
 
-/** How the model uses tools by the names of `web_search` and `web_fetch`: as a real one would, without being scripted. */
+/** Unscripted use of the tools named `web_search` and `web_fetch`, as a real model would use them. */
 
 export type Finding = { readonly title: string; readonly url: string }
 
@@ -8,19 +8,19 @@ const webToolNames = new Set(['web_search', 'web_fetch'])
 const searching = /^\s*search the web for\s+(.+?)[\s.?!]*$/is
 const reading = /\b(?:fetch|read|open|visit|summari[sz]e)\b/i
 const address = /https?:\/\/[^\s"'<>)\]}]+/
-// A result or a page, with the line of its address below the line of its title.
+// A result or a page: the line of its title, followed by the line of its address.
 const described = /^(?:\d{1,3}\. |Title: )(.{1,300})\nURL: (\S{1,2000})$/gm
 
 export function isWebTool({ name }: FunctionTool): boolean {
   return webToolNames.has(name)
 }
 
-/** Whether somebody who writes this wants that tool to be used. */
+/** Whether the text asks for that tool. */
 export function isWanted(text: string, { name }: FunctionTool): boolean {
   return name === 'web_search' ? /\bsearch\b/i.test(text) : reading.test(text) && address.test(text)
 }
 
-/** What to search for. */
+/** The query to search for. */
 export function queryIn(text: string): string {
   return searching.exec(text)?.[1] ?? text
 }
@@ -33,12 +33,12 @@ export function findingsIn(outputs: readonly string[]): readonly Finding[] {
   return [...new Map(found.map((finding) => [finding.url, finding])).values()]
 }
 
-/** Who asks for a search of the web wants more than headlines: the first page found is read as well. */
+/** A search of the web should return more than headlines: the first page found is read as well. */
 export function pageToRead(text: string, findings: readonly Finding[]): string | undefined {
   return searching.test(text) ? findings[0]?.url : undefined
 }
 
-/** Sentences that name the pages, as links. */
+/** Sentences that link to the pages. */
 export function citeFindings(findings: readonly Finding[]): readonly string[] {
   return findings.map(({ title, url }) => `I looked at [${title.replace(/[[\]]/g, '')}](${url}).`)
 }

@@ -3,11 +3,11 @@ import { join } from 'node:path'
 
 /** One page of the project's own documentation. */
 export type Document = {
-  /** `/docs/operations/hold`; the page of README.md is `/`. */
+  /** For example `/docs/operations/hold`; the page of README.md is `/`. */
   readonly path: string
   readonly title: string
   readonly markdown: string
-  /** Its sections, in order: what a search finds. */
+  /** Its sections in order; searches return these. */
   readonly sections: readonly Section[]
 }
 
@@ -15,10 +15,10 @@ export type Section = { readonly heading: string; readonly text: string }
 
 const topFiles = ['README.md', 'ARCHITECTURE.md', 'CHANGELOG.md']
 
-/** Everything that is written about the project in Markdown, below the given folder. */
+/** All Markdown documentation of the project below the given folder. */
 export function readDocuments(root: string): readonly Document[] {
   const folder = join(root, 'docs')
-  // An image of the service may leave its documentation out: the sandbox then finds nothing, which is no reason to stop.
+  // An image of the service may omit the documentation. The sandbox's search then finds nothing, which must not fail the start.
   const below = existsSync(folder) ? readdirSync(folder, { recursive: true, encoding: 'utf8' }) : []
   const files = [
     ...topFiles.filter((file) => existsSync(join(root, file))),
@@ -39,7 +39,7 @@ function sitePath(file: string): string {
   return file === 'README.md' ? '/' : `/${file.replace(/\.md$/, '')}`
 }
 
-/** Links between the files become links between the pages; those to other files lead nowhere on the site and stay. */
+/** Rewrites links between the files into links between the pages. Links to other files have no page and stay as they are. */
 function withSitePaths(file: string, source: string): string {
   return source.replaceAll(/\]\((?!\w+:|#|\/)([^()\s#]+\.md)(#[^()\s]*)?\)/g, (_, target: string, fragment = '') => {
     const { pathname } = new URL(target, `https://site.invalid/${file}`)

@@ -6,12 +6,12 @@ type Entry = {
   readonly document: Document
   readonly section: Section
   readonly counts: ReadonlyMap<string, number>
-  /** Words of the title and of the heading, with their weight. */
+  /** Words of the title and the heading, with their weights. */
   readonly named: ReadonlyMap<string, number>
   readonly length: number
 }
 
-// The usual constants of BM25: how soon a repeated word stops counting, and how much a long text is held against itself.
+// The usual constants of BM25: how soon repetitions stop counting, and how much a long text is penalized.
 const saturation = 1.2
 const lengthWeight = 0.75
 const titleWeight = 2
@@ -23,7 +23,7 @@ const emptyWords = new Set(
   ),
 )
 
-/** Full-text search over sections, ranked by BM25; the best section of each document. */
+/** Full-text search over sections, ranked by BM25. Returns the best section of each document. */
 export function createFullText(documents: readonly Document[]): (query: string) => readonly Match[] {
   const entries = documents.flatMap((document) => document.sections.map((section) => toEntry(document, section)))
   const averageLength = entries.reduce((sum, entry) => sum + entry.length, 0) / entries.length
@@ -50,7 +50,7 @@ function toEntry(document: Document, section: Section): Entry {
   return { document, section, counts, named, length: words.length }
 }
 
-/** A word in a title says what the page is about: it counts once more, however long the page is. */
+/** A word in a title says what the page is about: it adds a fixed score, whatever the length of the page. */
 function scoreOf(
   { counts, named, length }: Entry,
   words: readonly string[],
@@ -64,7 +64,7 @@ function scoreOf(
   }, 0)
 }
 
-/** Lower-case words without their commonest endings, so that "refunds" finds "refunded". */
+/** Lower-case words without their most common endings, so that "refunds" finds "refunded". */
 function toWords(text: string): string[] {
   const words = text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? []
   return words

@@ -1,6 +1,6 @@
 import type { Document } from './documents.ts'
 
-/** A page as documentation sites make them, navigation and all, so that what reads it has something to leave out. */
+/** A typical page of a documentation site, including navigation, so that web fetch has something to leave out. */
 export function renderPage({ title, markdown }: Document, links: readonly { path: string; title: string }[]): string {
   const menu = links.map((link) => `<li><a href="${escapeHtml(link.path)}">${escapeHtml(link.title)}</a></li>`).join('')
   return [
@@ -13,7 +13,7 @@ export function renderPage({ title, markdown }: Document, links: readonly { path
 
 type Block = { readonly lines: readonly string[]; readonly next: number }
 
-/** The Markdown that this project writes: headings, paragraphs, lists, tables, quotes, fenced code. */
+/** Renders the Markdown that this project uses: headings, paragraphs, lists, tables, quotes, fenced code. */
 export function renderMarkdown(markdown: string): string {
   const lines = markdown.split('\n')
   const html: string[] = []
@@ -47,7 +47,7 @@ const blocks: readonly (readonly [starts: RegExp, render: (lines: readonly strin
   [/^/, (lines) => `<p>${inline(lines.join(' '))}</p>`],
 ]
 
-/** Up to the closing fence of code; else up to an empty line or a heading. */
+/** A block ends at the closing fence of code, or else at an empty line or a heading. */
 function takeBlock(lines: readonly string[], from: number): Block {
   const ends = lines[from]!.startsWith('```') ? /^```/ : /^(?:\s*$|#{1,6} |```)/
   const length = lines.slice(from + 1).findIndex((line) => ends.test(line))
@@ -70,7 +70,7 @@ function cells(row: string, tag: string): string {
   return texts.map((text) => `<${tag}>${inline(text.trim().replaceAll('\\|', '|'))}</${tag}>`).join('')
 }
 
-/** One item a mark; lines without one go on with the item above. */
+/** One item per list mark; lines without one continue the item above. */
 function items(lines: readonly string[], mark: RegExp): string {
   const texts: string[] = []
   for (const line of lines) {
@@ -80,7 +80,7 @@ function items(lines: readonly string[], mark: RegExp): string {
   return texts.map((text) => `<li>${inline(text)}</li>`).join('')
 }
 
-/** Code first: nothing inside it is a mark. */
+/** Code spans first: other marks inside them do not count. */
 function inline(text: string): string {
   return text
     .split(/(`[^`]+`)/)

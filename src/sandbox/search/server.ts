@@ -20,13 +20,13 @@ export type SearchServer = {
   close(): Promise<void>
 }
 
-/** Where the pages are, as far as a client can tell. */
+/** The origin of the pages, as clients see it. */
 const siteOrigin = 'https://docs.penny.test'
 const resultsMax = 20
 const snippetCharactersMax = 400
 
 /**
- * A search engine that speaks SearXNG's JSON over the project's own documentation, and the pages that it finds: those of
+ * A search engine with SearXNG's JSON API over the project's own documentation, and the pages that it finds: those of
  * `https://docs.penny.test/…`, served below `/pages`.
  */
 export async function startSearchServer(options: SearchServerOptions): Promise<SearchServer> {
@@ -63,7 +63,7 @@ function answerTo(path: string, documents: readonly Document[], find: (query: st
 
 function answerSearch(parameters: URLSearchParams, find: (query: string) => readonly Match[]): Reply {
   const query = parameters.get('q') ?? ''
-  // As SearXNG does: without a query there is nothing to search, and a format that is not switched on is forbidden.
+  // As SearXNG does: 400 without a query, 403 for a format that is not enabled.
   if (query.trim() === '') return text(400, 'No query')
   if (parameters.get('format') !== 'json') return text(403, 'Forbidden')
   const results = find(query).slice(0, resultsMax).map(toResult)
