@@ -34,7 +34,7 @@ export type Groups<Call, Result> = {
 
 // Each commit has a fixed cost in the database, however few calls share it. Two concurrent batches pay off only from this queue
 // length on.
-const concurrentBatchesMin = 128
+const secondBatchCallsMin = 128
 
 const asideMsDefault = 10_000
 const asideGroupsMax = 10_000
@@ -130,9 +130,9 @@ export class BatchQueue<Call, Result> {
   /** The lanes that the next batch takes its calls from: all of them, or one when the queue is long. Empty: it is not time yet. */
   #lanesToTake(): readonly Lane<Call, Result>[] {
     const isBusy = this.#lanes.some(({ busy }) => busy)
-    if (!isBusy && this.#queuedInLanes < concurrentBatchesMin)
+    if (!isBusy && this.#queuedInLanes < secondBatchCallsMin)
       return this.#lanes.filter(({ queued }) => queued.length > 0)
-    const least = isBusy ? concurrentBatchesMin / 2 : 1
+    const least = isBusy ? secondBatchCallsMin / 2 : 1
     return this.#lanes.filter(({ queued, busy }) => !busy && queued.length >= least).slice(0, 1)
   }
 

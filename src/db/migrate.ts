@@ -274,6 +274,8 @@ class MigrationFailedError extends OperatorError {
 class MigrationNameError extends OperatorError {
   constructor(file: string, number: number) {
     const expected = String(number).padStart(4, '0')
-    super(`"${file}" is no name for the next migration: it must be ${expected}_words.sql, numbered without a gap.`)
+    super(
+      `"${file}" is not a valid name for the next migration. It must be ${expected}_words.sql, numbered without a gap.`,
+    )
   }
 }

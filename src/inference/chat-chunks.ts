@@ -48,9 +48,9 @@ export function createChunkRenderer(options: CompletionHead & { readonly include
   const opening = `data: ${head},"choices":[{"index":0,"delta":`
   const closing = `,"logprobs":null,"finish_reason":null}]`
   const chunk = (delta: string) => opening + delta + closing + tail
-  const activity = (told: ToolActivity) => `${opening}{}${closing},"tool_activity":${jsonLine(told)}${tail}`
-  const runningCost = (told: CostEvent) =>
-    `${opening}{}${closing},"running_cost":${JSON.stringify(runningCostBody(told))}${tail}`
+  const activity = (tool: ToolActivity) => `${opening}{}${closing},"tool_activity":${jsonLine(tool)}${tail}`
+  const runningCost = (event: CostEvent) =>
+    `${opening}{}${closing},"running_cost":${JSON.stringify(runningCostBody(event))}${tail}`
   const annotations: Annotation[] = []
 
   return {

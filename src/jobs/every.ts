@@ -19,13 +19,13 @@ export type Pace = {
  */
 export function everyAtPace(pace: Pace, work: () => Promise<boolean>, onError: (error: unknown) => void): Job {
   let [turn, busyTurns] = [0, pace.busyTurns]
-  const look = async () => {
+  const poll = async () => {
     turn += 1
     if (busyTurns === 0 && turn % pace.idleTurns !== 0) return
     busyTurns = Math.max(0, busyTurns - 1)
     if (await work()) busyTurns = pace.busyTurns
   }
-  return every(pace.busyMs, look, onError)
+  return every(pace.busyMs, poll, onError)
 }
 
 /** Repeats work, one run at a time. Errors go to `onError`; the next run is the retry. */

@@ -194,32 +194,32 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
     feeMax: BigInt(settings.withdrawalFeeMax),
     failpoint,
   }
-  const tell = (what: string) => (error: unknown) => log.error({ err: error }, what)
+  const logError = (what: string) => (error: unknown) => log.error({ err: error }, what)
 
-  everyAtPace(customersPace, () => bringIn(parts), tell('deposits could not be looked after'))
-  every(paymentsMs(settings.due.afterMs), () => payOn(parts), tell('payments could not be settled'))
+  everyAtPace(customersPace, () => processDeposits(parts), logError('deposits could not be processed'))
+  every(paymentsMs(settings.due.afterMs), () => payOn(parts), logError('payments could not be settled'))
   everyAtPace(
     customersPace,
     async () => (await advanceWithdrawals(parts)) > 0,
-    tell('withdrawals could not be looked after'),
+    logError('withdrawals could not be processed'),
   )
-  every(payoutsMs, () => advancePayouts(parts), tell('payouts could not be looked after'))
-  every(reconcileMs, () => reconcileArrivals(parts), tell('deposit addresses could not be reconciled'))
-  every(reconcileMs, () => reconcileDeposits(parts), tell('deposits could not be reconciled'))
+  every(payoutsMs, () => advancePayouts(parts), logError('payouts could not be processed'))
+  every(reconcileMs, () => reconcileArrivals(parts), logError('deposit addresses could not be reconciled'))
+  every(reconcileMs, () => reconcileDeposits(parts), logError('deposits could not be reconciled'))
   every(
     solvencyMs,
     () => watchSolvency({ ...parts, seller: terms.seller, recheckMs }),
-    tell('the books could not be compared with the chain'),
+    logError('the books could not be compared with the chain'),
   )
-  const fee = every(feeMs, () => watchWithdrawalFee(parts), tell('the gateway did not say what a withdrawal costs'))
+  const fee = every(feeMs, () => watchWithdrawalFee(parts), logError('the gateway did not say what a withdrawal costs'))
   void fee.now()
   const gas = every(
     gasMs,
     () => refillGas(parts, BigInt(settings.gasMin)),
-    tell('the gas of the relayer could not be read'),
+    logError('the gas of the relayer could not be read'),
   )
   void gas.now()
-  const totals = every(totalsMs, () => tellTotals(parts), tell('deposits and payments could not be counted'))
+  const totals = every(totalsMs, () => writeTotals(parts), logError('deposits and payments could not be counted'))
   void totals.now()
 }
 
@@ -233,7 +233,7 @@ type PaymentParts = Parameters<typeof submitPayments>[0] &
   Parameters<typeof confirmPayments>[0] & { readonly due: DueRules }
 
 /** Returns whether a deposit is in progress, or an account has just received its deposit address. */
-async function bringIn(parts: DepositParts): Promise<boolean> {
+async function processDeposits(parts: DepositParts): Promise<boolean> {
   let assigned = 0
   // Assign all addresses before reading on from the chain: after a restore there may be many.
   for (let count = -1; count !== 0; assigned += count) count = await assignAddresses(parts)
@@ -244,7 +244,7 @@ async function bringIn(parts: DepositParts): Promise<boolean> {
   return assigned > 0 || sweeps > 0
 }
 
-async function tellTotals({ database, rail, due }: PaymentParts): Promise<void> {
+async function writeTotals({ database, rail, due }: PaymentParts): Promise<void> {
   await storeDueRules(database, due)
   await writeDepositMetrics(database)
   // A gateway that does not answer now reports its gas in the next round.

@@ -50,7 +50,8 @@ async function answer(request: IncomingMessage, token: string, { chain, model }:
       const { address, atomic } = order
       if (typeof address !== 'string' || !isAddress(address))
         throw new AdminRefusal(400, 'the address is invalid: use 0x and 40 hex digits')
-      if (typeof atomic !== 'string' || !/^\d{1,15}$/.test(atomic)) throw new AdminRefusal(400, 'atomic is no amount')
+      if (typeof atomic !== 'string' || !/^\d{1,15}$/.test(atomic))
+        throw new AdminRefusal(400, 'atomic is not an amount')
       return chain.giveUsdc(address, BigInt(atomic))
     }
     case '/gas': {
