@@ -3,16 +3,16 @@ import { type Payment, PaymentRefusedError } from './payment.ts'
 import { lowerCase } from './terms.ts'
 
 export type AccessOptions = {
-  /** Only payments to these addresses, or from them, are settled: each one costs the operator gas. */
+  /** Settles only payments to or from these addresses: each one costs the operator gas. */
   readonly payees: readonly string[]
-  /** The service's. */
+  /** The service's bearer token. */
   readonly token: string
 }
 
 /** A payment costs about 0.0007 USDC of gas. Clients without the token must pay more than that. */
 const publicPaymentMin = 1_000n
 
-/** Who may use the gateway for what. The protocol is public; the operator's gas and the customers' payments are not. */
+/** Decides which callers may do what. The protocol is public; the operator's gas and the customers' payments are not. */
 export class Access {
   readonly #payees: ReadonlySet<string>
   readonly #tokenHash: Buffer
@@ -27,7 +27,7 @@ export class Access {
     return token !== undefined && timingSafeEqual(hash(token), this.#tokenHash)
   }
 
-  /** Customers pay a payee; a payee returns their credit. Throws `PaymentRefusedError` for everything else. */
+  /** Customers pay a payee, and a payee returns their credit. Throws `PaymentRefusedError` for all other payments. */
   requireServed({ payer, payee, value }: Payment, authorization: string | undefined): void {
     if (!this.#payees.has(payee) && !this.#payees.has(payer)) throw new PaymentRefusedError('payee_not_allowed', payer)
     if (value < publicPaymentMin && !this.hasToken(authorization)) {

@@ -1,4 +1,4 @@
-/** Something that an operator should look at. Nothing is lost by it; something waits or was odd. */
+/** A condition that an operator should look at. No money is lost by it: something waits or looks wrong. */
 export type Alarm = {
   readonly code: AlarmCode
   readonly message: string
@@ -26,15 +26,15 @@ export type OnAlarm = (alarm: Alarm) => void
 const repeatMs = 60_000
 const rememberedMax = 1_000
 
-/** Tells the same thing once a minute at most: what lasts would otherwise be told at every look. */
+/** Reports the same alarm at most once a minute: a lasting condition would otherwise be reported at every poll. */
 export function withoutRepeats(onAlarm: OnAlarm, clock: () => number): OnAlarm {
-  const toldAtMs = new Map<string, number>()
+  const reportedAtMs = new Map<string, number>()
   return (alarm) => {
     const key = `${alarm.code} ${alarm.message}`
-    const told = toldAtMs.get(key)
-    if (told !== undefined && clock() - told < repeatMs) return
-    if (toldAtMs.size >= rememberedMax) toldAtMs.clear()
-    toldAtMs.set(key, clock())
+    const reportedAt = reportedAtMs.get(key)
+    if (reportedAt !== undefined && clock() - reportedAt < repeatMs) return
+    if (reportedAtMs.size >= rememberedMax) reportedAtMs.clear()
+    reportedAtMs.set(key, clock())
     onAlarm(alarm)
   }
 }

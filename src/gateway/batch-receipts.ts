@@ -3,11 +3,11 @@ import type { Database } from '../db/database.ts'
 import { type ReceiptProof, ReceiptTree } from './receipt-tree.ts'
 import { lowerCase } from './terms.ts'
 
-/** Where a transfer stands among all of its batch, counted from 1. */
+/** The position of a transfer within its batch, counted from 1. */
 export type BatchPlace = { readonly position: number; readonly size: number }
 
 type BatchTree = {
-  /** By transfer: its leaf, and its place among all rows, with those that came without a receipt. */
+  /** By transfer: the index of its leaf, and its position among all rows, including those without a receipt. */
   readonly leaves: ReadonlyMap<string, { readonly index: number; readonly position: number }>
   readonly tree: ReceiptTree
   readonly size: number
@@ -16,8 +16,8 @@ type BatchTree = {
 const keptMax = 16
 
 /**
- * Proofs of receipts. Everybody of a batch asks soon after it was sent, so the trees of the last ones are kept: hashing a
- * tree anew for each of its leaves is most of what settling would cost. The rows of a batch never change.
+ * Proofs of receipts. All clients of a batch ask soon after it was sent, so the trees of the latest batches are cached: hashing a
+ * tree again for each of its leaves would be most of the cost of settlement. The rows of a batch never change.
  */
 export class BatchReceipts {
   readonly #database: Database

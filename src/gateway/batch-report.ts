@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 
-/** What a batch carried and what it cost. Gas is paid in the native coin: wei, 18 decimals. */
+/** The contents and cost of a batch. Gas is paid in the native coin: wei, 18 decimals. */
 export type BatchReport = {
   readonly batchId: string
   readonly state: 'sent' | 'settled' | 'released'
@@ -13,7 +13,7 @@ export type BatchReport = {
   readonly gasCostWei: string | null
 }
 
-/** The gas of all batches since the beginning, also of those that reverted. */
+/** The gas of all batches so far, including those that reverted. */
 export async function sumBatchGas(database: Database): Promise<string> {
   const [row] = await database.query<{ gas: string }>(
     `select coalesce(sum(gas_used), 0)::text as gas from calls where kind = 'batch'`,
@@ -21,7 +21,7 @@ export async function sumBatchGas(database: Database): Promise<string> {
   return row!.gas
 }
 
-/** The newest first. */
+/** Newest first. */
 export async function readBatches(database: Database, count: number): Promise<readonly BatchReport[]> {
   return database.query<BatchReport>(
     `select chain_batch_id::text as "batchId", batches.state, hash as "transactionHash", receipt_root as "receiptRoot",

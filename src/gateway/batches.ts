@@ -18,7 +18,7 @@ export type BatchesOptions = {
   readonly batchMs: number
 }
 
-/** The contract takes no more, and so many fit a transaction even when all payers and payees are new. */
+/** The contract's limit. This many rows fit into a transaction even if all payers and payees are new. */
 export const batchRowsMax = 250
 
 type WaitingRow = {
@@ -33,10 +33,9 @@ type WaitingRow = {
   readonly receiptHash: Hex | null
 }
 
-/** Puts waiting transfers into batches. */
 export class Batches {
   readonly #options: BatchesOptions
-  /** Halved when a batch reverts, so that whatever breaks one ends up alone; whole again with the next success. */
+  /** Halved when a batch reverts, so that a row that breaks its batch ends up alone; reset after the next success. */
   #rowsMax = batchRowsMax
 
   constructor(options: BatchesOptions) {
@@ -76,7 +75,7 @@ export class Batches {
   }
 }
 
-/** Gives the rows of a batch that never came into effect back to the queue. */
+/** Returns the rows of a batch that never took effect to the queue. */
 export async function releaseBatch(connection: Connection, call: bigint): Promise<void> {
   await connection.query(`update batches set state = 'released' where call = $1 and state = 'sent'`, [call])
   await connection.query(
@@ -86,7 +85,7 @@ export async function releaseBatch(connection: Connection, call: bigint): Promis
   )
 }
 
-/** Its transaction is in a block that is not final yet. */
+/** The batch's transaction is in a block that is not final yet. */
 export async function confirmBatch(connection: Connection, call: bigint): Promise<void> {
   await connection.query(
     `update transfers set status = 'confirmed', updated_at = clock_timestamp()
@@ -95,7 +94,7 @@ export async function confirmBatch(connection: Connection, call: bigint): Promis
   )
 }
 
-/** The oldest rows once they have waited long enough, or once there are enough of them. */
+/** The oldest rows, once they have waited long enough or fill a batch. */
 async function readDue(database: Database, rowsMax: number, batchMs: number): Promise<readonly WaitingRow[]> {
   const rows = await database.queryPrepared<WaitingRow & { isDue: boolean }>(
     'read_waiting_transfers',
@@ -107,7 +106,7 @@ async function readDue(database: Database, rowsMax: number, batchMs: number): Pr
   return rows.length === rowsMax || rows.some(({ isDue }) => isDue) ? rows.sort(byPayer) : []
 }
 
-/** Rows of one payer to one payee side by side are cheapest: their balances are written once. */
+/** Adjacent rows of the same payer and payee cost the least gas: their balances are written once. */
 function byPayer(one: WaitingRow, other: WaitingRow): number {
   if (one.payer !== other.payer) return one.payer < other.payer ? -1 : 1
   if (one.payee !== other.payee) return one.payee < other.payee ? -1 : 1
@@ -153,7 +152,7 @@ async function storeBatch(
   )
 }
 
-/** Another gateway was faster. The contract's number of the batch would have told, this tells earlier. */
+/** Another gateway has taken the rows. The contract's batch number would reveal it too, but later. */
 class RowsTakenError extends Error {
   constructor() {
     super('some of these transfers are in another batch already')

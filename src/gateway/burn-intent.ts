@@ -2,7 +2,7 @@ import { type Address, encodeAbiParameters, type Hash, type Hex, keccak256, pad,
 import { recoverSigner, typedDataDigest } from './signature.ts'
 import { type GatewayTerms, lowerCase } from './terms.ts'
 
-/** A depositor's signed order to pay out of its balance, checked as the contract will check it. */
+/** A depositor's signed instruction to pay out of its balance, checked by the rules of the contract. */
 export type SignedBurnIntent = {
   readonly intent: BurnIntent
   readonly signature: Hex
@@ -34,7 +34,7 @@ export type TransferSpec = {
   readonly hookData: Hex
 }
 
-/** What Circle takes in one request. */
+/** Circle's limit for one request. */
 const intentsMax = 16
 
 const specType =
@@ -43,7 +43,7 @@ const specTypeHash = keccak256(toHex(specType))
 const intentTypeHash = keccak256(
   toHex(`BurnIntent(uint256 maxBlockHeight,uint256 maxFee,TransferSpec spec)${specType}`),
 )
-// Circle's domain names neither chain nor contract: both stand in the spec, and are checked there.
+// Circle's domain names neither chain nor contract: the spec contains both, and they are checked there.
 const domainSeparator = keccak256(
   encodeAbiParameters(
     [{ type: 'bytes32' }, { type: 'bytes32' }, { type: 'bytes32' }],
@@ -66,7 +66,7 @@ const specWords = [
 ].map((type) => ({ type }))
 const zeroWord = `0x${'0'.repeat(64)}`
 
-/** Reads the body of `transfer`: orders with signatures. */
+/** Parses the body of `transfer`: intents with signatures. */
 export function readSignedIntents(body: unknown, terms: GatewayTerms, relayer: Address): readonly SignedBurnIntent[] {
   return readList(body).map((entry) => {
     const { burnIntent, signature } = readObject(entry, 'entry')
@@ -74,11 +74,11 @@ export function readSignedIntents(body: unknown, terms: GatewayTerms, relayer: A
   })
 }
 
-/** Reads the body of `estimate`: orders that may not be signed yet. */
+/** Parses the body of `estimate`: intents that may not be signed yet. */
 export function readIntents(body: unknown): readonly BurnIntent[] {
   return readList(body).map((entry) => {
     const fields = readObject(entry, 'entry')
-    // Circle's estimate takes bare intents; its transfer takes them beside their signatures.
+    // Circle's estimate takes bare intents; its transfer takes them next to their signatures.
     return readIntent(fields.burnIntent ?? fields)
   })
 }
@@ -212,7 +212,7 @@ function readHex(value: unknown, name: string): Hex {
   throw new IntentRefusedError(`${name} must be hex`)
 }
 
-/** The order cannot be carried out as it is. */
+/** The intent cannot be executed as it is. */
 export class IntentRefusedError extends Error {
   constructor(message: string) {
     super(message)

@@ -6,7 +6,7 @@ import type { GatewayTerms } from './terms.ts'
 export type BalanceAnswer = {
   readonly domain: number
   readonly depositor: string
-  /** What can be spent: on chain, less what was promised and is not settled yet. */
+  /** The spendable amount: the balance on chain, minus transfers that are promised and not settled yet. */
   readonly balance: string
   readonly pendingBatch: string
   readonly withdrawing: string
@@ -26,7 +26,7 @@ export type DepositAnswer = {
 
 const depositsMax = 100
 
-/** Each depositor's balance as of the processed height. Amounts are decimal text. */
+/** Each depositor's balance at the processed height. Amounts are decimal text. */
 export async function readBalances(
   database: Database,
   terms: GatewayTerms,
@@ -47,7 +47,7 @@ export async function readBalances(
     return {
       domain: terms.chainId,
       depositor: getAddress(depositor),
-      // A withdrawal that was begun on chain can take what was promised out of: then there is nothing to spend.
+      // A withdrawal that was started on chain can take money that was already promised: then nothing is spendable.
       balance: format(free > 0n ? free : 0n),
       pendingBatch: format(pending),
       withdrawing: format(withdrawing),
@@ -56,7 +56,7 @@ export async function readBalances(
   })
 }
 
-/** The newest deposits first. */
+/** Newest deposits first. */
 export async function readDeposits(
   database: Database,
   terms: GatewayTerms,

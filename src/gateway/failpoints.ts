@@ -1,4 +1,4 @@
-/** Places where a crash has an outcome of its own, in the order in which a payment passes them. */
+/** Points where a crash has a distinct outcome, in the order in which a payment reaches them. */
 export const failpointNames = [
   'transfer_stored',
   'call_stored',
@@ -10,12 +10,12 @@ export const failpointNames = [
 
 export type FailpointName = (typeof failpointNames)[number]
 
-/** Called where the process passes such a place. */
+/** Called when the process reaches the named point. */
 export type Failpoint = (name: FailpointName) => void
 
 export const noFailpoint: Failpoint = () => {}
 
-/** Ends this process when the place is reached for the n-th time, as suddenly as a power cut would. */
+/** Kills this process when it reaches the point for the n-th time, as abruptly as a power failure. */
 export function armFailpoint(armed: { readonly name: FailpointName; readonly reach: number } | undefined): Failpoint {
   if (armed === undefined) return noFailpoint
   let reached = 0

@@ -18,13 +18,13 @@ export type ForeignBatchesOptions = {
 type ForeignBatch = { readonly batchId: bigint; readonly transactionHash: Hash }
 
 const batchesMax = 10
-const askAgainMs = 60_000
-/** The most that a column holds; no balance comes near it. */
+const retryMs = 60_000
+/** The largest value of a column; no balance comes near it. */
 const amountMax = 2n ** 63n - 1n
 
 /**
- * Finds out what was paid by batches that these books have not sent, and keeps it as completed transfers. So a client that
- * asks by nonce is told, also when it was a gateway with other books that took its payment.
+ * Finds out what was paid by batches that are not in these books, and stores it as completed transfers. So a client that queries by
+ * nonce finds its payment even if a gateway with other books took it.
  */
 export class ForeignBatches {
   readonly #options: ForeignBatchesOptions
@@ -33,14 +33,14 @@ export class ForeignBatches {
     this.#options = options
   }
 
-  /** Reads some, the newest first: they are the ones that somebody waits for. One that cannot be read holds up nothing. */
+  /** Reads some, newest first: clients wait for those. A batch that cannot be read does not block the others. */
   async read(): Promise<void> {
     const { database, clock } = this.#options
     const batches = await database.queryPrepared<ForeignBatch>(
       'find_foreign_batches',
       `select chain_batch_id as "batchId", transaction_hash as "transactionHash" from foreign_batches
         where not is_read and asked_at <= $1 order by asked_at, chain_batch_id desc limit $2`,
-      [new Date(clock() - askAgainMs), batchesMax],
+      [new Date(clock() - retryMs), batchesMax],
     )
     for (const batch of batches) await this.#read(batch)
   }
@@ -51,7 +51,8 @@ export class ForeignBatches {
     await database.query(asked, [batch.batchId, new Date(clock())])
     const payments = await this.#ask(batch)
     if (await database.transaction((connection) => adopt(connection, batch.batchId, payments))) return
-    // Without its number: there may be thousands of them, and the reason is the same.
+    // Leaves out the batch number: there may be thousands, for the same reason, and the message must stay the same to be reported
+    // once.
     const message = 'What others settled cannot be read from the node: it is not found by its nonce yet.'
     onAlarm({ code: 'foreign_batch_unread', message })
   }
@@ -60,7 +61,7 @@ export class ForeignBatches {
     const { node, terms } = this.#options
     try {
       const rows = readRows(await node.transactionData(transactionHash), batchId)
-      return withoutTwins(rows.filter((row) => isPossible(row) && isSignedByPayer(row, terms)))
+      return withoutSharedNonces(rows.filter((row) => isPossible(row) && isSignedByPayer(row, terms)))
     } catch (error) {
       if (error instanceof ChainNodeError) return []
       throw error
@@ -68,7 +69,7 @@ export class ForeignBatches {
   }
 }
 
-/** All rows of the batch, also those that the contract skipped. */
+/** All rows of the batch, including those that the contract skipped. */
 function readRows(data: Hex, batchId: bigint): readonly SignedPayment[] {
   const call = decode(data)
   if (call?.functionName !== 'settleBatch' || call.args[0] !== batchId) return []
@@ -83,13 +84,13 @@ function readRows(data: Hex, batchId: bigint): readonly SignedPayment[] {
   }))
 }
 
-/** The contract may have settled it. What the node says otherwise is believed for the payer's signature. */
+/** Whether the contract can have settled it. The payer's signature proves the rest of what the node returned. */
 function isPossible({ payer, payee, value }: SignedPayment): boolean {
   return payer !== payee && value > 0n && value <= amountMax
 }
 
-/** Of two rows under one nonce one was skipped, and it is not known which. */
-function withoutTwins(rows: readonly SignedPayment[]): readonly SignedPayment[] {
+/** One of two rows with the same nonce was skipped, and it is unknown which: leave out both. */
+function withoutSharedNonces(rows: readonly SignedPayment[]): readonly SignedPayment[] {
   const groups = Map.groupBy(rows, ({ payer, nonce }) => `${payer} ${nonce}`)
   return [...groups.values()].flatMap((group) => (group.length === 1 ? group : []))
 }
@@ -102,7 +103,7 @@ function decode(data: Hex) {
   }
 }
 
-/** Makes transfers of those payments that the log has named. True when none of the batch is left. */
+/** Stores the payments that the log has named as transfers. Returns true when none of the batch is left. */
 async function adopt(connection: Connection, batchId: bigint, payments: readonly SignedPayment[]): Promise<boolean> {
   const column = <Value>(pick: (payment: SignedPayment) => Value) => payments.map(pick)
   await connection.query(

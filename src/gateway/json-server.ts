@@ -13,7 +13,7 @@ export type JsonRequest = {
   readonly query: URLSearchParams
   /** Undefined for a GET. */
   readonly body: unknown
-  /** The header of that name. */
+  /** The `Authorization` header. */
   readonly authorization: string | undefined
 }
 
@@ -23,9 +23,9 @@ export type JsonServerOptions = {
   readonly host: string
   /** 0 for any free port. */
   readonly port: number
-  /** By method and path; a path that ends in `/` has one more part behind it. */
+  /** By method and path; a path that ends in `/` takes one more segment. */
   readonly routes: ReadonlyMap<string, Route>
-  /** For what no route has foreseen. */
+  /** Answers errors that a route did not handle. */
   readonly answerError: (error: unknown) => JsonAnswer
 }
 
@@ -39,7 +39,7 @@ const headersMsMax = 10_000
 const keepAliveMs = 65_000
 const closeMsMax = 3_000
 
-/** JSON in, JSON out, within limits. */
+/** An HTTP server for JSON requests and responses, with limits on sizes and times. */
 export async function startJsonServer(options: JsonServerOptions): Promise<JsonServer> {
   const server = createServer({ maxHeaderSize: headerBytesMax }, (request, response) => {
     void respond(request, response, options)
@@ -53,7 +53,7 @@ export async function startJsonServer(options: JsonServerOptions): Promise<JsonS
   return { port: (server.address() as AddressInfo).port, close: () => close(server) }
 }
 
-/** Requests under way are finished, within a limit. */
+/** Finishes requests in progress, within a time limit. */
 async function close(server: Server): Promise<void> {
   const closed = once(server, 'close')
   server.close()
@@ -69,7 +69,7 @@ async function respond(request: IncomingMessage, response: ServerResponse, optio
     const answer = await answerTo(request, body, options).catch(options.answerError)
     send(response, answer)
   } catch {
-    // The client went away in the middle of its question.
+    // The client disconnected while sending its request.
     response.destroy()
   }
 }
@@ -101,12 +101,12 @@ function findRoute(routes: ReadonlyMap<string, Route>, method: string, path: str
   return routes.get(`${method} ${path}`) ?? routes.get(`${method} ${path.slice(0, path.lastIndexOf('/') + 1)}`)
 }
 
-/** An answer of Circle's form for errors that are no business of x402. */
+/** A response in Circle's format for errors that are not part of x402. */
 export function refusal(status: number, message: string): JsonAnswer {
   return { status, body: { code: status, message } }
 }
 
-/** Undefined when it is too long. What is too much is read and dropped: the answer needs the connection. */
+/** Undefined when it is too long. The excess is read and dropped: the response needs the connection. */
 async function readBody(request: IncomingMessage): Promise<Buffer | undefined> {
   const chunks: Buffer[] = []
   let length = 0

@@ -3,7 +3,7 @@ import { encodeWords, keccak256 } from './keccak.ts'
 import { recoverSigner, typedDataDigest } from './signature.ts'
 import { domainName, domainVersion, type GatewayTerms, lowerCase, scheme } from './terms.ts'
 
-/** What a payer signs, and the signature. */
+/** The signed content of a payment, and the signature. */
 export type SignedPayment = {
   readonly payer: Address
   readonly payee: Address
@@ -14,7 +14,7 @@ export type SignedPayment = {
   readonly signature: Hex
 }
 
-/** A payment that may be settled: everything but the payer's balance and the newness of its nonce has been checked. */
+/** A payment that may be settled. Everything is checked except the payer's balance and whether the nonce is new. */
 export type Payment = SignedPayment & { readonly receiptHash: Hex | undefined }
 
 /** Circle's reasons, word for word; the last two are ours. */
@@ -37,7 +37,7 @@ export type PaymentReason =
   | 'payee_not_allowed'
   | 'amount_too_small'
 
-// Circle's rule: a batch may take days, and the authorization must outlive it.
+// Circle's rule: a batch may take days, and the authorization must still be valid then.
 export const validitySecondsMin = 7n * 24n * 3600n
 const wordMax = 2n ** 256n - 1n
 const zeroAddress = `0x${'0'.repeat(40)}`
@@ -48,7 +48,7 @@ const typeHash = keccak256(
   ),
 )
 
-/** Reads the body of `verify` and `settle`, and checks all that needs no memory. `nowMs` is the gateway's clock. */
+/** Parses the body of `verify` and `settle`, and makes all stateless checks. `nowMs` is the gateway's clock. */
 export function readPayment(body: unknown, terms: GatewayTerms, nowMs: number): Payment {
   const { paymentPayload, paymentRequirements } = readObject(body)
   const requirements = readRequirements(readObject(paymentRequirements), terms)
@@ -101,7 +101,7 @@ function readAuthorization(payload: Fields): Payment {
   }
 }
 
-/** Our one extension: the hash of the receipt of what is paid for, which the batch's root will prove. */
+/** Our only extension: the hash of the receipt for what is paid, which the batch's root will prove. */
 function readReceiptHash(extensions: unknown): Hex | undefined {
   if (extensions === undefined || extensions === null) return undefined
   const { receipt } = readObject(extensions)
@@ -151,7 +151,7 @@ function readHex(value: unknown): Hex {
   throw new PaymentRefusedError('invalid_payload')
 }
 
-/** An unsigned integer of 256 bits as decimal text. */
+/** An unsigned 256-bit integer as decimal text. */
 function readNumber(value: unknown): bigint {
   if (typeof value === 'string' && /^\d{1,78}$/.test(value)) {
     const number = BigInt(value)

@@ -15,7 +15,7 @@ export function receiptRoot(hashes: readonly Hex[]): Hex {
   return new ReceiptTree(hashes).root
 }
 
-/** That the hash at a place is under the root. */
+/** Proves that the hash at an index is under the root. */
 export function proveReceipt(hashes: readonly Hex[], index: number): ReceiptProof {
   return new ReceiptTree(hashes).prove(index)
 }
@@ -44,7 +44,7 @@ export class ReceiptTree {
   }
 }
 
-// Leaves are hashed once more, so that nobody can pass an inner node off as a receipt.
+// Leaves are hashed once more, so that an inner node cannot pass as a receipt (second preimage).
 function levelsOf(hashes: readonly Hex[]): readonly (readonly Hex[])[] {
   if (hashes.length === 0) return []
   const levels: Hex[][] = [hashes.map((hash) => keccak256(hash))]
@@ -52,7 +52,7 @@ function levelsOf(hashes: readonly Hex[]): readonly (readonly Hex[])[] {
     const parents: Hex[] = []
     for (let place = 0; place < level.length; place += 2) {
       const [left, right] = [level[place]!, level[place + 1]]
-      // An odd node is promoted, not paired with itself: two lists must not share a root.
+      // An odd node is promoted, not paired with itself: two different lists must not share a root.
       parents.push(right === undefined ? left : hashPair(left, right))
     }
     levels.push(parents)

@@ -33,23 +33,26 @@ export type RoutesOptions = {
   readonly access: Access
   readonly clock: () => number
   readonly failpoint: Failpoint
-  /** Looks at once whether there is something to send. */
+  /** Makes the worker check immediately whether there is something to send. */
   readonly wake: () => void
 }
 
 const uuidPattern = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
 const pageSizeMax = 100
 const pageSizeDefault = 50
-/** Two full batches, with their proofs about 600 kB. */
+/** Two full batches; about 600 kB with their proofs. */
 const changesMax = 500
 const sourcesMax = 100
 const batchesMax = 100
 
-/** In `supported`: GET /v1/x402/transfers knows `changedAfter`, and POST /v1/x402/settle-many exists. Circle's gateway has neither. */
+/**
+ * Listed in `supported`: GET /v1/x402/transfers accepts `changedAfter`, and POST /v1/x402/settle-many exists. Circle's gateway has
+ * neither.
+ */
 const extensions = ['receipt', 'transfer-changes', 'settle-many'] as const
 const paymentsMax = 100
 
-/** Circle's paths, each with its answer. */
+/** Circle's paths and their handlers. */
 export function gatewayRoutes(options: RoutesOptions): ReadonlyMap<string, Route> {
   const routes: Record<string, Answerer> = {
     'GET /v1/x402/supported': answerSupported,
@@ -64,7 +67,7 @@ export function gatewayRoutes(options: RoutesOptions): ReadonlyMap<string, Route
     'POST /v1/estimate': answerEstimate,
     'POST /v1/transfer': answerWithdraw,
     'GET /v1/transfer/': answerWithdrawal,
-    // Ours: what settlement costs.
+    // Our own: the cost of settlement.
     'GET /v1/batches': withToken(answerBatches),
   }
   return new Map(Object.entries(routes).map(([name, route]) => [name, (request) => route(options, request)]))
@@ -72,7 +75,7 @@ export function gatewayRoutes(options: RoutesOptions): ReadonlyMap<string, Route
 
 type Answerer = (options: RoutesOptions, request: JsonRequest) => Promise<JsonAnswer>
 
-/** Shows payments of every account: for the service that settles here, and for nobody else. */
+/** These routes show payments of every account: only the service that settles here may call them. */
 function withToken(answer: Answerer): Answerer {
   return async (options, request) => {
     return options.access.hasToken(request.authorization) ? answer(options, request) : tokenRefusal
@@ -94,7 +97,7 @@ const tokenRefusal: JsonAnswer = {
   headers: { 'www-authenticate': 'Bearer realm="Penny gateway"' },
 }
 
-/** For what no route has foreseen. */
+/** Answers errors that a route did not handle. */
 export function answerFailure(error: unknown, onError: (error: unknown) => void): JsonAnswer {
   if (error instanceof ChainBehindError) return { ...refusal(503, error.message), headers: { 'retry-after': '1' } }
   if (error instanceof IntentRefusedError || error instanceof BadRequestError || error instanceof CursorRefusedError) {
@@ -153,7 +156,7 @@ async function answerSettle(options: RoutesOptions, { body, authorization }: Jso
   }
 }
 
-/** Ours: many payments in one call. Each is answered as `settle` would have answered it, in their order; null when nothing is known of it. */
+/** Our own: many payments in one call. Each gets the answer of `settle`, in order; null when its outcome is unknown. */
 async function answerSettleMany(options: RoutesOptions, { body, ...request }: JsonRequest): Promise<JsonAnswer> {
   const { payments } = (body ?? {}) as { readonly payments?: unknown }
   if (!Array.isArray(payments) || payments.length === 0 || payments.length > paymentsMax) {
@@ -163,7 +166,7 @@ async function answerSettleMany(options: RoutesOptions, { body, ...request }: Js
     payments.map((payment) => answerSettle(options, { ...request, body: payment })),
   )
   const failed = answers.find((answer) => answer.status === 'rejected')
-  // All failed for one reason, as when the chain is behind: answered like that of a single payment.
+  // All failed for the same reason, for example because the chain is behind: answer as for a single payment.
   if (failed !== undefined && answers.every(({ status }) => status === 'rejected')) throw failed.reason
   const results = answers.map((answer) => (answer.status === 'fulfilled' ? answer.value.body : null))
   return { status: 200, body: { results } }
@@ -200,12 +203,12 @@ async function answerTransfers(options: RoutesOptions, { path, query }: JsonRequ
   return { status: 200, body: { transfers: page.transfers }, ...headers }
 }
 
-/** Ours: what has changed since the last time, instead of one call for each open payment. */
+/** Our own: the changes since the last call, instead of one call for each open payment. */
 async function answerChanges(options: RoutesOptions, query: URLSearchParams): Promise<JsonAnswer> {
-  const strange = [...query.keys()].find((name) => !['changedAfter', 'from', 'to', 'pageSize'].includes(name))
-  if (strange !== undefined) {
+  const unknownName = [...query.keys()].find((name) => !['changedAfter', 'from', 'to', 'pageSize'].includes(name))
+  if (unknownName !== undefined) {
     throw new BadRequestError(
-      `${strange.slice(0, 40)} cannot be combined with changedAfter; from, to and pageSize can.`,
+      `${unknownName.slice(0, 40)} cannot be combined with changedAfter; from, to and pageSize can.`,
     )
   }
   const [from, to, after] = [query.get('from'), query.get('to'), query.get('changedAfter')]
@@ -269,7 +272,7 @@ async function answerDeposits({ database, terms }: RoutesOptions, { body }: Json
   return { status: 200, body: { token: 'USDC', deposits } }
 }
 
-/** The depositors that are asked for on this chain. */
+/** The requested depositors on this chain. */
 function readSources(body: unknown, terms: GatewayTerms): readonly Hex[] {
   const { token, sources } = (body ?? {}) as { readonly token?: unknown; readonly sources?: unknown }
   if (token !== 'USDC') throw new BadRequestError('token must be USDC.')
@@ -292,13 +295,13 @@ async function answerInfo({ database, terms }: RoutesOptions): Promise<JsonAnswe
     walletContract: contract,
     minterContract: contract,
     processedHeight: processedHeight.toString(),
-    // An order must live long enough to be carried out; one that has passed already is refused.
+    // An intent must be valid long enough to be executed; one that has expired is refused.
     burnIntentExpirationHeight: (processedHeight + 1n).toString(),
   }
   return { status: 200, body: { version: 1, domains: [domain] } }
 }
 
-/** There are no fees here: the operator pays the gas. */
+/** There are no fees: the operator pays the gas. */
 async function answerEstimate({ terms }: RoutesOptions, { body, query }: JsonRequest): Promise<JsonAnswer> {
   const intents = readIntents(body)
   const estimates = intents.map((intent) => ({

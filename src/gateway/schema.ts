@@ -3,13 +3,13 @@ import pg from 'pg'
 const schema = 'gateway'
 const connectMsMax = 5_000
 
-/** The address of the same database for one who sees only the gateway's schema, which is made if it is not there. */
+/** A URL of the same database that uses only the gateway's schema. Creates the schema if it is missing. */
 export async function schemaUrl(databaseUrl: string): Promise<string> {
   const client = new pg.Client({ connectionString: databaseUrl, connectionTimeoutMillis: connectMsMax })
   client.on('error', () => {})
   await client.connect()
   try {
-    // Two gateways may start at once; PostgreSQL's `if not exists` alone does not stand that.
+    // Two gateways may start concurrently; PostgreSQL's `if not exists` alone fails in that race.
     await client.query(
       `do $$ begin create schema ${schema}; exception when duplicate_schema or unique_violation then null; end $$`,
     )

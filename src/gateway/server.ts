@@ -31,34 +31,34 @@ export type GatewayOptions = {
   readonly host: string
   /** 0 for any free port. */
   readonly port: number
-  /** The gateway keeps a schema of its own there, `gateway`. */
+  /** The gateway uses its own schema there, `gateway`. */
   readonly databaseUrl: string
   readonly chainRpcUrl: string
-  /** Undefined: asked of the node, or known from an earlier start. */
+  /** Undefined: queried from the node, or known from an earlier start. */
   readonly chainId?: number | undefined
   readonly usdcAddress: string
   readonly gatewayWalletAddress: string
-  /** Only payments to these addresses, or from them, are settled. */
+  /** Settles only payments to or from these addresses. */
   readonly payees: readonly string[]
   /** Bearer token of the service: payments can be read only with it. */
   readonly token: string
   /** Pays gas, and owns nothing else. */
   readonly relayerKey: Hex
-  /** The block of the contract's deployment, or one before it. */
+  /** The block of the contract's deployment, or an earlier one. */
   readonly firstBlock?: number | undefined
   /** How long a transfer waits for others to share its batch. */
   readonly batchMs?: number | undefined
-  /** How often the chain is looked at. */
+  /** Interval between polls of the chain. */
   readonly pollMs?: number | undefined
   readonly resendMs?: number | undefined
   readonly replaceMs?: number | undefined
   readonly recheckMs?: number | undefined
   readonly reconcileMs?: number | undefined
-  /** How old the knowledge of the chain may be on which a payment is promised. */
+  /** The maximum age of our view of the chain when a payment is accepted. */
   readonly chainAgeMsMax?: number | undefined
   /** Atomic USDC. A depositor may withdraw less than this once in 12 hours. */
   readonly withdrawalMin?: bigint | undefined
-  /** In wei for a unit of gas. */
+  /** In wei per unit of gas. */
   readonly gasPriceMax?: bigint | undefined
   readonly clock?: (() => number) | undefined
   readonly onAlarm?: OnAlarm | undefined
@@ -69,7 +69,7 @@ export type GatewayOptions = {
 export type Gateway = {
   readonly url: string
   readonly port: number
-  /** Finishes what is under way. What is stored and not sent waits for the next start. */
+  /** Finishes work in progress. Calls that are stored and not sent wait for the next start. */
   stop(): Promise<void>
 }
 
@@ -104,7 +104,7 @@ async function bindTerms(options: GatewayOptions, database: Database, node: Chai
   return terms
 }
 
-/** Only at the very first start: afterwards the database knows. */
+/** Needed only at the first start: afterwards the database knows it. */
 function askChainId({ chainRpcUrl }: GatewayOptions, node: ChainNode): Promise<number> {
   return node.chainId().catch((error: unknown) => {
     throw new UnusableSettingError('CHAIN_RPC_URL', reasonOf(error, chainRpcUrl), 'Check the URL and its key.', error)
@@ -171,15 +171,15 @@ async function compose(
   }
 }
 
-/** The ears of a gateway whose words go into a log. */
+/** Sends a gateway's alarms and errors to a log. */
 export function logTo(log: Log): Pick<GatewayOptions, 'onAlarm' | 'onError'> {
   return {
     onAlarm: ({ code, message }) => log.error({ code }, message),
-    onError: (error) => log.error({ err: error }, 'the gateway failed at a request'),
+    onError: (error) => log.error({ err: error }, 'the gateway failed to process a request'),
   }
 }
 
-/** A batch that is full or due need not wait for the next look at the chain. */
+/** Wakes the worker when a batch is full or due, without waiting for the next poll of the chain. */
 function wakeForBatch(worker: Worker, batchMs: number): (count: number) => void {
   let stored = 0
   let timer: NodeJS.Timeout | undefined
@@ -204,7 +204,7 @@ type Parts = {
   readonly database: Database
 }
 
-/** In the opposite order of the start: nobody may be promised what cannot be stored any more. */
+/** In reverse order of the start: no payment may be accepted that can no longer be stored. */
 async function stop({ server, settler, worker, lock, database }: Parts): Promise<void> {
   await server.close()
   await settler.stop()

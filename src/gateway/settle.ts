@@ -7,21 +7,21 @@ import { type Payment, PaymentRefusedError } from './payment.ts'
 
 export type SettleOptions = {
   readonly database: Database
-  /** How old the knowledge of the chain may be on which a payment is promised. */
+  /** The maximum age of our view of the chain when a payment is accepted. */
   readonly chainAgeMsMax: number
-  /** So many transfers were stored. */
+  /** Called with the number of transfers that were stored. */
   readonly onStored?: (count: number) => void
 }
 
 type Call = { readonly id: string; readonly payment: Payment }
 type Outcome = 'received' | 'nonce_already_used' | 'insufficient_balance'
 
-/** The most that a column holds; no balance comes near it. */
+/** The largest value of a column; no balance comes near it. */
 const amountMax = 2n ** 63n - 1n
 
 /**
- * Promises payments. A payment is stored, and its value set aside, before it is answered. Those that arrive together share
- * one commit; each keeps the id it was given on arrival, so a commit whose answer was lost is simply run again.
+ * Accepts payments. A payment is stored and its value reserved before it is answered. Payments that arrive together share one
+ * commit. Each keeps the id it got on arrival, so a commit whose reply was lost can be run again.
  */
 export class Settler {
   readonly #queue: BatchQueue<Call, Outcome>
@@ -35,7 +35,7 @@ export class Settler {
     })
   }
 
-  /** The id of the new transfer. */
+  /** Returns the id of the new transfer. */
   async settle(payment: Payment): Promise<string> {
     if (payment.value > amountMax) throw new PaymentRefusedError('insufficient_balance', payment.payer)
     const id = randomUUID()
@@ -44,14 +44,14 @@ export class Settler {
     return id
   }
 
-  /** Waits for what is queued. */
+  /** Waits for queued payments. */
   async stop(): Promise<void> {
     this.#queue.stop()
     await this.#queue.drained()
   }
 }
 
-/** Whether `settle` would take the payment at this moment. Nothing is set aside. */
+/** Throws unless `settle` would accept the payment now. Reserves nothing. */
 export async function requireSettleable(options: SettleOptions, payment: Payment): Promise<void> {
   const { payer, value } = payment
   await requireFreshChain(options.database, options.chainAgeMsMax)
@@ -76,7 +76,7 @@ async function store(
   chainAgeMsMax: number,
 ): Promise<readonly Outcome[]> {
   const payments = calls.map(({ payment }) => payment)
-  // The lock comes first and the reading after it: in one statement the snapshot would be older than the lock.
+  // Lock first, then read: in one statement the snapshot would be older than the lock.
   const free = await lockFree(connection, payments)
   await requireFreshChain(connection, chainAgeMsMax)
   const used = await findUsed(connection, payments)
@@ -97,7 +97,7 @@ async function store(
   return outcomes
 }
 
-/** What each payer can still promise. Locked in the order of addresses, as by all who change balances. */
+/** The amount that each payer can still spend. Locked in address order, like every other change of balances. */
 async function lockFree(connection: Connection, payments: readonly Payment[]): Promise<Map<Address, bigint>> {
   const payers = [...new Set(payments.map(({ payer }) => payer))]
   const rows = await connection.queryPrepared<{ depositor: Address; free: bigint }>(
@@ -118,7 +118,7 @@ async function requireFreshChain(connection: Connection, chainAgeMsMax: number):
   if (chain?.isFresh !== true) throw new ChainBehindError()
 }
 
-/** By payer and nonce, who has them: the id of a transfer, or `foreign`. */
+/** Maps payer and nonce to its user: the id of a transfer, or `foreign`. */
 async function findUsed(connection: Connection, payments: readonly Payment[]): Promise<Map<string, string>> {
   const rows = await connection.queryPrepared<{ key: string; user: string }>(
     'find_used_nonces',
@@ -162,7 +162,7 @@ function keyOf({ payer, nonce }: Payment): string {
   return `${payer} ${nonce}`
 }
 
-/** The chain has not been heard of for too long to promise anything on it. Nothing was stored; try again later. */
+/** Our view of the chain is too old to accept payments. Nothing was stored; retry later. */
 export class ChainBehindError extends Error {
   constructor() {
     super('The chain node is unreachable; payments are paused.')

@@ -3,7 +3,7 @@ import { createLog } from '../process/log.ts'
 import { armFailpoint, type FailpointName } from './failpoints.ts'
 import { type GatewayOptions, logTo, startGateway } from './server.ts'
 
-/** What the service asks of its gateway process; it comes over a channel of JSON. */
+/** Settings of the gateway process, sent over a JSON channel. */
 export type GatewaySettings = Omit<
   GatewayOptions,
   'clock' | 'onAlarm' | 'onError' | 'failpoint' | 'gasPriceMax' | 'withdrawalMin'
@@ -12,7 +12,7 @@ export type GatewaySettings = Omit<
   /** Atomic USDC. */
   readonly withdrawalMin: string
   readonly logLevel: Parameters<typeof createLog>[0]
-  /** Where this process dies, for the fault tests, and at which passing of that place. */
+  /** Where this process dies in fault tests, and at which pass of that point. */
   readonly failpoint?: { readonly name: FailpointName; readonly reach: number } | undefined
 }
 

@@ -1,16 +1,16 @@
 import { type Address, encodeAbiParameters, type Hex, keccak256, toHex } from 'viem'
 
-/** Whom and where this gateway serves: one contract, one token, one chain. Addresses are lower-case. */
+/** What this gateway serves: one contract, one token, one chain. Addresses are lower case. */
 export type GatewayTerms = {
   readonly chainId: number
   readonly network: `eip155:${number}`
   readonly usdc: Address
   readonly wallet: Address
-  /** The hash of the EIP-712 domain that payers sign under, computed once. */
+  /** Hash of the EIP-712 domain that payers sign under, computed once. */
   readonly domainSeparator: Hex
 }
 
-/** Circle's name and version of that domain: one signer serves both gateways. */
+/** Circle's name and version of that domain, so that the same signer works with both gateways. */
 export const domainName = 'GatewayWalletBatched'
 export const domainVersion = '1'
 export const scheme = 'exact'

@@ -14,9 +14,9 @@ export type ChangesQuery = {
 
 export type ChangesPage = {
   readonly transfers: readonly TransferAnswer[]
-  /** Where the next page begins. Valid for the life of this database. */
+  /** Start of the next page. Valid for the life of this database. */
   readonly nextCursor: string
-  /** More changes are stored already. */
+  /** More changes are already stored. */
   readonly hasMore: boolean
 }
 
@@ -27,9 +27,9 @@ export type ChangesParts = {
 }
 
 /**
- * The transfers whose state changed after the cursor, in the order of change, each once and as it is now: one that changes
- * again moves to the end. `from` and `to` filter the page after it was read, so a page costs the same however many transfers
- * there are, and may be empty while `hasMore` is true.
+ * The transfers whose state changed after the cursor, in order of change, each once and in its current state: one that changes
+ * again moves to the end. `from` and `to` filter the page after it was read, so the cost of a page does not depend on the number of
+ * transfers, and a page may be empty while `hasMore` is true.
  */
 export async function changedTransfers(parts: ChangesParts, query: ChangesQuery): Promise<ChangesPage> {
   const { database, terms, receipts } = parts
@@ -53,7 +53,7 @@ export async function changedTransfers(parts: ChangesParts, query: ChangesQuery)
   return { transfers, nextCursor, hasMore: rows.length === pageSize }
 }
 
-// A cursor is 24 bytes: which database, and which change in it.
+// A cursor is 24 bytes: the database's id, and the number of the change.
 const feedBytes = 16
 const cursorPattern = /^[\w-]{32}$/
 
@@ -71,7 +71,7 @@ function readCursor(cursor: string, feed: string): bigint {
   return change
 }
 
-/** The cursor was not made by this database, or is ahead of it: the database was replaced or restored from a backup. */
+/** The cursor is from another database, or ahead of this one: the database was replaced or restored from a backup. */
 export class CursorRefusedError extends Error {
   constructor() {
     super('changedAfter is not a cursor of this gateway. Start without a cursor: changedAfter=')

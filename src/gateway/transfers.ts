@@ -7,7 +7,7 @@ import type { GatewayTerms } from './terms.ts'
 export const transferStatuses = ['received', 'batched', 'confirmed', 'completed', 'failed'] as const
 export type TransferStatus = (typeof transferStatuses)[number]
 
-/** A transfer as it is answered: Circle's fields, and ours for what proves it. */
+/** A transfer in API form: Circle's fields, and ours for its proof. */
 export type TransferAnswer = {
   readonly id: string
   readonly status: TransferStatus
@@ -70,7 +70,7 @@ const columns = `
            (select transaction_hash from foreign_batches where foreign_batches.chain_batch_id = foreign_batch))
     as "transactionHash"`
 
-/** Selects `TransferRow`s, and further columns, from a table or subquery that is called `transfers`. */
+/** Selects `TransferRow`s, and further columns, from a table or subquery named `transfers`. */
 export function selectTransfers(transfers = 'transfers', ...further: readonly string[]): string {
   return `select ${[columns, ...further].join(', ')} from ${transfers} left join batches on batches.id = batch`
 }
@@ -91,7 +91,7 @@ export async function proved(row: TransferRow, terms: GatewayTerms, receipts: Ba
   return { ...answerOf(row, terms), ...(await proofOf(receipts, row)) }
 }
 
-/** The newest first. */
+/** Newest first. */
 export async function searchTransfers(
   database: Database,
   terms: GatewayTerms,
@@ -149,7 +149,7 @@ function answerOf(row: TransferRow, terms: GatewayTerms): TransferAnswer {
   }
 }
 
-/** That the receipt of what was paid for is under the root that its batch carries on chain. */
+/** The proof that its receipt is under the root that its batch carries on chain. */
 async function proofOf(
   receipts: BatchReceipts,
   { id, batch, status, receiptHash }: TransferRow,

@@ -34,23 +34,23 @@ export type Withdrawal = {
 }
 
 const amountMax = 2n ** 63n - 1n
-/** Nothing can change them. */
+/** Permanent: a retry cannot succeed. */
 const lastingReasons: readonly string[] = ['IntentExceedsBalance', 'IntentRecipientInvalid']
-/** They stop everybody's money, not this order's: batches wait too. */
+/** They affect all money movements, not only this intent: batches wait too. */
 const commonReasons: readonly string[] = ['EnforcedPause', 'OnlyRelayer']
-/** An order that is refused for the same reason so often, and for so long, is given up. */
+/** An intent that is refused for the same reason this often and for this long has failed. */
 const refusalsMax = 10
 const refusedMsMax = 600_000
 const retryMsMin = 5_000
 const retryMsMax = 60_000
-/** An order whose transaction so many blocks took in vain is given up: the estimates that let it pass are not to be trusted. */
+/** An intent whose transaction reverted in this many blocks has failed: the estimates that let it pass cannot be trusted. */
 const revertsMax = 10
-/** Shorter than the service's 24 hours: an order that reached us late must not delay the next one. */
+/** Shorter than the service's 24 hours: an intent that reached us late must not delay the next one. */
 const smallHours = 12
 const reasonLengthMax = 200
 const revertedReason = 'reverted in its block'
 
-/** Takes orders to pay out at once and has them carried out. */
+/** Accepts instant withdrawals and executes them. */
 export class Withdrawals {
   readonly #options: WithdrawalsOptions
 
@@ -59,8 +59,7 @@ export class Withdrawals {
   }
 
   /**
-   * Sets the money aside and stores the orders, all of a request or none, before it is answered. The same orders again are
-   * answered with the same id.
+   * Reserves the money and stores the intents, all of a request or none, before answering. The same intents again get the same id.
    */
   async order(intents: readonly SignedBurnIntent[], height: bigint): Promise<string> {
     const { database } = this.#options
@@ -74,7 +73,7 @@ export class Withdrawals {
     return database.transaction((connection) => storeOrders(connection, intents, this.#options))
   }
 
-  /** Sends the order whose turn it is: depositors are served in turn, not by age. */
+  /** Sends the next intent: depositors are served in turn, not by age. */
   async sendNext(head: bigint): Promise<boolean> {
     const { database, relayer, clock } = this.#options
     const [next] = await database.queryPrepared<{ specHash: Hash; data: Hex; isExpired: boolean; reverts: number }>(
@@ -107,7 +106,7 @@ export class Withdrawals {
     return true
   }
 
-  /** A block took the call, and the contract did not pay: its order waits again, each time longer. */
+  /** The call is in a block but the contract did not pay: its intent waits again, each time longer. */
   async takeBack(connection: Connection, call: bigint): Promise<void> {
     await connection.query(
       `update burn_intents set state = 'pending', call = null, failure = $3, reverts = reverts + 1,
@@ -117,13 +116,13 @@ export class Withdrawals {
     )
   }
 
-  /** The contract would not take it: what will never change ends it, what may pass makes it wait. */
+  /** The contract would refuse the intent: permanent reasons end it, temporary ones delay it. */
   async #refuse(specHash: Hash, reason: string, head: bigint): Promise<void> {
     const { node, terms, onAlarm } = this.#options
     if (reason === 'IntentExpired') return this.#end(specHash, 'expired', reason)
     if (lastingReasons.includes(reason)) return this.#end(specHash, 'failed', reason)
     if (reason === 'IntentUsed') {
-      // All events up to the head are in the books, the payment among them. Above it, its event is still to come.
+      // All events up to the head are in the books. If it was paid above the head, its event is still to come.
       const isPaid = await viewIsOrderPaid(node, terms, specHash, head)
       return isPaid ? this.#end(specHash, 'finalized', null) : this.#wait(specHash, reason)
     }
@@ -143,8 +142,8 @@ export class Withdrawals {
   }
 
   /**
-   * A recipient whom the token has blocked may be free again in a minute, or never. To give up is safe: only relayers of this
-   * operator can hand the order in, and they take none that has failed.
+   * A recipient that the token has blocked may be unblocked in a minute, or never. Giving up is safe: only relayers of this
+   * operator can submit the intent, and they submit none that has failed.
    */
   async #doubt(specHash: Hash, reason: string): Promise<void> {
     const { database, clock, onAlarm } = this.#options
@@ -171,7 +170,9 @@ export class Withdrawals {
     ])
   }
 
-  /** A node that makes receipts up may have told of reverts that never were: what the contract has paid is not given up. */
+  /**
+   * A node that invents receipts may have reported reverts that never happened: an intent that the contract has paid must not fail.
+   */
   async #giveUp(specHash: Hash, head: bigint): Promise<void> {
     const { node, terms, onAlarm } = this.#options
     if (await viewIsOrderPaid(node, terms, specHash, head)) return this.#end(specHash, 'finalized', null)
@@ -230,7 +231,7 @@ export async function confirmBurnIntent(connection: Connection, call: bigint): P
   await connection.query(`update burn_intents set state = 'confirmed' where call = $1 and state = 'sent'`, [call])
 }
 
-/** The call never came into effect: its order waits again. */
+/** The call never took effect: its intent waits again. */
 export async function releaseBurnIntent(connection: Connection, call: bigint): Promise<void> {
   await connection.query(
     `update burn_intents set state = 'pending', call = null where call = $1 and state in ('sent', 'confirmed')`,
@@ -238,7 +239,7 @@ export async function releaseBurnIntent(connection: Connection, call: bigint): P
   )
 }
 
-/** Of several orders the one that is furthest behind counts. */
+/** The status of several intents is that of the one furthest behind. */
 function statusOf(states: readonly (WithdrawalStatus | 'sent')[]): WithdrawalStatus {
   const order = ['pending', 'sent', 'failed', 'expired', 'confirmed', 'finalized'] as const
   const state = order.find((candidate) => states.includes(candidate))!
@@ -282,7 +283,7 @@ async function storeOrders(
   return withdrawal
 }
 
-/** Orders that the chain has paid already: they were taken by a gateway whose books are lost. */
+/** Intents that the chain has already paid: a gateway whose books are lost had accepted them. */
 async function readPaid(connection: Connection, hashes: readonly Hash[]): Promise<ReadonlySet<Hash>> {
   const rows = await connection.query<{ specHash: Hash }>(
     'select spec_hash as "specHash" from events where spec_hash = any($1)',
@@ -308,7 +309,7 @@ async function refuseDust(
   )
 }
 
-// After this depositor's other waiting orders, and not before the turn that is being served.
+// After this depositor's other waiting intents, and not before the turn that is being served.
 const nextTurn = `greatest((select coalesce(min(turn), 0) from burn_intents where state = 'pending'),
   (select coalesce(max(turn) + 1, 0) from burn_intents where state = 'pending' and depositor = $4))`
 
@@ -339,7 +340,7 @@ async function setAside(connection: Connection, { depositor, intent }: SignedBur
   ])
 }
 
-/** In the same database transaction as its call: another gateway may have ended it meanwhile, and its money is free. */
+/** Call it in the database transaction of its call: another gateway may have ended the intent meanwhile and released its money. */
 async function takeOrder(connection: Connection, specHash: Hash, call: bigint): Promise<void> {
   const taken = await connection.query(
     `update burn_intents set state = 'sent', call = $2, failure = null, refusals = 0, refused_since = null
@@ -349,7 +350,7 @@ async function takeOrder(connection: Connection, specHash: Hash, call: bigint): 
   if (taken.length === 0) throw new OrderEndedError()
 }
 
-/** The contract's error by its name, a token's own by its text or its number. */
+/** The name of the contract's error; for an error of the token, its text or its number. */
 function reasonOf(data: Hex): string {
   try {
     const error: { errorName: string; args?: readonly unknown[] } = decodeErrorResult({
@@ -365,7 +366,7 @@ function reasonOf(data: Hex): string {
   }
 }
 
-/** Another gateway was faster. Nothing was sent. */
+/** Another gateway has ended it. Nothing was sent. */
 class OrderEndedError extends Error {
   constructor() {
     super('this withdrawal has ended meanwhile')

@@ -7,8 +7,8 @@ export type WorkerLockOptions = {
 }
 
 /**
- * Of several gateways on one database one works, the others serve; when it dies, or cannot be reached, another takes over.
- * Should the old one not have noticed, the database's own constraints keep two workers from sending two things.
+ * Of several gateways on one database, one works and the others only serve. When it dies or is unreachable, another takes over. If
+ * the old one has not noticed yet, the database's constraints keep two workers from sending two calls.
  */
 export class WorkerLock {
   readonly #options: WorkerLockOptions
@@ -24,7 +24,7 @@ export class WorkerLock {
     return this.#held !== undefined
   }
 
-  /** Tries now, and from then on until it has the lock, and again whenever it is lost. */
+  /** Tries to take the lock now and repeatedly until it succeeds, and again whenever it is lost. */
   async start(): Promise<void> {
     await this.#try()
     this.#keeping = this.#keep()
@@ -45,7 +45,7 @@ export class WorkerLock {
   }
 
   async #try(): Promise<void> {
-    // A database that does not answer now is asked again like one that says no.
+    // An unreachable database is retried, like a lock that is held.
     const held = await tryExclusive(this.#options.url, 'gateway').catch(() => undefined)
     this.#held = held
     void held?.lost.then(() => {

@@ -22,19 +22,19 @@ export type WorkerOptions = {
   readonly relayer: Relayer
   readonly batches: Batches
   readonly withdrawals: Withdrawals
-  /** How often the chain is looked at. */
+  /** Interval between polls of the chain. */
   readonly pollMs: number
   readonly onAlarm: OnAlarm
   readonly failpoint: Failpoint
 }
 
-/** After failures the pauses grow up to so many turns. */
+/** After failures the pauses grow up to this many polls. */
 const pauseTurnsMax = 10
-const stepsAtOnceMax = 100
+const stepsPerPollMax = 100
 
 /**
- * The one that works: reads the chain, looks after the call under way, sends the next. Each step starts from what is stored,
- * so it makes no difference whether the step before it succeeded, failed, or was cut off in the middle.
+ * The gateway's worker: reads the chain, checks on the call in progress, sends the next one. Each step starts from stored state, so
+ * it does not matter whether the previous step succeeded, failed or was interrupted.
  */
 export class Worker {
   readonly #options: WorkerOptions
@@ -52,12 +52,12 @@ export class Worker {
     this.#running = this.#run()
   }
 
-  /** Looks at once instead of at the next turn. */
+  /** Polls immediately instead of at the next interval. */
   wake(): void {
     this.#wake.abort()
   }
 
-  /** Waits for the step under way. */
+  /** Waits for the current step. */
   async stop(): Promise<void> {
     this.#stop.abort()
     this.#wake.abort()
@@ -75,25 +75,25 @@ export class Worker {
 
   async #steps(): Promise<void> {
     try {
-      for (let step = 0; step < stepsAtOnceMax && !this.#stop.signal.aborted; step += 1) {
+      for (let step = 0; step < stepsPerPollMax && !this.#stop.signal.aborted; step += 1) {
         if (!(await this.#step())) break
       }
       this.#failures = 0
     } catch (error) {
       this.#failures += 1
-      this.#tell(error)
+      this.#report(error)
     }
   }
 
-  /** True when there may be more to do at once. */
+  /** Returns true when there may be more to do immediately. */
   async #step(): Promise<boolean> {
     const { scanner, reconciler, foreignBatches, relayer, batches, withdrawals } = this.#options
     const head = await scanner.scan()
     await reconciler.reconcile(head)
     await foreignBatches.read()
     const open = await relayer.findOpen()
-    if (open !== undefined) return this.#lookAfter(open, await relayer.pursue(open, head))
-    // In turns: neither can keep the other waiting for long.
+    if (open !== undefined) return this.#handleFate(open, await relayer.pursue(open, head))
+    // Alternate, so that neither can delay the other for long.
     this.#withdrawsNext = !this.#withdrawsNext
     const withdraw = () => withdrawals.sendNext(head)
     const settle = () => batches.sendNext()
@@ -101,7 +101,7 @@ export class Worker {
     return (await first()) || (await second())
   }
 
-  async #lookAfter(call: OpenCall, fate: CallFate): Promise<boolean> {
+  async #handleFate(call: OpenCall, fate: CallFate): Promise<boolean> {
     const { database, relayer, batches, withdrawals, failpoint, onAlarm } = this.#options
     if (fate.state === 'waiting') return false
     if (fate.state === 'confirmed') {
@@ -111,7 +111,7 @@ export class Worker {
     if (fate.state === 'succeeded' && !(await this.#isInBooks(call))) {
       onAlarm({
         code: 'logs_missing',
-        message: `Block ${fate.receipt.block} was told without the events of our own call.`,
+        message: `The node returned block ${fate.receipt.block} without the events of our own call.`,
       })
       await rewind(database, fate.receipt.block - 1n)
       return false
@@ -133,7 +133,7 @@ export class Worker {
     return true
   }
 
-  /** What the call was for has happened, by the contract's own log. A receipt alone proves nothing: any node can make one up. */
+  /** Whether the contract's own log shows the effect of the call. A receipt alone proves nothing: any node can invent one. */
   async #isInBooks(call: OpenCall): Promise<boolean> {
     const [found] = await this.#options.database.query(
       `select from batches where call = $1 and state = 'settled'
@@ -143,7 +143,7 @@ export class Worker {
     return found !== undefined
   }
 
-  #tell(error: unknown): void {
+  #report(error: unknown): void {
     const { onAlarm } = this.#options
     if (error instanceof CallPostponedError) return
     const message = error instanceof Error ? error.message : String(error)

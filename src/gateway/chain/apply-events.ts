@@ -20,13 +20,13 @@ type Balance = {
   changedHeight: bigint
 }
 
-/** The contract skipped it for a reason that may pass. */
-const passing: readonly SkipReason[] = ['authorization_not_yet_valid', 'insufficient_balance']
+/** Skip reasons that may be temporary. */
+const transientReasons: readonly SkipReason[] = ['authorization_not_yet_valid', 'insufficient_balance']
 const skipsMax = 20
 
 /**
- * Brings the books up to a block: balances, transfers, batches and withdrawals all together or not at all. An event that is
- * known is passed over, so any range may be told again.
+ * Brings the books up to a block, atomically: balances, transfers, batches and withdrawals. Known events are ignored, so any range
+ * of blocks can be applied again.
  */
 export async function applyEvents(
   connection: Connection,
@@ -51,7 +51,7 @@ export async function applyEvents(
   return alarms
 }
 
-/** Writes the events down, and returns those that were not there before. */
+/** Stores the events, and returns those that are new. */
 async function recordEvents(
   connection: Connection,
   events: readonly GatewayEvent[],
@@ -80,7 +80,7 @@ async function recordEvents(
   return events.filter(({ block, index }) => fresh.has(`${block}:${index}`))
 }
 
-/** Batches are numbered without a gap: when one is missing here, its logs were kept from us. */
+/** Batch numbers have no gaps: a missing one means that the node did not return its logs. */
 async function requireNoGap(connection: Connection, batches: readonly SettledBatch[]): Promise<void> {
   if (batches.length === 0) return
   const [chain] = await connection.query<{ last: bigint }>('select last_batch_id as last from chain for update')
@@ -92,7 +92,7 @@ async function requireNoGap(connection: Connection, batches: readonly SettledBat
   await connection.query('update chain set last_batch_id = $1', [last])
 }
 
-/** The balances that these events touch, locked in the order of addresses, as by all who change balances. */
+/** The balances that these events touch, locked in address order, like every other change of balances. */
 async function openBooks(
   connection: Connection,
   changes: readonly BalanceEvent[],
@@ -131,7 +131,7 @@ async function closeBooks(connection: Connection, books: ReadonlyMap<Address, Ba
   )
 }
 
-/** As the contract does it: debits take what is available first, then what is withdrawing. */
+/** Follows the contract: debits take the available balance first, then the withdrawing one. */
 function changeBalance(books: ReadonlyMap<Address, Balance>, event: BalanceEvent): void {
   const balance = books.get(event.account)!
   if (event.block > balance.changedHeight) balance.changedHeight = event.block
@@ -165,7 +165,9 @@ function debit(balance: Balance, value: bigint): void {
   balance.withdrawing -= value - fromAvailable
 }
 
-/** What the chain has paid is paid, whichever batch it was in and whatever was thought of it before. */
+/**
+ * The chain is authoritative: a transfer that it settled is completed, whichever batch it was in and whatever its status was here.
+ */
 async function completeTransfers(
   connection: Connection,
   books: ReadonlyMap<Address, Balance>,
@@ -200,7 +202,7 @@ async function completeTransfers(
     }))
 }
 
-/** Its number in these books when it was sent from here, otherwise its number on chain. */
+/** Its number in these books if it was sent from here, otherwise its number on chain. */
 async function nameBatch(
   connection: Connection,
   { batchId, transactionHash }: SettledBatch,
@@ -217,7 +219,7 @@ async function nameBatch(
   return { own: null, foreign: batchId }
 }
 
-/** A row that was skipped goes into the next batch when its reason can pass; all others have failed for good. */
+/** A skipped row goes into the next batch if its reason may be temporary; otherwise it has failed permanently. */
 async function reexamineSkipped(
   connection: Connection,
   books: ReadonlyMap<Address, Balance>,
@@ -258,9 +260,9 @@ function afterSkip(
   skips: number,
   { available, withdrawing }: Balance,
 ): 'received' | 'completed' | 'failed' {
-  // The nonce has paid, and only relayers of this operator can have used it. To call it failed would charge twice.
+  // The nonce was used, and only relayers of this operator can have used it. Marking it as failed would charge the payer twice.
   if (reason === 'nonce_already_used') return 'completed'
-  if (!passing.includes(reason)) return 'failed'
+  if (!transientReasons.includes(reason)) return 'failed'
   if (reason === 'insufficient_balance' && (value > available + withdrawing || skips >= skipsMax)) return 'failed'
   return 'received'
 }

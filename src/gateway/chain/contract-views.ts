@@ -16,13 +16,13 @@ import type { GatewayTerms } from '../terms.ts'
 export async function viewLastBatchId(node: ChainNode, { wallet }: GatewayTerms): Promise<bigint> {
   const functionName = 'lastBatchId'
   const answer = await node.call(wallet, encodeFunctionData({ abi, functionName }))
-  return sensible(() => decodeFunctionResult({ abi, functionName, data: answer }))
+  return decodeOrThrow(() => decodeFunctionResult({ abi, functionName, data: answer }))
 }
 
-/** What a depositor has in the contract. */
+/** A depositor's balance in the contract. */
 export type ContractBalance = { readonly available: bigint; readonly withdrawing: bigint }
 
-/** The balances of these depositors as of a block, in their order: in one call, or one by one where a node refuses that call. */
+/** The balances of these depositors at a block, in order: in one call, or one by one if a node refuses that call. */
 export async function viewBalances(
   node: ChainNode,
   terms: GatewayTerms,
@@ -52,7 +52,7 @@ async function viewTogether(
   const view = (functionName: BalanceView) => (depositor: Address) =>
     ({ address: wallet, abi, functionName, args: [usdc, depositor] }) as const
   const contracts = [...depositors.map(view('availableBalance')), ...depositors.map(view('withdrawingBalance'))]
-  // Needs no contract on the chain: what gathers the answers is sent along.
+  // Needs no contract on the chain: the aggregating code is sent with the call.
   const gathering = { allowFailure: false, deployless: true, batchSize: 0 } as const
   const answers = await client.multicall({ ...gathering, blockNumber, contracts })
   return depositors.map((_, index) => ({
@@ -64,7 +64,7 @@ async function viewTogether(
 type RpcCall = { readonly method: string; readonly params?: readonly unknown[] }
 type BalanceView = 'availableBalance' | 'withdrawingBalance'
 
-/** One part of a depositor's balance as of a block. */
+/** One part of a depositor's balance at a block. */
 async function viewBalance(
   node: ChainNode,
   { wallet, usdc }: GatewayTerms,
@@ -74,10 +74,10 @@ async function viewBalance(
 ): Promise<bigint> {
   const data: Hex = encodeFunctionData({ abi, functionName, args: [usdc, depositor] })
   const answer = await node.call(wallet, data, block)
-  return sensible(() => decodeFunctionResult({ abi, functionName, data: answer }))
+  return decodeOrThrow(() => decodeFunctionResult({ abi, functionName, data: answer }))
 }
 
-/** Whether the contract has paid out by that order, as of a block. */
+/** Whether the contract has paid that intent, at a block. */
 export async function viewIsOrderPaid(
   node: ChainNode,
   { wallet }: GatewayTerms,
@@ -86,20 +86,20 @@ export async function viewIsOrderPaid(
 ): Promise<boolean> {
   const functionName = 'isTransferSpecUsed'
   const answer = await node.call(wallet, encodeFunctionData({ abi, functionName, args: [specHash] }), block)
-  return sensible(() => decodeFunctionResult({ abi, functionName, data: answer }))
+  return decodeOrThrow(() => decodeFunctionResult({ abi, functionName, data: answer }))
 }
 
-/** All USDC that the contract holds, as of a block. */
+/** All USDC that the contract holds, at a block. */
 export async function viewHoldings(node: ChainNode, { wallet, usdc }: GatewayTerms, block: bigint): Promise<bigint> {
   const functionName = 'balanceOf'
   const answer = await node.call(usdc, encodeFunctionData({ abi: erc20Abi, functionName, args: [wallet] }), block)
-  return sensible(() => decodeFunctionResult({ abi: erc20Abi, functionName, data: answer }))
+  return decodeOrThrow(() => decodeFunctionResult({ abi: erc20Abi, functionName, data: answer }))
 }
 
-function sensible<Value>(decode: () => Value): Value {
+function decodeOrThrow<Value>(decode: () => Value): Value {
   try {
     return decode()
   } catch (error) {
-    throw new ChainNodeError('an answer that is not the contract’s', error)
+    throw new ChainNodeError('the contract’s answer could not be decoded', error)
   }
 }

@@ -3,7 +3,7 @@ import { settlementGatewayAbi } from '../../../contracts/generated/SettlementGat
 import { ChainNodeError, type RawLog } from '../../chain/node.ts'
 import { lowerCase } from '../terms.ts'
 
-/** Where in the chain an event stands. */
+/** The position of an event in the chain. */
 export type EventPlace = {
   readonly block: bigint
   readonly index: number
@@ -11,10 +11,10 @@ export type EventPlace = {
   readonly transactionHash: Hash
 }
 
-/** What the contract says about one account's balance. */
+/** The contract's events about one account's balance. */
 export type BalanceEvent = EventPlace & { readonly account: Address } & (
     | { readonly kind: 'Deposited'; readonly value: bigint }
-    /** By a batch: a payment, below zero, or what a payee was credited. */
+    /** By a batch: a payment (negative), or the credit of a payee. */
     | { readonly kind: 'BalanceChanged'; readonly value: bigint }
     | { readonly kind: 'WithdrawalInitiated'; readonly value: bigint; readonly withdrawalBlock: bigint }
     | { readonly kind: 'WithdrawalCompleted'; readonly value: bigint }
@@ -42,7 +42,7 @@ export type SettledBatch = EventPlace & {
 
 export type GatewayEvent = BalanceEvent | SettledBatch
 
-/** The contract's reasons by their numbers; Circle's words where Circle has one. */
+/** The contract's skip reasons by number, with Circle's names where Circle has one. */
 const skipReasons = [
   'none',
   'zero_value',
@@ -58,8 +58,8 @@ const skipReasons = [
 export type SkipReason = (typeof skipReasons)[number]
 
 /**
- * The events of some logs, which must be all of their transactions' and in order. A batch says of itself how many rows it had
- * and what they were worth: when logs of it are missing the whole answer is thrown away, never half of it applied.
+ * Parses logs, which must be complete for their transactions and in order. A batch states how many rows it had and their total
+ * value: if logs of it are missing, all logs are rejected, and nothing is applied partially.
  */
 export function readEvents(logs: readonly RawLog[]): readonly GatewayEvent[] {
   const events: GatewayEvent[] = []
@@ -128,7 +128,7 @@ function readWithdrawal(place: EventPlace, decoded: Decoded): BalanceEvent | und
       const parts = { value, fromAvailable, fromWithdrawing, specHash }
       return { ...place, kind: 'InstantWithdrawal', ...accountOf(depositor), ...parts }
     }
-    // Roles and pauses move no money.
+    // Role and pause events move no money.
     default:
       return undefined
   }
@@ -136,7 +136,7 @@ function readWithdrawal(place: EventPlace, decoded: Decoded): BalanceEvent | und
 
 type Decoded = ReturnType<typeof decode>
 
-// Given the whole ABI, viem hashes the signatures of all events for each log.
+// One ABI per event: given the whole ABI, viem hashes the signatures of all events for each log.
 const eventAbis = new Map(
   settlementGatewayAbi.flatMap((item) => (item.type === 'event' ? [[toEventSelector(item), [item]] as const] : [])),
 )
@@ -147,7 +147,7 @@ function decode({ topics, data }: RawLog) {
     const abi = eventAbis.get(signature!) as typeof settlementGatewayAbi | undefined
     return decodeEventLog({ abi: abi!, topics: [signature!, ...rest], data, strict: true })
   } catch (error) {
-    throw new ChainNodeError('a log that the contract cannot have written', error)
+    throw new ChainNodeError('a log could not be decoded as an event of the contract', error)
   }
 }
 
@@ -155,7 +155,7 @@ type OpenBatch = {
   readonly transactionHash: Hash | undefined
   readonly used: AuthorizationName[]
   readonly skipped: SkippedAuthorization[]
-  /** By payers, and to payees. */
+  /** Paid by payers, and credited to payees. */
   paid: bigint
   credited: bigint
 }
@@ -179,13 +179,13 @@ function closeBatch(open: OpenBatch, args: BatchArguments) {
     BigInt(used.length + skipped.length) === authorizationCount &&
     paid === settledValue &&
     credited === settledValue
-  if (!isWhole) throw new LogsMissingError(`batch ${batchId} came without all of its logs`)
+  if (!isWhole) throw new LogsMissingError(`logs of batch ${batchId} are missing`)
   return { batchId, settledCount, settledValue, used, skipped }
 }
 
 function requireClosed({ used, skipped, credited, transactionHash }: OpenBatch): void {
   if (used.length + skipped.length === 0 && credited === 0n) return
-  throw new LogsMissingError(`a batch of transaction ${transactionHash} came without its end`)
+  throw new LogsMissingError(`the final log of a batch in transaction ${transactionHash} is missing`)
 }
 
 function accountOf(address: Address): { readonly account: Address } {

@@ -12,7 +12,7 @@ export type ReconcilerOptions = {
   readonly node: ChainNode
   readonly terms: GatewayTerms
   readonly clock: () => number
-  /** How often some accounts are compared. */
+  /** Interval between comparisons of some accounts. */
   readonly reconcileMs: number
   readonly onAlarm: OnAlarm
 }
@@ -25,12 +25,12 @@ type BalanceRow = {
 }
 
 const accountsMax = 25
-/** How often the logs are read again before what they do not explain is taken for a gift. */
+/** How often the logs are read again before an unexplained surplus counts as a gift. */
 const doubtsMax = 5
 
 /**
- * Compares balances with the contract's own view of them, those that changed first. When they disagree the logs are read
- * again; as long as that does not help, the smaller number counts and an operator is called.
+ * Compares balances with the contract's own, recently changed ones first. When they differ, the logs are read again. While they
+ * still differ, the smaller number counts and an alarm is raised.
  */
 export class Reconciler {
   readonly #options: ReconcilerOptions
@@ -73,15 +73,15 @@ export class Reconciler {
     const isSuspect = this.#suspects.has(row.depositor)
     onAlarm({ code: isSuspect ? 'balance_mismatch' : 'logs_missing', message })
     this.#suspects.add(row.depositor)
-    // The books themselves are not touched: an event that is told later would then count twice.
+    // The books are not changed: an event that arrives later would then count twice.
     const doubtful = row.available > available ? row.available - available : 0n
     await database.query('update balances set doubtful = $2 where depositor = $1', [row.depositor, doubtful])
     await rewind(database, row.checkedHeight)
   }
 
   /**
-   * All balances together are what the contract holds, but for USDC that was sent to it without a deposit. It finds the deposit
-   * of one whom we have never heard of, because its log was kept from us.
+   * The sum of all balances equals what the contract holds, except for USDC that was sent to it without a deposit. This detects a
+   * deposit of an unknown depositor whose log the node did not return.
    */
   async #compareSums(head: bigint): Promise<void> {
     const { database, node, terms, onAlarm } = this.#options
@@ -100,9 +100,9 @@ export class Reconciler {
       return
     }
     this.#doubts += 1
-    const message = `The contract holds ${holdings} at block ${head}, the books say ${sum} and ${stray} of nobody.`
+    const message = `The contract holds ${holdings} at block ${head}; the books say ${sum}, and ${stray} without an owner.`
     onAlarm({ code: unexplained < 0n ? 'balance_mismatch' : 'logs_missing', message })
-    // Asked for often enough: it is nobody's. Should a deposit come to light later, this is found out in the same way.
+    // The logs were read often enough: it has no owner. If its deposit appears later, the same comparison detects that.
     if (this.#doubts > doubtsMax && unexplained >= 0n)
       await database.query('update chain set stray = $1', [unexplained])
     else await rewind(database, agreedHeight)

@@ -11,12 +11,12 @@ export type RelayerOptions = {
 
 export type CallKind = 'batch' | 'withdrawal'
 
-/** A call that is signed, and that no node has seen. */
+/** A signed call that no node has received yet. */
 export type SignedCall = { readonly data: Hex; readonly transaction: SignedTransaction }
 
 export type OpenCall = { readonly id: bigint; readonly kind: CallKind; readonly data: Hex }
 
-/** Sends what the contract lets only relayers send, one call at a time, and keeps the calls and their signed versions. */
+/** Sends the calls that the contract accepts only from relayers, one at a time, and stores the calls and their signed versions. */
 export class Relayer {
   readonly #options: RelayerOptions
 
@@ -28,7 +28,7 @@ export class Relayer {
     return this.#options.sender.address
   }
 
-  /** Signs the call, if the contract would take it and the relayer can pay for it; otherwise throws and nothing has happened. */
+  /** Signs the call if the contract would accept it and the relayer can pay for it. Otherwise throws, without side effects. */
   async sign(data: Hex): Promise<SignedCall> {
     const { database, sender, terms } = this.#options
     const [last] = await database.query<{ next: bigint }>(
@@ -39,7 +39,7 @@ export class Relayer {
     return { data, transaction: await sender.sign({ to: terms.wallet, data }, last?.next) }
   }
 
-  /** In the same database transaction as what the call is for. */
+  /** Call it in the database transaction that stores what the call is for. */
   async store(connection: Connection, kind: CallKind, { data, transaction }: SignedCall): Promise<bigint> {
     const [call] = await connection.query<{ id: bigint }>(
       'insert into calls (kind, data) values ($1, $2) returning id',
@@ -49,7 +49,7 @@ export class Relayer {
     return call!.id
   }
 
-  /** Sends it for the first time. That this fails means nothing: it is stored, and will be sent again. */
+  /** Sends the call for the first time. A failure does no harm: the call is stored and will be sent again. */
   async send({ transaction }: SignedCall): Promise<void> {
     await this.#options.sender.broadcast(transaction.raw)
   }
@@ -63,7 +63,7 @@ export class Relayer {
     return open
   }
 
-  /** Looks after a call that was sent. `finalized` is a block up to which all events have been applied. */
+  /** Checks on a call that was sent. All events up to the block `finalized` must have been applied. */
   async pursue(call: OpenCall, finalized: bigint): Promise<CallFate> {
     const { database, sender, terms } = this.#options
     const versions = {
@@ -73,7 +73,7 @@ export class Relayer {
     return sender.pursue({ to: terms.wallet, data: call.data }, versions, finalized)
   }
 
-  /** Writes down how it ended, in the same database transaction as what follows from it. */
+  /** Stores how the call ended. Call it in the database transaction that stores the consequences. */
   async close(connection: Connection, call: OpenCall, fate: CallFate): Promise<boolean> {
     const receipt = 'receipt' in fate ? fate.receipt : undefined
     const closed = await connection.query(
@@ -89,7 +89,7 @@ export class Relayer {
       ],
     )
     if (fate.state === 'succeeded') {
-      // Only what may have to be sent again is worth its space.
+      // Keep data only for calls that may have to be sent again.
       await connection.query(`update calls set data = '' where id = $1`, [call.id])
       await connection.query(`update transactions set raw = '' where call = $1`, [call.id])
     }
@@ -119,7 +119,7 @@ type VersionRow = {
   readonly ageMs: bigint
 }
 
-/** The newest first. */
+/** Newest first. */
 async function readVersions(connection: Connection, call: bigint): Promise<readonly Version[]> {
   const rows = await connection.query<VersionRow>(
     `select hash, relayer as sender, nonce, raw, max_fee_per_gas as "maxFeePerGas",

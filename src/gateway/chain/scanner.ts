@@ -13,13 +13,13 @@ export type ScannerOptions = {
   readonly terms: GatewayTerms
   readonly clock: () => number
   readonly recheckMs: number
-  /** How often it is stored that the books are at the head of the chain. */
+  /** Interval between writes that record that the books are at the head of the chain. */
   readonly noteHeadMs: number
   readonly onAlarm: OnAlarm
   readonly failpoint: Failpoint
 }
 
-/** What public nodes answer in one go, by a wide margin. */
+/** Far below the limits of public nodes for one query. */
 const blocksMax = 1000n
 
 /** Reads the contract's final logs, block by block, into the books. */
@@ -40,7 +40,7 @@ export class Scanner {
     await this.#requireChain()
     const head = await node.finalizedHeight()
     const state = await readChainState(database)
-    // A node that is behind the last one asked, or that one ran ahead of the truth: what lies above will be told again.
+    // This node is behind the previous one, or the previous one was ahead of the chain: read the blocks above its head again later.
     if (head < state.processedHeight) await rewind(database, head)
     try {
       await this.#scanTo(state, head)
@@ -55,15 +55,15 @@ export class Scanner {
     return head
   }
 
-  /** A node of another chain would tell that none of our blocks has logs. */
+  /** A node of another chain would return no logs for our blocks, which would look like no activity. */
   async #requireChain(): Promise<void> {
     const { node, terms, onAlarm } = this.#options
     if (this.#isChainKnown) return
     const chainId = await node.chainId()
     this.#isChainKnown = chainId === terms.chainId
     if (this.#isChainKnown) return
-    onAlarm({ code: 'wrong_chain', message: `The node is of chain ${chainId}, the contract of ${terms.chainId}.` })
-    throw new ChainNodeError(`a node of chain ${chainId}`)
+    onAlarm({ code: 'wrong_chain', message: `The node is on chain ${chainId}; the contract is on ${terms.chainId}.` })
+    throw new ChainNodeError(`the node is on chain ${chainId}`)
   }
 
   async #scanTo(state: ChainState, head: bigint): Promise<void> {
@@ -75,7 +75,7 @@ export class Scanner {
     await this.#noteHead(head)
   }
 
-  /** Not at every look: each time is a commit. */
+  /** Not at every poll: each write is a commit. */
   async #noteHead(head: bigint): Promise<void> {
     const { database, clock, noteHeadMs } = this.#options
     if (clock() - this.#notedHeadAtMs < noteHeadMs) return
@@ -84,8 +84,8 @@ export class Scanner {
   }
 
   /**
-   * Asks for what was told at the last recheck once more. Behind one address there may be many nodes, and one that does not
-   * have a block yet answers with no logs instead of an error.
+   * Reads the blocks up to the previous recheck a second time. There may be many nodes behind one address, and a node that does not
+   * have a block yet returns no logs instead of an error.
    */
   async #recheck(): Promise<void> {
     const { database, clock, recheckMs } = this.#options
@@ -114,7 +114,7 @@ export class Scanner {
     for (const alarm of alarms) onAlarm(alarm)
   }
 
-  /** Of blocks with deposits. */
+  /** Times of the blocks that contain deposits. */
   async #blockTimes(events: readonly GatewayEvent[]): Promise<ReadonlyMap<bigint, Date>> {
     const blocks = new Set(events.flatMap(({ kind, block }) => (kind === 'Deposited' ? [block] : [])))
     const times = new Map<bigint, Date>()

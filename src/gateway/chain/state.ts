@@ -9,7 +9,7 @@ export type ChainState = {
   readonly lastBatchId: bigint
 }
 
-/** Binds the database to its chain, once and for all. */
+/** Binds the database to its chain, permanently. */
 export async function bindChain(database: Database, terms: GatewayTerms, firstBlock: bigint): Promise<void> {
   await database.query(
     `insert into chain (chain_id, gateway_wallet, usdc, first_block, processed_height, rechecked_height, agreed_height)
@@ -45,7 +45,7 @@ export async function readChainState(connection: Connection): Promise<ChainState
   return state!
 }
 
-/** Has everything above this block told again. Known events are passed over, so it costs nothing but time. */
+/** Makes the scanner read everything above this block again. Known events are ignored, so it costs only time. */
 export async function rewind(connection: Connection, height: bigint): Promise<void> {
   await connection.query(
     `update chain set processed_height = greatest(least(processed_height, $1::int8), first_block - 1),
