@@ -1,5 +1,5 @@
--- Gives a charge back as credit, or (`p_amount` below 0) takes such a gift back. A repeated id changes nothing. `room` is the most
--- that the account could be given or have taken: nobody is given more than was charged, or has more taken than was given.
+-- Refunds part of a charge as credit, or (`p_amount` below 0) takes such a refund back. Idempotent by id. `room` is the most that
+-- could be refunded or taken back: no account is refunded more than it was charged, or loses more than it was refunded.
 create function adjust_account(
   p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint, p_reason text, p_made_by text, p_request_id uuid
 ) returns table (decision text, room bigint)

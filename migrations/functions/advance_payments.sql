@@ -1,4 +1,4 @@
--- Moves payments on to what the gateway says of them. The entries of one that failed are unpaid again. What is final does not
+-- Updates payments to the state that the gateway reports. The entries of a failed payment are unpaid again. A final state does not
 -- change any more. Returns the payments that changed.
 create function advance_payments(p_partition smallint, p_account_ids uuid[], p_news payment_news[])
 returns table (account_id uuid, number bigint)

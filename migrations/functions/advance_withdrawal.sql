@@ -1,5 +1,6 @@
--- Moves a withdrawal on from the state `p_from`. When it fails its money comes back as it was taken; when it is paid, what the
--- gateway did not keep of the fee does: a fee that is not known counts as kept in full. False when it was not in that state.
+-- Moves a withdrawal on from the state `p_from`. When it fails, its money is returned as it was taken. When it is paid, the part of
+-- the fee that the gateway did not keep is returned; an unknown fee counts as kept in full. Returns false when it was not in that
+-- state.
 create function advance_withdrawal(
   p_partition smallint, p_account_id uuid, p_id uuid, p_from text, p_state text, p_rail_id text, p_tx_hash bytea, p_reason text, p_fee bigint
 ) returns boolean

@@ -1,4 +1,4 @@
--- Writes down how far open streams have come: after a crash they are charged up to there. It never goes back.
+-- Records the progress of open streams: after a crash they are charged up to here. A checkpoint never goes back.
 create function checkpoint_holds(p_partition smallint, p_calls checkpoint_call[]) returns void
 language plpgsql
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off

@@ -1,6 +1,6 @@
--- Claims a retry key for a request, or tells which attempt has it. `p_attempt_hash` is the hash of the body when an SDK retries
--- without an Idempotency-Key: then the newest attempt with that body is meant. `p_answerless` is an attempt that the caller
--- knows to have no answer.
+-- Claims a retry key for a request, or returns the attempt that has it. `p_attempt_hash` is the hash of the body when an SDK
+-- retries without an Idempotency-Key: then it stands for the newest attempt with that body. `p_answerless` is an attempt that the
+-- caller knows to have no answer.
 create function claim_replay(
   p_partition smallint, p_account_id uuid, p_key_id uuid, p_key_hash bytea, p_body_hash bytea, p_request_id uuid, p_node uuid,
   p_attempt_hash bigint, p_answerless uuid
@@ -27,7 +27,7 @@ begin
     select * into v_newest from request_log r
       where r.partition = p_partition and r.account_id = p_account_id and r.key_id = p_key_id and r.body_hash = p_attempt_hash
         and r.status <> 'refused' and (r.ended_at is null or r.ended_at > v_now - interval '60 seconds')
-      -- Not by id: that is by the clock of the node that made it.
+      -- Not by id: ids contain the clock of the node that made them.
       order by r.created_at desc, r.id desc limit 1;
     if coalesce(v_newest.id, p_request_id) <> v_replay.request_id then
       update replays p set request_id = coalesce(v_newest.id, p_request_id), node = coalesce(v_newest.node, p_node),
@@ -43,10 +43,10 @@ begin
     return query select 'mismatch', v_replay.request_id, null::uuid, null::text;
   elsif v_replay.answer <> '' then
     return query select 'answered', v_replay.request_id, v_replay.node, v_replay.answer;
-  -- The end of an attempt may be in the ledger a moment before its answer: as long as its node lives, the answer will come.
+  -- An attempt's end may be in the ledger a moment before its answer. While its node is alive, the answer will follow.
   elsif v_replay.answer is null and v_replay.request_id is distinct from p_answerless
         and (v_attempt.id is null or v_attempt.status in ('held', 'succeeded'))
-        -- The caller knows about its own attempts, even when its lease lapsed for a moment.
+        -- The caller knows its own attempts, even when its lease lapsed for a moment.
         and (v_replay.node = p_node or exists (select from nodes n where n.id = v_replay.node and n.lease_until >= v_now)) then
     return query select 'running', v_replay.request_id, v_replay.node, null::text;
   else

@@ -1,4 +1,4 @@
--- Ends the claim of a request: keeps its answer, or (`p_answer` empty) frees the key for the next attempt. An attempt that was
+-- Ends the claim of a request: stores its answer, or (`p_answer` empty) frees the key for the next attempt. An attempt that was
 -- charged more stays with the key, so that a later retry can still replace it.
 create function close_replay(p_partition smallint, p_account_id uuid, p_key_hash bytea, p_request_id uuid, p_answer text)
 returns void

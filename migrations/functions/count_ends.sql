@@ -1,4 +1,4 @@
--- The part of end_requests that moves the money: in the accounts, and in what their keys have spent.
+-- The part of end_requests that moves the money: in the accounts, and in the spending of their keys.
 create function count_ends(p_partition smallint, p_account_ids uuid[], p_ended ended_hold[], p_now timestamptz) returns void
 language plpgsql as $$
 begin
@@ -12,7 +12,7 @@ begin
             from unnest(p_ended) as e group by e.account_id) s
     where a.partition = p_partition and a.id = any (p_account_ids) and a.id = s.id;
 
-  -- What a key spent in an earlier window no longer counts.
+  -- Spending in an earlier window no longer counts.
   update api_keys k
     set held = k.held - s.held, spent = k.spent + s.charged
     from (select e.key_id as id, e.key_window, sum(e.quote + e.extended) as held, sum(e.charged) as charged

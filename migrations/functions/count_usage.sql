@@ -1,4 +1,4 @@
--- The part of end_requests that adds to the sums of the hour in which each request was created.
+-- The part of end_requests that updates the hourly sums, in the hour in which each request was created.
 create function count_usage(p_partition smallint, p_ended ended_hold[], p_calls end_call[]) returns void
 language plpgsql as $$
 begin

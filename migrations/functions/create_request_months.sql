@@ -1,5 +1,6 @@
--- Makes the partitions of `requests` for so many months, beginning with the one before `p_now`, and returns how many were made.
--- Called ahead of time: once a row of a month is in `requests_other`, its month is not made any more, and its rows stay there. What cannot be locked in time is made another time. A closed month gets no requests any more.
+-- Creates the partitions of `requests` for `p_months` months, starting with the one before `p_now`, and returns how many were
+-- created. Must run ahead of time: once `requests_other` has a row of a month, that month's partition is no longer created, and its
+-- rows stay there. A partition whose lock times out is created in a later run. A closed month gets no more requests.
 create function create_request_months(p_now timestamptz, p_months integer) returns integer
 language plpgsql
 set lock_timeout = '2s'

@@ -1,4 +1,4 @@
--- Credits a deposit once. False when it was credited before.
+-- Credits a deposit once. Returns false when it was already credited.
 create function credit_deposit(p_partition smallint, p_id uuid, p_account_id uuid, p_amount bigint, p_source text) returns boolean
 language plpgsql as $$
 begin

@@ -1,6 +1,6 @@
--- The admission rule: whether so much can be reserved for a request, or why not. There is no other: holds, extensions of holds
--- and quotes ask it. PostgreSQL inlines it where it is called. An extension belongs to a request that was admitted: it may go on
--- though its key was revoked, its account suspended or settlement delayed since then.
+-- The admission rule: whether the amount can be reserved for a request, or why not. It is the only one: holds, extensions of holds
+-- and quotes all call it. PostgreSQL inlines it. An extension belongs to an admitted request: it may continue even if its key was
+-- revoked, its account suspended or settlement delayed since then.
 create function decide_hold(p_rules hold_rules, p_account account_numbers, p_key key_numbers, p_amount bigint) returns text
 language sql immutable parallel safe as $$
   select case

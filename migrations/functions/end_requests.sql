@@ -1,6 +1,5 @@
--- Ends a batch of requests: charges them or voids them. A request ends once; whoever comes second gets the end that is stored.
--- A void is the exact inverse of the hold; a charge gives back what was not used as credit. Every end is the next entry of its
--- account.
+-- Ends a batch of requests: charges or voids them. A request ends once; a second call gets the stored end. A void is the exact
+-- inverse of the hold; a charge returns the unused part as credit. Every end is the next entry of its account.
 create function end_requests(p_partition smallint, p_account_ids uuid[], p_calls end_call[])
 returns table (id uuid, ended_now boolean, status text, charged bigint)
 language plpgsql
@@ -56,7 +55,7 @@ begin
         from unnest(v_ended) as e join unnest(p_calls) as c on c.id = e.id order by e.place));
   end if;
 
-  -- As a rule all of them ended here, and what is stored is what was asked.
+  -- In the usual case all of them ended here, and the stored ends are the requested ones.
   if cardinality(v_ended) = cardinality(p_calls) then
     return query select c.id, true, c.status, c.charged from unnest(p_calls) as c;
   else

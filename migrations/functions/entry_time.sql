@@ -1,4 +1,4 @@
--- When an entry of an account was made.
+-- The time of an entry of an account.
 create function entry_time(p_partition smallint, p_account_id uuid, p_entry bigint) returns timestamptz
 language plpgsql stable as $$
 begin

@@ -1,5 +1,5 @@
--- Lets open requests cost more than their quotes. `total` is what a request may cost beyond its quote from now on, in all: a
--- call that is repeated extends nothing twice. Decided like holds, one after the other in memory.
+-- Lets open requests cost more than their quotes. `total` is the whole amount that a request may cost beyond its quote, so a
+-- repeated call extends nothing twice. Decided like holds, one after another in memory.
 create function extend_holds(
   p_partition smallint, p_node uuid, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[], p_calls extension_call[]
 ) returns table (place bigint, decision text)
@@ -19,7 +19,7 @@ declare
   v_more      bigint;
 begin
   perform lock_accounts(p_partition, p_account_ids);
-  -- Requests of a node whose lease has expired may have been ended by others, or will be at any moment.
+  -- Other nodes may have ended the requests of a node whose lease has expired, or may end them at any moment.
   perform require_lease(p_node, clock_timestamp());
   v_rules := read_hold_rules(p_cap, true);
   v_accounts := read_accounts(p_partition, p_account_ids);
@@ -32,7 +32,7 @@ begin
     v_more := v_call.total - v_hold.extended;
     v_account := v_accounts[v_call.account_of];
     v_key := v_keys[v_call.key_of];
-    -- A key whose window has changed no longer knows what it had spent in the window of the request.
+    -- A key whose window has changed has no record of its spending in the request's window.
     if v_key.window_start <> v_hold.key_window then
       v_key.spent := v_key.limit_amount;
     end if;

@@ -1,4 +1,4 @@
--- The holds that these calls are about, in their order; all null where there is none of that account and key.
+-- The holds for these calls, in order; all null where the account and key have no such hold.
 create function find_open(p_partition smallint, p_account_ids uuid[], p_key_ids uuid[], p_calls extension_call[]) returns open_hold[]
 language plpgsql stable as $$
 declare

@@ -1,5 +1,5 @@
--- Which of these ids, sorted, the ledger knows: open, ended or refused. The bounds let PostgreSQL skip the other months. An id of a
--- closed month is an error: nothing may be added to what is sealed, and what was dropped would not be found here.
+-- Which of these sorted ids the ledger has: open, ended or refused. The bounds let PostgreSQL skip the other months. An id of a
+-- closed month is an error: a sealed month accepts no additions, and its dropped rows could not be found here.
 create function find_stored(p_partition smallint, p_ids uuid[]) returns uuid[]
 language plpgsql stable as $$
 begin

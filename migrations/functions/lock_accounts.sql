@@ -1,5 +1,5 @@
--- Locks accounts, always in the order of their ids, so that two batches cannot wait for each other. The write of no row comes
--- first: on Citus only a write takes the lock that keeps a shard from being moved under the reading that follows.
+-- Locks accounts, always in id order, so that two batches cannot deadlock. A write of no row comes first: on Citus only a write
+-- takes the lock that keeps a shard from moving before the following read.
 create function lock_accounts(p_partition smallint, p_ids uuid[]) returns void
 language plpgsql as $$
 begin

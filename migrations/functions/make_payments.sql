@@ -1,7 +1,7 @@
--- Makes the next payment of each of these accounts: over the entries that no payment covers yet, at most `p_entries_max`, worth at most
--- `p_value_max`; the rest waits for the payment after it. An account that has a payment under way gets none. A sum that is not positive
--- waits for later charges, unless the range is cut by one of the limits or the account is in `p_forced` (it withdraws, or is closed):
--- then the seller pays a negative one, and one of 0 only closes the range.
+-- Makes the next payment of each of these accounts, over the entries that no payment covers yet: at most `p_entries_max` entries,
+-- worth at most `p_value_max`. The rest waits for the next payment. An account with a payment in progress gets none. A sum that is
+-- not positive waits for later charges, unless one of the limits cuts the range or the account is in `p_forced` (it withdraws, or
+-- is closed): then the seller pays a negative sum, and a sum of 0 only closes the range.
 create function make_payments(
   p_partition smallint, p_account_ids uuid[], p_forced uuid[], p_entries_max bigint, p_value_max bigint, p_epoch bigint
 ) returns integer
@@ -24,7 +24,7 @@ begin
     continue when exists (select from payments p where p.partition = p_partition and p.account_id = v_account.id
                              and p.state in ('submitted', 'received', 'batched', 'unknown'));
     v_full := v_account.covered_entry + p_entries_max;
-    -- All that is not covered, nearly always: the account knows what that comes to, and no entry has to be read.
+    -- Nearly always the payment covers all uncovered entries: the account stores their sum, so no entry has to be read.
     v_last := v_account.entries;
     v_value := v_account.charged - v_account.given_back - v_account.covered;
     if v_last > v_full or v_value > p_value_max then
@@ -39,7 +39,7 @@ begin
                order by p.number desc limit 1), v_now, v_now, v_now;
     update accounts a
       set payments = a.payments + 1, covered_entry = v_last, covered = a.covered + v_value,
-          -- Without a charge among all of them there is none among the rest.
+          -- If none of the entries is a charge, none of the remaining ones is.
           unpaid_since = case when v_last < v_account.entries and v_account.unpaid_since is not null
                               then entry_time(p_partition, v_account.id, v_last + 1) end
       where a.partition = p_partition and a.id = v_account.id;

@@ -1,5 +1,5 @@
--- The longest range of an account's entries from `p_first` to `p_last` at most that is worth no more than `p_value_max`: where it ends,
--- and what it comes to, charges less what was given back. A first entry that alone is worth more is a range of its own.
+-- The longest range of an account's entries from `p_first` up to at most `p_last` that is worth no more than `p_value_max`: its
+-- end, and its value (charges minus refunds). A first entry that alone exceeds the limit forms its own range.
 create function payable_entries(
   p_partition smallint, p_account_id uuid, p_first bigint, p_last bigint, p_value_max bigint, out last_entry bigint, out value bigint
 )

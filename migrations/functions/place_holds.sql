@@ -1,6 +1,6 @@
--- Places a batch of holds. They are decided one after the other in the order of their arrival, in memory, so that a refused one
--- counts against none; then everything is written at once. A call whose id is known gets the decision that was stored: the
--- reply to the first one was lost.
+-- Places a batch of holds. They are decided one after another in order of arrival, in memory, so that a refused hold does not count
+-- against the others; then all are written together. A call with a known id gets the stored decision: the reply to its first run
+-- was lost.
 --
 -- `p_account_ids` and `p_key_ids` are distinct; `account_of` and `key_of` of a call are positions in them.
 create function place_holds(
@@ -8,8 +8,8 @@ create function place_holds(
 ) returns table (place bigint, decision text, authorized bigint, from_credit bigint, created_at timestamptz, spendable bigint,
                  in_flight bigint, limit_left bigint)
 language plpgsql
--- Rows are found by primary key and joined to the batch by hash. The planner guesses that an array has ten rows and a young
--- table none, and would join row by row: quadratic in the batch.
+-- Rows are found by primary key and joined to the batch by hash. The planner assumes that an array has ten rows and a new table
+-- none, and would use a nested loop: quadratic in the batch.
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
 as $$
 declare
@@ -44,7 +44,7 @@ begin
     elsif v_call.options_version <> v_key.options_version then
       v_made := row('key_changed', null, null, null, null, null, null);
     else
-      -- A debt is taken whole: the lesser of a negative credit and the quote is the debt itself.
+      -- A debt is collected in full: with negative credit, the lesser of credit and quote is the debt itself.
       v_made := row(decide_hold(v_rules, v_account, v_key, v_call.quote), v_call.quote - least(v_account.credit, v_call.quote),
                     least(v_account.credit, v_call.quote), greatest(v_now, v_key.window_start),
                     v_account.gateway + v_account.credit - v_account.extended, v_account.held + v_account.extended,

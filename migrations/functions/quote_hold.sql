@@ -1,4 +1,4 @@
--- What place_holds would decide at this moment. Reserves nothing and locks nothing.
+-- What place_holds would decide now. Reserves nothing and locks nothing.
 create function quote_hold(p_partition smallint, p_account_id uuid, p_key_id uuid, p_amount bigint, p_cap bigint)
 returns table (decision text, from_credit bigint, spendable bigint, in_flight bigint, limit_left bigint)
 language plpgsql stable as $$

@@ -1,4 +1,4 @@
--- What decide_hold needs to know of these accounts, in their order.
+-- The numbers of these accounts that decide_hold needs, in order.
 create function read_accounts(p_partition smallint, p_ids uuid[]) returns account_numbers[]
 language plpgsql stable as $$
 declare

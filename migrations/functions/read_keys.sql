@@ -1,4 +1,4 @@
--- What decide_hold needs to know of these keys, in their order, in the window of `p_now`; null means the window that was last
+-- The numbers of these keys that decide_hold needs, in order, in the window of `p_now`; null means the window that was last
 -- written. A clock that stepped back does not reopen an earlier window.
 create function read_keys(p_partition smallint, p_ids uuid[], p_now timestamptz) returns key_numbers[]
 language plpgsql stable as $$

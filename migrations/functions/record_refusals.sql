@@ -1,5 +1,5 @@
--- Writes refused requests into the log: at most 100 a minute for one key; the sums of the hour count them all. Models that no
--- price list has are counted under no name, so that a caller cannot fill the table with names.
+-- Logs refused requests: at most 100 a minute per key; the hourly sums count all of them. Models that are on no price list are
+-- counted without a name, so that a caller cannot fill the table with names.
 create function record_refusals(p_partition smallint, p_node uuid, p_account_ids uuid[], p_calls refusal_call[]) returns void
 language plpgsql
 set lock_timeout = '200ms'
@@ -15,7 +15,7 @@ begin
   v_now := clock_timestamp();
   v_minute := date_trunc('minute', v_now);
 
-  -- A call whose reply was lost comes again: what has its row already is not counted twice.
+  -- A call whose reply was lost is repeated: a refusal that already has its row is not counted twice.
   v_stored := find_stored(p_partition, array(select c.id from unnest(p_calls) as c order by c.id));
   select array_agg(c order by c.id) into v_new from unnest(p_calls) as c where c.id <> all (v_stored);
 

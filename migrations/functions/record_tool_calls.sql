@@ -1,5 +1,5 @@
--- Adds calls of our tools to their open requests: after a crash a search that ran is charged together with what its request had
--- delivered. A call that is recorded again stays as it was.
+-- Adds calls of our tools to their open requests: after a crash, a search that ran is charged together with what its request had
+-- delivered. Recording a call again changes nothing.
 create function record_tool_calls(p_partition smallint, p_calls tool_call[]) returns void
 language plpgsql
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off

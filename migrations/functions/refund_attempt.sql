@@ -1,6 +1,6 @@
--- Refunds the attempt that a retry replaced, once the retry was delivered: at most what the retry was charged and what is left of
--- the attempt's charge, for at most 2 % of the account's requests in an hour (but five are always possible). Only buffered
--- attempts whose client left: what was streamed to a client is never refunded. Returns the refund.
+-- Refunds the attempt that a retry replaced, once the retry was delivered: at most the retry's charge and the rest of the attempt's
+-- charge, for at most 2 % of the account's requests in an hour (but five are always possible). Only buffered attempts whose client
+-- left: output that was streamed to a client is never refunded. Returns the refund.
 create function refund_attempt(p_partition smallint, p_account_id uuid, p_key_hash bytea, p_retry_id uuid) returns bigint
 language plpgsql as $$
 declare
@@ -27,7 +27,7 @@ begin
                          where h.partition = p_partition and h.account_id = p_account_id and h.hour = v_hour)) then
     return 0;
   end if;
-  -- What an operator gave back of the same charge is not given twice.
+  -- The part of the charge that an operator has already refunded is not refunded again.
   v_back := least(v_retry.charged, v_account.charged - v_account.given_back, v_attempt.charged
                   - (select coalesce(sum(x.amount), 0) from adjustments x where x.partition = p_partition and x.request_id = v_attempt.id));
   if v_retry.id is null or v_attempt.id is null or v_back <= 0 then

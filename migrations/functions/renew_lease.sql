@@ -1,4 +1,4 @@
--- Renews the lease of a node, or takes it. False when it had expired: its requests may have been ended by others.
+-- Renews or takes the lease of a node. Returns false when it had expired: other nodes may have ended its requests.
 create function renew_lease(p_node uuid, p_lease_ms integer) returns boolean
 language plpgsql as $$
 declare

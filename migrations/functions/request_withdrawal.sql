@@ -1,5 +1,5 @@
--- Begins a withdrawal: takes the amount out of what can be spent, credit last. What was charged until now is paid on chain before
--- it leaves. The id is the caller's: a repeated call gets the stored row.
+-- Starts a withdrawal: takes the amount from the spendable balance, credit last. Charges up to now are paid on chain before the
+-- money leaves. The id is the caller's: a repeated call gets the stored row.
 create function request_withdrawal(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint, p_recipient text, p_min bigint)
 returns table (decision text, withdrawable bigint, available_at timestamptz)
 language plpgsql as $$

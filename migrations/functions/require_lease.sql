@@ -1,4 +1,4 @@
--- A node that missed its lease must not hold anything: others take its requests for orphans and end them.
+-- A node whose lease has expired must not hold anything: other nodes treat its requests as orphans and end them.
 create function require_lease(p_node uuid, p_now timestamptz) returns void
 language plpgsql as $$
 begin

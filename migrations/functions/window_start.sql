@@ -1,4 +1,4 @@
--- The start of the spending window that contains this instant, in UTC. Weeks begin on Monday.
+-- The start of the spending window that contains this time, in UTC. Weeks begin on Monday.
 create function window_start(p_window text, p_at timestamptz) returns timestamptz
 language sql immutable parallel safe as $$
   select case when p_window = 'lifetime' then '-infinity'::timestamptz

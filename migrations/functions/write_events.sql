@@ -1,6 +1,6 @@
--- Writes those of these events that somebody listens to, numbered per account in the given order. It fails no caller: an event that
--- cannot be written is lost with a warning in the log of the database, and what it would have told is kept. Events are told about
--- money; they must never stop it.
+-- Writes the events that a webhook endpoint subscribes to, numbered per account in the given order. It never fails the caller: an
+-- event that cannot be written is lost with a warning in the database's log, and the change it reports is kept. Events report money
+-- movements; they must never stop them.
 create function write_events(p_partition smallint, p_events event_call[]) returns void
 language plpgsql as $$
 declare
