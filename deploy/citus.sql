@@ -27,6 +27,8 @@ select create_reference_table('process_metrics');
 select create_reference_table('people');
 select create_reference_table('sessions');
 select create_reference_table('wallets');
+select create_reference_table('x402_wallets');
+select create_reference_table('x402_sign_ins');
 select create_reference_table('passkeys');
 select create_reference_table('invitations');
 select create_reference_table('management_keys');
@@ -53,6 +55,7 @@ select create_distributed_table('deposits', 'partition', colocate_with => 'accou
 select create_distributed_table('withdrawals', 'partition', colocate_with => 'accounts');
 select create_distributed_table('memberships', 'partition', colocate_with => 'accounts');
 select create_distributed_table('account_log', 'partition', colocate_with => 'accounts');
+select create_distributed_table('x402_payments', 'partition', colocate_with => 'accounts');
 select create_distributed_table('events', 'partition', colocate_with => 'accounts');
 select create_distributed_table('webhook_endpoints', 'partition', colocate_with => 'accounts');
 select create_distributed_table('webhook_deliveries', 'partition', colocate_with => 'accounts');
@@ -103,6 +106,14 @@ select create_distributed_function('refund_attempt(smallint, uuid, bytea, uuid)'
 select create_distributed_function('adjust_account(smallint, uuid, uuid, bigint, text, text, uuid)',
   'p_partition', colocate_with => 'accounts');
 select create_distributed_function('credit_deposit(smallint, uuid, uuid, bigint, text)',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('credit_x402_payment(smallint, x402_payment_call)',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('pay_and_hold(smallint, uuid, text, bigint, x402_payment_call, hold_call)',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('advance_x402_payments(smallint, uuid[], x402_news[])',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('request_refund(smallint, uuid, uuid, bigint)',
   'p_partition', colocate_with => 'accounts');
 select create_distributed_function('make_payments(smallint, uuid[], uuid[], bigint, bigint, bigint)',
   'p_partition', colocate_with => 'accounts');

@@ -91,6 +91,7 @@ create table accounts (
   address_wanted_at timestamptz,
   owner_address     text,
   owner_usable_from timestamptz,
+  wallet            text,
   suspended_at      timestamptz,
   suspended_reason  text,
   closed_at         timestamptz,
@@ -99,12 +100,14 @@ create table accounts (
   constraint accounts_not_negative check (least(gateway, held, extended, given_back) >= 0 and given_back <= charged),
   constraint accounts_not_overspent check (gateway + credit - extended >= 0),
   constraint accounts_entries_covered check (covered_entry <= entries),
-  constraint accounts_addresses check (address ~ '^0x[0-9a-f]{40}$' and owner_address ~ '^0x[0-9a-f]{40}$'),
+  constraint accounts_addresses check (address ~ '^0x[0-9a-f]{40}$' and owner_address ~ '^0x[0-9a-f]{40}$' and wallet ~ '^0x[0-9a-f]{40}$'
+    and (wallet is null or (gateway = 0 and address is null))),
   constraint accounts_suspended_for_a_reason check ((suspended_at is null) = (suspended_reason is null) and length(suspended_reason) <= 500)
 ) with (fillfactor = 50);
 -- Partial, so that the planner takes them for nothing but what they are for: a batch finds its accounts by the primary key.
 create unique index accounts_by_address on accounts (address, partition) where address is not null;
-create index accounts_without_address on accounts (partition, id) where address is null and (address_wanted_at is not null or deposited > 0);
+create index accounts_without_address on accounts (partition, id)
+  where address is null and wallet is null and (address_wanted_at is not null or deposited > 0);
 create index accounts_unpaid on accounts (unpaid_since) where unpaid_since is not null;
 create index accounts_to_pay on accounts (partition, id) where pay_to > covered_entry;
 -- Empty unless somebody listens: an end looks here whether it has to write events.
@@ -113,6 +116,7 @@ create index accounts_listening on accounts (partition, id) where event_types is
 create index accounts_newest on accounts (created_at desc, id desc);
 create index accounts_by_name on accounts (lower(name) text_pattern_ops);
 create index accounts_by_owner on accounts (owner_address) where owner_address is not null;
+create index accounts_of_wallets on accounts (created_at desc, id desc) where wallet is not null;
 create index accounts_suspended on accounts (suspended_at) where suspended_at is not null;
 comment on table  accounts is 'deposited = gateway + credit + held + charged - given_back + withdrawn. On chain the account has gateway + credit + held + (charged - given_back - paid).';
 comment on column accounts.gateway is 'Deposited, and never reserved for a request.';
@@ -132,6 +136,7 @@ comment on column accounts.event_types is 'Types of events that an enabled webho
 comment on column accounts.address is 'Custodial address: where USDC is deposited, and what pays on chain.';
 comment on column accounts.address_wanted_at is 'When a command without access to the signer asked for the address: settlement assigns it. Each address is watched on the chain for good, and sign-ups are free.';
 comment on column accounts.owner_address is 'Where withdrawals go, from owner_usable_from on.';
+comment on column accounts.wallet is 'Set for a wallet account: it pays per request over x402 from this address, in advance, straight to the seller. It has no custodial address, nothing at the gateway under our keys, and no payments of its entries: paid and covered count what it paid in advance, less refunds.';
 comment on column accounts.suspended_at is 'Set by an operator: no request of the account is accepted. Open ones end, and the balance can be withdrawn.';
 
 create table account_alerts (
@@ -574,22 +579,63 @@ create table withdrawals (
   rail_id     text,
   signature   bytea       check (length(signature) = 65),
   tx_hash     bytea       check (length(tx_hash) = 32),
+  refund      bigint      check (refund > 0),
+  epoch       bigint,
   created_at  timestamptz not null default clock_timestamp(),
   settled_at  timestamptz,
   sent_at     timestamptz,
   changed_at  timestamptz not null default clock_timestamp(),
   primary key (partition, id),
+  constraint withdrawals_refund check ((refund is null) = (epoch is null) and (refund is null or from_credit = amount)),
   constraint withdrawals_amounts check (amount > 0 and from_credit between 0 and amount and fee_max >= 0 and fee_max < amount
     and fee between 0 and fee_max)
 );
 create index withdrawals_of_account on withdrawals (account_id, created_at);
+create index withdrawals_refunds on withdrawals (rail_id) where refund is not null;
 create index withdrawals_open on withdrawals (changed_at) where state = any ('{requested,sent}');
 create index withdrawals_confirmed on withdrawals (changed_at) where state = 'confirmed';
 comment on column withdrawals.amount is 'All that leaves the account. The recipient gets amount - fee_max; what the gateway did not keep of fee_max comes back.';
 comment on column withdrawals.from_credit is 'The part that was taken from credit; the rest came from gateway.';
 comment on column withdrawals.after_entry is 'What was charged up to this entry is paid on chain before the order is handed in.';
+comment on column withdrawals.refund is 'Set for a refund to a wallet account: the seller pays it by an authorization of its own, and this is the sequence in its nonce, with epoch.';
 comment on column withdrawals.settled_at is 'When that was done.';
 comment on column withdrawals.signature is 'Of the order: what may have been handed in is handed in again as it was.';
+
+create table x402_payments (
+  partition    smallint    not null,
+  payer        text        not null check (payer ~ '^0x[0-9a-f]{40}$'),
+  nonce        bytea       not null check (length(nonce) = 32),
+  account_id   uuid        not null,
+  value        bigint      not null check (value > 0),
+  valid_after  bigint      not null,
+  valid_before bigint      not null,
+  signature    bytea       not null check (length(signature) = 65),
+  state        text        not null,
+  reason       text,
+  request_id   uuid        not null,
+  rail_id      text,
+  batch        bigint,
+  tx_hash      bytea       check (length(tx_hash) = 32),
+  lost         bigint      not null default 0,
+  created_at   timestamptz not null default clock_timestamp(),
+  claimed_at   timestamptz not null,
+  credited_at  timestamptz,
+  changed_at   timestamptz not null,
+  primary key (partition, payer, nonce),
+  constraint x402_payments_state check (state = any ('{submitted,received,batched,completed,failed}')
+    and (credited_at is not null or state = any ('{submitted,failed}')) and lost between 0 and value)
+) with (fillfactor = 70);
+create index x402_payments_of_account on x402_payments (account_id, created_at);
+create index x402_payments_open on x402_payments (changed_at) where state = any ('{submitted,received,batched}');
+create index x402_payments_by_rail_id on x402_payments (rail_id) where rail_id is not null;
+comment on table  x402_payments is 'Payments of wallets in advance, one per request: an authorization that the wallet signed, to the seller. A row is written before the gateway is asked, so that an accepted payment is never lost; it is deleted when the gateway refuses.';
+comment on column x402_payments.state is 'submitted: may have been handed in. received: the gateway has locked the money, and it is credited. batched, completed, failed: as the gateway says.';
+comment on column x402_payments.valid_before is 'Seconds since 1970. After it the authorization is worth nothing.';
+comment on column x402_payments.signature is 'Of the wallet. A payment that the gateway accepted and lost is handed in again as it was.';
+comment on column x402_payments.request_id is 'The request that it pays. One payment pays one request.';
+comment on column x402_payments.claimed_at is 'When a request last took it on. Another one may, later, when the outcome is still open: its process may have died.';
+comment on column x402_payments.credited_at is 'When its value became credit of the account.';
+comment on column x402_payments.lost is 'Of a payment that failed after it was credited: the part that was spent by then.';
 
 create table payouts (
   id         uuid        primary key,
@@ -801,6 +847,23 @@ create table wallets (
 create index wallets_of_person on wallets (person_id);
 comment on table wallets is 'Wallets with which a person signs in.';
 
+create table x402_wallets (
+  address    text        primary key check (address ~ '^0x[0-9a-f]{40}$'),
+  partition  smallint    not null,
+  account_id uuid        not null,
+  key_id     uuid        not null,
+  created_at timestamptz not null default clock_timestamp()
+);
+comment on table  x402_wallets is 'The wallet account of an address. Written when its first payment was accepted.';
+comment on column x402_wallets.key_id is 'The key of the account that its requests count under. It has no secret.';
+
+create table x402_sign_ins (
+  nonce      text        primary key check (length(nonce) between 8 and 200),
+  expires_at timestamptz not null
+);
+create index x402_sign_ins_by_age on x402_sign_ins (expires_at);
+comment on table x402_sign_ins is 'Nonces of sign-ins (CAIP-122) that were used. Each proves an address once.';
+
 create table passkeys (
   credential_id bytea       primary key check (length(credential_id) between 16 and 1023),
   id            uuid        not null unique,
@@ -912,6 +975,10 @@ create type refusal_call as (id uuid, account_id uuid, key_id uuid, model text, 
 create type event_call as (account_id uuid, type text, data jsonb);
 create type payment_news as (account_id uuid, number bigint, state text, reason text, rail_id text, batch bigint,
   batch_position integer, batch_size integer, batch_root bytea, batch_proof bytea, tx_hash bytea);
+
+create type x402_payment_call as (payer text, nonce bytea, account_id uuid, key_id uuid, deposit_id uuid, rail_id text);
+create type x402_news as (account_id uuid, payer text, nonce bytea, deposit_id uuid, state text, reason text, rail_id text, batch bigint,
+  tx_hash bytea);
 
 create type hold_rules as (is_frozen boolean, cap bigint, unsettled_cap bigint, is_extension boolean);
 create type account_numbers as (gateway bigint, credit bigint, held bigint, extended bigint, unsettled bigint, is_suspended boolean);

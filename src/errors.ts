@@ -30,6 +30,9 @@ export const errorCodes = [
   'cross_site_request',
   'key_limit_exceeded',
   'insufficient_balance',
+  'payment_required',
+  'payment_invalid',
+  'payment_unknown',
   'model_not_found',
   'request_not_found',
   'request_archived',
@@ -62,6 +65,8 @@ export type ErrorDetails = {
   extra?: Readonly<Record<string, string | number | null>> | undefined
   /** How long to wait before trying again; only where waiting helps. Never above a minute. */
   retryAfterMs?: number | undefined
+  /** Headers of the answer. */
+  headers?: Readonly<Record<string, string>> | undefined
   cause?: unknown
 }
 
@@ -71,6 +76,7 @@ export abstract class ServiceError extends Error {
   readonly param: string | undefined
   readonly extra: Readonly<Record<string, string | number | null>> | undefined
   readonly retryAfterMs: number | undefined
+  readonly headers: Readonly<Record<string, string>> | undefined
 
   constructor(message: string, details: ErrorDetails = {}) {
     super(message, details.cause === undefined ? undefined : { cause: details.cause })
@@ -78,6 +84,7 @@ export abstract class ServiceError extends Error {
     this.param = details.param
     this.extra = details.extra
     this.retryAfterMs = details.retryAfterMs
+    this.headers = details.headers
   }
 }
 

@@ -43,6 +43,7 @@ const slow = [
   'test/e2e/restore.test.ts',
   'test/e2e/sandbox-replay.test.ts',
   'test/e2e/stop.test.ts',
+  'test/faults/x402.test.ts',
 ]
 
 /** The longest files start first, so that no core is idle while the last one ends. The rest starts in this order of folders. */

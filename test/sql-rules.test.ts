@@ -195,6 +195,7 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'ledger/operator-health.ts': [4, 'pages for operators'],
   'ledger/operator-revenue.ts': [2, 'pages for operators'],
   'ledger/payments.ts': [7, 'jobs: what is due and what is under way; what follows names the partition and locks'],
+  'ledger/refunds.ts': [1, 'job: refunds under way'],
   'ledger/replays.ts': [2, 'what a node is asked for, and a sum for solvency'],
   'ledger/request-log.ts': [1, 'a part of a condition; the statement names the partition'],
   'ledger/request-tail.ts': [2, 'the log for operators, partition by partition'],
@@ -205,6 +206,8 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   // With the partition as a value PostgreSQL would read the primary key backwards past the requests of all other accounts.
   'ledger/usage.ts': [4, 'charts of one account, by the index on the account'],
   'ledger/withdrawals.ts': [4, 'jobs and metrics; one whose condition is in another file and names it'],
+  'ledger/wallet-accounts.ts': [1, 'by the address of a wallet, which tells no partition'],
+  'ledger/x402-payments.ts': [3, 'jobs: payments whose outcome is open, and by the ids of the gateway'],
   'settlement/epoch.ts': [1, 'whether any payment is under way, at the start'],
   'settlement/solvency.ts': [3, 'compares all accounts with the chain'],
   'webhooks/deliverer.ts': [1, 'job: endpoints for which there is something to send'],

@@ -16,7 +16,7 @@ const ranks: readonly (readonly string[])[] = [
   ['doctor'],
   ['run'],
   ['http', 'jobs'],
-  ['chat'],
+  ['chat', 'x402'],
   ['billing', 'settlement', 'webhooks'],
   ['ledger', 'identity', 'signer', 'providers', 'tools'],
   ['inference'],

@@ -34,7 +34,7 @@ begin
       values (p_partition, p_id, p_account_id, v_account.entries + 1, 'adjustment', p_amount, p_request_id, p_reason, p_made_by);
     update accounts a
       set credit = a.credit + p_amount, given_back = a.given_back + p_amount, entries = a.entries + 1,
-          unpaid_since = case when p_amount < 0 and a.unpaid_since is null then v_now else a.unpaid_since end
+          unpaid_since = case when p_amount < 0 and a.unpaid_since is null and a.wallet is null then v_now else a.unpaid_since end
       where a.partition = p_partition and a.id = p_account_id;
     return query select 'made', v_room - abs(p_amount);
   end if;

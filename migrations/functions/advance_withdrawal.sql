@@ -26,10 +26,13 @@ begin
   if p_state = 'failed' then
     update accounts a
       set gateway = a.gateway + v_old.amount - v_old.from_credit, credit = a.credit + v_old.from_credit,
-          withdrawn = a.withdrawn - v_old.amount
+          withdrawn = a.withdrawn - v_old.amount,
+          covered = a.covered + case when v_old.refund is null then 0 else v_old.amount end
       where a.partition = p_partition and a.id = p_account_id;
   elsif p_state = 'confirmed' then
-    update accounts a set gateway = a.gateway + v_old.fee_max - v_fee, withdrawn = a.withdrawn - v_old.fee_max + v_fee
+    update accounts a
+      set gateway = a.gateway + v_old.fee_max - v_fee, withdrawn = a.withdrawn - v_old.fee_max + v_fee,
+          paid = a.paid - case when v_old.refund is null then 0 else v_old.amount end
       where a.partition = p_partition and a.id = p_account_id;
   end if;
   perform write_events(p_partition, array[row(p_account_id, 'withdrawal.updated', jsonb_build_object(

@@ -20,6 +20,8 @@ begin
   v_now := clock_timestamp();
   for v_account in
     select * from accounts a where a.partition = p_partition and a.id = any (p_account_ids) and a.entries > a.covered_entry
+      -- A wallet has paid in advance.
+      and a.wallet is null
   loop
     continue when exists (select from payments p where p.partition = p_partition and p.account_id = v_account.id
                              and p.state in ('submitted', 'received', 'batched', 'unknown'));

@@ -24,6 +24,7 @@ begin
   v_refusal := case
     when exists (select from withdrawals w where w.partition = p_partition and w.id = p_id) then 'stored'
     when v_state.frozen_at is not null then 'ledger_frozen'
+    when v_account.wallet is not null then 'wallet_account'
     when p_amount > v_withdrawable then 'insufficient_balance'
     when p_amount <= v_state.withdrawal_fee_max then 'below_fee'
     when p_amount < p_min and p_amount < v_withdrawable then 'below_min'

@@ -64,7 +64,9 @@ export type AdmittedRequest = QuotedRequest & {
 
 export type AdmissionParts = {
   readonly web: WebTools
-  readonly holds: Holds
+  readonly holds: Pick<Holds, 'place'>
+  /** Decides whether long input is counted, in place of the account's balance: the money of a payment is not in it yet. */
+  readonly refuseUnpaid?: Counting['refuseUnpaid']
   /** Read for the account's balance before long input is counted. */
   readonly database: Database
   readonly prices: PriceList
@@ -96,7 +98,7 @@ export async function admit(parts: AdmissionParts, applicant: Applicant): Promis
     signal,
     async refuseUnpaid(least, asked) {
       checkKeyCap(options, { ...asked, quote: { ...asked.quote, amount: least }, searchMax: zero }, parts.inFlightCap)
-      await refuseUnpaid(parts, payer, least, asked)
+      await (parts.refuseUnpaid?.(least, asked) ?? refuseUnpaid(parts, payer, least, asked))
     },
   })
   const { model } = quoted

@@ -15,6 +15,7 @@ export const commands: Readonly<Record<string, () => Promise<Command>>> = {
   balance: async () => (await import('./balance.ts')).balanceCommand,
   deposit: async () => (await import('./deposit.ts')).depositCommand,
   faucet: async () => (await import('./faucet.ts')).faucetCommand,
+  x402: async () => (await import('./x402.ts')).x402Command,
   withdraw: async () => (await import('./withdraw.ts')).withdrawCommand,
   quote: async () => (await import('./quote.ts')).quoteCommand,
   chat: async () => (await import('./chat.ts')).chatCommand,

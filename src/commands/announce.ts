@@ -39,6 +39,10 @@ const client = new OpenAI({ baseURL: '${base_url}', apiKey: '${api_key}' })
 const answer = await client.chat.completions.create({ model: '${model}', messages: [{ role: 'user', content: 'What is a penny?' }] })
 console.log(answer.choices[0].message.content)
 
+${strong('Without a key')}  (a wallet pays each request over x402)
+
+penny x402 demo
+
 Ctrl-C stops everything.
 `
 }

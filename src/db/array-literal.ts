@@ -17,7 +17,12 @@ type Field = number | bigint | boolean | string | Buffer | null | undefined
 
 /** An array of rows of a composite type, each with its fields in the order of the type. */
 export function rowArray(rows: readonly (readonly Field[])[]): string {
-  return `{${rows.map((row) => quote(`(${row.map(fieldText).join(',')})`)).join(',')}}`
+  return `{${rows.map((row) => quote(rowLiteral(row))).join(',')}}`
+}
+
+/** One row of a composite type. */
+export function rowLiteral(row: readonly Field[]): string {
+  return `(${row.map(fieldText).join(',')})`
 }
 
 // An empty field is null. Fields with characters of the row syntax are quoted.

@@ -9,6 +9,7 @@ import { createRequestId, formatRequestId } from '../ledger/request-id.ts'
 import type { Standing } from '../observe/outcomes.ts'
 import { contracts } from './api/contracts/all.ts'
 import { chatContracts } from './api/contracts/chat.ts'
+import { x402Contracts } from './api/contracts/x402.ts'
 import { Gate } from './api/gate.ts'
 import { isOperatorOf } from './api/operator.ts'
 import { createPlaygroundCompletion } from './api/playground.ts'
@@ -26,23 +27,25 @@ import { UploadCutError } from './read-body.ts'
 import type { Problems, Readiness } from './readiness.ts'
 import { createChatCompletion } from './routes/create-chat-completion.ts'
 import { getModel, listModels } from './routes/list-models.ts'
+import { createPaidCompletion, routeX402, type X402Services } from './routes/x402.ts'
 import { idHeaders, v1Headers } from './send.ts'
 import { UnknownUrlError } from './unknown-url.ts'
 import { answerUnread, HostlessError, unroutedResponse } from './unrouted.ts'
 import { visitorOf } from './visitor.ts'
 
-export type AppServices = ApiServices & {
-  readonly dashboard: Dashboard | undefined
-  readonly docs: DocsSource
-  /** The text of openapi.json. */
-  readonly openApi: string
-  readonly metricsPage: MetricsPage
-  readonly readiness: Readiness
-  /** Aborted when this process is about to stop. */
-  readonly stopping: AbortSignal
-  /** How those whom the service asks have answered of late. It serves all the same: the next answer may be a good one. */
-  readonly standings: () => Readonly<Record<'model' | 'search', Standing | 'off'>>
-}
+export type AppServices = ApiServices &
+  Pick<X402Services, 'x402'> & {
+    readonly dashboard: Dashboard | undefined
+    readonly docs: DocsSource
+    /** The text of openapi.json. */
+    readonly openApi: string
+    readonly metricsPage: MetricsPage
+    readonly readiness: Readiness
+    /** Aborted when this process is about to stop. */
+    readonly stopping: AbortSignal
+    /** How those whom the service asks have answered of late. It serves all the same: the next answer may be a good one. */
+    readonly standings: () => Readonly<Record<'model' | 'search', Standing | 'off'>>
+  }
 
 /** Everything the service answers. Chat completions are served straight from Node's own objects; the rest goes through Hono. */
 export function createApp(services: AppServices): RequestListener {
@@ -66,6 +69,7 @@ export function createApp(services: AppServices): RequestListener {
     const isPost = incoming.method === 'POST'
     if (isHostless(incoming)) answerUnread(new HostlessError(), publicUrl, outgoing)
     else if (isPost && path === chatPath) void createChatCompletion(services, incoming, outgoing)
+    else if (isPost && path === paidChatPath) void createPaidCompletion(services, incoming, outgoing)
     else if (isPost && path === playgroundPath) void createPlaygroundCompletion(services, gate, incoming, outgoing)
     else {
       if (hasBody(incoming)) outgoing.once('finish', () => discardBody(incoming))
@@ -77,6 +81,7 @@ export function createApp(services: AppServices): RequestListener {
 
 const stoppingProblem: Problems = { process: 'this process is stopping; send requests to another one' }
 const chatPath = chatContracts.createChatCompletion.path
+const paidChatPath = x402Contracts.createPaidCompletion.path
 const playgroundPath = chatContracts.createPlaygroundCompletion.path
 
 /** Base addresses are written with a slash at their end, or without: repeated and trailing slashes mean nothing. */
@@ -118,7 +123,7 @@ function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {
     const headers = { ...own, ...transportHeaders(site) }
     for (const [name, value] of Object.entries(headers)) context.header(name, value)
   })
-  for (const path of ['/v1/*', requestPath]) {
+  for (const path of ['/v1/*', '/x402/v1/*', requestPath]) {
     app.options(path, (context) => {
       context.header('access-control-allow-methods', path === requestPath ? 'GET, OPTIONS' : 'GET, POST, OPTIONS')
       context.header(
@@ -147,6 +152,11 @@ function createRoutes(services: AppServices, gate: Gate): Hono<ApiBindings> {
   app.get('/v1/models/:id{.+}', async (context) =>
     context.json(getModel(context.req.param('id'), catalogue, await keyOptionsOf(context))),
   )
+  app.get(x402Contracts.listPaidModels.path, async (context) => {
+    await admitVisitor(context.env)
+    return context.json(listModels(catalogue, noOptions))
+  })
+  routeX402(app, services)
   routeApi(app, gate, services)
 
   app.get('/healthz', (context) => context.json({ ok: true }))
@@ -186,7 +196,7 @@ const requestPath = '/api/requests/:id{req_[^/]*}'
  */
 function isForOtherPages(request: HonoRequest): boolean {
   const { path, method } = request
-  if (path.startsWith('/v1')) return true
+  if (path.startsWith('/v1') || path.startsWith('/x402/v1')) return true
   const isRequest = /^\/api\/requests\/req_[^/]*$/.test(path)
   return isRequest && (method === 'OPTIONS' || (method === 'GET' && request.header('authorization') !== undefined))
 }

@@ -1,5 +1,6 @@
 import { isTransient } from '../db/database.ts'
 import { type ErrorCode, ServiceError } from '../errors.ts'
+import { encodeHeader } from '../x402/header.ts'
 
 /** How a code is answered. A new code does not compile until it is here. */
 const answers = {
@@ -30,6 +31,9 @@ const answers = {
   cross_site_request: [403, 'invalid_request_error'],
   key_limit_exceeded: [402, 'payment_required'],
   insufficient_balance: [402, 'payment_required'],
+  payment_required: [402, 'payment_required'],
+  payment_invalid: [402, 'payment_required'],
+  payment_unknown: [503, 'server_error'],
   model_not_found: [404, 'invalid_request_error'],
   request_not_found: [404, 'invalid_request_error'],
   not_found: [404, 'invalid_request_error'],
@@ -52,8 +56,9 @@ const answers = {
   internal_error: [500, 'server_error'],
 } as const satisfies Record<ErrorCode, readonly [status: number, type: string]>
 
-// Waiting cannot cure these, though SDKs would retry some of them by their status alone.
-const neverRetried = new Set<ErrorCode>(['quote_exceeds_cap'])
+// Waiting cannot cure these, though SDKs would retry some of them by their status alone. An SDK that retries a payment of unknown
+// outcome would sign a second one.
+const neverRetried = new Set<ErrorCode>(['quote_exceeds_cap', 'payment_unknown'])
 const retryAfterMsMax = 60_000
 
 export type ErrorResponse = {
@@ -79,6 +84,8 @@ export type ErrorContext = {
   /** The id as customers see it. */
   readonly requestId: string
   readonly publicUrl: string
+  /** Further fields of the envelope, whatever the error is. */
+  readonly extra?: Readonly<Record<string, string>> | undefined
 }
 
 /** Turns anything thrown into what the customer sees. What is not an expected refusal is a bug, and tells nothing. */
@@ -90,6 +97,8 @@ export function errorResponse(error: unknown, context: ErrorContext): ErrorRespo
     headers: {
       ...retryHeaders(refusal, status),
       ...(status === 401 && { 'www-authenticate': 'Bearer realm="Penny Router"' }),
+      ...(status === 402 && { 'payment-required': explainToX402(refusal, context) }),
+      ...refusal.headers,
     },
     body: {
       error: {
@@ -100,9 +109,32 @@ export function errorResponse(error: unknown, context: ErrorContext): ErrorRespo
         request_id: context.requestId,
         doc_url: `${context.publicUrl}/docs/errors#${refusal.code}`,
         ...refusal.extra,
+        ...context.extra,
       },
     },
   }
+}
+
+/**
+ * For clients that pay by themselves over x402, and throw away the body of a 402. This one cannot be paid per request: it names a scheme
+ * that no client has, and they show what they cannot pay, with our message in it.
+ */
+function explainToX402(refusal: ServiceError, { publicUrl }: ErrorContext): string {
+  const requirement = {
+    scheme: 'account-balance',
+    network: 'penny:account',
+    asset: 'USDC',
+    amount: String(refusal.extra?.required_atomic ?? '0'),
+    payTo: String(refusal.extra?.deposit_address ?? ''),
+    maxTimeoutSeconds: 0,
+    extra: { message: refusal.message },
+  }
+  const resource = {
+    url: `${publicUrl}/docs/errors#${refusal.code}`,
+    description: refusal.message,
+    mimeType: 'text/html',
+  }
+  return encodeHeader({ x402Version: 2, error: refusal.message, resource, accepts: [requirement] })
 }
 
 function refusalOf(error: unknown): ServiceError {

@@ -32,6 +32,8 @@ const exposed = [
   'retry-after',
   'retry-after-ms',
   'idempotent-replayed',
+  'payment-required',
+  'payment-response',
 ].join(', ')
 
 /**

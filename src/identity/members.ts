@@ -112,10 +112,10 @@ export async function listAccountsOf(database: Database, personId: string): Prom
 }
 
 export async function listMembers(
-  database: Database,
+  connection: Connection,
   { partition, accountId }: AccountRef,
 ): Promise<readonly Member[]> {
-  const rows = await database.query<MemberRow>(
+  const rows = await connection.query<MemberRow>(
     `select ${memberColumns} where m.partition = $1 and m.account_id = $2
       order by m.joined_at, m.person_id limit ${membersPerAccountMax}`,
     [partition, accountId],

@@ -14,6 +14,7 @@ import { createLog, type Log } from '../process/log.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
 import { type Chain, chainOptions, openChain } from '../settlement/chain.ts'
 import { confirmPayments } from '../settlement/confirm.ts'
+import { resolveUndecided } from '../settlement/confirm-x402.ts'
 import {
   assignAddresses,
   reconcileArrivals,
@@ -25,6 +26,7 @@ import { beginEpoch } from '../settlement/epoch.ts'
 import { advancePayouts } from '../settlement/payout.ts'
 import { createRail } from '../settlement/rail.ts'
 import { refillGas } from '../settlement/refill-gas.ts'
+import { advanceRefunds } from '../settlement/refund.ts'
 import { rootRecovered, submitPayments } from '../settlement/submit.ts'
 import { watchSolvency } from '../settlement/watch-solvency.ts'
 import { advanceWithdrawals } from '../settlement/withdraw.ts'
@@ -66,6 +68,8 @@ const paymentsMsMin = 300
 const paymentsMsMax = 1_000
 /** For payouts that operators request, and gas refills. */
 const payoutsMs = 2_000
+/** They are rare: the request that handed a payment in knows its outcome, unless it died. */
+const undecidedMs = 5_000
 const reconcileMs = 60_000
 const gasMs = 30_000
 const feeMs = 60_000
@@ -203,6 +207,8 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
     async () => (await advanceWithdrawals(parts)) > 0,
     logError('withdrawals could not be processed'),
   )
+  everyAtPace(customersPace, async () => (await advanceRefunds(parts)) > 0, logError('refunds could not be processed'))
+  every(undecidedMs, () => resolveUndecided(parts), logError('payments of wallets could not be looked up'))
   every(payoutsMs, () => advancePayouts(parts), logError('payouts could not be processed'))
   every(reconcileMs, () => reconcileArrivals(parts), logError('deposit addresses could not be reconciled'))
   every(reconcileMs, () => reconcileDeposits(parts), logError('deposits could not be reconciled'))

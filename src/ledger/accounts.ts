@@ -24,6 +24,8 @@ export type Account = {
   /** The withdrawal address, and from when it may be used. */
   readonly ownerAddress: string | undefined
   readonly ownerUsableFrom: Date | undefined
+  /** Of a wallet account, which pays over x402. */
+  readonly wallet: string | undefined
   /** Whether `ownerUsableFrom` has passed. */
   readonly isOwnerUsable: boolean
   readonly createdAt: Date
@@ -71,7 +73,7 @@ export async function findAccountsNamed(database: Database, idOrName: string): P
   return rows.map(readAccount)
 }
 
-export async function findAccount(database: Database, partition: number, id: string): Promise<Account | undefined> {
+export async function findAccount(database: Connection, partition: number, id: string): Promise<Account | undefined> {
   const [row] = await database.query<AccountRow>(`select ${columns} from accounts where partition = $1 and id = $2`, [
     partition,
     id,
@@ -125,7 +127,7 @@ export async function renameAccount(database: Database, partition: number, id: s
 }
 
 const columns = `partition, id, name, gateway, credit, held, extended, deposited, given_back, suspended_reason, address,
-  owner_address, owner_usable_from,
+  owner_address, owner_usable_from, wallet,
   owner_usable_from is not null and owner_usable_from <= now() as is_owner_usable, created_at, closed_at`
 
 type AccountRow = {
@@ -140,6 +142,7 @@ type AccountRow = {
   readonly address: string | null
   readonly owner_address: string | null
   readonly owner_usable_from: Date | null
+  readonly wallet: string | null
   readonly is_owner_usable: boolean
   readonly given_back: bigint
   readonly suspended_reason: string | null
@@ -163,6 +166,7 @@ function readAccount(row: AccountRow): Account {
     address: row.address ?? undefined,
     ownerAddress: row.owner_address ?? undefined,
     ownerUsableFrom: row.owner_usable_from ?? undefined,
+    wallet: row.wallet ?? undefined,
     isOwnerUsable: row.is_owner_usable,
     createdAt: row.created_at,
     closedAt: row.closed_at ?? undefined,

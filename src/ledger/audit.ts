@@ -140,7 +140,8 @@ const checks: Readonly<Record<string, Check>> = {
      where p.first_entry <> p.before + 1 or p.value <> r.total + s.total - j.total`,
     recent: null,
   },
-  // I10: an account's paid and covered totals are the sums of its payments, and an uncovered charge is due.
+  // I10: an account's paid and covered totals are the sums of its payments, and an uncovered charge is due. A wallet account pays in
+  // advance: its totals are the sums of its x402 payments less refunds, and no payment covers its entries.
   I10: {
     all: `
     select a.id as subject, format('paid %s of %s, covered %s of %s up to entry %s of %s, charged %s, given back %s, unpaid since %s',
@@ -150,16 +151,23 @@ const checks: Readonly<Record<string, Check>> = {
       cross join lateral (select coalesce(sum(x.value) filter (where x.state = 'completed'), 0) as paid, coalesce(sum(x.value), 0) as covered,
                                  coalesce(max(x.last_entry), 0) as last
                             from payments x where x.partition = a.partition and x.account_id = a.id and x.state <> 'failed') p
+      cross join lateral (select coalesce(sum(x.value) filter (where x.state = 'completed'), 0) as paid, coalesce(sum(x.value), 0) as covered
+                            from x402_payments x where x.partition = a.partition and x.account_id = a.id and x.credited_at is not null
+                             and x.state <> 'failed') w
+      cross join lateral (select coalesce(sum(x.amount) filter (where x.state = 'confirmed'), 0) as paid, coalesce(sum(x.amount), 0) as covered
+                            from withdrawals x where x.partition = a.partition and x.account_id = a.id and x.refund is not null
+                             and x.state <> 'failed') f
      where ($1::uuid[] is null or a.id = any ($1))
-       and (a.paid <> p.paid or a.covered <> p.covered or a.covered_entry <> p.last
-            or (a.charged - a.given_back > a.covered and a.unpaid_since is null))`,
+       and (a.paid <> p.paid + w.paid - f.paid or a.covered <> p.covered + w.covered - f.covered or a.covered_entry <> p.last
+            or (a.wallet is null and (w.covered <> 0 or f.covered <> 0)) or (a.wallet is not null and p.last <> 0)
+            or (a.charged - a.given_back > a.covered and a.unpaid_since is null and a.wallet is null))`,
     recent: `
     select a.id as subject, format('covered %s, paid %s, under way %s, charged %s, given back %s', a.covered, a.paid, p.value, a.charged,
                                    a.given_back) as detail
       from accounts a
       cross join lateral (select coalesce(sum(x.value), 0) as value from payments x
                            where x.partition = a.partition and x.account_id = a.id and x.state in ${openPaymentStates}) p
-     where ($1::uuid[] is null or a.id = any ($1))
+     where ($1::uuid[] is null or a.id = any ($1)) and a.wallet is null
        and (a.covered <> a.paid + p.value or (a.charged - a.given_back > a.covered and a.unpaid_since is null))`,
   },
   // I11: the running totals are the sums of their rows.

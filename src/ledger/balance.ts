@@ -45,7 +45,9 @@ export async function readBalance(database: Database, { partition, accountId }: 
             o.open_requests, o.oldest_hold_at, clock_timestamp() as at
        from accounts a
        cross join ledger_state l
-       cross join lateral (select a.charged - a.given_back - a.paid as unsettled) u
+       -- What a wallet paid in advance is credit: it owes nothing.
+       cross join lateral (select case when a.wallet is null then a.charged - a.given_back - a.paid
+                                       else greatest(0, a.charged - a.given_back - a.paid) end as unsettled) u
        cross join lateral (select count(*)::int as open_requests, min(h.created_at) as oldest_hold_at from holds h
                             where h.account_id = a.id) o
       where a.partition = $1 and a.id = $2`,

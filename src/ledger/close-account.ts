@@ -20,7 +20,7 @@ export async function closeAccount(connection: Connection, account: AccountRef, 
   await connection.query(
     // All unsettled charges are due now, even where the seller owes the account: no later event would settle them.
     `update accounts set closed_at = coalesce(closed_at, $3), name = 'Account ' || left(id::text, 8),
-            unpaid_since = case when entries > covered_entry then coalesce(unpaid_since, $3) end
+            unpaid_since = case when entries > covered_entry and wallet is null then coalesce(unpaid_since, $3) end
       where partition = $1 and id = $2`,
     [partition, accountId, await readClock(connection)],
   )

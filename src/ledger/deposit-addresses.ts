@@ -1,5 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { listPartitions } from './accounts.ts'
+import { WalletAccountError } from './withdrawals.ts'
 
 /** An account with a deposit address on chain. */
 export type DepositAccount = { readonly partition: number; readonly id: string; readonly address: string }
@@ -21,7 +22,7 @@ export async function findAccountsWithoutAddress(
   return database.queryPrepared(
     'find_accounts_without_address',
     `select partition, id from accounts
-      where address is null and (address_wanted_at is not null or deposited > 0) limit $1`,
+      where address is null and wallet is null and (address_wanted_at is not null or deposited > 0) limit $1`,
     [rowsMax],
   )
 }
@@ -29,10 +30,12 @@ export async function findAccountsWithoutAddress(
 /** Assigns an address once; it never changes. Returns the account's current address. */
 export async function assignAddress(database: Database, account: DepositAccount): Promise<string> {
   const [row] = await database.query<{ address: string }>(
-    'update accounts set address = coalesce(address, $3) where partition = $1 and id = $2 returning address',
+    `update accounts set address = coalesce(address, $3) where partition = $1 and id = $2 and wallet is null
+     returning address`,
     [account.partition, account.id, account.address],
   )
-  return row!.address
+  if (row === undefined) throw new WalletAccountError()
+  return row.address
 }
 
 /** The account's address, or undefined until the settlement process has assigned it. For callers without access to the signer. */
@@ -42,7 +45,7 @@ export async function requestDepositAddress(
 ): Promise<string | undefined> {
   await database.query(
     `update accounts set address_wanted_at = now()
-      where partition = $1 and id = $2 and address is null and address_wanted_at is null`,
+      where partition = $1 and id = $2 and address is null and wallet is null and address_wanted_at is null`,
     [account.partition, account.id],
   )
   return findDepositAddress(database, account)
@@ -52,7 +55,8 @@ export async function requestDepositAddress(
 export async function requestAllDepositAddresses(database: Database): Promise<void> {
   for (const partition of await listPartitions(database))
     await database.query(
-      'update accounts set address_wanted_at = now() where partition = $1 and address is null and address_wanted_at is null',
+      `update accounts set address_wanted_at = now()
+        where partition = $1 and address is null and wallet is null and address_wanted_at is null`,
       [partition],
     )
 }

@@ -1,6 +1,6 @@
-import { createHash } from 'node:crypto'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { derivedId } from '../db/derived-id.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { readCursor } from './chain-cursors.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
@@ -60,7 +60,8 @@ export type GatewayDeposit = {
 /** Credits a deposit that the gateway's contract has booked, once per log. Returns false when it was known. */
 export async function creditGatewayDeposit(database: Database, deposit: GatewayDeposit): Promise<boolean> {
   const { account, chainId, block, logIndex, transactionHash, amount } = deposit
-  const id = idOf(`${chainId}:${block}:${logIndex}`)
+  // One log is one deposit, however it is reported.
+  const id = derivedId(`penny deposit ${chainId}:${block}:${logIndex}`)
   return database.transaction(async (connection) => {
     const { partition, id: accountId } = account
     const isNews = await creditDeposit(connection, {
@@ -83,12 +84,6 @@ export async function creditGatewayDeposit(database: Database, deposit: GatewayD
       await adoptTransaction(connection, { partition, accountId, transactionHash, amount })
     return isNews
   })
-}
-
-/** Derives the deposit's id from its log, so that one log is one deposit, however it is reported. */
-function idOf(name: string): string {
-  const hex = createHash('sha256').update(`penny deposit ${name}`).digest('hex')
-  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`
 }
 
 /** Whether anything was ever sent to the account's address, credited or not. */

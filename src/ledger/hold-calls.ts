@@ -27,6 +27,20 @@ export type HoldCall = {
   readonly optionsVersion?: number | undefined
 }
 
+/** A hold of a wallet account, with the accepted payment that pays for it. */
+export type PaidHoldCall = HoldCall & { readonly payment: AcceptedPayment }
+
+/** A payment of a wallet that the gateway has accepted. */
+export type AcceptedPayment = {
+  /** The wallet's address, lower case. */
+  readonly payer: string
+  readonly nonce: Buffer
+  /** The id of its row in `deposits`. */
+  readonly depositId: string
+  /** The gateway's id. */
+  readonly railId: string
+}
+
 /** Money reserved for one request. `quote = fromCredit + authorized`, to the atomic unit. */
 export type Hold = HoldCall & {
   readonly fromCredit: Usdc

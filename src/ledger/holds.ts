@@ -1,4 +1,4 @@
-import { plainArray, rowArray } from '../db/array-literal.ts'
+import { plainArray, rowArray, rowLiteral } from '../db/array-literal.ts'
 import type { Groups } from '../db/batch.ts'
 import { type Connection, type Database, isConnectionLost, isLockTimeout } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
@@ -15,6 +15,7 @@ import type {
   HoldCall,
   HoldDecision,
   HoldRefusalCode,
+  PaidHoldCall,
   Payer,
   RefusalCall,
   ToolCallRecord,
@@ -59,6 +60,11 @@ export class Holds {
     isRepeated: isHoldRepeated,
     laneOf,
     groups: this.#byAccount((...call) => this.#place(...call), lockedCallsMax),
+  })
+  readonly #paidPlaces = new PartitionQueues<PaidHoldCall, PlacedCall | 'used'>({
+    run: (partition, calls) => Promise.all(calls.map((call) => this.#payAndPlace(partition, call))),
+    onBatch: (size, ms) => this.#options.onBatch('hold', size, ms),
+    isRepeated: isHoldRepeated,
   })
   readonly #ends = new PartitionQueues<EndCall, End>({
     run: (partition, calls) => this.#end(this.#options.database, partition, calls),
@@ -105,18 +111,32 @@ export class Holds {
    * that allowed the request.
    */
   async place(call: HoldCall): Promise<HoldDecision> {
-    const decided = this.#places.add(call.payer.partition, call)
-    const decision = await this.#withinPatience(decided, () => {
+    const decision = await this.#decide(this.#places.add(call.payer.partition, call))
+    if (decision === 'ended') throw new LedgerUnavailableError()
+    if (decision === 'key_changed') throw new KeyChangedError()
+    return decision
+  }
+
+  /**
+   * Credits a payment that the gateway has accepted and reserves the quote of the request that it pays, in one call. A refusal leaves
+   * the payment's value as credit. `used`: the payment was credited for another request.
+   */
+  async placePaid(call: PaidHoldCall): Promise<HoldDecision | 'used'> {
+    const decision = await this.#decide(this.#paidPlaces.add(call.payer.partition, call))
+    if (decision === 'ended') throw new LedgerUnavailableError()
+    if (decision === 'key_changed') throw new KeyChangedError()
+    return decision
+  }
+
+  async #decide<Word extends string>(decided: Promise<HoldDecision | Word>): Promise<HoldDecision | Word> {
+    return this.#withinPatience(decided, () => {
       // The caller has stopped waiting. If the hold succeeds later, it is voided.
       decided
-        .then(async (late) => {
+        .then(async (late: HoldDecision | string) => {
           if (typeof late !== 'string' && 'hold' in late) await this.end(unserved(late.hold))
         })
         .catch(this.#options.onLost)
     })
-    if (decision === 'ended') throw new LedgerUnavailableError()
-    if (decision === 'key_changed') throw new KeyChangedError()
-    return decision
   }
 
   /**
@@ -183,7 +203,15 @@ export class Holds {
   }
 
   #all() {
-    return [this.#places, this.#extensions, this.#toolCalls, this.#ends, this.#checkpoints, this.#refusals]
+    return [
+      this.#places,
+      this.#paidPlaces,
+      this.#extensions,
+      this.#toolCalls,
+      this.#ends,
+      this.#checkpoints,
+      this.#refusals,
+    ]
   }
 
   async #withinPatience<Result>(answer: Promise<Result>, onGivingUp: () => void, gone?: AbortSignal): Promise<Result> {
@@ -272,6 +300,22 @@ export class Holds {
       decisions[index] = readDecision(calls[index]!, row)
     }
     return decisions
+  }
+
+  async #payAndPlace(partition: number, call: PaidHoldCall): Promise<PlacedCall | 'used'> {
+    const { database, node, priceVersion, inFlightCap, failpoint } = this.#options
+    const { payment, payer, requestId, quote, model, stream, maxTokens, bodyHash, optionsVersion } = call
+    failpoint('before_x402_commit')
+    const [row] = await database.queryPrepared<PlacedRow>('pay_and_hold', payAndHold, [
+      partition,
+      node,
+      priceVersion,
+      inFlightCap,
+      rowLiteral([payment.payer, payment.nonce, payer.accountId, payer.keyId, payment.depositId, payment.railId]),
+      rowLiteral([requestId, 1, 1, quote, model, stream, maxTokens, bodyHash, optionsVersion]),
+    ])
+    failpoint('after_x402_commit')
+    return row === undefined ? 'used' : readDecision(call, row)
   }
 
   async #end(connection: Connection, partition: number, calls: readonly EndCall[]): Promise<readonly End[]> {
@@ -431,6 +475,10 @@ const lockUnlocked = `
 const placeHolds = `
   select place, decision, authorized, from_credit, created_at, spendable, in_flight, limit_left
     from place_holds($1, $2, $3, $4, $5, $6, $7)`
+
+const payAndHold = `
+  select place, decision, authorized, from_credit, created_at, spendable, in_flight, limit_left
+    from pay_and_hold($1, $2, $3, $4, $5, $6)`
 
 const endRequests = 'select id, ended_now, status, charged from end_requests($1, $2, $3)'
 

@@ -7,6 +7,8 @@ export type OperatorAccount = {
   readonly name: string
   readonly address: string | undefined
   readonly ownerAddress: string | undefined
+  /** Set for a wallet account, which pays over x402. */
+  readonly wallet: string | undefined
   readonly available: Usdc
   readonly held: Usdc
   readonly unsettled: Usdc
@@ -24,6 +26,8 @@ export type AccountCursor = { readonly createdAt: string; readonly id: string }
 export type AccountQuery = {
   /** An account id, an address (deposit, owner or sign-in wallet), or a name prefix. Empty: all. */
   readonly text: string
+  /** Only wallet accounts. */
+  readonly isWallet?: boolean | undefined
   readonly after: AccountCursor | undefined
   readonly limit: number
 }
@@ -32,15 +36,16 @@ const spendDays = 30
 
 /** Accounts, newest first. Each kind of search has an index, and sums are read only for the accounts of the page. */
 export async function listOperatorAccounts(database: Database, query: AccountQuery): Promise<AccountPage> {
-  const { text, after, limit } = query
+  const { text, isWallet, after, limit } = query
   const { condition, value } = conditionOf(text.trim())
   const rows = await database.query<AccountRow>(
     `with page as materialized (
        select a.* from accounts a
-        where ${condition} and ($2::timestamptz is null or (a.created_at, a.id) < ($2, $3))
+        where ${condition} ${isWallet === true ? 'and a.wallet is not null' : ''} and ($2::timestamptz is null or (a.created_at, a.id) < ($2, $3))
         order by a.created_at desc, a.id desc limit $4)
-     select a.id, a.name, a.address, a.owner_address, a.gateway + a.credit - a.extended as available, a.held,
-            a.charged - a.given_back - a.paid as unsettled, coalesce(u.charged, 0)::bigint as spend,
+     select a.id, a.name, a.address, a.owner_address, a.wallet, a.gateway + a.credit - a.extended as available, a.held,
+            case when a.wallet is null then a.charged - a.given_back - a.paid else greatest(0, a.charged - a.given_back - a.paid) end as unsettled,
+            coalesce(u.charged, 0)::bigint as spend,
             a.suspended_at, a.suspended_reason, a.closed_at, a.created_at, to_json(a.created_at) #>> '{}' as created_text,
             r.created_at as last_request_at
        from page a
@@ -72,7 +77,8 @@ function conditionOf(text: string): { readonly condition: string; readonly value
     const condition = `(a.partition, a.id) in (
       select partition, id from accounts where address = $1
       union select partition, id from accounts where owner_address = $1
-      union select m.partition, m.account_id from wallets w join memberships m on m.person_id = w.person_id where w.address = $1)`
+      union select m.partition, m.account_id from wallets w join memberships m on m.person_id = w.person_id where w.address = $1
+      union select partition, account_id from x402_wallets where address = $1)`
     return { condition, value: lower }
   }
   return { condition: 'lower(a.name) like $1', value: `${lower.replace(/[\\%_]/g, '\\$&')}%` }
@@ -83,6 +89,7 @@ type AccountRow = {
   readonly name: string
   readonly address: string | null
   readonly owner_address: string | null
+  readonly wallet: string | null
   readonly available: bigint
   readonly held: bigint
   readonly unsettled: bigint
@@ -102,6 +109,7 @@ function read(row: AccountRow): OperatorAccount {
     name: row.name,
     address: row.address ?? undefined,
     ownerAddress: row.owner_address ?? undefined,
+    wallet: row.wallet ?? undefined,
     available: fromAtomic(row.available),
     held: fromAtomic(row.held),
     unsettled: fromAtomic(row.unsettled),

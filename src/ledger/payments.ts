@@ -5,7 +5,7 @@ import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { type Hex, toHex } from '../receipts/hex.ts'
 import { paymentEntriesMax } from '../receipts/payment.ts'
 import { partitionOf, type RequestId } from './request-id.ts'
-import { openPaymentStates, type PaymentState } from './states.ts'
+import { openPaymentStates, openX402States, type PaymentState } from './states.ts'
 
 /** One authorization on chain for a range of an account's entries. */
 export type Payment = {
@@ -229,7 +229,9 @@ export async function readRailState(
   const [row] = await database.queryPrepared<{ cursor: string | null; isUnderWay: boolean }>(
     'read_rail_state',
     `select (select cursor from rail_cursor) as cursor,
-            exists (select from payments where state in ${openPaymentStates} and state in ('received', 'batched')) as "isUnderWay"`,
+            exists (select 1 from payments where state in ${openPaymentStates} and state in ('received', 'batched')
+                    union all
+                    select 1 from x402_payments where state in ${openX402States} and state in ('received', 'batched')) as "isUnderWay"`,
     [],
   )
   return { cursor: row!.cursor ?? undefined, isUnderWay: row!.isUnderWay }

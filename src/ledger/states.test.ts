@@ -12,11 +12,13 @@ import {
   endedStatuses,
   openPaymentStates,
   openWithdrawalStates,
+  openX402States,
   paymentStates,
   sweepStates,
   uncreditedSweepStates,
   usageSources,
   withdrawalStates,
+  x402PaymentStates,
 } from './states.ts'
 
 const ledger = ledgerSuite()
@@ -35,6 +37,7 @@ const lists: Readonly<Record<string, readonly string[]>> = {
   'webhook_deliveries.state': deliveryStates,
   'webhook_endpoints.disabled_reason': disabledReasons,
   'withdrawals.state': withdrawalStates,
+  'x402_payments.state': x402PaymentStates,
 }
 
 // A value that only one side knows is a row that cannot be written, or one that the code cannot read.
@@ -59,7 +62,8 @@ test('the database accepts exactly the values that the code knows', async () => 
 test('what is open in the code is open in the partial indexes', async () => {
   const rows = await ledger.database.query<{ name: string; condition: string }>(
     `select indexrelid::regclass::text as name, pg_get_expr(indpred, indrelid) as condition
-       from pg_index where indexrelid::regclass::text in ('payments_open', 'payments_one_under_way', 'sweeps_open', 'withdrawals_open')`,
+       from pg_index where indexrelid::regclass::text in ('payments_open', 'payments_one_under_way', 'sweeps_open', 'withdrawals_open',
+                                                                       'x402_payments_open')`,
   )
   const sqlLists = Object.fromEntries(
     rows.map(({ name, condition }) => [name, `('${/'{(.*)}'/.exec(condition)?.[1]?.replaceAll(',', "', '")}')`]),
@@ -69,5 +73,6 @@ test('what is open in the code is open in the partial indexes', async () => {
     payments_open: openPaymentStates,
     sweeps_open: uncreditedSweepStates,
     withdrawals_open: openWithdrawalStates,
+    x402_payments_open: openX402States,
   })
 })

@@ -16,6 +16,10 @@ export type UsageSource = (typeof usageSources)[number]
 export const paymentStates = ['submitted', 'received', 'batched', 'completed', 'failed', 'unknown'] as const
 export type PaymentState = (typeof paymentStates)[number]
 
+/** Payments of wallets in advance. They are deleted when the gateway refuses them. */
+export const x402PaymentStates = ['submitted', 'received', 'batched', 'completed', 'failed'] as const
+export type X402PaymentState = (typeof x402PaymentStates)[number]
+
 /** Withdrawals and payouts. */
 export const withdrawalStates = ['requested', 'sent', 'confirmed', 'failed'] as const
 export type WithdrawalState = (typeof withdrawalStates)[number]
@@ -32,6 +36,7 @@ export type DepositState = (typeof depositStates)[number]
 
 const paymentStatesOpen: readonly PaymentState[] = ['submitted', 'received', 'batched', 'unknown']
 export const openPaymentStates = sqlList(paymentStatesOpen)
+export const openX402States = sqlList<X402PaymentState>(['submitted', 'received', 'batched'])
 export const openWithdrawalStates = sqlList<WithdrawalState>(['requested', 'sent'])
 /** Sweeps whose transaction is in no block yet. */
 export const openSweepStates = sqlList<SweepState>(['planned', 'sent'])

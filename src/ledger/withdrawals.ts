@@ -86,6 +86,7 @@ function refuse({ decision, withdrawable, availableAt }: WithdrawalDecision, { a
   if (decision === 'below_min') throw new WithdrawalBelowMinError(amount, min, fromAtomic(withdrawable))
   if (decision === 'small_too_soon') throw new SmallWithdrawalTooSoonError(amount, min, availableAt!)
   if (decision === 'too_many_open') throw new TooManyWithdrawalsError()
+  if (decision === 'wallet_account') throw new WalletAccountError()
 }
 
 export async function findWithdrawal(
@@ -124,7 +125,7 @@ export async function readWithdrawalTime(database: Database): Promise<Withdrawal
   const [row] = await database.query<{ median_ms: number | null; count: number }>(
     `select round(percentile_cont(0.5) within group (order by extract(epoch from changed_at - created_at)) * 1000)::float8 as median_ms,
             count(*)::int as count
-       from (select changed_at, created_at from withdrawals where state = 'confirmed'
+       from (select changed_at, created_at from withdrawals where state = 'confirmed' and refund is null
               order by changed_at desc limit ${timedMax}) as last_ones`,
   )
   return { medianMs: row!.median_ms ?? undefined, count: row!.count }
@@ -134,7 +135,7 @@ export async function readWithdrawalTime(database: Database): Promise<Withdrawal
 export async function findOpenWithdrawals(database: Database, rowsMax: number): Promise<readonly Withdrawal[]> {
   const rows = await database.queryPrepared<WithdrawalRow>(
     'find_open_withdrawals',
-    `select ${columns} from withdrawals where state in ${openWithdrawalStates}
+    `select ${columns} from withdrawals where state in ${openWithdrawalStates} and refund is null
         and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
       order by changed_at limit $1`,
     [rowsMax],
@@ -274,6 +275,16 @@ function readWithdrawal(row: WithdrawalRow): Withdrawal {
     changedAt: row.changed_at,
     settledAt: row.settled_at ?? undefined,
     sentAt: row.sent_at ?? undefined,
+  }
+}
+
+/** Its money is at the seller, which pays it back by refunds. */
+export class WalletAccountError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(
+      'This account pays per request over x402: it has no deposit address, and its credit goes back to its wallet with POST /x402/v1/refund.',
+    )
   }
 }
 

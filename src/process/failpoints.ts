@@ -15,6 +15,14 @@ export const failpointNames = [
   'before_last_frame',
 ] as const
 
+/** The same where a wallet pays its request over x402. */
+export const x402FailpointNames = [
+  'after_x402_claim',
+  'after_x402_settle',
+  'before_x402_commit',
+  'after_x402_commit',
+] as const
+
 /** The same for the settlement process. Each is between two steps of a deposit, a payment, a withdrawal or a payout. */
 export const settlementFailpointNames = [
   'after_sweep_planned',
@@ -30,6 +38,8 @@ export const settlementFailpointNames = [
   'before_withdraw',
   'after_withdraw',
   'before_payout',
+  'before_refund',
+  'after_refund',
 ] as const
 
 /** Kills the settlement process at every point in turn, one per start of the process. */
@@ -38,12 +48,18 @@ export const everySettlementFailpoint = 'every_settlement_step'
 export type SettlementFailpointName = (typeof settlementFailpointNames)[number]
 export type SettlementFailpoint = (name: SettlementFailpointName) => void
 
-const allNames: readonly string[] = [...failpointNames, ...settlementFailpointNames, everySettlementFailpoint]
+const allNames: readonly string[] = [
+  ...failpointNames,
+  ...x402FailpointNames,
+  ...settlementFailpointNames,
+  everySettlementFailpoint,
+]
 
 export type FailpointName = (typeof failpointNames)[number]
+export type X402FailpointName = (typeof x402FailpointNames)[number]
 
 /** Called when the process reaches the named point. */
-export type Failpoint = (name: FailpointName) => void
+export type Failpoint = (name: FailpointName | X402FailpointName) => void
 
 /** Used in production: does nothing. */
 export const noFailpoint: Failpoint = () => {}

@@ -13,6 +13,7 @@ import { createRequestMonths, forgetRefusals } from '../ledger/requests.ts'
 import type { ServiceMetrics } from '../observe/service-metrics.ts'
 import { openSafePost } from '../tools/web-tools.ts'
 import { forgetDeliveries } from '../webhooks/deliveries.ts'
+import { forgetWalletSignIns } from '../x402/sign-in.ts'
 import type { Databases } from './databases.ts'
 import { packageVersion } from './observe.ts'
 import type { StartContext } from './start-context.ts'
@@ -90,6 +91,7 @@ export async function cleanUp(
   await createRequestMonths(database).catch(onError)
   await forgetReplays(database, replayHours, keptAnswerBytesMax).catch(onError)
   await forgetSignIns(database).catch(onError)
+  await forgetWalletSignIns(database).catch(onError)
   await forgetRefusals(database, refusedDays).catch(onError)
   await forgetEvents(database).catch(onError)
   await forgetDeliveries(database).catch(onError)

@@ -90,6 +90,7 @@ async function start(context: StartContext, { web, retryGrace = defaultGrace }: 
     web: webTools,
     retries,
     chainServices,
+    money,
     publicUrl,
   }
   const stopping = new AbortController()

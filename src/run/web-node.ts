@@ -32,7 +32,11 @@ import type { Holds } from '../ledger/holds.ts'
 import type { Observer } from '../observe/observer.ts'
 import type { Failpoint } from '../process/failpoints.ts'
 import type { Router } from '../providers/router.ts'
+import { createRail } from '../settlement/rail.ts'
+import type { SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import type { WebTools } from '../tools/web-tools.ts'
+import type { PaidHoldsParts } from '../x402/paid-holds.ts'
+import { x402Terms } from '../x402/terms.ts'
 import type { Databases } from './databases.ts'
 import { openMetricsPage, watchHealth } from './observe.ts'
 import type { StartContext } from './start-context.ts'
@@ -54,6 +58,8 @@ export type NodeParts = {
   readonly web: WebTools
   readonly retries: Retries
   readonly chainServices: ChainServices
+  /** Undefined where nothing is settled. */
+  readonly money: SettlementEndpoints | undefined
   readonly publicUrl: string
   /** Aborted when this process is about to stop: load balancers then send requests elsewhere. */
   readonly stopping: AbortSignal
@@ -171,10 +177,11 @@ function servingParts(
 type BuiltApart = 'admission' | 'serving' | 'load' | 'metricsPage' | 'readiness' | 'standings' | 'health'
 
 function appServices(
-  { config, log }: StartContext,
+  context: StartContext,
   parts: NodeParts,
   wasted: WastedConnections,
 ): Omit<AppServices, BuiltApart> {
+  const { config, log } = context
   const { databases, prices, publicUrl, chainServices, holds, retries, router, failpoint, stopping } = parts
   return {
     database: databases.api,
@@ -185,6 +192,7 @@ function appServices(
     publicUrl,
     site: siteOf(publicUrl),
     chainServices,
+    x402: x402Parts(context, parts),
     providers: () => router.health,
     ...documents(prices),
     ledgerPartitions: config.ledgerPartitions,
@@ -218,6 +226,26 @@ function appServices(
       blockedMsMax: config.blockedMsMax,
     },
     onError: (error, requestId) => log.error({ err: error, request_id: requestId }, 'a request failed'),
+  }
+}
+
+/** Wallets can pay where the service settles. */
+function x402Parts(
+  { config, log, stack }: StartContext,
+  { money, databases, holds, failpoint, publicUrl }: NodeParts,
+): PaidHoldsParts | undefined {
+  if (money === undefined) return undefined
+  const { gatewayUrl: url, gatewayToken: token, terms } = money
+  const rail = createRail({ url, token, domain: terms.gatewayDomain })
+  stack.defer(() => rail.close())
+  return {
+    database: databases.ledger,
+    holds,
+    rail,
+    terms: x402Terms(terms, publicUrl),
+    inFlightCap: config.inFlightCap,
+    failpoint,
+    onAlarm: (what, details) => log.error(details, what),
   }
 }
 

@@ -8,7 +8,7 @@ import {
   type SigningTerms,
   windowOf,
 } from '../signer/signing-terms.ts'
-import { transferDigest } from '../signer/typed-data.ts'
+import { type TransferMessage, transferDigest } from '../signer/typed-data.ts'
 import { paymentNonce } from './payment-receipt.ts'
 
 /** To whom and where authorizations of this installation pay. */
@@ -89,17 +89,26 @@ export type PaymentPayload = {
 export type PaidResource = { readonly url: string; readonly description: string; readonly mimeType: string }
 
 export function paymentRequirements({ message }: Authorization | Return, terms: PaymentTerms): PaymentRequirements {
+  return paymentRequirementsOf(terms, message.to, message.value)
+}
+
+/** To pay this much to that address. */
+export function paymentRequirementsOf(
+  { chainId, usdcAddress, gatewayWallet }: Pick<PaymentTerms, 'chainId' | 'usdcAddress' | 'gatewayWallet'>,
+  to: Address,
+  value: bigint,
+): PaymentRequirements {
   return {
     scheme: 'exact',
-    network: `eip155:${terms.chainId}`,
-    asset: checksummed(terms.usdcAddress),
-    amount: message.value.toString(),
-    payTo: checksummed(message.to),
+    network: `eip155:${chainId}`,
+    asset: checksummed(usdcAddress),
+    amount: value.toString(),
+    payTo: checksummed(to),
     maxTimeoutSeconds,
     extra: {
       name: gatewayDomainName,
       version: gatewayDomainVersion,
-      verifyingContract: checksummed(terms.gatewayWallet),
+      verifyingContract: checksummed(gatewayWallet),
     },
   }
 }
@@ -111,11 +120,20 @@ export function paymentPayload(
   terms: PaymentTerms,
   resource: PaidResource,
 ): PaymentPayload {
-  const { from, to, value, validAfter, validBefore, nonce } = authorization.message
+  const accepted = paymentRequirements(authorization, terms)
+  return signedPayload(authorization.message, signature, accepted, resource)
+}
+
+export function signedPayload(
+  { from, to, value, validAfter, validBefore, nonce }: TransferMessage,
+  signature: Hex,
+  accepted: PaymentRequirements,
+  resource: PaidResource,
+): PaymentPayload {
   return {
     x402Version: 2,
     resource,
-    accepted: paymentRequirements(authorization, terms),
+    accepted,
     payload: {
       authorization: {
         from: checksummed(from),

@@ -9,12 +9,18 @@ import {
   readRailState,
   touchPayments,
 } from '../ledger/payments.ts'
+import { findX402ToConfirm } from '../ledger/x402-payments.ts'
+import type { PaidResource, PaymentTerms } from './authorization.ts'
+import { confirmX402 } from './confirm-x402.ts'
 import { nameOf, newsOf } from './payment-news.ts'
 import type { News, Rail } from './rail.ts'
 
 export type ConfirmParts = {
   readonly database: Database
   readonly rail: Rail
+  readonly terms: PaymentTerms
+  /** For what payments pay. */
+  readonly resource: PaidResource
   readonly onAlarm: (what: string, details: object) => void
 }
 
@@ -36,7 +42,8 @@ export async function confirmPayments(parts: ConfirmParts, untouchedMs: number):
   let { cursor, isUnderWay } = await readRailState(database)
   if (!isUnderWay) return 0
   const longMs = Math.max(untouchedMs, overdueMs)
-  let asked = await findPaymentsToConfirm(database, { untouchedMs, overdueMs: longMs, rowsMax: paymentsMax })
+  const due = { untouchedMs, overdueMs: longMs, rowsMax: paymentsMax }
+  let asked = [...(await findPaymentsToConfirm(database, due)), ...(await findX402ToConfirm(database, due))]
   let moved = 0
   for (let page = 0; page < pagesMax; page += 1) {
     const news = await rail.news(cursor, asked).catch((error: Error) => error)
@@ -45,6 +52,7 @@ export async function confirmPayments(parts: ConfirmParts, untouchedMs: number):
       return moved
     }
     moved += await writeDown(parts, news)
+    moved += await confirmX402(parts, news)
     if (news.next !== undefined && news.next !== cursor) await keepRailCursor(database, news.next)
     if (!news.hasMore) return moved
     cursor = news.next

@@ -2,7 +2,7 @@ import type { AccountKeys, CustodialKey } from './account-keys.ts'
 import type { HourlyValues } from './hourly-values.ts'
 import type { OwnerRegister } from './owner-register.ts'
 import { signDigest } from './secp256k1.ts'
-import type { SigningPolicy } from './signing-policy.ts'
+import { isOfSeller, type SigningPolicy } from './signing-policy.ts'
 import {
   type OwnerRequest,
   type PayoutRequest,
@@ -21,10 +21,10 @@ export type CustodianOptions = {
   readonly policy: SigningPolicy
   readonly owners: OwnerRegister
   /**
-   * Hourly totals of payments to the seller, returns, and payouts of the gateway. Deposits stay the account's money and are not
+   * Hourly totals of payments to the seller, returns, refunds to wallets, and payouts of the gateway. Deposits stay the account's money and are not
    * counted.
    */
-  readonly hours: Readonly<Record<'authorization' | 'return' | 'payingOut', HourlyValues>>
+  readonly hours: Readonly<Record<'authorization' | 'return' | 'refund' | 'payingOut', HourlyValues>>
   readonly now: () => number
   /** Reports unexpected errors, not refusals. */
   readonly onError: (error: unknown) => void
@@ -72,6 +72,7 @@ export class Custodian {
     switch (request.operation) {
       case 'authorization':
       case 'return':
+      case 'refund':
       case 'deposit':
         return this.#transfer(request)
       case 'withdrawal':
@@ -90,7 +91,7 @@ export class Custodian {
   #transfer(request: TransferRequest): SigningAnswer {
     const { keys, policy, now } = this.#options
     const account = keys.ofAccount(request.account)
-    const key = request.operation === 'return' ? this.#sellerKey() : account
+    const key = isOfSeller(request.operation) ? this.#sellerKey() : account
     const digest = policy.transfer(request, account.address, now())
     if (request.operation !== 'deposit') this.#count(request.operation, request.account, request.message.value)
     return { signature: signDigest(digest, key.privateKey) }

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import type { Hex } from './address.ts'
 
 /** The purposes of nonces. Each has its own sequence, so nonces of different purposes never collide. */
-export type NonceUse = 'authorization' | 'return' | 'deposit'
+export type NonceUse = 'authorization' | 'return' | 'refund' | 'deposit'
 
 export const sequenceMax = 2n ** 63n - 1n
 export const epochMax = 2 ** 32 - 1

@@ -29,7 +29,10 @@ export type SignerSettings = {
     readonly authorizationMax: string
     readonly withdrawalFeeMax: string
   }
-  /** Hourly limits: payments to the seller; payouts of the gateway, and the same amount again for the returns that precede them. */
+  /**
+   * Hourly limits: payments to the seller, and the same amount again for refunds to wallets; payouts of the gateway, and the same amount
+   * again for the returns that precede them.
+   */
   readonly hourlyLimits: {
     readonly authorizations: { readonly accountMax: string; readonly totalMax: string }
     readonly payingOut: { readonly accountMax: string; readonly totalMax: string }
@@ -93,6 +96,7 @@ function openCustodian(settings: SignerSettings, keys: AccountKeys, terms: Signi
     hours: {
       authorization: hourlyValues(authorizations),
       return: hourlyValues(payingOut),
+      refund: hourlyValues(authorizations),
       payingOut: hourlyValues(payingOut),
     },
     now: Date.now,

@@ -26,6 +26,7 @@ export type Signer = {
   /** One outcome per request, in order: one refusal does not affect the others. */
   signAuthorizations(batch: readonly TransferRequest<'authorization'>[]): Promise<readonly SigningOutcome[]>
   signReturn(request: TransferRequest<'return'>): Promise<Hex>
+  signRefund(request: TransferRequest<'refund'>): Promise<Hex>
   signDeposit(request: TransferRequest<'deposit'>): Promise<Hex>
   signWithdrawal(request: WithdrawalRequest): Promise<Hex>
   signPayout(request: PayoutRequest): Promise<Hex>
@@ -102,6 +103,7 @@ export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): S
     },
     signAuthorizations: (batch) => Promise.all(batch.map((request) => sign(request).then(toOutcome, toRefusal))),
     signReturn: sign,
+    signRefund: sign,
     signDeposit: sign,
     signWithdrawal: sign,
     signPayout: sign,

@@ -1,3 +1,4 @@
+import { walletAccountId } from '../db/derived-id.ts'
 import { type Address, type Hex, zeroAddress } from './address.ts'
 import { type NonceUse, nonceOf, saltOf } from './nonce.ts'
 import {
@@ -67,6 +68,7 @@ export class SigningPolicy {
       // Credit is returned in order to be withdrawn, so the limits are equal: with a lower one, a withdrawal could be accepted and
       // never paid.
       return: { ...rule, use: 'return', valueMax: payOutMax },
+      refund: { ...rule, use: 'refund', valueMax: payOutMax },
       // Only the gateway can execute it, and it credits the account that signed: any amount is safe.
       deposit: {
         type: 'ReceiveWithAuthorization',
@@ -86,8 +88,10 @@ export class SigningPolicy {
     const { operation, message } = request
     const rule = this.#rules[operation]
     requireEqual('wrong_domain', 'domain', request.domain, rule.domain)
-    requireEqual('wrong_from', 'from', message.from, operation === 'return' ? this.#terms.seller : account)
-    requireEqual('wrong_to', 'to', message.to, this.#recipient(operation, account))
+    requireEqual('wrong_from', 'from', message.from, isOfSeller(operation) ? this.#terms.seller : account)
+    // The account of a wallet is named by its address: a refund cannot go to another one.
+    if (operation === 'refund') requireEqual('wrong_to', 'account', request.account, walletAccountId(message.to))
+    else requireEqual('wrong_to', 'to', message.to, this.#recipient(operation, account))
     const nonce = nonceOf(rule.use, request.account, request.epoch, request.sequence)
     requireEqual('wrong_nonce', 'nonce', message.nonce, nonce)
     requireValue(message.value, rule.valueMax)
@@ -120,7 +124,7 @@ export class SigningPolicy {
     }
   }
 
-  #recipient(operation: TransferOperation, account: Address): Address {
+  #recipient(operation: Exclude<TransferOperation, 'refund'>, account: Address): Address {
     if (operation === 'return') return account
     return operation === 'deposit' ? this.#terms.gatewayWallet : this.#terms.seller
   }
@@ -138,6 +142,11 @@ export class SigningPolicy {
     }
     return burnIntentDigest(expected)
   }
+}
+
+/** Signed with the seller's key. */
+export function isOfSeller(operation: TransferOperation): boolean {
+  return operation === 'return' || operation === 'refund'
 }
 
 type Plain = string | number | bigint

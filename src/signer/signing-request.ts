@@ -15,7 +15,7 @@ export type SigningRequest =
 
 /**
  * Moves money between an account, the seller and the gateway: `authorization` pays the seller, `return` gives credit back to the
- * account, `deposit` moves USDC that arrived at the account's address into the gateway.
+ * account, `refund` gives credit back to a wallet that paid in advance, `deposit` moves USDC that arrived at the account's address into the gateway.
  */
 export type TransferRequest<Operation extends TransferOperation = TransferOperation> = {
   readonly operation: Operation
@@ -28,7 +28,7 @@ export type TransferRequest<Operation extends TransferOperation = TransferOperat
   readonly message: TransferMessage
 }
 
-export type TransferOperation = 'authorization' | 'return' | 'deposit'
+export type TransferOperation = 'authorization' | 'return' | 'refund' | 'deposit'
 
 /** Moves money out of the gateway, to the account's registered owner. */
 export type WithdrawalRequest = {
@@ -117,6 +117,7 @@ export function parseRequest(value: unknown): SigningRequest {
   switch (operation) {
     case 'authorization':
     case 'return':
+    case 'refund':
     case 'deposit':
       return parseTransfer(operation, value)
     case 'withdrawal': {

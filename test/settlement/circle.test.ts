@@ -262,7 +262,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     weight: 3,
     arbitrary: fc.record({
       kind: fc.constant('crash' as const),
-      at: fc.constantFrom(...settlementFailpointNames.filter((name) => !/sweep|credit/.test(name))),
+      at: fc.constantFrom(...settlementFailpointNames.filter((name) => !/sweep|credit|refund/.test(name))),
       reach: fc.integer({ min: 1, max: 2 }),
     }),
   },

@@ -29,6 +29,7 @@ import {
 import { testDatabase } from '../support/postgres.ts'
 import { address } from '../support/signing.ts'
 import { until } from '../support/until.ts'
+import { openX402Wallet } from '../support/x402-wallet.ts'
 
 // Each process of the money line is killed as by a power cut, and the whole service too; afterwards every sum is exact.
 // SETTLEMENT_KILLS=all also kills settlement at each of its places alone.
@@ -62,7 +63,27 @@ async function passThrough(t: TestContext, money: MoneyService): Promise<void> {
   await payOut(t, money)
   await assertExact(money, account)
   assert.equal(await usdcOf(money, owner.address), 2_000_000n - (await sums(money, account)).charged)
+  await refundWallet(money)
 }
+
+/** A wallet pays over x402 and gets back what it did not use. */
+async function refundWallet(money: MoneyService): Promise<void> {
+  const base = `${money.service.publicUrl}/x402/v1`
+  const wallet = await openX402Wallet(money, '0.1')
+  const headers = { 'content-type': 'application/json' }
+  const body = JSON.stringify({ max_tokens: 64, messages: [{ role: 'user', content: 'What is a penny?' }] })
+  assert.equal((await wallet.paying(`${base}/chat/completions`, { method: 'POST', headers, body })).status, 200)
+  assert.equal((await wallet.signingIn()(`${base}/refund`, { method: 'POST' })).status, 202)
+  const left = await until(async () => {
+    const answer = await wallet.signingIn()(`${base}/balance`)
+    const { refunds, charged_atomic: charged } = (await answer.json()) as Balance
+    return refunds[0]?.state === 'confirmed' && 100_000n - BigInt(charged)
+  })
+  await until(async () => (await gatewayOf(money, wallet.address)) === left)
+  assert.deepEqual(await findViolations(money.service.database), [])
+}
+
+type Balance = { readonly refunds: readonly { readonly state: string }[]; readonly charged_atomic: string }
 
 async function payOut(t: TestContext, money: MoneyService): Promise<void> {
   const { gatewayUrl, gatewayToken, terms } = money.money

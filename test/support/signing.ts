@@ -69,7 +69,7 @@ export function createCustodian(t: Ending, changes: CustodianChanges = {}): Cust
       payoutAddress: 'payoutAddress' in changes ? changes.payoutAddress : payoutAddress,
     }),
     owners,
-    hours: { authorization: hourly(), return: hourly(), payingOut: hourly() },
+    hours: { authorization: hourly(), return: hourly(), refund: hourly(), payingOut: hourly() },
     now: changes.now ?? Date.now,
     onError(error) {
       throw error
@@ -104,7 +104,7 @@ export type TransferChoice = {
 }
 
 /** A transfer as an honest caller asks for it. */
-export function transferRequest<Operation extends TransferOperation>(
+export function transferRequest<Operation extends Exclude<TransferOperation, 'refund'>>(
   operation: Operation,
   { account, sequence = 0n, value = 1_000n, epoch = 0, decidedAt = new Date() }: TransferChoice,
 ): TransferRequest<Operation> {

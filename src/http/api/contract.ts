@@ -37,10 +37,10 @@ type Form = {
 /**
  * Who is let in. A key opens nothing that says `session`, and a session nothing that says `key`. `sandbox` needs a session
  * and is not there at all (404) where money is real. `operator` needs the session of an operator; for everybody else it is not
- * there either.
+ * there either. `wallet` needs a payment or a sign-in over x402.
  */
 type Admission =
-  | { readonly access: 'public' | 'key' | 'operator'; readonly role?: never; readonly scope?: never }
+  | { readonly access: 'public' | 'key' | 'operator' | 'wallet'; readonly role?: never; readonly scope?: never }
   | {
       readonly access: 'session' | 'key or session' | 'sandbox'
       /** The lowest role that may call it with a session. The gate enforces it; handlers do not look at roles. */

@@ -34,6 +34,18 @@ export function openApiDocument(contracts: readonly Contract[], version: string)
           scheme: 'bearer',
           description: 'A management key: penny_mgmt_…, with the scope that the route names',
         },
+        payment: {
+          type: 'apiKey',
+          in: 'header',
+          name: 'PAYMENT-SIGNATURE',
+          description: 'A payment of x402 version 2',
+        },
+        signIn: {
+          type: 'apiKey',
+          in: 'header',
+          name: 'SIGN-IN-WITH-X',
+          description: 'The address of a wallet, proven by the x402 extension sign-in-with-x',
+        },
         session: { type: 'apiKey', in: 'cookie', name: '__Host-penny', description: 'A dashboard session' },
       },
     },
@@ -65,6 +77,7 @@ function describe(contract: Contract, schemas: Json): Json {
 
 function securityOf({ access, scope }: Contract): Json[] {
   if (access === 'public') return []
+  if (access === 'wallet') return [{ payment: [] }, { signIn: [] }]
   if (access === 'key') return [{ key: [] }]
   const management = scope === undefined ? [] : [{ management_key: [scope] }]
   return [...(access === 'key or session' ? [{ key: [] }] : []), { session: [] }, ...management]

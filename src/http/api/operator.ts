@@ -36,6 +36,7 @@ export function routeOperator(router: ApiRouter, services: ApiServices): void {
   router.at(operatorContracts.listOperatorAccounts).answer(async ({ query }) => {
     const page = await listOperatorAccounts(database, {
       text: query.find ?? '',
+      isWallet: query.kind === 'wallet',
       after: query.cursor === undefined ? undefined : readCursor(query.cursor),
       limit: query.limit,
     })
@@ -90,6 +91,7 @@ function renderAccount(
     name: account.name,
     deposit_address: account.address ?? null,
     owner_address: account.ownerAddress ?? null,
+    wallet: account.wallet ?? null,
     ...moneyFields({
       available: account.available,
       held: account.held,

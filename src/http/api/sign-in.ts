@@ -21,6 +21,7 @@ import { SignInFailedError } from '../../identity/sign-in-error.ts'
 import { addWallet, createSignInMessage, findWalletPerson, proveWallet } from '../../identity/wallets.ts'
 import { createAccount, findAccount } from '../../ledger/accounts.ts'
 import { reopenAccount } from '../../ledger/close-account.ts'
+import { findWallet } from '../../ledger/wallet-accounts.ts'
 import { checkSignInIsSafe, clearedCookie, sessionCookie } from '../site.ts'
 import type { Visitor } from '../visitor.ts'
 import { signInContracts } from './contracts/sign-in.ts'
@@ -206,6 +207,14 @@ async function enter(
   return { personId, account }
 }
 
+/** A wallet that has paid over x402 has an account already, without a member: its person becomes the owner, and finds credit and log. */
+async function claimWalletAccount(connection: Connection, personId: string, address: string): Promise<void> {
+  const wallet = await findWallet(connection, address, 1)
+  if (!wallet.isKnown || (await listMembers(connection, wallet)).length > 0) return
+  const { closedAt } = (await findAccount(connection, wallet.partition, wallet.accountId))!
+  if (closedAt === undefined) await addMember(connection, accountRef(wallet), { personId, role: 'owner' })
+}
+
 /** The first sign-in of a wallet makes a person. */
 async function enterWithWallet(
   services: ApiServices,
@@ -215,8 +224,10 @@ async function enterWithWallet(
 ): Promise<Entry> {
   const { database } = services
   const name = shortened(address)
-  const enterAs = (connection: Connection, personId: string) =>
-    enter({ ...services, database: connection }, call, { personId, name }, invitation)
+  const enterAs = async (connection: Connection, personId: string) => {
+    await claimWalletAccount(connection, personId, address)
+    return enter({ ...services, database: connection }, call, { personId, name }, invitation)
+  }
   const entered = await database
     .transaction(async (connection) => {
       const known = await findWalletPerson(connection, address)
@@ -247,7 +258,9 @@ async function registerFirstOwner(
 ): Promise<void> {
   const { database, chainServices, log } = services
   if (chainServices.funds === undefined) return
-  const { ownerAddress } = (await findAccount(database, account.partition, account.accountId))!
+  const { ownerAddress, wallet } = (await findAccount(database, account.partition, account.accountId))!
+  // Its money goes back to the wallet alone.
+  if (wallet !== undefined) return
   if (ownerAddress !== undefined) return
   const members = await listMembers(database, account)
   const isOnly = members.length === 1 && members[0]!.personId === personId && members[0]!.role === 'owner'

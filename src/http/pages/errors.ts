@@ -87,6 +87,18 @@ const explanations: Readonly<Record<ErrorCode, readonly [cause: string, remedy: 
     'The request may cost more than the available balance. Nothing was held. `held` is reserved by running requests; the unused part returns when they end.',
     'Deposit USDC, wait for running requests, or ask for at most `affordable_max_tokens`.',
   ],
+  payment_required: [
+    'A request without an API key, at `/x402/v1`, was not paid for. The `PAYMENT-REQUIRED` header says how much is asked; credit of the wallet is taken off when it signs in.',
+    'Use an x402 client, which pays and repeats the request by itself.',
+  ],
+  payment_invalid: [
+    'The payment in `PAYMENT-SIGNATURE` cannot be accepted; `reason` says why. Nothing was paid. `payment_used`: it has paid for a request before.',
+    'Sign a new payment for the amount that a new 402 asks for. With `insufficient_balance`, deposit USDC at the gateway first.',
+  ],
+  payment_unknown: [
+    'The gateway did not say whether it accepted the payment.',
+    'Send the same payment again in half a minute, or read `GET /x402/v1/balance`: an accepted payment becomes credit of the wallet.',
+  ],
   model_not_found: ['Unknown model. We never substitute another one.', 'Use a model from `GET /v1/models`.'],
   request_not_found: ['The account has no request with this id.', 'Use the id from the `x-router-request-id` header.'],
   request_archived: [

@@ -79,7 +79,22 @@ export type ChatCaller = {
 }
 
 /** Who pays, and the body where that had to be read to know it. */
-export type ChatOpening = { readonly bearer: Bearer; readonly body?: Buffer }
+export type ChatOpening = { readonly bearer: Bearer; readonly body?: Buffer; readonly funding?: ChatFunding }
+
+/** Where the money of a request comes from, when it is not the account of an API key. */
+export type ChatFunding = {
+  readonly options: () => Promise<KeyOptions>
+  /** Places the hold, or throws what has to be paid first. */
+  readonly admission: Required<Pick<AdmissionParts, 'holds' | 'refuseUnpaid'>>
+  /** False for a caller without an account: then its refusals are not logged. */
+  readonly isLogged: boolean
+  /** False for a caller that is not known: then nothing is written for a retry to find. */
+  readonly isRetriable: boolean
+  /** Of the answer, whatever it is. Empty until something was paid. */
+  readonly headers: () => Readonly<Record<string, string>>
+  /** What a refusal or failure adds about the payment. */
+  readonly errorFields: () => Readonly<Record<string, string>>
+}
 
 /** One request and its answer: what every step from its first byte to its last needs. */
 type Exchange = {
@@ -92,6 +107,8 @@ type Exchange = {
   payer: Payer | undefined
   /** Undefined until it is admitted. */
   undecided: UndecidedRequest | undefined
+  /** Undefined for the account of an API key. */
+  funding: ChatFunding | undefined
   /** As parsed, for the log of a refusal. Dropped once the request is paid for: it may be megabytes. */
   body: unknown
 }
@@ -112,6 +129,7 @@ export async function answerChat(
     requestId: createRequestId(0, Date.now()),
     payer: undefined,
     undecided: undefined,
+    funding: undefined,
     body: undefined,
   }
   try {
@@ -124,6 +142,7 @@ export async function answerChat(
     exchange.undecided = await services.unpaid.admit({ ...account, keyId }, { incoming, outgoing, network })
     await exchange.undecided.mayRead()
     const opening = await caller.open()
+    exchange.funding = opening.funding
     if (caller.bearer === undefined) payWith(exchange, opening.bearer)
     await services.load.during(account.accountId, async (request) => {
       try {
@@ -140,7 +159,7 @@ export async function answerChat(
 }
 
 function payWith(exchange: Exchange, bearer: Bearer): void {
-  exchange.payer = payerOf(bearer)
+  if (exchange.funding?.isLogged !== false) exchange.payer = payerOf(bearer)
   exchange.requestId = createRequestId(bearer.partition, Date.now())
 }
 
@@ -171,7 +190,7 @@ type PreparedRetry = {
  */
 async function prepare(
   exchange: Exchange,
-  { bearer, body }: ChatOpening,
+  { bearer, body, funding }: ChatOpening,
   { request, clientSignal }: { readonly request: ServedRequest; readonly clientSignal: AbortSignal },
 ): Promise<Prepared> {
   const { services, incoming } = exchange
@@ -181,17 +200,18 @@ async function prepare(
   exchange.body = parseJsonBody(bytes)
   const asked = parseChatRequest(exchange.body, services.models)
   services.failpoint('after_parse')
-  const marks = { payer, body: bytes, ...readRetryHeaders(incoming) }
+  const marks = { payer, body: bytes, ...(funding?.isRetriable === false ? noRetry : readRetryHeaders(incoming)) }
   const mayReplay = marks.idempotencyKey !== undefined || (marks.retryCount ?? 0) > 0
   // The hold notices that the options have changed. A retry may get its answer without one, so its options are read now.
-  let options = mayReplay ? await services.keys.currentOptions(bearer) : bearer.options
+  const currentOptions = () => funding?.options() ?? services.keys.currentOptions(bearer)
+  let options = mayReplay || funding !== undefined ? await currentOptions() : bearer.options
   for (let changes = 0; ; changes += 1) {
     try {
       return await decide(exchange, { asked, options, marks, clientSignal })
     } catch (error) {
       // A refusal by the key's rules is never based on a cache.
       const isDoubtful = error instanceof KeyChangedError || isKeyRuleError(error)
-      const current = isDoubtful ? await services.keys.currentOptions(bearer) : options
+      const current = isDoubtful ? await currentOptions() : options
       if (current.version === options.version || changes === keyChangesMax) throw error
       options = current
     }
@@ -224,7 +244,8 @@ async function decide(exchange: Exchange, { asked, options, marks, clientSignal 
   }
   const { own } = decision
   const applicant = { requestId, payer, options, chat, bodyHash: own.attemptHash, watch, signal: clientSignal }
-  const admitted = await admit(services.admission, applicant).catch(async (error) => {
+  const admission = { ...services.admission, ...exchange.funding?.admission }
+  const admitted = await admit(admission, applicant).catch(async (error) => {
     await own.close(undefined)
     if (isRepeatable(error) && !clientSignal.aborted) own.toldToRetry()
     throw error
@@ -342,19 +363,22 @@ function audienceOf(
 }
 
 function open(
-  { services, outgoing }: Exchange,
+  { services, outgoing, funding }: Exchange,
   head: AttemptHead,
   form: AnswerForm,
   headers: Readonly<Record<string, string>> = {},
 ): ChatAnswer {
   const requestId = formatRequestId(head.requestId)
   return openAnswer(head, form, outgoing, {
-    headers: { ...v1Headers(requestId), ...headers },
+    headers: { ...v1Headers(requestId), ...funding?.headers(), ...headers },
     requestId,
     publicUrl: services.publicUrl,
+    extra: funding?.errorFields(),
     ...services.answering,
   })
 }
+
+const noRetry = { idempotencyKey: undefined, retryCount: undefined }
 
 function readRetryHeaders({ headers }: IncomingMessage): Pick<RetryMarks, 'idempotencyKey' | 'retryCount'> {
   const key = headers['idempotency-key']
@@ -366,11 +390,14 @@ function readRetryHeaders({ headers }: IncomingMessage): Pick<RetryMarks, 'idemp
 }
 
 /** Nothing is held. The customer is told why, and finds the attempt in the log. */
-function refuse({ services, outgoing, watch, payer, undecided, body, ...exchange }: Exchange, error: unknown): void {
+function refuse(
+  { services, outgoing, watch, payer, undecided, body, funding, ...exchange }: Exchange,
+  error: unknown,
+): void {
   undecided?.refused(error)
   if (error instanceof UploadCutError || outgoing.destroyed) return
   const requestId = formatRequestId(exchange.requestId)
-  const response = errorResponse(error, { requestId, publicUrl: services.publicUrl })
+  const response = errorResponse(error, { requestId, publicUrl: services.publicUrl, extra: funding?.errorFields() })
   const { code } = response.body.error
   services.serving.observer.refused(watch, { requestId, ...payer, status: response.status, code })
   if (payer !== undefined && loggedStatuses.has(response.status)) {
@@ -382,7 +409,7 @@ function refuse({ services, outgoing, watch, payer, undecided, body, ...exchange
     })
   }
   if (!(error instanceof ServiceError)) services.onError(error, requestId)
-  const headers = { ...v1Headers(requestId), ...response.headers }
+  const headers = { ...v1Headers(requestId), ...funding?.headers(), ...response.headers }
   const { req: incoming } = outgoing
   // Node reads past a short body by itself, and under load a connection is too expensive to be closed for it.
   if (incoming.complete || (!incoming.readableDidRead && !isLarge(incoming))) {

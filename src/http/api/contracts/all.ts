@@ -11,10 +11,12 @@ import { signInContracts } from './sign-in.ts'
 import { statusContracts } from './status.ts'
 import { usageContracts } from './usage.ts'
 import { webhookContracts } from './webhooks.ts'
+import { x402Contracts } from './x402.ts'
 
 /** Every documented route, in the order of the document. */
 export const contracts: readonly Contract[] = [
   ...Object.values(chatContracts),
+  ...Object.values(x402Contracts),
   ...Object.values(signInContracts),
   ...Object.values(deviceContracts),
   ...Object.values(requestContracts),

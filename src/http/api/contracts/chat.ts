@@ -5,9 +5,9 @@ import { count, instant, money, optionalMoney, uuid } from '../shapes.ts'
 import { balance, deposit, withdrawal } from './funds.ts'
 import { request } from './requests.ts'
 
-const chatBody = z.looseObject(chatParameters).meta({ id: 'ChatRequest' })
+export const chatBody = z.looseObject(chatParameters).meta({ id: 'ChatRequest' })
 
-const completion = z
+export const completion = z
   .looseObject({
     id: z.string(),
     object: z.literal('chat.completion'),
@@ -54,7 +54,7 @@ const quote = z
   })
   .meta({ id: 'Quote' })
 
-const model = z
+export const model = z
   .looseObject({
     id: z.string(),
     object: z.literal('model'),

@@ -9,6 +9,7 @@ const operatorAccount = z
     name: z.string(),
     deposit_address: address.nullable(),
     owner_address: address.nullable(),
+    wallet: address.nullable().meta({ description: 'Of an account that pays over x402; it was not signed up for' }),
     ...money('available', 'held', 'unsettled'),
     ...money('spend_30d'),
     status: z.enum(['open', 'suspended', 'closed']),
@@ -46,7 +47,11 @@ export const operatorContracts = {
     path: '/api/operator/accounts',
     summary: 'List or search all accounts, newest first. For operators',
     access: 'operator',
-    query: z.object({ find: text(200).optional(), ...page }),
+    query: z.object({
+      find: text(200).optional(),
+      kind: z.enum(['wallet']).optional().meta({ description: '`wallet`: accounts that pay over x402' }),
+      ...page,
+    }),
     answer: list(operatorAccount),
   }),
   getOperatorRevenue: contract({

@@ -1,0 +1,39 @@
+-- Begins a refund: takes unused credit of a wallet account, all of it when `p_amount` is null, to be paid back by the seller. The id is
+-- the caller's: a repeated call gets the stored row.
+create function request_refund(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint)
+returns table (decision text, refundable bigint)
+language plpgsql as $$
+declare
+  v_account accounts;
+  v_state   ledger_state;
+  v_amount  bigint;
+  v_now     timestamptz;
+  v_refusal text;
+begin
+  perform lock_accounts(p_partition, array[p_account_id]);
+  v_now := clock_timestamp();
+  select * into v_account from accounts a where a.partition = p_partition and a.id = p_account_id and a.wallet is not null;
+  select * into v_state from ledger_state;
+  refundable := greatest(0, v_account.credit - v_account.extended);
+  v_amount := coalesce(p_amount, refundable);
+  v_refusal := case
+    when exists (select from withdrawals w where w.partition = p_partition and w.id = p_id) then 'stored'
+    when v_account.id is null or v_amount <= 0 then 'nothing'
+    when v_state.frozen_at is not null then 'ledger_frozen'
+    when v_account.suspended_at is not null then 'account_suspended'
+    when v_amount > refundable then 'insufficient_balance'
+    when (select count(*) from withdrawals w where w.partition = p_partition and w.account_id = p_account_id
+            and w.state in ('requested', 'sent')) >= 3 then 'too_many_open'
+  end;
+  if v_refusal is not null then
+    return query select v_refusal, coalesce(refundable, 0);
+    return;
+  end if;
+  insert into withdrawals (partition, id, account_id, amount, from_credit, after_entry, recipient, state, refund, epoch, created_at, changed_at)
+    values (p_partition, p_id, p_account_id, v_amount, v_amount, v_account.entries, v_account.wallet, 'requested',
+            v_account.payments + 1, coalesce(v_state.settlement_epoch, 0), v_now, v_now);
+  update accounts a
+    set credit = a.credit - v_amount, withdrawn = a.withdrawn + v_amount, covered = a.covered - v_amount, payments = a.payments + 1
+    where a.partition = p_partition and a.id = p_account_id;
+  return query select 'requested', refundable - v_amount;
+end $$;

@@ -1,0 +1,91 @@
+import { z } from 'zod'
+import { contract } from '../contract.ts'
+import { amount, count, instant, money, uuid } from '../shapes.ts'
+import { chatBody, completion, model } from './chat.ts'
+
+const refund = z
+  .object({
+    object: z.literal('x402.refund'),
+    id: uuid,
+    ...money('amount'),
+    recipient: z.string().meta({ description: 'The wallet' }),
+    state: z.enum(['requested', 'sent', 'confirmed', 'failed']),
+    tx_hash: z.string().nullable(),
+    created_at: instant,
+  })
+  .meta({ id: 'X402Refund' })
+
+/** Without an account or a key: a wallet pays per request, or shows its credit. */
+export const x402Contracts = {
+  createPaidCompletion: contract({
+    operation: 'createPaidCompletion',
+    method: 'POST',
+    path: '/x402/v1/chat/completions',
+    summary:
+      'Create a chat completion, paid by a wallet over x402. Without a payment: 402, and the PAYMENT-REQUIRED header says what to pay',
+    access: 'wallet',
+    isChat: true,
+    body: chatBody,
+    answer: completion,
+    alsoAs: ['text/event-stream'],
+  }),
+  createPaidQuote: contract({
+    operation: 'createPaidQuote',
+    method: 'POST',
+    path: '/x402/v1/quote',
+    summary: 'Quote the maximum cost of a completion, and what a wallet that signed in would be asked to pay',
+    access: 'public',
+    isChat: true,
+    body: chatBody,
+    answer: z
+      .object({
+        object: z.literal('x402.quote'),
+        model: z.string(),
+        max_tokens: count,
+        input_tokens_max: count,
+        ...money('quote', 'credit', 'amount'),
+      })
+      .meta({ id: 'X402Quote' }),
+  }),
+  listPaidModels: contract({
+    operation: 'listPaidModels',
+    method: 'GET',
+    path: '/x402/v1/models',
+    summary: 'List models and prices',
+    access: 'public',
+    answer: z.object({
+      object: z.literal('list'),
+      data: z.array(model),
+      links: z.object({ next: z.null() }),
+      total_count: count,
+    }),
+  }),
+  getWalletBalance: contract({
+    operation: 'getWalletBalance',
+    method: 'GET',
+    path: '/x402/v1/balance',
+    summary: 'Get the credit of a wallet that signed in, and its latest refunds',
+    access: 'wallet',
+    answer: z
+      .object({
+        object: z.literal('x402.balance'),
+        wallet: z.string(),
+        ...money('credit', 'held', 'charged', 'paid', 'refunded'),
+        refunds: z.array(refund),
+      })
+      .meta({ id: 'X402Balance' }),
+  }),
+  createRefund: contract({
+    operation: 'createRefund',
+    method: 'POST',
+    path: '/x402/v1/refund',
+    summary: 'Pay unused credit back to the wallet that signed in: all of it, or an amount',
+    access: 'wallet',
+    status: 202,
+    body: z.strictObject({
+      id: uuid.optional().meta({ description: 'Chosen by the client: the same id again is the same refund' }),
+      amount: amount.optional(),
+    }),
+    answer: refund,
+  }),
+}

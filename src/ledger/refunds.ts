@@ -1,0 +1,152 @@
+import type { AccountRef } from '../db/account-ref.ts'
+import { readClock } from '../db/clock.ts'
+import type { Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { moneyFields } from '../money/money-fields.ts'
+import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import { AccountSuspendedError, LedgerFrozenError } from './refusals.ts'
+import { openWithdrawalStates, type WithdrawalState } from './states.ts'
+import { TooManyWithdrawalsError, WithdrawalMismatchError } from './withdrawals.ts'
+
+/** Unused credit on its way back to the wallet that paid it. It is a withdrawal that the seller pays. */
+export type Refund = {
+  readonly partition: number
+  readonly id: string
+  readonly accountId: string
+  readonly amount: Usdc
+  /** The wallet. */
+  readonly recipient: string
+  readonly state: WithdrawalState
+  readonly railId: string | undefined
+  /** The sequence and epoch in the nonce of the seller's authorization. */
+  readonly sequence: bigint
+  readonly epoch: number
+  readonly createdAt: Date
+  /** The window of the authorization begins here. */
+  readonly authorizedAt: Date
+  readonly transactionHash: string | undefined
+}
+
+export type RefundOrder = AccountRef & {
+  /** Chosen by the caller; makes the refund idempotent. */
+  readonly id: string
+  /** Undefined: all unused credit. */
+  readonly amount: Usdc | undefined
+}
+
+/** Takes unused credit out of the account, to be paid back. Calling it again with the same id returns the stored refund. */
+export async function requestRefund(
+  database: Database,
+  { partition, accountId, id, amount }: RefundOrder,
+): Promise<Refund> {
+  const [row] = await database.query<{ decision: string; refundable: bigint }>(
+    'select decision, refundable from request_refund($1, $2, $3, $4)',
+    [partition, accountId, id, amount ?? null],
+  )
+  const { decision, refundable } = row!
+  if (decision === 'nothing') throw new NothingToRefundError()
+  if (decision === 'ledger_frozen') throw new LedgerFrozenError()
+  if (decision === 'account_suspended') throw new AccountSuspendedError()
+  if (decision === 'insufficient_balance') throw new RefundTooLargeError(amount!, fromAtomic(refundable))
+  if (decision === 'too_many_open') throw new TooManyWithdrawalsError()
+  const refund = await findRefund(database, { partition, accountId }, id)
+  if (refund === undefined || (amount !== undefined && refund.amount !== amount)) throw new WithdrawalMismatchError(id)
+  return refund
+}
+
+async function findRefund(
+  database: Database,
+  { partition, accountId }: AccountRef,
+  id: string,
+): Promise<Refund | undefined> {
+  const [row] = await database.query<RefundRow>(
+    `select ${columns} from withdrawals where partition = $1 and account_id = $2 and id = $3 and refund is not null`,
+    [partition, accountId, id],
+  )
+  return row === undefined ? undefined : readRefund(row)
+}
+
+/** Newest first. */
+export async function listRefunds(
+  database: Database,
+  { partition, accountId }: AccountRef,
+  rowsMax: number,
+): Promise<readonly Refund[]> {
+  const rows = await database.query<RefundRow>(
+    `select ${columns} from withdrawals where partition = $1 and account_id = $2 and refund is not null
+      order by created_at desc limit $3`,
+    [partition, accountId, rowsMax],
+  )
+  return rows.map(readRefund)
+}
+
+/** Refunds that are due for a look. The older one is, the less often it is looked at, down to twice a minute. */
+export async function findOpenRefunds(database: Database, rowsMax: number): Promise<readonly Refund[]> {
+  const rows = await database.queryPrepared<RefundRow>(
+    'find_open_refunds',
+    `select ${columns} from withdrawals where state in ${openWithdrawalStates} and refund is not null
+        and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
+      order by changed_at limit $1`,
+    [rowsMax],
+  )
+  return rows.map(readRefund)
+}
+
+/** A new window, for an authorization that the gateway is known not to have. */
+export async function renewRefundWindow(database: Database, { partition, id }: Refund): Promise<Date> {
+  const now = await readClock(database)
+  await database.query('update withdrawals set settled_at = $3 where partition = $1 and id = $2', [partition, id, now])
+  return now
+}
+
+const columns = `partition, id, account_id, amount, recipient, state, rail_id, refund, epoch, created_at, settled_at,
+  encode(tx_hash, 'hex') as tx_hash`
+
+type RefundRow = {
+  readonly partition: number
+  readonly id: string
+  readonly account_id: string
+  readonly amount: bigint
+  readonly recipient: string
+  readonly state: WithdrawalState
+  readonly rail_id: string | null
+  readonly refund: bigint
+  readonly epoch: bigint
+  readonly created_at: Date
+  readonly settled_at: Date | null
+  readonly tx_hash: string | null
+}
+
+function readRefund(row: RefundRow): Refund {
+  return {
+    partition: row.partition,
+    id: row.id,
+    accountId: row.account_id,
+    amount: fromAtomic(row.amount),
+    recipient: row.recipient,
+    state: row.state,
+    railId: row.rail_id ?? undefined,
+    sequence: row.refund,
+    epoch: Number(row.epoch),
+    createdAt: row.created_at,
+    authorizedAt: row.settled_at ?? row.created_at,
+    transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,
+  }
+}
+
+export class NothingToRefundError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super('This wallet has no unused credit here. Nothing was paid back.')
+  }
+}
+
+export class RefundTooLargeError extends ServiceError {
+  readonly code = 'insufficient_balance'
+  constructor(amount: Usdc, refundable: Usdc) {
+    super(
+      `${format(amount)} USDC cannot be paid back: ${format(refundable)} USDC can. Credit held by open requests becomes available when they end.`,
+      { extra: moneyFields({ required: amount, available: refundable }) },
+    )
+  }
+}

@@ -1,0 +1,66 @@
+import { createHash } from 'node:crypto'
+import type { AccountRef } from '../db/account-ref.ts'
+import type { Connection, Database } from '../db/database.ts'
+import { derivedId, walletAccountId } from '../db/derived-id.ts'
+import type { Payer } from './hold-calls.ts'
+
+/** A wallet that pays per request over x402, and its account, which exists from the first accepted payment on. */
+export type Wallet = Payer & {
+  /** Lower case. */
+  readonly address: string
+  /** False until its first payment is accepted. */
+  readonly isKnown: boolean
+}
+
+/** A wallet without an account yet: where its account will be. Payments that race to open it meet in one place. */
+function newWallet(address: string, partitions: number): Wallet {
+  const partition = createHash('sha256').update(`penny x402 partition ${address}`).digest().readUInt32BE() % partitions
+  return {
+    address,
+    partition,
+    accountId: walletAccountId(address),
+    keyId: keyIdOf(address),
+    isKnown: false,
+  }
+}
+
+/** The wallet of a payment whose request is gone. */
+export function walletOf({ payer: address, partition, accountId }: { readonly payer: string } & AccountRef): Wallet {
+  return { address, partition, accountId, keyId: keyIdOf(address), isKnown: false }
+}
+
+function keyIdOf(address: string): string {
+  return derivedId(`penny x402 key ${address}`)
+}
+
+export async function findWallet(connection: Connection, address: string, partitions: number): Promise<Wallet> {
+  const [row] = await connection.queryPrepared<WalletRow>(
+    'find_x402_wallet',
+    `select w.partition, w.account_id, w.key_id, a.id is not null as is_known
+       from x402_wallets w left join accounts a on a.partition = w.partition and a.id = w.account_id where w.address = $1`,
+    [address],
+  )
+  if (row === undefined) return newWallet(address, partitions)
+  return { address, partition: row.partition, accountId: row.account_id, keyId: row.key_id, isKnown: row.is_known }
+}
+
+/**
+ * Writes down where the account of the wallet is, before the account itself is opened. Throws when it is known to be elsewhere: then
+ * the number of partitions changed in between, and the wallet has to be looked up again.
+ */
+export async function registerWallet(database: Database, wallet: Wallet): Promise<void> {
+  if (wallet.isKnown) return
+  await database.query(
+    `insert into x402_wallets (address, partition, account_id, key_id) values ($1, $2, $3, $4) on conflict do nothing`,
+    [wallet.address, wallet.partition, wallet.accountId, wallet.keyId],
+  )
+  const { partition } = await findWallet(database, wallet.address, 1)
+  if (partition !== wallet.partition) throw new Error(`wallet ${wallet.address} is in partition ${partition}`)
+}
+
+type WalletRow = {
+  readonly partition: number
+  readonly account_id: string
+  readonly key_id: string
+  readonly is_known: boolean
+}

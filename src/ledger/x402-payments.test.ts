@@ -1,0 +1,208 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { test } from 'node:test'
+import { assertBooksBalance } from '../../test/support/audit.ts'
+import { charge, hold, openLedger, place, voided } from '../../test/support/ledger.ts'
+import { ledgerSuite } from '../../test/support/suites.ts'
+import { newWallet, payFor, placePaid, signedPayment, tellPayment } from '../../test/support/wallet-payments.ts'
+import { fromAtomic } from '../money/usdc.ts'
+import { findAccount } from './accounts.ts'
+import { adjustAccount } from './adjustments.ts'
+import type { HoldDecision } from './hold-calls.ts'
+import { makePayments } from './payments.ts'
+import { findOpenRefunds, NothingToRefundError, RefundTooLargeError, requestRefund } from './refunds.ts'
+import { createRequestId } from './request-id.ts'
+import type { Wallet } from './wallet-accounts.ts'
+import { advanceWithdrawal, requestWithdrawal } from './withdrawals.ts'
+import { acceptedPayment, claimPayment, creditPayment, forgetPayment } from './x402-payments.ts'
+
+const ledger = ledgerSuite()
+
+function heldOf(decision: HoldDecision | string) {
+  assert.ok(typeof decision !== 'string' && 'hold' in decision)
+  return decision.hold
+}
+
+async function accountOf({ partition, accountId }: Wallet) {
+  const account = await findAccount(ledger.database, partition, accountId)
+  return (
+    account && { credit: account.credit, held: account.held, gateway: account.gateway, deposited: account.deposited }
+  )
+}
+
+test('a payment opens the account, pays its request, and leaves the unused part as credit for the next one', async () => {
+  const holds = await openLedger(ledger.database)
+  const wallet = await newWallet(ledger.database)
+  assert.equal(await accountOf(wallet), undefined)
+  const first = signedPayment(wallet, 1_000n)
+  const placed = heldOf(await payFor(ledger.database, holds, first, 1_000n))
+  assert.deepEqual([placed.fromCredit, placed.authorized], [1_000n, 0n])
+  await assertBooksBalance(ledger.database)
+  await holds.end(charge(placed, 300n))
+  assert.deepEqual(await accountOf(wallet), { credit: 700n, held: 0n, gateway: 0n, deposited: 1_000n })
+  assert.equal(await tellPayment(ledger.database, first, 'batched'), 1)
+  assert.equal(await tellPayment(ledger.database, first, 'completed'), 1)
+  assert.equal(await tellPayment(ledger.database, first, 'completed'), 0)
+  await assertBooksBalance(ledger.database)
+  // Asked for 300 only: credit covers the rest.
+  const second = heldOf(await payFor(ledger.database, holds, signedPayment(wallet, 300n), 1_000n))
+  assert.equal((await accountOf(wallet))!.credit, 0n)
+  await holds.end(voided(second))
+  assert.equal((await accountOf(wallet))!.credit, 1_000n)
+  // Credit alone is enough now.
+  await holds.end(charge(await hold(holds, wallet, 900n), 900n))
+  await assertBooksBalance(ledger.database)
+})
+
+test('nothing is paid on chain for entries of a wallet, whatever it was charged', async () => {
+  const holds = await openLedger(ledger.database)
+  const wallet = await newWallet(ledger.database)
+  await holds.end(charge(heldOf(await payFor(ledger.database, holds, signedPayment(wallet, 50n), 50n)), 50n))
+  await adjustAccount(
+    ledger.database,
+    { partition: wallet.partition, id: wallet.accountId },
+    {
+      id: randomUUID(),
+      amount: 20n,
+      requestId: undefined,
+      reason: 'test',
+      madeBy: 'operator',
+    },
+  )
+  const due = [{ partition: wallet.partition, id: wallet.accountId, isForced: true }]
+  assert.equal(await makePayments(ledger.database, due, 0, { entriesMax: 10, valueMax: 1_000n }), 0)
+  await assert.rejects(
+    requestWithdrawal(ledger.database, {
+      partition: wallet.partition,
+      accountId: wallet.accountId,
+      id: randomUUID(),
+      amount: fromAtomic(20n),
+      recipient: wallet.address,
+      min: fromAtomic(1n),
+    }),
+    /refund/,
+  )
+  await assertBooksBalance(ledger.database)
+})
+
+test('of a hundred requests that come with one payment, one is served and none else holds anything', async () => {
+  const holds = await openLedger(ledger.database)
+  const wallet = await newWallet(ledger.database)
+  const payment = signedPayment(wallet, 100n)
+  const claims = await Promise.all(
+    Array.from({ length: 100 }, () =>
+      claimPayment(ledger.database, { ...payment, requestId: createRequestId(wallet.partition, Date.now()) }),
+    ),
+  )
+  assert.equal(claims.filter((claim) => claim === 'claimed').length, 1)
+  assert.equal(claims.filter((claim) => claim === 'taken').length, 99)
+  const [row] = await ledger.database.query<{ request_id: typeof payment.requestId }>(
+    'select request_id from x402_payments where payer = $1',
+    [wallet.address],
+  )
+  const own = { ...payment, requestId: row!.request_id }
+  // Its reply is lost, and it asks again: the same hold.
+  const decisions = await Promise.all([1, 2, 3].map(() => placePaid(ledger.database, holds, own, 100n)))
+  const [placed] = decisions.map(heldOf)
+  // Others that got as far, by whatever mistake, get nothing.
+  assert.equal(await placePaid(ledger.database, holds, signedPayment(wallet, 100n), 100n), 'used')
+  assert.equal(
+    await placePaid(ledger.database, holds, { ...own, requestId: createRequestId(wallet.partition, Date.now()) }, 1n),
+    'used',
+  )
+  assert.equal(
+    await claimPayment(ledger.database, { ...payment, requestId: createRequestId(wallet.partition, Date.now()) }),
+    'used',
+  )
+  assert.deepEqual(await accountOf(wallet), { credit: 0n, held: 100n, gateway: 0n, deposited: 100n })
+  await holds.end(voided(placed!))
+  await assertBooksBalance(ledger.database)
+})
+
+test('a payment whose hold is refused is credit; one that the gateway refused leaves nothing', async () => {
+  const holds = await openLedger(ledger.database, { cap: '0.000200' })
+  const wallet = await newWallet(ledger.database)
+  const decision = await payFor(ledger.database, holds, signedPayment(wallet, 300n), 300n)
+  assert.ok(typeof decision !== 'string' && 'refusal' in decision)
+  assert.equal(decision.refusal.code, 'quote_exceeds_cap')
+  assert.equal((await accountOf(wallet))!.credit, 300n)
+  const refused = signedPayment(wallet, 5n)
+  assert.equal(await claimPayment(ledger.database, refused), 'claimed')
+  await forgetPayment(ledger.database, refused)
+  assert.equal(await claimPayment(ledger.database, refused), 'claimed')
+  // Its request died, and the gateway has it after all.
+  const accepted = acceptedPayment(refused, 'rail-x')
+  assert.deepEqual(
+    [await creditPayment(ledger.database, wallet, accepted), await creditPayment(ledger.database, wallet, accepted)],
+    [true, false],
+  )
+  assert.equal((await accountOf(wallet))!.credit, 305n)
+  await assertBooksBalance(ledger.database)
+})
+
+test('a payment that fails after it was accepted is taken back; what was spent of it suspends the account', async () => {
+  const holds = await openLedger(ledger.database)
+  const wallet = await newWallet(ledger.database)
+  const unspent = signedPayment(wallet, 100n)
+  await holds.end(voided(heldOf(await payFor(ledger.database, holds, unspent, 100n))))
+  assert.equal(await tellPayment(ledger.database, unspent, 'failed'), 1)
+  assert.deepEqual(await accountOf(wallet), { credit: 0n, held: 0n, gateway: 0n, deposited: 0n })
+  await assertBooksBalance(ledger.database)
+  const spent = signedPayment(wallet, 100n)
+  await holds.end(charge(heldOf(await payFor(ledger.database, holds, spent, 100n)), 80n))
+  assert.equal(await tellPayment(ledger.database, spent, 'failed'), 1)
+  assert.equal((await accountOf(wallet))!.credit, 0n)
+  const [row] = await ledger.database.query<{ lost: bigint }>(
+    'select lost from x402_payments where payer = $1 and lost > 0',
+    [wallet.address],
+  )
+  assert.equal(row!.lost, 80n)
+  const again = await payFor(ledger.database, holds, signedPayment(wallet, 10n), 10n)
+  assert.ok(typeof again !== 'string' && 'refusal' in again && again.refusal.code === 'account_suspended')
+  await assertBooksBalance(ledger.database)
+})
+
+test('unused credit is paid back once, and never what open requests hold', async () => {
+  const holds = await openLedger(ledger.database)
+  const wallet = await newWallet(ledger.database)
+  const { partition, accountId } = wallet
+  await assert.rejects(
+    requestRefund(ledger.database, { partition, accountId, id: randomUUID(), amount: undefined }),
+    NothingToRefundError,
+  )
+  const payment = signedPayment(wallet, 1_000n)
+  const open = heldOf(await payFor(ledger.database, holds, payment, 600n))
+  await tellPayment(ledger.database, payment, 'completed')
+  await assert.rejects(
+    requestRefund(ledger.database, { partition, accountId, id: randomUUID(), amount: fromAtomic(401n) }),
+    RefundTooLargeError,
+  )
+  // Ten refunds of everything race with ten holds: each unit goes one way.
+  const outcomes = await Promise.all(
+    Array.from({ length: 10 }, async (_, index) => {
+      const refund = requestRefund(ledger.database, { partition, accountId, id: randomUUID(), amount: undefined }).then(
+        ({ amount }) => amount as bigint,
+        () => 0n,
+      )
+      const decision = await place(holds, wallet, BigInt(50 + index))
+      if ('hold' in decision) await holds.end(charge(decision.hold, 7n))
+      return { refunded: await refund, charged: 'hold' in decision ? 7n : 0n }
+    }),
+  )
+  const refunded = outcomes.reduce((sum, outcome) => sum + outcome.refunded, 0n)
+  const charged = outcomes.reduce((sum, outcome) => sum + outcome.charged, 0n)
+  assert.equal((await accountOf(wallet))!.credit, 400n - refunded - charged)
+  await assertBooksBalance(ledger.database)
+  const refunds = await findOpenRefunds(ledger.database, 100)
+  const own = refunds.filter((refund) => refund.accountId === accountId)
+  assert.deepEqual(
+    own.map(({ recipient }) => recipient),
+    own.map(() => wallet.address),
+  )
+  assert.equal(new Set(own.map(({ sequence }) => sequence)).size, own.length)
+  for (const [index, refund] of own.entries()) {
+    await advanceWithdrawal(ledger.database, refund, { state: index === 0 ? 'failed' : 'confirmed' })
+    await assertBooksBalance(ledger.database)
+  }
+  await holds.end(charge(open, 600n))
+})

@@ -1,0 +1,247 @@
+import { plainArray, rowArray, rowLiteral } from '../db/array-literal.ts'
+import { type Database, isLockTimeout } from '../db/database.ts'
+import { derivedId } from '../db/derived-id.ts'
+import type { AcceptedPayment } from './hold-calls.ts'
+import type { RequestId } from './request-id.ts'
+import { openX402States, type X402PaymentState } from './states.ts'
+import type { Wallet } from './wallet-accounts.ts'
+
+/** A payment that a wallet signed for one request. */
+export type SignedPayment = {
+  readonly wallet: Wallet
+  readonly nonce: Buffer
+  readonly value: bigint
+  /** Seconds since 1970. */
+  readonly validAfter: number
+  readonly validBefore: number
+  /** 65 bytes. */
+  readonly signature: Buffer
+  readonly requestId: RequestId
+}
+
+/**
+ * `claimed`: this request may hand it in, and nobody else for a while. `reclaimed`: the same, but an earlier request may have handed it
+ * in: the gateway has to be asked before anything else. `taken`: another request has handed it in just now, and its
+ * outcome is not known yet. `used`: it is credited.
+ */
+export type Claim = 'claimed' | 'reclaimed' | 'taken' | 'used'
+
+/** Longer than the gateway is waited for: a request that has not given up its claim by then is dead. */
+const claimSeconds = 30
+
+/** Takes a payment on, before the gateway is asked: what it accepts from here on is found again after any crash. */
+export async function claimPayment(database: Database, payment: SignedPayment): Promise<Claim> {
+  const { wallet, nonce, value, validAfter, validBefore, signature, requestId } = payment
+  const [claimed] = await database.query<{ is_again: boolean }>(
+    `insert into x402_payments as p (partition, payer, nonce, account_id, value, valid_after, valid_before, signature, state, request_id,
+                                     created_at, claimed_at, changed_at)
+     values ($1, $2, $3, $4, $5, $6, $7, $8, 'submitted', $9, now(), now(), now())
+     on conflict (partition, payer, nonce) do update set request_id = excluded.request_id, claimed_at = excluded.claimed_at
+       where p.credited_at is null and p.state = 'submitted' and p.value = excluded.value
+         and p.claimed_at < excluded.claimed_at - interval '${claimSeconds} seconds'
+     returning p.created_at < p.claimed_at as is_again`,
+    [wallet.partition, wallet.address, nonce, wallet.accountId, value, validAfter, validBefore, signature, requestId],
+  )
+  if (claimed !== undefined) return claimed.is_again ? 'reclaimed' : 'claimed'
+  const [row] = await database.query<{ is_open: boolean }>(
+    `select credited_at is null and state = 'submitted' as is_open from x402_payments where partition = $1 and payer = $2 and nonce = $3`,
+    [wallet.partition, wallet.address, nonce],
+  )
+  // A row that is gone was refused just now: the claim can be tried again.
+  return row === undefined || row.is_open ? 'taken' : 'used'
+}
+
+/** The gateway has refused it for good: nothing of it is kept. */
+export async function forgetPayment(database: Database, { wallet, nonce, requestId }: SignedPayment): Promise<void> {
+  await database.query(
+    `delete from x402_payments
+      where partition = $1 and payer = $2 and nonce = $3 and request_id = $4 and state = 'submitted' and credited_at is null`,
+    [wallet.partition, wallet.address, nonce, requestId],
+  )
+}
+
+export function acceptedPayment(
+  { wallet, nonce }: Pick<SignedPayment, 'wallet' | 'nonce'>,
+  railId: string,
+): AcceptedPayment {
+  return { payer: wallet.address, nonce, depositId: depositIdOf(wallet.address, nonce), railId }
+}
+
+function depositIdOf(payer: string, nonce: Buffer): string {
+  return derivedId(`penny x402 payment ${payer} ${nonce.toString('hex')}`)
+}
+
+/** Credits an accepted payment whose request is gone. False when it was credited before. */
+export async function creditPayment(database: Database, wallet: Wallet, payment: AcceptedPayment): Promise<boolean> {
+  const [row] = await database.query<{ credited: boolean }>('select credit_x402_payment($1, $2) as credited', [
+    wallet.partition,
+    rowLiteral([payment.payer, payment.nonce, wallet.accountId, wallet.keyId, payment.depositId, payment.railId]),
+  ])
+  return row!.credited
+}
+
+/** A payment that is not final. */
+export type OpenX402Payment = {
+  readonly partition: number
+  readonly payer: string
+  readonly nonce: Buffer
+  readonly accountId: string
+  readonly value: bigint
+  readonly state: X402PaymentState
+  readonly railId: string | undefined
+  readonly validAfter: number
+  readonly validBefore: number
+  readonly signature: Buffer
+  readonly isExpired: boolean
+}
+
+/** Payments whose outcome nobody waits for any more; the older one is, the less often, down to once an hour. */
+export async function findUndecidedPayments(database: Database, rowsMax: number): Promise<readonly OpenX402Payment[]> {
+  const rows = await database.queryPrepared<OpenRow>(
+    'find_undecided_x402_payments',
+    `select ${columns} from x402_payments p
+      where p.state in ${openX402States} and p.state = 'submitted' and p.claimed_at < clock_timestamp() - interval '${claimSeconds} seconds'
+        and p.changed_at < clock_timestamp() - least((p.changed_at - p.created_at) / 4, interval '1 hour')
+      order by p.changed_at limit $1`,
+    [rowsMax],
+  )
+  return rows.map(readOpen)
+}
+
+/** It was asked for without an answer, or the gateway does not have it yet. */
+export async function touchUndecided(database: Database, { partition, payer, nonce }: OpenX402Payment): Promise<void> {
+  await database.query(
+    `update x402_payments set changed_at = now() where partition = $1 and payer = $2 and nonce = $3 and state = 'submitted'`,
+    [partition, payer, nonce],
+  )
+}
+
+/** Its authorization has expired and the gateway has nothing of it: it can never be paid. */
+export async function forgetUndecided(database: Database, { partition, payer, nonce }: OpenX402Payment): Promise<void> {
+  await database.query(
+    `delete from x402_payments where partition = $1 and payer = $2 and nonce = $3 and state = 'submitted' and credited_at is null`,
+    [partition, payer, nonce],
+  )
+}
+
+/** Payments by the gateway's ids, those that are credited and not final. */
+export async function findX402ByRailId(
+  database: Database,
+  railIds: readonly string[],
+): Promise<readonly OpenX402Payment[]> {
+  const rows = await database.queryPrepared<OpenRow>(
+    'find_x402_by_rail_id',
+    `select ${columns} from x402_payments p where p.rail_id = any ($1) and p.state in ('received', 'batched')`,
+    [railIds],
+  )
+  return rows.map(readOpen)
+}
+
+/** The gateway's ids of payments of which nothing was heard for `untouchedMs`, longest first. */
+export async function findX402ToConfirm(
+  database: Database,
+  {
+    untouchedMs,
+    overdueMs,
+    rowsMax,
+  }: { readonly untouchedMs: number; readonly overdueMs: number; readonly rowsMax: number },
+): Promise<readonly { readonly id: string; readonly isOverdue: boolean }[]> {
+  return database.queryPrepared(
+    'find_x402_to_confirm',
+    `select p.rail_id as id, p.changed_at <= clock_timestamp() - $2 * interval '1 millisecond' as "isOverdue"
+       from x402_payments p
+      where p.state in ${openX402States} and p.state in ('received', 'batched') and p.rail_id is not null
+        and p.changed_at <= clock_timestamp() - greatest($1 * interval '1 millisecond', least((p.changed_at - p.created_at) / 4, interval '60 seconds'))
+      order by p.changed_at limit $3`,
+    [untouchedMs, overdueMs, rowsMax],
+  )
+}
+
+/** What the gateway says of a payment. */
+export type X402News = {
+  readonly payment: OpenX402Payment
+  readonly state: X402PaymentState
+  readonly reason: string | undefined
+  readonly railId: string
+  readonly batch: bigint | undefined
+  readonly transactionHash: string | undefined
+}
+
+/** Stores news of credited payments. Accounts that stay locked are skipped: ask again. Returns how many changed. */
+export async function advanceX402Payments(database: Database, news: readonly X402News[]): Promise<number> {
+  let changed = 0
+  for (const [partition, group] of Map.groupBy(news, ({ payment }) => payment.partition)) {
+    for (const some of [...Map.groupBy(group, ({ payment }) => payment.accountId).values()]) {
+      try {
+        const [row] = await database.queryPrepared<{ changed: number }>(
+          'advance_x402_payments',
+          'select advance_x402_payments($1, $2, $3) as changed',
+          [
+            partition,
+            plainArray([some[0]!.payment.accountId]),
+            rowArray(
+              some.map(({ payment: { accountId, payer, nonce }, state, reason, railId, batch, transactionHash }) => [
+                accountId,
+                payer,
+                nonce,
+                depositIdOf(payer, nonce),
+                state,
+                reason,
+                railId,
+                batch,
+                transactionHash === undefined ? undefined : Buffer.from(transactionHash.slice(2), 'hex'),
+              ]),
+            ),
+          ],
+        )
+        changed += row!.changed
+      } catch (error) {
+        if (!isLockTimeout(error)) throw error
+      }
+    }
+  }
+  return changed
+}
+
+/** Marks payments as checked without news. */
+export async function touchX402Payments(database: Database, payments: readonly OpenX402Payment[]): Promise<void> {
+  for (const { partition, payer, nonce, state } of payments) {
+    await database.query(
+      'update x402_payments set changed_at = now() where partition = $1 and payer = $2 and nonce = $3 and state = $4',
+      [partition, payer, nonce, state],
+    )
+  }
+}
+
+const columns = `p.partition, p.payer, p.nonce, p.account_id, p.value, p.state, p.rail_id, p.valid_after, p.valid_before,
+  p.signature, p.valid_before < extract(epoch from clock_timestamp()) as is_expired`
+
+type OpenRow = {
+  readonly partition: number
+  readonly payer: string
+  readonly nonce: Buffer
+  readonly account_id: string
+  readonly value: bigint
+  readonly state: X402PaymentState
+  readonly rail_id: string | null
+  readonly valid_after: bigint
+  readonly valid_before: bigint
+  readonly signature: Buffer
+  readonly is_expired: boolean
+}
+
+function readOpen(row: OpenRow): OpenX402Payment {
+  return {
+    partition: row.partition,
+    payer: row.payer,
+    nonce: row.nonce,
+    accountId: row.account_id,
+    value: row.value,
+    state: row.state,
+    railId: row.rail_id ?? undefined,
+    validAfter: Number(row.valid_after),
+    validBefore: Number(row.valid_before),
+    signature: row.signature,
+    isExpired: row.is_expired,
+  }
+}

@@ -1,0 +1,137 @@
+import type { Database } from '../db/database.ts'
+import { registerWallet, walletOf } from '../ledger/wallet-accounts.ts'
+import {
+  acceptedPayment,
+  advanceX402Payments,
+  creditPayment,
+  findUndecidedPayments,
+  findX402ByRailId,
+  forgetUndecided,
+  type OpenX402Payment,
+  touchUndecided,
+  touchX402Payments,
+  type X402News,
+} from '../ledger/x402-payments.ts'
+import type { Address, Hex } from '../signer/address.ts'
+import { type PaidResource, type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
+import type { News, Rail, Transfer } from './rail.ts'
+
+export type ConfirmX402Parts = {
+  readonly database: Database
+  readonly rail: Rail
+  readonly terms: PaymentTerms
+  readonly resource: PaidResource
+  readonly onAlarm: (what: string, details: object) => void
+}
+
+const undecidedMax = 50
+
+/** What the gateway tells of payments that wallets made in advance. Returns how many moved. */
+export async function confirmX402(parts: ConfirmX402Parts, told: News): Promise<number> {
+  const { database, onAlarm } = parts
+  const byId = new Map(told.transfers.map((transfer) => [transfer.id, transfer]))
+  const ids = [...byId.keys(), ...told.lost, ...told.unanswered]
+  if (ids.length === 0) return 0
+  const news: X402News[] = []
+  const unchanged: OpenX402Payment[] = []
+  for (const payment of await findX402ByRailId(database, ids)) {
+    const transfer = byId.get(payment.railId!)
+    const item = transfer === undefined ? undefined : newsOf(payment, transfer)
+    if (item?.state === 'failed') onAlarm('a payment of a wallet failed after it was accepted', nameOf(payment))
+    if (item !== undefined && item.state !== payment.state) news.push(item)
+    else if (told.lost.includes(payment.railId!)) news.push(...(await handInAgain(parts, payment)))
+    else unchanged.push(payment)
+  }
+  const moved = await advanceX402Payments(database, news)
+  await touchX402Payments(database, unchanged)
+  return moved
+}
+
+function newsOf(payment: OpenX402Payment, transfer: Transfer): X402News {
+  const { id: railId, batch, transactionHash, reason } = transfer
+  // Between the block and its finality it is batched for us.
+  const state = transfer.state === 'confirmed' ? 'batched' : transfer.state
+  return {
+    payment,
+    state,
+    railId,
+    batch,
+    transactionHash,
+    reason: state === 'failed' ? (reason ?? 'failed') : undefined,
+  }
+}
+
+/** The gateway had accepted it and has it no more. It is the same authorization: handed in again it cannot pay twice. */
+async function handInAgain(parts: ConfirmX402Parts, payment: OpenX402Payment): Promise<readonly X402News[]> {
+  const { rail, terms, resource, onAlarm } = parts
+  onAlarm('the gateway has lost a payment of a wallet', nameOf(payment))
+  const accepted = paymentRequirementsOf(terms, terms.seller, payment.value)
+  const message = {
+    from: payment.payer as Address,
+    to: terms.seller,
+    value: payment.value,
+    validAfter: payment.validAfter,
+    validBefore: payment.validBefore,
+    nonce: nonceOf(payment),
+  }
+  const signature: Hex = `0x${payment.signature.toString('hex')}`
+  const found = await rail.findTransfer(message.from, message.nonce)
+  if (found !== undefined) return [newsOf(payment, found)]
+  const [answer] = await rail.settle([
+    { paymentPayload: signedPayload(message, signature, accepted, resource), paymentRequirements: accepted },
+  ])
+  if (answer!.state !== 'received') {
+    onAlarm('the gateway does not take a lost payment of a wallet again', {
+      ...nameOf(payment),
+      reason: answer!.reason,
+    })
+    // Its authorization is over: it can never be paid.
+    if (payment.isExpired) {
+      return [
+        {
+          payment,
+          state: 'failed',
+          reason: 'lost',
+          railId: payment.railId!,
+          batch: undefined,
+          transactionHash: undefined,
+        },
+      ]
+    }
+    return []
+  }
+  return [
+    { payment, state: 'received', reason: undefined, railId: answer!.id, batch: undefined, transactionHash: undefined },
+  ]
+}
+
+/**
+ * Payments that may have been handed in, and whose request is gone: what the gateway has of them becomes credit. What it has not stays
+ * until its authorization has expired: an answer that was late may still arrive there.
+ */
+export async function resolveUndecided(parts: ConfirmX402Parts): Promise<number> {
+  const { database, rail, terms, onAlarm } = parts
+  const undecided = await findUndecidedPayments(database, undecidedMax)
+  for (const payment of undecided) {
+    const found = await rail.findTransfer(payment.payer as Address, nonceOf(payment)).catch((error: Error) => error)
+    if (found instanceof Error || (found === undefined && !payment.isExpired)) await touchUndecided(database, payment)
+    else if (found === undefined || found.state === 'failed') await forgetUndecided(database, payment)
+    else if (found.to === terms.seller && found.amount === payment.value) {
+      const wallet = walletOf(payment)
+      await registerWallet(database, wallet)
+      await creditPayment(database, wallet, acceptedPayment({ wallet, nonce: payment.nonce }, found.id))
+    } else {
+      onAlarm('a payment is something else at the gateway', { ...nameOf(payment), transfer: found.id })
+      await touchUndecided(database, payment)
+    }
+  }
+  return undecided.length
+}
+
+function nonceOf({ nonce }: OpenX402Payment): Hex {
+  return `0x${nonce.toString('hex')}`
+}
+
+function nameOf(payment: OpenX402Payment): object {
+  return { payer: payment.payer, nonce: nonceOf(payment) }
+}

@@ -1,0 +1,126 @@
+import type { Database } from '../db/database.ts'
+import { findOpenRefunds, type Refund, renewRefundWindow } from '../ledger/refunds.ts'
+import { advanceWithdrawal, touchWithdrawal } from '../ledger/withdrawals.ts'
+import type { SettlementFailpoint } from '../process/failpoints.ts'
+import type { Address } from '../signer/address.ts'
+import { nonceOf } from '../signer/nonce.ts'
+import type { Signer } from '../signer/signer.ts'
+import { SigningRefusedError, type TransferRequest } from '../signer/signing-request.ts'
+import { windowOf } from '../signer/signing-terms.ts'
+import { type PaidResource, type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
+import type { Rail, Transfer } from './rail.ts'
+import { isSellerShort } from './solvency.ts'
+
+export type RefundParts = {
+  readonly database: Database
+  readonly signer: Signer
+  readonly rail: Rail
+  readonly terms: PaymentTerms
+  readonly resource: PaidResource
+  readonly failpoint: SettlementFailpoint
+  readonly onAlarm: (what: string, details: object) => void
+}
+
+const refundsMax = 50
+/** The gateway wants seven days of eight to be left. */
+const windowAgeMsMax = 20 * 60 * 60_000
+
+/**
+ * Takes every open refund one step on: the seller pays the wallet by an authorization of its own, whose nonce follows from the row. So
+ * whatever becomes of a call, the next one carries the same nonce, and the gateway is asked what it has before it is handed in again.
+ * The gateway's refusals do not end a refund: the money is owed, and it waits. Returns how many are open.
+ */
+export async function advanceRefunds(parts: RefundParts): Promise<number> {
+  const open = await findOpenRefunds(parts.database, refundsMax)
+  for (const refund of open) {
+    try {
+      await advance(parts, refund)
+    } catch (error) {
+      if (error instanceof SigningRefusedError) await refuse(parts, refund, error)
+      else parts.onAlarm('a refund is waiting', { refund: refund.id, state: refund.state, err: error })
+    }
+    await touchWithdrawal(parts.database, refund)
+  }
+  return open.length
+}
+
+async function advance(parts: RefundParts, refund: Refund): Promise<void> {
+  const { database, rail, terms } = parts
+  const found =
+    refund.state === 'requested'
+      ? undefined
+      : refund.railId !== undefined
+        ? await rail.transfer(refund.railId)
+        : await rail.findTransfer(terms.seller, nonceOfRefund(refund))
+  if (found !== undefined) return follow(parts, refund, found)
+  // While the seller is short nothing leaves it: the first to ask must not be paid with the money of others.
+  if (refund.state === 'requested' && (await isSellerShort(database))) return
+  return handIn(parts, await withOpenWindow(parts, refund))
+}
+
+async function handIn(parts: RefundParts, refund: Refund): Promise<void> {
+  const { database, signer, rail, terms, resource, failpoint, onAlarm } = parts
+  const request = requestOf(refund, terms)
+  const signature = await signer.signRefund(request)
+  if (!(await advanceWithdrawal(database, refund, { state: 'sent' }))) return
+  failpoint('before_refund')
+  const accepted = paymentRequirementsOf(terms, request.message.to, request.message.value)
+  const [answer] = await rail.settle([
+    { paymentPayload: signedPayload(request.message, signature, accepted, resource), paymentRequirements: accepted },
+  ])
+  failpoint('after_refund')
+  if (answer!.state === 'received') {
+    await advanceWithdrawal(database, { ...refund, state: 'sent' }, { state: 'sent', railId: answer!.id })
+  } else onAlarm('the gateway did not take a refund', { refund: refund.id, reason: answer!.reason })
+}
+
+async function follow({ database, onAlarm }: RefundParts, refund: Refund, found: Transfer): Promise<void> {
+  if (found.to !== refund.recipient || found.amount !== refund.amount) {
+    onAlarm('the nonce of a refund paid something else', { refund: refund.id, transfer: found.id })
+  } else if (found.state === 'completed') {
+    await advanceWithdrawal(database, refund, {
+      state: 'confirmed',
+      railId: found.id,
+      transactionHash: found.transactionHash,
+    })
+  } else if (found.state === 'failed') {
+    onAlarm('a refund failed', { refund: refund.id, reason: found.reason })
+    await advanceWithdrawal(database, refund, { state: 'failed', reason: found.reason ?? 'failed' })
+  } else if (refund.railId === undefined) {
+    await advanceWithdrawal(database, refund, { state: 'sent', railId: found.id })
+  }
+}
+
+function requestOf(refund: Refund, terms: PaymentTerms): TransferRequest<'refund'> {
+  return {
+    operation: 'refund',
+    account: refund.accountId,
+    epoch: refund.epoch,
+    sequence: refund.sequence,
+    domain: terms.domain,
+    message: {
+      from: terms.seller,
+      to: refund.recipient as Address,
+      value: refund.amount,
+      ...windowOf(refund.authorizedAt),
+      nonce: nonceOfRefund(refund),
+    },
+  }
+}
+
+function nonceOfRefund({ accountId, epoch, sequence }: Refund) {
+  return nonceOf('refund', accountId, epoch, sequence)
+}
+
+/** What waited too long gets a new window. The gateway was asked before: it has none under this nonce. */
+async function withOpenWindow({ database }: RefundParts, refund: Refund): Promise<Refund> {
+  if (Date.now() - refund.authorizedAt.getTime() < windowAgeMsMax) return refund
+  return { ...refund, authorizedAt: await renewRefundWindow(database, refund) }
+}
+
+/** What the signer forbids will not pass tomorrow either, but for a limit per hour: then it waits. */
+async function refuse({ database, onAlarm }: RefundParts, refund: Refund, error: SigningRefusedError): Promise<void> {
+  onAlarm('the signer refuses a refund', { refund: refund.id, reason: error.message })
+  if (error.reason === 'hour_cap' || refund.state !== 'requested') return
+  await advanceWithdrawal(database, refund, { state: 'failed', reason: `refused: ${error.reason}` })
+}

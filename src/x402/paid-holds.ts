@@ -1,0 +1,193 @@
+import type { Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import type { HoldCall, HoldDecision, HoldRefusal } from '../ledger/hold-calls.ts'
+import type { Holds } from '../ledger/holds.ts'
+import { quoteHold } from '../ledger/quote-hold.ts'
+import { registerWallet, type Wallet } from '../ledger/wallet-accounts.ts'
+import { acceptedPayment, claimPayment, forgetPayment, type SignedPayment } from '../ledger/x402-payments.ts'
+import { moneyFields } from '../money/money-fields.ts'
+import { format, fromAtomic, max, type Usdc, zero } from '../money/usdc.ts'
+import type { Failpoint } from '../process/failpoints.ts'
+import { signedPayload } from '../settlement/authorization.ts'
+import type { Rail, Transfer } from '../settlement/rail.ts'
+import { encodeHeader } from './header.ts'
+import { chatResource, PaymentRequiredError } from './payment-required.ts'
+import { PaymentInvalidError, type ReadPayment } from './read-payment.ts'
+import { requirementsOf, type X402Terms } from './terms.ts'
+
+export type PaidHoldsParts = {
+  readonly database: Database
+  readonly holds: Pick<Holds, 'place' | 'placePaid'>
+  readonly rail: Pick<Rail, 'settle' | 'findTransfer'>
+  readonly terms: X402Terms
+  readonly inFlightCap: Usdc
+  readonly failpoint: Failpoint
+  readonly onAlarm: (what: string, details: object) => void
+}
+
+/** Who asks, as far as it is known. */
+export type WalletCaller = {
+  /** Undefined: it has shown neither a payment nor who it is. */
+  readonly wallet: Wallet | undefined
+  readonly payment: ReadPayment | undefined
+}
+
+/**
+ * The hold of one request of a wallet, in place of `Holds`: credit is spent first, and a payment pays the rest before anything is held.
+ * An accepted payment is never lost. Whatever happens after it, its value is credit of the wallet.
+ */
+export class PaidHolds {
+  readonly #parts: PaidHoldsParts
+  readonly #caller: WalletCaller
+  #accepted: { readonly value: bigint; readonly railId: string } | undefined
+
+  constructor(parts: PaidHoldsParts, caller: WalletCaller) {
+    this.#parts = parts
+    this.#caller = caller
+  }
+
+  /** The `PAYMENT-RESPONSE` header, once the payment was accepted. */
+  get headers(): Readonly<Record<string, string>> {
+    if (this.#accepted === undefined) return {}
+    const { value, railId: transaction } = this.#accepted
+    const { network } = this.#parts.terms
+    const response = { success: true, transaction, network, payer: this.#caller.wallet!.address, amount: `${value}` }
+    return { 'payment-response': encodeHeader(response) }
+  }
+
+  /** What an error says of an accepted payment. */
+  get errorFields(): Readonly<Record<string, string>> {
+    if (this.#accepted === undefined) return {}
+    const paid = fromAtomic(this.#accepted.value)
+    return {
+      ...moneyFields({ paid }),
+      payment: `The payment of ${format(paid)} USDC was accepted. What this request was not charged is credit of the wallet: the next request uses it, and POST /x402/v1/refund pays it back.`,
+    }
+  }
+
+  async place(call: HoldCall): Promise<HoldDecision> {
+    const { wallet, payment } = this.#caller
+    if (wallet === undefined) throw new PaymentRequiredError(this.#parts.terms, call.quote, zero)
+    // After an accepted payment its value is credit: a request that is checked again is not paid again.
+    if (this.#accepted !== undefined) return this.#spendCredit({ ...wallet, isKnown: true }, call)
+    if (payment === undefined) return this.#spendCredit(wallet, call)
+    return this.#payAndHold(wallet, payment, call)
+  }
+
+  async #spendCredit(wallet: Wallet, call: HoldCall): Promise<HoldDecision> {
+    const { holds, terms } = this.#parts
+    if (!wallet.isKnown) throw new PaymentRequiredError(terms, call.quote, zero)
+    const decision = await holds.place(call)
+    if ('refusal' in decision && decision.refusal.code === 'insufficient_balance') {
+      throw new PaymentRequiredError(terms, call.quote, max(zero, decision.refusal.spendable))
+    }
+    return decision
+  }
+
+  async #payAndHold(wallet: Wallet, { message, signature }: ReadPayment, call: HoldCall): Promise<HoldDecision> {
+    const { database, holds, terms, failpoint } = this.#parts
+    const refusal = await this.#refusalBeforePaying(wallet, message.value, call)
+    if (refusal !== undefined) return { refusal }
+    const payment: SignedPayment = {
+      wallet,
+      nonce: Buffer.from(message.nonce.slice(2), 'hex'),
+      value: message.value,
+      validAfter: message.validAfter,
+      validBefore: message.validBefore,
+      signature: Buffer.from(signature.slice(2), 'hex'),
+      requestId: call.requestId,
+    }
+    const claim = await claimPayment(database, payment)
+    if (claim === 'used')
+      throw new PaymentInvalidError(terms, 'payment_used', 'it has paid for a request before. Sign a new one')
+    if (claim === 'taken') throw new PaymentUnknownError('Another request has just come with the same payment.')
+    failpoint('after_x402_claim')
+    const railId = await this.#handIn(payment, { message, signature }, claim === 'reclaimed')
+    failpoint('after_x402_settle')
+    this.#accepted = { value: message.value, railId }
+    await registerWallet(database, wallet)
+    const decision = await holds.placePaid({ ...call, payment: acceptedPayment(payment, railId) })
+    if (decision !== 'used') return decision
+    this.#accepted = undefined
+    throw new PaymentInvalidError(terms, 'payment_used', 'it has paid for a request before. Sign a new one')
+  }
+
+  /** Whatever can be known to refuse the hold is asked before the money is taken. */
+  async #refusalBeforePaying(wallet: Wallet, value: bigint, { quote }: HoldCall): Promise<HoldRefusal | undefined> {
+    const { database, inFlightCap: cap, terms } = this.#parts
+    if (value > cap) {
+      throw new PaymentInvalidError(
+        terms,
+        'amount_mismatch',
+        `it is worth ${format(fromAtomic(value))} USDC; at most ${format(cap)} USDC is taken for one request`,
+      )
+    }
+    const { refusal, spendable, inFlight, limitLeft } = await quoteHold(database, wallet, quote, cap)
+    const numbers = { spendable, inFlight, limitLeft }
+    if (quote > cap) return { ...numbers, code: 'quote_exceeds_cap' }
+    const credit = max(zero, spendable)
+    // An account that does not exist yet has no key that could be valid.
+    const isNew = !wallet.isKnown && refusal?.code === 'invalid_api_key'
+    if (refusal !== undefined && refusal.code !== 'insufficient_balance' && !isNew) return refusal
+    if (inFlight + quote > cap) return { ...numbers, code: 'in_flight_cap' }
+    if (value + credit < quote) {
+      const problem = `The payment is worth ${format(fromAtomic(value))} USDC, which is not enough; nothing was paid.`
+      throw new PaymentRequiredError(terms, quote, credit, problem)
+    }
+    return undefined
+  }
+
+  /** The gateway's id of the payment. Throws when it was refused, or when its outcome is not known. */
+  async #handIn(
+    payment: SignedPayment,
+    { message, signature }: Pick<ReadPayment, 'message' | 'signature'>,
+    mayBeThere: boolean,
+  ): Promise<string> {
+    const { rail, terms, database } = this.#parts
+    if (mayBeThere) {
+      const found = await this.#find(message)
+      if (found !== undefined) return found
+    }
+    const accepted = requirementsOf(terms, message.value)
+    const resource = {
+      url: `${terms.publicUrl}${chatResource.path}`,
+      description: chatResource.description,
+      mimeType: 'application/json',
+    }
+    const [answer] = await rail.settle([
+      { paymentPayload: signedPayload(message, signature, accepted, resource), paymentRequirements: accepted },
+    ])
+    if (answer!.state === 'received') return answer!.id
+    if (answer!.state === 'unknown' || answer!.reason === 'nonce_already_used') {
+      const found = await this.#find(message)
+      if (found !== undefined) return found
+      if (answer!.state === 'unknown') throw new PaymentUnknownError('The gateway did not answer.')
+    }
+    await forgetPayment(database, payment)
+    throw new PaymentInvalidError(terms, answer!.reason, `the gateway refused it (${answer!.reason})`)
+  }
+
+  /** The payment as the gateway has it: undefined when it has none. */
+  async #find({ from, nonce, to, value }: ReadPayment['message']): Promise<string | undefined> {
+    let found: Transfer | undefined
+    try {
+      found = await this.#parts.rail.findTransfer(from, nonce)
+    } catch {
+      throw new PaymentUnknownError('The gateway did not answer.')
+    }
+    if (found === undefined) return undefined
+    if (found.to === to && found.amount === value && found.state !== 'failed') return found.id
+    this.#parts.onAlarm('a payment is something else at the gateway', { payer: from, nonce, transfer: found.id })
+    throw new PaymentInvalidError(this.#parts.terms, 'payment_used', 'its nonce has paid for something else')
+  }
+}
+
+/** It may have been accepted. Whoever pays anew loses nothing: what was accepted becomes credit. */
+export class PaymentUnknownError extends ServiceError {
+  readonly code = 'payment_unknown'
+  constructor(problem: string) {
+    super(
+      `${problem} The outcome of this payment is not known yet. Send the same payment again in half a minute; if it was accepted by then it is credit of the wallet (GET /x402/v1/balance).`,
+    )
+  }
+}

@@ -1,0 +1,73 @@
+import { ServiceError } from '../errors.ts'
+import { moneyFields } from '../money/money-fields.ts'
+import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
+import { encodeHeader } from './header.ts'
+import { signInExtension } from './sign-in.ts'
+import { requirementsOf, type X402Terms } from './terms.ts'
+
+/** What a 402 is about. */
+export type Resource = { readonly path: string; readonly description: string }
+
+export const chatResource: Resource = { path: '/x402/v1/chat/completions', description: 'Chat completion' }
+
+const identifierExtension = {
+  info: { required: false },
+  schema: {
+    $schema: 'https://json-schema.org/draft/2020-12/schema',
+    type: 'object',
+    properties: {
+      required: { type: 'boolean' },
+      id: { type: 'string', minLength: 16, maxLength: 128, pattern: '^[a-zA-Z0-9_-]+$' },
+    },
+    required: ['required'],
+  },
+}
+
+/** The `PAYMENT-REQUIRED` header: what has to be paid, and how the wallet can show its credit. Nothing is stored or signed for it. */
+export function paymentRequired(
+  terms: X402Terms,
+  { path, description }: Resource,
+  amount: bigint,
+  nowMs: number,
+): Readonly<Record<string, string>> {
+  const url = `${terms.publicUrl}${path}`
+  return {
+    'payment-required': encodeHeader({
+      x402Version: 2,
+      error: 'PAYMENT-SIGNATURE header is required',
+      resource: { url, description, mimeType: 'application/json' },
+      accepts: [requirementsOf(terms, amount)],
+      extensions: {
+        'sign-in-with-x': signInExtension(terms, url, nowMs),
+        'payment-identifier': identifierExtension,
+      },
+    }),
+    'cache-control': 'no-store',
+  }
+}
+
+/** The request is not paid for. */
+export class PaymentRequiredError extends ServiceError {
+  readonly code = 'payment_required'
+  constructor(terms: X402Terms, quote: Usdc, credit: Usdc, problem?: string) {
+    const amount = fromAtomic(quote - credit)
+    const covered = credit > 0n ? `; credit of this wallet covers ${format(credit)} USDC of it` : ''
+    super(
+      `${problem === undefined ? '' : `${problem} `}This request may cost ${format(quote)} USDC${covered}. Pay ${format(amount)} USDC over x402 (the PAYMENT-REQUIRED header says how). What is not used stays your credit.`,
+      {
+        extra: moneyFields({ quote, credit, amount }),
+        headers: paymentRequired(terms, chatResource, amount, Date.now()),
+      },
+    )
+  }
+}
+
+/** Who asks has to be known: the wallet signs in. */
+export class WalletRequiredError extends ServiceError {
+  readonly code = 'payment_required'
+  constructor(terms: X402Terms, resource: Resource) {
+    super('Prove the address of your wallet with the extension sign-in-with-x of x402. Nothing has to be paid.', {
+      headers: paymentRequired(terms, resource, 0n, Date.now()),
+    })
+  }
+}

@@ -1,0 +1,133 @@
+import { randomBytes } from 'node:crypto'
+import { z } from 'zod'
+import type { Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { type Address, checksummed } from '../signer/address.ts'
+import { keccak256 } from '../signer/keccak.ts'
+import { recoverAddress } from '../signer/secp256k1.ts'
+import { decodeHeader } from './header.ts'
+import type { X402Terms } from './terms.ts'
+
+// The extension sign-in-with-x (CAIP-122): a wallet proves its address, so that its credit can be counted and spent. The challenge in a
+// 402 costs us nothing: it is random and not stored. What is stored is each nonce that was used, until its message has expired.
+
+const validMs = 5 * 60_000
+const clockSkewMsMax = 60_000
+const statement = 'Use the credit of this wallet at Penny Router. This signature moves no money.'
+
+/** The extension as a 402 carries it. */
+export function signInExtension(terms: X402Terms, uri: string, nowMs: number): object {
+  return {
+    info: {
+      domain: new URL(terms.publicUrl).host,
+      uri,
+      statement,
+      version: '1',
+      nonce: randomBytes(16).toString('hex'),
+      issuedAt: new Date(nowMs).toISOString(),
+      expirationTime: new Date(nowMs + validMs).toISOString(),
+    },
+    supportedChains: [{ chainId: terms.network, type: 'eip191' }],
+    schema: signInSchema,
+  }
+}
+
+const text = { type: 'string' }
+const signInSchema = {
+  $schema: 'https://json-schema.org/draft/2020-12/schema',
+  type: 'object',
+  properties: Object.fromEntries(
+    ['domain', 'address', 'uri', 'version', 'chainId', 'type', 'nonce', 'issuedAt', 'signature'].map((name) => [
+      name,
+      text,
+    ]),
+  ),
+  required: ['domain', 'address', 'uri', 'version', 'chainId', 'type', 'nonce', 'issuedAt', 'signature'],
+}
+
+const shape = z.object({
+  domain: z.string(),
+  address: z.string().regex(/^0x[0-9a-fA-F]{40}$/),
+  statement: z.literal(statement),
+  uri: z.string().max(500),
+  version: z.literal('1'),
+  chainId: z.string(),
+  type: z.literal('eip191'),
+  nonce: z.string().regex(/^[A-Za-z0-9]{8,100}$/),
+  issuedAt: z.iso.datetime(),
+  expirationTime: z.iso.datetime(),
+  notBefore: z.undefined().optional(),
+  requestId: z.undefined().optional(),
+  resources: z.undefined().optional(),
+  signature: z.string().regex(/^0x[0-9a-fA-F]{130}$/),
+})
+
+/** The address that signed the `SIGN-IN-WITH-X` header. Each message is good once. Throws `SignInRefusedError`. */
+export async function proveAddress(
+  database: Database,
+  header: string,
+  terms: X402Terms,
+  nowMs: number,
+): Promise<Address> {
+  const parsed = shape.safeParse(decodeHeader(header))
+  if (!parsed.success) throw new SignInRefusedError('the header has not the form of the challenge in the 402')
+  const proof = parsed.data
+  const { host, origin } = new URL(terms.publicUrl)
+  if (proof.domain !== host || URL.parse(proof.uri)?.origin !== origin) {
+    throw new SignInRefusedError(`it was signed for another place than ${host}`)
+  }
+  if (proof.chainId !== terms.network)
+    throw new SignInRefusedError(`it was signed for another chain than ${terms.network}`)
+  const issuedMs = Date.parse(proof.issuedAt)
+  const expiresMs = Math.min(Date.parse(proof.expirationTime), issuedMs + validMs)
+  if (issuedMs > nowMs + clockSkewMsMax) throw new SignInRefusedError('it was signed for later')
+  if (expiresMs < nowMs) throw new SignInRefusedError('it is older than five minutes')
+  const message = messageOf(proof)
+  const address = proof.address.toLowerCase() as Address
+  const digest = keccak256(`\u0019Ethereum Signed Message:\n${Buffer.byteLength(message)}${message}`)
+  if (recoverAddress(digest, proof.signature.toLowerCase()) !== address) {
+    throw new SignInRefusedError('the signature is not that of the address')
+  }
+  if (!(await useUp(database, `${address} ${proof.nonce}`, new Date(expiresMs + clockSkewMsMax)))) {
+    throw new SignInRefusedError('it was used before')
+  }
+  return address
+}
+
+/** EIP-4361, as wallets show and sign it. */
+function messageOf(proof: z.output<typeof shape>): string {
+  return [
+    `${proof.domain} wants you to sign in with your Ethereum account:`,
+    checksummed(proof.address.toLowerCase() as Address),
+    '',
+    proof.statement,
+    '',
+    `URI: ${proof.uri}`,
+    `Version: ${proof.version}`,
+    `Chain ID: ${proof.chainId.split(':')[1]}`,
+    `Nonce: ${proof.nonce}`,
+    `Issued At: ${proof.issuedAt}`,
+    `Expiration Time: ${proof.expirationTime}`,
+  ].join('\n')
+}
+
+/** False when it was used before. */
+async function useUp(database: Database, nonce: string, expiresAt: Date): Promise<boolean> {
+  const rows = await database.query(
+    'insert into x402_sign_ins (nonce, expires_at) values ($1, $2) on conflict do nothing returning nonce',
+    [nonce, expiresAt],
+  )
+  return rows.length > 0
+}
+
+/** Messages that have expired are refused by their time. */
+export async function forgetWalletSignIns(database: Database): Promise<void> {
+  await database.query('delete from x402_sign_ins where expires_at < now()')
+}
+
+export class SignInRefusedError extends ServiceError {
+  readonly code = 'sign_in_failed'
+  constructor(problem: string) {
+    super(`The SIGN-IN-WITH-X header was refused: ${problem}. Sign the challenge of a new 402.`)
+  }
+}

@@ -1,0 +1,24 @@
+import type { PaymentRequirements } from '../settlement/authorization.ts'
+import { paymentRequirementsOf } from '../settlement/authorization.ts'
+import type { Hex } from '../signer/address.ts'
+import { gatewayDomain, type SigningTerms } from '../signer/signing-terms.ts'
+
+/** What every payment here has in common. */
+export type X402Terms = {
+  readonly signing: SigningTerms
+  readonly network: `eip155:${number}`
+  /** The hash of the gateway's domain, computed once. */
+  readonly domain: Hex
+  /** Without a slash at its end. */
+  readonly publicUrl: string
+}
+
+export function x402Terms(signing: SigningTerms, publicUrl: string): X402Terms {
+  return { signing, network: `eip155:${signing.chainId}`, domain: gatewayDomain(signing), publicUrl }
+}
+
+/** x402 v2: to pay this much, to the seller, on the service's chain, by an authorization for the gateway. */
+export function requirementsOf({ signing }: X402Terms, amount: bigint): PaymentRequirements {
+  const { chainId, usdc, gatewayWallet, seller } = signing
+  return paymentRequirementsOf({ chainId, usdcAddress: usdc.address, gatewayWallet }, seller, amount)
+}

@@ -1,0 +1,319 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from '@x402/core/http'
+import { parsePaymentRequired } from '@x402/core/schemas'
+import { createSIWxPayload, encodeSIWxHeader, parseSIWxHeader } from '@x402/extensions/sign-in-with-x'
+import OpenAI from 'openai'
+import { findViolations } from '../../src/ledger/audit.ts'
+import { chainOptions, openChain } from '../../src/settlement/chain.ts'
+import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
+import { decodeHeader, encodeHeader } from '../../src/x402/header.ts'
+import { gatewayOf, startMoneyService } from '../support/money-service.ts'
+import { untilFits } from '../support/until.ts'
+import { openX402Wallet, type PaymentPayload, type X402Wallet } from '../support/x402-wallet.ts'
+
+// Public x402 clients, unmodified, against the whole service with its gateway, its settlement and its chain.
+
+const question = {
+  model: 'gpt-5.6-terra',
+  max_tokens: 64,
+  messages: [{ role: 'user' as const, content: 'What is a penny?' }],
+}
+
+type Answer = {
+  readonly error?: { readonly code: string; readonly message: string; readonly reason?: string } & Record<
+    string,
+    string
+  >
+}
+type Balance = Record<
+  'credit_atomic' | 'held_atomic' | 'charged_atomic' | 'paid_atomic' | 'refunded_atomic',
+  string
+> & {
+  readonly refunds: readonly { readonly id: string; readonly state: string; readonly amount_atomic: string }[]
+}
+
+test('wallets pay over x402', async (t) => {
+  const money = await startMoneyService(t)
+  const { database, publicUrl } = money.service
+  const base = `${publicUrl}/x402/v1`
+  const chat = `${base}/chat/completions`
+  const ask = (headers: Record<string, string> = {}, body: object = question) =>
+    fetch(chat, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body: JSON.stringify(body),
+    })
+  const codeOf = async (answer: Response) => {
+    const { error } = (await answer.json()) as Answer
+    return [answer.status, error?.code, error?.reason]
+  }
+  const askedFor = (required: Response) =>
+    BigInt(decodePaymentRequiredHeader(required.headers.get('payment-required')!).accepts[0]!.amount)
+  const balanceOf = async (wallet: X402Wallet) =>
+    (await (await wallet.signingIn()(`${base}/balance`)).json()) as Balance
+  const rows = async () => {
+    const [row] = await database.query<{ count: number }>(
+      `select ((select count(*) from x402_payments) + (select count(*) from x402_wallets) + (select count(*) from requests)
+               + (select count(*) from replays) + (select count(*) from x402_sign_ins))::int as count`,
+    )
+    return row!.count
+  }
+
+  await t.test(
+    'an agent without an account buys streamed completions; the second is asked for less; the rest comes back',
+    async () => {
+      const seller = money.money.terms.seller
+      const sellerBefore = await gatewayOf(money, seller)
+      const wallet = await openX402Wallet(money, '1')
+      const amounts: bigint[] = []
+      const watching: typeof fetch = async (input, init) => {
+        const answer = await fetch(input, init)
+        if (answer.status === 402) amounts.push(askedFor(answer))
+        return answer
+      }
+      const openai = new OpenAI({ baseURL: base, apiKey: 'none', fetch: wallet.netting(watching), maxRetries: 0 })
+      const buy = async (maxTokens: number) => {
+        const stream = await openai.chat.completions.create({ ...question, max_tokens: maxTokens, stream: true })
+        let text = ''
+        for await (const chunk of stream) text += chunk.choices[0]?.delta.content ?? ''
+        return text
+      }
+      assert.match(await buy(64), /sandbox model/)
+      const first = await balanceOf(wallet)
+      assert.equal(BigInt(first.paid_atomic), amounts[0]!)
+      assert.equal(BigInt(first.credit_atomic), BigInt(first.paid_atomic) - BigInt(first.charged_atomic))
+      assert.ok(BigInt(first.credit_atomic) > 0n && first.held_atomic === '0')
+      // More than the credit covers: anonymous first, then asked for what the credit does not cover.
+      amounts.length = 0
+      await buy(640)
+      assert.equal(amounts.length, 2)
+      assert.equal(amounts[1], amounts[0]! - BigInt(first.credit_atomic))
+      // Credit covers this one: served at once, nothing is paid.
+      amounts.length = 0
+      await buy(8)
+      assert.equal(amounts.length, 1)
+      const before = await balanceOf(wallet)
+      assert.equal(BigInt(before.paid_atomic), BigInt(first.paid_atomic) + (await paidSince(1)))
+      const refunded = await wallet.signingIn()(`${base}/refund`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: '{}',
+      })
+      assert.equal(refunded.status, 202)
+      const refund = (await refunded.json()) as Balance['refunds'][number]
+      assert.equal(refund.amount_atomic, before.credit_atomic)
+      await untilFits(
+        () => balanceOf(wallet),
+        ({ refunds }) => refunds[0]?.state === 'confirmed',
+      )
+      const end = await balanceOf(wallet)
+      assert.deepEqual([end.credit_atomic, end.held_atomic, end.refunded_atomic], ['0', '0', refund.amount_atomic])
+      const charged = BigInt(end.charged_atomic)
+      await untilFits(
+        () => gatewayOf(money, wallet.address),
+        (left) => left === 1_000_000n - charged,
+      )
+      await untilFits(
+        () => gatewayOf(money, seller),
+        (has) => has === sellerBefore + charged,
+      )
+      const chain = await openChain(chainOptions(money.money))
+      assert.equal(isSolvent(await checkSolvency({ database, chain, seller })), true)
+      assert.deepEqual(await findViolations(database), [])
+
+      async function paidSince(offset: number): Promise<bigint> {
+        const payments = await database.query<{ value: bigint }>(
+          'select value from x402_payments where payer = $1 order by created_at offset $2',
+          [wallet.address, offset],
+        )
+        return payments.reduce((sum, { value }) => sum + value, 0n)
+      }
+    },
+  )
+
+  await t.test(
+    'headers are those of the public library, and what is paid is answered with a payment response',
+    async () => {
+      const required = await ask()
+      const header = required.headers.get('payment-required')!
+      assert.deepEqual(decodeHeader(header), decodePaymentRequiredHeader(header))
+      assert.equal(encodeHeader(decodePaymentRequiredHeader(header)), header)
+      assert.equal(parsePaymentRequired(decodePaymentRequiredHeader(header)).success, true)
+      assert.deepEqual((await codeOf(required)).slice(0, 2), [402, 'payment_required'])
+      const wallet = await openX402Wallet(money, '0.1')
+      const paid = await wallet.paying(chat, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(question),
+      })
+      assert.equal(paid.status, 200)
+      const response = decodePaymentResponseHeader(paid.headers.get('payment-response')!)
+      assert.deepEqual(
+        [response.success, response.payer, response.network],
+        [true, wallet.address, `eip155:${money.money.terms.chainId}`],
+      )
+      assert.equal(response.amount, (await balanceOf(wallet)).paid_atomic)
+    },
+  )
+
+  await t.test('a 402 writes nothing, whoever asks and however often', async () => {
+    const before = await rows()
+    const answers = await Promise.all(
+      Array.from({ length: 50 }, () => ask({ 'idempotency-key': 'same', 'x-stainless-retry-count': '1' })),
+    )
+    assert.deepEqual([...new Set(answers.map(({ status }) => status))], [402])
+    assert.equal((await fetch(`${base}/balance`)).status, 402)
+    assert.equal(await rows(), before)
+  })
+
+  await t.test('a key without money gets the ordinary 402 of /v1, and an x402 client shows its message', async () => {
+    const account = await money.openAccount()
+    const wallet = await openX402Wallet(money, '0')
+    const request = wallet.paying(`${money.baseUrl}/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${account.apiKey}`, 'content-type': 'application/json' },
+      body: JSON.stringify(question),
+    })
+    await assert.rejects(request, /This request may cost .* USDC.*Deposit/)
+    const openai = new OpenAI({ baseURL: money.baseUrl, apiKey: account.apiKey, maxRetries: 0 })
+    await assert.rejects(openai.chat.completions.create(question), /402.*USDC/)
+  })
+
+  await t.test('one payment pays one request, whatever is sent with it, a hundred times at once', async () => {
+    const wallet = await openX402Wallet(money, '0.1')
+    const header = { 'payment-signature': await wallet.sign(await ask()) }
+    const bodies = [question, { ...question, max_tokens: 8 }]
+    const answers = await Promise.all(Array.from({ length: 100 }, (_, index) => ask(header, bodies[index % 2])))
+    const statuses = answers.map(({ status }) => status)
+    assert.equal(statuses.filter((status) => status === 200).length, 1)
+    assert.deepEqual(
+      [...new Set(statuses)].sort(),
+      [200, 402, 503].filter((status) => statuses.includes(status)),
+    )
+    assert.deepEqual(await codeOf(await ask(header)), [402, 'payment_invalid', 'payment_used'])
+    const {
+      paid_atomic: paid,
+      charged_atomic: charged,
+      credit_atomic: credit,
+      held_atomic: held,
+    } = await balanceOf(wallet)
+    assert.deepEqual([BigInt(paid) - BigInt(charged), held], [BigInt(credit), '0'])
+    // With an id the repeated payment gets the answer that it paid for.
+    const key = { 'payment-signature': await wallet.sign(await ask()), 'idempotency-key': 'twice' }
+    const first = (await (await ask(key)).json()) as { id: string }
+    const again = await ask(key)
+    assert.deepEqual(
+      [again.status, again.headers.get('idempotent-replayed'), ((await again.json()) as { id: string }).id],
+      [200, 'true', first.id],
+    )
+  })
+
+  await t.test(
+    'payments that were changed, are for another place, or are not covered are refused, and leave nothing',
+    async () => {
+      const wallet = await openX402Wallet(money, '0.1')
+      const required = await ask()
+      const change = (edit: (payload: PaymentPayload) => object) => wallet.sign(required.clone(), edit)
+      const withAuthorization = (fields: Record<string, string>) => (payload: PaymentPayload) => ({
+        ...payload,
+        payload: { ...payload.payload, authorization: { ...payload.payload.authorization, ...fields } },
+      })
+      const withAccepted = (fields: object) => (payload: PaymentPayload) => ({
+        ...payload,
+        accepted: { ...payload.accepted, ...fields },
+      })
+      const cases: readonly (readonly [(payload: PaymentPayload) => object, string])[] = [
+        [withAuthorization({ value: '1' }), 'amount_mismatch'],
+        [
+          (payload) => withAuthorization({ value: '1' })(withAccepted({ amount: '1' })(payload) as PaymentPayload),
+          'invalid_signature',
+        ],
+        [withAuthorization({ to: wallet.address }), 'address_mismatch'],
+        [withAccepted({ payTo: wallet.address }), 'address_mismatch'],
+        [withAuthorization({ validBefore: '1000' }), 'authorization_expired'],
+        [withAuthorization({ validAfter: '99999999999' }), 'authorization_not_yet_valid'],
+        [withAuthorization({ nonce: `0x${'0'.repeat(64)}` }), 'invalid_signature'],
+        [withAccepted({ network: 'eip155:1' }), 'unsupported_network'],
+        [withAccepted({ asset: wallet.address }), 'unsupported_asset'],
+        [
+          (payload) =>
+            withAccepted({ extra: { ...payload.accepted.extra, verifyingContract: wallet.address } })(payload),
+          'unsupported_domain',
+        ],
+        [withAccepted({ scheme: 'upto' }), 'unsupported_scheme'],
+      ]
+      const before = await rows()
+      for (const [edit, reason] of cases) {
+        assert.deepEqual(await codeOf(await ask({ 'payment-signature': await change(edit) })), [
+          402,
+          'payment_invalid',
+          reason,
+        ])
+      }
+      assert.equal((await ask({ 'payment-signature': 'bm8=' })).status, 400)
+      const poor = await openX402Wallet(money, '0')
+      assert.deepEqual(await codeOf(await ask({ 'payment-signature': await poor.sign(required.clone()) })), [
+        402,
+        'payment_invalid',
+        'insufficient_balance',
+      ])
+      // What was signed for a cheaper request does not pay a dearer one, and nothing is taken for it.
+      const cheap = await wallet.sign(await ask({}, { ...question, max_tokens: 8 }))
+      const dearer = await ask({ 'payment-signature': cheap })
+      assert.ok(askedFor(dearer) > 0n)
+      assert.deepEqual((await codeOf(dearer)).slice(0, 2), [402, 'payment_required'])
+      assert.equal(await rows(), before)
+      assert.equal((await balanceOf(wallet)).paid_atomic, '0')
+    },
+  )
+
+  await t.test('a sign-in proves an address once, here, for five minutes', async () => {
+    const wallet = await openX402Wallet(money, '0')
+    const challenge = async () => {
+      const asked = await fetch(`${base}/balance`)
+      const { extensions } = decodePaymentRequiredHeader(asked.headers.get('payment-required')!)
+      return (
+        extensions as Record<
+          string,
+          { info: Record<string, string>; supportedChains: { chainId: string; type: string }[] }
+        >
+      )['sign-in-with-x']!
+    }
+    const { info, supportedChains } = await challenge()
+    const sign = async (changes: Record<string, string>) => {
+      const complete = { ...info, ...changes, ...supportedChains[0]! } as never
+      const { domain } = { ...info, ...changes }
+      return encodeSIWxHeader(await createSIWxPayload(complete, wallet.account, `http://${domain}`))
+    }
+    const balance = (proof: string) => fetch(`${base}/balance`, { headers: { 'sign-in-with-x': proof } })
+    const proof = await sign({})
+    assert.equal(parseSIWxHeader(proof).address.toLowerCase(), wallet.address)
+    const both = await Promise.all([balance(proof), balance(proof)])
+    assert.deepEqual(both.map(({ status }) => status).sort(), [200, 401])
+    const old = new Date(Date.now() - 600_000).toISOString()
+    for (const changes of [
+      { domain: 'evil.example', uri: 'http://evil.example/x402/v1/balance', nonce: 'a'.repeat(32) },
+      { issuedAt: old, nonce: 'b'.repeat(32) },
+      { issuedAt: new Date(Date.now() + 600_000).toISOString(), nonce: 'c'.repeat(32) },
+    ]) {
+      assert.deepEqual((await codeOf(await balance(await sign(changes)))).slice(0, 2), [401, 'sign_in_failed'])
+    }
+    const other = await openX402Wallet(money, '0')
+    const stolen = { ...parseSIWxHeader(await sign({ nonce: 'd'.repeat(32) })), address: other.account.address }
+    assert.equal((await balance(encodeSIWxHeader(stolen))).status, 401)
+  })
+
+  await t.test('an upstream that fails leaves the payment as credit, and the answer says so', async () => {
+    const wallet = await openX402Wallet(money, '0.1')
+    const failing = { ...question, messages: [{ role: 'user', content: 'Hello [sandbox:error 500]' }] }
+    const answer = await ask({ 'payment-signature': await wallet.sign(await ask({}, failing)) }, failing)
+    const { error } = (await answer.json()) as Answer
+    const { credit_atomic: credit, paid_atomic: paid } = await balanceOf(wallet)
+    assert.deepEqual([answer.status, error!.code, error!.paid_atomic, credit], [502, 'upstream_error', paid, paid])
+    assert.match(error!.payment!, /credit of the wallet/)
+    assert.equal(decodePaymentResponseHeader(answer.headers.get('payment-response')!).success, true)
+  })
+
+  assert.deepEqual(await findViolations(database), [])
+})

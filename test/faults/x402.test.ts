@@ -1,0 +1,86 @@
+import assert from 'node:assert/strict'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { x402FailpointNames } from '../../src/process/failpoints.ts'
+import { sandboxOrders } from '../../src/sandbox/orders.ts'
+import { readSettlementEndpoints } from '../../src/settlement/settlement-endpoints.ts'
+import { atEnd } from '../support/at-end.ts'
+import { gatewayOf, type MoneyService } from '../support/money-service.ts'
+import { preparePenny } from '../support/penny-command.ts'
+import { untilFits } from '../support/until.ts'
+import { openX402Wallet } from '../support/x402-wallet.ts'
+
+const root = fileURLToPath(new URL('../..', import.meta.url))
+
+type Balance = Record<'credit_atomic' | 'held_atomic' | 'charged_atomic' | 'paid_atomic', string> & {
+  readonly refunds: readonly { readonly state: string }[]
+}
+
+/** As somebody pastes it: the packages are those of this folder. */
+async function paste(program: string): Promise<string> {
+  const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+    cwd: root,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const [text] = await Promise.all([child.stdout.toArray(), once(child, 'exit')])
+  return text.join('')
+}
+
+test('the program of penny x402 demo works when pasted; its wallet loses nothing when the service is killed while it pays', async (t) => {
+  const penny = preparePenny()
+  let service: ChildProcess | undefined
+  const stop = async (signal: NodeJS.Signals = 'SIGTERM') => {
+    if (service === undefined || service.exitCode !== null || service.signalCode !== null) return
+    const exited = once(service, 'exit')
+    service.kill(signal)
+    await exited
+  }
+  atEnd(t, () => penny.remove())
+  atEnd(t, () => stop())
+  service = await penny.start()
+  const { program, private_key: key } = await penny.json<{ program: string; private_key: `0x${string}` }>([
+    'x402',
+    'demo',
+  ])
+  assert.match(await paste(program), /sandbox model/)
+  const money = () =>
+    ({ money: readSettlementEndpoints(penny.dataDir), sandbox: sandboxOrders(penny.dataDir) }) as MoneyService
+  const base = () => penny.sandbox().base_url.replace(/\/v1$/, '/x402/v1')
+  const walletNow = () => openX402Wallet(money(), '0', key)
+  const balance = async () => (await (await (await walletNow()).signingIn()(`${base()}/balance`)).json()) as Balance
+  const first = await balance()
+  assert.equal(BigInt(first.credit_atomic), BigInt(first.paid_atomic) - BigInt(first.charged_atomic))
+  // The second time credit covers it.
+  assert.match(await paste(program), /sandbox model/)
+  assert.equal((await balance()).paid_atomic, first.paid_atomic)
+
+  const body = JSON.stringify({ max_tokens: 64, messages: [{ role: 'user', content: 'What is a penny?' }] })
+  const request = { method: 'POST', headers: { 'content-type': 'application/json' }, body }
+  for (const name of x402FailpointNames) {
+    await stop()
+    service = await penny.start({ FAILPOINT: `${name}:1` })
+    const exited = once(service, 'exit')
+    await assert.rejects((await walletNow()).paying(`${base()}/chat/completions`, request))
+    await exited
+    service = await penny.start()
+    const wallet = await walletNow()
+    // What the gateway took is credit, and nothing stays held.
+    await untilFits(
+      balance,
+      ({ paid_atomic: paid, credit_atomic: credit, charged_atomic: charged, held_atomic: held }) => {
+        return held === '0' && BigInt(credit) === BigInt(paid) - BigInt(charged)
+      },
+    )
+    const left = await gatewayOf(money(), wallet.address)
+    await untilFits(balance, ({ paid_atomic: paid }) => BigInt(paid) >= 1_000_000n - left)
+  }
+  const wallet = await walletNow()
+  assert.equal((await wallet.signingIn()(`${base()}/refund`, { method: 'POST' })).status, 202)
+  const { charged_atomic: charged } = await untilFits(balance, ({ refunds }) => refunds[0]?.state === 'confirmed')
+  await untilFits(
+    () => gatewayOf(money(), wallet.address),
+    (left) => left === 1_000_000n - BigInt(charged),
+  )
+})

@@ -1,0 +1,213 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { test } from 'node:test'
+import { findAccount } from '../../src/ledger/accounts.ts'
+import { requestRefund } from '../../src/ledger/refunds.ts'
+import { createRequestId } from '../../src/ledger/request-id.ts'
+import { findWallet } from '../../src/ledger/wallet-accounts.ts'
+import { fromAtomic, parse } from '../../src/money/usdc.ts'
+import { type X402FailpointName, x402FailpointNames } from '../../src/process/failpoints.ts'
+import { confirmPayments } from '../../src/settlement/confirm.ts'
+import { resolveUndecided } from '../../src/settlement/confirm-x402.ts'
+import { advanceRefunds } from '../../src/settlement/refund.ts'
+import type { Address, Hex } from '../../src/signer/address.ts'
+import { addressOfKey, signDigest } from '../../src/signer/secp256k1.ts'
+import { windowOf } from '../../src/signer/signing-terms.ts'
+import { transferDigest } from '../../src/signer/typed-data.ts'
+import { PaidHolds } from '../../src/x402/paid-holds.ts'
+import { x402Terms } from '../../src/x402/terms.ts'
+import { assertBooksBalance } from '../support/audit.ts'
+import { afterFaults, beforeFaults, type CallFault } from '../support/circle-gateway.ts'
+import { charge, partitions, testModel } from '../support/ledger.ts'
+import { settlementSuite } from '../support/settlement-bench.ts'
+import { terms } from '../support/signing.ts'
+
+// Wallets before a gateway that answers as Circle's documents say, and fails in every way it can. Whatever happens: what the gateway
+// took of a wallet is its credit or was served, once, and what it did not take buys nothing.
+
+const bench = settlementSuite()
+const x402 = x402Terms(terms, 'http://penny')
+
+async function openWallet(atomic: bigint) {
+  const key = randomBytes(32)
+  const address = addressOfKey(key)
+  bench.gateway.deposit(address, atomic)
+  return { key, address }
+}
+type Wallet = Awaited<ReturnType<typeof openWallet>>
+
+function sign({ key, address }: Wallet, value: bigint) {
+  const nonce: Hex = `0x${randomBytes(32).toString('hex')}`
+  const message = { from: address, to: terms.seller, value, ...windowOf(new Date()), nonce }
+  const signature = signDigest(transferDigest(x402.domain, 'TransferWithAuthorization', message), key)
+  return { message, signature, identifier: undefined }
+}
+
+class Death extends Error {}
+
+/** One request with that payment. `diesAt` is where its process ends. */
+async function buy(
+  address: Address,
+  payment: ReturnType<typeof sign> | undefined,
+  quote: bigint,
+  diesAt?: X402FailpointName,
+) {
+  const { database, parts } = bench
+  const wallet = await findWallet(database, address, partitions)
+  const failpoint = (name: string) => {
+    if (name === diesAt) throw new Death()
+  }
+  const holds = {
+    place: bench.holds.place.bind(bench.holds),
+    async placePaid(call: Parameters<typeof bench.holds.placePaid>[0]) {
+      failpoint('before_x402_commit')
+      const decision = await bench.holds.placePaid(call)
+      failpoint('after_x402_commit')
+      return decision
+    },
+  }
+  const paid = new PaidHolds({ ...parts, holds, terms: x402, inFlightCap: parse('1'), failpoint }, { wallet, payment })
+  const requestId = createRequestId(wallet.partition, Date.now())
+  return paid.place({
+    requestId,
+    payer: wallet,
+    quote: fromAtomic(quote),
+    model: testModel.id,
+    stream: false,
+    maxTokens: 9,
+  })
+}
+
+async function creditOf(address: Address): Promise<bigint> {
+  const { partition, accountId } = await findWallet(bench.database, address, partitions)
+  return (await findAccount(bench.database, partition, accountId))?.credit ?? 0n
+}
+
+/** Half a minute later. */
+async function resolve(): Promise<void> {
+  await bench.database.query(
+    "update x402_payments set claimed_at = claimed_at - interval '1 minute', changed_at = changed_at - interval '1 minute', created_at = created_at - interval '2 minutes'",
+  )
+  await resolveUndecided(bench.parts)
+}
+
+/** What the gateway has taken of the wallet. */
+function takenFrom(address: Address): bigint {
+  const own = [...bench.gateway.transfers.values()].filter(
+    ({ from, status }) => from === address && status !== 'failed',
+  )
+  return own.reduce((sum, { amount }) => sum + amount, 0n)
+}
+
+// Silence is to the client what a connection that hung up is, and takes as long as its patience.
+for (const fault of [undefined, ...beforeFaults, ...afterFaults.filter((name) => name !== 'silence')]) {
+  test(`the gateway answers a payment with ${fault ?? 'its outcome'}: nothing is lost and nothing is free`, async () => {
+    const wallet = await openWallet(1_000n)
+    const payment = sign(wallet, 100n)
+    let faults = 1
+    bench.gateway.faults = (path): CallFault | undefined =>
+      path.includes('settle') && faults-- > 0 ? fault : undefined
+    const first = await buy(wallet.address, payment, 100n).catch((error: Error) => error)
+    if (!(first instanceof Error)) {
+      assert.ok('hold' in first)
+      await bench.holds.end(charge(first.hold, 40n))
+      assert.equal(await creditOf(wallet.address), takenFrom(wallet.address) - 40n)
+    } else {
+      // Sent again in time it is not taken on twice; later it is, unless it has become credit.
+      await assert.rejects(buy(wallet.address, payment, 100n))
+      await resolve()
+      assert.equal(await creditOf(wallet.address), takenFrom(wallet.address))
+      const again = await buy(wallet.address, payment, 100n).catch((error: Error) => error)
+      if (takenFrom(wallet.address) === 100n && !(again instanceof Error)) {
+        assert.ok('hold' in again)
+        await bench.holds.end(charge(again.hold, 100n))
+      }
+    }
+    assert.ok(takenFrom(wallet.address) <= 100n)
+    await assertBooksBalance(bench.database)
+  })
+}
+
+for (const name of x402FailpointNames) {
+  test(`a process that dies at ${name} loses no payment and gives nothing away`, async () => {
+    const wallet = await openWallet(1_000n)
+    const payment = sign(wallet, 100n)
+    await assert.rejects(buy(wallet.address, payment, 100n, name), Death)
+    await resolve()
+    const [held] = await bench.database.query<{ id: string }>('select id from holds')
+    // After the commit the hold is there; the lease of the dead node ends it, as it ends every other.
+    assert.equal(held !== undefined, name === 'after_x402_commit')
+    const credit = await creditOf(wallet.address)
+    assert.equal(credit + (held === undefined ? 0n : 100n), takenFrom(wallet.address))
+    if (held !== undefined) {
+      await bench.database.query('delete from holds where partition >= 0')
+      await bench.database.query('update accounts set held = 0, credit = credit + held where held > 0')
+      await bench.database.query('update api_keys set held = 0 where held > 0')
+    }
+    // The wallet spends what it paid, with the same payment or by its credit, and once.
+    const again = await buy(wallet.address, name === 'after_x402_claim' ? payment : undefined, 100n)
+    assert.ok('hold' in again)
+    await bench.holds.end(charge(again.hold, 100n))
+    await assert.rejects(buy(wallet.address, payment, 100n))
+    assert.deepEqual([await creditOf(wallet.address), takenFrom(wallet.address)], [0n, 100n])
+    await assertBooksBalance(bench.database)
+  })
+}
+
+test('a payment that the gateway forgot is handed in again; one that fails after all is taken back', async () => {
+  const wallet = await openWallet(1_000n)
+  const decision = await buy(wallet.address, sign(wallet, 100n), 100n)
+  assert.ok('hold' in decision)
+  await bench.holds.end(charge(decision.hold, 30n))
+  const [id] = [...bench.gateway.transfers.values()]
+    .filter(({ from }) => from === wallet.address)
+    .map((transfer) => transfer.id)
+  bench.gateway.lose(id!)
+  await confirmAll()
+  assert.equal(takenFrom(wallet.address), 100n)
+  bench.gateway.batch()
+  await confirmAll()
+  await assertBooksBalance(bench.database)
+  const failing = await buy(wallet.address, sign(wallet, 50n), 100n)
+  assert.ok('hold' in failing)
+  await bench.holds.end(charge(failing.hold, 0n))
+  const other = [...bench.gateway.transfers.values()].find(
+    ({ from, status }) => from === wallet.address && status === 'received',
+  )!
+  bench.gateway.fail(other.id)
+  await confirmAll()
+  assert.equal(await creditOf(wallet.address), 70n)
+  await assertBooksBalance(bench.database)
+})
+
+test('a refund is paid once, whatever the gateway answers', async () => {
+  const wallet = await openWallet(1_000n)
+  const decision = await buy(wallet.address, sign(wallet, 300n), 300n)
+  assert.ok('hold' in decision)
+  await bench.holds.end(charge(decision.hold, 100n))
+  bench.gateway.batch()
+  await confirmAll()
+  const { partition, accountId } = await findWallet(bench.database, wallet.address, partitions)
+  const id = '00000000-0000-4000-8000-000000000001'
+  await requestRefund(bench.database, { partition, accountId, id, amount: undefined })
+  const faults: CallFault[] = ['hung up', 'unavailable', 'error after', 'empty body']
+  bench.gateway.faults = () => faults.shift()
+  for (let round = 0; round < 8; round += 1) {
+    await bench.database.query(
+      "update withdrawals set changed_at = changed_at - interval '1 minute', created_at = created_at - interval '2 minutes' where refund is not null",
+    )
+    await advanceRefunds(bench.parts)
+    bench.gateway.batch()
+  }
+  const [row] = await bench.database.query<{ state: string }>('select state from withdrawals where id = $1', [id])
+  assert.equal(row!.state, 'confirmed')
+  assert.deepEqual([bench.gateway.balance(wallet.address), await creditOf(wallet.address)], [900n, 0n])
+  await assertBooksBalance(bench.database)
+})
+
+async function confirmAll(): Promise<void> {
+  for (let round = 0; round < 3; round += 1) {
+    await bench.database.query("update x402_payments set changed_at = changed_at - interval '5 minutes'")
+    await confirmPayments(bench.parts, 0)
+  }
+}

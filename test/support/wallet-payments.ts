@@ -1,0 +1,73 @@
+import { randomBytes } from 'node:crypto'
+import type { Database } from '../../src/db/database.ts'
+import type { HoldDecision } from '../../src/ledger/hold-calls.ts'
+import type { Holds } from '../../src/ledger/holds.ts'
+import { createRequestId } from '../../src/ledger/request-id.ts'
+import type { X402PaymentState } from '../../src/ledger/states.ts'
+import { findWallet, registerWallet, type Wallet } from '../../src/ledger/wallet-accounts.ts'
+import {
+  acceptedPayment,
+  advanceX402Payments,
+  type Claim,
+  claimPayment,
+  findX402ByRailId,
+  type SignedPayment,
+} from '../../src/ledger/x402-payments.ts'
+import { fromAtomic } from '../../src/money/usdc.ts'
+import { partitions, testModel } from './ledger.ts'
+
+/** A wallet that was never here. */
+export function newWallet(database: Database): Promise<Wallet> {
+  return findWallet(database, `0x${randomBytes(20).toString('hex')}`, partitions)
+}
+
+export function signedPayment(wallet: Wallet, value: bigint): SignedPayment {
+  return {
+    wallet,
+    nonce: randomBytes(32),
+    value,
+    validAfter: 0,
+    validBefore: Math.floor(Date.now() / 1000) + 8 * 86_400,
+    signature: randomBytes(65),
+    requestId: createRequestId(wallet.partition, Date.now()),
+  }
+}
+
+/** What the service does with a payment that the gateway accepts. */
+export async function payFor(
+  database: Database,
+  holds: Holds,
+  payment: SignedPayment,
+  quote: bigint,
+): Promise<HoldDecision | Claim> {
+  const claim = await claimPayment(database, payment)
+  if (claim !== 'claimed') return claim
+  return placePaid(database, holds, payment, quote)
+}
+
+export async function placePaid(database: Database, holds: Holds, payment: SignedPayment, quote: bigint) {
+  const { wallet, requestId, nonce } = payment
+  await registerWallet(database, wallet)
+  return holds.placePaid({
+    requestId,
+    payer: wallet,
+    quote: fromAtomic(quote),
+    model: testModel.id,
+    stream: false,
+    maxTokens: 100,
+    payment: acceptedPayment(payment, `rail-${nonce.toString('hex')}`),
+  })
+}
+
+/** The gateway says what became of a payment. */
+export async function tellPayment(
+  database: Database,
+  { nonce }: SignedPayment,
+  state: X402PaymentState,
+): Promise<number> {
+  const railId = `rail-${nonce.toString('hex')}`
+  const [payment] = await findX402ByRailId(database, [railId])
+  if (payment === undefined) return 0
+  const transactionHash = `0x${'ab'.repeat(32)}`
+  return advanceX402Payments(database, [{ payment, state, reason: undefined, railId, batch: 1n, transactionHash }])
+}
