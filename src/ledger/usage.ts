@@ -57,7 +57,14 @@ export const noMeasures: Measures = {
 
 export type UsageStep = { readonly start: Date; readonly group: string; readonly measures: Measures }
 
-/** The sums of every non-empty step, by model or key. Hours and days come from the hourly sums, minutes from the rows. */
+/** The groups with the highest charges are listed; the rest are summed as `otherGroup`. */
+const groupsMax = 20
+export const otherGroup = 'other'
+
+/**
+ * The sums of every non-empty step, by model or key. Hours and days come from the hourly sums, minutes from the rows. An account may have
+ * a thousand keys and ask for hundreds of steps: small groups are summed here, so that the event loop never sees a row for each.
+ */
 export async function readUsage(
   database: Database,
   account: AccountRef,
@@ -67,9 +74,16 @@ export async function readUsage(
   const { from, to, granularity, models, keyIds } = question
   const group = { none: "''", model: 'u.model', key: 'u.key_id::text' }[groupBy]
   const rows = await database.query<StepRow>(
-    `select date_trunc($3, u.hour, 'UTC') as start, ${group} as group_name, ${sums}
-       from (${granularity === 'minute' ? minutes : hours}) u
-      where ($6::text[] is null or u.model = any ($6)) and ($7::uuid[] is null or u.key_id = any ($7))
+    `with steps as materialized (
+       select date_trunc($3, u.hour, 'UTC') as start, ${group} as group_name, ${sums}
+         from (${granularity === 'minute' ? minutes : hours}) u
+        where ($6::text[] is null or u.model = any ($6)) and ($7::uuid[] is null or u.key_id = any ($7))
+        group by 1, 2),
+     largest as (
+       select u.group_name from steps u group by 1
+        order by sum(u.charged) desc, sum(u.succeeded + u.failed + u.cancelled + u.refused) desc, 1 limit ${groupsMax})
+     select u.start, coalesce(l.group_name, '${otherGroup}') as group_name, ${sums}
+       from steps u left join largest l on l.group_name = u.group_name
       group by 1, 2 order by 1, 2`,
     [
       account.partition,

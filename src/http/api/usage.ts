@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { AccountRef } from '../../db/account-ref.ts'
 import { listKeys } from '../../identity/api-keys.ts'
 import { endedStatuses } from '../../ledger/states.ts'
@@ -7,6 +8,7 @@ import {
   type Latency,
   type Measures,
   noMeasures,
+  otherGroup,
   readLatency,
   readUnsuccessfulCharges,
   readUsage,
@@ -30,7 +32,6 @@ const hourMs = 60 * minuteMs
 const dayMs = 24 * hourMs
 export const stepMs = { minute: minuteMs, hour: hourMs, day: dayMs } as const
 const stepsMax = 800
-const seriesMax = 20
 const minuteRangeMsMax = 3 * hourMs
 
 export function routeUsage(router: ApiRouter, { database }: ApiServices): void {
@@ -53,9 +54,8 @@ export function routeUsage(router: ApiRouter, { database }: ApiServices): void {
     const whole = await readUsage(database, owner, question, 'none')
     if (group === 'component') return whole.flatMap(byComponent)
     const unsuccessful = await readUnsuccessfulCharges(database, owner, question)
-    return whole.flatMap((step) =>
-      byStatus(step, (status) => unsuccessful.find((row) => +row.start === +step.start && row.status === status)),
-    )
+    const charges = new Map(unsuccessful.map((row) => [`${+row.start} ${row.status}`, row]))
+    return whole.flatMap((step) => byStatus(step, (status) => charges.get(`${+step.start} ${status}`)))
   }
 }
 
@@ -131,22 +131,39 @@ type Extras = {
   readonly nowMs: number
 }
 
-function renderUsage(
+async function renderUsage(
   question: UsageQuestion,
   groupBy: UsageGroup,
   steps: readonly UsageStep[],
   { latencies, labels, nowMs }: Extras,
-): RenderedUsage {
+): Promise<RenderedUsage> {
   const starts = startsOf(question)
-  const shown = mergeSmall(steps)
-  const latencyOf = (start: Date | undefined, group: string | undefined) =>
-    latencies?.find((row) => row.start?.getTime() === start?.getTime() && row.group === group)
-  const render = (measures: Measures, start: Date | undefined, group: string | undefined) =>
-    renderMeasures(measures, latencies && (latencyOf(start, group) ?? 'none'))
+  const shown = orderByCharge(steps)
+  const placeOf = (start: Date | undefined, group: string | undefined) => `${start?.getTime()} ${group}`
+  const latencyAt = new Map(latencies?.map((row) => [placeOf(row.start, row.group), row]))
+  const empty = renderMeasures(noMeasures, latencies && 'none')
+  const render = (measures: Measures, start: Date | undefined, group: string | undefined) => {
+    const latency = latencyAt.get(placeOf(start, group))
+    // Most points of a chart with many groups are empty.
+    return measures === noMeasures && latency === undefined
+      ? empty
+      : renderMeasures(measures, latencies && (latency ?? 'none'))
+  }
   const sumOf = (fitting: readonly UsageStep[]) =>
     fitting.map(({ measures }) => measures).reduce(addMeasures, noMeasures)
   const byStart = Map.groupBy(shown, ({ start }) => start.getTime())
-  const byGroup = Map.groupBy(shown, ({ group }) => group)
+  const series: RenderedUsage['series'][number][] = []
+  for (const [group, own] of Map.groupBy(shown, ({ group }) => group)) {
+    const ownByStart = Map.groupBy(own, ({ start }) => start.getTime())
+    series.push({
+      group,
+      label: labels?.get(group) ?? labelOf(group),
+      total: render(sumOf(own), undefined, group),
+      points: starts.map((start) => render(sumOf(ownByStart.get(start.getTime()) ?? []), start, group)),
+    })
+    // The same event loop serves streams: it may not be blocked for hundreds of points of every group.
+    await nextTurn()
+  }
   return {
     object: 'usage',
     from: question.from.toISOString(),
@@ -158,15 +175,7 @@ function renderUsage(
       partial: start.getTime() + stepMs[question.granularity] > nowMs,
       total: render(sumOf(byStart.get(start.getTime()) ?? []), start, undefined),
     })),
-    series: [...byGroup].map(([group, own]) => {
-      const ownByStart = Map.groupBy(own, ({ start }) => start.getTime())
-      return {
-        group,
-        label: labels?.get(group) ?? labelOf(group),
-        total: render(sumOf(own), undefined, group),
-        points: starts.map((start) => render(sumOf(ownByStart.get(start.getTime()) ?? []), start, group)),
-      }
-    }),
+    series,
     total: render(sumOf(shown), undefined, undefined),
   }
 }
@@ -177,8 +186,8 @@ function startsOf({ from, to, granularity }: UsageQuestion): Date[] {
   return Array.from({ length: count }, (_, index) => new Date(from.getTime() + index * step))
 }
 
-/** The largest groups first; beyond so many the rest are one. */
-function mergeSmall(steps: readonly UsageStep[]): readonly UsageStep[] {
+/** The largest groups first, the sum of the others last. */
+function orderByCharge(steps: readonly UsageStep[]): readonly UsageStep[] {
   const sums = new Map<string, { charged: bigint; attempts: number }>()
   for (const { group, measures } of steps) {
     const sum = sums.get(group) ?? { charged: 0n, attempts: 0 }
@@ -188,13 +197,9 @@ function mergeSmall(steps: readonly UsageStep[]): readonly UsageStep[] {
   const ordered = [...sums].sort(([, a], [, b]) =>
     a.charged === b.charged ? b.attempts - a.attempts : a.charged < b.charged ? 1 : -1,
   )
-  const place = new Map(ordered.map(([group], index) => [group, index]))
-  return steps
-    .map((step) => (place.get(step.group)! < seriesMax ? step : { ...step, group: otherGroup }))
-    .sort((a, b) => (place.get(a.group) ?? seriesMax) - (place.get(b.group) ?? seriesMax))
+  const place = new Map(ordered.map(([group], index) => [group, group === otherGroup ? ordered.length : index]))
+  return steps.toSorted((a, b) => place.get(a.group)! - place.get(b.group)!)
 }
-
-const otherGroup = 'other'
 
 function labelOf(group: string): string {
   if (group === otherGroup) return 'Other'
