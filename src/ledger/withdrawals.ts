@@ -60,14 +60,24 @@ export async function readWithdrawalFeeMax(connection: Connection): Promise<Usdc
   return fromAtomic(row!.fee)
 }
 
-/** Takes the amount out of the spendable balance. Calling it again with the same id returns the stored withdrawal. */
-export async function requestWithdrawal(database: Database, order: WithdrawalOrder): Promise<Withdrawal> {
+/**
+ * Takes the amount out of the spendable balance. Calling it again with the same id returns the stored withdrawal. `alongside` writes
+ * into the same transaction, once for each withdrawal: the account's log.
+ */
+export async function requestWithdrawal(
+  database: Database,
+  order: WithdrawalOrder,
+  alongside?: (connection: Connection) => Promise<void>,
+): Promise<Withdrawal> {
   const { partition, accountId, id, amount, recipient, min } = order
-  const [row] = await database.query<WithdrawalDecision>(
-    'select decision, withdrawable, available_at as "availableAt" from request_withdrawal($1, $2, $3, $4, $5, $6)',
-    [partition, accountId, id, amount, recipient, min],
-  )
-  refuse(row!, order)
+  await database.transaction(async (connection) => {
+    const [row] = await connection.query<WithdrawalDecision>(
+      'select decision, withdrawable, available_at as "availableAt" from request_withdrawal($1, $2, $3, $4, $5, $6)',
+      [partition, accountId, id, amount, recipient, min],
+    )
+    refuse(row!, order)
+    if (row!.decision === 'requested') await alongside?.(connection)
+  })
   const withdrawal = await findWithdrawal(database, partition, accountId, id)
   if (withdrawal?.amount === amount && withdrawal.recipient === recipient) return withdrawal
   throw new WithdrawalMismatchError(id)

@@ -93,8 +93,8 @@ function openChainFunds(
     withdrawalMin: config.withdrawalMin,
     ownAddress: ({ partition, accountId }) => funds.ownAddress({ partition, id: accountId }),
     depositAddress: ({ partition, accountId }) => funds.depositAddress({ partition, id: accountId }),
-    async requestWithdrawal({ partition, accountId, id, amount }) {
-      await funds.withdraw({ partition, id: accountId }, id, amount)
+    async requestWithdrawal({ partition, accountId, id, amount }, alongside) {
+      await funds.withdraw({ partition, id: accountId }, id, amount, alongside)
     },
     ownerCooldownMs: ownerCooldownOf(config),
     async registerOwner({ partition, accountId, address, isConfirmed }) {

@@ -1,4 +1,4 @@
-import type { Database } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { registerOwnerAddress } from '../ledger/accounts.ts'
 import { assignAddress, type DepositAccount, findDepositAddress } from '../ledger/deposit-addresses.ts'
@@ -64,7 +64,12 @@ export class Funds {
    * The same id again is the same withdrawal, whoever the owner is by then. It goes to the registered owner and to nobody
    * else.
    */
-  async withdraw(account: OwnedAccount, id: string, amount: Usdc): Promise<Withdrawal> {
+  async withdraw(
+    account: OwnedAccount,
+    id: string,
+    amount: Usdc,
+    alongside?: (connection: Connection) => Promise<void>,
+  ): Promise<Withdrawal> {
     if (amount <= 0n) throw new EmptyWithdrawalError()
     const stored = await findWithdrawal(this.#parts.database, account.partition, account.id, id)
     if (stored?.amount === amount) return stored
@@ -81,14 +86,15 @@ export class Funds {
     if (row.usable !== true) throw new OwnerAddressTooNewError(row.from)
     if (amount > payOutMax) throw new WithdrawalAboveMostError(amount)
     const { database, withdrawalMin } = this.#parts
-    return requestWithdrawal(database, {
+    const order = {
       partition: account.partition,
       accountId: account.id,
       id,
       amount,
       recipient: row.owner_address,
       min: withdrawalMin,
-    })
+    }
+    return requestWithdrawal(database, order, alongside)
   }
 }
 

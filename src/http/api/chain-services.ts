@@ -1,4 +1,5 @@
 import type { AccountRef } from '../../db/account-ref.ts'
+import type { Connection } from '../../db/database.ts'
 import type { Usdc } from '../../money/usdc.ts'
 
 // What the dashboard shows and does beyond the ledger, done by whoever knows the chain. Each may be absent: then its route
@@ -25,8 +26,14 @@ export type ChainFunds = {
   ownAddress(account: AccountRef): Promise<string>
   /** The same; assigned to the account and watched from now on. */
   depositAddress(account: AccountRef): Promise<string>
-  /** To the registered owner, idempotent by `id`. It is stored when this returns; refusals are thrown as `ServiceError`s. */
-  requestWithdrawal(withdrawal: AccountRef & { readonly id: string; readonly amount: Usdc }): Promise<void>
+  /**
+   * To the registered owner, idempotent by `id`. It is stored when this returns; refusals are thrown as `ServiceError`s. `alongside`
+   * writes into the transaction that stores it.
+   */
+  requestWithdrawal(
+    withdrawal: AccountRef & { readonly id: string; readonly amount: Usdc },
+    alongside: (connection: Connection) => Promise<void>,
+  ): Promise<void>
   /** How long an owner address waits that nobody has confirmed, and every changed one. */
   readonly ownerCooldownMs: number
   /** Durable when it returns; it writes the account's owner address too. `isConfirmed`: by a passkey or wallet, for this very address. */

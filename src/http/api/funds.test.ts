@@ -84,15 +84,9 @@ function createRoutes() {
     ownerCooldownMs,
     ownAddress: ({ partition, accountId }) => owners.ownAddress({ partition, id: accountId }),
     depositAddress: ({ partition, accountId }) => owners.depositAddress({ partition, id: accountId }),
-    async requestWithdrawal({ partition, accountId, id, amount }) {
-      await requestWithdrawal(database, {
-        partition,
-        accountId,
-        id,
-        amount,
-        recipient: ownerAddress,
-        min: parse('0.1'),
-      })
+    async requestWithdrawal({ partition, accountId, id, amount }, alongside) {
+      const order = { partition, accountId, id, amount, recipient: ownerAddress, min: parse('0.1') }
+      await requestWithdrawal(database, order, alongside)
     },
     async registerOwner({ partition, accountId, address, isConfirmed }) {
       const { usableFromMs } = await owners.registerOwner({ partition, id: accountId }, address, isConfirmed)

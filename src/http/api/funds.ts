@@ -71,8 +71,10 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
     const amount = readAmount(body.amount)
     const id = withdrawalId(owner, headers['idempotency-key'])
     await checkRecipient(services, funds, owner, body.recipient)
-    await funds.requestWithdrawal({ ...accountRef(owner), id, amount })
-    await logAccountEvent(services, 'withdrawal_requested', call, { withdrawal_id: id, amount: amount.toString() })
+    const facts = { withdrawal_id: id, amount: amount.toString() }
+    await funds.requestWithdrawal({ ...accountRef(owner), id, amount }, (connection) =>
+      logAccountEvent({ ...services, database: connection }, 'withdrawal_requested', call, facts),
+    )
     return renderWithdrawal((await findWithdrawal(database, owner.partition, owner.accountId, id))!)
   })
 
