@@ -54,7 +54,7 @@ test('an invited person joins with a passkey, makes a key, cannot withdraw, and 
   ])
 
   await owner.reload()
-  await members.getByText('Grace', { exact: true }).waitFor()
+  await members.getByTestId('member').filter({ hasText: 'Grace' }).waitFor()
   const log = owner.getByTestId('account-log')
   await log.getByText('Grace created the key “Made by Grace”').waitFor()
   await log.getByText('Grace was refused a withdrawal, which needs the role owner').waitFor()
