@@ -518,7 +518,7 @@ function readFailpoint(read: SettingReader): Config['failpoint'] {
   if (read.text('NODE_ENV') === 'production') {
     throw new InvalidConfigError('FAILPOINT kills the service for a test. Do not set it in production.')
   }
-  const [, name, reach] = /^([a-z_]+)(?::([1-9]\d{0,8}))?$/.exec(value) ?? []
+  const [, name, reach] = /^([a-z0-9_]+)(?::([1-9]\d{0,8}))?$/.exec(value) ?? []
   if (name !== undefined) return { name, reach: Number(reach ?? 1) }
   throw new InvalidConfigError(`FAILPOINT must be a name, or a name and a count such as on_chunk:3, got "${value}".`)
 }
