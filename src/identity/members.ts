@@ -144,7 +144,7 @@ export type MemberChanges = {
 
 /**
  * Changes a member, for a transaction. Nobody changes a member above them or gives a role above their own. A member who loses the role
- * that made something loses it too: management keys and invitations below admin, API keys below developer.
+ * that made something loses it too: open invitations with any other role, management keys below admin, API keys below developer.
  */
 export async function changeMember(
   connection: Connection,
@@ -177,7 +177,9 @@ export async function changeMember(
       await readClock(connection),
     ],
   )
-  if (role !== member.role && !reaches(role, 'admin')) await revokeAdministration(connection, account, personId)
+  // An owner who is demoted must not keep a link that makes its bearer an owner.
+  if (role !== member.role) await revokeInvitations(connection, account, personId)
+  if (!reaches(role, 'admin')) await revokeManagementKeys(connection, account, personId)
   const revokedKeyIds = reaches(role, 'developer') ? [] : await revokeKeysOf(connection, account, personId)
   await checkMemberLimit(connection, account, personId)
   await writeEvent(connection, account, 'member.changed', { id: personId, change: 'updated', role })
@@ -204,7 +206,8 @@ export async function removeMember(
     personId,
   ])
   await connection.query('delete from sessions where account_id = $1 and person_id = $2', [account.accountId, personId])
-  await revokeAdministration(connection, account, personId)
+  await revokeInvitations(connection, account, personId)
+  await revokeManagementKeys(connection, account, personId)
   const revokedKeyIds = await revokeKeysOf(connection, account, personId)
   await writeEvent(connection, account, 'member.changed', { id: personId, change: 'removed', role: member.role })
   return { member, revokedKeyIds }
@@ -218,11 +221,14 @@ async function keepAnOwner(connection: Connection, account: AccountRef, personId
   if (others.length === 0) throw new LastOwnerError()
 }
 
-async function revokeAdministration(connection: Connection, account: AccountRef, personId: string): Promise<void> {
+async function revokeManagementKeys(connection: Connection, account: AccountRef, personId: string): Promise<void> {
   await connection.query(
     'update management_keys set revoked_at = $3 where account_id = $1 and made_by = $2 and revoked_at is null',
     [account.accountId, personId, await readClock(connection)],
   )
+}
+
+async function revokeInvitations(connection: Connection, account: AccountRef, personId: string): Promise<void> {
   await connection.query('delete from invitations where account_id = $1 and invited_by = $2 and used_at is null', [
     account.accountId,
     personId,

@@ -195,6 +195,14 @@ test('a removed member is out at once: sessions, API keys, management keys and i
   assert.equal((await logOf(owner))[0].facts.name, 'The admin')
 })
 
+test('an owner who is demoted keeps no link that makes an owner', async () => {
+  const { account, owner } = await openAccount()
+  const second = await signInMember(suite.service, account, 'owner')
+  const token = await invite(second, { role: 'owner' })
+  await owner.patch(`/api/members/${second.personId}`, { role: 'admin' })
+  assert.deepEqual(await second.refusal('POST', '/api/auth/invitation', { token }), [404, 'not_found'])
+})
+
 test('the keys of a member never add up to more than the member’s limit, however many are made at once', async () => {
   const { account, owner } = await openAccount()
   const developer = await signInMember(suite.service, account, 'developer')
