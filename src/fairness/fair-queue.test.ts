@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { FairQueue } from './fair-queue.ts'
 
-/** Serves everything, each item in one go; the names in the order of service. */
+/** Serves everything, each item in a single step. Returns the names in order of service. */
 function serveAll(queue: FairQueue<{ name: string; weight: number }>): string {
   const order: string[] = []
   for (let item = queue.peek(); item !== undefined; item = queue.peek()) {

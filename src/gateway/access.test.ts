@@ -13,8 +13,8 @@ import {
   untilBalance,
 } from '../../test/support/gateway.ts'
 
-// A11: a stranger with a deposit of 0.5 USDC had 250 payments to another address of his put on chain by our relayer, and
-// every account's payments could be read by everybody.
+// A11: an attacker with a deposit of 0.5 USDC made our relayer put 250 payments to the attacker's other address on chain, and every
+// account's payments were publicly readable.
 
 const payer = account('payer')
 const stranger = account('stranger')

@@ -23,7 +23,7 @@ import {
 } from '../../test/support/gateway.ts'
 import { chainId } from '../../test/support/sandbox-chain.ts'
 
-// Circle's own client is the judge: what it takes for Circle's gateway, our client takes for one too.
+// Circle's own client decides: if it accepts our gateway as Circle's, our client accepts it too.
 
 const network = `eip155:${chainId}` as const
 

@@ -25,7 +25,7 @@ import { supervise } from '../process/supervisor.ts'
 import { type FailpointName, failpointNames } from './failpoints.ts'
 import type { GatewayReady, GatewaySettings } from './start.ts'
 
-// The gateway as it runs in earnest, a process of its own, which is killed where it hurts and started again.
+// The gateway as in production, in its own process, which is killed at the worst points and restarted.
 
 const payer = account('payer')
 const module = new URL('start.ts', import.meta.url)
@@ -87,7 +87,7 @@ test('a gateway killed again and again under load settles every payment it took,
   )
   const ids: string[] = []
   for (let index = 0; index < bodies.length; index += 1) {
-    // In the middle of whatever it is doing.
+    // At a random point of its work.
     if (index % 15 === 7) {
       running.child.kill('SIGKILL')
       running = await start(t, { ...settings, port: running.port })
@@ -125,7 +125,7 @@ async function start(
   return { ...ready, child }
 }
 
-/** As a careful client does it: when the answer is lost, ask by payer and nonce, and only then send the same again. */
+/** A careful client: when the answer is lost, it queries by payer and nonce, and only then sends the same payment again. */
 async function settleForSure(url: string, body: Awaited<ReturnType<typeof paymentBody>>): Promise<string> {
   const { from, nonce } = body.paymentPayload.payload.authorization
   for (;;) {
@@ -144,7 +144,7 @@ async function retried(question: () => ReturnType<typeof ask>) {
   }
 }
 
-/** Nothing is set aside any more, each settled batch is on chain once, and each nonce of the relayer is accounted for. */
+/** Nothing is reserved any more, each settled batch is on chain once, and each nonce of the relayer is accounted for. */
 async function assertBooks({ database, chain }: GatewayBench): Promise<void> {
   const count = await publicClient(chain.url).getTransactionCount({ address: relayer.address })
   const [books] = await untilFits(

@@ -34,8 +34,8 @@ import { untilFits } from '../../test/support/until.ts'
 import { format } from '../money/usdc.ts'
 import type { AlarmCode } from './alarm.ts'
 
-// A node between the gateway and the chain that is away, forgets, repeats itself, or lies. Whatever it does, a payment that
-// was taken is settled once, to the unit; the worst it can do is to make everybody wait.
+// A node between the gateway and the chain that is down, forgets, repeats itself or lies. Whatever it does, an accepted payment is
+// settled once, to the unit; the worst it can cause is delay.
 
 test('while the node is away payments are taken and wait; when it is back they settle', async (t) => {
   const line = await openLine(t)
@@ -116,7 +116,7 @@ test('a payment names the transaction that landed, also when it was replaced and
   assert.equal((await ended(line.url, id!)).transactionHash, keccak256(first!))
 })
 
-// At the sandbox's price the first version offers 40 gwei: the next would offer 50, which is more than is paid.
+// At the sandbox's price the first version offers 40 gwei: the next would offer 50, which is above the limit.
 const noReplacement = { gasPriceMax: 45_000_000_000n, replaceMs: 100, resendMs: 20 }
 
 test('a transaction that is lost when no higher fee may be offered is sent again as it is', async (t) => {
@@ -169,7 +169,7 @@ test('a batch that was given up and lands after all settles once, and its succes
     raws.push(params[0] as Hex)
     return { result: keccak256(params[0] as Hex) }
   }
-  // The first batch is made while the node is honest about the relayer's nonce.
+  // The first batch is made while the node reports the relayer's nonce correctly.
   line.proxy.fault = only('eth_sendRawTransaction', lying)
   const ids = await line.pay(3)
   await untilFits(
@@ -208,7 +208,7 @@ test('a batch that reverts is sent again in smaller parts', async (t) => {
   let estimates = 0
   line.proxy.fault = only('eth_estimateGas', async (_, forward) => {
     estimates += 1
-    // Enough for a block to take it, and too little for the batch: the transaction fails on chain.
+    // Enough for a block to include it, and too little for the batch: the transaction fails on chain.
     return estimates <= 2 ? { result: '0x13880' } : forward()
   })
   const ids = await line.pay(6)
@@ -242,7 +242,7 @@ test('a new relayer brings the call of the old one, who cannot pay any more, to 
     ({ status }) => status === 'batched',
   )
   await line.stop()
-  // With another nonce of the old relayer in between, its transaction can never be carried out.
+  // With another nonce of the old relayer used in between, its transaction can never be executed.
   const relayerKey = await appointRelayer(line.bench, 'the next relayer')
   const { url } = await line.bench.start({ relayerKey, replaceMs: 50 })
   await assertPaidOnce({ ...line, url }, ids, 2_000n)
@@ -294,7 +294,7 @@ test('logs that come twice, in disorder or not at all change no balance', async 
   await assertPaidOnce(line, ids, 4_000n)
   await deposit(line.bench, account('another'), 77n)
   await untilBalance(line.url, account('another').address, '0.000077')
-  // Whoever hides a log twice in a row is told of twice, the second time as what it may be: books that are wrong.
+  // A node that hides a log twice in a row raises two alarms, the second one about wrong books.
   const expected: readonly AlarmCode[] = ['logs_missing', 'balance_mismatch', 'chain_unreachable']
   assert.deepEqual(
     line.bench.alarms.filter(({ code }) => !expected.includes(code)),
@@ -335,7 +335,7 @@ test('nonsense of every kind from every method only makes everybody wait', async
   ] as const
   let turn = 0
   let random = 7
-  // A quarter of the answers are spoilt, in an order that is the same in every run.
+  // A quarter of the responses are corrupted, in a deterministic order.
   line.proxy.fault = async (_, forward) => {
     turn += 1
     random = (random * 1_103_515_245 + 12_345) % 2 ** 31
@@ -347,7 +347,7 @@ test('nonsense of every kind from every method only makes everybody wait', async
   await assertPaidOnce(line, ids, 5_000n)
 })
 
-// Every fault of this file at once, in an order that follows from a seed. A failure says which.
+// Every fault of this file concurrently, in an order derived from a seed. A failure prints the seed.
 for (const seed of [1, 2]) {
   test(`under all faults together payments and withdrawals come out to the unit (seed ${seed})`, async (t) => {
     const line = await openLine(t, { recheckMs: 200, reconcileMs: 100, replaceMs: 300 })
@@ -396,7 +396,7 @@ const faulty = async (call: RpcCall, forward: () => Promise<RpcAnswer>, random: 
   return answer
 }
 
-/** Nothing is set aside, and nothing is under way. */
+/** Nothing is reserved, and nothing is in progress. */
 async function assertNothingOpen({ database }: GatewayBench): Promise<void> {
   await untilFits(
     () =>
@@ -469,7 +469,7 @@ test('balances are compared with the contract in one call, and one by one where 
 
 function callsWallet(params: readonly unknown[], wallet: string): boolean {
   const { to, data } = params[0] as { readonly to?: string; readonly data?: string }
-  // The number of the last batch is asked for alone, and takes no arguments.
+  // The number of the last batch is requested separately, and takes no arguments.
   return to?.toLowerCase() === wallet.toLowerCase() && (data?.length ?? 0) > 10
 }
 
@@ -544,7 +544,7 @@ test('a database that belongs to another chain is refused at the start', async (
   await assert.rejects(bench.start({ chainRpcUrl: other.url, chainId: 1_234 }), { name: 'ForeignDatabaseError' })
 })
 
-/** Gives somebody the role and the gas of a relayer, by a transaction of the old one; the new one's key. */
+/** Gives an address the role and the gas of a relayer, by a transaction of the old one. Returns the new key. */
 async function appointRelayer({ chain, wallet }: GatewayBench, name: string): Promise<Hex> {
   const { address } = account(name)
   const setRelayer = { abi: settlementGatewayAbi, functionName: 'setRelayer', args: [address, true] } as const
@@ -553,7 +553,7 @@ async function appointRelayer({ chain, wallet }: GatewayBench, name: string): Pr
   return keccak256(Buffer.from(name))
 }
 
-/** A deposit's log, the only one with four topics, with a larger number. */
+/** A deposit's log (the only one with four topics), with a larger number. */
 function inflated(log: { readonly topics: readonly Hex[]; readonly data: Hex }) {
   return log.topics.length === 4 ? { ...log, data: `${log.data.slice(0, -6)}ffffff` } : log
 }

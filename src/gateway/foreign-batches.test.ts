@@ -27,7 +27,8 @@ import {
 import { publicClient, relayer, signCall } from '../../test/support/sandbox-chain.ts'
 import { untilFits } from '../../test/support/until.ts'
 
-// Payments that reach the chain past the gateway's books: by somebody else's transaction, or by its own before it lost them.
+// Payments that reach the chain outside the gateway's books: by another sender's transaction, or by its own before it lost its
+// database.
 
 test('a payment that somebody else settles first counts as settled, once', async (t) => {
   const line = await openLine(t)
@@ -75,7 +76,7 @@ test('payments that had settled when the gateway lost its books are found by the
     assert.equal(again.body.errorReason, 'nonce_already_used')
   }
   await untilBalance(url, payer.address, '0.994')
-  // And what comes next is settled on top of it.
+  // And later payments are settled on top of it.
   const next = await settle(url, await paymentBody(bench.wallet, payer))
   assert.equal((await ended(url, next)).status, 'completed')
   assert.equal(await onChain(bench, seller.address), 5_000n)
@@ -111,7 +112,7 @@ function nonceOf({ paymentPayload }: PaymentBody): Hex {
   return paymentPayload.payload.authorization.nonce
 }
 
-/** As the service asks. */
+/** The query that the service sends. */
 async function transfersOf(url: string, body: PaymentBody): Promise<AnswerBody[]> {
   const answer = await ask(url, `/v1/x402/transfers?from=${payer.address}&nonce=${nonceOf(body)}&pageSize=1`)
   return answer.body.transfers
@@ -140,7 +141,7 @@ function encodeBatch(batchId: bigint, authorization: Authorization, signature: H
   return encodeFunctionData({ abi: settlementGatewayAbi, functionName: 'settleBatch', args })
 }
 
-/** Puts one authorization on chain with the relayer's key and past the gateway. */
+/** Puts one authorization on chain with the relayer's key, bypassing the gateway. */
 async function settleDirectly(bench: GatewayBench, body: PaymentBody): Promise<void> {
   const { authorization, signature } = body.paymentPayload.payload
   const data = encodeBatch((await batchesOnChain(bench)) + 1n, authorization, signature)

@@ -23,7 +23,7 @@ const retryMs = 60_000
 const amountMax = 2n ** 63n - 1n
 
 /**
- * Finds out what was paid by batches that are not in these books, and stores it as completed transfers. So a client that queries by
+ * Finds out what was paid by batches that were not sent from these books, and stores it as completed transfers. So a client that queries by
  * nonce finds its payment even if a gateway with other books took it.
  */
 export class ForeignBatches {

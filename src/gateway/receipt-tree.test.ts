@@ -28,7 +28,7 @@ test('lists that differ have roots that differ', () => {
   )
 })
 
-// Written down for good: whoever checks a receipt later must come to the same root.
+// A fixed value: every later check of a receipt must compute the same root.
 test('leaves are hashed once more, pairs are sorted, an odd one is promoted, and nothing has the root zero', () => {
   const [a, b, c] = [1, 2, 3].map((number) => toHex(number, { size: 32 })) as [Hex, Hex, Hex]
   const leaves = [a, b, c].map((leaf) => keccak256(leaf)) as [Hex, Hex, Hex]

@@ -6,7 +6,7 @@ import { account, chainId, usdc } from '../../test/support/sandbox-chain.ts'
 import { type PaymentReason, PaymentRefusedError, readPayment, validitySecondsMin } from './payment.ts'
 import { gatewayTerms } from './terms.ts'
 
-// Every reason of Circle's that needs no memory, and where it begins, to the second. The other two are in settle.test.ts.
+// Every stateless reason of Circle's, and its exact limit, to the second. The other two are in settle.test.ts.
 
 const wallet: Address = '0x00000000000000000000000000000000000000aa'
 const terms = gatewayTerms(chainId, usdc, wallet)

@@ -205,10 +205,10 @@ async function answerTransfers(options: RoutesOptions, { path, query }: JsonRequ
 
 /** Our own: the changes since the last call, instead of one call for each open payment. */
 async function answerChanges(options: RoutesOptions, query: URLSearchParams): Promise<JsonAnswer> {
-  const unknownName = [...query.keys()].find((name) => !['changedAfter', 'from', 'to', 'pageSize'].includes(name))
-  if (unknownName !== undefined) {
+  const conflictingName = [...query.keys()].find((name) => !['changedAfter', 'from', 'to', 'pageSize'].includes(name))
+  if (conflictingName !== undefined) {
     throw new BadRequestError(
-      `${unknownName.slice(0, 40)} cannot be combined with changedAfter; from, to and pageSize can.`,
+      `${conflictingName.slice(0, 40)} cannot be combined with changedAfter; from, to and pageSize can.`,
     )
   }
   const [from, to, after] = [query.get('from'), query.get('to'), query.get('changedAfter')]

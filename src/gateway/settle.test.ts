@@ -47,7 +47,7 @@ test('a payment is taken at once, settled on chain, and findable by its id and b
   assert.deepEqual(bench.alarms, [])
 })
 
-// The promise to the seller: what is taken can be paid, whoever asks, however many at once.
+// The promise to the seller: every accepted payment can be paid, for any caller and any concurrency.
 test('of payments that arrive together as many are taken as the balance covers, on two gateways at once', async (t) => {
   const bench = await openBench(t)
   const gateways = [await bench.start({ batchMs: 3_000 }), await bench.start({ batchMs: 3_000 })]
@@ -92,7 +92,7 @@ test('who never deposited cannot pay', async (t) => {
     ({ status }) => status === 200,
   )
   const body = await paymentBody(bench.wallet, account('nobody'))
-  // Before the chain has been read nothing is promised at all.
+  // No payment is accepted before the chain has been read.
   const answer = await untilFits(
     () => ask(url, '/v1/x402/settle', body),
     ({ status }) => status !== 503,
@@ -153,7 +153,7 @@ async function checkBatches(url: string, total: bigint): Promise<void> {
   }
 }
 
-/** Whoever paid with a receipt is told where in the batch, among all of its payments, and no two the same place. */
+/** Each payment with a receipt has its position in the batch, and no two have the same. */
 async function checkPlaces(url: string, ids: readonly string[]): Promise<void> {
   const sizes = new Map<string, number>()
   const { body } = await ask(url, '/v1/batches')
@@ -172,7 +172,7 @@ async function checkPlaces(url: string, ids: readonly string[]): Promise<void> {
   assert.equal(taken.size, Math.ceil(ids.length / 3))
 }
 
-/** The proof that the gateway gives leads from the receipt to the root that stands on chain. */
+/** The gateway's proof leads from the receipt to the root on chain. */
 async function checkReceipt(chainUrl: string, wallet: `0x${string}`, url: string, id: string): Promise<void> {
   const { receipt, batchId } = await transferOf(url, id)
   assert.equal(receipt.hash, keccak256(toHex('receipt 0 0')))

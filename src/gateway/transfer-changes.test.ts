@@ -69,7 +69,7 @@ test('one question after another tells every payment to its end, with its proof,
   assert.deepEqual(bench.alarms, [])
 })
 
-/** Asks until all of them are completed. */
+/** Polls until all of them are completed. */
 async function follow(rail: Rail, start: string | undefined, known: Map<string, Transfer>, ids: readonly string[]) {
   let cursor = start
   await untilFits(
@@ -84,7 +84,7 @@ async function follow(rail: Rail, start: string | undefined, known: Map<string, 
   return cursor
 }
 
-// A cursor that passes a number which is committed later loses that payment for good: it would never be confirmed.
+// A cursor that skips a number which is committed later loses that payment permanently: it would never be confirmed.
 test('a change that commits late is not passed over by one that was made after it', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start()
@@ -99,7 +99,7 @@ test('a change that commits late is not passed over by one that was made after i
   })
   await changed.promise
   const quick = bench.database.query(fail, [late])
-  // The second writer either waits for the first one or has committed: both must show in the end.
+  // The second writer either waits for the first one or has committed: both must appear in the end.
   await Promise.race([quick, pause(200)])
   const between = (await ask(url, changes + start)).body
   gate.resolve()
@@ -130,7 +130,7 @@ test('a reader that never rests hears of every change of many writers, however t
         await bench.database.transaction(async (connection) => {
           await connection.query(fail, [ids[index]])
           await pause((index * 7) % 11)
-          // Some change twice, some are rolled back and done again.
+          // Some change twice, some are rolled back and repeated.
           if (index % 5 === 0) await connection.query(reopen, [ids[index]])
         })
       }
@@ -222,7 +222,7 @@ test('Circle’s gateway has no list of changes: each open payment is asked for'
 const fail = `update gateway.transfers set status = 'failed', failure = 'test' where id = $1`
 const reopen = `update gateway.transfers set status = 'received', failure = null where id = $1`
 
-/** A transfer that the worker leaves alone. */
+/** A transfer that the worker does not touch. */
 async function storeTransfer({ database }: GatewayBench, from = payer.address.toLowerCase()): Promise<string> {
   const id = randomUUID()
   await database.query(

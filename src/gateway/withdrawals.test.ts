@@ -82,7 +82,7 @@ test('a depositor withdraws less than the minimum once in 12 hours', async (t) =
     refused.body.message,
     'value is 99999; the minimum is 100000, and a depositor may withdraw less once in 12 hours',
   )
-  // The same order again is not a second one, and orders of the minimum have no limit.
+  // Sending an intent again does not create a second one, and withdrawals of the minimum have no limit.
   assert.equal((await ask(url, withdraw, small)).body.transferId, first.body.transferId)
   assert.equal((await post(100_000n, 100_000n)).status, 201)
   assert.equal(await balanceOf(url, payer.address), '0.200001')
@@ -97,7 +97,7 @@ test('many orders of one depositor do not delay those of another', async (t) => 
   const other = account('other')
   await deposit(bench, other, 10_000n)
   await untilBalance(url, other.address, '0.01')
-  // Nothing is sent until all orders are waiting.
+  // Nothing is sent until all intents are waiting.
   proxy.fault = away
   const order = async (from: typeof payer, value: bigint) => {
     const answer = await ask(url, withdraw, [await burnIntent(bench.wallet, from, { value })])
@@ -116,7 +116,7 @@ test('many orders of one depositor do not delay those of another', async (t) => 
     ({ length }) => length === 10,
   )
   const places = sent.flatMap(({ depositor }, place) => (depositor === other.address.toLowerCase() ? [place] : []))
-  // In turns: behind one order of the first depositor each, and not behind all eight.
+  // In turns: behind one intent of the first depositor each, and not behind all eight.
   assert.deepEqual(places, [1, 3])
 })
 
@@ -227,7 +227,7 @@ test('an order to somebody who was blocked for a while is paid', async (t) => {
   await block(bench, 'blacklist')
   const { body } = await ask(url, withdraw, [await burnIntent(bench.wallet, payer, { value: 4_000n })])
   await untilAlarm(bench, 'withdrawal_refused')
-  // However long ago the first refusal was: one is not enough.
+  // However long ago the first refusal was, a single one is not enough.
   skippedMs += 3_600_000
   await untilFits(
     () => bench.database.query<{ refusals: number }>('select refusals from gateway.burn_intents'),
@@ -239,7 +239,7 @@ test('an order to somebody who was blocked for a while is paid', async (t) => {
   assert.equal(await usdcBalance(bench.chain.url, owner), 4_000n)
 })
 
-// The node's estimates say that the contract would pay, and it does not: each try costs gas, so they come to an end.
+// The node's estimates say that the contract would pay, and it does not: each attempt costs gas, so the attempts are limited.
 test('an order that reverts in block after block is given up, and its money is free again', async (t) => {
   const bench = await openBench(t)
   const proxy = await startRpcProxy(t, bench.chain.url)
@@ -315,7 +315,7 @@ test('while the contract is paused payments wait, and are settled afterwards', a
   assert.equal((await ended(url, payment)).status, 'completed')
 })
 
-// F80: the holder of the key goes to the contract directly. What was promised before can still be settled.
+// F80: the key's holder calls the contract directly. Payments that were accepted before can still be settled.
 test('a withdrawal begun at the contract stops new payments at once and cannot escape those taken before', async (t) => {
   const bench = await openBench(t)
   const { url } = await bench.start({ batchMs: 1_500 })
@@ -356,7 +356,7 @@ async function loseBooks(bench: GatewayBench, value: bigint) {
   return { order, paid, url }
 }
 
-/** The relayer of the tests is the token's blocklister too. */
+/** The tests' relayer is also the token's blocklister. */
 async function block({ chain }: GatewayBench, functionName: 'blacklist' | 'unBlacklist'): Promise<void> {
   await sendCall(chain, relayer, usdc, encodeFunctionData({ abi: devUsdcAbi, functionName, args: [owner] }))
 }
@@ -365,7 +365,7 @@ async function callWallet({ chain, wallet }: GatewayBench, data: Hex): Promise<v
   await sendCall(chain, payer, wallet, data)
 }
 
-/** The relayer of the tests is owner and pauser too; its own transactions pass between those of the gateway. */
+/** The tests' relayer is also owner and pauser; its own transactions are interleaved with those of the gateway. */
 async function pauseContract({ chain, wallet }: GatewayBench, functionName: 'pause' | 'unpause'): Promise<void> {
   await sendCall(chain, relayer, wallet, encodeFunctionData({ abi: settlementGatewayAbi, functionName }))
 }

@@ -44,7 +44,7 @@ function reasonOf(events: readonly ChatEvent[]): FinishReason {
   return last?.type === 'finish' ? last.reason : 'stop'
 }
 
-/** A whole stream as a client gets it. */
+/** A complete stream as a client receives it. */
 function stream(renderer: ChunkRenderer, events: readonly ChatEvent[]): string {
   return (
     renderer.role +
@@ -63,7 +63,7 @@ function chunks(text: string): Record<string, unknown>[] {
     .map((frame) => JSON.parse(frame.slice('data: '.length)))
 }
 
-/** The customer's own library, given a ready answer. */
+/** The customer's own client library, given a prepared answer. */
 function client(body: string, contentType: string): OpenAI {
   const fetch = async () => new Response(body, { headers: { 'content-type': contentType } })
   return new OpenAI({ apiKey: 'penny_x', baseURL: 'http://127.0.0.1/v1', fetch, maxRetries: 0 })

@@ -24,7 +24,7 @@ const result = (id: string) => ({ role: 'tool', tool_call_id: id, content: 'rain
 
 const parse = (body: unknown): ChatRequest => parseChatRequest(body, models)
 
-/** The code and place of a refusal. */
+/** The code and param of a refusal. */
 function refusal(body: unknown): string {
   try {
     parse(body)
@@ -320,7 +320,7 @@ test('a refusal names the exact place of the mistake', () => {
       'unsupported_parameter tools[0].function.name',
       { messages: hello, tools: [{ type: 'function', function: { name: 'web_fetch' } }], web_fetch: true },
     ],
-    // The place is the one in the request, also where `allowed_tools` offers only some of its tools.
+    // The index is the one in the request, even if `allowed_tools` offers only some of its tools.
     [
       'unsupported_parameter tools[1].function.name',
       {
@@ -490,7 +490,7 @@ test('a __proto__ key in a schema stays a key', () => {
   assert.equal(JSON.stringify(parse(body).tools[0]?.parameters), '{"__proto__":{"a":1}}')
 })
 
-/** A call and its result for each of these, one after the other. */
+/** One call and its result for each of these, in sequence. */
 const turns = (ids: readonly string[]) =>
   ids.flatMap((id) => [{ role: 'assistant', content: null, tool_calls: [call(id)] }, result(id)])
 
@@ -500,9 +500,9 @@ test('ids that a client uses again in a later turn, or leaves empty, are told ap
   const ids = callIds(messages)
   assert.equal(ids[0], 'call_0')
   for (const id of ids.slice(1)) assert.match(id, /^call_[0-9a-f]{48}$/)
-  // Sent again and longer it begins alike, or the upstream would read all of it anew.
+  // A longer conversation starts with the same bytes; otherwise the upstream's cache would miss.
   assert.deepEqual(parse({ messages: [...hello, ...turns(['call_0', '', 'call_0'])] }).messages, messages.slice(0, 7))
-  // A derived id is taken like any other.
+  // A derived id is accepted like any other.
   assertPaired(parse({ messages: [...hello, ...turns(['call_0', 'call_0', ids[2]!])] }))
 })
 
@@ -547,7 +547,7 @@ function assertPaired({ messages }: Pick<ChatRequest, 'messages'>): void {
   assert.ok(!ids.includes(''))
 }
 
-/** Bodies that are nearly right: every part is mostly right, sometimes of the wrong type, sometimes missing. */
+/** Almost valid bodies: every part is mostly right, sometimes of the wrong type, sometimes missing. */
 function bodies(): fc.Arbitrary<unknown> {
   const junk = fc.oneof(
     fc.jsonValue({ maxDepth: 2 }),
@@ -660,7 +660,7 @@ test('whatever is sent is either understood or refused as the client’s mistake
       try {
         const parsed = parse(body)
         acceptedCount += 1
-        // Without a stream its options are not read.
+        // Without a stream, its options are not read.
         if (parsed.stream) assert.ok(bodySchema.safeParse(body).success, 'the reference refuses what is served')
         assert.ok(JSON.stringify(parsed).isWellFormed())
         assertPaired(parsed)

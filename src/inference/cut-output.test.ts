@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { type ChatEvent, nextParagraph } from './chat-events.ts'
 import { createOutputCut } from './cut-output.ts'
 
-/** A tokenizer for reading: a token is a word with the space before it. */
+/** A simple tokenizer: a token is a word with the space before it. */
 const words = (text: string): number => text.match(/ ?\S+| +/g)?.length ?? 0
 const cutAt = (tokensMax: number) => createOutputCut(tokensMax, async (text) => words(text))
 

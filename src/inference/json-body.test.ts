@@ -68,7 +68,7 @@ test('a mistake is told with its position', () => {
   }
 })
 
-// V8 quotes the token here and leaves the place to a second reading, which takes as long as the text does.
+// V8 quotes only the token here. Finding the position takes a second pass, whose time grows with the text.
 test('the place of a mistake is looked for in a short text, and in a long one named where that costs nothing', () => {
   const list = (length: number) => `{"a": [${'1,'.repeat(length / 2)}`
   assert.match(refusal(bytes(`${list(1_000)}x]}`)).message, /"x" is not expected at position 1007\.$/)

@@ -109,7 +109,7 @@ test('what a client waits for that has left is not counted', async () => {
   controller.abort(left)
   for (const counted of counts) await assert.rejects(counted, left)
   await assert.rejects(counter.count(['word'], { account, signal }), left)
-  // Their room is free again, and nothing of them is in the way.
+  // Their capacity is free again, and nothing of them is left in the queue.
   assert.equal(await count(['word'], 'of 0'), 1)
   assert.equal(await counter.count([long.slice(0, 50)], { account: 'of 0', signal: new AbortController().signal }), 11)
 })
@@ -142,7 +142,7 @@ test('what is paid for is counted before all that is not, and never refused', as
   await assert.rejects(count(['one']), OverloadedError)
   const paid = Array.from({ length: 2_000 }, () => counter.countPaid(['one']).then(() => order.push('paid')))
   await Promise.all([...strangers, ...paid])
-  // Those that were under way, and then whoever pays.
+  // First the slices in progress, then paid work.
   assert.deepEqual(new Set(order.slice(16, 2_016)), new Set(['paid']))
 })
 
@@ -156,7 +156,7 @@ test('streams that go on and what is not paid for take turns', async () => {
 
 test('a count survives the death of the thread once, and fails alone the second time', async () => {
   const fragile = createTokenCounter(new URL('./__fixtures__/dying-token-worker.ts', import.meta.url))
-  // One of the two meets a thread of its kind.
+  // One of the two runs in a thread that it kills.
   assert.equal(await fragile.countPaid(['die in odd threads']), 18)
   assert.equal(await fragile.countPaid(['die in even threads']), 19)
   await assert.rejects(fragile.countPaid(['die always']), TokenizerError)

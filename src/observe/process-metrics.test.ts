@@ -5,7 +5,7 @@ import { parseMetrics, sampleValue } from '../../test/support/prometheus.ts'
 import { renderMetrics } from './metric.ts'
 import { watchProcess } from './process-metrics.ts'
 
-// An alert asks whether a process has time now; what it did an hour ago must not hide the answer.
+// An alert asks whether a process is overloaded now; earlier idle time must not hide the answer.
 test('how busy a process is, is told of the last ten seconds alone', async (context) => {
   context.mock.timers.enable({ apis: ['setInterval'] })
   const watch = watchProcess('1.0.0')
@@ -16,7 +16,7 @@ test('how busy a process is, is told of the last ten seconds alone', async (cont
   await pause(1)
   const end = performance.now() + 300
   while (performance.now() < end);
-  // The loop counts what it has done when it turns.
+  // The event loop updates its counters once per turn.
   await pause(1)
   const busy = busyAfterTenSeconds()
   await pause(100)

@@ -20,7 +20,7 @@ function linesIn(folder: string): string[] {
     .flatMap(({ name }) => readFileSync(join(folder, name), 'utf8').split('\n').filter(Boolean))
 }
 
-/** In rounds, until enough is there. */
+/** In rounds, until enough is written. */
 async function writeLines(writers: readonly LogFile[], folder: string, isEnough: () => boolean): Promise<string[]> {
   const before = linesIn(folder).length
   const written: string[] = []

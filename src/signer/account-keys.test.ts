@@ -7,7 +7,7 @@ import { AccountKeys, deriveSigningKey } from './account-keys.ts'
 const masterKey = Buffer.from('5e'.repeat(32), 'hex')
 const account = '0190a1b2-c3d4-7000-8000-000000000001'
 
-// Written down for good: money lies at these addresses.
+// Fixed values: there is money at these addresses.
 test('an account’s address follows from the master key and never changes', () => {
   const keys = new AccountKeys(masterKey)
   assert.equal(keys.ofAccount(account).address, '0x745cea1b35a4fb46521fd90a0f01f8ae477d8c26')

@@ -164,7 +164,7 @@ test('a value that no hour has room for is refused for good, and not as one that
   assert.equal(refusalOf(free, above), 'value_out_of_range')
 })
 
-// The policy stands between the keys and whoever has broken into the service.
+// The policy protects the keys from an attacker that controls the service.
 test('of thousands of requests against the policy none is signed, and honest ones still are', (t) => {
   const custodian = createCustodian(t)
   for (const id of accountsOfRequests)

@@ -21,8 +21,8 @@ export type CustodianOptions = {
   readonly policy: SigningPolicy
   readonly owners: OwnerRegister
   /**
-   * Hourly totals of payments to the seller, returns, refunds to wallets, and payouts of the gateway. Deposits stay the account's money and are not
-   * counted.
+   * Hourly totals of payments to the seller, returns, refunds to wallets, and payments out of the gateway. Deposits stay the
+   * account's money and are not counted.
    */
   readonly hours: Readonly<Record<'authorization' | 'return' | 'refund' | 'payingOut', HourlyValues>>
   readonly now: () => number

@@ -4,7 +4,7 @@ import { nonceOf, saltOf, sequenceMax } from './nonce.ts'
 
 const account = '0190a1b2-c3d4-7000-8000-000000000001'
 
-// Written down for good: with another rule a restarted service could sign a request twice under two nonces.
+// Fixed values: with another rule a restarted service could sign one request twice under two nonces.
 test('the nonce of a request never changes', () => {
   assert.equal(
     nonceOf('authorization', account, 0, 258n),

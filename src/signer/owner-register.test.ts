@@ -44,7 +44,7 @@ test('a change is taken back at once, and a second change is refused while the f
   assert.equal(owners.usable(account, 3_000 + waitMs)?.address, thief)
 })
 
-// A21: a stolen session registered its own address as the first one and withdrew at once.
+// A21: a stolen session registered its own address as the first one and withdrew immediately.
 test('a first owner that nobody vouches for waits, and gives way to one that is confirmed', (t) => {
   const owners = open(t, temporaryFolder(t))
   assert.equal(owners.register(account, thief, 1_000, false).usableFromMs, 1_000 + waitMs)
@@ -52,7 +52,7 @@ test('a first owner that nobody vouches for waits, and gives way to one that is 
   assert.throws(() => owners.register(account, third, 2_000, false), { reason: 'owner_pending' })
   assert.equal(owners.register(account, wallet, 3_000, true).usableFromMs, 3_000)
   assert.equal(owners.usable(account, 2 * waitMs)?.address, wallet)
-  // Confirmed later, the same address counts from then on.
+  // Confirmed later, the same address takes effect from then on.
   const other = account.replace(/1$/, '2')
   owners.register(other, wallet, 1_000, false)
   assert.equal(owners.register(other, wallet, 5_000, true).usableFromMs, 5_000)
@@ -91,7 +91,7 @@ test('a start makes a small journal of a long one, which says the same', (t) => 
   assert.equal(after.mode & 0o777, 0o600)
   const latest = 100_000 * 1_000
   const [usable, pending] = [owners.usable(account, latest)!, owners.usable(account, latest + waitMs)!]
-  // What comes after the snapshot is chained to it.
+  // Lines after the snapshot are chained to it.
   const other = account.replace(/1$/, '2')
   owners.register(other, wallet, latest, true)
   const again = open(t, folder)
@@ -125,7 +125,7 @@ test('a signer that is killed while it makes its journal small has lost nothing'
   writeFileSync(journal(folder), long)
   const expected = open(t, folder).usable(account, 2_000_000)
   const small = readFileSync(journal(folder), 'utf8')
-  // Killed before the rename, with all or a part of the new file; and after it.
+  // Killed before the rename, with all or part of the new file; and after it.
   for (const [old, started] of [
     [long, small],
     [long, small.slice(0, 100)],
@@ -139,7 +139,7 @@ test('a signer that is killed while it makes its journal small has lost nothing'
   }
 })
 
-/** As versions without a limit wrote it: one account in turns between two addresses, and a hundred others. */
+/** As versions without a limit wrote it: one account alternates between two addresses, and a hundred others. */
 function longJournal(sealingKey: Buffer, count: number): string {
   let seal = ''
   const lines = Array.from({ length: count }, (_, index) => {

@@ -101,7 +101,7 @@ test('who still waits when the line is closed is told', async (t) => {
 
 type ScriptedLine = { readonly id: number; readonly requests: readonly unknown[] }
 
-/** The other side, on a real socket, as the test wants it. Returns what it was asked, batch by batch. */
+/** A fake signer on a real socket. Returns the received requests, batch by batch. */
 async function scriptSigner(
   t: TestContext,
   dataDir: string,

@@ -77,7 +77,7 @@ test('only its own user reaches the signer, and nothing it writes holds a key', 
   }
 })
 
-// Whatever of a batch the dead signer had done is done again, and nobody can tell.
+// The part of a batch that the dead signer had done is done again, with the same result.
 test('a signer killed in the middle of its work is restarted, and every signature is the same to the byte', async (t) => {
   const { signer, ready } = await startSigner(t)
   const here = createSigner({ ask: askCustodian(createCustodian(t)), onFault: assert.ifError, checkEvery: 1_000 })
@@ -221,7 +221,7 @@ async function failToStart(settings: SignerSettings): Promise<{ readonly code: n
   return { code, said }
 }
 
-/** Of a few accounts, decided at one instant, so that two of the same are the same. */
+/** For a few accounts at one time, so that equal requests are identical. */
 function authorizations(count: number) {
   const decidedAt = new Date()
   return Array.from({ length: count }, (_, index) =>

@@ -30,8 +30,8 @@ export type SignerSettings = {
     readonly withdrawalFeeMax: string
   }
   /**
-   * Hourly limits: payments to the seller, and the same amount again for refunds to wallets; payouts of the gateway, and the same amount
-   * again for the returns that precede them.
+   * Hourly limits: to the seller, with the same amount again for refunds to wallets; out of the gateway, with the same amount again
+   * for the returns to accounts that precede it.
    */
   readonly hourlyLimits: {
     readonly authorizations: { readonly accountMax: string; readonly totalMax: string }

@@ -36,7 +36,7 @@ test('every operation is signed, and a refusal of one is no refusal of its neigh
   await assert.rejects(signer.signWithdrawal(withdrawalRequest(other, randomUUID())), SigningRefusedError)
 })
 
-// A signer with wrong keys or broken memory must not be able to make us submit what it says.
+// A signer with wrong keys or broken memory must not be able to make us submit its answers.
 test('an answer that cannot be true is not believed, and neither is any after it', async (t) => {
   const honest = askCustodian(createCustodian(t))
   const request = transferRequest('authorization', { account, sequence: 5n })

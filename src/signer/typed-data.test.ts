@@ -35,7 +35,7 @@ const anyTransfer = fc.record({
 
 const transferTypes = { TransferWithAuthorization: transferFields, ReceiveWithAuthorization: transferFields }
 
-// A wallet, a contract and an auditor must be able to check our signatures with the tools that they have.
+// Wallets, contracts and auditors must be able to check our signatures with their standard tools.
 test('every signature is, to the byte, the one that viem makes of the same typed data', async () => {
   await fc.assert(
     fc.asyncProperty(anyTransfer, privateKey, async ({ type, domain, message }, key) => {

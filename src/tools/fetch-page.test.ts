@@ -29,7 +29,7 @@ const fetch = createSafeFetch({
 })
 const webFetch = createWebFetch({ fetch, reader, now: () => time })
 
-/** A host of its own, without a robots.txt unless it is given one. Returns its address, and the paths it was asked for. */
+/** A separate host, without a robots.txt unless given one. Returns its address and the requested paths. */
 async function site(answer: Answer, robots: Answer = (_request, response) => void response.writeHead(404).end()) {
   sites += 1
   const host = `site${sites}.example`

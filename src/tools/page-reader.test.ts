@@ -12,7 +12,7 @@ const never = new AbortController().signal
 const reader = createPageReader({
   ...pageReaderLimits,
   processesMax: 1,
-  // No test of this reader is about time; on a busy machine a page takes as long as it takes.
+  // No test here is about time; on a busy machine a page takes as long as it takes.
   readMsMax: 60_000,
   waitingMax: 3,
 })
@@ -149,7 +149,7 @@ function question(kind: ReadQuestion['kind'], body: Uint8Array): ReadQuestion {
   return { kind, body: new Uint8Array(body), contentType: '', url: 'https://site.example/', charactersMax: 10_000 }
 }
 
-/** A PDF with one page for each content stream; bytes are taken for a compressed one. */
+/** A PDF with one page per content stream; bytes are used as a compressed stream. */
 function pdf(contents: readonly (string | Buffer)[]): Buffer {
   const pages = contents.map((_, index) => `${4 + 2 * index} 0 R`).join(' ')
   const objects: Buffer[] = [

@@ -8,7 +8,7 @@ import { createResolve } from './resolve.ts'
 const never = new AbortController().signal
 const types = { A: 1, AAAA: 28 }
 
-/** A name server of a few names; a name without addresses exists, one that is missing does not, `silent` gets no answer. */
+/** A name server for a few names. A name without addresses exists, one that is missing does not, and `silent` gets no answer. */
 const names: Readonly<Record<string, readonly string[]>> = {
   'both.example': ['93.184.215.14', '93.184.215.15', '2606:4700::1111'],
   'four.example': ['93.184.215.14'],
@@ -40,7 +40,7 @@ test('a private answer is given as it is: the rules must see it', async () => {
 test('a name without addresses, and one that does not exist, have none', async () => {
   assert.deepEqual(await resolve('empty.example', never), [])
   assert.deepEqual(await resolve('missing.example', never), [])
-  // Not completed by the domains of this machine's network.
+  // The search domains of this machine's network are not appended.
   assert.ok(asked.every((name) => name.split('.').length === 2))
 })
 
@@ -71,7 +71,7 @@ function answerTo(question: Buffer, addresses: readonly string[] | undefined): B
   return Buffer.concat([head, question.subarray(12, nameEnd + 4), ...records])
 }
 
-/** One address, under the name of the question. */
+/** One address record, with the name of the question. */
 function recordOf(address: string): Buffer {
   const data = isIPv4(address)
     ? Buffer.from(address.split('.').map(Number))

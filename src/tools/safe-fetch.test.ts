@@ -28,7 +28,7 @@ const machineAddresses = Object.values(networkInterfaces())
 test(`${hostileCount} hostile addresses, straight, by redirect and by rebinding, reach nothing of ours (seed ${seed})`, async () => {
   const reached = await web.canary([...new Set(['127.0.0.1', '::1', ...machineAddresses])])
   const urls = hostileUrls(hostileCount, new Random(seed))
-  // Whoever gets here without having been sent on was let through by a rule.
+  // A request that arrives here without a redirect was let through by a rule.
   await web.serve(publicAddress, (request, response) => {
     const target = redirects.get(request.headers.host!)
     if (target === undefined) response.end('reached')
@@ -52,14 +52,14 @@ test(`${hostileCount} hostile addresses, straight, by redirect and by rebinding,
     [],
   )
   assert.equal(reached(), 0)
-  // The canaries do sing: what a broken rule would do is heard.
+  // Control: the canaries do notice a connection, so a broken rule would be seen.
   const bird = web.dial('127.0.0.1', 80)
   await new Promise((resolve) => bird.once('connect', resolve))
   bird.destroy()
   while (reached() === 0) await new Promise((resolve) => setImmediate(resolve))
 })
 
-/** One hostile address asked for in three ways. Rebinding: the name is public when first looked up, and hostile ever after. */
+/** One hostile address, requested in three ways. Rebinding: the first lookup of the name is public, and every later one hostile. */
 function waysTo(hostile: HostileUrl, number: number, redirects: Map<string, string>): Record<string, string> {
   if (hostile.name !== undefined)
     web.name(hostile.name, number % 2 === 0 ? [hostile.address] : [publicAddress, hostile.address])
@@ -305,7 +305,7 @@ function safeFetch(options: Partial<SafeFetchOptions> = {}) {
 }
 
 function redirectTo(response: ServerResponse, location: string): void {
-  // Written by hand: Node would refuse to send some of these, an attacker does not.
+  // Written by hand: Node refuses to send some of these; an attacker does not.
   response.socket?.end(
     `HTTP/1.1 302 Found\r\nlocation: ${location.replaceAll(/[\r\n]/g, '')}\r\ncontent-length: 0\r\n\r\n`,
   )

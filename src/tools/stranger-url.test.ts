@@ -41,7 +41,7 @@ test('other ports, schemes, user names and endless addresses are refused, on pub
     'http://:word@example.com/',
     'http://exa mple.com/',
     `http://example.com/${'a'.repeat(2_048)}`,
-    // Short as it is written, long once it is escaped.
+    // Short as written, long once it is escaped.
     `http://example.com/${'ü'.repeat(500)}`,
   ]
   for (const text of refused) assert.throws(() => parsePageUrl(text), RefusedUrlError, text)

@@ -8,7 +8,7 @@ import { prepareBinaries } from './binaries.ts'
 
 test('the library links that the install script would have made are made, also by two processes at once', async (t) => {
   const packageRoot = await temporaryPackage(t)
-  // A link that leads nowhere, as a broken copy of node_modules has it, is replaced.
+  // A dangling link, as in a broken copy of node_modules, is replaced.
   await symlink('gone', join(packageRoot, 'native/lib/libpq.so.5'))
   const [first, second] = await Promise.all([prepareBinaries(packageRoot), prepareBinaries(packageRoot)])
   assert.deepEqual(first, second)

@@ -19,7 +19,7 @@ test('every process finds the same short link, also after a cleaner of the temp 
   await assert.rejects(readlink(first), { code: 'ENOENT' })
 })
 
-// Whoever guesses the name could lead us to a server of his own.
+// An attacker that guesses the name could redirect us to another server.
 test('a link that leads elsewhere is neither followed nor removed', async (t) => {
   const folder = await temporaryFolder(t)
   const taken = await ensureSocketLink(folder)

@@ -36,7 +36,7 @@ test('the journal is nobody else’s to read', async (t) => {
   assert.equal((await stat(path)).mode & 0o777, 0o600)
 })
 
-// A crash leaves any part of the last line. Whichever it is, all before it is there and the next entry follows cleanly.
+// A crash leaves any part of the last line. In each case all earlier entries are intact and the next entry follows cleanly.
 test('a torn last line is dropped, wherever it was torn', async (t) => {
   const path = join(await temporaryFolder(t), 'chain.journal')
   const next: JournalEntry = { kind: 'clock', aheadSeconds: 7, parent }
@@ -62,7 +62,7 @@ test('a last line that the disk filled with nothing is dropped', async (t) => {
   assert.deepEqual(await readAll(path), [first])
 })
 
-// To go on without an entry from the middle would be another history, told as if it were the first.
+// Continuing without an entry from the middle would give a different history.
 test('a journal that is damaged before its end is refused', async (t) => {
   const path = join(await temporaryFolder(t), 'chain.journal')
   await fc.assert(

@@ -34,19 +34,19 @@ test('a restarted chain is the same chain: every block, state, receipt and log o
   const clock = { ms: Date.UTC(2026, 10, 15) }
   const start = () => startChain(t, { dataDir, clock: () => clock.ms })
 
-  // 1. A busy day: what succeeds, what reverts, what is refused, what is done from within, and much looking in between.
+  // 1. A busy day: successes, reverts, refusals, internal changes, and many reads in between.
   const first = await start()
   await liveThrough(first, clock, 520)
   const before = await everything(first.url)
   assert.ok(before.blocks.length > 500)
   await first.close()
 
-  // 2. The same, told from the journal. The machine's clock has gone on meanwhile, which changes nothing.
+  // 2. The same chain, replayed from the journal. The system clock has advanced meanwhile, which changes nothing.
   clock.ms += 86_400_000
   const second = await start()
   assert.deepEqual(await everything(second.url), before)
 
-  // 3. And it goes on from there, also over a further restart.
+  // 3. It continues from there, also after another restart.
   await second.admin.giveUsdc(alice.address, 1n)
   const after = await everything(second.url)
   assert.deepEqual(after.blocks.slice(0, before.blocks.length), before.blocks)
@@ -54,7 +54,7 @@ test('a restarted chain is the same chain: every block, state, receipt and log o
   assert.deepEqual(await everything((await start()).url), after)
 })
 
-// The client never heard of its transaction. Asked for by its hash it is there, and sent again it is refused: paid once.
+// The client got no response. Queried by its hash, the transaction is there, and sent again it is refused: paid once.
 test('a transaction that was in the journal when the plug was pulled is mined', async (t) => {
   const dataDir = await temporaryFolder(t)
   const { url, exited } = await startCrashingChain({ dataDir, step: 'appended', reach: 4 })
@@ -92,7 +92,7 @@ for (const [step, reach, where] of [
     }
     await exited
 
-    // All that was answered is there; all is sent again, as a careful sender does, and counts once.
+    // Everything that was acknowledged is there. Everything is sent again, as a careful sender does, and counts once.
     const { url: again } = await startChain(t, { dataDir })
     for (const hash of answered) await publicClient(again).getTransactionReceipt({ hash })
     for (const raw of raws) await rpc(again, 'eth_sendRawTransaction', raw)
@@ -159,15 +159,15 @@ test('a damaged journal is never replayed around its damage', async (t) => {
   await first.close()
   const lines = (await readFile(path, 'utf8')).split('\n')
 
-  // A byte of an entry in the middle.
+  // A byte of an entry in the middle is changed.
   await writeFile(path, lines.with(3, lines[3]!.replace('"time":1', '"time":2')).join('\n'))
   assert.match((await failureOf(t, dataDir)).message, /is damaged after byte \d+/)
 
-  // An entry taken out, with every checksum right.
+  // An entry is removed, with every checksum right.
   await writeFile(path, lines.toSpliced(3, 1).join('\n'))
   assert.match((await failureOf(t, dataDir)).message, /Entry 3 of the chain's journal does not follow block/)
 
-  // An entry changed by someone who knows about checksums.
+  // An entry is changed, and its checksum with it.
   const forged = lines[3]!.slice(9).replace('"time":1', '"time":2')
   await writeFile(path, lines.with(3, `${crc32(forged).toString(16).padStart(8, '0')} ${forged}`).join('\n'))
   assert.match((await failureOf(t, dataDir)).message, /Entry 4 of the chain's journal does not follow block/)
@@ -184,7 +184,7 @@ test('a chain that cannot write its journal stops, and says so', async (t) => {
   await rpc(url, 'eth_sendRawTransaction', await mint(0))
   const before = await history(url)
 
-  // Another process writes the same file.
+  // Another process writes to the same file.
   await appendFile(join(dataDir, 'chain.journal'), 'not ours\n')
   for (const nonce of [1, 1]) assert.ok((await rpc(url, 'eth_sendRawTransaction', await mint(nonce))).error)
   assert.equal(failures.length, 1)
@@ -192,7 +192,7 @@ test('a chain that cannot write its journal stops, and says so', async (t) => {
   assert.match((await rpc(url, 'eth_blockNumber')).error?.message ?? '', /The chain has stopped/)
   assert.ok((await rpc(url, 'eth_syncing')).result, 'it does not say that it is ready')
 
-  // The restart that the failure asks for finds all that was answered.
+  // The restart that the failure requires finds everything that was acknowledged.
   const again = await startChain(t, { dataDir })
   assert.deepEqual(await history(again.url), before)
 })
@@ -221,12 +221,12 @@ test('contracts that cannot be deployed found no chain', async (t) => {
   const failure = await failureOf(t, dataDir, { contracts: broken })
   assert.match(failure.message, /cannot be founded/)
 
-  // Nothing of it is left to stand in the way of better ones.
+  // Nothing is left of it that could block a corrected start.
   const { ready } = await startChain(t, { dataDir })
   await ready
 })
 
-/** Transfers, failures, refusals, gas, blocks, time, deposits; and between them the questions that clients ask. */
+/** Transfers, failures, refusals, gas, blocks, time, deposits; interleaved with typical client reads. */
 async function liveThrough(
   { url, admin, addresses }: ChainServer,
   clock: { ms: number },
@@ -262,7 +262,7 @@ async function askAround(url: string): Promise<void> {
   await rpc(url, 'eth_gasPrice')
 }
 
-/** All that a client can find out about the past, and the balances of now. */
+/** Everything that a client can read about the past, and the current balances. */
 async function everything(url: string) {
   const blocks = await history(url)
   const hashes = blocks.flatMap(({ transactions }) => transactions.map((hash) => [hash]))
@@ -277,7 +277,7 @@ async function everything(url: string) {
   return { blocks, receipts, logs, balances }
 }
 
-/** Test USDC for Bob by a transaction of the relayer, who needs nobody for its gas. */
+/** Test USDC for Bob by a transaction of the relayer, which has its own gas. */
 async function mint(nonce: number): Promise<Hex> {
   const data = encodeFunctionData({ abi: devUsdcAbi, functionName: 'faucet', args: [bob.address, 1n] })
   return signCall(relayer, nonce, usdc, data)

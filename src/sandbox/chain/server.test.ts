@@ -34,7 +34,7 @@ test('an ordinary wallet with USDC from the faucet pays another', async (t) => {
   const gift = await admin.giveUsdc(alice.address, 5_000_000n)
   assert.ok(gift.gasTransactionHash, 'whoever has nothing gets gas too')
 
-  // Everything by the wallet's defaults: it asks for nonce, fees and gas itself.
+  // Uses the wallet's defaults: it queries nonce, fees and gas itself.
   const call = { address: usdc, abi: devUsdcAbi, functionName: 'transfer', args: [bob.address, 1_250_000n] } as const
   const hash = await walletClient(url, alice).writeContract(call)
   const receipt = await publicClient(url).waitForTransactionReceipt({ hash })
@@ -43,7 +43,7 @@ test('an ordinary wallet with USDC from the faucet pays another', async (t) => {
   assert.equal(await usdcBalance(url, bob.address), 1_250_000n)
 })
 
-// Arc's trap: whoever listens to both voices credits every deposit twice.
+// A trap on Arc: a client that listens to both kinds of events credits every deposit twice.
 test('a transfer is logged twice: by the token in 6 decimals, by the system in 18', async (t) => {
   const { url, admin } = await startChain(t)
   const { transactionHash } = await admin.giveUsdc(alice.address, 7n)
@@ -64,7 +64,7 @@ test('the token at Arc’s address takes what was signed for Arc’s token', asy
   const client = publicClient(url)
   assert.equal(
     await client.readContract({ ...token, functionName: 'DOMAIN_SEPARATOR' }),
-    // Arc testnet's, as its own token computes it.
+    // Arc testnet's value, as its own token computes it.
     '0x361191522483d32a83e70ae7183b4b9629442c13a78bc9921d6f707911c8c6b0',
   )
   assert.equal(await client.readContract({ ...token, functionName: 'decimals' }), 6)
@@ -103,7 +103,7 @@ test('gas costs 20 gwei: in every block, and by every answer to who asks the pri
   await admin.mine(20)
   for (let nonce = 0; nonce < 5; nonce += 1) {
     await rpc(url, 'eth_sendRawTransaction', await signTransfer(alice, nonce, bob.address, 1n))
-    // Refused ones in between must not move the price either.
+    // Refused ones in between must not change the price either.
     await rpc(url, 'eth_sendRawTransaction', await signTransfer(alice, nonce, bob.address, 1n))
   }
   const last = await client.getBlockNumber()
@@ -155,7 +155,7 @@ test('time never goes backwards, whatever the machine’s clock does', async (t)
   assert.equal(times.at(-1), Date.UTC(2026, 10, 15, 0, 1, 45) / 1000, 'the latest time that was ever seen')
 })
 
-// Arc mines twice a second. Here the last block may be hours old, and an authorization made since would look too early.
+// Arc mines twice a second. Here the last block may be hours old, and an authorization made since then would look too early.
 test('a call sees the present, however old the last block is', async (t) => {
   const clock = { ms: Date.UTC(2026, 10, 15) }
   const { url, admin } = await startChain(t, { clock: () => clock.ms })
@@ -167,7 +167,7 @@ test('a call sees the present, however old the last block is', async (t) => {
   await publicClient(url).simulateContract({ ...call, account: relayer })
   await publicClient(url).estimateContractGas({ ...call, account: relayer })
 
-  // Also after a refused transaction, which has set a time that no block took.
+  // Also after a refused transaction, which has set a time that no block used.
   assert.ok((await rpc(url, 'eth_sendRawTransaction', await signTransfer(alice, 99, bob.address, 1n))).error)
   clock.ms += 9 * 86_400_000
   await assert.rejects(
@@ -473,7 +473,7 @@ test('wallets see the chain’s errors as errors of their own', async (t) => {
 type Authorization = { to: Hex; value: bigint; nonce: Hex; now?: number }
 type Signed = readonly [Hex, Hex, bigint, bigint, bigint, Hex, Hex]
 
-/** Signs as a wallet does, valid from ten minutes ago and for eight days, as the service's are. */
+/** Signs like a wallet, valid from ten minutes ago and for eight days, as the service's authorizations are. */
 async function authorize(
   name: string,
   version: string,

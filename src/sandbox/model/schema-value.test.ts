@@ -7,7 +7,7 @@ const fill = (name: string) => `text for ${name} 👋`
 
 type Schema = { [keyword: string]: unknown }
 
-/** A validator of its own, written from the JSON Schema specification, so that it shares no mistake with the maker. */
+/** An independent validator, written from the JSON Schema specification, so that it shares no mistake with the generator. */
 function violations(value: unknown, schema: Schema | boolean, root: Schema, at = '$'): string[] {
   if (typeof schema === 'boolean') return schema ? [] : [`${at}: nothing is allowed here`]
   const found: string[] = []
@@ -136,7 +136,7 @@ test('a schema that refers to itself ends', () => {
   obeys(tree)
   const wide = Object.fromEntries(Array.from({ length: 20 }, (_, index) => [`branch${index}`, { $ref: '#' }]))
   obeys({ type: 'object', properties: wide })
-  // These have no finite value; any answer will do, as long as there is one.
+  // These have no finite value; any answer is acceptable, as long as there is one.
   schemaValue({ $ref: '#' }, fill)
   schemaValue({ type: 'object', properties: { self: { $ref: '#' } }, required: ['self'] }, fill)
 })
@@ -151,7 +151,7 @@ test('known formats look like what they are', () => {
   assert.match(id, /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/)
 })
 
-// The service passes schemas on as they came, and so does the real thing: what makes no sense is refused by nobody here.
+// The service forwards schemas unchanged, and so does the real upstream: invalid ones are not refused here.
 test('a schema that makes no sense still has a value', () => {
   const hostile = { toString: 'not a function' }
   for (const schema of [

@@ -429,7 +429,7 @@ describe('production', () => {
       JSON.stringify({ model: 'm', input: '[sandbox:tokens 1000000]', stream: true, reasoning: { effort: 'none' } }),
     )
     const [response] = await once(request, 'response')
-    // The answer has some 200 MB, more than all buffers on the way: without waiting it would be produced whole by now.
+    // The answer has some 200 MB, more than all buffers on the way: without backpressure it would be fully produced by now.
     await once(response, 'readable')
     response.destroy()
     const { ending, outputTokens } = await answered

@@ -28,7 +28,7 @@ test('filler has exactly the asked number of tokens, also when counted as one te
   }
 })
 
-// Uncut, this takes the tokenizer minutes; cut, milliseconds. The runner's time limit is the assertion.
+// Unsplit, this takes the tokenizer minutes; split, milliseconds. The runner's time limit is the assertion.
 test('a megabyte without a space does not stop the model', { timeout: 60_000 }, () => {
   assert.ok(countTokens('a'.repeat(1_000_000)) > 0)
   assert.ok(countTokens(' '.repeat(1_000_000)) > 0)

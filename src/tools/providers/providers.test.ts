@@ -42,7 +42,7 @@ const providers: Readonly<Record<string, (ask: Ask) => Provider>> = {
   searxng: (ask) => createSearxng(baseUrl, ask),
 }
 
-/** What each is asked, as its documentation wants it. */
+/** The request to each provider, as its documentation requires. */
 const questions: Readonly<Record<string, object>> = {
   exa: {
     method: 'POST',
