@@ -197,7 +197,7 @@ async function takeOwnership(
       }
       await pause(ending === undefined ? Math.min(wait, pollMaxMs) : wait)
     }
-    throw new PostgresStartError('there was no time to try', cluster.logFile)
+    throw new PostgresStartError('the start timed out before the first attempt', cluster.logFile)
   } catch (error) {
     // Another service may already own the server that we started.
     if (!(error instanceof AlreadyRunningError)) await server?.stop()

@@ -70,7 +70,7 @@ export class Batches {
     const { node, terms, database } = this.#options
     const last = await viewLastBatchId(node, terms)
     const { lastBatchId } = await readChainState(database)
-    if (last < lastBatchId) throw new ChainNodeError(`the node knows ${last} batches, there are ${lastBatchId}`)
+    if (last < lastBatchId) throw new ChainNodeError(`the node reports ${last} batches; the books have ${lastBatchId}`)
     return last + 1n
   }
 }

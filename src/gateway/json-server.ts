@@ -113,7 +113,7 @@ async function readBody(request: IncomingMessage): Promise<Buffer | undefined> {
   for await (const chunk of request) {
     length += chunk.length
     if (length <= bodyBytesMax) chunks.push(chunk)
-    if (length > bodyBytesMax * 16) throw new Error('the body does not end')
+    if (length > bodyBytesMax * 16) throw new Error('the request body is far above the limit')
   }
   return length > bodyBytesMax ? undefined : Buffer.concat(chunks)
 }

@@ -217,12 +217,16 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
     () => watchSolvency({ ...parts, seller: terms.seller, recheckMs }),
     logError('the books could not be compared with the chain'),
   )
-  const fee = every(feeMs, () => watchWithdrawalFee(parts), logError('the gateway did not say what a withdrawal costs'))
+  const fee = every(
+    feeMs,
+    () => watchWithdrawalFee(parts),
+    logError('the withdrawal fee could not be read from the gateway'),
+  )
   void fee.now()
   const gas = every(
     gasMs,
     () => refillGas(parts, BigInt(settings.gasMin)),
-    logError('the gas of the relayer could not be read'),
+    logError('the gas balance of the relayer could not be read'),
   )
   void gas.now()
   const totals = every(totalsMs, () => writeTotals(parts), logError('deposits and payments could not be counted'))

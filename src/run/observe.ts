@@ -81,7 +81,7 @@ export function openMetricsPage(
     readNumbers: () => readLedgerNumbers(databases.jobs),
     onReadError: (error) => {
       observer.metrics.readErrors.add(1)
-      log.warn({ err: error }, 'the numbers of the ledger could not be read')
+      log.warn({ err: error }, 'the metrics of the ledger could not be read')
     },
     token: config.metricsToken,
     now: () => performance.now(),

@@ -59,7 +59,7 @@ export async function startSandbox(context: StartContext): Promise<SandboxReady 
       search: needs.search ? { port: previous?.search?.port ?? 0 } : undefined,
       chain: gatewayOperator && { port: previous?.chain?.port ?? 0, gatewayOperator },
     }),
-    onRestart: (exit) => log.warn({ exit }, 'the sandbox process ended and is started again'),
+    onRestart: (exit) => log.warn({ exit }, 'the sandbox process exited; restarting it'),
   })
   stack.defer(() => sandbox.stop())
   return sandbox.ready
@@ -152,7 +152,7 @@ async function startSigner(
       },
       hourlyLimits: { authorizations: hourlyAuthorizationsMax, payingOut: hourlyPayingOutMax },
     }),
-    onRestart: (exit) => log.warn({ exit }, 'the signer ended and is started again'),
+    onRestart: (exit) => log.warn({ exit }, 'the signer exited; restarting it'),
   })
   stack.defer(() => signer.stop())
   return signer.ready
@@ -185,7 +185,7 @@ async function startGateway(
       batchMs: config.gatewayBatchMs,
       withdrawalMin: config.withdrawalMin.toString(),
     }),
-    onRestart: (exit) => log.warn({ exit }, 'the gateway ended and is started again'),
+    onRestart: (exit) => log.warn({ exit }, 'the gateway exited; restarting it'),
   })
   stack.defer(() => gateway.stop())
   return { gatewayUrl: gateway.ready.url, gatewayToken: token }
@@ -223,7 +223,7 @@ async function startSettlement(
       gasMin: gasMin.toString(),
       failpoint: settlementFailpointOf(config.failpoint, lives++),
     }),
-    onRestart: (exit) => log.warn({ exit }, 'settlement ended and is started again'),
+    onRestart: (exit) => log.warn({ exit }, 'settlement exited; restarting it'),
   })
   stack.defer(() => settlement.stop())
 }

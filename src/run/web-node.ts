@@ -157,7 +157,7 @@ function servingParts(
     onUncounted: (error, hold) =>
       log.error({ err: error, request_id: hold.requestId }, 'an answer could not be counted and was not charged'),
     onRefusedUsage: (usage, hold) =>
-      log.error({ usage, request_id: hold.requestId }, 'the upstream reported usage that cannot be true'),
+      log.error({ usage, request_id: hold.requestId }, 'the upstream reported implausible usage'),
   }
   return {
     router,

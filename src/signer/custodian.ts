@@ -137,7 +137,7 @@ export class Custodian {
     if (value > hours.valueMax) {
       throw new SigningRefusedError(
         'value_out_of_range',
-        `value of ${value}; in a whole hour at most ${hours.valueMax}`,
+        `value is ${value}; the limit for an hour is ${hours.valueMax}`,
       )
     }
     if (hours.take(account, value, this.#options.now())) return

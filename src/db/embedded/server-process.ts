@@ -95,9 +95,9 @@ function follow(child: ChildProcess, logFile: string, logStart: number): ServerP
   return {
     async ending() {
       if (failure !== undefined) return { reason: failure.message, mayPass: false }
-      if (child.signalCode !== null) return { reason: `it was ended by ${child.signalCode}`, mayPass: true }
+      if (child.signalCode !== null) return { reason: `it was killed by ${child.signalCode}`, mayPass: true }
       if (child.exitCode === null) return undefined
-      const reason = (await fatalLine(logFile, logStart)) ?? `it left with ${child.exitCode}`
+      const reason = (await fatalLine(logFile, logStart)) ?? `it exited with code ${child.exitCode}`
       // On a full disk, the final log line may not have been written either.
       const isBlocked = blocked.test(reason)
       return { reason, isBlocked, mayPass: isBlocked || notYet.test(reason) || (await isFull(logFile)) }
