@@ -1,6 +1,7 @@
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { fromAtomic, parse, type Usdc } from '../money/usdc.ts'
+import { readDatabaseServers } from './database-url.ts'
 import { type ConfigEntry, type Environment, InvalidConfigError, SettingReader } from './setting-reader.ts'
 
 /** Everything that can be set from outside. This file is the only reader of the environment. */
@@ -380,8 +381,8 @@ export function refuseEmbeddedInProduction(config: Config, allowEmbedded: boolea
 
 function readDatabaseUrl(read: SettingReader): string | undefined {
   const url = read.secret('DATABASE_URL')
-  if (url === undefined || /^postgres(ql)?:\/\//.test(url)) return url
-  throw new InvalidConfigError('DATABASE_URL must begin with postgresql://.')
+  if (url !== undefined) readDatabaseServers(url)
+  return url
 }
 
 function readUpstream(read: SettingReader): Config['upstream'] {

@@ -56,7 +56,8 @@ export const settingGroups = {
       unset: '`.penny` in the working folder',
     },
     DATABASE_URL: {
-      about: 'A PostgreSQL server of version 15 to 18.',
+      about:
+        'A PostgreSQL server of version 15 to 18, or several of which one accepts writes: `postgresql://user@host1:5432,host2:5432/name`. See [Failover of PostgreSQL](guides/failover.md).',
       unset: 'An embedded PostgreSQL in `DATA_DIR`',
       isSecret: true,
     },

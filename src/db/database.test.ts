@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { createServer } from 'node:net'
+import { type AddressInfo, createServer } from 'node:net'
 import { after, before, type TestContext, test } from 'node:test'
 import fc from 'fast-check'
 import pg from 'pg'
@@ -8,6 +8,7 @@ import { atEnd } from '../../test/support/at-end.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import { until } from '../../test/support/until.ts'
 import { type Database, type DatabaseOptions, isConnectionLost, isTransient, openDatabase } from './database.ts'
+import { connectClient } from './servers.ts'
 
 let shared: TestDatabase
 before(async () => {
@@ -253,3 +254,56 @@ async function rejection(promise: Promise<unknown>): Promise<unknown> {
     (error: unknown) => error,
   )
 }
+
+test('of several hosts the one that accepts writes is used, and an error names each host and its reason', async (t) => {
+  const closed = createServer().listen(0, '127.0.0.1')
+  await once(closed, 'listening')
+  const { port } = closed.address() as AddressInfo
+  closed.close()
+  const own = await testDatabase()
+  atEnd(t, () => own.drop())
+  const { username, pathname, searchParams } = new URL(own.url)
+  const socket = encodeURIComponent(searchParams.get('host')!)
+  const url = `postgresql://${username}@127.0.0.1:${port},${socket}${pathname}?target_session_attrs=read-write`
+  const database = openDatabase({ url, poolMax: 2, applicationName: 'test' })
+  atEnd(t, () => database.close())
+  await database.execute('create table notes (id int)')
+  await Promise.all([1, 2, 3].map((id) => database.query('insert into notes values ($1)', [id])))
+
+  // The server becomes read-only, first for a connection that is open.
+  await database.execute('set default_transaction_read_only = on')
+  const refused = await Promise.allSettled([1, 2].map(() => database.query('insert into notes values (4)')))
+  const [error] = refused.flatMap((one) => (one.status === 'rejected' ? [one.reason as unknown] : []))
+  assert.equal((error as pg.DatabaseError).code, '25006')
+  assert.ok(isConnectionLost(error))
+  await database.query('insert into notes values (5)')
+
+  await own.database.execute(`alter database ${pathname.slice(1)} set default_transaction_read_only = on`)
+  await own.database.query(
+    `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`,
+  )
+  const isNamed = (problem: unknown) => {
+    assert.match(
+      String(problem),
+      new RegExp(`no server accepts writes: 127.0.0.1:${port}: .*ECONNREFUSED.*; /.+: it is read-only`),
+    )
+    return isConnectionLost(problem)
+  }
+  await assert.rejects(
+    until(() =>
+      database.query('select').then(
+        () => false,
+        (lost) => {
+          if (String(lost).includes('accepts writes')) throw lost
+          return false
+        },
+      ),
+    ),
+    isNamed,
+  )
+  await assert.rejects(connectClient(url, {}), isNamed)
+  await own.database.execute(
+    `set default_transaction_read_only = off; alter database ${pathname.slice(1)} reset default_transaction_read_only`,
+  )
+  await database.query('insert into notes values (6)')
+})

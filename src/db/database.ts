@@ -1,6 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import pg from 'pg'
 import { ServiceError } from '../errors.ts'
+import { clientClass, NoUsableServerError, type Servers, serversOf } from './servers.ts'
 
 /** What can run statements: the pool, or one transaction on one of its connections. */
 export interface Connection {
@@ -23,6 +24,7 @@ export interface Database extends Connection {
 }
 
 export type DatabaseOptions = {
+  /** May name several servers: see `Servers`. */
   readonly url: string
   /** Connections at most. */
   readonly poolMax: number
@@ -58,6 +60,7 @@ export function openDatabase(options: DatabaseOptions): Database {
 
 class PooledDatabase implements Database {
   readonly #pool: pg.Pool
+  readonly #servers: Servers | undefined
   readonly #busy = new Set<pg.PoolClient>()
   readonly #waitingMax: number
   readonly #replyMaxMs: number
@@ -71,8 +74,9 @@ class PooledDatabase implements Database {
     this.#waitingMax = options.waitingMax ?? 1_000
     this.#closeMaxMs = options.closeMaxMs ?? 10_000
     this.#replyMaxMs = statementMaxMs + replyGraceMs
+    this.#servers = serversOf(options.url)
     this.#pool = new pg.Pool({
-      connectionString: options.url,
+      ...(this.#servers ? { Client: clientClass(this.#servers) } : { connectionString: options.url }),
       max: options.poolMax,
       application_name: options.applicationName,
       connectionTimeoutMillis: connectMaxMs,
@@ -115,7 +119,7 @@ class PooledDatabase implements Database {
   async #lend<Result>(work: (connection: LentConnection) => Promise<Result>, statementMaxMs?: number): Promise<Result> {
     const { waitingCount } = this.#pool
     if (waitingCount >= this.#waitingMax) throw new DatabaseOverloadedError(waitingCount, this.#waitingMax)
-    const client = await this.#pool.connect()
+    const client = await this.#connect()
     if (this.#isCut) {
       client.release(true)
       throw new Error(lostWhileClosing)
@@ -129,6 +133,21 @@ class PooledDatabase implements Database {
       this.#busy.delete(client)
       client.release(connection.isDoubtful)
     }
+  }
+
+  /** Tries each server once. */
+  async #connect(): Promise<pg.PoolClient> {
+    const servers = this.#servers
+    if (servers === undefined) return this.#pool.connect()
+    for (let tries = 0; tries < servers.count; tries += 1) {
+      try {
+        return await this.#pool.connect()
+      } catch (error) {
+        // All connections are in use, or the pool is closed: no server was asked.
+        if (this.#closing !== undefined || (error as Error).message === noFreeConnection) throw error
+      }
+    }
+    throw servers.error
   }
 
   async #end(): Promise<void> {
@@ -234,6 +253,7 @@ async function rollBack(connection: LentConnection): Promise<void> {
 
 /** As `pg` says it. */
 const lostWhileClosing = 'Connection terminated'
+const noFreeConnection = 'timeout exceeded when trying to connect'
 // What `pg` says, without a code, when the connection or the wait for it is gone.
 const lostMessages: readonly string[] = [
   lostWhileClosing,
@@ -242,7 +262,7 @@ const lostMessages: readonly string[] = [
   'Client has encountered a connection error and is not queryable',
   'Client was closed and is not queryable',
   'Query read timeout',
-  'timeout exceeded when trying to connect',
+  noFreeConnection,
   'timeout expired',
 ]
 const lostSystemCodes: readonly string[] = [
@@ -257,8 +277,9 @@ const lostSystemCodes: readonly string[] = [
   'ENOTFOUND',
   'EAI_AGAIN',
 ]
-// Answers after which the server hangs up, and the refusal of a full server to take a new connection.
-const lostStates = /^(08|57P|25P03|25P04|53300)/
+// Answers after which the server hangs up, the refusal of a full server to take a new connection, and that of a server that has
+// become read-only: a connection to it is useless, and the next one may find the server that accepts writes.
+const lostStates = /^(08|57P|25006|25P03|25P04|53300)/
 // The server's own trouble (memory, disk, a bug): with such a state only an end of the connection leaves a doubt.
 const troubleStates = /^(53|58|XX)/
 
@@ -273,6 +294,7 @@ export function isLockTimeout(error: unknown): boolean {
  */
 export function isConnectionLost(error: unknown): boolean {
   if (!(error instanceof Error)) return false
+  if (error instanceof NoUsableServerError) return true
   if (error instanceof pg.DatabaseError) {
     const { code = '', severity } = error
     const isFatal = severity === 'FATAL' || severity === 'PANIC'

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import pg from 'pg'
+import type pg from 'pg'
+import { connectClient } from './servers.ts'
 
 export type Exclusive = {
   /** Resolves when the lock is or may be lost: its connection broke, does not answer, or `release` closed it. */
@@ -26,8 +27,7 @@ export async function tryExclusive(
   name: string,
   { beatMs = 5_000, answerMsMax = 5_000 }: ExclusiveOptions = {},
 ): Promise<Exclusive | undefined> {
-  const client = new pg.Client({
-    connectionString: url,
+  const client = await connectClient(url, {
     application_name: `penny ${name}`,
     connectionTimeoutMillis: answerMsMax,
     query_timeout: answerMsMax,
@@ -36,7 +36,6 @@ export async function tryExclusive(
   const lost = Promise.withResolvers<void>()
   client.on('error', () => lost.resolve())
   client.on('end', () => lost.resolve())
-  await client.connect()
   try {
     await client.query(watchClient)
     const { rows } = await client.query<{ got: boolean }>(

@@ -1,5 +1,6 @@
-import pg from 'pg'
+import type pg from 'pg'
 import { OperatorError } from '../errors.ts'
+import { connectClient } from './servers.ts'
 
 const replyMsMax = 10_000
 
@@ -9,15 +10,13 @@ const replyMsMax = 10_000
  * two open connections never share a server process, and a connection never changes its own.
  */
 export async function refuseTransactionPooler(url: string): Promise<void> {
-  const open = () =>
-    new pg.Client({ connectionString: url, connectionTimeoutMillis: replyMsMax, query_timeout: replyMsMax })
-  const clients = [open(), open()] as const
-  const [first, second] = clients
+  const open = () => connectClient(url, { connectionTimeoutMillis: replyMsMax, query_timeout: replyMsMax })
+  const clients: pg.Client[] = []
   try {
-    for (const client of clients) {
-      client.on('error', () => {})
-      await client.connect()
-    }
+    const first = await open()
+    clients.push(first)
+    const second = await open()
+    clients.push(second)
     const before = await backendOf(first)
     // Occupies a server process until the transaction ends.
     await second.query('begin')

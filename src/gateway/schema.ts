@@ -1,13 +1,11 @@
-import pg from 'pg'
+import { connectClient, withOption } from '../db/servers.ts'
 
 const schema = 'gateway'
 const connectMsMax = 5_000
 
 /** A URL of the same database that uses only the gateway's schema. Creates the schema if it is missing. */
 export async function schemaUrl(databaseUrl: string): Promise<string> {
-  const client = new pg.Client({ connectionString: databaseUrl, connectionTimeoutMillis: connectMsMax })
-  client.on('error', () => {})
-  await client.connect()
+  const client = await connectClient(databaseUrl, { connectionTimeoutMillis: connectMsMax })
   try {
     // Two gateways may start concurrently; PostgreSQL's `if not exists` alone fails in that race.
     await client.query(
@@ -16,8 +14,5 @@ export async function schemaUrl(databaseUrl: string): Promise<string> {
   } finally {
     await client.end()
   }
-  const url = new URL(databaseUrl)
-  const options = url.searchParams.get('options')
-  url.searchParams.set('options', `${options === null ? '' : `${options} `}-c search_path=${schema}`)
-  return url.href
+  return withOption(databaseUrl, `-c search_path=${schema}`)
 }

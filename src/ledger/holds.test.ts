@@ -63,7 +63,7 @@ test('a database that is too busy for one more call refuses holds, and makes end
 
 /** A database that can be told to answer the next prepared calls as one with a full waiting line does. */
 function crowdable(database: Database) {
-  const full = openDatabase({ url: '', poolMax: 1, waitingMax: 0, applicationName: 'full' })
+  const full = openDatabase({ url: 'postgresql://127.0.0.1/none', poolMax: 1, waitingMax: 0, applicationName: 'full' })
   let left = 0
   const crowded: Database = {
     query: (...call) => database.query(...call),
