@@ -968,7 +968,7 @@ create type extension_call as (id uuid, account_of integer, key_of integer, tota
 create type end_call as (id uuid, status text, voided boolean, charged bigint, search_cost bigint, search_calls smallint,
   fetch_calls smallint, prompt_tokens integer, completion_tokens integer, reasoning_tokens integer, cached_tokens integer,
   usage_source text, finish_reason text, error_code text, first_token_ms integer, total_ms integer, provider text, attempts smallint,
-  upstream_cost bigint);
+  upstream_cost bigint, tool_calls jsonb);
 create type checkpoint_call as (id uuid, prompt_tokens integer, completion_tokens integer);
 create type tool_call as (request_id uuid, number smallint, kind text, status text, cost bigint, results integer);
 create type refusal_call as (id uuid, account_id uuid, key_id uuid, model text, stream boolean, max_tokens integer, error_code text);

@@ -24,7 +24,7 @@ begin
     join unnest(p_calls) with ordinality
          as c (id, status, voided, charged, search_cost, search_calls, fetch_calls, prompt_tokens, completion_tokens, reasoning_tokens,
                cached_tokens, usage_source, finish_reason, error_code, first_token_ms, total_ms, provider, attempts, upstream_cost,
-               place) on c.id = h.id
+               tool_calls, place) on c.id = h.id
     where h.partition = p_partition and h.id = any (v_ids) and h.account_id in (select a.id from unnest(p_account_ids) as a (id));
 
   insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version, body_hash,
@@ -33,9 +33,11 @@ begin
                         usage_source, finish_reason, error_code, first_token_ms, total_ms, provider, attempts, upstream_cost)
     select p_partition, h.id, h.account_id, h.key_id, h.node, c.status, h.model, h.stream, h.max_tokens, h.price_version, h.body_hash,
            h.created_at, v_now, a.entries + row_number() over (partition by h.account_id order by e.place), h.quote, h.from_credit,
-           h.authorized, h.extended, c.voided, c.charged, c.search_cost, c.search_calls, c.fetch_calls, h.tool_calls, c.prompt_tokens,
-           c.completion_tokens, c.reasoning_tokens, c.cached_tokens, c.usage_source, c.finish_reason, c.error_code, c.first_token_ms,
-           c.total_ms, c.provider, c.attempts, c.upstream_cost
+           h.authorized, h.extended, c.voided, c.charged, c.search_cost, c.search_calls, c.fetch_calls,
+           -- A failover may have lost lines of the hold: the end brings all of them.
+           coalesce(c.tool_calls || h.tool_calls, c.tool_calls, h.tool_calls), c.prompt_tokens, c.completion_tokens,
+           c.reasoning_tokens, c.cached_tokens, c.usage_source, c.finish_reason, c.error_code, c.first_token_ms, c.total_ms,
+            c.provider, c.attempts, c.upstream_cost
       from unnest(v_ended) as e
       join unnest(p_calls) as c on c.id = e.id
       join holds h on h.partition = p_partition and h.id = any (v_ids) and h.id = e.id

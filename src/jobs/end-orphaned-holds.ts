@@ -12,7 +12,9 @@ const orphansMax = 500
 export async function endOrphanedHolds(database: Database, holds: Holds): Promise<number> {
   let count = 0
   for (;;) {
-    const orphans = await findOrphanedHolds(database, orphansMax)
+    const found = await findOrphanedHolds(database, orphansMax)
+    // After an outage longer than the lease every lease has expired, this node's own too.
+    const orphans = found.filter(({ requestId }) => !holds.isServing(requestId))
     const ends = await Promise.allSettled(orphans.map(async (orphan) => holds.end(chargeOrphan(orphan))))
     count += ends.filter((end) => end.status === 'fulfilled' && end.value.endedNow).length
     const failures = ends.filter((end) => end.status === 'rejected').map(({ reason }) => reason as unknown)

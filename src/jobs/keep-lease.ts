@@ -15,6 +15,11 @@ export type LeaseOptions = {
 }
 
 export type Lease = {
+  /**
+   * Renews the lease. False while other nodes cannot be told from dead ones: within one lease of finding that this one had expired.
+   * The database was away, or this process slept, and living nodes may not have renewed theirs yet.
+   */
+  renew(): Promise<boolean>
   /** Gives the lease back: what this node still holds is free to be ended by others. */
   end(): Promise<void>
 }
@@ -29,15 +34,17 @@ export async function keepLease(options: LeaseOptions): Promise<Lease> {
   await renewLease(database, node, leaseMs)
   const note = join(notesFolder(dataDir), node)
   await writeFile(note, JSON.stringify({ pid: process.pid, host: hostname() } satisfies Note))
-  const timer = setInterval(
-    () => {
-      renewLease(database, node, leaseMs).then((kept) => {
-        if (!kept) onLapsed()
-      }, onError)
-    },
-    Math.ceil(leaseMs / 3),
-  )
+  let lapsedMs = Number.NEGATIVE_INFINITY
+  const renew = async () => {
+    if (!(await renewLease(database, node, leaseMs))) {
+      lapsedMs = performance.now()
+      onLapsed()
+    }
+    return performance.now() - lapsedMs > leaseMs
+  }
+  const timer = setInterval(() => void renew().catch(onError), Math.ceil(leaseMs / 3))
   return {
+    renew,
     async end() {
       clearInterval(timer)
       await endLease(database, node)

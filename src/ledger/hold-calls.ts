@@ -111,7 +111,10 @@ export type RequestUsage = {
   readonly source: UsageSource
 }
 
-/** The end that the ledger has stored. `endedNow` is false when another end of the same request came first. */
+/**
+ * The end that the ledger has stored. `endedNow` is false when another end of the same request came first. The status `lost` means
+ * that there was no hold, as after a failover that lost it: nothing was charged.
+ */
 export type End = {
   readonly endedNow: boolean
   readonly status: string

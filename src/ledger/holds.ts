@@ -20,6 +20,7 @@ import type {
   RefusalCall,
   ToolCallRecord,
 } from './hold-calls.ts'
+import { NodeRequests, type WholeEnd } from './node-requests.ts'
 import { PartitionQueues } from './partition-queues.ts'
 import type { RequestId } from './request-id.ts'
 import { endedStatuses } from './states.ts'
@@ -35,6 +36,8 @@ export type HoldsOptions = {
   readonly waitMsMax?: number
   /** A refusal or a checkpoint could not be written. No money depends on it. */
   readonly onLost?: (error: unknown) => void
+  /** The end of a request found no hold: a failover lost it. Nothing is charged, so this much is lost. */
+  readonly onHoldLost?: (end: EndCall) => void
   readonly failpoint?: Failpoint
   /** Reports each commit: its number of calls and its duration. */
   readonly onBatch?: (operation: LedgerOperation, size: number, ms: number) => void
@@ -66,7 +69,7 @@ export class Holds {
     onBatch: (size, ms) => this.#options.onBatch('hold', size, ms),
     isRepeated: isHoldRepeated,
   })
-  readonly #ends = new PartitionQueues<EndCall, End>({
+  readonly #ends = new PartitionQueues<WholeEnd, End>({
     run: (partition, calls) => this.#end(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('end', size, ms),
     laneOf,
@@ -96,9 +99,17 @@ export class Holds {
   })
   /** Tool calls that are being written, by request. A request ends after them. */
   readonly #recording = new Map<RequestId, Promise<void>>()
+  readonly #requests = new NodeRequests()
 
   constructor(options: HoldsOptions) {
-    this.#options = { waitMsMax: 10_000, onLost: () => {}, failpoint: noFailpoint, onBatch: () => {}, ...options }
+    this.#options = {
+      waitMsMax: 10_000,
+      onLost: () => {},
+      onHoldLost: () => {},
+      failpoint: noFailpoint,
+      onBatch: () => {},
+      ...options,
+    }
   }
 
   /** The node that owns these holds. */
@@ -111,7 +122,7 @@ export class Holds {
    * that allowed the request.
    */
   async place(call: HoldCall): Promise<HoldDecision> {
-    const decision = await this.#decide(this.#places.add(call.payer.partition, call))
+    const decision = await this.#decide(call.requestId, () => this.#places.add(call.payer.partition, call))
     if (decision === 'ended') throw new LedgerUnavailableError()
     if (decision === 'key_changed') throw new KeyChangedError()
     return decision
@@ -122,18 +133,27 @@ export class Holds {
    * the payment's value as credit. `used`: the payment was credited for another request.
    */
   async placePaid(call: PaidHoldCall): Promise<HoldDecision | 'used'> {
-    const decision = await this.#decide(this.#paidPlaces.add(call.payer.partition, call))
+    const decision = await this.#decide(call.requestId, () => this.#paidPlaces.add(call.payer.partition, call))
     if (decision === 'ended') throw new LedgerUnavailableError()
     if (decision === 'key_changed') throw new KeyChangedError()
     return decision
   }
 
-  async #decide<Word extends string>(decided: Promise<HoldDecision | Word>): Promise<HoldDecision | Word> {
+  async #decide<Word extends string>(
+    requestId: RequestId,
+    place: () => Promise<HoldDecision | Word>,
+  ): Promise<HoldDecision | Word> {
+    this.#requests.begin(requestId)
+    const decided = place()
+    const forget = () => this.#requests.forget(requestId)
+    decided.then((decision) => {
+      if (!isHeld(decision)) forget()
+    }, forget)
     return this.#withinPatience(decided, () => {
       // The caller has stopped waiting. If the hold succeeds later, it is voided.
       decided
-        .then(async (late: HoldDecision | string) => {
-          if (typeof late !== 'string' && 'hold' in late) await this.end(unserved(late.hold))
+        .then(async (late) => {
+          if (isHeld(late)) await this.end(unserved(late.hold))
         })
         .catch(this.#options.onLost)
     })
@@ -145,20 +165,40 @@ export class Holds {
    */
   async end(call: EndCall, gone?: AbortSignal): Promise<End> {
     const recording = this.#recording.get(call.requestId)
-    const add = () => this.#ends.add(call.payer.partition, call)
-    const ended = recording === undefined ? add() : recording.then(add)
+    const write = () => this.#writeEnd(this.#requests.wholeEnd(call))
+    const ended = recording === undefined ? write() : recording.then(write)
     return this.#withinPatience(ended, () => ended.catch(this.#options.onLost), gone)
+  }
+
+  /** Whether this node holds the request and has not ended it. */
+  isServing(requestId: RequestId): boolean {
+    return this.#requests.isServing(requestId)
+  }
+
+  /** The requests that this node holds and has not ended. */
+  get serving(): readonly RequestId[] {
+    return this.#requests.serving
+  }
+
+  /** Writes an end of this node once more, as it was. Undefined when it is not remembered. */
+  async endAgain(requestId: RequestId): Promise<End | undefined> {
+    const end = this.#requests.endOf(requestId)
+    return end && this.#writeEnd(end)
   }
 
   /** Raises the most that an open request may cost, or returns why not. The request's end releases it, like the hold itself. */
   async extend(call: ExtensionCall): Promise<ExtensionDecision> {
-    const decided = this.#extensions.add(call.payer.partition, call)
+    const decided = this.#extensions.add(call.payer.partition, call).then((decision) => {
+      if (decision === 'extended') this.#requests.setExtension(call)
+      return decision
+    })
     return this.#withinPatience(decided, () => decided.catch(this.#options.onLost))
   }
 
   /** Records a tool call in the background. Its cost is in the ledger before its request ends. */
   recordToolCall(call: ToolCallRecord): void {
     const { requestId } = call
+    this.#requests.addToolCall(call)
     const before = this.#recording.get(requestId)
     const written = this.#toolCalls.add(call.partition, call).catch(this.#options.onLost)
     const recording = Promise.all([before, written]).then(() => {
@@ -200,6 +240,34 @@ export class Holds {
   /** Abandons the calls that the database does not answer. Their holds stay open; another node ends them. */
   stop(): void {
     for (const queues of this.#all()) queues.stop()
+  }
+
+  /** A request whose end fails is no longer served: what the ledger still holds of it is ended like an orphan. */
+  async #writeEnd(end: WholeEnd): Promise<End> {
+    try {
+      const stored = await this.#addEnd(end)
+      if (stored.status === 'lost') this.#options.onHoldLost(end)
+      // Another node may have ended it first, as an orphan: then this end was never the request's.
+      if (stored.status === end.status && stored.charged === end.charged) this.#requests.ended(end)
+      else this.#requests.forget(end.requestId)
+      return stored
+    } catch (error) {
+      this.#requests.forget(end.requestId)
+      throw error
+    }
+  }
+
+  /** A failover can lose an extension and keep its hold. Without the extension the ledger refuses a charge above the quote. */
+  async #addEnd(end: WholeEnd): Promise<End> {
+    const { extension, payer } = end
+    const add = () => this.#ends.add(payer.partition, end)
+    if (extension === undefined) return add()
+    return add().catch(async (error: unknown) => {
+      if (!isRefusedCharge(error)) throw error
+      const decision = await this.#extensions.add(payer.partition, extension)
+      if (decision !== 'extended') throw error
+      return add()
+    })
   }
 
   #all() {
@@ -318,7 +386,7 @@ export class Holds {
     return row === undefined ? 'used' : readDecision(call, row)
   }
 
-  async #end(connection: Connection, partition: number, calls: readonly EndCall[]): Promise<readonly End[]> {
+  async #end(connection: Connection, partition: number, calls: readonly WholeEnd[]): Promise<readonly End[]> {
     const { failpoint } = this.#options
     failpoint('before_end_commit')
     const rows = await connection.queryPrepared<EndedRow>('end_requests', endRequests, [
@@ -345,6 +413,7 @@ export class Holds {
           call.upstream?.provider,
           call.upstream?.attempts,
           call.upstream?.cost,
+          toolCallsJson(call.toolCalls),
         ]),
       ),
     ])
@@ -352,7 +421,7 @@ export class Holds {
     const byId = new Map(rows.map((row) => [row.id, row]))
     return calls.map((call) => {
       const row = byId.get(call.requestId)
-      if (row === undefined) throw new RequestNotHeldError(call.requestId)
+      if (row === undefined) return { endedNow: false, status: 'lost', charged: zero }
       return { endedNow: row.ended_now, status: row.status, charged: fromAtomic(row.charged) }
     })
   }
@@ -448,6 +517,21 @@ function isDeadLease(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === 'P0L01'
 }
 
+/** The check `requests_charge`. */
+function isRefusedCharge(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === '23514'
+}
+
+/** As `record_tool_calls` stores them. Undefined, as for most requests, when there were none. */
+function toolCallsJson(calls: readonly ToolCallRecord[]): string | undefined {
+  if (calls.length === 0) return undefined
+  const stored = calls.map(({ number, kind, status, cost, results }) => [
+    number,
+    { kind, status, cost: Number(cost), results },
+  ])
+  return JSON.stringify(Object.fromEntries(stored))
+}
+
 /** The end of a hold whose caller has stopped waiting. */
 function unserved(hold: Hold): EndCall {
   return {
@@ -510,6 +594,10 @@ type EndedRow = {
 
 /** What became of a call: decided, ended elsewhere, or to be checked again under other options. */
 type PlacedCall = HoldDecision | 'ended' | 'key_changed'
+
+function isHeld(decided: HoldDecision | string): decided is { readonly hold: Hold } {
+  return typeof decided !== 'string' && 'hold' in decided
+}
 
 function readDecision(call: HoldCall, row: PlacedRow): PlacedCall {
   if (row.decision === 'key_changed') return row.decision
@@ -576,13 +664,5 @@ export class KeyChangedError extends ServiceError {
   readonly code = 'overloaded'
   constructor() {
     super('The options of this API key are being changed. Send the request again.', { retryAfterMs: 1000 })
-  }
-}
-
-/** A programming error: only requests that were held can end. */
-class RequestNotHeldError extends Error {
-  constructor(requestId: string) {
-    super(`request ${requestId} was never held`)
-    this.name = 'RequestNotHeldError'
   }
 }

@@ -1,3 +1,4 @@
+import { plainArray } from '../db/array-literal.ts'
 import type { Database } from '../db/database.ts'
 import type { RequestId } from './request-id.ts'
 
@@ -15,7 +16,7 @@ export async function endLease(database: Database, node: string): Promise<void> 
   await database.query("update nodes set lease_until = '-infinity' where id = $1", [node])
 }
 
-/** A request whose node is dead, with its last checkpoint. */
+/** A request that is open and that no node serves, with its last checkpoint. */
 export type OrphanedHold = {
   readonly requestId: RequestId
   readonly partition: number
@@ -36,24 +37,40 @@ export type OrphanedHold = {
 /** Open requests of nodes whose lease has expired, oldest first. */
 export async function findOrphanedHolds(database: Database, rowsMax: number): Promise<readonly OrphanedHold[]> {
   const rows = await database.query<OrphanRow>(
-    `select h.id, h.partition, h.account_id, h.key_id, h.quote, h.extended, p.input_per_million, p.output_per_million,
-            h.prompt_tokens, h.completion_tokens, t.search_cost, t.search_calls, t.fetch_calls,
-            -- The database may have been stopped for months, or the clock may have jumped: an integer of milliseconds overflows
-            -- after 25 days.
-            least(greatest(extract(epoch from clock_timestamp() - h.created_at) * 1000, 0), 2147483647)::int as age_ms
-       from holds h
-       join prices p on p.version = h.price_version and p.model = h.model
-       left join nodes n on n.id = h.node
-       cross join lateral (select coalesce(sum((x.value->>'cost')::bigint), 0)::bigint as search_cost,
-                                  (count(*) filter (where x.value->>'kind' = 'search'))::int as search_calls,
-                                  (count(*) filter (where x.value->>'kind' = 'fetch'))::int as fetch_calls
-                             from jsonb_each(h.tool_calls) x where x.value->>'status' = 'completed') t
+    `${selectHolds} left join nodes n on n.id = h.node
       where n.id is null or n.lease_until < clock_timestamp()
       order by h.id limit $1`,
     [rowsMax],
   )
   return rows.map(readOrphan)
 }
+
+/** Open requests of this node but for those that it is serving, oldest first. */
+export async function findUnservedHolds(
+  database: Database,
+  node: string,
+  serving: readonly RequestId[],
+  rowsMax: number,
+): Promise<readonly OrphanedHold[]> {
+  const rows = await database.query<OrphanRow>(
+    `${selectHolds} where h.node = $1 and h.id <> all ($2::uuid[]) order by h.id limit $3`,
+    [node, plainArray(serving), rowsMax],
+  )
+  return rows.map(readOrphan)
+}
+
+const selectHolds = `
+     select h.id, h.partition, h.account_id, h.key_id, h.quote, h.extended, p.input_per_million, p.output_per_million,
+            h.prompt_tokens, h.completion_tokens, t.search_cost, t.search_calls, t.fetch_calls,
+            -- The database may have been stopped for months, or the clock may have jumped: an integer of milliseconds overflows
+            -- after 25 days.
+            least(greatest(extract(epoch from clock_timestamp() - h.created_at) * 1000, 0), 2147483647)::int as age_ms
+       from holds h
+       join prices p on p.version = h.price_version and p.model = h.model
+       cross join lateral (select coalesce(sum((x.value->>'cost')::bigint), 0)::bigint as search_cost,
+                                  (count(*) filter (where x.value->>'kind' = 'search'))::int as search_calls,
+                                  (count(*) filter (where x.value->>'kind' = 'fetch'))::int as fetch_calls
+                             from jsonb_each(h.tool_calls) x where x.value->>'status' = 'completed') t`
 
 /** Deletes dead nodes without holds. */
 export async function forgetDeadNodes(database: Database): Promise<void> {

@@ -86,6 +86,19 @@ export function createServiceMetrics() {
       help: 'Ends of held requests in the ledger.',
       labels: ['status', 'voided'],
     }),
+    reopenedHolds: new Counter({
+      name: 'penny_reopened_holds_total',
+      help: 'Ended requests that the database had open again, as after a failover that lost commits, and that were ended again: as they had been (same), or at their last checkpoint (checkpoint).',
+      labels: ['charge'],
+    }),
+    lostHolds: new Counter({
+      name: 'penny_lost_holds_total',
+      help: 'Requests whose end found no hold, as after a failover that lost commits. They were served and not charged.',
+    }),
+    lostCharges: new Counter({
+      name: 'penny_lost_charges_micro_usdc_total',
+      help: 'What requests without a hold would have been charged, in atomic USDC.',
+    }),
     phaseSeconds: new Histogram({
       name: 'penny_ledger_wait_seconds',
       help: 'How long requests waited for the ledger: to hold, to charge.',

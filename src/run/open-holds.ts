@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Grace } from '../chat/attempts.ts'
 import { Retries } from '../chat/retries.ts'
 import { endOrphanedHolds } from '../jobs/end-orphaned-holds.ts'
+import { endReopenedHolds, type ReopenedHolds } from '../jobs/end-reopened-holds.ts'
 import { every } from '../jobs/every.ts'
 import { keepLease } from '../jobs/keep-lease.ts'
 import { Holds } from '../ledger/holds.ts'
@@ -29,6 +30,7 @@ export async function openHolds(
 ): Promise<Holds> {
   const database = databases.ledger
   const node = randomUUID()
+  const { reopenedHolds, lostHolds, lostCharges } = observer.metrics
   const lease = await keepLease({
     database,
     node,
@@ -44,6 +46,12 @@ export async function openHolds(
     priceVersion,
     inFlightCap: config.inFlightCap,
     onLost: (error) => log.warn({ err: error }, 'a background write to the ledger failed'),
+    onHoldLost: ({ requestId, payer, charged }) => {
+      lostHolds.add(1)
+      lostCharges.add(Number(charged))
+      const lost = { requestId, accountId: payer.accountId, notCharged: charged.toString() }
+      log.error(lost, 'the database lost the hold of a request, as after a failover: nothing was charged')
+    },
     failpoint,
     onBatch: (operation, size, ms) => {
       observer.metrics.batchSize.observe(size, operation)
@@ -51,9 +59,19 @@ export async function openHolds(
     },
   })
   stack.defer(() => finishWrites(holds))
+  const report = ({ failures, ...reopened }: ReopenedHolds) => {
+    for (const [charge, count] of Object.entries(reopened)) if (count > 0) reopenedHolds.add(count, charge)
+    const lost = 'the database lost ends of requests, as after a failover'
+    if (reopened.same + reopened.checkpoint > 0) log.error(reopened, `${lost}: they were written again`)
+    for (const err of failures) log.error({ err }, `${lost}, and one could not be written again`)
+  }
   const orphans = every(
     Math.ceil(config.leaseMs / 2),
-    () => endOrphanedHolds(database, holds),
+    async () => {
+      const canTellDeadNodes = await lease.renew()
+      report(await endReopenedHolds(database, holds))
+      if (canTellDeadNodes) await endOrphanedHolds(database, holds)
+    },
     (error) => log.error({ err: error }, 'orphaned holds could not be ended'),
   )
   stack.defer(() => orphans.stop())
