@@ -123,7 +123,7 @@ export async function persistently<Result>(work: () => Promise<Result>): Promise
   }
 }
 
-async function childrenOf(pid: number): Promise<readonly number[]> {
+export async function childrenOf(pid: number): Promise<readonly number[]> {
   const { stdout } = await promisify(execFile)('pgrep', ['-P', String(pid)]).catch(() => ({ stdout: '' }))
   return stdout.split('\n').filter(Boolean).map(Number)
 }
