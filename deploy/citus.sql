@@ -37,7 +37,6 @@ select create_reference_table('login_links');
 select create_reference_table('device_logins');
 
 select create_distributed_table('accounts', 'partition');
-select create_distributed_table('account_alerts', 'partition', colocate_with => 'accounts');
 select create_distributed_table('api_keys', 'partition', colocate_with => 'accounts');
 select create_distributed_table('holds', 'partition', colocate_with => 'accounts');
 -- The parent: its months go with it, also those that are made later.
@@ -59,6 +58,10 @@ select create_distributed_table('x402_payments', 'partition', colocate_with => '
 select create_distributed_table('events', 'partition', colocate_with => 'accounts');
 select create_distributed_table('webhook_endpoints', 'partition', colocate_with => 'accounts');
 select create_distributed_table('webhook_deliveries', 'partition', colocate_with => 'accounts');
+select create_distributed_table('alert_rules', 'partition', colocate_with => 'accounts');
+select create_distributed_table('alerts', 'partition', colocate_with => 'accounts');
+select create_distributed_table('alert_emails', 'partition', colocate_with => 'accounts');
+select create_distributed_table('alert_mails', 'partition', colocate_with => 'accounts');
 
 -- From here on this file is run again after every upgrade: an upgrade drops the functions that have changed and creates them anew,
 -- on the coordinator alone. `renew_lease` and `create_request_months` stay there: they write a table that is whole everywhere,

@@ -139,16 +139,6 @@ comment on column accounts.owner_address is 'Where withdrawals go, from owner_us
 comment on column accounts.wallet is 'Set for a wallet account: it pays per request over x402 from this address, in advance, straight to the seller. It has no custodial address, nothing at the gateway under our keys, and no payments of its entries: paid and covered count what it paid in advance, less refunds.';
 comment on column accounts.suspended_at is 'Set by an operator: no request of the account is accepted. Open ones end, and the balance can be withdrawn.';
 
-create table account_alerts (
-  partition     smallint not null,
-  account_id    uuid     not null,
-  balance_below bigint   check (balance_below > 0),
-  days_below    smallint check (days_below between 1 and 365),
-  primary key (partition, account_id),
-  foreign key (partition, account_id) references accounts (partition, id)
-);
-comment on table account_alerts is 'When the holder of an account wants to be warned about its balance.';
-
 create table api_keys (
   partition         smallint    not null,
   id                uuid        not null,
@@ -776,6 +766,7 @@ create table webhook_endpoints (
 );
 create index webhook_endpoints_of_account on webhook_endpoints (account_id);
 create index webhook_endpoints_due on webhook_endpoints (due_at) where disabled_at is null;
+create index webhook_endpoints_disabled on webhook_endpoints (disabled_at) where disabled_at is not null;
 comment on table  webhook_endpoints is 'Where events of an account are sent.';
 comment on column webhook_endpoints.secret is 'Key of the HMAC. It has to be known to sign, so it is not hashed; no answer but that of its creation shows it.';
 comment on column webhook_endpoints.old_secret is 'Also signs, until old_secret_until.';
@@ -808,6 +799,81 @@ comment on table  webhook_deliveries is 'Events that were sent to an endpoint, o
 comment on column webhook_deliveries.number is 'Of the event; null for a test event.';
 comment on column webhook_deliveries.data is 'A copy: an event that waits for its endpoint must not be lost when old events are deleted.';
 comment on column webhook_deliveries.attempts is 'The last of them: [{"at", "status", "error", "duration_ms", "answer"}].';
+
+----------------------------------------------------------------------------------------------------------------------------
+-- Alerts: what the holder of an account wants to be warned of (docs/alerts.md)
+----------------------------------------------------------------------------------------------------------------------------
+
+create table alert_rules (
+  partition  smallint    not null,
+  account_id uuid        not null,
+  kind       text        not null,
+  threshold  bigint      check (threshold > 0),
+  rearm      bigint      check (rearm >= 0),
+  changed_at timestamptz not null,
+  primary key (partition, account_id, kind),
+  foreign key (partition, account_id) references accounts (partition, id),
+  constraint alert_rules_kind check (kind = any ('{balance_empty,balance_below,days_left,spend_hour,spend_day,spend_unusual,key_limit,error_rate,settlement_stuck,withdrawal_stuck,webhook_disabled}')),
+  constraint alert_rules_off check ((threshold is null) = (rearm is null))
+);
+create index alert_rules_changed on alert_rules (changed_at);
+comment on table  alert_rules is 'Rules that the holder of an account has set. A kind without a row has the initial rule of src/alerts/kinds.ts.';
+comment on column alert_rules.threshold is 'In the unit of the kind; USDC are atomic. Null: off.';
+comment on column alert_rules.rearm is 'An alert that fired is resolved at this level, and only then fires again.';
+
+create table alerts (
+  partition   smallint    not null,
+  account_id  uuid        not null,
+  kind        text        not null,
+  subject     text        not null check (length(subject) <= 100),
+  level       text        not null check (level = any ('{warning,error}')),
+  message     text        not null check (length(message) <= 600),
+  value       bigint      not null,
+  fired_at    timestamptz not null,
+  resolved_at timestamptz,
+  primary key (partition, account_id, kind, subject)
+);
+create index alerts_open on alerts (partition, account_id) where resolved_at is null;
+create index alerts_resolved on alerts (resolved_at) where resolved_at is not null;
+comment on table  alerts is 'The last time that each alert of an account fired. Written with its event, once.';
+comment on column alerts.subject is 'Id of the API key or webhook endpoint; empty for the account.';
+
+create table alert_emails (
+  partition   smallint    not null,
+  account_id  uuid        not null,
+  address     text        check (length(address) between 3 and 254),
+  token_hash  bytea       check (length(token_hash) = 32),
+  token_until timestamptz,
+  verified_at timestamptz,
+  links       smallint    not null,
+  links_from  timestamptz not null,
+  sent        integer     not null default 0,
+  sent_from   timestamptz,
+  primary key (partition, account_id),
+  foreign key (partition, account_id) references accounts (partition, id),
+  constraint alert_emails_token check ((token_hash is null) = (token_until is null)),
+  constraint alert_emails_verified check (verified_at is null or address is not null)
+);
+create index alert_emails_by_address on alert_emails (lower(address)) where address is not null;
+comment on table  alert_emails is 'Where alerts are mailed. Nothing but the link is sent to an address that is not verified.';
+comment on column alert_emails.links is 'Links that were sent since links_from; kept when the address is removed.';
+comment on column alert_emails.sent is 'Alerts that were mailed since sent_from.';
+
+create table alert_mails (
+  partition  smallint    not null,
+  id         uuid        not null,
+  account_id uuid        not null,
+  address    text        not null,
+  subject    text        not null,
+  body       text        not null,
+  due_at     timestamptz not null,
+  attempts   smallint    not null default 0,
+  created_at timestamptz not null,
+  primary key (partition, id)
+);
+create index alert_mails_due on alert_mails (due_at);
+create index alert_mails_of_account on alert_mails (account_id);
+comment on table alert_mails is 'Mail to be sent. Deleted once the mail server has taken it, or after a day.';
 
 ----------------------------------------------------------------------------------------------------------------------------
 -- Signing in. Looked up before the partition of the account is known, so these tables are not partitioned.

@@ -17,7 +17,7 @@ const ranks: readonly (readonly string[])[] = [
   ['run'],
   ['http', 'jobs'],
   ['chat', 'x402'],
-  ['billing', 'settlement', 'webhooks'],
+  ['alerts', 'billing', 'settlement', 'webhooks'],
   ['ledger', 'identity', 'signer', 'providers', 'tools'],
   ['inference'],
   ['db', 'chain'],

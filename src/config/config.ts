@@ -49,6 +49,8 @@ export type Config = {
   /** How long our own gateway gathers payments for one batch. */
   readonly gatewayBatchMs: number
   readonly metricsToken: string | undefined
+  /** Undefined: alerts are not mailed. */
+  readonly mail: { readonly smtpUrl: string; readonly from: string | undefined } | undefined
   /** Account ids and sign-in wallets that may see the operator's pages. */
   readonly operators: readonly string[]
   /** Where spans are sent; undefined: nothing is traced. */
@@ -251,6 +253,7 @@ function buildConfig(read: SettingReader, reader: ConfigReader): Config {
     settlementEpoch: read.integer('SETTLEMENT_EPOCH', 0, 0, 2 ** 32 - 1),
     gatewayBatchMs: read.integer('GATEWAY_BATCH_MS', 2_000, 10, 60 * minuteMs),
     metricsToken: read.secret('METRICS_TOKEN'),
+    mail: readMail(read),
     operators: readOperatorList(read),
     traces: readTraces(read),
     modelsFile: read.text('MODELS_FILE'),
@@ -296,6 +299,21 @@ function readSettles(read: SettingReader): boolean {
       'ROLES must include web, because every machine serves requests. Use "web" or "web,jobs".',
     )
   return roles.includes('jobs')
+}
+
+function readMail(read: SettingReader): Config['mail'] {
+  const smtpUrl = read.secret('SMTP_URL')
+  const from = read.text('MAIL_FROM')
+  if (from !== undefined && !/^[^\r\n]*[^\s@<>]+@[^\s@<>]+>?$/.test(from))
+    throw new InvalidConfigError(
+      `MAIL_FROM must be an e-mail address such as "Penny <alerts@example.com>", got "${from}".`,
+    )
+  if (smtpUrl === undefined) return undefined
+  if (!/^smtps?:$/.test(URL.parse(smtpUrl)?.protocol ?? ''))
+    throw new InvalidConfigError(
+      'SMTP_URL must begin with smtp:// or smtps://, such as smtps://user:password@mail.example.com.',
+    )
+  return { smtpUrl, from }
 }
 
 function readOperatorList(read: SettingReader): readonly string[] {

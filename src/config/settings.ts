@@ -203,6 +203,16 @@ export const settingGroups = {
       unset: '`info`',
     },
     NO_COLOR: { about: 'Any value switches colors off.', unset: 'Colors on a terminal' },
+    SMTP_URL: {
+      about:
+        'Mail server for alerts, such as `smtps://user:password@mail.example.com`; `smtp://` uses STARTTLS where it is offered. See [Alerts](alerts.md).',
+      unset: 'Alerts are not mailed',
+      isSecret: true,
+    },
+    MAIL_FROM: {
+      about: 'Sender of mail, such as `Penny <alerts@example.com>`.',
+      unset: '`alerts@` and the host of `PUBLIC_URL`',
+    },
     METRICS_TOKEN: { about: 'Bearer token for `/metrics`.', unset: 'Anyone may read `/metrics`', isSecret: true },
     OTEL_EXPORTER_OTLP_ENDPOINT: {
       about: 'Collector that traces are sent to. See [Monitoring](observability.md).',

@@ -5,6 +5,7 @@ import type { Connection } from './database.ts'
 export const eventTypes = [
   'request.ended',
   'request.refused',
+  'deposit.seen',
   'deposit.credited',
   'payment.settled',
   'payment.failed',
@@ -16,6 +17,8 @@ export const eventTypes = [
   'session.created',
   'member.changed',
   'webhook.disabled',
+  'alert.fired',
+  'alert.resolved',
 ] as const
 export type EventType = (typeof eventTypes)[number]
 

@@ -1,6 +1,7 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
+import { writeEvent } from '../db/write-event.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { readCursor } from './chain-cursors.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
@@ -20,11 +21,19 @@ export type Arrival = {
 /** Records USDC that reached a deposit address. Idempotent per log. */
 export async function recordArrival(database: Database, arrival: Arrival): Promise<void> {
   const { account, block, logIndex, transactionHash, sender, amount } = arrival
-  await database.query(
-    `insert into arrivals (partition, account_id, block, log_index, tx_hash, sender, amount)
-     values ($1, $2, $3, $4, decode($5, 'hex'), $6, $7) on conflict do nothing`,
-    [account.partition, account.id, block, logIndex, transactionHash.slice(2), sender, amount],
-  )
+  await database.transaction(async (connection) => {
+    const rows = await connection.query(
+      `insert into arrivals (partition, account_id, block, log_index, tx_hash, sender, amount)
+       values ($1, $2, $3, $4, decode($5, 'hex'), $6, $7) on conflict do nothing returning 1`,
+      [account.partition, account.id, block, logIndex, transactionHash.slice(2), sender, amount],
+    )
+    if (rows.length === 0) return
+    await writeEvent(connection, { partition: account.partition, accountId: account.id }, 'deposit.seen', {
+      amount_atomic: amount.toString(),
+      sender,
+      tx_hash: transactionHash,
+    })
+  })
 }
 
 export type Deposit = {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ledgerSuite } from '../../test/support/suites.ts'
+import { alertKindNames } from '../alerts/kinds.ts'
 import { limitWindows } from '../identity/api-keys.ts'
 import { challengePurposes } from '../identity/challenges.ts'
 import { deviceLoginStatuses } from '../identity/device-logins.ts'
@@ -25,6 +26,8 @@ const ledger = ledgerSuite()
 
 const lists: Readonly<Record<string, readonly string[]>> = {
   'adjustments.kind': entryKinds.filter((kind) => kind !== 'request'),
+  'alert_rules.kind': alertKindNames,
+  'alerts.level': ['warning', 'error'],
   'api_keys.limit_window': limitWindows,
   'sign_in_challenges.purpose': challengePurposes,
   'device_logins.status': deviceLoginStatuses,

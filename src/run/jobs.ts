@@ -1,3 +1,4 @@
+import { forgetAlerts } from '../alerts/alerts.ts'
 import { allowsLoopbackWebhooks, type Config } from '../config/config.ts'
 import { trimAccountLogs } from '../db/account-log.ts'
 import type { Database } from '../db/database.ts'
@@ -5,6 +6,7 @@ import { forgetSignIns } from '../identity/sessions.ts'
 import { Auditor, type AuditScope } from '../jobs/audit-ledger.ts'
 import { deliverWebhooks } from '../jobs/deliver-webhooks.ts'
 import { every } from '../jobs/every.ts'
+import { watchAlerts } from '../jobs/watch-alerts.ts'
 import type { Violation } from '../ledger/audit.ts'
 import { forgetEvents, trimEvents } from '../ledger/events.ts'
 import { writeGauge } from '../ledger/ledger-numbers.ts'
@@ -72,6 +74,20 @@ export function startWebhooks(
   stack.defer(() => job.stop())
 }
 
+/** Evaluates alert rules and sends mail, on machines with the role `jobs`: one of them at a time. */
+export function startAlerts({ config, log, stack }: StartContext, databases: Databases, publicUrl: string): void {
+  if (!config.settles) return
+  const { mail } = config
+  const job = watchAlerts({
+    database: databases.jobs,
+    databaseUrl: databases.url,
+    mail: mail && { smtpUrl: mail.smtpUrl, from: mail.from ?? `Penny <alerts@${new URL(publicUrl).hostname}>` },
+    onError: (error) => log.error({ err: error }, 'alerts could not be evaluated'),
+    onMailError: (error) => log.warn({ err: error }, 'mail could not be sent'),
+  })
+  stack.defer(() => job.stop())
+}
+
 /** Deletes kept answers after a day, expired sign-ins, old refusals and events, and creates the next months' partitions. */
 export function startCleanUp({ config, log, stack }: StartContext, database: Database): void {
   const onError = (error: unknown) => log.error({ err: error }, 'cleanup failed')
@@ -96,4 +112,5 @@ export async function cleanUp(
   await forgetEvents(database).catch(onError)
   await forgetDeliveries(database).catch(onError)
   await trimAccountLogs(database).catch(onError)
+  await forgetAlerts(database).catch(onError)
 }

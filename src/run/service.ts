@@ -12,7 +12,7 @@ import { loadCatalog, routingTable } from './catalog.ts'
 import { openChainServices } from './chain-services.ts'
 import { openControl } from './control.ts'
 import { type Databases, openDatabases } from './databases.ts'
-import { startAudit, startCleanUp, startWebhooks } from './jobs.ts'
+import { startAlerts, startAudit, startCleanUp, startWebhooks } from './jobs.ts'
 import { openObserver } from './observe.ts'
 import { openHolds, openRetries } from './open-holds.ts'
 import { startSandbox, startSettlementServices } from './processes.ts'
@@ -106,6 +106,7 @@ async function start(context: StartContext, { web, retryGrace = defaultGrace }: 
   startAudit(context, databases.jobs, observer.metrics)
   startCleanUp(context, databases.jobs)
   startWebhooks(context, databases, publicUrl, observer.metrics)
+  startAlerts(context, databases, publicUrl)
   stack.defer(() => {
     stopping.abort()
     return serveUntilNoticed(port.server, config.shutdownDelayMs, hurry.signal)

@@ -198,6 +198,7 @@ function appServices(
     ledgerPartitions: config.ledgerPartitions,
     unsettledCap: config.unsettledCap,
     allowsLoopbackWebhooks: allowsLoopbackWebhooks(config),
+    sendsMail: config.mail !== undefined,
     inFlightCap: config.inFlightCap,
     trustProxy: config.trustProxy,
     log,

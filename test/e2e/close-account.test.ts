@@ -150,7 +150,8 @@ test('a closed account is shut to its keys and its holder, and its books are as 
     'invitations',
     'management_keys',
     'replays',
-    'account_alerts',
+    'alert_rules',
+    'alerts',
   ])
     assert.deepEqual(await database.query(`select from ${table} where account_id = $1`, [account.id]), [], table)
   const owner = await ownerOf(account.id)

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import type { Contract } from '../../src/http/api/contract.ts'
+import { alertContracts } from '../../src/http/api/contracts/alerts.ts'
 import { chatContracts } from '../../src/http/api/contracts/chat.ts'
 import { fundsContracts } from '../../src/http/api/contracts/funds.ts'
 import { keyContracts } from '../../src/http/api/contracts/keys.ts'
@@ -299,7 +300,12 @@ test('the holder says below what to be warned, and the overview then gives the n
   const { alerts } = await holder.patch('/api/account', { alerts: { balance_below: '5' } })
   assert.deepEqual(alerts, { balance_below_atomic: '5000000', balance_below: '5', days_below: 3 })
   assert.deepEqual((await holder.get('/api/overview')).alerts, [
-    { level: 'warning', code: 'balance_low', message: '4.2 USDC left. Your warning is set to 5 USDC.', href: '/funds' },
+    {
+      level: 'warning',
+      code: 'balance_below',
+      message: '4.2 USDC left. Your warning is set to 5 USDC.',
+      href: '/funds',
+    },
   ])
   await holder.patch('/api/account', { alerts: { days_below: null } })
   assert.deepEqual(await alertsOf(), { balance_below_atomic: '5000000', balance_below: '5', days_below: null })
@@ -307,6 +313,47 @@ test('the holder says below what to be warned, and the overview then gives the n
   assert.deepEqual(await alertsOf(), { balance_below_atomic: null, balance_below: null, days_below: 30 })
   assert.deepEqual((await holder.get('/api/overview')).alerts, [])
   assert.equal((await stranger.get('/api/session')).account.alerts.days_below, 3, 'everybody has their own')
+})
+
+test('rules of alerts are set by kind, in its unit, and what they say of the account is there at once', async () => {
+  const holder = await signInNew(suite.service, '4.2')
+  const { data: rules } = await holder.get('/api/alerts/rules')
+  alertContracts.listAlertRules.answer.parse(await holder.get('/api/alerts/rules'))
+  const initial = rules.filter(({ enabled }: Json) => enabled).map(({ kind, threshold }: Json) => [kind, threshold])
+  assert.deepEqual(initial, [
+    ['balance_empty', '1'],
+    ['days_left', '3'],
+    ['key_limit', '80'],
+    ['settlement_stuck', '120'],
+    ['withdrawal_stuck', '60'],
+    ['webhook_disabled', '1'],
+  ])
+  const put = (kind: string, body: Json) => holder.send('PUT', `/api/alerts/rules/${kind}`, body)
+  for (const [kind, body] of [
+    ['balance_below', { enabled: true }],
+    ['balance_below', { enabled: true, threshold: '0' }],
+    ['balance_below', { enabled: true, threshold: '5', rearm: '4' }],
+    ['spend_day', { enabled: true, threshold: '5', rearm: '6' }],
+    ['key_limit', { enabled: true, threshold: '101' }],
+    ['key_limit', { enabled: true, threshold: '1.5' }],
+    ['days_left', { enabled: true, threshold: '366' }],
+    ['balance_below', { enabled: true, threshold: 'ten' }],
+    ['balance_below', { enabled: true, threshold: '5', loud: true }],
+  ] as const)
+    assert.equal((await put(kind, body)).status, 400, JSON.stringify([kind, body]))
+  assert.ok([400, 404].includes((await put('weather', { enabled: false })).status))
+  const rule = await (await put('balance_below', { enabled: true, threshold: '5' })).json()
+  assert.partialDeepStrictEqual(rule, { enabled: true, threshold: '5', rearm: '5.500001', initial: false })
+  const { data: alerts } = await holder.get('/api/alerts')
+  assert.partialDeepStrictEqual(alerts, [{ kind: 'balance_below', subject: null, href: '/funds', resolved_at: null }])
+  assert.deepEqual((await stranger.get('/api/alerts')).data, [])
+  await put('balance_below', { enabled: false })
+  const { data: resolved } = await holder.get('/api/alerts')
+  assert.notEqual(resolved[0].resolved_at, null)
+  // This service has no SMTP_URL.
+  assert.equal((await holder.get('/api/alerts/email')).available, false)
+  assert.equal((await holder.send('PUT', '/api/alerts/email', { address: 'ada@example.com' })).status, 400)
+  assert.equal((await holder.send('POST', '/api/alerts/email/verify', { token: 'x' })).status, 404)
 })
 
 test('a warning that cannot be is refused with what to write, and changes nothing', async () => {

@@ -1,3 +1,6 @@
+import { evaluateAccounts } from '../../alerts/alerts.ts'
+import { alertKinds } from '../../alerts/kinds.ts'
+import { setRule } from '../../alerts/rules.ts'
 import type { AccountRef } from '../../db/account-ref.ts'
 import type { Connection } from '../../db/database.ts'
 import { ServiceError } from '../../errors.ts'
@@ -7,7 +10,6 @@ import { endOtherSessions, endSession, listSessions, type Session } from '../../
 import { shutOut } from '../../identity/shut-out.ts'
 import { addWallet, proveWallet, removeWallet } from '../../identity/wallets.ts'
 import { renameAccount } from '../../ledger/accounts.ts'
-import { type AlertChanges, changeAlerts } from '../../ledger/alerts.ts'
 import { closeAccount, NotClosableError } from '../../ledger/close-account.ts'
 import { parse, zero } from '../../money/usdc.ts'
 import { clearedCookie } from '../site.ts'
@@ -44,9 +46,10 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
   router.at(signInContracts.updateAccount).answer(async (call) => {
     const { owner, session, body } = call
     // Read before anything is written: a change that is refused changes nothing.
-    const alerts = body.alerts && readAlertChanges(body.alerts)
+    const rules = body.alerts === undefined ? [] : readAlertChanges(body.alerts)
     if (body.name !== undefined) await renameAccount(database, owner.partition, owner.accountId, body.name)
-    if (alerts !== undefined) await changeAlerts(database, owner, alerts)
+    for (const rule of rules) await setRule(database, owner, rule)
+    if (rules.length > 0) await evaluateAccounts(database, owner.partition, [owner.accountId])
     await logAccountEvent(services, 'account_changed', call, { changed: Object.keys(body) })
     return renderAccount(services, owner, session)
   })
@@ -103,10 +106,20 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
 
 type AlertsBody = NonNullable<BodyOf<typeof signInContracts.updateAccount>['alerts']>
 
-function readAlertChanges({ balance_below, days_below }: AlertsBody): AlertChanges {
+/** The two rules about the balance, by their short names. What is left out stays as it is. */
+function readAlertChanges({ balance_below, days_below }: AlertsBody) {
   const balanceBelow = typeof balance_below === 'string' ? parse(balance_below) : balance_below
   if (balanceBelow === 0n) throw unusable('alerts.balance_below', 'it must be above 0, or null for no warning')
-  return { balanceBelow, daysBelow: days_below }
+  const days = typeof days_below === 'number' ? BigInt(days_below) : days_below
+  const rule = (kind: 'balance_below' | 'days_left', threshold: bigint | null) => ({
+    kind,
+    threshold: threshold ?? undefined,
+    rearm: threshold === null ? undefined : alertKinds[kind].rearm(threshold),
+  })
+  return [
+    ...(balanceBelow === undefined ? [] : [rule('balance_below', balanceBelow)]),
+    ...(days === undefined ? [] : [rule('days_left', days)]),
+  ]
 }
 
 /** One click signs in to it, and the sandbox starts with it: closed, it would be back at once. */

@@ -1,3 +1,5 @@
+import { readEmail } from '../../alerts/emails.ts'
+import { readRules } from '../../alerts/rules.ts'
 import { readAccountLog } from '../../db/account-log.ts'
 import { listKeys } from '../../identity/api-keys.ts'
 import { listMembers } from '../../identity/members.ts'
@@ -9,6 +11,7 @@ import { readAllRequests } from '../../ledger/request-log.ts'
 import type { TransferPage } from '../../ledger/transfer-page.ts'
 import { listWithdrawals } from '../../ledger/withdrawals.ts'
 import { listEndpoints } from '../../webhooks/endpoints.ts'
+import { renderRule } from './alerts.ts'
 import { chatContracts } from './contracts/chat.ts'
 import { Downloads } from './downloads.ts'
 import { renderKey } from './keys.ts'
@@ -46,6 +49,8 @@ export function routeExport(router: ApiRouter, services: ApiServices): void {
       sessions: (await listSessions(database, session.personId)).map((entry) => renderSessionEntry(entry, session)),
       keys: (await listKeys(database, session.accountId)).map(renderKey),
       members: (await listMembers(database, session)).map(renderMember),
+      alert_rules: (await readRules(database, session)).map(renderRule),
+      alert_email: (await readEmail(database, session))?.address ?? null,
       webhooks: (await listEndpoints(database, session)).map(renderEndpoint),
     }).slice(0, -1)}`
     yield* list(

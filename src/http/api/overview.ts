@@ -1,7 +1,7 @@
+import { listAlerts } from '../../alerts/alerts.ts'
 import type { AccountRef } from '../../db/account-ref.ts'
-import { type ApiKey, listKeys } from '../../identity/api-keys.ts'
-import { type Alerts, readAlerts } from '../../ledger/alerts.ts'
-import { type Balance, readBalance } from '../../ledger/balance.ts'
+import { listKeys } from '../../identity/api-keys.ts'
+import { readBalance } from '../../ledger/balance.ts'
 import { listRequests } from '../../ledger/request-log.ts'
 import {
   addMeasures,
@@ -14,7 +14,8 @@ import {
   type UsageStep,
 } from '../../ledger/usage.ts'
 import { moneyFields } from '../../money/money-fields.ts'
-import { format, fromAtomic, type Usdc, zero } from '../../money/usdc.ts'
+import { fromAtomic, type Usdc, zero } from '../../money/usdc.ts'
+import { alertHref } from './alerts.ts'
 import type { AnswerOf } from './contract.ts'
 import { usageContracts } from './contracts/usage.ts'
 import { renderRequest } from './render-request.ts'
@@ -48,7 +49,7 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
       readLatency(database, owner, { from: before, to: from, granularity }, 'none'),
       readBurn(owner),
       readBalance(database, owner),
-      readAlerts(database, owner),
+      listAlerts(database, owner, 'open'),
       listKeys(database, owner.accountId, keysMadeBy),
       listRequests(database, owner, {}, { limit: recentMax }),
     ])
@@ -67,7 +68,15 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
         request_sent: recent.rows.some(({ status }) => status !== 'refused') || balance.charged > 0n,
       },
       recent: recent.rows.map(renderRequest),
-      alerts: [...alertsOf(balance, burning, alerts), ...keyAlertsOf(keys)],
+      // Members who see some of the keys are not told of the others.
+      alerts: alerts
+        .filter(({ kind, subject }) => kind !== 'key_limit' || keys.some(({ id }) => id === subject))
+        .map((alert) => ({
+          level: alert.level,
+          code: alert.kind,
+          message: alert.message,
+          href: alertHref(alert),
+        })),
     }
   })
 
@@ -141,71 +150,4 @@ function burnOf(hours: readonly UsageStep[], available: Usdc): Burning {
   const spanMs = BigInt(Math.max(dayMs, Date.now() - first.start.getTime()))
   const perDay = fromAtomic((spent * BigInt(dayMs)) / spanMs)
   return { perDay, daysLeft: perDay === 0n ? null : Number((available * 10n) / perDay) / 10 }
-}
-
-/** What the owner should know of now: nothing left, or less than they want to be warned at. */
-export function alertsOf(
-  { deposited, available }: Pick<Balance, 'deposited' | 'available'>,
-  { perDay, daysLeft }: Burning,
-  { balanceBelow, daysBelow }: Alerts,
-): RenderedOverview['alerts'] {
-  if (deposited === 0n) return []
-  if (available === 0n) {
-    return [
-      {
-        level: 'error',
-        code: 'balance_empty',
-        message: 'Your balance is empty. Requests are refused until you deposit.',
-        href: '/funds',
-      },
-    ]
-  }
-  const isBalanceLow = balanceBelow !== undefined && available < balanceBelow
-  const isShortOfDays = daysBelow !== undefined && daysLeft !== null && daysLeft < daysBelow
-  if (!isBalanceLow && !isShortOfDays) return []
-  const rate = isShortOfDays ? `, enough for ${days(daysLeft)} at ${format(perDay)} USDC per day` : ''
-  const limits = [
-    ...(isBalanceLow ? [`${format(balanceBelow)} USDC`] : []),
-    ...(isShortOfDays ? [days(daysBelow)] : []),
-  ]
-  return [
-    {
-      level: 'warning',
-      code: 'balance_low',
-      message: `${format(available)} USDC left${rate}. Your warning is set to ${limits.join(' and ')}.`,
-      href: '/funds',
-    },
-  ]
-}
-
-const keyAlertsMax = 5
-const nearPercent = 80n
-
-/** Keys that have used up their limit, or most of it: their applications are refused, or soon will be. The fullest first. */
-export function keyAlertsOf(keys: readonly AlertedKey[]): RenderedOverview['alerts'] {
-  const isUsable = ({ revokedAt, expired }: AlertedKey) => revokedAt === undefined && !expired
-  const near = keys
-    .filter(isUsable)
-    .flatMap(({ id, name, limit, spent }) =>
-      limit === undefined || limit === zero || spent * 100n < limit * nearPercent
-        ? []
-        : [{ id, name, limit, spent, percent: Number((spent * 100n) / limit) }],
-    )
-    .sort((a, b) => b.percent - a.percent)
-  const shown = near.slice(0, keyAlertsMax).map(({ id, name, limit, spent, percent }) => ({
-    level: percent >= 100 ? ('error' as const) : ('warning' as const),
-    code: 'key_limit_near',
-    message: `Key "${name}" has spent ${format(spent)} of its ${format(limit)} USDC limit (${percent} %).`,
-    href: `/keys/${id}`,
-  }))
-  const more = near.length - shown.length
-  if (more === 0) return shown
-  const message = `${more} more ${more === 1 ? 'key has' : 'keys have'} spent ${nearPercent} % of the limit or more.`
-  return [...shown, { level: 'warning', code: 'key_limit_near', message, href: '/keys' }]
-}
-
-type AlertedKey = Pick<ApiKey, 'id' | 'name' | 'limit' | 'spent' | 'revokedAt' | 'expired'>
-
-function days(count: number): string {
-  return `${count} ${count === 1 ? 'day' : 'days'}`
 }

@@ -1,13 +1,14 @@
 import type { z } from 'zod'
+import type { AlertKind } from '../../alerts/kinds.ts'
+import { readRules } from '../../alerts/rules.ts'
 import type { AccountRef } from '../../db/account-ref.ts'
 import { listAccountsOf } from '../../identity/members.ts'
 import { listPasskeys } from '../../identity/passkeys.ts'
 import { recentSecondsMax, type Session } from '../../identity/sessions.ts'
 import { listWallets } from '../../identity/wallets.ts'
 import { findAccount } from '../../ledger/accounts.ts'
-import { readAlerts } from '../../ledger/alerts.ts'
 import { moneyFields } from '../../money/money-fields.ts'
-import { format } from '../../money/usdc.ts'
+import { format, fromAtomic } from '../../money/usdc.ts'
 import { signInProblem } from '../site.ts'
 import type { Visitor } from '../visitor.ts'
 import type { account, session as sessionShape } from './contracts/sign-in.ts'
@@ -101,12 +102,14 @@ export async function renderAccount(
   owner: AccountRef,
   { personId }: Pick<Session, 'personId'>,
 ): Promise<RenderedAccount> {
-  const [found, { balanceBelow, daysBelow }, wallets, passkeys] = await Promise.all([
+  const [found, rules, wallets, passkeys] = await Promise.all([
     findAccount(database, owner.partition, owner.accountId),
-    readAlerts(database, owner),
+    readRules(database, owner),
     listWallets(database, personId),
     listPasskeys(database, personId),
   ])
+  const thresholdOf = (wanted: AlertKind) => rules.find(({ kind }) => kind === wanted)?.threshold
+  const [balanceBelow, daysBelow] = [thresholdOf('balance_below'), thresholdOf('days_left')]
   return {
     object: 'account',
     id: owner.accountId,
@@ -117,8 +120,8 @@ export async function renderAccount(
     owner_usable_from: found!.ownerUsableFrom?.toISOString() ?? null,
     alerts: {
       balance_below_atomic: balanceBelow?.toString() ?? null,
-      balance_below: balanceBelow === undefined ? null : format(balanceBelow),
-      days_below: daysBelow ?? null,
+      balance_below: balanceBelow === undefined ? null : format(fromAtomic(balanceBelow)),
+      days_below: daysBelow === undefined ? null : Number(daysBelow),
     },
     wallets: wallets.map(({ address, addedAt, lastUsedAt }) => ({
       object: 'wallet',

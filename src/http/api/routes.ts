@@ -1,5 +1,6 @@
 import type { Hono } from 'hono'
 import { routeAccount } from './account.ts'
+import { routeAlerts } from './alerts.ts'
 import { DepositAddresses } from './deposit-addresses.ts'
 import { routeDevices } from './devices.ts'
 import { routeExport } from './export.ts'
@@ -40,6 +41,7 @@ export function routeApi(app: Hono<ApiBindings>, gate: Gate, services: ApiServic
   routeMembers(router, services)
   routeManagementKeys(router, services)
   routeWebhooks(router, services)
+  routeAlerts(router, services)
   routeFunds(router, services, addresses)
   routeReceipts(router, services)
   routeStatement(router, services)

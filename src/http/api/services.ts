@@ -28,6 +28,8 @@ export type ApiServices = ChatRouteServices & {
   readonly unsettledCap: Usdc
   /** Webhook endpoints on this machine: see `allowsLoopbackWebhooks` of the configuration. */
   readonly allowsLoopbackWebhooks: boolean
+  /** Alerts can be mailed. */
+  readonly sendsMail: boolean
   readonly log: Pick<Log, 'info' | 'warn'>
   /** Milliseconds, for rates. */
   readonly now: () => number

@@ -41,6 +41,9 @@ export function keyQuery(id: string) {
   return queryOptions({ queryKey: ['keys', id], queryFn: () => call('getKey', { parameters: { id } }) })
 }
 
+export const alertRulesQuery = queryOptions({ queryKey: ['alerts', 'rules'], queryFn: () => call('listAlertRules') })
+export const alertEmailQuery = queryOptions({ queryKey: ['alerts', 'email'], queryFn: () => call('getAlertEmail') })
+
 export const webhooksQuery = queryOptions({ queryKey: ['webhooks'], queryFn: () => call('listWebhooks') })
 
 /** Read again often: it is looked at while something is being tried. */

@@ -1,4 +1,5 @@
 import type { AnswerOf, Contract } from '../../../src/http/api/contract.ts'
+import type { alertContracts } from '../../../src/http/api/contracts/alerts.ts'
 import type { chatContracts } from '../../../src/http/api/contracts/chat.ts'
 import type { deviceContracts } from '../../../src/http/api/contracts/devices.ts'
 import type { fundsContracts } from '../../../src/http/api/contracts/funds.ts'
@@ -14,7 +15,8 @@ import type { webhookContracts } from '../../../src/http/api/contracts/webhooks.
 
 // The service's own contracts, as types alone: nothing of the server, and no schema library, gets into the browser.
 
-type Contracts = typeof chatContracts &
+type Contracts = typeof alertContracts &
+  typeof chatContracts &
   typeof deviceContracts &
   typeof fundsContracts &
   typeof keyContracts &
@@ -41,6 +43,13 @@ type InputOf<Schema> = Schema extends { _zod: { input: infer Given } } ? Given :
 
 /** Where each operation is. A path or method that is not the contract's does not compile. */
 export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['method'], Contracts[Name]['path']] } = {
+  listAlerts: ['GET', '/api/alerts'],
+  listAlertRules: ['GET', '/api/alerts/rules'],
+  setAlertRule: ['PUT', '/api/alerts/rules/{kind}'],
+  getAlertEmail: ['GET', '/api/alerts/email'],
+  setAlertEmail: ['PUT', '/api/alerts/email'],
+  removeAlertEmail: ['DELETE', '/api/alerts/email'],
+  verifyAlertEmail: ['POST', '/api/alerts/email/verify'],
   listWebhooks: ['GET', '/api/webhooks'],
   createWebhook: ['POST', '/api/webhooks'],
   getWebhook: ['GET', '/api/webhooks/{id}'],

@@ -27,3 +27,5 @@ export type StreamEvent = Answer<'openStream'>
 export type OperatorAccount = Answer<'listOperatorAccounts'>['data'][number]
 export type OperatorRevenue = Answer<'getOperatorRevenue'>
 export type OperatorHealth = Answer<'getOperatorHealth'>
+export type AlertRule = Answer<'setAlertRule'>
+export type AlertEmail = Answer<'getAlertEmail'>

@@ -10,6 +10,7 @@ export const settingsSections = [
   ['log', 'Account log', 'admin'],
   ['owner', 'Owner address', 'owner'],
   ['alerts', 'Low balance', 'admin'],
+  ['alert-rules', 'Alerts', 'admin'],
   ['webhooks', 'Webhooks', 'admin'],
   ['management-keys', 'Management keys', 'admin'],
   ['sessions', 'Sessions', 'viewer'],

@@ -1,4 +1,5 @@
 import type { Contract } from '../contract.ts'
+import { alertContracts } from './alerts.ts'
 import { chatContracts } from './chat.ts'
 import { deviceContracts } from './devices.ts'
 import { fundsContracts } from './funds.ts'
@@ -25,6 +26,7 @@ export const contracts: readonly Contract[] = [
   ...Object.values(memberContracts),
   ...Object.values(managementKeyContracts),
   ...Object.values(webhookContracts),
+  ...Object.values(alertContracts),
   ...Object.values(fundsContracts),
   ...Object.values(statusContracts),
   ...Object.values(operatorContracts),

@@ -1,6 +1,6 @@
 import { z } from 'zod'
+import { alertKinds } from '../../../alerts/kinds.ts'
 import { signInMethods } from '../../../identity/sessions.ts'
-import { alertDaysMax } from '../../../ledger/alerts.ts'
 import { contract } from '../contract.ts'
 import { address, amount, instant, list, money, name, optionalMoney, uuid } from '../shapes.ts'
 import { invitationToken, role } from './members.ts'
@@ -45,7 +45,7 @@ export const account = z
     owner_usable_from: instant.nullable().meta({ description: 'When a changed owner address takes effect' }),
     alerts: z
       .object({ ...optionalMoney('balance_below'), days_below: z.int().nullable() })
-      .meta({ description: 'The overview warns below this balance; null turns the warning off' }),
+      .meta({ description: 'Short for two alert rules: `balance_below` and `days_left`. Null: off' }),
     wallets: z.array(wallet).meta({ description: 'The wallets of the signed-in person' }),
     passkeys: z.array(passkey).meta({ description: 'The passkeys of the signed-in person' }),
   })
@@ -106,6 +106,7 @@ export const session = z
   })
   .meta({ id: 'Session' })
 
+const alertDaysMax = Number(alertKinds.days_left.max)
 const alertDays = `must be a whole number of days from 1 to ${alertDaysMax}, or null to turn the warning off`
 
 const signature = z.string().regex(/^0x[0-9a-fA-F]{130}$/, 'must be a signature: 0x and 130 hex digits')

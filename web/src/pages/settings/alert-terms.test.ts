@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { alertFormOf, alertsBody, alertWords, checkAlerts } from './alert-terms.ts'
+import { alertFormOf, alertsBody, alertWords, checkAlerts, ruleBody, ruleFormOf, ruleProblem } from './alert-terms.ts'
 
 const alerts = (balance_below: string | null, days_below: number | null) => ({
   balance_below,
@@ -29,4 +29,26 @@ test('what the service would refuse is told beside its field', () => {
   assert.deepEqual(Object.keys(checkAlerts({ balance: '0', days: '0' })), ['balance', 'days'])
   assert.deepEqual(Object.keys(checkAlerts({ balance: '1.1234567', days: '366' })), ['balance', 'days'])
   assert.deepEqual(Object.keys(checkAlerts({ balance: '-1', days: '1.5' })), ['balance', 'days'])
+})
+
+test('of the rules only what was changed is sent, and a threshold must be a number of its unit', () => {
+  const rule = {
+    object: 'alert_rule',
+    kind: 'spend_day',
+    unit: 'usdc',
+    fires: 'above',
+    enabled: false,
+    threshold: null,
+    rearm: null,
+    initial: true,
+  } as const
+  assert.equal(ruleBody(rule, ruleFormOf(rule)), undefined)
+  assert.deepEqual(ruleBody(rule, { enabled: true, threshold: '2.5' }), { enabled: true, threshold: '2.5' })
+  assert.deepEqual(ruleBody({ ...rule, enabled: true, threshold: '1' }, { enabled: false, threshold: '1' }), {
+    enabled: false,
+  })
+  assert.equal(ruleProblem(rule, { enabled: false, threshold: '' }), undefined)
+  assert.match(ruleProblem(rule, { enabled: true, threshold: '' })!, /amount above 0/)
+  assert.match(ruleProblem({ ...rule, unit: 'percent' }, { enabled: true, threshold: '2.5' })!, /whole number/)
+  assert.equal(ruleProblem({ ...rule, unit: 'percent' }, { enabled: true, threshold: '80' }), undefined)
 })

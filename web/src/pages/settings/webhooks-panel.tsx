@@ -19,6 +19,7 @@ type EventType = Webhook['types'][number]
 const typeWords: Readonly<Record<EventType, string>> = {
   'request.ended': 'A request ended',
   'request.refused': 'A request was refused',
+  'deposit.seen': 'A deposit was seen on the chain',
   'deposit.credited': 'A deposit was credited',
   'payment.settled': 'A payment was settled',
   'payment.failed': 'A payment failed',
@@ -30,11 +31,14 @@ const typeWords: Readonly<Record<EventType, string>> = {
   'session.created': 'Somebody signed in',
   'member.changed': 'A member joined, changed or left',
   'webhook.disabled': 'Another webhook was disabled',
+  'alert.fired': 'An alert fired',
+  'alert.resolved': 'An alert was resolved',
 }
 const allTypes = Object.keys(typeWords) as EventType[]
 const usualTypes: readonly EventType[] = [
   'deposit.credited',
   'payment.failed',
+  'alert.fired',
   'withdrawal.updated',
   'key.limit_reached',
 ]

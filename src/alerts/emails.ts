@@ -1,0 +1,189 @@
+import { createHash, randomBytes, randomUUID } from 'node:crypto'
+import type { AccountRef } from '../db/account-ref.ts'
+import { readClock } from '../db/clock.ts'
+import type { Connection, Database } from '../db/database.ts'
+import { lockAccount } from '../db/lock-account.ts'
+import { ServiceError } from '../errors.ts'
+import type { Alert } from './alerts.ts'
+
+/** Where the alerts of an account are mailed. Nothing but the link is sent before the address is verified. */
+export type AlertEmail = { readonly address: string; readonly verifiedAt: Date | undefined }
+
+const linkHours = 24
+/** A link can be sent to any address, also to one of somebody who did not ask for it: a few a day and no more. */
+const linksPerDayMax = 3
+const accountsPerAddressMax = 5
+const mailsPerHourMax = 10
+const dayMs = 86_400_000
+const hourMs = 3_600_000
+
+export async function readEmail(
+  connection: Connection,
+  { partition, accountId }: AccountRef,
+): Promise<AlertEmail | undefined> {
+  const [row] = await connection.query<{ address: string; verified_at: Date | null }>(
+    'select address, verified_at from alert_emails where partition = $1 and account_id = $2 and address is not null',
+    [partition, accountId],
+  )
+  return row && { address: row.address, verifiedAt: row.verified_at ?? undefined }
+}
+
+/** Sets the address and mails it a link. Alerts are mailed once the link was opened by somebody who is signed in to the account. */
+export async function setEmail(
+  database: Database,
+  account: AccountRef,
+  address: string,
+  linkOf: (token: string) => string,
+): Promise<void> {
+  const { partition, accountId } = account
+  const token = randomBytes(32).toString('base64url')
+  await database.transaction(async (connection) => {
+    await lockAccount(connection, account)
+    await refuseUnfunded(connection, account)
+    await refuseCrowd(connection, account, address)
+    const now = await readClock(connection)
+    const [row] = await connection.query(
+      `insert into alert_emails as e (partition, account_id, address, token_hash, token_until, links, links_from)
+       values ($1, $2, $3, $4, $5, 1, $6)
+       on conflict (partition, account_id) do update
+          set address = excluded.address, token_hash = excluded.token_hash, token_until = excluded.token_until, verified_at = null,
+              links = case when e.links_from > $7 then e.links + 1 else 1 end,
+              links_from = case when e.links_from > $7 then e.links_from else excluded.links_from end
+        where e.links_from <= $7 or e.links < ${linksPerDayMax}
+       returning 1`,
+      [
+        partition,
+        accountId,
+        address,
+        hashOf(token),
+        new Date(now.getTime() + linkHours * hourMs),
+        now,
+        new Date(now.getTime() - dayMs),
+      ],
+    )
+    if (row === undefined) throw new TooManyLinksError()
+    await queueMail(connection, account, now, {
+      address,
+      subject: 'Confirm this address for alerts',
+      body: `To get alerts of your Penny account at this address, open this link in the browser in which you are signed in:
+
+${linkOf(token)}
+
+It works for ${linkHours} hours. If you did not ask for this, ignore this message: nothing more will be sent.
+`,
+    })
+  })
+}
+
+/** Only for somebody who is signed in to that account: a mail scanner that opens the link verifies nothing. False for a wrong or old link. */
+export async function verifyEmail(
+  database: Database,
+  { partition, accountId }: AccountRef,
+  token: string,
+): Promise<boolean> {
+  const rows = await database.query(
+    `update alert_emails set verified_at = $4, token_hash = null, token_until = null
+      where partition = $1 and account_id = $2 and token_hash = $3 and token_until > $4 and address is not null returning 1`,
+    [partition, accountId, hashOf(token), await readClock(database)],
+  )
+  return rows.length > 0
+}
+
+/** How many links were sent stays counted. */
+export async function removeEmail(database: Database, account: AccountRef): Promise<void> {
+  const owned = [account.partition, account.accountId]
+  await database.transaction(async (connection) => {
+    await lockAccount(connection, account)
+    await connection.query(
+      `update alert_emails set address = null, verified_at = null, token_hash = null, token_until = null
+        where partition = $1 and account_id = $2`,
+      owned,
+    )
+    await connection.query('delete from alert_mails where partition = $1 and account_id = $2', owned)
+  })
+}
+
+/** In the transaction that fires the alert, if the account has a verified address and was not mailed too often. */
+export async function queueAlertMail(
+  connection: Connection,
+  account: AccountRef,
+  { kind, message }: Alert,
+  now: Date,
+): Promise<void> {
+  const [row] = await connection.query<{ address: string }>(
+    `update alert_emails
+        set sent = case when sent_from > $3 then sent + 1 else 1 end, sent_from = case when sent_from > $3 then sent_from else $4 end
+      where partition = $1 and account_id = $2 and verified_at is not null
+        and (sent_from is null or sent_from <= $3 or sent < ${mailsPerHourMax})
+     returning address`,
+    [account.partition, account.accountId, new Date(now.getTime() - hourMs), now],
+  )
+  if (row === undefined) return
+  await queueMail(connection, account, now, {
+    address: row.address,
+    subject: `Penny alert: ${kind.replaceAll('_', ' ')}`,
+    body: `${message}
+
+You get this because alerts by e-mail are on (dashboard, Settings, Alerts). An alert is sent once, and again only after it was resolved.
+`,
+  })
+}
+
+type NewMail = { readonly address: string; readonly subject: string; readonly body: string }
+
+async function queueMail(
+  connection: Connection,
+  { partition, accountId }: AccountRef,
+  now: Date,
+  { address, subject, body }: NewMail,
+): Promise<void> {
+  await connection.query(
+    `insert into alert_mails (partition, id, account_id, address, subject, body, due_at, created_at)
+     values ($1, $2, $3, $4, $5, $6, $7, $7)`,
+    [partition, randomUUID(), accountId, address, subject, body, now],
+  )
+}
+
+/** Accounts are free; without this, any number of them could send links to strangers. */
+async function refuseUnfunded(connection: Connection, { partition, accountId }: AccountRef): Promise<void> {
+  const [row] = await connection.query<{ deposited: bigint }>(
+    'select deposited from accounts where partition = $1 and id = $2',
+    [partition, accountId],
+  )
+  if (row!.deposited === 0n) throw new NothingDepositedError()
+}
+
+async function refuseCrowd(connection: Connection, { accountId }: AccountRef, address: string): Promise<void> {
+  const [row] = await connection.query<{ count: bigint }>(
+    'select count(*) as count from alert_emails where lower(address) = lower($1) and account_id <> $2',
+    [address, accountId],
+  )
+  if (row!.count >= BigInt(accountsPerAddressMax)) throw new AddressInUseError()
+}
+
+function hashOf(token: string): Buffer {
+  return createHash('sha256').update(token).digest()
+}
+
+class TooManyLinksError extends ServiceError {
+  readonly code = 'rate_limited'
+  constructor() {
+    super(`${linksPerDayMax} confirmation links were sent within a day, which is the maximum. Try again tomorrow.`, {
+      retryAfterMs: dayMs,
+    })
+  }
+}
+
+class NothingDepositedError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super('Alerts by e-mail need an account that has deposited. Deposit first.')
+  }
+}
+
+class AddressInUseError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(`${accountsPerAddressMax} accounts use this e-mail address, which is the maximum. Use another one.`)
+  }
+}

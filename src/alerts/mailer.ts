@@ -1,0 +1,97 @@
+import { createTransport, type Transporter } from 'nodemailer'
+import { readClock } from '../db/clock.ts'
+import type { Database } from '../db/database.ts'
+
+export type MailerOptions = {
+  readonly database: Database
+  readonly smtpUrl: string
+  readonly from: string
+  readonly onError: (error: unknown) => void
+}
+
+const connectMsMax = 5_000
+const answerMsMax = 10_000
+/** Sent in one pass, so that a full queue does not become a burst. */
+const mailsPerPassMax = 20
+const retryMinutes = [1, 5, 15, 60, 240, 480]
+
+type MailRow = {
+  readonly partition: number
+  readonly id: string
+  readonly address: string
+  readonly subject: string
+  readonly body: string
+  readonly attempts: number
+}
+
+/**
+ * Sends queued mail, in plain text. A mail is deleted once the server has taken it, so a process that dies in between sends it again, with the
+ * same Message-ID. Run by one process at a time.
+ */
+export class Mailer {
+  readonly #options: MailerOptions
+  readonly #transport: Transporter
+
+  constructor(options: MailerOptions) {
+    this.#options = options
+    this.#transport = createTransport({
+      url: options.smtpUrl,
+      connectionTimeout: connectMsMax,
+      greetingTimeout: connectMsMax,
+      dnsTimeout: connectMsMax,
+      socketTimeout: answerMsMax,
+      disableFileAccess: true,
+      disableUrlAccess: true,
+    })
+  }
+
+  /** Sends what is due. A server that cannot be reached ends the pass: the other mails would wait for the same timeout. */
+  async send(): Promise<void> {
+    const { database, from, onError } = this.#options
+    const rows = await database.query<MailRow>(
+      `select partition, id, address, subject, body, attempts from alert_mails where due_at <= now() order by due_at limit ${mailsPerPassMax}`,
+    )
+    for (const row of rows) {
+      try {
+        await this.#transport.sendMail({
+          from,
+          to: { name: '', address: row.address },
+          subject: row.subject,
+          text: row.body,
+          messageId: `<${row.id}@${from.slice(from.lastIndexOf('@') + 1).replace(/>.*$/, '')}>`,
+          headers: { 'Auto-Submitted': 'auto-generated' },
+        })
+        await this.#forget(row)
+      } catch (error) {
+        onError(error)
+        await this.#putOff(row, isRefused(error))
+        if (!isRefused(error)) return
+      }
+    }
+  }
+
+  close(): void {
+    this.#transport.close()
+  }
+
+  async #forget({ partition, id }: MailRow): Promise<void> {
+    await this.#options.database.query('delete from alert_mails where partition = $1 and id = $2', [partition, id])
+  }
+
+  async #putOff(row: MailRow, isForGood: boolean): Promise<void> {
+    const minutes = retryMinutes[row.attempts]
+    if (isForGood || minutes === undefined) return this.#forget(row)
+    const { database } = this.#options
+    const due = new Date((await readClock(database)).getTime() + minutes * 60_000)
+    await database.query(
+      'update alert_mails set attempts = attempts + 1, due_at = $3 where partition = $1 and id = $2',
+      [row.partition, row.id, due],
+    )
+  }
+}
+
+/** The server does not take this mail, now or later: a 5xx about its recipient or content. */
+function isRefused(error: unknown): boolean {
+  const { responseCode, code } = error as { responseCode?: number; code?: string }
+  return (code === 'EENVELOPE' || code === 'EMESSAGE') && responseCode !== undefined && responseCode >= 500
+}

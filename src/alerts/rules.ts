@@ -1,0 +1,50 @@
+import type { AccountRef } from '../db/account-ref.ts'
+import { readClock } from '../db/clock.ts'
+import type { Connection, Database } from '../db/database.ts'
+import { type AlertKind, type AlertRule, alertKindNames, initialRule } from './kinds.ts'
+
+type RuleRow = {
+  readonly account_id: string
+  readonly kind: AlertKind
+  readonly threshold: bigint | null
+  readonly rearm: bigint | null
+}
+
+/** All kinds, in their order. */
+export async function readRules(connection: Connection, account: AccountRef): Promise<readonly AlertRule[]> {
+  const rules = await readRulesOf(connection, account.partition, [account.accountId])
+  return alertKindNames.map((kind) => rules(account.accountId, kind))
+}
+
+/** The rules of many accounts at once. */
+export async function readRulesOf(
+  connection: Connection,
+  partition: number,
+  accountIds: readonly string[],
+): Promise<(accountId: string, kind: AlertKind) => AlertRule> {
+  const rows = await connection.query<RuleRow>(
+    'select account_id, kind, threshold, rearm from alert_rules where partition = $1 and account_id = any ($2::uuid[])',
+    [partition, accountIds],
+  )
+  const found = new Map(
+    rows.map(({ account_id, kind, threshold, rearm }) => [
+      `${account_id} ${kind}`,
+      { kind, threshold: threshold ?? undefined, rearm: rearm ?? undefined, isInitial: false },
+    ]),
+  )
+  return (accountId, kind) => found.get(`${accountId} ${kind}`) ?? initialRule(kind)
+}
+
+/** Without a threshold the rule is off. */
+export async function setRule(
+  database: Database,
+  { partition, accountId }: AccountRef,
+  { kind, threshold, rearm }: Omit<AlertRule, 'isInitial'>,
+): Promise<void> {
+  await database.query(
+    `insert into alert_rules (partition, account_id, kind, threshold, rearm, changed_at) values ($1, $2, $3, $4, $5, $6)
+     on conflict (partition, account_id, kind) do update
+        set threshold = excluded.threshold, rearm = excluded.rearm, changed_at = excluded.changed_at`,
+    [partition, accountId, kind, threshold ?? null, rearm ?? null, await readClock(database)],
+  )
+}
