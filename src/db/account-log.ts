@@ -3,7 +3,7 @@ import type { AccountRef } from './account-ref.ts'
 import { readClock } from './clock.ts'
 import type { Connection, Database } from './database.ts'
 
-/** What is recorded in an account's log. docs/account-log.md says when each is written. */
+/** What is recorded in an account's log. docs/observability.md lists them. */
 export const accountEvents = [
   'signed_in',
   'device_confirmed',

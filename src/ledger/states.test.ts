@@ -2,9 +2,11 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ledgerSuite } from '../../test/support/suites.ts'
 import { alertKindNames } from '../alerts/kinds.ts'
+import { actorKinds } from '../db/account-log.ts'
 import { limitWindows } from '../identity/api-keys.ts'
 import { challengePurposes } from '../identity/challenges.ts'
 import { deviceLoginStatuses } from '../identity/device-logins.ts'
+import { roles } from '../identity/roles.ts'
 import { signInMethods } from '../identity/sessions.ts'
 import { entryKinds } from '../receipts/entry.ts'
 import { deliveryStates } from '../webhooks/deliveries.ts'
@@ -25,12 +27,17 @@ import {
 const ledger = ledgerSuite()
 
 const lists: Readonly<Record<string, readonly string[]>> = {
+  'account_log.actor_kind': actorKinds,
   'adjustments.kind': entryKinds.filter((kind) => kind !== 'request'),
   'alert_rules.kind': alertKindNames,
   'alerts.level': ['warning', 'error'],
   'api_keys.limit_window': limitWindows,
   'sign_in_challenges.purpose': challengePurposes,
   'device_logins.status': deviceLoginStatuses,
+  'invitations.limit_window': limitWindows,
+  'invitations.role': roles,
+  'memberships.limit_window': limitWindows,
+  'memberships.role': roles,
   'payments.state': paymentStates,
   'payouts.state': withdrawalStates,
   'requests.status': endedStatuses,
