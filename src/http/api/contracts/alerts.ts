@@ -52,7 +52,7 @@ export const alertContracts = {
     path: '/api/alerts',
     summary: 'List alerts: open ones first, then those that were resolved within 30 days; at most 100',
     access: 'session',
-    role: 'admin',
+    role: 'viewer',
     answer: list(alert),
   }),
   listAlertRules: contract({
@@ -61,7 +61,7 @@ export const alertContracts = {
     path: '/api/alerts/rules',
     summary: 'List the rule of every kind of alert',
     access: 'session',
-    role: 'admin',
+    role: 'viewer',
     answer: list(rule),
   }),
   setAlertRule: contract({
