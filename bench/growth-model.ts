@@ -21,8 +21,10 @@ export const assumptions = {
   bytesPerRequest: 1_000,
   /** Share of a machine's capacity that is planned for; the rest is for the loss of a neighbour. */
   fill: 0.5,
-  /** Our own gateway: one more authorization of the same payer in a batch (contracts/README.md). */
-  gasPerAuthorization: 9_700,
+  /** Requests that share one payment; a busy account has more. */
+  requestsPerPayment: 100,
+  /** Our own gateway: a payment in a full batch of different payers, as measured (contracts/README.md). */
+  gasPerPayment: 19_650,
   /** Arc: 30 million gas every half second, 20 gwei at least. */
   chainGasPerDay: 30_000_000 * 2 * 86_400,
   usdcPerGas: 20e-9,
@@ -46,7 +48,7 @@ export type Size = {
   readonly ledgerPrimaries: number
   readonly signerCores: number
   readonly tbPerYear: number
-  /** With one authorization a request, by our own gateway. */
+  /** By our own gateway. */
   readonly shareOfChain: number
   readonly gasUsdcPerDay: number
 }
@@ -55,7 +57,7 @@ export function sizeOf(perDay: number, ledgerPerSecond: number): Size {
   const { fill, peakToMean, secondsPerRequest, tokensPerRequest } = assumptions
   const peakPerSecond = (perDay / 86_400) * peakToMean
   const openStreams = peakPerSecond * secondsPerRequest
-  const gas = perDay * assumptions.gasPerAuthorization
+  const gas = (perDay / assumptions.requestsPerPayment) * assumptions.gasPerPayment
   return {
     perDay,
     peakPerSecond,
@@ -63,7 +65,9 @@ export function sizeOf(perDay: number, ledgerPerSecond: number): Size {
     webCores: atLeastOne((peakPerSecond * tokensPerRequest) / (assumptions.eventsPerCorePerSecond * fill)),
     streamMemoryGib: (openStreams * assumptions.kibPerStream) / 2 ** 20,
     ledgerPrimaries: atLeastOne(peakPerSecond / (ledgerPerSecond * fill)),
-    signerCores: atLeastOne(peakPerSecond / (assumptions.signaturesPerCorePerSecond * fill)),
+    signerCores: atLeastOne(
+      peakPerSecond / assumptions.requestsPerPayment / (assumptions.signaturesPerCorePerSecond * fill),
+    ),
     tbPerYear: (perDay * 365 * assumptions.bytesPerRequest) / 1e12,
     shareOfChain: gas / assumptions.chainGasPerDay,
     gasUsdcPerDay: gas * assumptions.usdcPerGas,

@@ -95,7 +95,12 @@ export const alertContracts = {
     summary: 'Set the address that alerts are mailed to. It gets a link first; at most three links a day',
     access: 'session',
     role: 'admin',
-    body: z.strictObject({ address: z.email('must be an e-mail address').max(254) }),
+    body: z.strictObject({
+      address: z
+        .email('must be an e-mail address')
+        .max(254)
+        .meta({ examples: ['ops@example.com'] }),
+    }),
     answer: email,
   }),
   removeAlertEmail: contract({
