@@ -83,7 +83,7 @@ function Profile({ session, account }: { session: Session; account: Account }) {
       <form onSubmit={submit} className="mt-3 flex items-end gap-2">
         <div className="flex-1">
           <TextField
-            label="Name"
+            label="Account name"
             required
             maxLength={200}
             disabled={!hasRole(session, 'admin')}
