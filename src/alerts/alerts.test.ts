@@ -71,7 +71,7 @@ test('a balance alert fires once, is resolved by a deposit, and fires again; eac
   await deposit(payer, 1_000n)
   assert.deepEqual(await openKinds(payer), [])
   await spend(payer, 6_400n)
-  assert.deepEqual(await openKinds(payer), ['balance_empty'], 'an empty balance is told by itself')
+  assert.deepEqual(await openKinds(payer), ['balance_empty'], 'an empty balance has its own alert')
   const told = (await eventsOf(payer)).map(({ type, kind }) => `${type} ${kind}`)
   assert.deepEqual(told, ['alert.fired balance_below', 'alert.resolved balance_below', 'alert.fired balance_empty'])
 })

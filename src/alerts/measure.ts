@@ -73,7 +73,7 @@ function balanceMeasures(account: AccountRow, now: Date): readonly Measure[] {
       ...whole('balance_empty', available > 0n ? 1n : 0n, 'error'),
       words: 'Your balance is empty. Requests are refused until you deposit.',
     },
-    // An empty balance is told by itself.
+    // An empty balance has its own alert.
     { ...whole('balance_below', available > 0n ? available : undefined), words: `${left} USDC left.` },
     {
       ...whole('days_left', available > 0n ? days : undefined),

@@ -122,10 +122,7 @@ export class Holds {
    * that allowed the request.
    */
   async place(call: HoldCall): Promise<HoldDecision> {
-    const decision = await this.#decide(call.requestId, () => this.#places.add(call.payer.partition, call))
-    if (decision === 'ended') throw new LedgerUnavailableError()
-    if (decision === 'key_changed') throw new KeyChangedError()
-    return decision
+    return requireDecision(await this.#decide(call.requestId, () => this.#places.add(call.payer.partition, call)))
   }
 
   /**
@@ -134,9 +131,7 @@ export class Holds {
    */
   async placePaid(call: PaidHoldCall): Promise<HoldDecision | 'used'> {
     const decision = await this.#decide(call.requestId, () => this.#paidPlaces.add(call.payer.partition, call))
-    if (decision === 'ended') throw new LedgerUnavailableError()
-    if (decision === 'key_changed') throw new KeyChangedError()
-    return decision
+    return decision === 'used' ? decision : requireDecision(decision)
   }
 
   async #decide<Word extends string>(
@@ -597,6 +592,13 @@ type PlacedCall = HoldDecision | 'ended' | 'key_changed'
 
 function isHeld(decided: HoldDecision | string): decided is { readonly hold: Hold } {
   return typeof decided !== 'string' && 'hold' in decided
+}
+
+/** Throws when nothing was decided about the hold. */
+function requireDecision(placed: PlacedCall): HoldDecision {
+  if (placed === 'ended') throw new LedgerUnavailableError()
+  if (placed === 'key_changed') throw new KeyChangedError()
+  return placed
 }
 
 function readDecision(call: HoldCall, row: PlacedRow): PlacedCall {

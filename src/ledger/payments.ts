@@ -175,15 +175,16 @@ export async function findPaymentsToSubmit(database: Database, rowsMax: number):
   return rows.map(readPayment)
 }
 
+export type ConfirmDue = { readonly untouchedMs: number; readonly overdueMs: number; readonly rowsMax: number }
+
+/** A payment by the gateway's id. */
+export type ToConfirm = { readonly id: string; readonly isOverdue: boolean }
+
 /** Payments that the gateway has, by its ids, of which nothing was heard for `untouchedMs`, longest first. */
 export async function findPaymentsToConfirm(
   database: Database,
-  {
-    untouchedMs,
-    overdueMs,
-    rowsMax,
-  }: { readonly untouchedMs: number; readonly overdueMs: number; readonly rowsMax: number },
-): Promise<readonly { readonly id: string; readonly isOverdue: boolean }[]> {
+  { untouchedMs, overdueMs, rowsMax }: ConfirmDue,
+): Promise<readonly ToConfirm[]> {
   return database.queryPrepared(
     'find_payments_to_confirm',
     `select p.rail_id as id,

@@ -2,6 +2,7 @@ import { plainArray, rowArray, rowLiteral } from '../db/array-literal.ts'
 import { type Database, isLockTimeout } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
 import type { AcceptedPayment } from './hold-calls.ts'
+import type { ConfirmDue, ToConfirm } from './payments.ts'
 import type { RequestId } from './request-id.ts'
 import { openX402States, type X402PaymentState } from './states.ts'
 import type { Wallet } from './wallet-accounts.ts'
@@ -140,12 +141,8 @@ export async function findX402ByRailId(
 /** The gateway's ids of payments of which nothing was heard for `untouchedMs`, longest first. */
 export async function findX402ToConfirm(
   database: Database,
-  {
-    untouchedMs,
-    overdueMs,
-    rowsMax,
-  }: { readonly untouchedMs: number; readonly overdueMs: number; readonly rowsMax: number },
-): Promise<readonly { readonly id: string; readonly isOverdue: boolean }[]> {
+  { untouchedMs, overdueMs, rowsMax }: ConfirmDue,
+): Promise<readonly ToConfirm[]> {
   return database.queryPrepared(
     'find_x402_to_confirm',
     `select p.rail_id as id, p.changed_at <= clock_timestamp() - $2 * interval '1 millisecond' as "isOverdue"
