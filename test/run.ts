@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process'
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { chmodSync, existsSync, globSync, mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
@@ -91,6 +92,8 @@ const dayMs = 24 * 60 * 60_000
 const isLong = ['MODEL_STEPS', 'HAMMER_ATTEMPTS', 'FLAKY_CALLS', 'FAILOVER_REQUESTS', 'PAID_SEQUENCES'].some(
   (name) => process.env[name] !== undefined,
 )
+
+process.env.TEST_SEED ??= String(isLong || process.argv.includes('--all') ? randomInt(2 ** 31 - 1) : 1)
 
 /** What a tmpfs calls itself, and what the whole run leaves in its temporary folder at any time, several times over. */
 const tmpfsType = 0x01021994

@@ -43,12 +43,12 @@ import { creditDeposit } from './deposits.ts'
 import { endLease, renewLease } from './nodes.ts'
 import { setWithdrawalFeeMax } from './withdrawals.ts'
 
-// MODEL_STEPS=1000000 for the long form, MODEL_SEED to repeat one. fast-check prints the seed and the path of a failure.
+// MODEL_STEPS=1000000 for the long form, TEST_SEED to repeat one. fast-check prints the seed and the path of a failure.
 const stepsOfTests = 20_000
 const steps = Number(process.env.MODEL_STEPS ?? stepsOfTests)
 // Other databases and many partitions are walked over with fewer: those leave no note either.
 const isLong = steps > stepsOfTests
-const seed = Number(process.env.MODEL_SEED ?? randomInt(2 ** 31 - 1))
+const seed = Number(process.env.TEST_SEED ?? randomInt(2 ** 31 - 1))
 const stepsPerRun = 200
 // Runs beside each other, each with an account and nodes of its own: a step is mostly waiting for a commit, which they share.
 const lanes = 8

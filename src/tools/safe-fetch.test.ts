@@ -13,7 +13,7 @@ import { createSafeFetch, type SafeFetchOptions, safeFetchLimits } from './safe-
 import { FetchFailedError } from './web-fetch.ts'
 
 const hostileCount = Number(process.env.HOSTILE_URLS ?? 300)
-const seed = Number(process.env.HOSTILE_SEED ?? Date.now() % 1_000_000_000)
+const seed = Number(process.env.TEST_SEED ?? 1)
 const publicAddress = '93.184.215.14'
 const never = new AbortController().signal
 
