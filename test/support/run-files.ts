@@ -24,7 +24,8 @@ if (import.meta.main) await runFiles(JSON.parse(process.argv[2]!))
 async function runFiles({ files, concurrency, testMsMax, failuresFile }: RunSettings): Promise<void> {
   const stop = new AbortController()
   process.env.TEST_FAILURES_FILE = failuresFile
-  const execArgv = ['./watchdog.ts', './same-examples.ts'].map((name) => `--import=${new URL(name, import.meta.url).href}`)
+  const preloaded = [new URL('./watchdog.ts', import.meta.url), new URL('./same-examples.ts', import.meta.url)]
+  const execArgv = preloaded.map(({ href }) => `--import=${href}`)
   const tests = run({ files: [...files], concurrency, timeout: testMsMax, signal: stop.signal, execArgv })
   const running = trackRunningTests(tests)
   const startedMs = new Map<string, number>()
