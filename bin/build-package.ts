@@ -16,7 +16,7 @@ const copied = [
   'bin/penny.mjs',
   'bin/preflight.mjs',
   'bin/runtime.mjs',
-  'src/http/docs/site.js',
+  'src/site/docs/site.js',
   'migrations',
   'docs',
   // Named one by one: an operator's penny.env and secrets may lie beside them. What concerns Docker builds from a clone.

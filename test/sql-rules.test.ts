@@ -178,7 +178,7 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'alerts/emails.ts': [1, 'accounts of any partition that use one e-mail address'],
   'alerts/mailer.ts': [1, 'job: mail that is due'],
   'db/account-log.ts': [1, 'job: partitions that have a log'],
-  'http/account-feeds.ts': [1, 'one look for all accounts that somebody watches'],
+  'api/account-feeds.ts': [1, 'one look for all accounts that somebody watches'],
   'identity/api-keys.ts': [5, 'by the id or name of a key, which tell no partition; what follows names it'],
   'identity/key-finder.ts': [2, 'by the hash of a key, which tells no partition; options of keys of any partitions'],
   'identity/members.ts': [3, 'accounts of a person, which may be in any partition'],

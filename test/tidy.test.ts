@@ -15,7 +15,10 @@ const ranks: readonly (readonly string[])[] = [
   ['commands'],
   ['doctor'],
   ['run'],
-  ['http', 'jobs'],
+  ['api', 'site', 'jobs'],
+  ['v1'],
+  ['http'],
+  ['openapi'],
   ['chat', 'x402'],
   ['alerts', 'billing', 'settlement', 'webhooks'],
   ['ledger', 'identity', 'signer', 'providers', 'tools'],
@@ -151,7 +154,7 @@ function importsOf(file: string): string[] {
 
 function isTypeImport(file: string, target: string): boolean {
   const [name] = target.split('/').slice(-1)
-  return target.startsWith('src/http/api/') && new RegExp(`import type [^\\n]*/${name}'`).test(read(file))
+  return /^src\/(api|openapi)\//.test(target) && new RegExp(`import type [^\\n]*/${name}'`).test(read(file))
 }
 
 function directionProblem(file: string, target: string): string | undefined {

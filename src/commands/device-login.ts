@@ -1,7 +1,7 @@
 import { hostname, userInfo } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { AnswerOf } from '../http/api/contract.ts'
-import type { deviceContracts } from '../http/api/contracts/devices.ts'
+import type { AnswerOf } from '../openapi/contract.ts'
+import type { deviceContracts } from '../openapi/contracts/devices.ts'
 import { CommandError } from './command.ts'
 import { send } from './service-access.ts'
 

@@ -1,4 +1,4 @@
-import { type RenderedRequest, renderRequest } from '../http/api/render-request.ts'
+import { type RenderedRequest, renderRequest } from '../api/render-request.ts'
 import { findAnyRequest } from '../ledger/requests.ts'
 import { checkNotArchived } from '../ledger/sealed-months.ts'
 import { cost, type Line as PricedLine } from '../money/price.ts'

@@ -1,5 +1,5 @@
 import { ServiceError } from '../errors.ts'
-import { chatContracts } from './api/contracts/chat.ts'
+import { chatContracts } from '../openapi/contracts/chat.ts'
 
 export class UnknownUrlError extends ServiceError {
   readonly code = 'unknown_url'

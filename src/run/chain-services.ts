@@ -1,7 +1,7 @@
+import type { ChainFunds, ChainServices, SandboxControls } from '../api/chain-services.ts'
 import { type Config, ownerCooldownOf } from '../config/config.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
-import type { ChainFunds, ChainServices, SandboxControls } from '../http/api/chain-services.ts'
 import { moveMembers } from '../identity/move-members.ts'
 import { findAccount } from '../ledger/accounts.ts'
 import { beginAgain, openDemoAccount, testMoney } from '../ledger/demo-account.ts'

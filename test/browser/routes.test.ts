@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import type { Browser, BrowserContext, Page } from 'playwright-core'
-import { pagePaths } from '../../src/http/pages/page-paths.ts'
+import { pagePaths } from '../../src/site/page-paths.ts'
 import { launchBrowser } from './chromium.ts'
 import { dashboardSuite } from './dashboard.ts'
 import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'

@@ -60,7 +60,7 @@ test('every error code beyond the specification’s is explained, with the statu
 })
 
 test('the rates of the dashboard’s API are those that the page names', () => {
-  const gate = read('src/http/api/gate.ts')
+  const gate = read('src/api/gate.ts')
   const kept = [...gate.matchAll(/burstMax: (\d+), perSecond: (\d+)/g)].map(([, burst, rate]) => [rate, burst])
   assert.deepEqual(
     ratesNamed((row) => !isUnpaid(row) && !isOfAnyVisitor(row)),

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
-import type { Contract } from '../../src/http/api/contract.ts'
-import { contracts } from '../../src/http/api/contracts/all.ts'
+import type { Contract } from '../../src/openapi/contract.ts'
+import { contracts } from '../../src/openapi/contracts/all.ts'
 import { DashboardClient, signInNew } from '../support/dashboard-client.ts'
 import { serviceSuite } from '../support/suites.ts'
 

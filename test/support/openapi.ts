@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
-import { contracts } from '../../src/http/api/contracts/all.ts'
-import { openApiDocument } from '../../src/http/api/openapi.ts'
+import { contracts } from '../../src/openapi/contracts/all.ts'
+import { openApiDocument } from '../../src/openapi/openapi.ts'
 
 /** The text of openapi.json: the contract of the routes, for their clients. */
 export function renderOpenApi(): string {

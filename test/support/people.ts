@@ -1,6 +1,6 @@
 import type { AccountRef } from '../../src/db/account-ref.ts'
 import type { Database } from '../../src/db/database.ts'
-import { sessionCookie, siteOf } from '../../src/http/site.ts'
+import { sessionCookie, siteOf } from '../../src/http/origin.ts'
 import { addMember, findLinkOwner } from '../../src/identity/members.ts'
 import { createPerson } from '../../src/identity/people.ts'
 import type { Role } from '../../src/identity/roles.ts'

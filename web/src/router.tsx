@@ -8,7 +8,7 @@ import { PublicShell } from './shell/public-shell.tsx'
 // part of the address into its own types.
 type Search = Record<string, string>
 
-// A new route is also listed in `src/http/pages/page-paths.ts`: the server answers 404 for every other address.
+// A new route is also listed in `src/site/page-paths.ts`: the server answers 404 for every other address.
 const root = createRootRoute({ component: Outlet, notFoundComponent: NotFoundPage })
 
 const app = createRoute({ getParentRoute: () => root, id: 'app', component: AppShell })

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { rowCodes } from '../../../../src/http/pages/errors.ts'
+import { rowCodes } from '../../../../src/site/pages/errors.ts'
 import { explainCode } from './refusals.ts'
 
 test('what only the log says, and why an account is refused, has words of its own', () => {

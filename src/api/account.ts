@@ -1,0 +1,160 @@
+import { evaluateAccounts } from '../alerts/alerts.ts'
+import { alertKinds } from '../alerts/kinds.ts'
+import { setRule } from '../alerts/rules.ts'
+import type { AccountRef } from '../db/account-ref.ts'
+import type { Connection } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { clearedCookie } from '../http/origin.ts'
+import { removePasskey } from '../identity/passkeys.ts'
+import { countWaysIn, lockPerson } from '../identity/people.ts'
+import { endOtherSessions, endSession, listSessions, type Session } from '../identity/sessions.ts'
+import { shutOut } from '../identity/shut-out.ts'
+import { addWallet, proveWallet, removeWallet } from '../identity/wallets.ts'
+import { renameAccount } from '../ledger/accounts.ts'
+import { closeAccount, NotClosableError } from '../ledger/close-account.ts'
+import { parse, zero } from '../money/usdc.ts'
+import type { BodyOf } from '../openapi/contract.ts'
+import { signInContracts } from '../openapi/contracts/sign-in.ts'
+import { unusable } from '../openapi/input-refusal.ts'
+import { requireRecentSignIn } from './gate.ts'
+import { renderAccount, renderSessionEntry } from './render-session.ts'
+import { type ApiRouter, NotFoundError } from './router.ts'
+import type { ApiServices } from './services.ts'
+import { lockSignIn } from './sign-in.ts'
+import { logAccountEvent } from './trail.ts'
+
+/** Who may sign in to the account, and who is. */
+export function routeAccount(router: ApiRouter, services: ApiServices): void {
+  const { database, chainServices, site } = services
+
+  router.at(signInContracts.listSessions).answer(async ({ session }) => {
+    const sessions = await listSessions(database, session.personId)
+    const data = sessions.map((entry) => renderSessionEntry(entry, session))
+    return { object: 'list', data, has_more: false, next_cursor: null }
+  })
+
+  router.at(signInContracts.endOtherSessions).answer(async ({ session }) => {
+    await endOtherSessions(database, session)
+    return undefined
+  })
+
+  router.at(signInContracts.endSession).answer(async ({ session, parameters }) => {
+    if (!(await endSession(database, session.personId, parameters.id))) throw new NotFoundError()
+    return undefined
+  })
+
+  router.at(signInContracts.updateAccount).answer(async (call) => {
+    const { owner, session, body } = call
+    // Read before anything is written: a change that is refused changes nothing.
+    const rules = body.alerts === undefined ? [] : readAlertChanges(body.alerts)
+    if (body.name !== undefined) await renameAccount(database, owner.partition, owner.accountId, body.name)
+    for (const rule of rules) await setRule(database, owner, rule)
+    if (rules.length > 0) await evaluateAccounts(database, owner.partition, [owner.accountId])
+    await logAccountEvent(services, 'account_changed', call, { changed: Object.keys(body) })
+    return renderAccount(services, owner, session)
+  })
+
+  router.at(signInContracts.closeAccount).answer(async (call) => {
+    const { session, setHeader } = call
+    requireRecentSignIn(session)
+    await refuseDemoAccount(services, session)
+    await database.transaction(async (connection) => {
+      await closeAccount(connection, session, chainServices.funds?.depositMin ?? zero)
+      await shutOut(connection, session)
+      await logAccountEvent({ ...services, database: connection }, 'account_closed', call)
+    })
+    setHeader('set-cookie', clearedCookie(site))
+    return undefined
+  })
+
+  router.at(signInContracts.addWallet).answer(async (call) => {
+    const { session, body } = call
+    requireRecentSignIn(session)
+    const address = await proveWallet(database, body.message, body.signature)
+    await database.transaction(async (connection) => {
+      await lockSignIn(connection, session)
+      if ((await addWallet(connection, session.personId, address)) !== session.personId) throw new WalletTakenError()
+      await logAccountEvent({ ...services, database: connection }, 'wallet_added', call, { address })
+    })
+    return renderAccount(services, session, session)
+  })
+
+  router.at(signInContracts.removeWallet).answer(async (call) => {
+    const { session, parameters } = call
+    requireRecentSignIn(session)
+    const address = parameters.address.toLowerCase()
+    await keepingAWayIn(services, session, async (connection) => {
+      if (!(await removeWallet(connection, session.personId, address))) return false
+      await logAccountEvent({ ...services, database: connection }, 'wallet_removed', call, { address })
+      return true
+    })
+    return renderAccount(services, session, session)
+  })
+
+  router.at(signInContracts.removePasskey).answer(async (call) => {
+    const { session, parameters } = call
+    requireRecentSignIn(session)
+    await keepingAWayIn(services, session, async (connection) => {
+      if (!(await removePasskey(connection, session.personId, parameters.id))) return false
+      const facts = { passkey_id: parameters.id }
+      await logAccountEvent({ ...services, database: connection }, 'passkey_removed', call, facts)
+      return true
+    })
+    return renderAccount(services, session, session)
+  })
+}
+
+type AlertsBody = NonNullable<BodyOf<typeof signInContracts.updateAccount>['alerts']>
+
+/** The two rules about the balance, by their short names. What is left out stays as it is. */
+function readAlertChanges({ balance_below, days_below }: AlertsBody) {
+  const balanceBelow = typeof balance_below === 'string' ? parse(balance_below) : balance_below
+  if (balanceBelow === 0n) throw unusable('alerts.balance_below', 'it must be above 0, or null for no warning')
+  const days = typeof days_below === 'number' ? BigInt(days_below) : days_below
+  const rule = (kind: 'balance_below' | 'days_left', threshold: bigint | null) => ({
+    kind,
+    threshold: threshold ?? undefined,
+    rearm: threshold === null ? undefined : alertKinds[kind].rearm(threshold),
+  })
+  return [
+    ...(balanceBelow === undefined ? [] : [rule('balance_below', balanceBelow)]),
+    ...(days === undefined ? [] : [rule('days_left', days)]),
+  ]
+}
+
+/** One click signs in to it, and the sandbox starts with it: closed, it would be back at once. */
+async function refuseDemoAccount({ chainServices }: ApiServices, { accountId }: AccountRef): Promise<void> {
+  if (chainServices.sandbox === undefined) return
+  const demo = await chainServices.sandbox.localAccount()
+  if (demo.accountId === accountId)
+    throw new NotClosableError(
+      'This is the demo account of the sandbox and cannot be closed. Use Reset data to start over.',
+    )
+}
+
+/** Removes something with which the person signs in, unless it is the last. The person's lock keeps two removals apart. */
+async function keepingAWayIn(
+  { database }: ApiServices,
+  { personId }: Session,
+  remove: (connection: Connection) => Promise<boolean>,
+): Promise<void> {
+  await database.transaction(async (connection) => {
+    await lockPerson(connection, personId)
+    if (!(await remove(connection))) throw new NotFoundError()
+    if ((await countWaysIn(connection, personId)) === 0) throw new LastWayInError()
+  })
+}
+
+export class WalletTakenError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super('This wallet belongs to another person. Use another wallet.')
+  }
+}
+
+export class LastWayInError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super('This is your last way to sign in. Add another wallet or passkey first.')
+  }
+}

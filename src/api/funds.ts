@@ -1,0 +1,200 @@
+import { createHash } from 'node:crypto'
+import { type AccountRef, accountRef } from '../db/account-ref.ts'
+import { ServiceError } from '../errors.ts'
+import { checkSignInIsSafe } from '../http/origin.ts'
+import { findAccount } from '../ledger/accounts.ts'
+import { listGivenBack } from '../ledger/adjustments.ts'
+import { readBalance } from '../ledger/balance.ts'
+import { listDeposits } from '../ledger/deposits.ts'
+import type { TransferCursor, TransferPage } from '../ledger/transfer-page.ts'
+import { findWithdrawal, listWithdrawals, readWithdrawalTime } from '../ledger/withdrawals.ts'
+import { parse, type Usdc } from '../money/usdc.ts'
+import { fundsContracts } from '../openapi/contracts/funds.ts'
+import { unusable } from '../openapi/input-refusal.ts'
+import { parseAddress, zeroAddress } from '../signer/address.ts'
+import type { ChainFunds } from './chain-services.ts'
+import type { DepositAddresses } from './deposit-addresses.ts'
+import { requireRecentSignIn } from './gate.ts'
+import { confirmOwner, createOwnerChallenge } from './owner-proof.ts'
+import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
+import { renderAccount } from './render-session.ts'
+import type { ApiRouter } from './router.ts'
+import type { ApiServices } from './services.ts'
+import { logAccountEvent } from './trail.ts'
+
+/** Balance, and the ways of money in and out. */
+export function routeFunds(router: ApiRouter, services: ApiServices, addresses: DepositAddresses): void {
+  const { database, chainServices, inFlightCap } = services
+
+  router
+    .at(fundsContracts.getBalance)
+    .answer(async ({ owner }) => renderBalance(await readBalance(database, owner), inFlightCap))
+
+  router.at(fundsContracts.listDeposits).answer(async ({ owner, query, visitor }) => {
+    const page = await pageOf(query, (below) => listDeposits(database, owner, below))
+    return {
+      object: 'list',
+      data: page.rows.map(renderDeposit),
+      has_more: page.next !== null,
+      next_cursor: page.next,
+      deposit_address: await addresses.findOrCreate(owner, visitor),
+    }
+  })
+
+  router.at(fundsContracts.listWithdrawals).answer(async ({ owner, query }) => {
+    const page = await pageOf(query, (below) => listWithdrawals(database, owner, below))
+    const { medianMs, count } = await readWithdrawalTime(database)
+    return {
+      object: 'list',
+      data: page.rows.map(renderWithdrawal),
+      has_more: page.next !== null,
+      next_cursor: page.next,
+      median_ms: medianMs ?? null,
+      median_of: count,
+    }
+  })
+
+  router.at(fundsContracts.listAdjustments).answer(async ({ owner, query }) => {
+    const page = await pageOf(query, (below) => listGivenBack(database, owner, below))
+    return {
+      object: 'list',
+      data: page.rows.map(renderAdjustment),
+      has_more: page.next !== null,
+      next_cursor: page.next,
+    }
+  })
+
+  router.at(fundsContracts.createWithdrawal).answer(async (call) => {
+    const { owner, session, body, headers } = call
+    requireRecentSignIn(session)
+    const funds = wired(chainServices.funds)
+    const amount = readAmount(body.amount)
+    const id = withdrawalId(owner, headers['idempotency-key'])
+    await checkRecipient(services, funds, owner, body.recipient)
+    const facts = { withdrawal_id: id, amount: amount.toString() }
+    await funds.requestWithdrawal({ ...accountRef(owner), id, amount }, (connection) =>
+      logAccountEvent({ ...services, database: connection }, 'withdrawal_requested', call, facts),
+    )
+    return renderWithdrawal((await findWithdrawal(database, owner.partition, owner.accountId, id))!)
+  })
+
+  router.at(fundsContracts.setOwner).answer(async (call) => {
+    const { owner, session, body } = call
+    requireRecentSignIn(session)
+    const funds = wired(chainServices.funds)
+    const address = await checkDestination(funds, owner, body.address, 'address')
+    const isConfirmed = body.proof !== undefined
+    if (body.proof !== undefined) await confirmOwner(services, session, address, body.proof)
+    await funds.registerOwner({ ...accountRef(owner), address, isConfirmed })
+    await logAccountEvent(services, 'owner_changed', call, { address })
+    return renderAccount(services, owner, session)
+  })
+
+  router.at(fundsContracts.createOwnerChallenge).answer(async ({ owner, session, visitor, body }) => {
+    checkSignInIsSafe(services.site, visitor)
+    const funds = wired(chainServices.funds)
+    const address = await checkDestination(funds, owner, body.address, 'address')
+    return createOwnerChallenge(services, {
+      personId: session.personId,
+      address,
+      wallet: body.wallet,
+      chainId: funds.chain.id,
+    })
+  })
+
+  router.at(fundsContracts.getSolvency).answer(async () => {
+    const { ok, ...details } = (await chainServices.solvency?.()) ?? { ok: null }
+    // Nothing is claimed before it was checked; `checked_at` tells that apart from a shortfall.
+    return { ok: ok ?? false, checked_at: null, block: null, ...details }
+  })
+}
+
+type PageQuery = { readonly cursor?: string | undefined; readonly limit: number }
+type Transfer = { readonly createdAt: Date; readonly id: string }
+
+export async function pageOf<Row extends Transfer>(
+  { cursor, limit }: PageQuery,
+  list: (page: TransferPage) => Promise<readonly Row[]>,
+): Promise<{ readonly rows: readonly Row[]; readonly next: string | null }> {
+  const rows = await list({ below: cursor === undefined ? undefined : readCursor(cursor), limit: limit + 1 })
+  const shown = rows.slice(0, limit)
+  const last = shown.at(-1)
+  return { rows: shown, next: rows.length > limit ? `${last!.createdAt.toISOString()}_${last!.id}` : null }
+}
+
+function readCursor(cursor: string): TransferCursor {
+  const [, instant, id] = /^(\d{4}-\d\d-\d\dT[\d:.]+Z)_([0-9a-f-]{1,40})$/.exec(cursor) ?? []
+  const at = new Date(instant ?? Number.NaN)
+  if (Number.isNaN(at.getTime()) || id === undefined) {
+    throw unusable('cursor', 'it must be the next_cursor of an earlier page')
+  }
+  return { at, id }
+}
+
+function wired(funds: ChainFunds | undefined): ChainFunds {
+  if (funds === undefined) throw new FundsAwayError()
+  return funds
+}
+
+function readAmount(text: string): Usdc {
+  const amount = parse(text)
+  if (amount > 0n) return amount
+  throw unusable('amount', 'it must be above 0')
+}
+
+/** The same form gives the same withdrawal, however often it is sent: a UUID made of the account and the form's key. */
+function withdrawalId({ accountId }: AccountRef, idempotencyKey: string): string {
+  const bytes = createHash('sha256').update(`withdrawal ${accountId} ${idempotencyKey}`).digest().subarray(0, 16)
+  bytes[6] = (bytes[6]! & 0x0f) | 0x80
+  bytes[8] = (bytes[8]! & 0x3f) | 0x80
+  return bytes.toString('hex').replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')
+}
+
+/** Money goes to the registered owner alone; what is no place for it is told before that. */
+async function checkRecipient(
+  { database }: ApiServices,
+  funds: ChainFunds,
+  owner: AccountRef,
+  text: string,
+): Promise<void> {
+  const recipient = await checkDestination(funds, owner, text, 'recipient')
+  const account = await findAccount(database, owner.partition, owner.accountId)
+  if (account?.ownerAddress === undefined) {
+    throw unusable('recipient', 'the account has no owner address yet; register one first')
+  }
+  if (account.ownerAddress !== recipient) {
+    throw unusable('recipient', 'withdrawals go to the registered owner address only')
+  }
+  if (!account.isOwnerUsable) {
+    const from = account.ownerUsableFrom?.toISOString() ?? 'later'
+    throw unusable('recipient', `the owner address was changed and takes effect at ${from}`)
+  }
+}
+
+async function checkDestination(funds: ChainFunds, owner: AccountRef, text: string, param: string): Promise<string> {
+  const address = checkWallet(funds, text, param)
+  if (address === (await funds.ownAddress(owner)).toLowerCase())
+    throw unusable(param, 'this is the account’s own deposit address')
+  return address
+}
+
+/** An address that USDC can be sent to and taken from again. */
+export function checkWallet({ chain }: ChainFunds, text: string, param: string): string {
+  const address = parseAddress(text)
+  const refused = (problem: string) => unusable(param, problem)
+  if (address === undefined) throw refused('its checksum is wrong, so it has a typo')
+  if (address === zeroAddress) throw refused('money sent to the zero address is lost')
+  if (address === chain.usdcAddress.toLowerCase()) throw refused('this is the USDC contract itself')
+  if (address === chain.gatewayAddress.toLowerCase()) throw refused('this is the gateway contract')
+  return address
+}
+
+/** Deposits and withdrawals are done by a part of the service that is not there. */
+export class FundsAwayError extends ServiceError {
+  readonly code = 'settlement_delayed'
+  constructor() {
+    super('Money cannot be moved at the moment. Nothing was changed. Try again later.', {
+      retryAfterMs: 30_000,
+    })
+  }
+}

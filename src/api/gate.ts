@@ -1,0 +1,240 @@
+import type { AccountRef } from '../db/account-ref.ts'
+import type { Database } from '../db/database.ts'
+import { ServiceError } from '../errors.ts'
+import { authenticate } from '../http/authenticate.ts'
+import { checkSameOrigin, readSessionToken, type Site } from '../http/origin.ts'
+import { TokenBuckets } from '../http/token-buckets.ts'
+import { UnknownUrlError } from '../http/unknown-url.ts'
+import type { Visitor } from '../http/visitor.ts'
+import { managementPrefix } from '../identity/api-key-format.ts'
+import type { KeyFinder } from '../identity/key-finder.ts'
+import { findManagementKey, grants, type ManagementBearer, type Scope } from '../identity/management-keys.ts'
+import { type Role, reaches } from '../identity/roles.ts'
+import { findSession, type Session } from '../identity/sessions.ts'
+import type { Contract } from '../openapi/contract.ts'
+
+/** Whom a request comes from, as far as it proved that. */
+export type Caller = {
+  readonly visitor: Visitor
+  /** Whose data it is about; undefined on public routes when nobody is signed in. */
+  readonly owner: AccountRef | undefined
+  readonly session: Session | undefined
+  readonly managementKey: ManagementBearer | undefined
+  /** The person whose API keys the caller may see and change; undefined: all of the account. */
+  readonly keysMadeBy: string | undefined
+}
+
+export type GateOptions = {
+  readonly database: Database
+  readonly keys: KeyFinder
+  readonly site: Site
+  readonly isSandbox: boolean
+  readonly isOperator: (session: Session) => Promise<boolean>
+  /** Milliseconds. */
+  readonly now: () => number
+}
+
+const limitedSessionsMax = 10_000
+
+/**
+ * Lets in whom a route is for: here, and nowhere else, roles and scopes are compared with what a contract needs. Rates are limited per account where there is a session (all its sessions share them), else per
+ * network. A request with a good API key is limited only on routes that read many rows: a program may ask what each of its
+ * requests cost.
+ */
+export class Gate {
+  readonly #options: GateOptions
+  readonly #ofAccount: TokenBuckets
+  readonly #changesOfAccount: TokenBuckets
+  readonly #heavyOfKey: TokenBuckets
+  readonly #ofManagementKey: TokenBuckets
+  readonly #heavyOfAccount: TokenBuckets
+  readonly #ofNetwork: TokenBuckets
+  readonly #signIns: TokenBuckets
+  /** Accounts of sessions that were refused for their rate, by token. The next refusals need no look-up. */
+  readonly #limitedSessions = new Map<string, string>()
+
+  constructor(options: GateOptions) {
+    this.#options = options
+    const { now } = options
+    this.#ofAccount = new TokenBuckets({ burstMax: 300, perSecond: 30, now })
+    // A change is a transaction that locks the account. No person makes five a second.
+    this.#changesOfAccount = new TokenBuckets({ burstMax: 100, perSecond: 5, now })
+    this.#heavyOfKey = new TokenBuckets({ burstMax: 100, perSecond: 10, now })
+    this.#ofManagementKey = new TokenBuckets({ burstMax: 200, perSecond: 20, now })
+    // Twice as much as for a key: one busy key leaves its owner's dashboard usable.
+    this.#heavyOfAccount = new TokenBuckets({ burstMax: 200, perSecond: 20, now })
+    this.#ofNetwork = new TokenBuckets({ burstMax: 300, perSecond: 30, now })
+    this.#signIns = new TokenBuckets({ burstMax: 60, perSecond: 1, now })
+  }
+
+  async admit(contract: Contract, visitor: Visitor): Promise<Caller> {
+    const { access, method, path, isHeavy, isForPrograms } = contract
+    const { keys, site } = this.#options
+    if (access === 'sandbox' && !this.#options.isSandbox) throw new NotInSandboxError()
+    if (access === 'operator') return this.#admitOperator(visitor, method, path)
+    const authorization = visitor.header('authorization')
+    if (access !== 'public' && access !== 'key') {
+      const secret = managementSecretOf(authorization)
+      if (secret !== undefined) return this.#admitManagementKey(contract, visitor, secret)
+    }
+    if (access === 'key' || (access === 'key or session' && authorization !== undefined)) {
+      const bearer = await authenticate(keys, visitor)
+      if (isHeavy) {
+        this.#heavyOfKey.take(bearer.keyId)
+        this.#heavyOfAccount.take(bearer.accountId)
+      }
+      return { visitor, owner: bearer, session: undefined, managementKey: undefined, keysMadeBy: undefined }
+    }
+    this.#refuseLimited(visitor)
+    const session = await this.#findSession(visitor)
+    if (session === undefined && access !== 'public') {
+      this.#ofNetwork.take(visitor.network)
+      throw new SessionRequiredError(contract, authorization !== undefined)
+    }
+    if (path.startsWith('/api/auth/')) this.#signIns.take(visitor.network)
+    else if (session === undefined) this.#ofNetwork.take(visitor.network)
+    else this.#countSession(contract, visitor, session)
+    // Browsers name the origin of everything that is not a GET; programs have none.
+    const isProgram = isForPrograms === true && visitor.header('origin') === undefined
+    if (method !== 'GET' && !isProgram) checkSameOrigin(site, visitor)
+    if (session !== undefined && contract.role !== undefined && !reaches(session.role, contract.role)) {
+      throw new RoleRequiredError(contract.role, session)
+    }
+    return callerOf(visitor, session)
+  }
+
+  /** Whether the operator's pages are there for this visitor. */
+  async isOperator(visitor: Visitor): Promise<boolean> {
+    return (await this.#findOperator(visitor)) !== undefined
+  }
+
+  async #admitManagementKey(contract: Contract, visitor: Visitor, secret: string): Promise<Caller> {
+    const { method, scope, isHeavy } = contract
+    const bearer = await findManagementKey(this.#options.database, secret)
+    this.#ofManagementKey.take(bearer.managementKeyId)
+    if (method !== 'GET') this.#changesOfAccount.take(bearer.accountId)
+    if (isHeavy) this.#heavyOfAccount.take(bearer.accountId)
+    if (scope === undefined || !grants(bearer.scopes, scope)) throw new ScopeRequiredError(scope)
+    return { visitor, owner: bearer, session: undefined, managementKey: bearer, keysMadeBy: undefined }
+  }
+
+  #countSession({ method, isChat, isHeavy }: Contract, visitor: Visitor, { accountId }: Session): void {
+    if (!this.#ofAccount.has(accountId)) this.#rememberLimited(visitor, accountId)
+    this.#ofAccount.take(accountId)
+    // Quotes are asked for while somebody types.
+    if (method !== 'GET' && isChat !== true) this.#changesOfAccount.take(accountId)
+    if (isHeavy) this.#heavyOfAccount.take(accountId)
+  }
+
+  #rememberLimited(visitor: Visitor, accountId: string): void {
+    const token = readSessionToken(this.#options.site, visitor)!
+    const [oldest] = this.#limitedSessions.keys()
+    if (oldest !== undefined && this.#limitedSessions.size >= limitedSessionsMax) this.#limitedSessions.delete(oldest)
+    this.#limitedSessions.set(token, accountId)
+  }
+
+  /** Refuses a session that is still above its rate, without a look-up. */
+  #refuseLimited(visitor: Visitor): void {
+    const token = readSessionToken(this.#options.site, visitor) ?? ''
+    const accountId = this.#limitedSessions.get(token)
+    if (accountId === undefined) return
+    if (this.#ofAccount.has(accountId)) this.#limitedSessions.delete(token)
+    else this.#ofAccount.take(accountId)
+  }
+
+  /** Everybody else gets the answer of an address that does not exist. */
+  async #admitOperator(visitor: Visitor, method: string, path: string): Promise<Caller> {
+    const session = await this.#findOperator(visitor)
+    if (session === undefined) throw new UnknownUrlError(method, path)
+    this.#heavyOfAccount.take(session.accountId)
+    return callerOf(visitor, session)
+  }
+
+  async #findOperator(visitor: Visitor): Promise<Session | undefined> {
+    if (readSessionToken(this.#options.site, visitor) === undefined) return undefined
+    this.#ofNetwork.take(visitor.network)
+    const session = await this.#findSession(visitor)
+    return session !== undefined && (await this.#options.isOperator(session)) ? session : undefined
+  }
+
+  async #findSession(visitor: Visitor): Promise<Session | undefined> {
+    const token = readSessionToken(this.#options.site, visitor)
+    return token === undefined ? undefined : findSession(this.#options.database, token)
+  }
+}
+
+function callerOf(visitor: Visitor, session: Session | undefined): Caller {
+  const seesAllKeys = session === undefined || reaches(session.role, 'admin')
+  return {
+    visitor,
+    owner: session,
+    session,
+    managementKey: undefined,
+    keysMadeBy: seesAllKeys ? undefined : session.personId,
+  }
+}
+
+function managementSecretOf(authorization: string | undefined): string | undefined {
+  const [scheme, secret, ...rest] = authorization?.trim().split(/\s+/) ?? []
+  const isBearer = scheme?.toLowerCase() === 'bearer' && rest.length === 0
+  return isBearer && secret?.startsWith(managementPrefix) ? secret : undefined
+}
+
+/** Throws unless the session was opened lately. */
+export function requireRecentSignIn({ isRecent }: Session): void {
+  if (!isRecent) throw new RecentSignInRequiredError()
+}
+
+export class SessionRequiredError extends ServiceError {
+  readonly code = 'session_required'
+  constructor({ access, scope }: Contract, withKey: boolean) {
+    super(
+      withKey
+        ? `This is part of the dashboard and needs a session${scope === undefined ? '' : ` or a management key with the scope ${scope}`}. An API key is not enough; sign in.`
+        : access === 'key or session'
+          ? 'The request has no API key and no session. Send "Authorization: Bearer penny_…", or sign in.'
+          : 'You are not signed in, or your session has ended. Sign in and try again.',
+    )
+  }
+}
+
+export class RoleRequiredError extends ServiceError {
+  readonly code = 'role_required'
+  readonly needed: Role
+  readonly session: Session
+  constructor(needed: Role, session: Session) {
+    const who =
+      needed === 'owner' ? 'owners' : needed === 'admin' ? 'owners and admins' : 'owners, admins and developers'
+    super(
+      `Only ${who} of the account may do this. Your role in this account is ${session.role}. Ask an owner. Nothing was changed.`,
+    )
+    this.needed = needed
+    this.session = session
+  }
+}
+
+export class ScopeRequiredError extends ServiceError {
+  readonly code = 'scope_required'
+  constructor(scope: Scope | undefined) {
+    super(
+      scope === undefined
+        ? 'Management keys cannot do this. Sign in to the dashboard. Nothing was changed.'
+        : `This management key does not have the scope ${scope}. Add it in Settings, or use another key. Nothing was changed.`,
+    )
+  }
+}
+
+export class RecentSignInRequiredError extends ServiceError {
+  readonly code = 'recent_sign_in_required'
+  constructor() {
+    super('This needs a sign-in within the last 15 minutes. Sign in again, then repeat it. Nothing was changed.')
+  }
+}
+
+/** What belongs to the sandbox is not there at all where money is real. */
+export class NotInSandboxError extends ServiceError {
+  readonly code = 'unknown_url'
+  constructor() {
+    super('This exists only in the sandbox.')
+  }
+}

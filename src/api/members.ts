@@ -1,0 +1,216 @@
+import { type LogRow, readAccountLog } from '../db/account-log.ts'
+import { clearedCookie } from '../http/origin.ts'
+import type { LimitWindow } from '../identity/api-keys.ts'
+import {
+  acceptInvitation,
+  createInvitation,
+  findInvitation,
+  type Invitation,
+  invitationLink,
+  listInvitations,
+  revokeInvitation,
+} from '../identity/invitations.ts'
+import { changeMember, findMember, listMembers, type Member, removeMember } from '../identity/members.ts'
+import { renamePerson } from '../identity/people.ts'
+import { type Session, switchAccount } from '../identity/sessions.ts'
+import { findAccount } from '../ledger/accounts.ts'
+import { format, parse, type Usdc } from '../money/usdc.ts'
+import type { AnswerOf } from '../openapi/contract.ts'
+import { memberContracts } from '../openapi/contracts/members.ts'
+import { pageOf } from './funds.ts'
+import { requireRecentSignIn } from './gate.ts'
+import { type ApiRouter, NotFoundError } from './router.ts'
+import type { ApiServices } from './services.ts'
+import { type Actor, logAccountEvent } from './trail.ts'
+
+/** Members, invitations, and the account's log. */
+export function routeMembers(router: ApiRouter, services: ApiServices): void {
+  const { database, keys: finder, site } = services
+
+  router.at(memberContracts.listMembers).answer(async ({ owner }) => {
+    const members = await listMembers(database, owner)
+    return { object: 'list', data: members.map(renderMember), has_more: false, next_cursor: null }
+  })
+
+  router.at(memberContracts.updateMember).answer(async (call) => {
+    const { session, parameters, body } = call
+    requireRecentSignIn(session)
+    const target = { by: session.role, personId: parameters.id }
+    const changes = { role: body.role, limit: readLimit(body.limit), limitWindow: body.limit_window }
+    const { revokedKeyIds } = await database.transaction(async (connection) => {
+      const changed = await changeMember(connection, session, target, changes)
+      const { name, role, limit } = (await findMember(connection, session, parameters.id))!
+      const facts = {
+        member_id: parameters.id,
+        name,
+        role,
+        changed: Object.keys(body),
+        limit: limit?.toString() ?? null,
+      }
+      await logAccountEvent({ ...services, database: connection }, 'member_changed', call, facts)
+      return changed
+    })
+    for (const keyId of revokedKeyIds) finder.forget(keyId)
+    return renderMember((await findMember(database, session, parameters.id))!)
+  })
+
+  router.at(memberContracts.removeMember).answer(async (call) => {
+    const { session, parameters } = call
+    requireRecentSignIn(session)
+    await remove(call, parameters.id, 'member_removed')
+    return undefined
+  })
+
+  router.at(memberContracts.leaveAccount).answer(async (call) => {
+    const { session, setHeader } = call
+    await remove(call, session.personId, 'member_left')
+    setHeader('set-cookie', clearedCookie(site))
+    return undefined
+  })
+
+  router.at(memberContracts.updatePerson).answer(async ({ session, body }) => {
+    await renamePerson(database, session.personId, body.name)
+    return undefined
+  })
+
+  router.at(memberContracts.switchAccount).answer(async ({ session, body }) => {
+    if ((await switchAccount(database, session, body.account_id)) === undefined) throw new NotFoundError()
+    return undefined
+  })
+
+  router.at(memberContracts.listInvitations).answer(async ({ owner }) => {
+    const invitations = await listInvitations(database, owner)
+    return { object: 'list', data: invitations.map(renderInvitation), has_more: false, next_cursor: null }
+  })
+
+  router.at(memberContracts.createInvitation).answer(async (call) => {
+    const { session, body } = call
+    requireRecentSignIn(session)
+    const { id, token } = await database.transaction(async (connection) => {
+      const created = await createInvitation(connection, session, {
+        role: body.role,
+        limit: readLimit(body.limit) ?? undefined,
+        limitWindow: body.limit_window,
+        invitedBy: session,
+      })
+      const facts = { invitation_id: created.id, role: body.role }
+      await logAccountEvent({ ...services, database: connection }, 'member_invited', call, facts)
+      return created
+    })
+    const invitation = (await listInvitations(database, session)).find((open) => open.id === id)
+    if (invitation === undefined) throw new NotFoundError()
+    return { ...renderInvitation(invitation), url: invitationLink(site.publicUrl, token) }
+  })
+
+  router.at(memberContracts.revokeInvitation).answer(async (call) => {
+    const { session, parameters } = call
+    await database.transaction(async (connection) => {
+      if (!(await revokeInvitation(connection, session, parameters.id))) throw new NotFoundError()
+      const facts = { invitation_id: parameters.id }
+      await logAccountEvent({ ...services, database: connection }, 'invitation_revoked', call, facts)
+    })
+    return undefined
+  })
+
+  router.at(memberContracts.findInvitation).answer(async ({ body }) => {
+    const { account, role, invitedBy, expiresAt } = await findInvitation(database, body.token)
+    const { name } = (await findAccount(database, account.partition, account.accountId))!
+    return {
+      object: 'invitation_details',
+      account_name: name,
+      role,
+      invited_by: invitedBy ?? null,
+      expires_at: expiresAt.toISOString(),
+    }
+  })
+
+  router.at(memberContracts.acceptInvitation).answer(async (call) => {
+    const { session, body } = call
+    const { account } = await database.transaction(async (connection) => {
+      const accepted = await acceptInvitation(connection, body.token, session.personId)
+      if (accepted.joined) {
+        const facts = { member_id: session.personId, name: session.personName, role: accepted.invitation.role }
+        const actor = { ...call, owner: accepted.account }
+        await logAccountEvent({ ...services, database: connection }, 'member_joined', actor, facts)
+      }
+      return accepted
+    })
+    if ((await switchAccount(database, session, account.accountId)) === undefined) throw new NotFoundError()
+    return undefined
+  })
+
+  router.at(memberContracts.listAccountLog).answer(async ({ owner, query }) => {
+    const { rows, next } = await pageOf(query, (below) => readAccountLog(database, owner, below))
+    return { object: 'list', data: rows.map(renderLogRow), has_more: next !== null, next_cursor: next }
+  })
+
+  async function remove(
+    call: Actor & { readonly session: Session },
+    personId: string,
+    event: 'member_removed' | 'member_left',
+  ): Promise<void> {
+    const { session } = call
+    const { revokedKeyIds } = await database.transaction(async (connection) => {
+      const removed = await removeMember(connection, session, { by: session.role, personId })
+      const { name, role } = removed.member
+      await logAccountEvent({ ...services, database: connection }, event, call, { member_id: personId, name, role })
+      return removed
+    })
+    for (const keyId of revokedKeyIds) finder.forget(keyId)
+  }
+}
+
+export function renderMember(member: Member): AnswerOf<typeof memberContracts.updateMember> {
+  return {
+    object: 'member',
+    id: member.personId,
+    name: member.name,
+    role: member.role,
+    ...renderLimit(member),
+    joined_at: member.joinedAt.toISOString(),
+    last_active_at: member.lastActiveAt?.toISOString() ?? null,
+  }
+}
+
+function renderInvitation(invitation: Invitation): Omit<AnswerOf<typeof memberContracts.createInvitation>, 'url'> {
+  return {
+    object: 'invitation',
+    id: invitation.id,
+    role: invitation.role,
+    ...renderLimit(invitation),
+    invited_by: invitation.invitedBy ?? null,
+    created_at: invitation.createdAt.toISOString(),
+    expires_at: invitation.expiresAt.toISOString(),
+  }
+}
+
+function renderLimit({ limit, limitWindow }: { limit: Usdc | undefined; limitWindow: LimitWindow }) {
+  return {
+    limit_atomic: limit?.toString() ?? null,
+    limit: limit === undefined ? null : format(limit),
+    limit_window: limitWindow,
+  }
+}
+
+export function renderLogRow({
+  id,
+  event,
+  actor,
+  facts,
+  createdAt,
+}: LogRow): AnswerOf<typeof memberContracts.listAccountLog>['data'][number] {
+  return {
+    object: 'log_entry',
+    id,
+    event,
+    actor: { kind: actor.kind, id: actor.id ?? null, name: actor.name ?? null },
+    method: actor.method ?? null,
+    network: actor.network ?? null,
+    facts: { ...facts },
+    created_at: createdAt.toISOString(),
+  }
+}
+
+function readLimit(limit: string | null | undefined): Usdc | null | undefined {
+  return typeof limit === 'string' ? parse(limit) : limit
+}

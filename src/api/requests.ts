@@ -1,0 +1,149 @@
+import type { AccountRef } from '../db/account-ref.ts'
+import type { Payer } from '../ledger/hold-calls.ts'
+import { parseRequestId, type RequestId } from '../ledger/request-id.ts'
+import {
+  listRequests,
+  type RequestFilter,
+  type RequestTotals,
+  readAllRequests,
+  sumRequests,
+} from '../ledger/request-log.ts'
+import { moneyFields } from '../money/money-fields.ts'
+import { parse, zero } from '../money/usdc.ts'
+import type { AnswerOf, QueryOf } from '../openapi/contract.ts'
+import { requestContracts } from '../openapi/contracts/requests.ts'
+import { unusable } from '../openapi/input-refusal.ts'
+import { csvHeader, csvLine, Downloads } from './downloads.ts'
+import { getRequest } from './get-request.ts'
+import { type RenderedRequest, renderRequest } from './render-request.ts'
+import type { ApiRouter } from './router.ts'
+import type { ApiServices } from './services.ts'
+
+type Filters = QueryOf<typeof requestContracts.getRequestTotals>
+
+const filesMax = 8
+
+/** The request log: page by page, in sums, one by one, or whole as a file. */
+export function routeRequests(router: ApiRouter, { database, answering, retries }: ApiServices): void {
+  const downloads = new Downloads({ filesMax, blockedMsMax: answering.blockedMsMax })
+
+  router.at(requestContracts.listRequests).answer(async ({ owner, query, accept, outgoing }) => {
+    const filter = filterOf(query)
+    const format = query.format ?? formatOf(accept)
+    if (format !== 'json') {
+      const { type, extension, first, line } = format === 'csv' ? csv : ndjson
+      const lines = linesOf(owner, filter, first, line)
+      return downloads.start({ owner, outgoing }, { lines, type, name: `penny-requests.${extension}` })
+    }
+    if (filter === undefined) return { object: 'list', data: [], has_more: false, next_cursor: null }
+    const below = query.cursor === undefined ? undefined : readCursor(query.cursor)
+    const page = await listRequests(database, owner, filter, { below, limit: query.limit })
+    return {
+      object: 'list',
+      data: page.rows.map(renderRequest),
+      has_more: page.next !== undefined,
+      next_cursor: page.next ?? null,
+    }
+  })
+
+  router.at(requestContracts.getRequestTotals).answer(async ({ owner, query }) => {
+    const filter = filterOf(query)
+    return renderTotals(filter === undefined ? nothing : await sumRequests(database, owner, filter))
+  })
+
+  router.at(requestContracts.getRequest).answer(({ owner, parameters }) => getRequest(database, owner, parameters.id))
+
+  router.at(requestContracts.deleteReplays).answer(async ({ owner, session }) => {
+    // A key that came in by itself deletes its own answers.
+    const keyId = session === undefined ? (owner as Payer).keyId : undefined
+    return { object: 'deletion', deleted: await retries.deleteAnswers(owner, keyId) }
+  })
+
+  async function* linesOf(
+    owner: AccountRef,
+    filter: RequestFilter | undefined,
+    first: string,
+    line: DownloadForm['line'],
+  ): AsyncGenerator<string> {
+    yield first
+    if (filter === undefined) return
+    for await (const rows of readAllRequests(database, owner, filter)) {
+      yield rows.map((row) => line(renderRequest(row))).join('')
+    }
+  }
+}
+
+type DownloadForm = {
+  readonly type: string
+  readonly extension: string
+  readonly first: string
+  readonly line: (request: RenderedRequest) => string
+}
+
+const csv: DownloadForm = { type: 'text/csv; charset=utf-8', extension: 'csv', first: csvHeader, line: csvLine }
+const ndjson: DownloadForm = {
+  type: 'application/x-ndjson; charset=utf-8',
+  extension: 'ndjson',
+  first: '',
+  line: (request) => `${JSON.stringify(request)}\n`,
+}
+
+function formatOf(accept: string): 'json' | 'csv' | 'ndjson' {
+  if (accept.includes('text/csv')) return 'csv'
+  return accept.includes('application/x-ndjson') ? 'ndjson' : 'json'
+}
+
+/** Undefined when nothing can fit: what is looked for is neither an id nor a transaction. */
+function filterOf(query: Filters): RequestFilter | undefined {
+  const found = query.find === undefined || query.find === '' ? undefined : foundBy(query.find)
+  if (found === null) return undefined
+  return {
+    statuses: query.status,
+    errorCodes: query.error_code,
+    models: query.model,
+    keyIds: query.key,
+    hasSearch: query.has_search && query.has_search === 'true',
+    stream: query.stream && query.stream === 'true',
+    chargedMin: query.min_cost === undefined ? undefined : parse(query.min_cost),
+    from: query.from === undefined ? undefined : new Date(query.from),
+    to: query.to === undefined ? undefined : new Date(query.to),
+    found,
+  }
+}
+
+function foundBy(text: string): NonNullable<RequestFilter['found']> | null {
+  if (/^0x[0-9a-f]{64}$/i.test(text)) return { txHash: Buffer.from(text.slice(2), 'hex') }
+  // A completion's id has the same digits, and a receipt's is the request's.
+  const id = parseRequestId(text.toLowerCase().replace(/^chatcmpl-/, 'req_'))
+  return id === undefined ? null : { id }
+}
+
+function readCursor(cursor: string): RequestId {
+  if (/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(cursor)) return cursor as RequestId
+  throw unusable('cursor', 'it must be the next_cursor of an earlier page')
+}
+
+const nothing: RequestTotals = {
+  requests: 0,
+  refused: 0,
+  charged: zero,
+  quote: zero,
+  search: zero,
+  promptTokens: 0,
+  completionTokens: 0,
+  searchCalls: 0,
+  complete: true,
+}
+
+function renderTotals(totals: RequestTotals): AnswerOf<typeof requestContracts.getRequestTotals> {
+  return {
+    object: 'request_totals',
+    requests: totals.requests,
+    refused: totals.refused,
+    ...moneyFields({ charged: totals.charged, quote: totals.quote, search: totals.search }),
+    prompt_tokens: totals.promptTokens,
+    completion_tokens: totals.completionTokens,
+    search_calls: totals.searchCalls,
+    complete: totals.complete,
+  }
+}

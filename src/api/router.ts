@@ -1,0 +1,173 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Context, Hono } from 'hono'
+import type { z } from 'zod'
+import { type AccountRef, accountRef } from '../db/account-ref.ts'
+import { ServiceError } from '../errors.ts'
+import { AccountTurns } from '../fairness/turns.ts'
+import { type HonoBindings, honoPath } from '../http/hono.ts'
+import { type BodyLimits, readJsonBytes } from '../http/read-body.ts'
+import type { UnpaidRequests } from '../http/unpaid-requests.ts'
+import { type Visitor, visitorOf } from '../http/visitor.ts'
+import type { Bearer } from '../identity/key-finder.ts'
+import type { Session } from '../identity/sessions.ts'
+import { parseJsonBody } from '../inference/json-body.ts'
+import type { AnswerOf, BodyOf, Contract, QueryOf } from '../openapi/contract.ts'
+import { refusalOf } from '../openapi/input-refusal.ts'
+import { type Caller, type Gate, RoleRequiredError } from './gate.ts'
+
+/** A request that was let in and has the form that its contract asks for. */
+export type Call<Exact extends Contract> = {
+  readonly visitor: Visitor
+  readonly parameters: Exact['parameters'] extends z.ZodType ? z.output<Exact['parameters']> : undefined
+  readonly query: QueryOf<Exact>
+  readonly headers: Exact['headers'] extends z.ZodType ? z.output<Exact['headers']> : undefined
+  readonly body: BodyOf<Exact>
+  /** Whose data it is about. */
+  readonly owner: Exact['access'] extends 'public'
+    ? AccountRef | undefined
+    : Exact['access'] extends 'key'
+      ? Bearer
+      : AccountRef
+  /** Where a management key is let in too, there may be none. */
+  readonly session: Exact['access'] extends 'session' | 'sandbox' | 'operator'
+    ? Exact extends { readonly scope: string }
+      ? Session | undefined
+      : Session
+    : Session | undefined
+  readonly managementKey: Caller['managementKey']
+  readonly keysMadeBy: Caller['keysMadeBy']
+  readonly accept: string
+  /** What the answer is written to, for those that last. */
+  readonly outgoing: ServerResponse
+  /** On the answer. */
+  setHeader(name: string, value: string): void
+}
+
+export type Handler<Exact extends Contract> = (call: Call<Exact>) => Promise<AnswerOf<Exact> | Response>
+
+export type RouterOptions = {
+  readonly app: Hono<HonoBindings>
+  readonly gate: Gate
+  readonly trustProxy: boolean
+  readonly chatBodyLimits: BodyLimits
+  readonly unpaid: UnpaidRequests
+  /** Told of members who try what is for owners alone. */
+  readonly onRoleRefused?: (contract: Contract, session: Session, visitor: Visitor) => Promise<void>
+}
+
+// An account cannot occupy the dashboard's connections: a few of its calls run at once, the others wait.
+const accountAtOnceMax = 2
+/** A program may ask about each of its running requests at once. */
+const accountWaitingMax = 2_000
+// The largest body is a passkey's registration.
+const bodyBytesMax = 64 * 1024
+
+/** Puts handlers behind their contracts: who may come in, what is read, how it is answered. */
+export class ApiRouter {
+  readonly #options: RouterOptions
+  readonly #turns = new AccountTurns(accountAtOnceMax, accountWaitingMax)
+
+  constructor(options: RouterOptions) {
+    this.#options = options
+  }
+
+  // In two steps, so that the compiler knows the contract when it looks at the handler.
+  at<const Exact extends Contract>(contract: Exact): { answer(handler: Handler<Exact>): void } {
+    return { answer: (handler) => this.#put(contract, handler) }
+  }
+
+  #put<const Exact extends Contract>(contract: Exact, handler: Handler<Exact>): void {
+    const { app } = this.#options
+    app.on(contract.method, honoPath(contract.path), async (context) => {
+      const answer = await this.#answer(contract, context as Context<HonoBindings>, handler)
+      context.header('cache-control', 'no-store')
+      if (answer instanceof Response) return answer
+      if (contract.status === 204) return context.body(null, 204)
+      return context.json(answer as object, contract.status ?? 200)
+    })
+  }
+
+  async #answer<Exact extends Contract>(contract: Exact, context: Context<HonoBindings>, handler: Handler<Exact>) {
+    const { trustProxy, gate, unpaid } = this.#options
+    const visitor = visitorOf(context.env.incoming, trustProxy)
+    const exchange = { ...context.env, network: visitor.network }
+    const caller = await gate.admit(contract, visitor).catch(async (error) => {
+      if (error instanceof RoleRequiredError && error.needed === 'owner') {
+        await this.#options.onRoleRefused?.(contract, error.session, visitor)
+      }
+      await unpaid.beforeRefusal(error, exchange)
+      throw error
+    })
+    const { owner } = caller
+    if (owner === undefined) return handler(await this.#read(contract, context, caller))
+    const work = async () => {
+      const call = await this.#read(contract, context, caller)
+      return this.#turns.take(owner.accountId, () => handler(call))
+    }
+    // All sessions of an account share its rates.
+    const { managementKeyId } = caller.managementKey ?? {}
+    const keyId = 'keyId' in owner ? (owner as Bearer).keyId : (managementKeyId ?? sessionsOf(owner.accountId))
+    const bearer = { ...accountRef(owner), keyId }
+    return contract.isChat ? unpaid.duringQuote(bearer, exchange, work) : unpaid.during(bearer, exchange, work)
+  }
+
+  async #read<Exact extends Contract>(
+    contract: Exact,
+    context: Context<HonoBindings>,
+    caller: Caller,
+  ): Promise<Call<Exact>> {
+    const { incoming, outgoing } = context.env
+    const { visitor } = caller
+    return {
+      ...caller,
+      parameters: read(contract.parameters, context.req.param(), NotFoundError),
+      query: read(contract.query, queryOf(context.req.url)),
+      headers: read(contract.headers, context.req.header()),
+      body: await this.#readBody(contract, incoming, caller.owner?.accountId ?? visitor.network),
+      accept: context.req.header('accept') ?? '',
+      outgoing,
+      setHeader: (name, value) => context.header(name, value, { append: name === 'set-cookie' }),
+    } as Call<Exact>
+  }
+
+  /** No body at all is an empty one: some routes need none. */
+  async #readBody({ body, isChat }: Contract, incoming: IncomingMessage, account: string): Promise<unknown> {
+    if (body === undefined) return undefined
+    const { chatBodyLimits } = this.#options
+    if (isChat) return parseJsonBody(await readJsonBytes(incoming, chatBodyLimits, account))
+    const bytes = await readJsonBytes(incoming, { ...chatBodyLimits, bytesMax: bodyBytesMax }, account)
+    return read(body, bytes.length === 0 ? {} : parseJsonBody(bytes))
+  }
+}
+
+/** The name under which refused requests of an account's sessions are counted. */
+export function sessionsOf(accountId: string): string {
+  return `sessions of ${accountId}`
+}
+
+function queryOf(url: string): Record<string, string | string[]> {
+  const parameters = new URL(url, 'http://localhost').searchParams
+  const names = [...new Set(parameters.keys())]
+  return Object.fromEntries(
+    names.map((name) => {
+      const values = parameters.getAll(name)
+      return [name, values.length === 1 ? values[0]! : values]
+    }),
+  )
+}
+
+function read(schema: z.ZodType | undefined, given: unknown, Refusal?: new () => ServiceError): unknown {
+  if (schema === undefined) return undefined
+  const result = schema.safeParse(given)
+  if (result.success) return result.data
+  if (Refusal !== undefined) throw new Refusal()
+  throw refusalOf(result.error, given)
+}
+
+/** Another account's is as absent as what never was. */
+export class NotFoundError extends ServiceError {
+  readonly code = 'not_found'
+  constructor() {
+    super('No such object in this account.')
+  }
+}

@@ -1,0 +1,38 @@
+import { accountRef } from '../db/account-ref.ts'
+import { moneyFields } from '../money/money-fields.ts'
+import { fundsContracts } from '../openapi/contracts/funds.ts'
+import { checkWallet } from './funds.ts'
+import { NotInSandboxError } from './gate.ts'
+import type { ApiRouter } from './router.ts'
+import type { ApiServices } from './services.ts'
+import { signIn } from './sign-in.ts'
+
+/** What only the sandbox can do; a control that is not wired up is not there. */
+export function routeSandbox(router: ApiRouter, services: ApiServices): void {
+  const { sandbox, funds } = services.chainServices
+  router.at(fundsContracts.requestTestMoney).answer(async ({ owner, body }) => {
+    if (sandbox?.faucet === undefined) throw new NotInSandboxError()
+    if (body.wallet !== undefined && funds !== undefined) checkWallet(funds, body.wallet, 'wallet')
+    const { amount, txHash } = await sandbox.faucet(accountRef(owner), body.wallet)
+    return { object: 'faucet', ...moneyFields({ amount }), tx_hash: txHash ?? null }
+  })
+  router.at(fundsContracts.mineBlocks).answer(async ({ body }) => {
+    if (sandbox?.mine === undefined) throw new NotInSandboxError()
+    return { object: 'sandbox', block: (await sandbox.mine(body.blocks)).block.toString() }
+  })
+  router.at(fundsContracts.failNextCall).answer(async () => {
+    if (sandbox?.failNext === undefined) throw new NotInSandboxError()
+    await sandbox.failNext()
+    return { object: 'sandbox' }
+  })
+  router.at(fundsContracts.slowModel).answer(async ({ body }) => {
+    if (sandbox?.slow === undefined) throw new NotInSandboxError()
+    await sandbox.slow(body.milliseconds)
+    return { object: 'sandbox' }
+  })
+  router.at(fundsContracts.resetSandbox).answer(async (call) => {
+    if (sandbox?.beginAgain === undefined) throw new NotInSandboxError()
+    const begun = await sandbox.beginAgain(accountRef(call.owner))
+    return signIn(services, call, { personId: call.session.personId, account: begun }, call.session.method)
+  })
+}

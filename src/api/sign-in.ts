@@ -1,0 +1,318 @@
+import { type AccountRef, accountRef } from '../db/account-ref.ts'
+import type { Connection } from '../db/database.ts'
+import { checkSignInIsSafe, clearedCookie, sessionCookie } from '../http/origin.ts'
+import type { Visitor } from '../http/visitor.ts'
+import { createNonce, storeChallenge } from '../identity/challenges.ts'
+import { acceptInvitation } from '../identity/invitations.ts'
+import { takeLoginToken } from '../identity/login-links.ts'
+import { addMember, findLastAccount, findLinkOwner, findMember, listMembers } from '../identity/members.ts'
+import { lockOpenAccount } from '../identity/open-account.ts'
+import { passkeyAlgorithms, type RelyingParty } from '../identity/passkey-proof.ts'
+import { addPasskey, listCredentialIds, provePasskey, proveRegistration } from '../identity/passkeys.ts'
+import { countWaysIn, createPerson, lockPerson } from '../identity/people.ts'
+import {
+  type Entry,
+  endSession,
+  NotAMemberError,
+  openSession,
+  type Session,
+  type SignInMethod,
+  sessionSecondsMax,
+} from '../identity/sessions.ts'
+import { SignInFailedError } from '../identity/sign-in-error.ts'
+import { addWallet, createSignInMessage, findWalletPerson, proveWallet } from '../identity/wallets.ts'
+import { createAccount, findAccount } from '../ledger/accounts.ts'
+import { reopenAccount } from '../ledger/close-account.ts'
+import { findWallet } from '../ledger/wallet-accounts.ts'
+import { signInContracts } from '../openapi/contracts/sign-in.ts'
+import { NotInSandboxError, requireRecentSignIn } from './gate.ts'
+import { isLocalSignInOffered, type RenderedSession, renderSession } from './render-session.ts'
+import type { ApiRouter } from './router.ts'
+import type { ApiServices } from './services.ts'
+import { logAccountEvent } from './trail.ts'
+
+/** Whoever signs in needs these of the request. */
+type SignInCall = {
+  readonly visitor: Visitor
+  readonly session: Session | undefined
+  setHeader(name: string, value: string): void
+}
+
+// Shown in the message that a wallet signs where no chain is wired up: Arc's test network.
+const chainIdWithoutChain = 5_042_002
+
+export function routeSignIn(router: ApiRouter, services: ApiServices): void {
+  const { database, site, chainServices } = services
+
+  router.at(signInContracts.getSession).answer(({ visitor, session }) => renderSession(services, visitor, session))
+
+  router.at(signInContracts.createNonce).answer(async ({ visitor, body }) => {
+    checkSignInIsSafe(site, visitor)
+    const { nonce, message, expiresAt } = await createSignInMessage(database, {
+      publicUrl: site.publicUrl,
+      chainId: chainServices.funds?.chain.id ?? chainIdWithoutChain,
+      address: body.address,
+    })
+    return { object: 'nonce', nonce, message, expires_at: expiresAt.toISOString() }
+  })
+
+  router.at(signInContracts.signInWithWallet).answer(async (call) => {
+    checkSignInIsSafe(site, call.visitor)
+    const { message, signature, invitation } = call.body
+    const address = await proveWallet(database, message, signature)
+    const entry = await enterWithWallet(services, call, address, invitation)
+    if (invitation === undefined) await registerFirstOwner(services, call.visitor, entry, address)
+    return signIn(services, call, entry, 'wallet')
+  })
+
+  router.at(signInContracts.createPasskeyOptions).answer(async ({ visitor, body, session }) => {
+    checkSignInIsSafe(site, visitor)
+    const { id } = relyingParty(services)
+    const nonce = createNonce()
+    await storeChallenge(database, nonce, body.purpose)
+    const challenge = Buffer.from(nonce, 'latin1').toString('base64url')
+    const options =
+      body.purpose === 'register'
+        ? await registrationOptions(services, id, challenge, session)
+        : { challenge, rpId: id, userVerification: 'required', timeout: ceremonyMsMax, allowCredentials: [] }
+    return { object: 'passkey_options', options }
+  })
+
+  router.at(signInContracts.registerPasskey).answer(async (call) => {
+    checkSignInIsSafe(site, call.visitor)
+    const { credential, name, invitation } = call.body
+    const passkey = await proveRegistration(
+      database,
+      { id: credential.id, ...credential.response },
+      relyingParty(services),
+    )
+    const passkeyName = name ?? 'Passkey'
+    if (call.session !== undefined) {
+      requireRecentSignIn(call.session)
+      const { session } = call
+      await database.transaction(async (connection) => {
+        await lockSignIn(connection, session)
+        await addPasskey(connection, session.personId, passkey, passkeyName)
+        await logAccountEvent({ ...services, database: connection }, 'passkey_added', { ...call, owner: session })
+      })
+      return renderSession(services, call.visitor, session)
+    }
+    const entry = await database.transaction(async (connection) => {
+      const personId = await createPerson(connection, passkeyName)
+      await addPasskey(connection, personId, passkey, passkeyName)
+      return enter({ ...services, database: connection }, call, { personId, name: passkeyName }, invitation)
+    })
+    return signIn(services, call, entry, 'passkey')
+  })
+
+  router.at(signInContracts.signInWithPasskey).answer(async (call) => {
+    checkSignInIsSafe(site, call.visitor)
+    const { credential, invitation } = call.body
+    const assertion = { id: credential.id, ...credential.response }
+    const personId = await provePasskey(database, assertion, relyingParty(services))
+    const entry = await database.transaction((connection) =>
+      enter({ ...services, database: connection }, call, { personId, name: 'Passkey' }, invitation),
+    )
+    return signIn(services, call, entry, 'passkey')
+  })
+
+  router.at(signInContracts.signInWithLink).answer(async (call) => {
+    checkSignInIsSafe(site, call.visitor)
+    const account = await takeLoginToken(database, call.body.token)
+    // Links are the operator's: whoever is given one is to be let in, also where nobody else can sign in any more.
+    const { visitor } = call
+    await database.transaction(async (connection) => {
+      if (!(await reopenAccount(connection, account))) return
+      const actor = { owner: account, session: undefined, visitor }
+      await logAccountEvent({ ...services, database: connection }, 'account_reopened', actor)
+    })
+    return signIn(services, call, await ownerEntry(account), 'link')
+  })
+
+  router.at(signInContracts.signInLocally).answer(async (call) => {
+    if (!isLocalSignInOffered(services, call.visitor)) throw new NotInSandboxError()
+    return signIn(services, call, await ownerEntry(await chainServices.sandbox!.localAccount()), 'local')
+  })
+
+  router.at(signInContracts.signOut).answer(async ({ session, setHeader }) => {
+    if (session !== undefined) await endSession(database, session.personId, session.id)
+    setHeader('set-cookie', clearedCookie(site))
+    return undefined
+  })
+
+  async function ownerEntry(account: AccountRef): Promise<Entry> {
+    const personId = await database.transaction((connection) => findLinkOwner(connection, account))
+    return { personId, account }
+  }
+}
+
+/** Before a session gets another wallet or passkey: throws when the account was closed or the person is gone meanwhile. */
+export async function lockSignIn(connection: Connection, session: Session): Promise<void> {
+  await lockOpenAccount(connection, session)
+  if (!(await lockPerson(connection, session.personId))) throw new NotAMemberError()
+}
+
+/** A new session in place of the one before: a token that somebody planted or saw earlier is worth nothing afterwards. */
+export async function signIn(
+  services: ApiServices,
+  call: SignInCall,
+  entry: Entry,
+  method: SignInMethod,
+): Promise<RenderedSession> {
+  const { database, site } = services
+  const { token, session } = await database.transaction(async (connection) => {
+    if (call.session !== undefined) await endSession(connection, call.session.personId, call.session.id)
+    await lockOpenAccount(connection, entry.account)
+    const opened = await openSession(connection, entry, method, call.visitor.header('user-agent'))
+    const actor = { owner: opened.session, session: opened.session, visitor: call.visitor }
+    await logAccountEvent({ ...services, database: connection }, 'signed_in', actor)
+    return opened
+  })
+  call.setHeader('set-cookie', sessionCookie(site, token, sessionSecondsMax))
+  return renderSession(services, call.visitor, session)
+}
+
+type Services = Omit<ApiServices, 'database'> & { readonly database: Connection }
+
+/**
+ * The account that a person enters: the one that the invitation is for, else the one of the session that is replaced, else the one that
+ * the person used last, else a new one. For a transaction: an invitation that cannot be used leaves no person behind.
+ */
+async function enter(
+  services: Services,
+  { visitor, session }: Pick<SignInCall, 'visitor' | 'session'>,
+  { personId, name }: { readonly personId: string; readonly name: string },
+  invitation: string | undefined,
+): Promise<Entry> {
+  const { database: connection } = services
+  if (invitation !== undefined) {
+    const { account, joined } = await acceptInvitation(connection, invitation, personId)
+    if (joined) {
+      const member = (await findMember(connection, account, personId))!
+      const person = { personId, personName: member.name }
+      const facts = { member_id: personId, name: member.name, role: member.role }
+      await logAccountEvent(services, 'member_joined', { owner: account, session: undefined, person, visitor }, facts)
+    }
+    return { personId, account }
+  }
+  // Signing in again to confirm something must not lead to another account.
+  if (session?.personId === personId) return { personId, account: accountRef(session) }
+  // Two first sign-ins at the same moment: the second one finds the account of the first.
+  if (!(await lockPerson(connection, personId))) throw new NotAMemberError()
+  const last = await findLastAccount(connection, personId)
+  if (last !== undefined) return { personId, account: last }
+  const { partition, id } = await createAccount(connection, name, services.ledgerPartitions)
+  const account = { partition, accountId: id }
+  await addMember(connection, account, { personId, role: 'owner' })
+  return { personId, account }
+}
+
+/** A wallet that has paid over x402 has an account already, without a member: its person becomes the owner, and finds credit and log. */
+async function claimWalletAccount(connection: Connection, personId: string, address: string): Promise<void> {
+  const wallet = await findWallet(connection, address, 1)
+  if (!wallet.isKnown || (await listMembers(connection, wallet)).length > 0) return
+  const { closedAt } = (await findAccount(connection, wallet.partition, wallet.accountId))!
+  if (closedAt === undefined) await addMember(connection, accountRef(wallet), { personId, role: 'owner' })
+}
+
+/** The first sign-in of a wallet makes a person. */
+async function enterWithWallet(
+  services: ApiServices,
+  call: SignInCall,
+  address: string,
+  invitation: string | undefined,
+): Promise<Entry> {
+  const { database } = services
+  const name = shortened(address)
+  const enterAs = async (connection: Connection, personId: string) => {
+    await claimWalletAccount(connection, personId, address)
+    return enter({ ...services, database: connection }, call, { personId, name }, invitation)
+  }
+  const entered = await database
+    .transaction(async (connection) => {
+      const known = await findWalletPerson(connection, address)
+      if (known !== undefined) return enterAs(connection, known)
+      const personId = await createPerson(connection, name)
+      // Two first sign-ins at once: the other one's person stands, and this one is rolled back.
+      if ((await addWallet(connection, personId, address)) !== personId) throw new OtherPersonStands()
+      return enterAs(connection, personId)
+    })
+    .catch((error: unknown) => {
+      if (error instanceof OtherPersonStands) return undefined
+      throw error
+    })
+  if (entered !== undefined) return entered
+  return database.transaction(async (connection) => enterAs(connection, (await findWalletPerson(connection, address))!))
+}
+
+/**
+ * The first wallet of an account gets its withdrawals. Where the first sign-in was cut off before it came to this, or its node could not
+ * sign, the next one makes up for it. A wallet that is not the only way in to the account was added to it later: its owners say
+ * themselves where money goes. Where the signer is away, the sign-in succeeds all the same.
+ */
+async function registerFirstOwner(
+  services: ApiServices,
+  visitor: Visitor,
+  { personId, account }: Entry,
+  address: string,
+): Promise<void> {
+  const { database, chainServices, log } = services
+  if (chainServices.funds === undefined) return
+  const { ownerAddress, wallet } = (await findAccount(database, account.partition, account.accountId))!
+  // Its money goes back to the wallet alone.
+  if (wallet !== undefined) return
+  if (ownerAddress !== undefined) return
+  const members = await listMembers(database, account)
+  const isOnly = members.length === 1 && members[0]!.personId === personId && members[0]!.role === 'owner'
+  if (!isOnly || (await countWaysIn(database, personId)) !== 1) return
+  try {
+    await chainServices.funds.registerOwner({ ...account, address, isConfirmed: true })
+  } catch (error) {
+    log.warn({ err: error, account_id: account.accountId }, 'the first owner could not be registered')
+    return
+  }
+  await logAccountEvent(services, 'owner_changed', { owner: account, session: undefined, visitor }, { address })
+}
+
+class OtherPersonStands extends Error {}
+
+function shortened(address: string): string {
+  return `${address.slice(0, 6)}…${address.slice(-4)}`
+}
+
+export const ceremonyMsMax = 300_000
+
+async function registrationOptions(
+  { database }: ApiServices,
+  relyingPartyId: string,
+  challenge: string,
+  session: Session | undefined,
+): Promise<{ challenge: string; [member: string]: unknown }> {
+  const known = session === undefined ? [] : await listCredentialIds(database, session.personId)
+  return {
+    challenge,
+    rp: { id: relyingPartyId, name: 'Penny Router' },
+    // The handle names nobody: it is made anew for every passkey, and accounts are found by the credential's id.
+    user: {
+      id: Buffer.from(createNonce().slice(0, 32), 'hex').toString('base64url'),
+      name: 'Penny Router',
+      displayName: 'Penny Router',
+    },
+    pubKeyCredParams: passkeyAlgorithms.map((alg) => ({ type: 'public-key', alg })),
+    authenticatorSelection: { residentKey: 'required', requireResidentKey: true, userVerification: 'required' },
+    attestation: 'none',
+    timeout: ceremonyMsMax,
+    excludeCredentials: known.map((id) => ({ type: 'public-key', id })),
+  }
+}
+
+export function relyingParty({ site }: ApiServices): RelyingParty {
+  if (site.relyingPartyId === undefined) throw new NoPasskeysHereError(site.publicUrl)
+  return { id: site.relyingPartyId, origin: site.origin }
+}
+
+export class NoPasskeysHereError extends SignInFailedError {
+  constructor(publicUrl: string) {
+    super(`Passkeys need a host name, and ${publicUrl} is an IP address. Set PUBLIC_URL to a host name.`)
+  }
+}

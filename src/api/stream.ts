@@ -1,0 +1,93 @@
+import { isSessionAlive } from '../identity/sessions.ts'
+import type { AnswerOf } from '../openapi/contract.ts'
+import { chatContracts } from '../openapi/contracts/chat.ts'
+import { AccountFeeds, type FeedEvent } from './account-feeds.ts'
+import { renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
+import { renderRequest } from './render-request.ts'
+import type { ApiRouter } from './router.ts'
+import type { ApiServices } from './services.ts'
+
+type StreamEvent = AnswerOf<typeof chatContracts.openStream>
+
+const unreadMax = 256 * 1024
+
+/** `GET /api/stream`: what happens in the account, for as long as the session lasts and somebody listens. */
+export function routeStream(router: ApiRouter, services: ApiServices): void {
+  const { database, inFlightCap, onError, answering, unidentified } = services
+  const feeds = new AccountFeeds({ database, onError: (error) => onError(error, 'stream') })
+
+  router.at(chatContracts.openStream).answer(async ({ session, visitor }) => {
+    const encoder = new TextEncoder()
+    let stop = () => {}
+    let gone = false
+    const body = new ReadableStream<Uint8Array>(
+      {
+        async start(controller) {
+          const send = (text: string) => {
+            if (gone) return
+            controller.enqueue(encoder.encode(text))
+            // Somebody who does not read is let go; the browser connects again when it does.
+            if ((controller.desiredSize ?? 0) < 0) end()
+          }
+          const end = () => {
+            if (gone) return
+            gone = true
+            stop()
+            controller.close()
+          }
+          const timer = setInterval(() => {
+            isSessionAlive(database, session).then(
+              (alive) => (alive ? send(': \n\n') : end()),
+              (error: unknown) => onError(error, 'stream'),
+            )
+          }, answering.streamKeepaliveMs).unref()
+          const ignore = unidentified.watch(visitor, ({ at, code, message }) =>
+            send(render({ type: 'unidentified', at: at.toISOString(), code, message })),
+          )
+          stop = () => {
+            clearInterval(timer)
+            ignore()
+          }
+          const unwatch = await feeds.watch(session, (event) => send(render(renderEvent(event))))
+          stop = () => {
+            clearInterval(timer)
+            ignore()
+            unwatch()
+          }
+          // Pages are left before their stream has begun, too: nobody would ever stop watching for them.
+          if (gone) stop()
+          send(render({ type: 'ready', at: new Date().toISOString() }))
+        },
+        cancel: () => {
+          gone = true
+          stop()
+        },
+      },
+      new ByteLengthQueuingStrategy({ highWaterMark: unreadMax }),
+    )
+    return new Response(body as ConstructorParameters<typeof Response>[0], {
+      headers: {
+        'content-type': 'text/event-stream; charset=utf-8',
+        'cache-control': 'no-store',
+        'x-accel-buffering': 'no',
+      },
+    })
+  })
+
+  function renderEvent(event: FeedEvent): StreamEvent {
+    switch (event.type) {
+      case 'balance':
+        return { type: 'balance', balance: renderBalance(event.balance, inFlightCap) }
+      case 'request':
+        return { type: 'request', change: event.change, request: renderRequest(event.request) }
+      case 'deposit':
+        return { type: 'deposit', deposit: renderDeposit(event.deposit) }
+      case 'withdrawal':
+        return { type: 'withdrawal', withdrawal: renderWithdrawal(event.withdrawal) }
+    }
+  }
+}
+
+function render(event: StreamEvent): string {
+  return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
+}

@@ -1,0 +1,89 @@
+import { type AccountEvent, type LogActor, writeAccountLog } from '../db/account-log.ts'
+import type { AccountRef } from '../db/account-ref.ts'
+import type { Connection } from '../db/database.ts'
+import type { Visitor } from '../http/visitor.ts'
+import type { ManagementBearer } from '../identity/management-keys.ts'
+import type { Session } from '../identity/sessions.ts'
+import type { Contract } from '../openapi/contract.ts'
+import type { ApiServices } from './services.ts'
+
+/** Who did it, and from where. */
+export type Actor = {
+  readonly owner: AccountRef
+  readonly session: Session | undefined
+  readonly managementKey?: ManagementBearer | undefined
+  /** Who is signing in, before there is a session. */
+  readonly person?: Pick<Session, 'personId' | 'personName'> | undefined
+  readonly visitor: Visitor
+}
+
+/** Ids, names, amounts and addresses of the chain: never a secret. */
+type Facts = {
+  readonly key_id?: string
+  readonly management_key_id?: string
+  readonly member_id?: string
+  readonly invitation_id?: string
+  readonly name?: string
+  readonly role?: string
+  readonly scopes?: readonly string[]
+  readonly changed?: readonly string[]
+  readonly limit?: string | null
+  readonly address?: string
+  readonly passkey_id?: string
+  readonly withdrawal_id?: string
+  readonly webhook_id?: string
+  readonly amount?: string
+  readonly operation?: string
+  readonly needed?: string
+}
+
+/**
+ * Records what was done to an account: a row of its log, which members see, and a line of the service's log. Give it the connection of
+ * the transaction that makes the change, as `database`, where there is one.
+ */
+export async function logAccountEvent(
+  { log, database }: Pick<ApiServices, 'log'> & { readonly database: Connection },
+  event: AccountEvent,
+  actor: Actor,
+  facts: Facts = {},
+): Promise<void> {
+  const { owner, session, visitor } = actor
+  const { network } = visitor
+  await writeAccountLog(database, owner, { event, actor: actorOf(actor), facts })
+  // Names are words of customers: they stay in the account's log.
+  const { name: _, ...told } = facts
+  log.info({ event, account_id: owner.accountId, method: session?.method, network, ...told }, 'account')
+}
+
+function actorOf({ session, person = session, managementKey, visitor: { network } }: Actor): LogActor {
+  if (person !== undefined) {
+    return { kind: 'person', id: person.personId, name: person.personName, method: session?.method, network }
+  }
+  if (managementKey !== undefined) {
+    return { kind: 'management_key', id: managementKey.managementKeyId, name: managementKey.name, network }
+  }
+  return { kind: 'service', network }
+}
+
+const refusalMsMin = 60 * 60_000
+const refusalsRememberedMax = 10_000
+
+/**
+ * Records that a member tried what is for owners alone, such as a withdrawal: at most once an hour for each person and route, so that
+ * nobody can push the rest of the log out. Never fails the answer, which is a refusal anyway.
+ */
+export function recordRefusals(
+  services: ApiServices,
+): (contract: Contract, session: Session, visitor: Visitor) => Promise<void> {
+  const toldMs = new Map<string, number>()
+  return async ({ operation, role }, session, visitor) => {
+    const key = `${session.accountId} ${session.personId} ${operation}`
+    if (services.now() - (toldMs.get(key) ?? Number.NEGATIVE_INFINITY) < refusalMsMin) return
+    if (toldMs.size >= refusalsRememberedMax) toldMs.clear()
+    toldMs.set(key, services.now())
+    const facts = { operation, ...(role !== undefined && { needed: role }) }
+    await logAccountEvent(services, 'refused', { owner: session, session, visitor }, facts).catch((error: unknown) =>
+      services.log.warn({ err: error }, 'the account log could not be written'),
+    )
+  }
+}

@@ -1,0 +1,68 @@
+import { escapeHtml } from '../page.ts'
+import { type Documentation, markdownPath } from './documentation.ts'
+import type { Heading } from './markdown.ts'
+
+export type LayoutOptions = {
+  readonly title: string
+  readonly path: string
+  readonly main: string
+  readonly headings?: readonly Heading[]
+  /** Whether the page can be had as Markdown. */
+  readonly hasMarkdown?: boolean
+  readonly query?: string
+}
+
+/**
+ * Every page of the documentation: navigation on the left, the page's own headings on the right. It is complete without a script;
+ * `/docs/site.js` adds copy buttons, tabs, the theme switch and results while typing.
+ */
+export function layout({ navigation }: Pick<Documentation, 'navigation'>, options: LayoutOptions): string {
+  const { title, path, main, headings = [], hasMarkdown = false, query = '' } = options
+  const groups = navigation.map(({ title: name, links }) => {
+    const isOpen = links.some((link) => link.path === path) || path === '/docs'
+    const items = links.map(
+      (link) =>
+        `<li><a href="${escapeHtml(link.path)}"${link.path === path ? ' aria-current="page"' : ''}>${escapeHtml(link.title)}</a></li>`,
+    )
+    return `<details${isOpen ? ' open' : ''}><summary>${escapeHtml(name)}</summary><ul>${items.join('')}</ul></details>`
+  })
+  const parts = headings.filter(({ level }) => level === 2)
+  const markdown = escapeHtml(markdownPath(path))
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>${escapeHtml(title)} · penny</title>
+<link rel="icon" href="/favicon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/docs/style.css">
+<script src="/docs/site.js"></script>
+${hasMarkdown ? `<link rel="alternate" type="text/markdown" href="${markdown}">` : ''}
+</head>
+<body>
+<a class="skip" href="#content">Skip to content</a>
+<header>
+<a class="brand" href="/"><img src="/favicon.svg" alt="" width="20" height="20">Penny Router</a>
+<nav class="top" aria-label="Site"><a href="/docs">Docs</a> <a href="/docs/api">API</a> <a href="/docs/models">Prices</a> <a href="/">Dashboard</a></nav>
+<form role="search" action="/docs/search" method="get">
+<label class="hidden" for="query">Search the documentation</label>
+<input id="query" name="q" type="search" placeholder="Search" value="${escapeHtml(query)}" maxlength="200" autocomplete="off" required>
+<button>Search</button>
+</form>
+<a class="menu" href="#navigation">Menu</a>
+</header>
+<div class="page">
+<nav id="navigation" aria-label="Documentation"><a class="menu" href="#content">Close</a>
+${groups.join('\n')}
+</nav>
+<main id="content" tabindex="-1"${path === '/docs' ? ' class="home"' : ''}>
+${main}
+${hasMarkdown ? `<p class="alternate"><a href="${markdown}">This page as Markdown</a></p>` : ''}
+</main>
+${parts.length > 1 ? `<aside><nav aria-label="On this page"><h2>On this page</h2><ul>${parts.map(({ id, text }) => `<li><a href="#${escapeHtml(id)}">${escapeHtml(text)}</a></li>`).join('')}</ul></nav></aside>` : ''}
+</div>
+</body>
+</html>
+`
+}

@@ -1,0 +1,91 @@
+import type { ServerResponse } from 'node:http'
+import { sendLast } from '../http/send.ts'
+import { type ChunkRenderer, keepaliveComment } from '../inference/chat-chunks.ts'
+import type { ChatEvent } from '../inference/chat-events.ts'
+
+export type EventStreamOptions = {
+  readonly headers: Readonly<Record<string, string>>
+  /** A stream that says nothing for so long gets a comment line: proxies cut silent connections. */
+  readonly silenceMsMax: number
+  /** A reader that takes nothing for so long is treated as gone. */
+  readonly blockedMsMax: number
+}
+
+/**
+ * Server-sent events to one client. Headers are committed when the upstream has accepted, or after the first silence, and
+ * leave at once together with the role chunk. What the client does not read is not read from the upstream either.
+ */
+export class EventStream {
+  readonly #outgoing: ServerResponse
+  readonly #renderer: ChunkRenderer
+  readonly #options: EventStreamOptions
+  readonly #silence: NodeJS.Timeout
+
+  constructor(outgoing: ServerResponse, renderer: ChunkRenderer, options: EventStreamOptions) {
+    this.#outgoing = outgoing
+    this.#renderer = renderer
+    this.#options = options
+    this.#silence = setInterval(() => this.#breakSilence(), options.silenceMsMax)
+    outgoing.once('close', () => clearInterval(this.#silence))
+  }
+
+  get committed(): boolean {
+    return this.#outgoing.headersSent
+  }
+
+  /** Writes the events; resolves when the client's socket can take more. */
+  deliver(events: readonly ChatEvent[]): Promise<void> | undefined {
+    const opening = this.committed ? '' : this.#open()
+    return this.#write(opening + this.#renderer.events(events))
+  }
+
+  end(closing: string): void {
+    clearInterval(this.#silence)
+    const opening = this.committed ? '' : this.#open()
+    sendLast(this.#outgoing, opening + closing, this.#options.blockedMsMax)
+  }
+
+  /** Stops the timer of a stream that has nobody to talk to, or whose answer will be an ordinary error response. */
+  abandon(): void {
+    clearInterval(this.#silence)
+  }
+
+  #open(): string {
+    this.#outgoing.writeHead(200, {
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-cache',
+      'x-accel-buffering': 'no',
+      ...this.#options.headers,
+    })
+    return this.#renderer.role
+  }
+
+  #breakSilence(): void {
+    // A client that reads nothing needs no comment, and one more write would only grow its backlog.
+    if (this.#outgoing.writableNeedDrain) return
+    this.#outgoing.write(this.committed ? keepaliveComment : this.#open())
+  }
+
+  #write(text: string): Promise<void> | undefined {
+    if (text === '' || this.#outgoing.destroyed) return undefined
+    this.#silence.refresh()
+    return this.#outgoing.write(text) ? undefined : this.#drained()
+  }
+
+  #drained(): Promise<void> {
+    return new Promise((resolve) => {
+      const outgoing = this.#outgoing
+      // The socket's own clock: it begins anew with every byte that goes out, however long it takes until all of them have, and
+      // when it has run out Node destroys the socket.
+      outgoing.setTimeout(this.#options.blockedMsMax)
+      const goOn = () => {
+        outgoing.setTimeout(0)
+        outgoing.off('drain', goOn)
+        outgoing.off('close', goOn)
+        resolve()
+      }
+      outgoing.once('drain', goOn)
+      outgoing.once('close', goOn)
+    })
+  }
+}
