@@ -33,9 +33,9 @@ const copied = [
   'ARCHITECTURE.md',
   'CHANGELOG.md',
   'LICENSE',
-  'src/gateway/migrations',
+  'gateway/migrations',
 ]
-const stripped = ['src', 'contracts/generated']
+const stripped = ['src', 'gateway', 'sandbox', 'contracts/generated']
 
 type Manifest = Readonly<Record<string, unknown>>
 
@@ -44,7 +44,7 @@ export function buildPackage(target: string): void {
   buildDashboard()
   for (const path of copied) cpSync(join(root, path), join(target, path), { recursive: true, filter: isShipped })
   for (const folder of stripped) for (const file of sourcesOf(folder)) stripInto(target, file)
-  writeFileSync(join(target, 'package.json'), `${JSON.stringify(manifestOf(readManifest()), null, 2)}\n`)
+  writeFileSync(join(target, 'package.json'), `${JSON.stringify(manifestOf(readManifest('.')), null, 2)}\n`)
 }
 
 /** Pictures of the documentation are for those who read it on the web. */
@@ -72,8 +72,8 @@ function stripInto(target: string, file: string): void {
   writeFileSync(path, source.replaceAll(/(['"])(\.{1,2}\/[^'"\n]+)\.ts\1/g, '$1$2.js$1'))
 }
 
-function readManifest(): Manifest {
-  return JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as Manifest
+function readManifest(folder: string): Manifest {
+  return JSON.parse(readFileSync(join(root, folder, 'package.json'), 'utf8')) as Manifest
 }
 
 /** What the world is told: the command and what it needs. There is nothing to import but two documents. */
@@ -87,6 +87,7 @@ function manifestOf({
   dependencies,
   optionalDependencies,
 }: Manifest): Manifest {
+  const { dependencies: sandboxDependencies } = readManifest('sandbox') as { dependencies: Record<string, string> }
   return {
     name,
     version,
@@ -99,6 +100,8 @@ function manifestOf({
     files: [
       'bin',
       'src',
+      'gateway',
+      'sandbox',
       'contracts',
       'migrations',
       'docs',
@@ -113,6 +116,9 @@ function manifestOf({
     publishConfig: { access: 'public', provenance: true },
     dependencies,
     optionalDependencies,
+    // The chain of the sandbox, for those who try the service out. A production service installs without it.
+    peerDependencies: { hardhat: sandboxDependencies.hardhat },
+    peerDependenciesMeta: { hardhat: { optional: true } },
   }
 }
 

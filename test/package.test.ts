@@ -15,6 +15,14 @@ import { buildPackage } from '../bin/build-package.ts'
 const root = fileURLToPath(new URL('..', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'penny-package-'))
 const installed = join(folder, 'node_modules/penny')
+const command = join(installed, 'bin/penny.mjs')
+const environment = {
+  PATH: process.env.PATH,
+  HOME: folder,
+  DATA_DIR: join(folder, 'data'),
+  PORT: '0',
+  LOG_LEVEL: 'silent',
+}
 const execute = promisify(execFile)
 let files: readonly string[] = []
 let service: ChildProcess | undefined
@@ -73,7 +81,7 @@ test('the package holds what is run and read, and nothing else', () => {
 
 test('no file of the package names one that is not there', () => {
   const missing = files
-    .filter((file) => file.endsWith('.js') && file.startsWith('src/'))
+    .filter((file) => /^(src|gateway|sandbox)\/.*\.js$/.test(file))
     .flatMap((file) => {
       const source = readFileSync(join(installed, file), 'utf8')
       const targets = [...source.matchAll(/(?:from |import\(|new URL\()'(\.{1,2}\/[^']+\.\w+)'/g)].map(
@@ -105,15 +113,20 @@ test('installed, pages are read in a process without permissions', async () => {
   }
 })
 
-test('installed, the command helps, starts, serves a paid request, its dashboard and its documentation', async () => {
-  const command = join(installed, 'bin/penny.mjs')
-  const environment = {
-    PATH: process.env.PATH,
-    HOME: folder,
-    DATA_DIR: join(folder, 'data'),
-    PORT: '0',
-    LOG_LEVEL: 'silent',
+test('installed without the chain of the sandbox, as in production, a start without a real chain says what to do', async () => {
+  const hardhat = join(folder, 'node_modules/hardhat')
+  rmSync(hardhat)
+  try {
+    await assert.rejects(
+      execute(process.execPath, [command, 'start'], { env: environment }),
+      /penny: The chain of the sandbox is not installed.*npm install hardhat.*CHAIN_RPC_URL/,
+    )
+  } finally {
+    symlinkSync(join(root, 'node_modules/hardhat'), hardhat)
   }
+})
+
+test('installed, the command helps, starts, serves a paid request, its dashboard and its documentation', async () => {
   const { stdout } = await execute(process.execPath, [command, '--help'], { env: environment })
   assert.match(stdout, /penny start/)
   service = spawn(process.execPath, [command, 'start', '--json'], {

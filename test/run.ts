@@ -19,7 +19,7 @@ import type { RunSettings } from './support/run-files.ts'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
-const everything = ['src/**/*.test.ts', 'web/src/**/*.test.ts', 'test/**/*.test.ts']
+const everything = ['src', 'gateway', 'sandbox', 'web/src', 'test'].map((folder) => `${folder}/**/*.test.ts`)
 /** The check has run them. */
 const partsOfCheck = ['test/tidy.test.ts', 'test/generated.test.ts']
 
@@ -60,7 +60,7 @@ const longest = [
   'test/e2e/commands.test.ts',
   'test/docs/guides.test.ts',
 ]
-const longFolders = ['test/browser/', 'test/faults/', 'test/e2e/', 'test/settlement/', 'src/gateway/', 'test/']
+const longFolders = ['test/browser/', 'test/faults/', 'test/e2e/', 'test/settlement/', 'gateway/', 'test/']
 /** The other databases are tested beside these, so one more file than there are cores runs at a time. */
 const concurrency = availableParallelism()
 
@@ -68,14 +68,14 @@ const onDatabase = [
   'src/ledger/*.test.ts',
   'src/identity/*.test.ts',
   'src/db/migrate.test.ts',
-  'src/gateway/settle.test.ts',
+  'gateway/settle.test.ts',
   'test/e2e/money.test.ts',
 ]
 
 const onLedger = ['src/ledger/*.test.ts', 'src/jobs/*.test.ts', 'test/e2e/money.test.ts', 'test/e2e/retries.test.ts']
 
 /** Every function of the ledger, and every migration, on an old and divided database. */
-const onOldPartitions = ['src/ledger/*.test.ts', 'src/db/migrate.test.ts', 'src/gateway/settle.test.ts']
+const onOldPartitions = ['src/ledger/*.test.ts', 'src/db/migrate.test.ts', 'gateway/settle.test.ts']
 
 /** The core of the client suites, over the other upstream protocol too. */
 const onProtocol = ['test/clients/openai.test.ts', 'test/clients/conformance.test.ts']

@@ -1,6 +1,6 @@
 import { mkdirSync } from 'node:fs'
+import { logTo, startGateway } from '../../gateway/server.ts'
 import { removeSecrets } from '../config/config.ts'
-import { logTo, startGateway } from '../gateway/server.ts'
 import { createLog } from '../process/log.ts'
 import { findSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { type Command, CommandError } from './command.ts'

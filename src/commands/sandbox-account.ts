@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { sandboxOrders } from '../../sandbox/orders.ts'
 import type { Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { createKey } from '../identity/api-keys.ts'
@@ -10,7 +11,6 @@ import { requestDepositAddress } from '../ledger/deposit-addresses.ts'
 import { hasDeposit, hasEverArrived } from '../ledger/deposits.ts'
 import type { Usdc } from '../money/usdc.ts'
 import type { Service } from '../run/service.ts'
-import { sandboxOrders } from '../sandbox/orders.ts'
 import { CommandError } from './command.ts'
 import { readSandboxFile } from './sandbox-file.ts'
 

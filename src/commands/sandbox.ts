@@ -1,5 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
+import {
+  type ModelFailure,
+  modelFailures,
+  NoSandboxError,
+  SandboxOrderError,
+  sandboxOrders,
+} from '../../sandbox/orders.ts'
 import type { Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { createKey, listKeys } from '../identity/api-keys.ts'
@@ -9,13 +16,6 @@ import { Holds } from '../ledger/holds.ts'
 import { endLease } from '../ledger/nodes.ts'
 import { parse } from '../money/usdc.ts'
 import { loadCatalog } from '../run/catalog.ts'
-import {
-  type ModelFailure,
-  modelFailures,
-  NoSandboxError,
-  SandboxOrderError,
-  sandboxOrders,
-} from '../sandbox/orders.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { faucetCommand } from './faucet.ts'
 import { type PlannedRequest, plannedKeys, planTraffic, seededRandom } from './replay-plan.ts'

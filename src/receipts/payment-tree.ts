@@ -122,7 +122,7 @@ export function rootOfProof(
 }
 
 /**
- * The batch root that a proof leads to from a payment's root. The gateway's tree (`src/gateway/receipt-tree.ts`) hashes leaves once
+ * The batch root that a proof leads to from a payment's root. The gateway's tree (`gateway/receipt-tree.ts`) hashes leaves once
  * more and sorts pairs.
  */
 export function batchRootOfProof(paymentRoot: Hex, proof: readonly Hex[], keccak256: Keccak256): Hex {

@@ -1,3 +1,4 @@
+import type { SandboxReady } from '../../sandbox/start.ts'
 import {
   buildPriceList,
   InvalidModelsFileError,
@@ -11,7 +12,6 @@ import { InvalidConfigError } from '../config/setting-reader.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import { InvalidProvidersFileError, type ListedModel, readProvidersFile } from '../providers/providers-file.ts'
 import type { ProviderSettings, Route, RoutingTable } from '../providers/routes.ts'
-import type { SandboxReady } from '../sandbox/start.ts'
 
 /** The models that are sold, and the providers that serve them. */
 export type Catalog = {

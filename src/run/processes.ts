@@ -1,13 +1,14 @@
 import { randomBytes } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import type { GatewayReady, GatewaySettings } from '../../gateway/start.ts'
+import { sandboxOrders } from '../../sandbox/orders.ts'
+import type { SandboxReady, SandboxSettings } from '../../sandbox/start.ts'
 import { type Config, dueRulesOf, hourlyPaymentsMax, ownerCooldownOf, usesSandboxModel } from '../config/config.ts'
-import type { GatewayReady, GatewaySettings } from '../gateway/start.ts'
+import { OperatorError } from '../errors.ts'
 import type { SettleReady, SettleSettings } from '../jobs/settle.ts'
 import { settlementFailpointOf } from '../process/failpoints.ts'
 import { supervise } from '../process/supervisor.ts'
-import { sandboxOrders } from '../sandbox/orders.ts'
-import type { SandboxReady, SandboxSettings } from '../sandbox/start.ts'
 import { requireEpoch } from '../settlement/epoch.ts'
 import { type SettlementEndpoints, writeSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import type { Address, Hex } from '../signer/address.ts'
@@ -40,12 +41,13 @@ export async function startSandbox(context: StartContext): Promise<SandboxReady 
   }
   const names = Object.entries(needs).flatMap(([name, isNeeded]) => (isNeeded ? [name] : []))
   if (names.length === 0) return undefined
+  if (needs.chain) refuseMissingEvm()
   onProgress(`Starting the sandbox: ${names.join(', ')}.`)
   const gatewayOperator = needs.chain ? await addressOf(operatorKey(config.dataDir)) : undefined
   const sandbox = await supervise<SandboxSettings, SandboxReady>({
     name: 'the sandbox',
     signal,
-    module: new URL('../sandbox/start.ts', import.meta.url),
+    module: new URL('../../sandbox/start.ts', import.meta.url),
     settings: (previous) => ({
       host: '127.0.0.1',
       dataDir: config.dataDir,
@@ -63,6 +65,24 @@ export async function startSandbox(context: StartContext): Promise<SandboxReady 
   })
   stack.defer(() => sandbox.stop())
   return sandbox.ready
+}
+
+/** A production install leaves out what only the sandbox needs. */
+function refuseMissingEvm(): void {
+  try {
+    import.meta.resolve('hardhat/hre')
+  } catch (error) {
+    throw new NoSandboxChainError(error)
+  }
+}
+
+class NoSandboxChainError extends OperatorError {
+  constructor(cause: unknown) {
+    super(
+      'The chain of the sandbox is not installed: a production install leaves it out. To try the service out, run `npm install hardhat@3` beside it. For real money set CHAIN_RPC_URL, GATEWAY_URL, USDC_ADDRESS and GATEWAY_WALLET_ADDRESS.',
+      cause,
+    )
+  }
 }
 
 /** Starts signing and settlement. Undefined on a machine that does neither. */
@@ -168,7 +188,7 @@ async function startGateway(
   const gateway = await supervise<GatewaySettings, GatewayReady>({
     name: 'the gateway',
     signal,
-    module: new URL('../gateway/start.ts', import.meta.url),
+    module: new URL('../../gateway/start.ts', import.meta.url),
     settings: (previous) => ({
       host: '127.0.0.1',
       port: previous?.port ?? 0,

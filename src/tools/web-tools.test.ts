@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { startSearchServer } from '../sandbox/search/server.ts'
+import { startSearchServer } from '../../sandbox/search/server.ts'
 import { FetchFailedError } from './web-fetch.ts'
 import { SearchFailedError } from './web-search.ts'
 import { createWebTools, type WebToolsOptions } from './web-tools.ts'

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 
-// What the suites say to the model. Directives in brackets script the sandbox: see src/sandbox/model/directives.ts.
+// What the suites say to the model. Directives in brackets script the sandbox: see sandbox/model/directives.ts.
 
 export const question = 'What is a penny?'
 

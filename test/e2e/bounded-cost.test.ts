@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import fc from 'fast-check'
-import { type Answered, type ModelServer, startModelServer } from '../../src/sandbox/model/server.ts'
+import { type Answered, type ModelServer, startModelServer } from '../../sandbox/model/server.ts'
 import { assertBooksClosed } from '../support/audit.ts'
 import { startScriptedWeb } from '../support/scripted-web.ts'
 import {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { after, before, test } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { type Answered, type ModelServer, startModelServer } from '../../src/sandbox/model/server.ts'
+import { type Answered, type ModelServer, startModelServer } from '../../sandbox/model/server.ts'
 import { assertBooksClosed } from '../support/audit.ts'
 import { callChat, contentOf, endedRow, endedRows, framesOf, nextArrival, readContent } from '../support/chat-client.ts'
 import {

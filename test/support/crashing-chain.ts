@@ -1,6 +1,6 @@
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
-import { type ChainServer, startChainServer } from '../../src/sandbox/chain/server.ts'
+import { type ChainServer, startChainServer } from '../../sandbox/chain/server.ts'
 import { chainId, contracts, relayer } from './sandbox-chain.ts'
 
 /** Where the plug is pulled: when the step is reached for the n-th time. */

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import type { TestContext } from 'node:test'
 import { settlementGatewayAbi } from '../../contracts/generated/SettlementGateway.abi.ts'
-import type { AlarmCode } from '../../src/gateway/alarm.ts'
-import type { GatewayOptions } from '../../src/gateway/server.ts'
+import type { AlarmCode } from '../../gateway/alarm.ts'
+import type { GatewayOptions } from '../../gateway/server.ts'
 import { format } from '../../src/money/usdc.ts'
 import {
   account,

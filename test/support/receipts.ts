@@ -1,4 +1,4 @@
-import { proveReceipt } from '../../src/gateway/receipt-tree.ts'
+import { proveReceipt } from '../../gateway/receipt-tree.ts'
 import type { BundleHeader, BundleItem } from '../../src/receipts/bundle.ts'
 import { createEntryHasher, type Entry } from '../../src/receipts/entry.ts'
 import { type Hex, zeroHash } from '../../src/receipts/hex.ts'

@@ -20,8 +20,8 @@ import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { arcSystemLogAbi, arcSystemLogBytecode } from '../../contracts/generated/ArcSystemLog.abi.ts'
 import { devUsdcAbi, devUsdcBytecode } from '../../contracts/generated/DevUsdc.abi.ts'
 import { settlementGatewayAbi, settlementGatewayBytecode } from '../../contracts/generated/SettlementGateway.abi.ts'
-import type { ChainContracts } from '../../src/sandbox/chain/founding.ts'
-import { type ChainServer, type ChainServerOptions, startChainServer } from '../../src/sandbox/chain/server.ts'
+import type { ChainContracts } from '../../sandbox/chain/founding.ts'
+import { type ChainServer, type ChainServerOptions, startChainServer } from '../../sandbox/chain/server.ts'
 import { atEnd } from './at-end.ts'
 
 export const chainId = 5_042_002
