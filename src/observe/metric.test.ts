@@ -50,3 +50,10 @@ test('a gauge is read when it is asked for, and shows nothing that was cleared',
   const page = parseMetrics(renderMetrics([read, set]))
   assert.deepEqual([sampleValue(page, 'level'), page.get('state')!.samples.length], [3, 0])
 })
+
+// Prometheus sees no increase in a series that begins with its first event: an alert on that event would not fire.
+test('a counter shows the label values that it is to have from the start', () => {
+  const counter = new Counter({ name: 'lost_total', help: 'Lost.', labels: ['how'], fromStart: ['once', 'twice'] })
+  counter.add(1, 'twice')
+  assert.equal(counter.render(), 'lost_total{how="once"} 0\nlost_total{how="twice"} 1\n')
+})

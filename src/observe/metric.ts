@@ -16,6 +16,11 @@ export type MetricHead<Label extends string = string> = {
   readonly name: string
   readonly help: string
   readonly labels?: readonly Label[]
+  /**
+   * Of a counter: label values that are exported as 0 from the start. Prometheus sees no increase in a series that begins at 1, so
+   * an alert on the first event of a kind needs the series before it.
+   */
+  readonly fromStart?: readonly string[]
 }
 
 const seriesMax = 2_000
@@ -72,6 +77,7 @@ export class Counter extends Family<{ value: number }> {
   constructor(head: MetricHead) {
     super(head, () => ({ value: 0 }))
     if (this.labels.length === 0) this.of([])
+    for (const value of head.fromStart ?? []) this.of([value])
   }
 
   add(amount: number, ...labels: readonly string[]): void {

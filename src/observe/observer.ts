@@ -3,7 +3,7 @@ import type { SpanExporter } from './otlp-exporter.ts'
 import { Outcomes } from './outcomes.ts'
 import type { EndFacts, RefusalFacts } from './request-facts.ts'
 import { RequestWatch } from './request-watch.ts'
-import type { ServiceMetrics } from './service-metrics.ts'
+import { type ServiceMetrics, upstreamErrorCodes } from './service-metrics.ts'
 import { spansOf } from './spans.ts'
 import { continueTrace } from './trace-context.ts'
 
@@ -16,7 +16,7 @@ export type ObserverOptions = {
   readonly now: () => number
 }
 
-const upstreamCodes = new Set(['upstream_error', 'upstream_timeout', 'overloaded'])
+const upstreamCodes: ReadonlySet<string> = new Set(upstreamErrorCodes)
 const noModel = 'none'
 
 /** Counts, logs and traces requests. It only records; it decides nothing. */

@@ -4,6 +4,8 @@ import { Counter, Gauge, Histogram, type Metric } from './metric.ts'
 const answerSeconds = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640]
 // From a commit on a fast disk to an overloaded database.
 const commitSeconds = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+/** Error codes of requests that failed because of the upstream. */
+export const upstreamErrorCodes = ['upstream_error', 'upstream_timeout', 'overloaded'] as const
 const batchSizes = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 const shares = [0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 4]
 
@@ -39,6 +41,7 @@ export function createServiceMetrics() {
       name: 'penny_upstream_errors_total',
       help: 'Requests that failed by the upstream, by error code.',
       labels: ['code'],
+      fromStart: upstreamErrorCodes,
     }),
     providerAttempts: new Counter({
       name: 'penny_provider_attempts_total',
@@ -90,6 +93,7 @@ export function createServiceMetrics() {
       name: 'penny_reopened_holds_total',
       help: 'Ended requests that the database had open again, as after a failover that lost commits, and that were ended again: as they had been (same), or at their last checkpoint (checkpoint).',
       labels: ['charge'],
+      fromStart: ['same', 'checkpoint'],
     }),
     lostHolds: new Counter({
       name: 'penny_lost_holds_total',

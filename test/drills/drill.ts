@@ -1,5 +1,6 @@
 import { appendFileSync } from 'node:fs'
 import { test } from 'node:test'
+import { setTimeout as pause } from 'node:timers/promises'
 import { type Engine, type FoundEngine, findEngine } from './engine.ts'
 
 // Drills try the service on real engines. `npm test` runs them short, on the engines that are installed; `npm run drill` installs
@@ -23,6 +24,9 @@ export type Drill = {
   readonly run: (engine: FoundEngine) => Promise<string>
 }
 
+/** Several times what the longest takes. A drill that hangs must not hide the results of the others. */
+const drillMsMax = 15 * 60_000
+
 /** A test on a real engine. Where the engine is missing, it says so and tries nothing. */
 export function drill({ engine, tried, problem, run }: Drill): void {
   test(`${engine.name}: ${tried}`, async (context) => {
@@ -33,7 +37,7 @@ export function drill({ engine, tried, problem, run }: Drill): void {
     }
     const name = `${engine.name} ${found.version}`
     try {
-      const result = await run(found)
+      const result = await Promise.race([run(found), failAfter(drillMsMax)])
       context.diagnostic(result)
       record({ engine: name, tried, result: `passed: ${result}` })
     } catch (error) {
@@ -41,6 +45,11 @@ export function drill({ engine, tried, problem, run }: Drill): void {
       throw error
     }
   })
+}
+
+async function failAfter(ms: number): Promise<never> {
+  await pause(ms, undefined, { ref: false })
+  throw new Error(`it did not end within ${ms / 60_000} minutes`)
 }
 
 function record(row: DrillRow): void {

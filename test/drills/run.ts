@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { appendFileSync, existsSync, globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type DrillRow, tableVariable } from './drill.ts'
 
@@ -17,10 +17,26 @@ const folder = mkdtempSync(join(tmpdir(), 'penny-drill-'))
 const table = join(folder, 'table.jsonl')
 try {
   // One after the other: they share ports, cores and apt's lock.
-  for (const file of chosen) if ((await runTest(file)) !== 0) process.exitCode = 1
+  for (const file of chosen) await runDrills(file)
   console.log(`\n${format(readRows())}`)
 } finally {
   rmSync(folder, { recursive: true, force: true })
+}
+
+/** The table has a row for what failed, also when the file ended before it could write one. */
+async function runDrills(file: string): Promise<void> {
+  const before = readRows().length
+  const code = await runTest(file)
+  if (code === 0) return
+  process.exitCode = 1
+  if (
+    readRows()
+      .slice(before)
+      .some(({ result }) => result.startsWith('FAILED'))
+  )
+    return
+  const row: DrillRow = { engine: basename(file, '.test.ts'), tried: file, result: `FAILED: exit code ${code}` }
+  appendFileSync(table, `${JSON.stringify(row)}\n`)
 }
 
 async function runTest(file: string): Promise<number> {

@@ -1,12 +1,12 @@
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { until } from '../support/until.ts'
 
 // A machine of its own for one unit: systemd as process 1 in new namespaces. /etc and /var are layers above the real ones that
-// disappear with it, and its network has nothing but a loopback interface.
+// disappear with it, and its network has nothing but a loopback interface. It has a /dev/shm of its own, where the unit's RemoveIPC=yes
+// deletes whatever the service's user owns when the service ends: the layers must not be in `TMPDIR`, which may be there too.
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const commandMsMax = 180_000
@@ -36,7 +36,7 @@ export function machineProblem(): string | undefined {
 
 /** Starts systemd with these files in /etc. The repository is at /opt/penny, and this Node at /opt/node/bin/node. */
 export async function startMachine(files: Readonly<Record<string, string>>): Promise<Machine> {
-  const place = mkdtempSync(join(tmpdir(), 'penny-systemd-'))
+  const place = mkdtempSync('/tmp/penny-systemd-')
   const cgroup = join(cgroupRoot()!, `penny-drill-${process.pid}`)
   mkdirSync(join(place, layers))
   mkdirSync(join(place, 'files'))
@@ -51,6 +51,9 @@ export async function startMachine(files: Readonly<Record<string, string>>): Pro
   let said = ''
   for (const stream of [outside.stdout, outside.stderr]) stream.on('data', (chunk) => (said += chunk))
   const init = await until(() => initOf(outside, said))
+  // The first process of a pid namespace takes all others with it. A run that breaks off leaves nothing behind.
+  const abandon = () => void process.kill(init, 'SIGKILL')
+  process.once('exit', abandon)
   const enter = ['-t', String(init), '-m', '-u', '-i', '-n', '-p', '--']
   const machine: Machine = {
     systemctl: (...args) =>
@@ -59,8 +62,8 @@ export async function startMachine(files: Readonly<Record<string, string>>): Pro
       execFileSync('nsenter', [...enter, program, ...args], { encoding: 'utf8', stdio: 'pipe', timeout: commandMsMax }),
     output: () => said,
     async stop() {
-      // The first process of a pid namespace takes all others with it.
-      process.kill(init, 'SIGKILL')
+      process.off('exit', abandon)
+      abandon()
       await until(() => outside.exitCode !== null || outside.signalCode !== null)
       removeCgroups(cgroup)
       rmSync(place, { recursive: true, force: true })
@@ -88,6 +91,7 @@ function bootScript(place: string, cgroup: string): string {
     echo 'penny:x:64123:64123::/nonexistent:/bin/false' >> /etc/passwd
     echo 'penny:x:64123:' >> /etc/group
     mount -t tmpfs tmpfs /run
+    mount -t tmpfs tmpfs /dev/shm
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
     ip link set lo up || true
     cd /

@@ -19,6 +19,7 @@ export type NodeSettings = {
   /** How its own clock goes: milliseconds that it is ahead, or `jumps`, hours back and forth all the time. */
   readonly clock?: number | 'jumps'
   readonly failpoint?: { readonly name: FailpointName; readonly reach: number } | undefined
+  readonly environment?: Readonly<Record<string, string>>
 }
 
 /** One process of the service, as an operator starts it: `penny start`. */
@@ -84,6 +85,7 @@ function environmentOf(settings: NodeSettings): Record<string, string> {
     LOG_LEVEL: 'fatal',
     ...(settings.clock !== undefined && { WRONG_CLOCK: String(settings.clock) }),
     ...(failpoint && { FAILPOINT: `${failpoint.name}:${failpoint.reach}` }),
+    ...settings.environment,
   }
 }
 
