@@ -81,6 +81,7 @@ select create_distributed_function('find_open(smallint, uuid[], uuid[], extensio
 select create_distributed_function('count_ends(smallint, uuid[], ended_hold[], timestamptz)');
 select create_distributed_function('count_usage(smallint, ended_hold[], end_call[])');
 select create_distributed_function('write_events(smallint, event_call[])');
+select create_distributed_function('tell_started(smallint, uuid[], hold_call[], hold_decision[])');
 select create_distributed_function('tell_limits_reached(smallint, uuid[], timestamptz)');
 select create_distributed_function('payable_entries(smallint, uuid, bigint, bigint, bigint)');
 select create_distributed_function('entry_time(smallint, uuid, bigint)');
@@ -121,6 +122,10 @@ select create_distributed_function('request_refund(smallint, uuid, uuid, bigint)
 select create_distributed_function('make_payments(smallint, uuid[], uuid[], bigint, bigint, bigint)',
   'p_partition', colocate_with => 'accounts');
 select create_distributed_function('advance_payments(smallint, uuid[], payment_news[])',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('watch_accounts(smallint, uuid[], integer)',
+  'p_partition', colocate_with => 'accounts');
+select create_distributed_function('unwatch_accounts(smallint, uuid[])',
   'p_partition', colocate_with => 'accounts');
 select create_distributed_function('request_withdrawal(smallint, uuid, uuid, bigint, text, bigint)',
   'p_partition', colocate_with => 'accounts');

@@ -86,6 +86,8 @@ create table accounts (
   -- Its events, and which of them somebody listens to.
   events            bigint      not null default 0,
   event_types       text[],
+  watched_from      bigint      not null default 0,
+  watched_until     timestamptz,
   -- Who owns it.
   address           text,
   address_wanted_at timestamptz,
@@ -110,8 +112,8 @@ create index accounts_without_address on accounts (partition, id)
   where address is null and wallet is null and (address_wanted_at is not null or deposited > 0);
 create index accounts_unpaid on accounts (unpaid_since) where unpaid_since is not null;
 create index accounts_to_pay on accounts (partition, id) where pay_to > covered_entry;
--- Empty unless somebody listens: an end looks here whether it has to write events.
-create index accounts_listening on accounts (partition, id) where event_types is not null;
+-- Empty unless somebody listens: holds and ends look here whether they have to write events.
+create index accounts_listening on accounts (partition, id) where event_types is not null or watched_until is not null;
 -- For the operator's pages.
 create index accounts_newest on accounts (created_at desc, id desc);
 create index accounts_by_name on accounts (lower(name) text_pattern_ops);
@@ -132,7 +134,9 @@ comment on column accounts.payments is 'Number of the last payment. It is the se
 comment on column accounts.unpaid_since is 'When the oldest entry that no payment covers was made, while there is a charge among them.';
 comment on column accounts.pay_to is 'Entries up to this one are paid even if they come to 0 or less: their month is to be sealed.';
 comment on column accounts.events is 'Number of the last event.';
-comment on column accounts.event_types is 'Types of events that an enabled webhook endpoint wants; no other event is written. Null: none.';
+comment on column accounts.event_types is 'Types of events that an enabled webhook endpoint wants. Null: none. Others are written only while the account is watched.';
+comment on column accounts.watched_from is 'Since this event every event of the account has been written, while watched_until is in the future.';
+comment on column accounts.watched_until is 'A live view of the account is open: every event is written. Each node that serves one renews it; a job clears it when it is over.';
 comment on column accounts.address is 'Custodial address: where USDC is deposited, and what pays on chain.';
 comment on column accounts.address_wanted_at is 'When a command without access to the signer asked for the address: settlement assigns it. Each address is watched on the chain for good, and sign-ups are free.';
 comment on column accounts.owner_address is 'Where withdrawals go, from owner_usable_from on.';

@@ -36,6 +36,7 @@ begin
       set credit = a.credit + p_amount, given_back = a.given_back + p_amount, entries = a.entries + 1,
           unpaid_since = case when p_amount < 0 and a.unpaid_since is null and a.wallet is null then v_now else a.unpaid_since end
       where a.partition = p_partition and a.id = p_account_id;
+    perform write_events(p_partition, array[row(p_account_id, 'account.changed', '{}')::event_call]);
     return query select 'made', v_room - abs(p_amount);
   end if;
 end $$;

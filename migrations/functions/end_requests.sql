@@ -47,7 +47,8 @@ begin
   perform count_usage(p_partition, v_ended, p_calls);
   delete from holds h where h.partition = p_partition and h.id = any (array(select e.id from unnest(v_ended) as e));
 
-  if exists (select from accounts a where a.partition = p_partition and a.id = any (p_account_ids) and a.event_types is not null) then
+  if exists (select from accounts a where a.partition = p_partition and a.id = any (p_account_ids)
+                and (a.event_types is not null or a.watched_until is not null)) then
     perform write_events(p_partition, array(
       select row(e.account_id, 'request.ended', jsonb_build_object(
                'id', 'req_' || replace(e.id::text, '-', ''), 'key_id', e.key_id, 'status', c.status, 'model', e.model,

@@ -62,5 +62,9 @@ begin
     from rows from (unnest(p_calls), unnest(v_open)) as u (id, account_of, key_of, total, extended, key_window)
     where h.partition = p_partition and h.id = any (array(select c.id from unnest(p_calls) as c)) and h.id = u.id and h.extended < u.extended;
 
+  if exists (select from accounts a where a.partition = p_partition and a.id = any (p_account_ids) and a.watched_until is not null) then
+    perform write_events(p_partition, array(select row(i, 'account.changed', '{}')::event_call from unnest(p_account_ids) as i));
+  end if;
+
   return query select d.place, d.decision from unnest(v_decisions) with ordinality as d (decision, place);
 end $$;

@@ -41,7 +41,8 @@ begin
     from (select c.key_id as id, count(*) as count from unnest(v_new) as c group by c.key_id) s
     where k.partition = p_partition and k.id = s.id;
 
-  if exists (select from accounts a where a.partition = p_partition and a.id = any (p_account_ids) and a.event_types is not null) then
+  if exists (select from accounts a where a.partition = p_partition and a.id = any (p_account_ids)
+                and (a.event_types is not null or a.watched_until is not null)) then
     perform write_events(p_partition, array(
       select row(c.account_id, 'request.refused', jsonb_build_object('id', 'req_' || replace(c.id::text, '-', ''), 'key_id', c.key_id,
                'model', c.model, 'error_code', c.error_code))::event_call

@@ -40,5 +40,6 @@ begin
     where a.partition = p_partition and a.id = p_account_id;
   update api_keys k set spent = k.spent - v_back
     where k.partition = p_partition and k.id = v_attempt.key_id and v_attempt.created_at >= k.window_start;
+  perform write_events(p_partition, array[row(p_account_id, 'account.changed', '{}')::event_call]);
   return v_back;
 end $$;

@@ -1,13 +1,14 @@
--- Writes the events that a webhook endpoint subscribes to, numbered per account in the given order. It never fails the caller: an
--- event that cannot be written is lost with a warning in the database's log, and the change it reports is kept. Events report money
--- movements; they must never stop them.
+-- Writes the events that a webhook endpoint subscribes to, and all events of an account with an open live view, numbered per account
+-- in the given order. It never fails the caller: an event that cannot be written is lost with a warning in the database's log, and
+-- the change it reports is kept. Events report money movements; they must never stop them.
 create function write_events(p_partition smallint, p_events event_call[]) returns void
 language plpgsql as $$
 declare
   v_now timestamptz;
   v_ids uuid[] := array(select distinct e.account_id from unnest(p_events) as e);
 begin
-  if not exists (select from accounts a where a.partition = p_partition and a.id = any (v_ids) and a.event_types is not null) then
+  if not exists (select from accounts a where a.partition = p_partition and a.id = any (v_ids)
+                    and (a.event_types is not null or a.watched_until is not null)) then
     return;
   end if;
   perform lock_accounts(p_partition, v_ids);
@@ -18,12 +19,12 @@ begin
              e.type, e.data, v_now
         from unnest(p_events) with ordinality as e (account_id, type, data, place)
         join accounts a on a.partition = p_partition and a.id = any (v_ids) and a.id = e.account_id
-       where e.type = any (a.event_types);
+       where a.watched_until is not null or e.type = any (a.event_types);
     update accounts a set events = a.events + s.count
       from (select e.account_id as id, count(*) as count
               from unnest(p_events) as e
               join accounts x on x.partition = p_partition and x.id = any (v_ids) and x.id = e.account_id
-             where e.type = any (x.event_types) group by e.account_id) s
+             where x.watched_until is not null or e.type = any (x.event_types) group by e.account_id) s
       where a.partition = p_partition and a.id = any (v_ids) and a.id = s.id;
   exception when others then
     raise warning 'events of % account(s) were not written: %', cardinality(v_ids), sqlerrm;

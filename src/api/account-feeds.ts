@@ -3,8 +3,15 @@ import type { Database } from '../db/database.ts'
 import { Shares } from '../fairness/shares.ts'
 import { type Balance, readBalance } from '../ledger/balance.ts'
 import { type ListedDeposit, listDeposits } from '../ledger/deposits.ts'
-import { listRequests } from '../ledger/request-log.ts'
-import { findRequest, type LedgerRequest } from '../ledger/requests.ts'
+import { formatRequestId, parseRequestId } from '../ledger/request-id.ts'
+import { findRequests, type LedgerRequest } from '../ledger/requests.ts'
+import {
+  type ListedEvent,
+  readLastEvents,
+  readNewestEvents,
+  type Watch,
+  watchAccounts,
+} from '../ledger/watched-accounts.ts'
 import { listWithdrawals, type Withdrawal } from '../ledger/withdrawals.ts'
 
 export type FeedEvent =
@@ -12,62 +19,95 @@ export type FeedEvent =
   | { readonly type: 'request'; readonly change: 'started' | 'ended' | 'refused'; readonly request: LedgerRequest }
   | { readonly type: 'deposit'; readonly deposit: ListedDeposit }
   | { readonly type: 'withdrawal'; readonly withdrawal: Withdrawal }
+  /** Changes were left out: the listener has to read again what it shows. */
+  | { readonly type: 'missed' }
 
-export type Listener = (event: FeedEvent) => void
+/** Gets changes in order. With all of them the listener knows the account up to event `number`, and can resume there. */
+export type Listener = (events: readonly FeedEvent[], number: bigint) => void
 
 export type AccountFeedsOptions = {
   readonly database: Database
   readonly onError: (error: unknown) => void
   readonly everyMs?: number
+  readonly renewMs?: number
+}
+
+export type Subscription = {
+  /** The listener knows the account up to this event. */
+  readonly number: bigint
+  /** Whether everything after the event that was asked for was told. */
+  readonly isResumed: boolean
+  stop(): void
 }
 
 const listenersMax = 2_000
 const listenersPerAccountMax = 20
 const newestMax = 50
 const rememberedMax = 500
-const openMax = 100
+/** Events of one account that one look reads. The older ones are left out. */
+const eventsMax = 500
 
 /**
- * What happens in the accounts that somebody looks at. One small statement a second asks for all of them at once whether
- * anything has changed; only where it has is more read. So it costs next to nothing to look, on any number of nodes.
+ * Changes of the accounts that have an open live view, read from the events that the ledger writes for them. One statement a second
+ * asks for the last event of all of them; more is read only where there is a new one. While an account has a listener on any node,
+ * every event of it is written (`watch_accounts`).
  */
 export class AccountFeeds {
   readonly #options: Required<AccountFeedsOptions>
   readonly #feeds = new Map<string, Feed>()
   #timer: NodeJS.Timeout | undefined
+  #renewedAt = 0
   readonly #places = new Shares({ what: 'live feeds', capacity: listenersMax, accountMax: listenersPerAccountMax })
 
   constructor(options: AccountFeedsOptions) {
-    this.#options = { everyMs: 1_000, ...options }
+    this.#options = { everyMs: 1_000, renewMs: 30_000, ...options }
   }
 
-  /** Tells the listener of every change from now on, until it is told to stop. */
-  async watch(account: AccountRef, listener: Listener): Promise<() => void> {
-    const feed = this.#feeds.get(account.accountId) ?? new Feed(this.#options, account)
+  /**
+   * Tells the listener every change from now on, until it is stopped. With `after`, first the changes after that event, as far as they
+   * are known.
+   */
+  async watch(account: AccountRef, listener: Listener, after?: bigint): Promise<Subscription> {
     this.#places.acquire(account.accountId)
+    const feed = this.#feeds.get(account.accountId) ?? new Feed(this.#options, account)
     this.#feeds.set(account.accountId, feed)
-    feed.listeners.add(listener)
+    feed.waiting += 1
     this.#timer ??= setTimeout(() => void this.#look(), this.#options.everyMs).unref()
+    const leave = () => {
+      this.#places.release(account.accountId)
+      if (feed.listeners.size + feed.waiting === 0 && this.#feeds.get(account.accountId) === feed)
+        this.#feeds.delete(account.accountId)
+    }
     try {
       await feed.begun
+      feed.listeners.set(listener, { behind: undefined })
+      feed.waiting -= 1
+      const isResumed = after !== undefined && (await feed.catchUp(listener, after))
+      return {
+        number: feed.number,
+        isResumed,
+        stop: () => {
+          if (feed.listeners.delete(listener)) leave()
+        },
+      }
     } catch (error) {
-      this.#leave(feed, listener)
+      if (!feed.listeners.delete(listener)) feed.waiting -= 1
+      leave()
       throw error
     }
-    return () => this.#leave(feed, listener)
-  }
-
-  #leave(feed: Feed, listener: Listener): void {
-    if (!feed.listeners.delete(listener)) return
-    this.#places.release(feed.account.accountId)
-    if (feed.listeners.size === 0) this.#feeds.delete(feed.account.accountId)
   }
 
   async #look(): Promise<void> {
     try {
-      const marks = await readMarks(this.#options.database, [...this.#feeds.keys()])
+      const feeds = [...this.#feeds.values()]
+      await this.#renew(feeds).catch(this.#options.onError)
+      const numbers = await readLastEvents(
+        this.#options.database,
+        feeds.map(({ account }) => account),
+      )
       // Each for itself: what goes wrong with one account, or with one of its listeners, is not the others' business.
-      for (const [accountId, mark] of marks) await this.#feeds.get(accountId)?.notice(mark).catch(this.#options.onError)
+      for (const feed of feeds)
+        await feed.follow(numbers.get(feed.account.accountId) ?? 0n).catch(this.#options.onError)
     } catch (error) {
       this.#options.onError(error)
     } finally {
@@ -75,81 +115,167 @@ export class AccountFeeds {
         this.#feeds.size === 0 ? undefined : setTimeout(() => void this.#look(), this.#options.everyMs).unref()
     }
   }
+
+  async #renew(feeds: readonly Feed[]): Promise<void> {
+    if (performance.now() - this.#renewedAt < this.#options.renewMs) return
+    const watches = await watchAccounts(
+      this.#options.database,
+      feeds.map(({ account }) => account),
+    )
+    for (const watch of watches) this.#feeds.get(watch.accountId)?.renewed(watch)
+    this.#renewedAt = performance.now()
+  }
 }
 
-/** One account, what was last told of it, and to whom. */
+/** One account, what its listeners know of it, and who they are. */
 class Feed {
   readonly account: AccountRef
-  readonly listeners = new Set<Listener>()
-  /** Resolves when it is known what there was at the beginning. */
+  readonly listeners = new Map<Listener, { behind: [events: readonly FeedEvent[], number: bigint][] | undefined }>()
+  /** Listeners that wait for the beginning. */
+  waiting = 0
+  /** Resolves when events are written, and it is known what there was before the first of them. */
   readonly begun: Promise<void>
   readonly #database: Database
   readonly #onError: (error: unknown) => void
-  #mark: string | undefined
-  #statuses = new Map<string, LedgerRequest['status']>()
+  #watchedFrom = 0n
+  #number = 0n
+  #hasMissed = false
+  /** Requests whose end was told before their event `request.ended` was read. */
+  #toldEarly = new Set<string>()
   #transfers = new Map<string, string>()
 
   constructor({ database, onError }: Required<AccountFeedsOptions>, account: AccountRef) {
     this.#database = database
     this.#onError = onError
     this.account = account
-    this.begun = this.#changes().then(() => undefined)
+    this.begun = this.#begin()
   }
 
-  /** The mark is another one when anything may have changed. */
-  async notice(mark: string): Promise<void> {
-    if (mark === this.#mark) return
+  async #begin(): Promise<void> {
+    const [watch] = await watchAccounts(this.#database, [this.account])
+    this.#number = watch!.lastEvent
+    this.#watchedFrom = watch!.watchedFrom
+    await this.#readTransfers(['deposit', 'withdrawal'])
+  }
+
+  /** Everything up to this event was told. */
+  get number(): bigint {
+    return this.#number
+  }
+
+  /**
+   * Tells one listener what the others were told after an event. What they are told meanwhile it is told afterwards. Returns false when
+   * that is not known any more.
+   */
+  async catchUp(listener: Listener, after: bigint): Promise<boolean> {
+    const to = this.#number
+    if (after === to) return true
+    if (after < this.#watchedFrom || after > to) return false
+    const state = this.listeners.get(listener)!
+    state.behind = []
+    const { events, isWhole } = await this.#readEvents(after, to)
+    const page = { limit: newestMax }
+    const [balance, requests, deposits, withdrawals] = await Promise.all([
+      readBalance(this.#database, this.account),
+      this.#readRequests(events),
+      has(events, 'deposit.') ? listDeposits(this.#database, this.account, page) : [],
+      has(events, 'withdrawal.') ? listWithdrawals(this.#database, this.account, page) : [],
+    ])
+    const changes: FeedEvent[] = [
+      { type: 'balance', balance },
+      ...requests.map(requestEvent),
+      ...deposits.toReversed().map((deposit) => ({ type: 'deposit', deposit }) as const),
+      ...withdrawals.toReversed().map((withdrawal) => ({ type: 'withdrawal', withdrawal }) as const),
+    ]
+    listener(changes, to)
+    for (const [later, number] of state.behind) listener(later, number)
+    state.behind = undefined
+    return isWhole
+  }
+
+  /** Another beginning means that events were not written in between. */
+  renewed({ watchedFrom }: Watch): void {
+    if (watchedFrom === this.#watchedFrom) return
+    this.#hasMissed = true
+    this.#watchedFrom = watchedFrom
+  }
+
+  /** Tells what happened up to this event. */
+  async follow(to: bigint): Promise<void> {
     await this.begun
-    const balance = await readBalance(this.#database, this.account)
-    this.#tell([{ type: 'balance', balance }, ...(await this.#changes())])
-    this.#mark = mark
+    if (to === this.#number && !this.#hasMissed) return
+    const { events, isWhole } = await this.#readEvents(this.#number, to)
+    const kinds = (['deposit', 'withdrawal'] as const).filter((kind) => has(events, `${kind}.`))
+    const changes: FeedEvent[] = [
+      { type: 'balance', balance: await readBalance(this.#database, this.account) },
+      ...(await this.#readRequests(this.#withoutToldEarly(events))).map(requestEvent),
+      ...(await this.#readTransfers(kinds)),
+    ]
+    this.#rememberTold(events, changes)
+    if (!isWhole || this.#hasMissed) changes.push({ type: 'missed' })
+    // A restored database counts from an earlier number.
+    this.#number = to
+    this.#hasMissed = false
+    this.#tell(changes)
   }
 
-  #tell(events: readonly FeedEvent[]): void {
-    for (const listener of this.listeners) {
+  #tell(changes: readonly FeedEvent[]): void {
+    for (const [listener, { behind }] of this.listeners) {
       try {
-        for (const event of events) listener(event)
+        if (behind === undefined) listener(changes, this.#number)
+        else behind.push([changes, this.#number])
       } catch (error) {
         this.#onError(error)
       }
     }
   }
 
-  async #changes(): Promise<readonly FeedEvent[]> {
-    const [requests, deposits, withdrawals] = await Promise.all([
-      this.#readRequests(),
-      listDeposits(this.#database, this.account, { limit: newestMax }),
-      listWithdrawals(this.#database, this.account, { limit: newestMax }),
+  async #readEvents(
+    after: bigint,
+    to: bigint,
+  ): Promise<{ readonly events: readonly ListedEvent[]; readonly isWhole: boolean }> {
+    const events = await readNewestEvents(this.#database, this.account, { after, to, limit: eventsMax })
+    return { events, isWhole: to >= after && BigInt(events.length) === to - after }
+  }
+
+  /** As they are now: a request that has ended since its event is told as ended. */
+  async #readRequests(events: readonly ListedEvent[]): Promise<readonly LedgerRequest[]> {
+    const ids = events
+      .filter(({ type }) => type.startsWith('request.'))
+      .map(({ objectId }) => parseRequestId(objectId!)!)
+    return ids.length === 0 ? [] : findRequests(this.#database, this.account, [...new Set(ids)])
+  }
+
+  #withoutToldEarly(events: readonly ListedEvent[]): readonly ListedEvent[] {
+    return events.filter(({ type, objectId }) => type !== 'request.ended' || !this.#toldEarly.delete(objectId!))
+  }
+
+  #rememberTold(events: readonly ListedEvent[], changes: readonly FeedEvent[]): void {
+    const ended = new Set(events.filter(({ type }) => type !== 'request.started').map(({ objectId }) => objectId))
+    for (const change of changes) {
+      if (change.type !== 'request' || change.change !== 'ended') continue
+      const id = formatRequestId(change.request.id)
+      if (!ended.has(id)) this.#toldEarly.add(id)
+    }
+    this.#toldEarly = new Set([...this.#toldEarly].slice(-rememberedMax))
+  }
+
+  /** Deposits and withdrawals whose state is another one than when they were last read. */
+  async #readTransfers(kinds: readonly ('deposit' | 'withdrawal')[]): Promise<readonly FeedEvent[]> {
+    const page = { limit: newestMax }
+    const [deposits, withdrawals] = await Promise.all([
+      kinds.includes('deposit') ? listDeposits(this.#database, this.account, page) : [],
+      kinds.includes('withdrawal') ? listWithdrawals(this.#database, this.account, page) : [],
     ])
     const events: FeedEvent[] = []
-    for (const request of requests) {
-      const { status } = request
-      if (this.#statuses.get(request.id) === status) continue
-      this.#statuses.set(request.id, status)
-      const change = status === 'held' ? 'started' : status === 'refused' ? 'refused' : 'ended'
-      events.push({ type: 'request', change, request })
-    }
     for (const deposit of deposits) {
       if (this.#isNews(`deposit ${deposit.id}`, deposit.state)) events.push({ type: 'deposit', deposit })
     }
     for (const withdrawal of withdrawals) {
       if (this.#isNews(withdrawal.id, withdrawal.state)) events.push({ type: 'withdrawal', withdrawal })
     }
-    this.#statuses = newest(this.#statuses)
-    this.#transfers = newest(this.#transfers)
+    if (this.#transfers.size > rememberedMax) this.#transfers = new Map([...this.#transfers].slice(-rememberedMax))
     return events
-  }
-
-  /** The newest, oldest of them first, after those that were under way and have grown old meanwhile. */
-  async #readRequests(): Promise<readonly LedgerRequest[]> {
-    const { partition, accountId } = this.account
-    const { rows } = await listRequests(this.#database, this.account, {}, { limit: newestMax })
-    const shown = new Set<string>(rows.map(({ id }) => id))
-    const open = [...this.#statuses].filter(([id, status]) => status === 'held' && !shown.has(id)).slice(-openMax)
-    const older = await Promise.all(
-      open.map(([id]) => findRequest(this.#database, partition, accountId, id as LedgerRequest['id'])),
-    )
-    return [...older.filter((row) => row !== undefined), ...rows.toReversed()]
   }
 
   #isNews(id: string, state: string): boolean {
@@ -159,27 +285,12 @@ class Feed {
   }
 }
 
-/** Maps keep the order of their making: the last so many. */
-function newest<Value>(remembered: Map<string, Value>): Map<string, Value> {
-  return remembered.size <= rememberedMax ? remembered : new Map([...remembered].slice(-rememberedMax))
+function requestEvent(request: LedgerRequest): FeedEvent {
+  const { status } = request
+  const change = status === 'held' ? 'started' : status === 'refused' ? 'refused' : 'ended'
+  return { type: 'request', change, request }
 }
 
-/**
- * What differs as soon as anything did. Every hold, end and deposit writes the account's row, which gives it another
- * transaction number; refusals, arrivals and withdrawals under way do not, and are asked for beside it.
- */
-async function readMarks(database: Database, accountIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
-  const rows = await database.queryPrepared<{ id: string; mark: string }>(
-    'read_feed_marks',
-    `select a.id, concat_ws(' ', a.xmin,
-              (select r.id from requests r where r.account_id = a.id and r.status <> 'succeeded'
-                order by r.id desc limit 1),
-              (select max(v.seen_at) from arrivals v where v.partition = a.partition and v.account_id = a.id),
-              (select string_agg(s.id::text || s.state, ',' order by s.id) from sweeps s
-                where s.partition = a.partition and s.account_id = a.id and s.state in ('planned', 'sent', 'confirmed')),
-              (select max(w.changed_at) from withdrawals w where w.partition = a.partition and w.account_id = a.id)) as mark
-       from accounts a where a.id = any ($1::uuid[])`,
-    [accountIds],
-  )
-  return new Map(rows.map(({ id, mark }) => [id, mark]))
+function has(events: readonly ListedEvent[], prefix: string): boolean {
+  return events.some(({ type }) => type.startsWith(prefix))
 }

@@ -1,7 +1,8 @@
+import type { AccountRef } from '../db/account-ref.ts'
 import { isSessionAlive } from '../identity/sessions.ts'
 import type { AnswerOf } from '../openapi/contract.ts'
 import { chatContracts } from '../openapi/contracts/chat.ts'
-import { AccountFeeds, type FeedEvent } from './account-feeds.ts'
+import { AccountFeeds, type FeedEvent, type Listener } from './account-feeds.ts'
 import { renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
 import { renderRequest } from './render-request.ts'
 import type { ApiRouter } from './router.ts'
@@ -16,7 +17,7 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
   const { database, inFlightCap, onError, answering, unidentified } = services
   const feeds = new AccountFeeds({ database, onError: (error) => onError(error, 'stream') })
 
-  router.at(chatContracts.openStream).answer(async ({ session, visitor }) => {
+  router.at(chatContracts.openStream).answer(async ({ session, visitor, headers }) => {
     const encoder = new TextEncoder()
     let stop = () => {}
     let gone = false
@@ -48,15 +49,21 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
             clearInterval(timer)
             ignore()
           }
-          const unwatch = await feeds.watch(session, (event) => send(render(renderEvent(event))))
+          const after = parseStreamId(session, headers['last-event-id'])
+          const listener: Listener = (events, number) => {
+            // Only the last event has the id: a client that was cut off before gets all of them again.
+            const texts = events.map((event) => render(renderEvent(event)))
+            send(`${texts.slice(0, -1).join('')}id: ${formatStreamId(session, number)}\n${texts.at(-1)}`)
+          }
+          const subscription = await feeds.watch(session, listener, after)
           stop = () => {
             clearInterval(timer)
             ignore()
-            unwatch()
+            subscription.stop()
           }
           // Pages are left before their stream has begun, too: nobody would ever stop watching for them.
           if (gone) stop()
-          send(render({ type: 'ready', at: new Date().toISOString() }))
+          send(`id: ${formatStreamId(session, subscription.number)}\n${render(ready(subscription.isResumed))}`)
         },
         cancel: () => {
           gone = true
@@ -84,8 +91,25 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
         return { type: 'deposit', deposit: renderDeposit(event.deposit) }
       case 'withdrawal':
         return { type: 'withdrawal', withdrawal: renderWithdrawal(event.withdrawal) }
+      case 'missed':
+        return ready(false)
     }
   }
+}
+
+function ready(resumed: boolean): StreamEvent {
+  return { type: 'ready', at: new Date().toISOString(), resumed }
+}
+
+/** With the account: a browser that has switched accounts must not resume at a number of the other one. */
+function formatStreamId({ accountId }: AccountRef, number: bigint): string {
+  return `${accountId}.${number}`
+}
+
+/** Undefined when it is no id of this account's stream. */
+function parseStreamId({ accountId }: AccountRef, text: string | undefined): bigint | undefined {
+  const [, owner, number] = /^(.{36})\.(\d{1,18})$/.exec(text ?? '') ?? []
+  return owner === accountId ? BigInt(number!) : undefined
 }
 
 function render(event: StreamEvent): string {

@@ -22,14 +22,17 @@ export const eventTypes = [
 ] as const
 export type EventType = (typeof eventTypes)[number]
 
+/** Written only while a live view of the account is open; no webhook endpoint can subscribe to them. */
+type LiveEventType = 'request.started' | 'deposit.updated' | 'account.changed'
+
 /**
- * Writes an event in the caller's transaction if a webhook endpoint subscribes to its type: the event exists exactly if the change
- * does. Locks the account if there is such an endpoint. The ledger's own functions write events about money.
+ * Writes an event in the caller's transaction if a webhook endpoint subscribes to its type, or a live view of the account is open: the
+ * event exists exactly if the change does. Locks the account if so. The ledger's own functions write events about money.
  */
 export async function writeEvent(
   connection: Connection,
   { partition, accountId }: AccountRef,
-  type: EventType,
+  type: EventType | LiveEventType,
   data: Readonly<Record<string, unknown>>,
 ): Promise<void> {
   await connection.query('select write_events($1, array[row($2::uuid, $3, $4::jsonb)::event_call])', [

@@ -27,7 +27,7 @@ export async function forgetEvents(database: Database): Promise<void> {
 /** Deletes the oldest events of accounts that have more than may be kept. Costs one look at an index while nobody listens. */
 export async function trimEvents(database: Database, eventsMax: number = eventsPerAccountMax): Promise<void> {
   const listening = await database.query<{ partition: number }>(
-    'select distinct partition from accounts where event_types is not null',
+    'select distinct partition from accounts where event_types is not null or watched_until is not null',
   )
   for (const { partition } of listening) {
     await untilFewer(() =>
@@ -35,7 +35,7 @@ export async function trimEvents(database: Database, eventsMax: number = eventsP
         `delete from events e using (
            select x.account_id, x.number from accounts a
              join events x on x.partition = $1 and x.account_id = a.id and x.number <= a.events - $2
-            where a.partition = $1 and a.event_types is not null limit ${deletedAtOnce}) old
+            where a.partition = $1 and (a.event_types is not null or a.watched_until is not null) limit ${deletedAtOnce}) old
           where e.partition = $1 and e.account_id = old.account_id and e.number = old.number returning 1`,
         [partition, eventsMax],
       ),

@@ -1,3 +1,4 @@
+import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { listPartitions } from './accounts.ts'
@@ -84,6 +85,20 @@ export async function findRequest(
     [partition, id, accountId],
   )
   return row === undefined ? undefined : readRequest(row)
+}
+
+/** Those of the account's requests that exist, oldest first. */
+export async function findRequests(
+  database: Database,
+  { partition, accountId }: AccountRef,
+  ids: readonly RequestId[],
+): Promise<readonly LedgerRequest[]> {
+  const rows = await database.query<RequestRow>(
+    `select ${requestColumns} from request_log r ${requestJoins}
+      where r.partition = $1 and r.id = any ($2::uuid[]) and r.account_id = $3 order by r.id`,
+    [partition, ids, accountId],
+  )
+  return rows.map(readRequest)
 }
 
 /** Any account's request. For the operator only. */

@@ -1,5 +1,6 @@
 import type { Connection, Database } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
+import { writeEvent } from '../db/write-event.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import type { DepositAccount } from './deposit-addresses.ts'
 import { openSweepStates, type SweepState } from './states.ts'
@@ -117,6 +118,7 @@ export async function planSweep(
       'update arrivals set sweep_id = $2 where partition = $1 and account_id = $3 and sweep_id is null',
       [account.partition, id, account.id],
     )
+    await writeEvent(connection, { partition: account.partition, accountId: account.id }, 'deposit.updated', {})
     return true
   })
 }
@@ -212,11 +214,13 @@ async function adoptDeposit(connection: Connection, { partition, id }: Pick<Swee
 /** A failed sweep leaves its money at the deposit address: the arrivals wait for the next sweep. */
 export async function endSweep(
   database: Database,
-  { partition, id }: Sweep,
+  { partition, accountId, id }: Sweep,
   state: 'confirmed' | 'credited' | 'failed',
   reason?: string,
 ): Promise<void> {
   await database.transaction(async (connection) => {
+    // First, because it may lock the account, and other transactions lock the account before the sweep.
+    await writeEvent(connection, { partition, accountId }, 'deposit.updated', {})
     await connection.query(
       `update sweeps set state = $3, reason = $4, changed_at = now()
         where partition = $1 and id = $2 and state in ${openSweepStates}`,

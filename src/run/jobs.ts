@@ -12,6 +12,7 @@ import { forgetEvents, trimEvents } from '../ledger/events.ts'
 import { writeGauge } from '../ledger/ledger-numbers.ts'
 import { forgetReplays } from '../ledger/replays.ts'
 import { createRequestMonths, forgetRefusals } from '../ledger/requests.ts'
+import { endStaleWatches } from '../ledger/watched-accounts.ts'
 import type { ServiceMetrics } from '../observe/service-metrics.ts'
 import { openSafePost } from '../tools/web-tools.ts'
 import { forgetDeliveries } from '../webhooks/deliveries.ts'
@@ -94,7 +95,14 @@ export function startCleanUp({ config, log, stack }: StartContext, database: Dat
   const job = every(cleanUpMs, () => cleanUp(database, config, onError), onError)
   stack.defer(() => job.stop())
   if (!config.settles) return
-  const trim = every(trimEventsMs, () => trimEvents(database), onError)
+  const trim = every(
+    trimEventsMs,
+    async () => {
+      await endStaleWatches(database)
+      await trimEvents(database)
+    },
+    onError,
+  )
   stack.defer(() => trim.stop())
 }
 

@@ -16,7 +16,7 @@ import { requestContracts } from '../../src/openapi/contracts/requests.ts'
 import { signInContracts } from '../../src/openapi/contracts/sign-in.ts'
 import { statusContracts } from '../../src/openapi/contracts/status.ts'
 import { usageContracts } from '../../src/openapi/contracts/usage.ts'
-import { type DashboardClient, type Json, signInNew } from '../support/dashboard-client.ts'
+import { DashboardClient, type Json, signInNew } from '../support/dashboard-client.ts'
 import { completed, created, text } from '../support/scripted-upstream.ts'
 import { postChat, startTestService } from '../support/service.ts'
 import { serviceSuite } from '../support/suites.ts'
@@ -599,6 +599,39 @@ test('a page that is left at once keeps nobody from hearing what happens', async
   }
 })
 
+test('a page on one node sees requests of another, misses none when it reconnects, and ends when its session does', async () => {
+  const beside = await startTestService({ besideOf: suite.service, environment: { STREAM_KEEPALIVE_MS: '100' } })
+  try {
+    const other = await signInNew(suite.service, '1')
+    const { secret } = await other.post('/api/keys', { name: 'live' })
+    const page = new DashboardClient(beside)
+    page.cookie = other.cookie
+    const stream = await page.send('GET', '/api/stream')
+    const events = readEvents(stream)
+    assert.equal((await events.next('ready')).resumed, false)
+    await send(secret, { messages: question })
+    while ((await events.next('request')).change !== 'ended');
+    const lastId = events.lastId()!
+    await stream.body?.cancel().catch(() => {})
+    await send(secret, { messages: question, n: 2 })
+    // Refusals are recorded after their answer.
+    await until(async () => (await other.get('/api/requests')).data.length === 2)
+    const again = await page.send('GET', '/api/stream', undefined, { 'last-event-id': lastId })
+    const missed = readEvents(again)
+    // The node may still have the page's first stream: what that one was not told either comes after `ready`.
+    const told = [await missed.next('ready', 'request'), await missed.next('ready', 'request')]
+    assert.deepEqual(told.map((event) => event.resumed ?? event.request.error.code).sort(), ['invalid_value', true])
+    const foreign = await client.send('GET', '/api/stream', undefined, { 'last-event-id': lastId })
+    assert.equal((await readEvents(foreign).next('ready')).resumed, false)
+    await foreign.body?.cancel().catch(() => {})
+    // Signed out on the first node: the page on the second ends.
+    await other.post('/api/auth/logout')
+    await missed.ended()
+  } finally {
+    await beside.stop()
+  }
+})
+
 test('a stream ends with its session', async () => {
   const other = await signInNew(suite.service)
   const stream = await other.send('GET', '/api/stream')
@@ -659,11 +692,21 @@ async function readText(path: string, headers: Record<string, string> = {}): Pro
 }
 
 /** Server-sent events, one by one; others than the one asked for are passed over. */
-function readEvents(response: Response): { next(type: string): Promise<Json> } {
+function readEvents(response: Response): {
+  next(...types: readonly string[]): Promise<Json>
+  /** The id that a browser would reconnect with. */
+  lastId(): string | undefined
+  ended(): Promise<void>
+} {
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
   let text = ''
+  let id: string | undefined
   return {
-    async next(type) {
+    lastId: () => id,
+    async ended() {
+      while (!(await reader.read()).done);
+    },
+    async next(...types) {
       for (;;) {
         const end = text.indexOf('\n\n')
         if (end === -1) {
@@ -672,10 +715,11 @@ function readEvents(response: Response): { next(type: string): Promise<Json> } {
           text += value
           continue
         }
+        id = /^id: (.*)$/m.exec(text.slice(0, end))?.[1] ?? id
         const data = /^data: (.*)$/m.exec(text.slice(0, end))?.[1]
         text = text.slice(end + 2)
         const event = data === undefined ? undefined : chatContracts.openStream.answer.parse(JSON.parse(data))
-        if (event?.type === type) return event
+        if (event !== undefined && types.includes(event.type)) return event
       }
     },
   }

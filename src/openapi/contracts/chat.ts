@@ -91,7 +91,10 @@ const streamEvent = z
       description:
         'A completion from the IP address of this stream was refused because of an invalid API key. Sent by the node that refused it',
     }),
-    z.object({ type: z.literal('ready'), at: instant }),
+    z.object({ type: z.literal('ready'), at: instant, resumed: z.boolean() }).meta({
+      description:
+        'Every later change is sent. `resumed`: so was every change after `Last-Event-ID`. Otherwise read again what you show. Also sent when changes were left out because there were too many',
+    }),
   ])
   .meta({ id: 'StreamEvent' })
 
@@ -167,9 +170,11 @@ export const chatContracts = {
     operation: 'openStream',
     method: 'GET',
     path: '/api/stream',
-    summary: 'Stream the events of the account as server-sent events. `data` is a StreamEvent',
+    summary:
+      'Stream the events of the account as server-sent events. `data` is a StreamEvent. A client that reconnects within two minutes with `Last-Event-ID` misses nothing',
     access: 'session',
     role: 'viewer',
+    headers: z.object({ 'last-event-id': z.string().max(100).optional() }),
     answer: streamEvent,
     alsoAs: ['text/event-stream'],
   }),

@@ -31,9 +31,11 @@ export function LiveUpdates({ children }: { children: ReactNode }) {
     )
     const follow = (event: StreamEvent) => {
       apply(client, event, renewSums)
-      // From here on every change is told. What happened before, and while the line was down, is not: it is read again.
-      if (event.type === 'ready')
+      // From here on every change is told. Unless the stream was resumed, earlier changes were not: everything shown is read again.
+      if (event.type === 'ready' && !event.resumed) {
         renew(client, ['balance'], ['deposits'], ['withdrawals'], ['adjustments'], ['overview'], ['requests', 'one'])
+        void client.invalidateQueries({ queryKey: ['requests', 'list'], predicate: isShort })
+      }
       for (const listener of listeners.current) listener(event)
     }
     return connect(follow, setStatus)

@@ -1,0 +1,157 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { test } from 'node:test'
+import { charge, hold, openLedger, openPayer } from '../../test/support/ledger.ts'
+import { ledgerSuite } from '../../test/support/suites.ts'
+import { until } from '../../test/support/until.ts'
+import { creditDeposit } from '../ledger/deposits.ts'
+import type { Payer } from '../ledger/hold-calls.ts'
+import { endStaleWatches } from '../ledger/watched-accounts.ts'
+import { fromAtomic } from '../money/usdc.ts'
+import { AccountFeeds, type AccountFeedsOptions, type FeedEvent, type Listener } from './account-feeds.ts'
+
+const ledger = ledgerSuite()
+
+/** The live views of one node. */
+function openNode(options: Partial<AccountFeedsOptions> = {}): AccountFeeds {
+  const onError = (error: unknown) => assert.fail(error as Error)
+  return new AccountFeeds({ database: ledger.database, everyMs: 5, onError, ...options })
+}
+
+/** What a listener was told, in a few words. */
+class Told {
+  readonly words: string[] = []
+  number = 0n
+  readonly listener: Listener = (events, number) => {
+    this.words.push(...events.filter(({ type }) => type !== 'balance').map(wordOf))
+    this.number = number
+  }
+  heard(...words: readonly string[]): Promise<unknown> {
+    return until(() => words.every((word) => this.words.includes(word)))
+  }
+}
+
+function wordOf(event: FeedEvent): string {
+  if (event.type === 'request') return `${event.change} ${event.request.id}`
+  if (event.type === 'deposit') return `deposit ${event.deposit.amount}`
+  return event.type
+}
+
+async function eventsOf({ accountId }: Payer): Promise<readonly string[]> {
+  const rows = await ledger.database.query<{ type: string }>(
+    'select type from events where account_id = $1 order by number',
+    [accountId],
+  )
+  return rows.map(({ type }) => type)
+}
+
+function credit({ partition, accountId }: Payer, amount: bigint): Promise<boolean> {
+  const deposit = { partition, id: randomUUID(), accountId, amount: fromAtomic(amount), source: 'test' }
+  return creditDeposit(ledger.database, deposit)
+}
+
+async function expireWatch({ partition, accountId }: Payer): Promise<void> {
+  await ledger.database.query(
+    `update accounts set watched_until = now() - interval '1 second' where partition = $1 and id = $2`,
+    [partition, accountId],
+  )
+  await endStaleWatches(ledger.database)
+}
+
+test('a live view is told what happens on any node, each change once, and of its own account only', async () => {
+  const holds = await openLedger(ledger.database)
+  const [payer, other] = [await openPayer(ledger.database, 10_000n), await openPayer(ledger.database, 10_000n)]
+  const told = [new Told(), new Told()]
+  const views = await Promise.all(told.map(({ listener }) => openNode().watch(payer, listener)))
+  await credit(other, 9n)
+  const placed = await hold(holds, payer, 100n)
+  await Promise.all(told.map((one) => one.heard(`started ${placed.requestId}`)))
+  await holds.end(charge(placed, 40n))
+  await Promise.all(told.map((one) => one.heard(`ended ${placed.requestId}`)))
+  await credit(payer, 7n)
+  await Promise.all(told.map((one) => one.heard('deposit 7')))
+  const expected = [`started ${placed.requestId}`, `ended ${placed.requestId}`, 'deposit 7']
+  assert.deepEqual(
+    told.map(({ words }) => words),
+    [expected, expected],
+  )
+  assert.deepEqual(await eventsOf(other), [])
+  for (const view of views) view.stop()
+})
+
+test('a view that reconnects, to any node, is told what it missed', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 10_000n)
+  const first = new Told()
+  const before = await openNode().watch(payer, first.listener)
+  await credit(payer, 1n)
+  await first.heard('deposit 1')
+  before.stop()
+  const placed = await hold(holds, payer, 100n)
+  await holds.end(charge(placed, 40n))
+  await credit(payer, 2n)
+  const second = new Told()
+  const after = await openNode().watch(payer, second.listener, first.number)
+  assert.deepEqual([after.isResumed, after.number], [true, first.number + 3n])
+  // Deposits are told as they are now, also those that were told before.
+  assert.deepEqual(second.words, [`ended ${placed.requestId}`, 'deposit 10000', 'deposit 1', 'deposit 2'])
+  after.stop()
+})
+
+test('a view that cannot be told everything is told so', async () => {
+  const payer = await openPayer(ledger.database, 10_000n)
+  const first = new Told()
+  const node = openNode({ renewMs: 0 })
+  const view = await node.watch(payer, first.listener)
+  await credit(payer, 1n)
+  await first.heard('deposit 1')
+  const resumedAt = first.number
+  // The database was out of reach for longer than a watch lasts.
+  await ledger.database.query('update accounts set watched_until = null where partition = $1 and id = $2', [
+    payer.partition,
+    payer.accountId,
+  ])
+  await first.heard('missed')
+  view.stop()
+  for (const after of [resumedAt - 1n, resumedAt + 1_000n]) {
+    const late = await openNode().watch(payer, new Told().listener, after)
+    assert.equal(late.isResumed, false, String(after))
+    late.stop()
+  }
+})
+
+test('more changes in a moment than are told at once end with the newest, and a view is told to read again', async () => {
+  const holds = await openLedger(ledger.database)
+  const payer = await openPayer(ledger.database, 1_000_000n)
+  const told = new Told()
+  const view = await openNode().watch(payer, told.listener)
+  const { partition, accountId } = payer
+  await ledger.database.query(
+    `select write_events($1, array(select row($2::uuid, 'account.changed', '{}')::event_call from generate_series(1, 600)))`,
+    [partition, accountId],
+  )
+  const placed = await hold(holds, payer, 100n)
+  await holds.end(charge(placed, 40n))
+  await told.heard('missed', `ended ${placed.requestId}`)
+  view.stop()
+})
+
+test('events of a live view are deleted when it is over, unless a webhook endpoint wants them', async () => {
+  const [payer, listening] = [await openPayer(ledger.database, 10_000n), await openPayer(ledger.database, 10_000n)]
+  await ledger.database.query(
+    `update accounts set event_types = '{deposit.credited}' where partition = $1 and id = $2`,
+    [listening.partition, listening.accountId],
+  )
+  const node = openNode()
+  for (const one of [payer, listening]) {
+    const view = await node.watch(one, () => {})
+    await credit(one, 1n)
+    view.stop()
+    await credit(one, 2n)
+    await endStaleWatches(ledger.database)
+    assert.equal((await eventsOf(one)).length, 2, 'a browser may reconnect')
+    await expireWatch(one)
+    await credit(one, 3n)
+  }
+  assert.deepEqual([(await eventsOf(payer)).length, (await eventsOf(listening)).length], [0, 3])
+})

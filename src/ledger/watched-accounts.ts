@@ -1,0 +1,86 @@
+import type { AccountRef } from '../db/account-ref.ts'
+import type { Database } from '../db/database.ts'
+
+/** How long events are written after the last renewal: time for a browser to reconnect, and for a node to survive a failover. */
+const watchSeconds = 120
+/** Accounts that are locked together. Few, so that requests of a large account wait a moment only. */
+const lockedTogether = 100
+
+export type Watch = {
+  readonly accountId: string
+  /** Number of the newest event. */
+  readonly lastEvent: bigint
+  /** Every later event has been written. It changes when the watch had ended in between. */
+  readonly watchedFrom: bigint
+}
+
+/**
+ * Has every event of these accounts written from now on. What committed before this returns can be read; what commits later is an
+ * event. Must be renewed more often than every two minutes.
+ */
+export async function watchAccounts(database: Database, accounts: readonly AccountRef[]): Promise<readonly Watch[]> {
+  const watches: Watch[] = []
+  for (const [partition, of] of Map.groupBy(accounts, (account) => account.partition)) {
+    for (let first = 0; first < of.length; first += lockedTogether) {
+      const ids = of.slice(first, first + lockedTogether).map(({ accountId }) => accountId)
+      const rows = await database.query<{ account_id: string; last_event: bigint; watched_from: bigint }>(
+        'select account_id, last_event, watched_from from watch_accounts($1, $2::uuid[], $3)',
+        [partition, ids, watchSeconds],
+      )
+      for (const row of rows)
+        watches.push({ accountId: row.account_id, lastEvent: row.last_event, watchedFrom: row.watched_from })
+    }
+  }
+  return watches
+}
+
+/** Ends the watches that nobody renewed. */
+export async function endStaleWatches(database: Database): Promise<void> {
+  const stale = await database.query<{ partition: number; id: string }>(
+    'select partition, id from accounts where watched_until <= now()',
+  )
+  for (const [partition, of] of Map.groupBy(stale, (account) => account.partition)) {
+    for (let first = 0; first < of.length; first += lockedTogether) {
+      const ids = of.slice(first, first + lockedTogether).map(({ id }) => id)
+      await database.query('select unwatch_accounts($1, $2::uuid[])', [partition, ids])
+    }
+  }
+}
+
+/** The number of the newest event, by account. */
+export async function readLastEvents(
+  database: Database,
+  accounts: readonly AccountRef[],
+): Promise<ReadonlyMap<string, bigint>> {
+  const rows = await database.queryPrepared<{ id: string; events: bigint }>(
+    'read_last_events',
+    `select a.id, a.events from unnest($1::smallint[], $2::uuid[]) as w (partition, id)
+       join accounts a on a.partition = w.partition and a.id = w.id`,
+    [accounts.map(({ partition }) => partition), accounts.map(({ accountId }) => accountId)],
+  )
+  return new Map(rows.map(({ id, events }) => [id, events]))
+}
+
+export type EventRange = {
+  /** Exclusive. */
+  readonly after: bigint
+  readonly to: bigint
+  readonly limit: number
+}
+
+export type ListedEvent = { readonly number: bigint; readonly type: string; readonly objectId: string | undefined }
+
+/** The newest events of the range, oldest of them first. */
+export async function readNewestEvents(
+  database: Database,
+  { partition, accountId }: AccountRef,
+  { after, to, limit }: EventRange,
+): Promise<readonly ListedEvent[]> {
+  const rows = await database.queryPrepared<{ number: bigint; type: string; object_id: string | null }>(
+    'read_newest_events',
+    `select number, type, data ->> 'id' as object_id from events
+      where partition = $1 and account_id = $2 and number > $3 and number <= $4 order by number desc limit $5`,
+    [partition, accountId, after, to, limit],
+  )
+  return rows.map((row) => ({ number: row.number, type: row.type, objectId: row.object_id ?? undefined })).reverse()
+}
