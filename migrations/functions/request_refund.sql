@@ -1,7 +1,7 @@
 -- Begins a refund: takes unused credit of a wallet account, all of it when `p_amount` is null, to be paid back by the seller. The id is
 -- the caller's: a repeated call gets the stored row.
 create function request_refund(p_partition smallint, p_account_id uuid, p_id uuid, p_amount bigint)
-returns table (decision text, refundable bigint)
+returns table (decision text, refundable bigint, recipient text, refunded bigint)
 language plpgsql as $$
 declare
   v_account accounts;
@@ -26,7 +26,7 @@ begin
             and w.state in ('requested', 'sent')) >= 3 then 'too_many_open'
   end;
   if v_refusal is not null then
-    return query select v_refusal, coalesce(refundable, 0);
+    return query select v_refusal, coalesce(refundable, 0), v_account.wallet, null::bigint;
     return;
   end if;
   insert into withdrawals (partition, id, account_id, amount, from_credit, after_entry, recipient, state, refund, epoch, created_at, changed_at)
@@ -35,5 +35,5 @@ begin
   update accounts a
     set credit = a.credit - v_amount, withdrawn = a.withdrawn + v_amount, covered = a.covered - v_amount, payments = a.payments + 1
     where a.partition = p_partition and a.id = p_account_id;
-  return query select 'requested', refundable - v_amount;
+  return query select 'requested', refundable - v_amount, v_account.wallet, v_amount;
 end $$;

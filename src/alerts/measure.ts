@@ -59,10 +59,13 @@ function startsAt(now: Date) {
   return { hour: floor(hourMs), day: floor(dayMs), week: new Date(floor(hourMs).getTime() - weekMs) }
 }
 
-/** An account that never had money is not warned that it has none. */
+/**
+ * An account that never had money is not warned that it has none, nor is a wallet that pays each request over x402: its credit may be
+ * empty at any time. Only API keys need credit that lasts.
+ */
 function balanceMeasures(account: AccountRow, now: Date): readonly Measure[] {
-  const { available, deposited, week, first_hour: first } = account
-  if (deposited === 0n) return []
+  const { available, deposited, is_wallet: isWallet, has_keys: hasKeys, week, first_hour: first } = account
+  if (deposited === 0n || (isWallet && !hasKeys)) return []
   const left = format(fromAtomic(available > 0n ? available : 0n))
   // At least a day: a busy first hour is not a busy day.
   const spanMs = first === null ? 0n : BigInt(Math.max(dayMs, now.getTime() - first.getTime()))
@@ -71,7 +74,9 @@ function balanceMeasures(account: AccountRow, now: Date): readonly Measure[] {
   return [
     {
       ...whole('balance_empty', available > 0n ? 1n : 0n, 'error'),
-      words: 'Your balance is empty. Requests are refused until you deposit.',
+      words: isWallet
+        ? 'The credit of this wallet is used up. Requests with API keys are refused; the wallet can pay each request over x402.'
+        : 'Your balance is empty. Requests are refused until you deposit.',
     },
     // An empty balance has its own alert.
     { ...whole('balance_below', available > 0n ? available : undefined), words: `${left} USDC left.` },
@@ -155,6 +160,10 @@ type AccountRow = {
   readonly id: string
   readonly available: bigint
   readonly deposited: bigint
+  /** It pays over x402. */
+  readonly is_wallet: boolean
+  /** Of a wallet account: whether an API key besides the wallet's own works. */
+  readonly has_keys: boolean
   readonly hour: bigint
   readonly day: bigint
   readonly week: bigint
@@ -186,7 +195,9 @@ type EndpointRow = {
 
 // Errors are counted over this hour and the one before: at the beginning of an hour there is too little to count.
 const accountsQuery = `
-  select a.id, a.gateway + a.credit - a.extended as available, a.deposited, u.*,
+  select a.id, a.gateway + a.credit - a.extended as available, a.deposited, a.wallet is not null as is_wallet,
+         a.wallet is not null and exists (select from api_keys k where k.partition = $1 and k.account_id = a.id and k.hint <> 'x402'
+           and k.revoked_at is null and (k.expires_at is null or k.expires_at > $6)) as has_keys, u.*,
          (select floor(extract(epoch from $6::timestamptz - min(p.created_at)) / 60)::bigint from payments p
            where p.partition = $1 and p.account_id = a.id and p.state in ${openPaymentStates}) as payment_minutes,
          (select floor(extract(epoch from $6::timestamptz - min(w.created_at)) / 60)::bigint from withdrawals w

@@ -2,7 +2,7 @@ import { type AccountRef, accountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { RateLimitedError, TokenBuckets } from '../http/token-buckets.ts'
 import type { Visitor } from '../http/visitor.ts'
-import { findDepositAddress } from '../ledger/deposit-addresses.ts'
+import { findAccount } from '../ledger/accounts.ts'
 import type { ChainFunds } from './chain-services.ts'
 
 export type DepositAddressesOptions = {
@@ -25,11 +25,14 @@ export class DepositAddresses {
     this.#ofNetwork = new TokenBuckets({ burstMax: 60, perSecond: 0.1, now: options.now })
   }
 
-  /** Null where there is no chain, and while the visitor's network has asked for too many: asking again later helps. */
+  /**
+   * Null where there is no chain, and for a wallet account, which has none. Also while the visitor's network has asked for too many:
+   * asking again later helps.
+   */
   async findOrCreate(owner: AccountRef, { network }: Pick<Visitor, 'network'>): Promise<string | null> {
     const { database, chainServices } = this.#options
-    const known = await findDepositAddress(database, { partition: owner.partition, id: owner.accountId })
-    if (known !== undefined || chainServices.funds === undefined) return known ?? null
+    const { address, wallet } = (await findAccount(database, owner.partition, owner.accountId))!
+    if (address !== undefined || wallet !== undefined || chainServices.funds === undefined) return address ?? null
     try {
       this.#ofNetwork.take(network)
     } catch (error) {

@@ -2,12 +2,13 @@ import { createHash } from 'node:crypto'
 import { type AccountRef, accountRef } from '../db/account-ref.ts'
 import { ServiceError } from '../errors.ts'
 import { checkSignInIsSafe } from '../http/origin.ts'
-import { findAccount } from '../ledger/accounts.ts'
+import { type Account, findAccount } from '../ledger/accounts.ts'
 import { listGivenBack } from '../ledger/adjustments.ts'
 import { readBalance } from '../ledger/balance.ts'
 import { listDeposits } from '../ledger/deposits.ts'
+import { requestRefund } from '../ledger/refunds.ts'
 import type { TransferCursor, TransferPage } from '../ledger/transfer-page.ts'
-import { findWithdrawal, listWithdrawals, readWithdrawalTime } from '../ledger/withdrawals.ts'
+import { findWithdrawal, listWithdrawals, readWithdrawalTime, WalletAccountError } from '../ledger/withdrawals.ts'
 import { parse, type Usdc } from '../money/usdc.ts'
 import { fundsContracts } from '../openapi/contracts/funds.ts'
 import { unusable } from '../openapi/input-refusal.ts'
@@ -78,10 +79,26 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
     return renderWithdrawal((await findWithdrawal(database, owner.partition, owner.accountId, id))!)
   })
 
+  router.at(fundsContracts.createWalletRefund).answer(async (call) => {
+    const { owner, session, body, headers } = call
+    requireRecentSignIn(session)
+    if ((await accountOf(services, owner)).wallet === undefined) throw new NoWalletAccountError()
+    const amount = body.amount === undefined ? undefined : readAmount(body.amount)
+    const id = withdrawalId(owner, headers['idempotency-key'])
+    await requestRefund(database, { ...accountRef(owner), id, amount }, (connection, refunded) =>
+      logAccountEvent({ ...services, database: connection }, 'withdrawal_requested', call, {
+        withdrawal_id: id,
+        amount: refunded.toString(),
+      }),
+    )
+    return renderWithdrawal((await findWithdrawal(database, owner.partition, owner.accountId, id))!)
+  })
+
   router.at(fundsContracts.setOwner).answer(async (call) => {
     const { owner, session, body } = call
     requireRecentSignIn(session)
     const funds = wired(chainServices.funds)
+    await refuseWalletAccount(services, owner)
     const address = await checkDestination(funds, owner, body.address, 'address')
     const isConfirmed = body.proof !== undefined
     if (body.proof !== undefined) await confirmOwner(services, session, address, body.proof)
@@ -93,6 +110,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
   router.at(fundsContracts.createOwnerChallenge).answer(async ({ owner, session, visitor, body }) => {
     checkSignInIsSafe(services.site, visitor)
     const funds = wired(chainServices.funds)
+    await refuseWalletAccount(services, owner)
     const address = await checkDestination(funds, owner, body.address, 'address')
     return createOwnerChallenge(services, {
       personId: session.personId,
@@ -150,16 +168,26 @@ function withdrawalId({ accountId }: AccountRef, idempotencyKey: string): string
   return bytes.toString('hex').replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')
 }
 
+async function accountOf({ database }: ApiServices, { partition, accountId }: AccountRef): Promise<Account> {
+  return (await findAccount(database, partition, accountId))!
+}
+
+/** Its money goes back to its wallet, and to no other address. */
+async function refuseWalletAccount(services: ApiServices, owner: AccountRef): Promise<void> {
+  if ((await accountOf(services, owner)).wallet !== undefined) throw new WalletAccountError()
+}
+
 /** Money goes to the registered owner alone; what is no place for it is told before that. */
 async function checkRecipient(
-  { database }: ApiServices,
+  services: ApiServices,
   funds: ChainFunds,
   owner: AccountRef,
   text: string,
 ): Promise<void> {
+  const account = await accountOf(services, owner)
+  if (account.wallet !== undefined) throw new WalletAccountError()
   const recipient = await checkDestination(funds, owner, text, 'recipient')
-  const account = await findAccount(database, owner.partition, owner.accountId)
-  if (account?.ownerAddress === undefined) {
+  if (account.ownerAddress === undefined) {
     throw unusable('recipient', 'the account has no owner address yet; register one first')
   }
   if (account.ownerAddress !== recipient) {
@@ -187,6 +215,15 @@ export function checkWallet({ chain }: ChainFunds, text: string, param: string):
   if (address === chain.usdcAddress.toLowerCase()) throw refused('this is the USDC contract itself')
   if (address === chain.gatewayAddress.toLowerCase()) throw refused('this is the gateway contract')
   return address
+}
+
+export class NoWalletAccountError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(
+      'Only the credit of a wallet account, which pays over x402, is paid back. Withdraw with POST /api/withdrawals.',
+    )
+  }
 }
 
 /** Deposits and withdrawals are done by a part of the service that is not there. */

@@ -11,6 +11,7 @@ import {
   revokeKey,
   rollKey,
   updateKey,
+  X402KeyError,
 } from '../identity/api-keys.ts'
 import type { OptionChanges } from '../identity/key-options.ts'
 import { readBalance } from '../ledger/balance.ts'
@@ -110,6 +111,7 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
     const key = await ownKey(call, call.parameters.id)
     // A second call changes nothing, and is recorded once.
     if (statusOf(key) === 'revoked') return renderKey(key)
+    if (key.isX402) throw new X402KeyError()
     await revokeKey(database, key.id, (connection) =>
       logAccountEvent({ ...services, database: connection }, 'key_revoked', call, { key_id: key.id, name: key.name }),
     )
@@ -182,6 +184,7 @@ export function renderKey(key: ApiKey): RenderedKey {
     id: key.id,
     name: key.name,
     hint: key.hint,
+    is_x402: key.isX402,
     status: statusOf(key),
     limit_atomic: key.limit?.toString() ?? null,
     limit: key.limit === undefined ? null : format(key.limit),

@@ -33,9 +33,10 @@ export async function createPlaygroundCompletion(
       const { keyId, chat } = readKeyId(parseJsonBody(await readJsonBytes(incoming, bodyLimits, accountId)))
       const key = await findKey(database, owner!, keyId, keysMadeBy)
       if (key === undefined) throw new NotFoundError()
-      const depositAddress = (await findAccount(database, key.partition, accountId))?.address
+      const account = await findAccount(database, key.partition, accountId)
       const { partition, id, options } = key
-      const bearer = { partition, accountId, keyId: id, depositAddress, options }
+      const [depositAddress, x402Wallet] = [account?.address, account?.wallet]
+      const bearer = { partition, accountId, keyId: id, depositAddress, x402Wallet, options }
       return { bearer, body: Buffer.from(JSON.stringify(chat)) }
     }
   })

@@ -7,6 +7,7 @@ import { Turns } from '../fairness/turns.ts'
 import { goneSignal } from '../http/gone.ts'
 import { findKey } from '../identity/api-keys.ts'
 import { parseChatRequest } from '../inference/chat-request.ts'
+import { findAccount } from '../ledger/accounts.ts'
 import { addMeasures, noMeasures, readUsage } from '../ledger/usage.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { cost } from '../money/price.ts'
@@ -54,9 +55,12 @@ export function routeQuote(router: ApiRouter, services: ApiServices): void {
   ): Promise<RenderedQuote> {
     const chat = parseChatRequest(body, models)
     refuseUnavailable(chat, admission.web)
-    const key = await read((connections) => findKey(connections, owner, owner.keyId, owner.keysMadeBy))
+    const [key, account] = await read(async (connections) => [
+      await findKey(connections, owner, owner.keyId, owner.keysMadeBy),
+      await findAccount(connections, owner.partition, owner.accountId),
+    ])
     if (key === undefined) throw new NotFoundError()
-    const quoted = await quoteChat(admission, chat, { key, ...client })
+    const quoted = await quoteChat(admission, chat, { key, x402Wallet: account?.wallet, ...client })
     const typical = await read((connections) => typicalCost(connections, owner, quoted))
     return renderQuote(quoted, typical, fromAtomic(admission.prices.searchPerCall))
   }

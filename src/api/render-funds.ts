@@ -109,12 +109,19 @@ export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
       fee: withdrawal.fee ?? withdrawal.feeMax,
     }),
     recipient: withdrawal.recipient,
+    is_refund: withdrawal.isRefund,
     state: withdrawal.state,
     reason: withdrawal.reason ?? null,
     tx_hash: withdrawal.transactionHash ?? null,
     created_at: withdrawal.createdAt.toISOString(),
     changed_at: withdrawal.changedAt.toISOString(),
-    steps: inOrder([step('requested'), step('settled'), step('sent'), step('confirmed')]),
+    // Nothing has to be settled first: a wallet account pays in advance.
+    steps: inOrder([
+      step('requested'),
+      ...(withdrawal.isRefund ? [] : [step('settled')]),
+      step('sent'),
+      step('confirmed'),
+    ]),
   }
 }
 

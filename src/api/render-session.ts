@@ -116,6 +116,7 @@ export async function renderAccount(
     name: found!.name,
     created_at: found!.createdAt.toISOString(),
     deposit_address: found!.address ?? null,
+    x402_wallet: found!.wallet ?? null,
     owner_address: found!.ownerAddress ?? null,
     owner_usable_from: found!.ownerUsableFrom?.toISOString() ?? null,
     alerts: {

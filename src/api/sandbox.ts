@@ -1,4 +1,5 @@
 import { accountRef } from '../db/account-ref.ts'
+import { findAccount } from '../ledger/accounts.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { fundsContracts } from '../openapi/contracts/funds.ts'
 import { checkWallet } from './funds.ts'
@@ -13,7 +14,9 @@ export function routeSandbox(router: ApiRouter, services: ApiServices): void {
   router.at(fundsContracts.requestTestMoney).answer(async ({ owner, body }) => {
     if (sandbox?.faucet === undefined) throw new NotInSandboxError()
     if (body.wallet !== undefined && funds !== undefined) checkWallet(funds, body.wallet, 'wallet')
-    const { amount, txHash } = await sandbox.faucet(accountRef(owner), body.wallet)
+    // A wallet account has no deposit address: its wallet gets the test money.
+    const wallet = body.wallet ?? (await findAccount(services.database, owner.partition, owner.accountId))?.wallet
+    const { amount, txHash } = await sandbox.faucet(accountRef(owner), wallet)
     return { object: 'faucet', ...moneyFields({ amount }), tx_hash: txHash ?? null }
   })
   router.at(fundsContracts.mineBlocks).answer(async ({ body }) => {

@@ -28,6 +28,8 @@ export type QuotedChat = {
 /** The account and key that the quote is for. */
 export type QuotedFor = {
   readonly key: ApiKey
+  /** Of a wallet account; for refusals. */
+  readonly x402Wallet: string | undefined
   /** The client's IP address. */
   readonly address: string
   /** Aborts when the client disconnects. */
@@ -38,11 +40,11 @@ export type QuotedFor = {
 export async function quoteChat(
   parts: Pick<AdmissionParts, 'prices' | 'web' | 'inFlightCap' | 'countTokens' | 'database'>,
   chat: ChatRequest,
-  { key, address, signal }: QuotedFor,
+  { key, x402Wallet, address, signal }: QuotedFor,
 ): Promise<QuotedChat> {
   const { inFlightCap: cap, database } = parts
   const { accountId: account, options } = key
-  const payer: Payer = { partition: key.partition, accountId: account, keyId: key.id }
+  const payer: Payer = { partition: key.partition, accountId: account, keyId: key.id, x402Wallet }
   // The cache key is not counted, so any value works.
   const { model, input, inputTokens, quote, searchMax } = await quoteRequest(parts, underKeyRules(options, chat), '', {
     account,

@@ -20,7 +20,7 @@ export type Asked = {
   readonly model: Model
   readonly quote: Quote
   readonly cap: Usdc
-  readonly payer: Pick<Payer, 'depositAddress'>
+  readonly payer: Pick<Payer, 'depositAddress' | 'x402Wallet'>
   /** When the cap may have room again, if known. */
   readonly retryAfterMs?: number
 }
@@ -34,6 +34,7 @@ export function refusalError(refusal: HoldRefusal, asked: Asked): ServiceError {
     inFlight: refusal.inFlight,
     affordableMaxTokens: Math.max(0, affordableMaxTokens(model, quote.inputTokensMax, min(room, cap))),
     depositAddress: payer.depositAddress ?? null,
+    x402Wallet: payer.x402Wallet,
   })
   switch (refusal.code) {
     case 'invalid_api_key':
@@ -43,7 +44,7 @@ export function refusalError(refusal: HoldRefusal, asked: Asked): ServiceError {
     case 'api_key_expired':
       return new ExpiredApiKeyError()
     case 'account_suspended':
-      return new AccountSuspendedError()
+      return new AccountSuspendedError(payer.x402Wallet)
     case 'quote_exceeds_cap':
       return new QuoteExceedsCapError(advise(cap), cap)
     case 'key_limit_exceeded': {

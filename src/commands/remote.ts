@@ -41,7 +41,9 @@ export async function printRemoteBalance(login: Login, output: Output): Promise<
 export async function printRemoteDeposit(login: Login, output: Output): Promise<number> {
   const { deposit_address: address } = await readOwnKey(login)
   if (address === null)
-    throw new CommandError(`${login.origin} has no deposit address for this account yet. Try again later.`)
+    throw new CommandError(
+      `${login.origin} has no deposit address for this account. A new account gets one within minutes; one that pays over x402 has none.`,
+    )
   const shown = checksummed(address as Address)
   if (output.json) output.write(`${JSON.stringify({ address: shown })}\n`)
   else output.write(`Send only USDC to ${shown}\nDeposits are shown in the dashboard: ${login.origin}/funds\n`)

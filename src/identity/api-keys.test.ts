@@ -40,6 +40,7 @@ test('the database can give no key back: it has a hash and a hint', async () => 
     accountId,
     keyId: id,
     depositAddress: undefined,
+    x402Wallet: undefined,
     options: noOptions,
   })
 })

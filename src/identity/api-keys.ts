@@ -28,6 +28,8 @@ export type ApiKey = {
   readonly accountId: string
   readonly name: string
   readonly hint: string
+  /** Requests that a wallet pays over x402 count under it. It has no secret, and never gets one. */
+  readonly isX402: boolean
   readonly limit: Usdc | undefined
   readonly limitWindow: LimitWindow
   readonly spent: Usdc
@@ -152,6 +154,8 @@ export async function findKeysNamed(database: Database, named: string, accountId
 }
 
 export const keysPerAccountMax = 1000
+/** In place of a masked secret; `credit_x402_payment` writes it. */
+const x402Hint = 'x402'
 
 const keyColumns = `
   partition, id, account_id, name, hint, limit_amount, limit_window, expires_at, revoked_at, disabled, last_used_at, created_at,
@@ -179,6 +183,7 @@ export async function rollKey(
   const secret = createApiKey()
   const rolled = await withLockedKey(database, keyId, async (connection, account) => {
     const { partition } = account
+    if ((await findKey(connection, account, keyId))?.isX402 === true) throw new X402KeyError()
     await connection.query('delete from api_key_hashes where key_id = $1 and expires_at <= now()', [keyId])
     await connection.query(
       `update api_key_hashes
@@ -404,6 +409,7 @@ function readKey(row: KeyRow): ApiKey {
     accountId: row.account_id,
     name: row.name,
     hint: row.hint,
+    isX402: row.hint === x402Hint,
     limit: row.limit_amount === null ? undefined : fromAtomic(row.limit_amount),
     limitWindow: row.limit_window,
     spent: fromAtomic(row.spent),
@@ -418,6 +424,16 @@ function readKey(row: KeyRow): ApiKey {
     lastUsedAt: row.last_used_at ?? undefined,
     createdAt: row.created_at,
     madeBy: row.made_by ?? undefined,
+  }
+}
+
+/** The wallet's own key: without it the wallet could not pay, and with a secret it would be two things. */
+export class X402KeyError extends ServiceError {
+  readonly code = 'invalid_value'
+  constructor() {
+    super(
+      'This key stands for the wallet itself: it has no secret to rotate and cannot be revoked. Disable it, or set a limit. For API requests create another key.',
+    )
   }
 }
 

@@ -9,6 +9,8 @@ export type Bearer = {
   readonly accountId: string
   readonly keyId: string
   readonly depositAddress: string | undefined
+  /** Of a wallet account, which pays over x402 and has no deposit address. */
+  readonly x402Wallet: string | undefined
   /** As they were read; up to a second old. `KeyFinder.currentOptions` has them as they are. */
   readonly options: KeyOptions
 }
@@ -68,7 +70,7 @@ export class KeyFinder {
     const [row] = await this.#options.database.queryPrepared<FoundRow>(
       'find_key',
       `select h.partition, h.account_id, h.key_id, k.revoked_at <= clock_timestamp() as revoked, k.disabled,
-              k.expires_at <= clock_timestamp() as expired, h.expires_at <= clock_timestamp() as rolled, a.address,
+              k.expires_at <= clock_timestamp() as expired, h.expires_at <= clock_timestamp() as rolled, a.address, a.wallet,
               ${readColumns.map((column) => `k.${column}`)}
          from api_key_hashes h join api_keys k on k.partition = h.partition and k.id = h.key_id
          join accounts a on a.partition = h.partition and a.id = h.account_id
@@ -81,8 +83,8 @@ export class KeyFinder {
     if (row.revoked === true) return 'revoked'
     if (row.expired === true) return 'expired'
     const { partition, account_id: accountId, key_id: keyId } = row
-    const depositAddress = row.address ?? undefined
-    return { partition, accountId, keyId, depositAddress, options: readOptions(row) }
+    const [depositAddress, x402Wallet] = [row.address ?? undefined, row.wallet ?? undefined]
+    return { partition, accountId, keyId, depositAddress, x402Wallet, options: readOptions(row) }
   }
 }
 
@@ -150,6 +152,7 @@ type FoundRow = OptionRow & {
   readonly revoked: boolean | null
   readonly expired: boolean | null
   readonly address: string | null
+  readonly wallet: string | null
   readonly disabled: boolean
   readonly rolled: boolean | null
 }

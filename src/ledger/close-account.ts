@@ -47,6 +47,8 @@ type Movable = {
   readonly open_requests: number
   readonly withdrawing: bigint
   readonly arriving: bigint
+  /** It pays over x402. */
+  readonly is_wallet: boolean
 }
 
 /**
@@ -55,7 +57,7 @@ type Movable = {
  */
 async function readMovable(connection: Connection, account: AccountRef, depositMin: Usdc): Promise<Movable> {
   const [row] = await connection.query<Movable>(
-    `select a.gateway + a.credit - a.extended as available, a.held + a.extended as held, l.withdrawal_fee_max as fee_max,
+    `select a.wallet is not null as is_wallet, a.gateway + a.credit - a.extended as available, a.held + a.extended as held, l.withdrawal_fee_max as fee_max,
             (select count(*)::int from holds h where h.partition = $1 and h.account_id = a.id) as open_requests,
             (select coalesce(sum(w.amount), 0)::bigint from withdrawals w
               where w.partition = a.partition and w.account_id = a.id and w.state in ${openWithdrawalStates}) as withdrawing,
@@ -74,7 +76,8 @@ async function readMovable(connection: Connection, account: AccountRef, depositM
   return row!
 }
 
-function checkNothingMoves({ available, fee_max, held, open_requests, withdrawing, arriving }: Movable): void {
+function checkNothingMoves(movable: Movable): void {
+  const { available, fee_max, held, open_requests, withdrawing, arriving, is_wallet } = movable
   if (open_requests > 0 || held > 0n) {
     const requests = open_requests === 1 ? '1 request is open and holds' : `${open_requests} requests are open and hold`
     throw new NotClosableError(`${requests} ${format(held)} USDC. Close the account when they have ended.`)
@@ -83,6 +86,8 @@ function checkNothingMoves({ available, fee_max, held, open_requests, withdrawin
     throw new NotClosableError(`${format(withdrawing)} USDC is being withdrawn. Close the account when it has arrived.`)
   if (arriving > 0n)
     throw new NotClosableError(`${format(arriving)} USDC is being deposited. Close the account when it is withdrawn.`)
+  if (is_wallet && available > 0n)
+    throw new NotClosableError(`${format(fromAtomic(available))} USDC is credit of the wallet. Pay it back first.`)
   if (available > fee_max) throw new MoneyLeftError(fromAtomic(available), fromAtomic(fee_max))
 }
 

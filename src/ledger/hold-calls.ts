@@ -12,6 +12,8 @@ export type Payer = {
   readonly keyId: string
   /** Where the customer can send more USDC; for refusals. */
   readonly depositAddress?: string | undefined
+  /** Of a wallet account, which pays over x402 from this address; for refusals. */
+  readonly x402Wallet?: string | undefined
 }
 
 export type HoldCall = {

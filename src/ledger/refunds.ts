@@ -1,6 +1,6 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
-import type { Database } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
@@ -34,24 +34,41 @@ export type RefundOrder = AccountRef & {
   readonly amount: Usdc | undefined
 }
 
-/** Takes unused credit out of the account, to be paid back. Calling it again with the same id returns the stored refund. */
+/**
+ * Takes unused credit out of the account, to be paid back. Calling it again with the same id returns the stored refund. `alongside`
+ * writes into the same transaction, once for each refund: the account's log.
+ */
 export async function requestRefund(
   database: Database,
   { partition, accountId, id, amount }: RefundOrder,
+  alongside?: (connection: Connection, amount: Usdc) => Promise<void>,
 ): Promise<Refund> {
-  const [row] = await database.query<{ decision: string; refundable: bigint }>(
-    'select decision, refundable from request_refund($1, $2, $3, $4)',
-    [partition, accountId, id, amount ?? null],
-  )
-  const { decision, refundable } = row!
-  if (decision === 'nothing') throw new NothingToRefundError()
-  if (decision === 'ledger_frozen') throw new LedgerFrozenError()
-  if (decision === 'account_suspended') throw new AccountSuspendedError()
-  if (decision === 'insufficient_balance') throw new RefundTooLargeError(amount!, fromAtomic(refundable))
-  if (decision === 'too_many_open') throw new TooManyWithdrawalsError()
+  await database.transaction(async (connection) => {
+    const [row] = await connection.query<RefundDecision>(
+      'select decision, refundable, recipient, refunded from request_refund($1, $2, $3, $4)',
+      [partition, accountId, id, amount ?? null],
+    )
+    refuse(row!, amount)
+    if (row!.decision === 'requested') await alongside?.(connection, fromAtomic(row!.refunded!))
+  })
   const refund = await findRefund(database, { partition, accountId }, id)
   if (refund === undefined || (amount !== undefined && refund.amount !== amount)) throw new WithdrawalMismatchError(id)
   return refund
+}
+
+type RefundDecision = {
+  readonly decision: string
+  readonly refundable: bigint
+  readonly recipient: string | null
+  readonly refunded: bigint | null
+}
+
+function refuse({ decision, refundable, recipient }: RefundDecision, amount: Usdc | undefined): void {
+  if (decision === 'nothing') throw new NothingToRefundError()
+  if (decision === 'ledger_frozen') throw new LedgerFrozenError()
+  if (decision === 'account_suspended') throw new AccountSuspendedError(recipient!)
+  if (decision === 'insufficient_balance') throw new RefundTooLargeError(amount!, fromAtomic(refundable))
+  if (decision === 'too_many_open') throw new TooManyWithdrawalsError()
 }
 
 async function findRefund(

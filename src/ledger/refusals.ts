@@ -11,6 +11,8 @@ export type RefusalAdvice = {
   /** The largest `max_tokens` with which the same request would be admitted now. */
   readonly affordableMaxTokens: number
   readonly depositAddress: string | null
+  /** Of a wallet account: nothing can be deposited into it, and it pays over x402. */
+  readonly x402Wallet: string | undefined
 }
 
 export class InsufficientBalanceError extends ServiceError {
@@ -27,13 +29,15 @@ export class InsufficientBalanceError extends ServiceError {
 /** The account has nothing to spend. Its request is refused before it is read, so its cost is unknown. */
 export class NoBalanceError extends ServiceError {
   readonly code = 'insufficient_balance'
-  constructor({ spendable, held, extended, address }: Pick<Account, 'spendable' | 'held' | 'extended' | 'address'>) {
+  constructor(account: Pick<Account, 'spendable' | 'held' | 'extended' | 'address' | 'wallet'>) {
+    const { spendable, held, extended, address, wallet } = account
     const advice: RefusalAdvice = {
       quote: leastCharge,
       spendable,
       inFlight: fromAtomic(held + extended),
       affordableMaxTokens: 0,
       depositAddress: address ?? null,
+      x402Wallet: wallet,
     }
     super(
       `Every request costs at least ${format(leastCharge)} USDC; ${format(spendable)} USDC is available. ` +
@@ -46,9 +50,13 @@ export class NoBalanceError extends ServiceError {
 const leastCharge = fromAtomic(1n)
 
 /** Money that only open requests hold is released without a deposit. */
-function remedyOf({ quote, spendable, inFlight }: RefusalAdvice): string {
-  if (spendable + inFlight < quote) return 'Deposit USDC'
-  return `Open requests hold ${format(inFlight)} USDC: wait until they end or deposit USDC`
+function remedyOf({ quote, spendable, inFlight, x402Wallet }: RefusalAdvice): string {
+  const toPay =
+    x402Wallet === undefined
+      ? 'deposit USDC'
+      : `pay the request over x402 from ${x402Wallet} (POST /x402/v1/chat/completions) or use a key of an account with a deposit address`
+  if (spendable + inFlight < quote) return `${toPay.charAt(0).toUpperCase()}${toPay.slice(1)}`
+  return `Open requests hold ${format(inFlight)} USDC: wait until they end or ${toPay}`
 }
 
 export class KeyLimitExceededError extends ServiceError {
@@ -96,11 +104,13 @@ export class SettlementDelayedError extends ServiceError {
   }
 }
 
-/** The operator suspended the account. Its money still belongs to its owner. */
+/** The operator suspended the account. Its money still belongs to its owner; the credit of a wallet is paid back when it is resumed. */
 export class AccountSuspendedError extends ServiceError {
   readonly code = 'account_suspended'
-  constructor() {
-    super('This account is suspended and its requests are refused. Nothing was held. The balance can be withdrawn.')
+  constructor(x402Wallet?: string) {
+    super(
+      `This account is suspended and its requests are refused. Nothing was held. ${x402Wallet === undefined ? 'The balance can be withdrawn.' : 'Its credit is not paid back while it is suspended: contact the operator.'}`,
+    )
   }
 }
 

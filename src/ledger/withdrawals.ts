@@ -21,6 +21,8 @@ export type Withdrawal = {
   /** All charges up to this entry are paid on chain before the order is submitted. */
   readonly afterEntry: bigint
   readonly recipient: string
+  /** Unused credit of a wallet account, which the seller pays back. */
+  readonly isRefund: boolean
   readonly state: WithdrawalState
   readonly reason: string | undefined
   readonly railId: string | undefined
@@ -244,7 +246,7 @@ export async function advanceWithdrawal(
 
 const columns = `partition, id, account_id, amount, fee_max, fee, after_entry, recipient, state, reason, rail_id,
   encode(signature, 'hex') as signature, encode(tx_hash, 'hex') as tx_hash, created_at, changed_at,
-  settled_at, sent_at`
+  settled_at, sent_at, refund is not null as is_refund`
 
 type WithdrawalRow = {
   readonly partition: number
@@ -264,6 +266,7 @@ type WithdrawalRow = {
   readonly changed_at: Date
   readonly settled_at: Date | null
   readonly sent_at: Date | null
+  readonly is_refund: boolean
 }
 
 function readWithdrawal(row: WithdrawalRow): Withdrawal {
@@ -276,6 +279,7 @@ function readWithdrawal(row: WithdrawalRow): Withdrawal {
     fee: row.fee === null ? undefined : fromAtomic(row.fee),
     afterEntry: row.after_entry,
     recipient: row.recipient,
+    isRefund: row.is_refund,
     state: row.state,
     reason: row.reason ?? undefined,
     railId: row.rail_id ?? undefined,
@@ -293,7 +297,7 @@ export class WalletAccountError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
     super(
-      'This account pays per request over x402: it has no deposit address, and its credit goes back to its wallet with POST /x402/v1/refund.',
+      'This account pays per request over x402: it has no deposit address and no owner address. Its credit goes back to its wallet: POST /api/refunds ("Pay back" on the Funds page) or POST /x402/v1/refund.',
     )
   }
 }

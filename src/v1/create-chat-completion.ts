@@ -163,8 +163,8 @@ function payWith(exchange: Exchange, bearer: Bearer): void {
   exchange.requestId = createRequestId(bearer.partition, Date.now())
 }
 
-function payerOf({ partition, accountId, keyId, depositAddress }: Bearer): Payer {
-  return { partition, accountId, keyId, depositAddress }
+function payerOf({ partition, accountId, keyId, depositAddress, x402Wallet }: Bearer): Payer {
+  return { partition, accountId, keyId, depositAddress, x402Wallet }
 }
 
 async function serve(exchange: Exchange, opening: ChatOpening, request: ServedRequest): Promise<void> {

@@ -55,7 +55,7 @@ export async function createPaidCompletion(
     const stranger = strangerOf(visitor)
     const paying = wallet ?? stranger
     const limited = isKnown ? wallet : stranger
-    const bearer = { ...paying, depositAddress: undefined, options: noOptions }
+    const bearer = { ...paying, depositAddress: undefined, x402Wallet: wallet?.address, options: noOptions }
     return {
       account: accountRef(limited),
       limitedAs: limited.keyId,

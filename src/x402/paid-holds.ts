@@ -1,6 +1,6 @@
 import type { Database } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
-import type { HoldCall, HoldDecision, HoldRefusal } from '../ledger/hold-calls.ts'
+import type { HoldCall, HoldDecision, HoldRefusal, HoldRefusalCode } from '../ledger/hold-calls.ts'
 import type { Holds } from '../ledger/holds.ts'
 import { quoteHold } from '../ledger/quote-hold.ts'
 import { registerWallet, type Wallet } from '../ledger/wallet-accounts.ts'
@@ -78,9 +78,10 @@ export class PaidHolds {
     const { holds, terms } = this.#parts
     if (!wallet.isKnown) throw new PaymentRequiredError(terms, call.quote, zero)
     const decision = await holds.place(call)
-    if ('refusal' in decision && decision.refusal.code === 'insufficient_balance') {
-      throw new PaymentRequiredError(terms, call.quote, max(zero, decision.refusal.spendable))
-    }
+    if (!('refusal' in decision)) return decision
+    const { code, spendable } = decision.refusal
+    if (code === 'insufficient_balance') throw new PaymentRequiredError(terms, call.quote, max(zero, spendable))
+    refuseDisabledWallet(code)
     return decision
   }
 
@@ -128,7 +129,10 @@ export class PaidHolds {
     const credit = max(zero, spendable)
     // An account that does not exist yet has no key that could be valid.
     const isNew = !wallet.isKnown && refusal?.code === 'invalid_api_key'
-    if (refusal !== undefined && refusal.code !== 'insufficient_balance' && !isNew) return refusal
+    if (refusal !== undefined && refusal.code !== 'insufficient_balance' && !isNew) {
+      refuseDisabledWallet(refusal.code)
+      return refusal
+    }
     if (inFlight + quote > cap) return { ...numbers, code: 'in_flight_cap' }
     if (value + credit < quote) {
       const problem = `The payment is worth ${format(fromAtomic(value))} USDC, which is not enough; nothing was paid.`
@@ -179,6 +183,20 @@ export class PaidHolds {
     if (found.to === to && found.amount === value && found.state !== 'failed') return found.id
     this.#parts.onAlarm('a payment is something else at the gateway', { payer: from, nonce, transfer: found.id })
     throw new PaymentInvalidError(this.#parts.terms, 'payment_used', 'its nonce has paid for something else')
+  }
+}
+
+function refuseDisabledWallet(code: HoldRefusalCode): void {
+  if (code === 'api_key_revoked' || code === 'api_key_expired') throw new WalletDisabledError()
+}
+
+/** Its holder has disabled the wallet's own key in the dashboard, or closed the account. */
+export class WalletDisabledError extends ServiceError {
+  readonly code = 'api_key_revoked'
+  constructor() {
+    super(
+      'Requests of this wallet are switched off: the key "x402" of its account is disabled or has expired, or the account was closed. Nothing was paid. Enable the key in the dashboard. Credit is still paid back with POST /x402/v1/refund.',
+    )
   }
 }
 

@@ -8,6 +8,7 @@ import { findViolations } from '../../src/ledger/audit.ts'
 import { chainOptions, openChain } from '../../src/settlement/chain.ts'
 import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
 import { decodeHeader, encodeHeader } from '../../src/x402/header.ts'
+import { DashboardClient, type Json, signedMessage } from '../support/dashboard-client.ts'
 import { gatewayOf, startMoneyService } from '../support/money-service.ts'
 import { untilFits } from '../support/until.ts'
 import { openX402Wallet, type PaymentPayload, type X402Wallet } from '../support/x402-wallet.ts'
@@ -314,6 +315,81 @@ test('wallets pay over x402', async (t) => {
     assert.match(error!.payment!, /credit of the wallet/)
     assert.equal(decodePaymentResponseHeader(answer.headers.get('payment-response')!).success, true)
   })
+
+  await t.test(
+    'a wallet that signs in to the dashboard finds its credit, its log and a way back for its money',
+    async () => {
+      const wallet = await openX402Wallet(money, '0.1')
+      const ample = { ...question, max_tokens: 640 }
+      const paid = await ask({ 'payment-signature': await wallet.sign(await ask({}, ample)) }, ample)
+      const id = paid.headers.get('x-router-request-id')!
+      const { credit_atomic: credit, paid_atomic: value } = await balanceOf(wallet)
+      const client = new DashboardClient({ origin: publicUrl })
+      const { account } = await client.post('/api/auth/wallet', await signedMessage(client, wallet.account))
+      assert.deepEqual(
+        [account.x402_wallet, account.deposit_address, account.owner_address],
+        [wallet.address, null, null],
+      )
+      const balance = await client.get('/api/balance')
+      assert.deepEqual([balance.available_atomic, balance.deposited_atomic], [credit, value])
+      assert.deepEqual(
+        (await client.get('/api/requests')).data.map(({ id: seen }: Json) => seen),
+        [id],
+      )
+      const deposits = await client.get('/api/deposits')
+      assert.deepEqual(
+        [deposits.deposit_address, deposits.data.map(({ source, amount_atomic }: Json) => [source, amount_atomic])],
+        [null, [['x402', value]]],
+      )
+      // A key spends the credit, and nothing beyond it.
+      const { secret } = await client.post('/api/keys', { name: 'agent' })
+      const withKey = (maxTokens: number) =>
+        fetch(`${money.baseUrl}/chat/completions`, {
+          method: 'POST',
+          headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+          body: JSON.stringify({ ...question, max_tokens: maxTokens }),
+        })
+      assert.equal((await withKey(8)).status, 200)
+      const refused = (await (await withKey(8_000)).json()) as Answer
+      assert.match(refused.error!.message, new RegExp(`over x402 from ${wallet.address}`))
+      assert.doesNotMatch(refused.error!.message, /Deposit USDC/)
+      // The wallet's own key is the wallet.
+      const own = (await client.get('/api/keys')).data.find(({ is_x402 }: Json) => is_x402)
+      assert.deepEqual(await client.refusal('POST', `/api/keys/${own.id}/roll`, {}), [400, 'invalid_value'])
+      assert.deepEqual(await client.refusal('DELETE', `/api/keys/${own.id}`), [400, 'invalid_value'])
+      await client.patch(`/api/keys/${own.id}`, { disabled: true })
+      const before = await gatewayOf(money, wallet.address)
+      const unpaid = await ask({ 'payment-signature': await wallet.sign(await ask()) })
+      assert.deepEqual((await codeOf(unpaid)).slice(0, 2), [401, 'api_key_revoked'])
+      assert.equal(await gatewayOf(money, wallet.address), before)
+      await client.patch(`/api/keys/${own.id}`, { disabled: false })
+      const recipient = wallet.account.address
+      const key = { 'idempotency-key': 'not possible' }
+      assert.deepEqual(await client.refusal('POST', '/api/withdrawals', { amount: '0.01', recipient }, key), [
+        400,
+        'invalid_value',
+      ])
+      assert.deepEqual(await client.refusal('PUT', '/api/owner', { address: recipient }), [400, 'invalid_value'])
+      // Pressed twice, in two windows, and over x402 besides: it is paid once.
+      const left = (await client.get('/api/balance')).available_atomic
+      const payBack = (form: string) => client.send('POST', '/api/refunds', {}, { 'idempotency-key': form })
+      const answers = await Promise.all([
+        payBack('first window'),
+        payBack('first window'),
+        payBack('second window'),
+        wallet.signingIn()(`${base}/refund`, { method: 'POST' }),
+      ])
+      const bodies = (await Promise.all(answers.map((answer) => answer.json()))) as Json[]
+      const paidBack = new Map(bodies.filter(({ error }) => error === undefined).map((refund) => [refund.id, refund]))
+      assert.deepEqual(
+        [...paidBack.values()].map(({ amount_atomic }) => amount_atomic),
+        [left],
+      )
+      const [listed, ...others] = (await client.get('/api/withdrawals')).data
+      assert.deepEqual([listed.is_refund, listed.recipient, others], [true, wallet.address, []])
+      assert.equal((await client.get('/api/balance')).available_atomic, '0')
+    },
+  )
 
   assert.deepEqual(await findViolations(database), [])
 })

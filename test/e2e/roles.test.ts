@@ -102,6 +102,7 @@ const table: Readonly<Record<string, readonly [lowest: string, scope?: Scope]>> 
   listWithdrawals: ['viewer'],
   listAdjustments: ['viewer'],
   createWithdrawal: ['owner'],
+  createWalletRefund: ['owner'],
   setOwner: ['owner'],
   createOwnerChallenge: ['owner'],
   getStatement: ['viewer', 'usage:read'],

@@ -29,6 +29,14 @@ export const balance = z
   })
   .meta({ id: 'Balance' })
 
+const idempotencyKey = z.object({
+  'idempotency-key': z
+    .string()
+    .min(8)
+    .max(255)
+    .meta({ description: 'Unique per payout; a repeated request pays only once' }),
+})
+
 /** Confirms an owner address: what a passkey or a wallet made of `POST /api/owner/challenge`. */
 const ownerProof = z.union([z.strictObject({ credential: assertion }), signedMessage]).meta({ id: 'OwnerProof' })
 
@@ -46,7 +54,7 @@ export const deposit = z
     object: z.literal('deposit'),
     id: z.string(),
     ...money('amount'),
-    source: z.string().meta({ description: 'chain, sandbox, …' }),
+    source: z.string().meta({ description: 'chain, sandbox, x402 (a payment of a wallet account), …' }),
     sender: z.string().nullable(),
     state: z.enum(depositStates),
     reason: z.string().nullable(),
@@ -66,6 +74,7 @@ export const withdrawal = z
     id: uuid,
     ...money('amount', 'receives', 'fee'),
     recipient: address,
+    is_refund: z.boolean().meta({ description: 'Unused credit of a wallet account, paid back to its wallet' }),
     state: z.enum(withdrawalStates),
     reason: z.string().nullable(),
     tx_hash: hash.nullable(),
@@ -159,7 +168,7 @@ export const fundsContracts = {
     answer: list(deposit).extend({
       deposit_address: address.nullable().meta({
         description:
-          'Assigned at the first call. Null without a chain, or if your network requested too many addresses; try again later',
+          'Assigned at the first call. Null for a wallet account, which pays over x402, and without a chain. Also null if your network requested too many addresses; try again later',
       }),
     }),
   }),
@@ -196,14 +205,21 @@ export const fundsContracts = {
     summary: 'Withdraw to the registered owner address; needs a recent sign-in',
     access: 'session',
     role: 'owner',
-    headers: z.object({
-      'idempotency-key': z
-        .string()
-        .min(8)
-        .max(255)
-        .meta({ description: 'Unique per withdrawal; a repeated request pays only once' }),
-    }),
+    headers: idempotencyKey,
     body: z.strictObject({ amount, recipient: address }),
+    status: 202,
+    answer: withdrawal,
+  }),
+  createWalletRefund: contract({
+    operation: 'createWalletRefund',
+    method: 'POST',
+    path: '/api/refunds',
+    summary:
+      'Pay unused credit of a wallet account back to its wallet, as `POST /x402/v1/refund` does; needs a recent sign-in',
+    access: 'session',
+    role: 'owner',
+    headers: idempotencyKey,
+    body: z.strictObject({ amount: amount.optional().meta({ description: 'Absent: all unused credit' }) }),
     status: 202,
     answer: withdrawal,
   }),
@@ -259,7 +275,8 @@ export const fundsContracts = {
     operation: 'requestTestMoney',
     method: 'POST',
     path: '/api/faucet',
-    summary: 'Send test USDC to the deposit address or to a wallet (sandbox only)',
+    summary:
+      'Send test USDC to the deposit address, to the wallet of a wallet account, or to a given wallet (sandbox only)',
     access: 'sandbox',
     role: 'developer',
     body: z.strictObject({ wallet: address.optional() }),

@@ -43,6 +43,10 @@ const key = z
     id: uuid,
     name: z.string(),
     hint: z.string().meta({ examples: ['penny_…a1b2'] }),
+    is_x402: z.boolean().meta({
+      description:
+        'The wallet’s own key in a wallet account: it has no secret, and its limits apply to what is paid over x402',
+    }),
     status: z.enum(['active', 'disabled', 'revoked', 'expired']),
     ...optionalMoney('limit', 'remaining'),
     limit_window: limitWindow,

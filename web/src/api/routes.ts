@@ -90,6 +90,7 @@ export const routes: { readonly [Name in Operation]: readonly [Contracts[Name]['
   listWithdrawals: ['GET', '/api/withdrawals'],
   listAdjustments: ['GET', '/api/adjustments'],
   createWithdrawal: ['POST', '/api/withdrawals'],
+  createWalletRefund: ['POST', '/api/refunds'],
   setOwner: ['PUT', '/api/owner'],
   createOwnerChallenge: ['POST', '/api/owner/challenge'],
   getStatement: ['GET', '/api/statement'],

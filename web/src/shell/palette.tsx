@@ -2,6 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
 import { type KeyboardEvent, useDeferredValue, useEffect, useId, useMemo, useRef, useState } from 'react'
 import { docsSearchQuery, keysQuery, modelsQuery } from '../api/queries.ts'
+import { useX402Wallet } from '../api/x402-wallet.ts'
 import { classNames } from '../ui/class-names.ts'
 import { Icon, type IconName } from '../ui/icon.tsx'
 import { useSystemIsDark } from '../ui/media.ts'
@@ -112,6 +113,7 @@ function useChoices(text: string): readonly Choice[] {
   const isDark = theme === 'auto' ? systemIsDark : theme === 'dark'
   const { data: keys } = useQuery(keysQuery)
   const { data: models } = useQuery(modelsQuery)
+  const isWalletAccount = useX402Wallet() !== undefined
   const { data: docs } = useQuery(docsSearchQuery(useDeferredValue(text.trim())))
   return useMemo(() => {
     const go = (to: string, search: Record<string, string> = {}) => void navigate({ to, search } as never)
@@ -120,7 +122,9 @@ function useChoices(text: string): readonly Choice[] {
       ...places.map(({ to, label, icon }) => ({ id: `page-${label}`, label, icon, run: () => go(to) })),
       { id: 'docs', label: 'Docs', icon: 'docs', run: () => window.location.assign('/docs') },
       { id: 'create-key', label: 'Create a key', icon: 'plus', run: () => go('/keys', { create: '1' }) },
-      { id: 'deposit', label: 'Deposit', icon: 'download', run: () => go('/funds') },
+      ...(isWalletAccount
+        ? []
+        : [{ id: 'deposit', label: 'Deposit', icon: 'download' as const, run: () => go('/funds') }]),
       { id: 'statement', label: 'Monthly statement', icon: 'funds', run: () => go('/funds/statement') },
       {
         id: 'theme',
@@ -159,5 +163,5 @@ function useChoices(text: string): readonly Choice[] {
       }),
     )
     return [...pasted, ...matching.slice(0, choicesMax - Math.min(found.length, docsMax)), ...found.slice(0, docsMax)]
-  }, [docs, isDark, keys, models, navigate, setTheme, text])
+  }, [docs, isDark, isWalletAccount, keys, models, navigate, setTheme, text])
 }

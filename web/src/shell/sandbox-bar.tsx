@@ -2,6 +2,7 @@ import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { call } from '../api/call.ts'
 import type { Session } from '../api/shapes.ts'
+import { useX402Wallet } from '../api/x402-wallet.ts'
 import { formatPrice } from '../money/format.ts'
 import { useAnnounce } from '../ui/announce.tsx'
 import { Button } from '../ui/button.tsx'
@@ -102,10 +103,12 @@ function ResetDialog({ onClose }: { onClose: () => void }) {
 /** Test money, as often as one likes. The balance and the deposit's steps come live. */
 export function useFaucet(onSaid?: (text: string) => void) {
   const client = useQueryClient()
+  const wallet = useX402Wallet()
   return useSandboxAction(async () => {
     const { amount } = await call('requestTestMoney', { body: {} })
     for (const queryKey of [['balance'], ['deposits'], ['overview']]) void client.invalidateQueries({ queryKey })
-    return `${formatPrice(amount)} of test USDC is on its way.`
+    const where = wallet === undefined ? '' : ' to your wallet. Deposit it at the gateway to pay with it'
+    return `${formatPrice(amount)} of test USDC is on its way${where}.`
   }, onSaid)
 }
 

@@ -12,7 +12,9 @@ import { Time } from '../../ui/time.tsx'
 import { alertWords } from '../settings/alert-terms.ts'
 import { DepositPanel } from './deposit-panel.tsx'
 import { History } from './history.tsx'
+import { PayBackPanel } from './pay-back-panel.tsx'
 import { WithdrawPanel } from './withdraw-panel.tsx'
+import { X402Panel } from './x402-panel.tsx'
 
 const addressPollMs = 5_000
 
@@ -22,7 +24,8 @@ export function FundsPage() {
   // The first look at the deposits assigns the address.
   const deposits = useQuery({
     ...depositsQuery,
-    refetchInterval: ({ state }) => (state.data?.deposit_address === null ? addressPollMs : false),
+    refetchInterval: ({ state }) =>
+      state.data?.deposit_address === null && session.data?.account?.x402_wallet == null ? addressPollMs : false,
   })
   const known = session.data?.account
   const account = known && { ...known, deposit_address: deposits.data?.deposit_address ?? known.deposit_address }
@@ -34,8 +37,17 @@ export function FundsPage() {
             <BalanceCard balance={data} account={account ?? null} />
             {session.data && account && (
               <div className="grid grid-cols-1 items-start gap-6 lg:grid-cols-[3fr_2fr]">
-                <DepositPanel session={session.data} account={account} />
-                <WithdrawPanel session={session.data} account={account} balance={data} />
+                {account.x402_wallet === null ? (
+                  <>
+                    <DepositPanel session={session.data} account={account} />
+                    <WithdrawPanel session={session.data} account={account} balance={data} />
+                  </>
+                ) : (
+                  <>
+                    <X402Panel session={session.data} wallet={account.x402_wallet} />
+                    <PayBackPanel session={session.data} wallet={account.x402_wallet} balance={data} />
+                  </>
+                )}
               </div>
             )}
           </>
@@ -47,21 +59,30 @@ export function FundsPage() {
 }
 
 function BalanceCard({ balance, account }: { balance: BalanceShape; account: Account | null }) {
-  const rest = [
-    ['Pending deposits', balance.pending_deposits_atomic],
-    ['Pending withdrawals', balance.pending_withdrawals_atomic],
-    ['Total deposited', balance.deposited_atomic],
-    ['Total withdrawn', balance.withdrawn_atomic],
-    ['Total charged', balance.charged_atomic],
-  ] as const
+  const isWalletAccount = account?.x402_wallet != null
+  const rest = isWalletAccount
+    ? ([
+        ['Being paid back', balance.pending_withdrawals_atomic],
+        ['Total paid', balance.deposited_atomic],
+        ['Total paid back', balance.withdrawn_atomic],
+        ['Total charged', balance.charged_atomic],
+      ] as const)
+    : ([
+        ['Pending deposits', balance.pending_deposits_atomic],
+        ['Pending withdrawals', balance.pending_withdrawals_atomic],
+        ['Total deposited', balance.deposited_atomic],
+        ['Total withdrawn', balance.withdrawn_atomic],
+        ['Total charged', balance.charged_atomic],
+      ] as const)
+  const available = isWalletAccount ? 'Credit' : 'Available'
   return (
     <section className="rounded-md border border-rule bg-surface" aria-label="Balance">
       <div className="flex flex-wrap gap-x-16 gap-y-4 p-6">
         <div>
-          <p className="text-sm text-muted">Available</p>
+          <p className="text-sm text-muted">{available}</p>
           <Balance
             amount={atomic(balance.available_atomic)}
-            label="Available"
+            label={available}
             className="text-2xl font-medium tracking-tight"
           />
         </div>
@@ -103,6 +124,7 @@ function BalanceCard({ balance, account }: { balance: BalanceShape; account: Acc
       </dl>
       {account !== null && (
         <p className="border-t border-rule px-6 py-3 text-sm">
+          {isWalletAccount && 'Requests that pay over x402 need no credit; API keys do. '}
           {alertWords(account.alerts)}{' '}
           <Link to="/settings" className="link">
             Change<span className="sr-only"> low-balance warnings</span>

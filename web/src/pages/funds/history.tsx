@@ -3,6 +3,7 @@ import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import { adjustmentsQuery, depositsQuery, withdrawalsQuery } from '../../api/queries.ts'
 import type { Adjustment, Deposit, Withdrawal } from '../../api/shapes.ts'
+import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { atomic, formatExact } from '../../money/format.ts'
 import { Button } from '../../ui/button.tsx'
 import { downloadCsv } from '../../ui/csv.ts'
@@ -22,18 +23,20 @@ type Entry =
   | { readonly kind: 'withdrawal'; readonly item: Withdrawal }
   | { readonly kind: 'adjustment'; readonly item: Adjustment }
 
-const choices = [
-  ['all', 'All'],
-  ['deposit', 'Deposits'],
-  ['withdrawal', 'Withdrawals'],
-  ['adjustment', 'Adjustments'],
-] as const
+const choicesOf = (isWalletAccount: boolean) =>
+  [
+    ['all', 'All'],
+    ['deposit', isWalletAccount ? 'Payments' : 'Deposits'],
+    ['withdrawal', isWalletAccount ? 'Paid back' : 'Withdrawals'],
+    ['adjustment', 'Adjustments'],
+  ] as const
 
 /** Money in and out, other than by requests, newest first. */
 export function History({ chain }: { chain: Chain | null }) {
   const deposits = useQuery(depositsQuery)
   const withdrawals = useQuery(withdrawalsQuery)
   const adjustments = useQuery(adjustmentsQuery)
+  const isWalletAccount = useX402Wallet() !== undefined
   const [shown, setShown] = useState<Kind | 'all'>('all')
   const entries = [
     ...(deposits.data?.data ?? []).map((item): Entry => ({ kind: 'deposit', item })),
@@ -50,7 +53,7 @@ export function History({ chain }: { chain: Chain | null }) {
       title="History"
       actions={
         <>
-          <Segmented label="Show" value={shown} options={choices} onChange={setShown} />
+          <Segmented label="Show" value={shown} options={choicesOf(isWalletAccount)} onChange={setShown} />
           <Link to="/funds/statement" className="link px-1">
             Monthly statement
           </Link>
@@ -75,7 +78,12 @@ export function History({ chain }: { chain: Chain | null }) {
       >
         {() =>
           entries.length === 0 ? (
-            <p className="p-4 text-muted">Nothing yet. Deposits appear here as soon as they are seen on chain.</p>
+            <p className="p-4 text-muted">
+              Nothing yet.{' '}
+              {isWalletAccount
+                ? 'Payments over x402 appear here with the request that they paid for.'
+                : 'Deposits appear here as soon as they are seen on chain.'}
+            </p>
           ) : (
             <ul>
               {entries.map((entry) =>
@@ -106,7 +114,14 @@ function TransferRow({ entry, chain }: { entry: Exclude<Entry, { kind: 'adjustme
   const now = useNow(10_000)
   const failed = item.state === 'failed'
   const done = item.state === 'credited' || (kind === 'withdrawal' && item.state === 'confirmed')
-  const words = kind === 'deposit' ? ['Deposit', 'Credited', 'In progress'] : ['Withdrawal', 'Confirmed', 'In progress']
+  const name =
+    kind === 'deposit'
+      ? item.source === 'x402'
+        ? 'Payment over x402'
+        : 'Deposit'
+      : item.is_refund
+        ? 'Paid back to the wallet'
+        : 'Withdrawal'
   return (
     <li
       data-testid={kind === 'deposit' ? 'deposit-row' : 'withdrawal-row'}
@@ -114,13 +129,13 @@ function TransferRow({ entry, chain }: { entry: Exclude<Entry, { kind: 'adjustme
       className={rowClass}
     >
       <div>
-        <p className="font-medium">{words[0]}</p>
+        <p className="font-medium">{name}</p>
         <p className="text-sm text-muted">
           <Time at={item.created_at} />
         </p>
         <StateMark
           mark={failed ? 'failed' : done ? 'settled' : 'pending'}
-          word={failed ? 'Failed' : done ? words[1]! : words[2]!}
+          word={failed ? 'Failed' : done ? (kind === 'deposit' ? 'Credited' : 'Confirmed') : 'In progress'}
         />
       </div>
       <div className="flex flex-col gap-2">

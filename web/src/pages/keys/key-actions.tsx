@@ -17,7 +17,7 @@ import { TermsFields } from './terms-fields.tsx'
 
 type Action = 'edit' | 'roll' | 'revoke'
 
-/** What can be done with a key. A revoked one is over: nothing is left to do. */
+/** What can be done with a key. A revoked one is over: nothing is left to do. The wallet's own key has no secret, and stays. */
 export function KeyActions({ apiKey }: { apiKey: Key }) {
   const [action, setAction] = useState<Action>()
   const disable = useChange(
@@ -41,7 +41,7 @@ export function KeyActions({ apiKey }: { apiKey: Key }) {
       >
         {(closeMenu) => (
           <div className="flex flex-col">
-            {items.map(([name, icon, label]) => (
+            {(apiKey.is_x402 ? items.slice(0, 1) : items).map(([name, icon, label]) => (
               <button
                 key={name}
                 type="button"

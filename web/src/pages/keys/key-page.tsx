@@ -2,6 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link, useParams } from '@tanstack/react-router'
 import { keyQuery } from '../../api/queries.ts'
 import type { Answer } from '../../api/routes.ts'
+import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { TimeChart } from '../../charts/time-chart.tsx'
 import { formatAmount, formatAxis, formatCount } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
@@ -73,9 +74,13 @@ function Terms({ apiKey }: { apiKey: KeyDetails }) {
           ['Status', <KeyMark key="status" status={apiKey.status} />],
           [
             'Key',
-            <span key="hint" className="num">
-              {apiKey.hint}
-            </span>,
+            apiKey.is_x402 ? (
+              'None: the wallet signs every payment'
+            ) : (
+              <span key="hint" className="num">
+                {apiKey.hint}
+              </span>
+            ),
           ],
           ...(apiKey.resets_at === null ? [] : [['Resets', <Time key="resets" at={apiKey.resets_at} />] as const]),
           ['Expires', apiKey.expires_at === null ? 'Never' : <Time key="expires" at={apiKey.expires_at} />],
@@ -113,12 +118,13 @@ function Terms({ apiKey }: { apiKey: KeyDetails }) {
 }
 
 function Refusals({ apiKey: { refusals } }: { apiKey: KeyDetails }) {
+  const isWalletAccount = useX402Wallet() !== undefined
   return (
     <Panel title="Refusals" testId="refusals">
       {refusals.length === 0 && <p className="text-muted">No requests refused.</p>}
       <ul className="flex flex-col gap-4">
         {refusals.map(({ code, count, last_at }) => {
-          const { cause, remedy } = explainCode(code)
+          const { cause, remedy } = explainCode(code, isWalletAccount)
           return (
             <li key={code}>
               <p className="flex justify-between gap-2 font-medium">

@@ -82,6 +82,7 @@ function Step({
 
 function Fund({ session, funded }: { session: Session; funded: boolean }) {
   const faucet = useFaucet()
+  if (session.account?.x402_wallet != null) return <p className="text-muted">Your wallet pays over x402.</p>
   if (!session.features.faucet) {
     return (
       <p className="text-muted">
@@ -150,7 +151,7 @@ function Created({ apiKey }: { apiKey: KeyWithSecret }) {
 
 function SendRequest({ session, created }: { session: Session; created: KeyWithSecret | undefined }) {
   const { data: keys } = useQuery(keysQuery)
-  const active = keys?.data.find(({ status }) => status === 'active')
+  const active = keys?.data.find(({ status, is_x402 }) => status === 'active' && !is_x402)
   const shown = created?.secret ?? active?.hint ?? 'penny_…'
   return (
     <>

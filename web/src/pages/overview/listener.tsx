@@ -3,6 +3,7 @@ import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import { call } from '../../api/call.ts'
 import type { LedgerRequest, Session, StreamEvent } from '../../api/shapes.ts'
+import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { atomic, formatCharge } from '../../money/format.ts'
 import { useLiveEvents } from '../../shell/live.tsx'
 import { firstCall } from '../../snippets/code.ts'
@@ -78,13 +79,14 @@ function UnidentifiedCall({ call: { at, code, message } }: { call: Unidentified 
 }
 
 function Heard({ request }: { request: LedgerRequest }) {
+  const isWalletAccount = useX402Wallet() !== undefined
   const explain = (
     <Link to="/requests/$id" params={{ id: request.id }} className="link">
       Explain
     </Link>
   )
   if (request.status === 'refused' || request.status === 'failed') {
-    const { cause, remedy, to } = explainCode(request.error?.code ?? 'internal_error')
+    const { cause, remedy, to } = explainCode(request.error?.code ?? 'internal_error', isWalletAccount)
     return (
       <Notice tone="error">
         <p className="flex flex-wrap items-center gap-x-3">

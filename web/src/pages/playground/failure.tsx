@@ -1,4 +1,5 @@
 import { Link } from '@tanstack/react-router'
+import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { formatCount } from '../../money/format.ts'
 import { Button, buttonClass } from '../../ui/button.tsx'
 import { Notice } from '../../ui/panel.tsx'
@@ -18,17 +19,19 @@ export function Failure({
   onAfford: (maxTokens: number) => void
 }) {
   const { message, code, affordableMaxTokens } = error
+  const isWalletAccount = useX402Wallet() !== undefined
+  const { remedy, to } = explainCode(code, isWalletAccount)
   return (
     <Notice tone="error" role="alert">
       <p className="font-medium">{message}</p>
-      {code !== '' && <p className="mt-1 text-sm">{explainCode(code).remedy}</p>}
+      {code !== '' && <p className="mt-1 text-sm">{remedy}</p>}
       <div className="mt-2 flex flex-wrap gap-2">
         {code === 'insufficient_balance' && (
           <Link to="/funds" className={buttonClass({ small: true })}>
-            Deposit
+            {isWalletAccount ? 'Funds' : 'Deposit'}
           </Link>
         )}
-        {keyId !== '' && explainCode(code).to === '/keys' && (
+        {keyId !== '' && to === '/keys' && (
           <Link to="/keys/$id" params={{ id: keyId }} className={buttonClass({ small: true })}>
             Open the key
           </Link>

@@ -2,6 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { useEffect, useState } from 'react'
 import { call } from '../../api/call.ts'
+import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { atomic, formatCharge, formatCount } from '../../money/format.ts'
 import type { ChatBody } from '../../snippets/code.ts'
 
@@ -18,6 +19,7 @@ export type Quoted = {
 
 /** The most this call can cost, asked once typing has stopped. */
 export function QuoteLine({ keyId, body, label, onAfford }: Quoted) {
+  const isWalletAccount = useX402Wallet() !== undefined
   const asked = useSettled(JSON.stringify({ key_id: keyId, ...body }))
   const { data, error } = useQuery({
     queryKey: ['quote', asked],
@@ -67,7 +69,7 @@ export function QuoteLine({ keyId, body, label, onAfford }: Quoted) {
           )}{' '}
           {data.refusal?.code === 'insufficient_balance' && (
             <Link to="/funds" className="link">
-              Deposit
+              {isWalletAccount ? 'Funds' : 'Deposit'}
             </Link>
           )}
         </span>

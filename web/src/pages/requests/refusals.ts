@@ -108,8 +108,27 @@ const explanations: Readonly<Record<string, Explanation>> = {
 /** The codes that a request in the log can have. */
 export const errorCodes: readonly string[] = Object.keys(explanations).sort()
 
-export function explainCode(code: string): Explanation {
+/** What helps an account that pays over x402 where it is not what helps the others. */
+const ofWallets: Readonly<Record<string, Explanation>> = {
+  insufficient_balance: {
+    cause: 'The request could have cost more than the wallet’s credit.',
+    remedy: 'Pay it over x402, use a key of an account with deposits, or lower max_tokens.',
+    to: '/funds',
+  },
+  account_suspended: {
+    cause: 'The operator suspended the account.',
+    remedy: 'Contact the operator. Credit is not paid back while it is suspended.',
+  },
+  api_key_revoked: {
+    cause: 'The key was revoked or disabled.',
+    remedy: 'Enable it, or create a new key.',
+    to: '/keys',
+  },
+}
+
+export function explainCode(code: string, isWalletAccount = false): Explanation {
   return (
+    (isWalletAccount ? ofWallets[code] : undefined) ??
     explanations[code] ?? { cause: `The request failed with error ${code}.`, remedy: 'See the error list in the docs.' }
   )
 }

@@ -3,6 +3,7 @@ import { Link, useNavigate, useParams } from '@tanstack/react-router'
 import { useEffect, useId, useRef } from 'react'
 import { requestQuery, sessionQuery } from '../../api/queries.ts'
 import type { LedgerRequest, Session } from '../../api/shapes.ts'
+import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { atomic } from '../../money/format.ts'
 import { usePageTitle } from '../../shell/page.tsx'
 import { isBusy } from '../../shell/shortcuts.tsx'
@@ -163,7 +164,7 @@ function curlOf(request: LedgerRequest, session: Session): string {
 }
 
 function Failure({ request, code }: { request: LedgerRequest; code: string }) {
-  const { cause, remedy, to } = explainCode(code)
+  const { cause, remedy, to } = explainCode(code, useX402Wallet() !== undefined)
   return (
     <Notice tone="error">
       <p>

@@ -28,7 +28,7 @@ export function CloseAccount({ session, account }: { session: Session; account: 
             Closing revokes all keys, ends all sessions and memberships, and deletes the account name and the sign-ins
             of members who have no other account. The ledger keeps every request and receipt.
           </p>
-          <MoneyLeft />
+          <MoneyLeft isWalletAccount={account.x402_wallet !== null} />
           <Button variant="danger" className="mt-3" onClick={() => setOpen(true)}>
             Close account
           </Button>
@@ -40,12 +40,12 @@ export function CloseAccount({ session, account }: { session: Session; account: 
 }
 
 /** What the service would say against it, said before it is asked. */
-function MoneyLeft() {
+function MoneyLeft({ isWalletAccount }: { isWalletAccount: boolean }) {
   const { data: balance } = useQuery(balanceQuery)
   if (balance === undefined) return null
   const available = atomic(balance.available_atomic)
   if (available === 0n) return null
-  if (available <= atomic(balance.withdrawal_fee_max_atomic))
+  if (!isWalletAccount && available <= atomic(balance.withdrawal_fee_max_atomic))
     return (
       <p className="mt-3 text-sm text-muted">
         {formatExact(available)} is left. It is less than the withdrawal fee and cannot be withdrawn.
@@ -55,7 +55,7 @@ function MoneyLeft() {
     <p className="mt-3 text-held">
       {formatExact(available)} is available.{' '}
       <Link to="/funds" className="link">
-        Withdraw it first
+        {isWalletAccount ? 'Pay it back first' : 'Withdraw it first'}
       </Link>
       .
     </p>
@@ -92,9 +92,10 @@ function CloseDialog({ account, onClose }: { account: Account; onClose: () => vo
     >
       <div className="flex flex-col gap-4">
         <p>
-          Its keys stop working and you can no longer sign in. Signing in with the same wallet creates a new account.
-          Money sent to its deposit address later is still credited to the closed account; contact the operator to get
-          access.
+          Its keys stop working and you can no longer sign in. Signing in with the same wallet creates a new account.{' '}
+          {account.x402_wallet === null
+            ? 'Money sent to its deposit address later is still credited to the closed account; contact the operator to get access.'
+            : 'The wallet can no longer pay over x402 here.'}
         </p>
         <TextField
           label={`Type the account’s name, ${account.name}`}

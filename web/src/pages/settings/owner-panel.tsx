@@ -28,6 +28,16 @@ export function OwnerPanel({ session, account }: { session: Session; account: Ac
     async (means: Means) => call('setOwner', { body: { address, ...(await proofBy(means, account, address)) } }),
     'Owner address saved.',
   )
+  if (account.x402_wallet !== null) {
+    return (
+      <Panel title="Owner address" testId="owner-settings">
+        <p>
+          This account pays over x402. Its credit is paid back to{' '}
+          <CopyableId id={account.x402_wallet} label="wallet address" short /> and to no other address.
+        </p>
+      </Panel>
+    )
+  }
   const valid = /^0x[0-9a-fA-F]{40}$/.test(address)
   const save = (means: Means) => {
     setTried(true)

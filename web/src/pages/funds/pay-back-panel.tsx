@@ -1,0 +1,156 @@
+import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { type FormEvent, useState } from 'react'
+import { parse } from '../../../../src/money/usdc.ts'
+import { ApiError, call } from '../../api/call.ts'
+import { hasRole } from '../../api/roles.ts'
+import type { Balance, Session, Withdrawal } from '../../api/shapes.ts'
+import { atomic, formatExact } from '../../money/format.ts'
+import { useAskSignIn } from '../../shell/providers.tsx'
+import { useAnnounce } from '../../ui/announce.tsx'
+import { Button } from '../../ui/button.tsx'
+import { Dialog } from '../../ui/dialog.tsx'
+import { TextField } from '../../ui/field.tsx'
+import { ErrorPanel } from '../../ui/loaded.tsx'
+import { Facts, Panel } from '../../ui/panel.tsx'
+import { isAmount } from '../keys/key-terms.ts'
+
+/** Unused credit back to the wallet that paid it. One dialog, one payment, however often it is sent. */
+export function PayBackPanel({ session, wallet, balance }: { session: Session; wallet: string; balance: Balance }) {
+  const credit = atomic(balance.available_atomic)
+  const [amount, setAmount] = useState('')
+  const [tried, setTried] = useState(false)
+  const [confirming, setConfirming] = useState(false)
+  const problem = amountProblem(amount, credit)
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    setTried(true)
+    if (problem === undefined) setConfirming(true)
+  }
+  if (!hasRole(session, 'owner')) {
+    return (
+      <Panel title="Pay back" testId="pay-back">
+        <p className="text-muted">
+          Only owners of the account can have its credit paid back. Your role is {session.person?.role}. Ask an owner.
+        </p>
+      </Panel>
+    )
+  }
+  return (
+    <Panel title="Pay back" testId="pay-back">
+      <form onSubmit={submit} noValidate className="flex flex-col gap-4">
+        <TextField
+          label="Amount"
+          mono
+          inputMode="decimal"
+          placeholder="All"
+          value={amount}
+          error={tried ? problem : undefined}
+          hint={`Credit: ${formatExact(credit)}. Leave empty to pay back all of it. No fee.`}
+          onChange={({ target }) => setAmount(target.value.trim())}
+          suffix="USDC"
+        />
+        <p className="text-sm text-muted">
+          It goes to the wallet’s balance at the settlement gateway, once the payments that it comes from are final on
+          chain.
+        </p>
+        <div>
+          <Button type="submit" disabled={credit <= 0n}>
+            Review payback
+          </Button>
+        </div>
+      </form>
+      {confirming && (
+        <ConfirmDialog
+          amount={amount === '' ? undefined : amount}
+          credit={credit}
+          wallet={wallet}
+          chain={session.chain?.name ?? 'the chain'}
+          onClose={() => setConfirming(false)}
+          onDone={() => {
+            setConfirming(false)
+            setTried(false)
+            setAmount('')
+          }}
+        />
+      )}
+    </Panel>
+  )
+}
+
+function amountProblem(amount: string, credit: bigint): string | undefined {
+  if (amount === '') return undefined
+  if (!isAmount(amount)) return 'Enter an amount above 0 USDC with at most six decimals.'
+  if (parse(amount) > credit)
+    return `${formatExact(credit)} is credit. Held money can be paid back once its requests have ended.`
+  return undefined
+}
+
+type ConfirmProps = {
+  /** Undefined: all of it. */
+  amount: string | undefined
+  credit: bigint
+  wallet: string
+  chain: string
+  onClose: () => void
+  onDone: () => void
+}
+
+function ConfirmDialog({ amount, credit, wallet, chain, onClose, onDone }: ConfirmProps) {
+  const client = useQueryClient()
+  const announce = useAnnounce()
+  const askSignIn = useAskSignIn()
+  const [idempotencyKey] = useState(() => crypto.randomUUID())
+  const payBack = useMutation({
+    mutationFn: (): Promise<Withdrawal> =>
+      call(
+        'createWalletRefund',
+        { body: amount === undefined ? {} : { amount } },
+        { headers: { 'idempotency-key': idempotencyKey } },
+      ),
+    onSuccess: () => {
+      announce('Payback requested.')
+      for (const queryKey of [['withdrawals'], ['balance']]) void client.invalidateQueries({ queryKey })
+      onDone()
+    },
+    onError: (error) => {
+      if (error instanceof ApiError && /recent/.test(error.code))
+        askSignIn({ reason: 'recent', onDone: () => payBack.mutate() })
+    },
+  })
+  return (
+    <Dialog
+      title="Confirm payback"
+      onClose={onClose}
+      footer={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button variant="primary" onClick={() => payBack.mutate()} busy={payBack.isPending}>
+            Pay back {amount === undefined ? 'all credit' : `${amount} USDC`}
+          </Button>
+        </>
+      }
+    >
+      <div className="flex flex-col gap-4">
+        <Facts
+          rows={[
+            [
+              'Amount',
+              <span key="amount" className="num">
+                {amount === undefined ? `All credit, now ${formatExact(credit)}` : formatExact(parse(amount))}
+              </span>,
+            ],
+            ['Fee', 'None'],
+            [
+              'To',
+              <span key="to" className="num break-all">
+                {wallet}
+              </span>,
+            ],
+            ['Chain', chain],
+          ]}
+        />
+        {payBack.error !== null && <ErrorPanel error={payBack.error} />}
+      </div>
+    </Dialog>
+  )
+}
