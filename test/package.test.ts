@@ -62,7 +62,6 @@ test('the package holds what is run and read, and nothing else', () => {
     'deploy/systemd/penny.service',
     'deploy/helm/penny/templates/web.yaml',
     'deploy/prometheus/alerts.yaml',
-    'deploy/citus.sql',
     'openapi.json',
     'LICENSE',
     'README.md',

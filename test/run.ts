@@ -10,6 +10,7 @@ import { openDatabase } from '../src/db/database.ts'
 import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
 import { check } from './check.ts'
 import { postgres15 } from './postgres-versions.ts'
+import { CitusCluster, serverUrl, withDatabase } from './support/citus-cluster.ts'
 import type { RunSettings } from './support/run-files.ts'
 
 // `npm test`: the checks, then the tests on the embedded PostgreSQL. Beside it those of the ledger run on the oldest version that we
@@ -93,6 +94,9 @@ const isLong = ['MODEL_STEPS', 'HAMMER_ATTEMPTS', 'FLAKY_CALLS', 'FAILOVER_REQUE
   (name) => process.env[name] !== undefined,
 )
 
+/** The given files run on a Citus cluster of two workers: `TEST_CITUS=1 node bin/run.mjs test/run.ts FILE…`. */
+const isOnCitus = process.env.TEST_CITUS === '1'
+
 process.env.TEST_SEED ??= String(isLong || process.argv.includes('--all') ? randomInt(2 ** 31 - 1) : 1)
 
 /** What a tmpfs calls itself, and what the whole run leaves in its temporary folder at any time, several times over. */
@@ -115,7 +119,7 @@ if (only.length === 0) failures.push(...(await check()).map((title) => `✖ npm 
 await buildDashboard()
 const leftOut = [...partsOfCheck, ...(isAll ? [] : sorted(slow))]
 const files = only.length > 0 ? sorted(only) : sorted(everything).filter((file) => !leftOut.includes(file))
-const runs = [run('PostgreSQL 18', files, { concurrency, isAside: false })]
+const runs = [run(isOnCitus ? 'Citus' : 'PostgreSQL 18', files, { concurrency, isAside: false })]
 if (only.length === 0) runs.push(runOnOtherDatabases())
 failures.push(...(await Promise.all(runs)).flat())
 if (failures.length > 0) {
@@ -202,12 +206,9 @@ type RunOptions = {
 async function run(title: string, files: readonly string[], options: RunOptions): Promise<readonly string[]> {
   if (!options.isAside) console.log(`\n— Tests on ${title}\n`)
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-test-run-'))
-  const postgres = await startEmbeddedPostgres({ dataDir, packageRoot: options.packageRoot })
-  await forgoDurability(postgres.url)
-  const server = new URL(postgres.url)
-  server.pathname = '/postgres'
+  const servers = isOnCitus ? await startCluster() : await startOne(dataDir, options.packageRoot)
   try {
-    const environment = { ...process.env, ...options.environment, TEST_DATABASE_SERVER: server.href }
+    const environment = { ...process.env, ...options.environment, ...servers.environment }
     const failuresFile = join(dataDir, 'failures.txt')
     const { code, said } = await runTests({ files, failuresFile, ...options }, environment)
     if (options.isAside) console.log(`\n— Tests on ${title}\n\n${said}`)
@@ -215,9 +216,29 @@ async function run(title: string, files: readonly string[], options: RunOptions)
     const named = existsSync(failuresFile) ? readFileSync(failuresFile, 'utf8') : ''
     return [`on ${title}, exit code ${code}:\n${named}`]
   } finally {
-    await postgres.stop()
+    await servers.stop()
     rmSync(dataDir, { recursive: true, force: true })
   }
+}
+
+type Servers = { readonly environment: Readonly<Record<string, string>>; stop(): Promise<void> }
+
+async function startOne(dataDir: string, packageRoot: string | undefined): Promise<Servers> {
+  const postgres = await startEmbeddedPostgres({ dataDir, packageRoot })
+  await forgoDurability(postgres.url)
+  const server = withDatabase(postgres.url, 'postgres')
+  return { environment: { TEST_DATABASE_SERVER: server }, stop: () => postgres.stop() }
+}
+
+async function startCluster(): Promise<Servers> {
+  const cluster = await CitusCluster.start(2, { isDurable: false })
+  const [server, ...workers] = cluster.servers.map(({ port }) => serverUrl(port))
+  const environment = {
+    TEST_DATABASE_SERVER: server!,
+    TEST_CITUS_WORKERS: workers.join(' '),
+    LEDGER_PARTITIONS: process.env.LEDGER_PARTITIONS ?? '8',
+  }
+  return { environment, stop: () => cluster[Symbol.asyncDispose]() }
 }
 
 /** What these tests write is thrown away with the server. Those that kill a PostgreSQL, or fill its disk, start their own. */

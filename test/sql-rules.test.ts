@@ -179,7 +179,6 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'alerts/mailer.ts': [1, 'job: mail that is due'],
   'db/account-log.ts': [1, 'job: partitions that have a log'],
   'identity/api-keys.ts': [5, 'by the id or name of a key, which tell no partition; what follows names it'],
-  'identity/key-finder.ts': [2, 'by the hash of a key, which tells no partition; options of keys of any partitions'],
   'identity/members.ts': [3, 'accounts of a person, which may be in any partition'],
   'identity/sessions.ts': [7, 'joined to the table of sessions, which names the partition; accounts of a person'],
   'identity/shut-out.ts': [1, 'whether a person is a member of another account'],

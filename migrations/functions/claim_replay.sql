@@ -43,11 +43,10 @@ begin
     return query select 'mismatch', v_replay.request_id, null::uuid, null::text;
   elsif v_replay.answer <> '' then
     return query select 'answered', v_replay.request_id, v_replay.node, v_replay.answer;
-  -- An attempt's end may be in the ledger a moment before its answer. While its node is alive, the answer will follow.
+  -- An attempt's end may be in the ledger a moment before its answer. While its node is alive, the answer will follow: the caller
+  -- looks, and names an attempt of a dead node in `p_answerless`.
   elsif v_replay.answer is null and v_replay.request_id is distinct from p_answerless
-        and (v_attempt.id is null or v_attempt.status in ('held', 'succeeded'))
-        -- The caller knows its own attempts, even when its lease lapsed for a moment.
-        and (v_replay.node = p_node or exists (select from nodes n where n.id = v_replay.node and n.lease_until >= v_now)) then
+        and (v_attempt.id is null or v_attempt.status in ('held', 'succeeded')) then
     return query select 'running', v_replay.request_id, v_replay.node, null::text;
   else
     update replays p set request_id = p_request_id, node = p_node, answer = null, wanted_at = null, created_at = v_now,

@@ -1,7 +1,8 @@
 -- Lets open requests cost more than their quotes. `total` is the whole amount that a request may cost beyond its quote, so a
 -- repeated call extends nothing twice. Decided like holds, one after another in memory.
 create function extend_holds(
-  p_partition smallint, p_node uuid, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[], p_calls extension_call[]
+  p_partition smallint, p_node uuid, p_lease_until timestamptz, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[],
+  p_calls extension_call[]
 ) returns table (place bigint, decision text)
 language plpgsql
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
@@ -20,7 +21,7 @@ declare
 begin
   perform lock_accounts(p_partition, p_account_ids);
   -- Other nodes may have ended the requests of a node whose lease has expired, or may end them at any moment.
-  perform require_lease(p_node, clock_timestamp());
+  perform require_lease(p_node, p_lease_until, clock_timestamp());
   v_rules := read_hold_rules(p_cap, true);
   v_accounts := read_accounts(p_partition, p_account_ids);
   v_keys := read_keys(p_partition, p_key_ids, null);

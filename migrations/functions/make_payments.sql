@@ -14,6 +14,7 @@ declare
   v_full    bigint;
   v_last    bigint;
   v_value   bigint;
+  v_since   timestamptz;
   v_made    integer := 0;
 begin
   perform lock_accounts(p_partition, p_account_ids);
@@ -39,11 +40,13 @@ begin
       select p_partition, v_account.id, v_account.payments + 1, v_account.covered_entry + 1, v_last, v_value, p_epoch, 'submitted',
              (select p.root from payments p where p.partition = p_partition and p.account_id = v_account.id and p.state = 'completed'
                order by p.number desc limit 1), v_now, v_now, v_now;
+    v_since := null;
+    -- If none of the entries is a charge, none of the remaining ones is.
+    if v_last < v_account.entries and v_account.unpaid_since is not null then
+      v_since := entry_time(p_partition, v_account.id, v_last + 1);
+    end if;
     update accounts a
-      set payments = a.payments + 1, covered_entry = v_last, covered = a.covered + v_value,
-          -- If none of the entries is a charge, none of the remaining ones is.
-          unpaid_since = case when v_last < v_account.entries and v_account.unpaid_since is not null
-                              then entry_time(p_partition, v_account.id, v_last + 1) end
+      set payments = a.payments + 1, covered_entry = v_last, covered = a.covered + v_value, unpaid_since = v_since
       where a.partition = p_partition and a.id = v_account.id;
     v_made := v_made + 1;
   end loop;

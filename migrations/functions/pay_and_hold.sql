@@ -1,7 +1,8 @@
 -- Credits an accepted payment and places the hold of the request that it pays, in one transaction. No hold for another request, when
 -- the payment was credited before: one payment pays one request. A refused hold leaves the value as credit.
 create function pay_and_hold(
-  p_partition smallint, p_node uuid, p_price_version text, p_cap bigint, p_payment x402_payment_call, p_call hold_call
+  p_partition smallint, p_node uuid, p_lease_until timestamptz, p_price_version text, p_cap bigint, p_payment x402_payment_call,
+  p_call hold_call
 ) returns table (place bigint, decision text, authorized bigint, from_credit bigint, created_at timestamptz, spendable bigint,
                  in_flight bigint, limit_left bigint)
 language plpgsql as $$
@@ -9,7 +10,7 @@ begin
   perform credit_x402_payment(p_partition, p_payment);
   if exists (select from x402_payments p where p.partition = p_partition and p.payer = p_payment.payer and p.nonce = p_payment.nonce
                 and p.account_id = p_payment.account_id and p.request_id = p_call.id and p.credited_at is not null) then
-    return query select * from place_holds(p_partition, p_node, p_price_version, p_cap, array[p_payment.account_id],
-                                           array[p_payment.key_id], array[p_call]);
+    return query select * from place_holds(p_partition, p_node, p_lease_until, p_price_version, p_cap,
+                                           array[p_payment.account_id], array[p_payment.key_id], array[p_call]);
   end if;
 end $$;

@@ -4,10 +4,10 @@
 --
 -- `p_account_ids` and `p_key_ids` are distinct; `account_of` and `key_of` of a call are positions in them.
 create function place_holds(
-  p_partition smallint, p_node uuid, p_price_version text, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[], p_calls hold_call[]
+  p_partition smallint, p_node uuid, p_lease_until timestamptz, p_price_version text, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[],
+  p_calls hold_call[]
 ) returns table (place bigint, decision text, authorized bigint, from_credit bigint, created_at timestamptz, spendable bigint,
-                 in_flight bigint, limit_left bigint)
-language plpgsql
+                 in_flight bigint, limit_left bigint) language plpgsql
 -- Rows are found by primary key and joined to the batch by hash. The planner assumes that an array has ten rows and a new table
 -- none, and would use a nested loop: quadratic in the batch.
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
@@ -26,7 +26,7 @@ declare
 begin
   perform lock_accounts(p_partition, p_account_ids);
   v_now := clock_timestamp();
-  perform require_lease(p_node, v_now);
+  perform require_lease(p_node, p_lease_until, v_now);
   v_rules := read_hold_rules(p_cap, false);
   v_accounts := read_accounts(p_partition, p_account_ids);
   v_keys := read_keys(p_partition, p_key_ids, v_now);

@@ -1,10 +1,7 @@
-import type { Database } from '../db/database.ts'
+import { type CitusReport, distributeLedger } from '../db/citus.ts'
 import { migrate, pendingMigrations } from '../db/migrate.ts'
 import { type Command, CommandError } from './command.ts'
 import { migrationsFolder, withDatabase } from './with-database.ts'
-
-const citusHint =
-  'This database has Citus: now run the second part of deploy/citus.sql (create_distributed_function) again, so that workers get the new functions.'
 
 export const migrateCommand: Command = {
   summary: 'apply pending database migrations',
@@ -24,11 +21,12 @@ export const migrateCommand: Command = {
         const pending = await pendingMigrations(database, migrationsFolder)
         const tell = (line: string) => void (output.json || output.write(`${line}\n`))
         const applied = verb === 'apply' ? (await migrate(database, migrationsFolder, tell)).applied : []
+        const cluster = verb === 'apply' ? await distributeLedger(database, config.ledgerPartitions) : undefined
         if (output.json) output.write(`${JSON.stringify({ pending: verb === 'apply' ? [] : pending, applied })}\n`)
         else if (verb === 'apply')
           output.write(applied.length === 0 ? 'Nothing to do.\n' : `Applied ${applied.join(', ')}.\n`)
         else output.write(pending.length === 0 ? 'Nothing is pending.\n' : `${pending.join('\n')}\n`)
-        if (applied.length > 0 && (await hasCitus(database))) tell(citusHint)
+        if (cluster !== undefined) tell(describe(cluster, config.ledgerPartitions))
         return verb === 'pending' && pending.length > 0 ? 1 : 0
       },
       { migrates: false },
@@ -36,8 +34,9 @@ export const migrateCommand: Command = {
   },
 }
 
-/** On Citus, functions are replaced on the coordinator alone. */
-async function hasCitus(database: Database): Promise<boolean> {
-  const rows = await database.query("select from pg_extension where extname = 'citus'")
-  return rows.length > 0
+function describe({ workers, tables, functions }: CitusReport, partitions: number): string {
+  const found = `Citus, ${workers} worker${workers === 1 ? '' : 's'}, ${partitions} partition${partitions === 1 ? '' : 's'}: `
+  if (partitions < workers)
+    return `${found}some workers stay empty. Set LEDGER_PARTITIONS well above the number of workers before the first account.`
+  return `${found}distributed ${tables} tables and ${functions} functions.`
 }

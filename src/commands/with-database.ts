@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import type { Config } from '../config/config.ts'
+import { distributeLedger } from '../db/citus.ts'
 import type { Database } from '../db/database.ts'
 import { findOutsideDatabase } from '../db/database-file.ts'
 import { findCluster } from '../db/embedded/cluster.ts'
@@ -21,7 +22,8 @@ export async function withDatabase<Result>(
   { migrates = true, poolMax = 2 }: { readonly migrates?: boolean; readonly poolMax?: number } = {},
 ): Promise<Result> {
   const { dataDir } = config
-  const open = (url: string, origin: Origin) => withOpened({ url, poolMax, origin, migrates }, work)
+  const open = (url: string, origin: Origin) =>
+    withOpened({ url, poolMax, origin, migrates, partitions: config.ledgerPartitions }, work)
   const outside = findOutsideDatabase(config)
   if (outside !== undefined) return open(outside.url, outside.origin)
   const served = await locateEmbeddedPostgres(dataDir)
@@ -49,15 +51,18 @@ type Opening = {
   readonly poolMax: number
   readonly origin: Origin
   readonly migrates: boolean
+  readonly partitions: number
 }
 
 async function withOpened<Result>(
-  { url, poolMax, origin, migrates }: Opening,
+  { url, poolMax, origin, migrates, partitions }: Opening,
   work: (database: Database) => Promise<Result>,
 ): Promise<Result> {
   const options = { url, poolMax, applicationName: 'penny command' }
   const database = await openUsable(options, origin, async (opened) => {
-    if (migrates) await migrate(opened, migrationsFolder)
+    if (!migrates) return
+    await migrate(opened, migrationsFolder)
+    await distributeLedger(opened, partitions)
   })
   try {
     return await work(database)

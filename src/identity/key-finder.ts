@@ -67,22 +67,28 @@ export class KeyFinder {
   }
 
   async #lookUp(key: string): Promise<Found> {
-    const [row] = await this.#options.database.queryPrepared<FoundRow>(
-      'find_key',
-      `select h.partition, h.account_id, h.key_id, k.revoked_at <= clock_timestamp() as revoked, k.disabled,
-              k.expires_at <= clock_timestamp() as expired, h.expires_at <= clock_timestamp() as rolled, a.address, a.wallet,
-              ${readColumns.map((column) => `k.${column}`)}
-         from api_key_hashes h join api_keys k on k.partition = h.partition and k.id = h.key_id
-         join accounts a on a.partition = h.partition and a.id = h.account_id
-        where h.hash = $1`,
+    const { database } = this.#options
+    // Two statements: the second names the partition as a value, so that a cluster asks only the worker that has the account.
+    const [secret] = await database.queryPrepared<SecretRow>(
+      'find_secret',
+      `select partition, account_id, key_id, expires_at <= clock_timestamp() as rolled from api_key_hashes where hash = $1`,
       [hashApiKey(key)],
     )
+    if (secret === undefined) return 'unknown'
+    const { partition, account_id: accountId, key_id: keyId } = secret
+    const [row] = await database.queryPrepared<FoundRow>(
+      'find_key',
+      `select k.revoked_at <= clock_timestamp() as revoked, k.disabled, k.expires_at <= clock_timestamp() as expired, a.address, a.wallet,
+              ${readColumns.map((column) => `k.${column}`)}
+         from api_keys k join accounts a on a.partition = k.partition and a.id = k.account_id
+        where k.partition = $1 and k.id = $2`,
+      [partition, keyId],
+    )
     if (row === undefined) return 'unknown'
-    if (row.rolled === true) return 'rolled'
+    if (secret.rolled === true) return 'rolled'
     if (row.disabled) return 'disabled'
     if (row.revoked === true) return 'revoked'
     if (row.expired === true) return 'expired'
-    const { partition, account_id: accountId, key_id: keyId } = row
     const [depositAddress, x402Wallet] = [row.address ?? undefined, row.wallet ?? undefined]
     return { partition, accountId, keyId, depositAddress, x402Wallet, options: readOptions(row) }
   }
@@ -123,14 +129,23 @@ class OptionReads {
   }
 
   async #query(keys: ReadonlyMap<string, number>): Promise<ReadonlyMap<string, KeyOptions>> {
-    const rows = await this.#database.queryPrepared<OptionRow & { readonly id: string }>(
-      'read_key_options',
-      `select k.id, ${readColumns.map((column) => `k.${column}`)}
-         from unnest($1::smallint[], $2::uuid[]) as asked (partition, id)
-         join api_keys k on k.partition = asked.partition and k.id = asked.id`,
-      [[...keys.values()], [...keys.keys()]],
+    const read = (partition: number, ids: readonly string[]) =>
+      this.#database.queryPrepared<OptionRow & { readonly id: string }>(
+        'read_key_options',
+        `select k.id, ${readColumns.map((column) => `k.${column}`)} from api_keys k
+          where k.partition = $1 and k.id = any ($2::uuid[])`,
+        [partition, ids],
+      )
+    const byPartition = Map.groupBy(keys, ([, partition]) => partition)
+    const rows = await Promise.all(
+      [...byPartition].map(([partition, members]) =>
+        read(
+          partition,
+          members.map(([id]) => id),
+        ),
+      ),
     )
-    return new Map(rows.map((row) => [row.id, readOptions(row)]))
+    return new Map(rows.flat().map((row) => [row.id, readOptions(row)]))
   }
 }
 
@@ -145,16 +160,19 @@ function admit(found: Found): Bearer {
   return found
 }
 
-type FoundRow = OptionRow & {
+type SecretRow = {
   readonly partition: number
   readonly account_id: string
   readonly key_id: string
+  readonly rolled: boolean | null
+}
+
+type FoundRow = OptionRow & {
   readonly revoked: boolean | null
   readonly expired: boolean | null
   readonly address: string | null
   readonly wallet: string | null
   readonly disabled: boolean
-  readonly rolled: boolean | null
 }
 
 export class InvalidApiKeyError extends ServiceError {

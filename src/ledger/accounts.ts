@@ -41,7 +41,7 @@ export async function createAccount(
   id: string = randomUUID(),
 ): Promise<Account> {
   const [row] = await connection.query<AccountRow>(
-    `insert into accounts (partition, id, name) values ($1, $2, $3) returning ${columns}`,
+    `insert into accounts (partition, id, name) values ($1, $2, $3) returning ${storedColumns}, false as is_owner_usable`,
     [randomInt(partitions), id, name],
   )
   return readAccount(row!)
@@ -126,9 +126,9 @@ export async function renameAccount(database: Database, partition: number, id: s
   ])
 }
 
-const columns = `partition, id, name, gateway, credit, held, extended, deposited, given_back, suspended_reason, address,
-  owner_address, owner_usable_from, wallet,
-  owner_usable_from is not null and owner_usable_from <= now() as is_owner_usable, created_at, closed_at`
+const storedColumns = `partition, id, name, gateway, credit, held, extended, deposited, given_back, suspended_reason, address,
+  owner_address, owner_usable_from, wallet, created_at, closed_at`
+const columns = `${storedColumns}, owner_usable_from is not null and owner_usable_from <= now() as is_owner_usable`
 
 type AccountRow = {
   readonly partition: number

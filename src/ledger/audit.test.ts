@@ -8,9 +8,10 @@ let ledger: TestDatabase
 before(async () => {
   ledger = await testDatabase()
   // The constraints would refuse the corruptions below: it is the auditor that is on trial here.
-  await ledger.database.execute(`
-    alter table accounts drop constraint accounts_not_overspent, drop constraint accounts_not_negative;
-    alter table requests drop constraint requests_hold_is_whole, drop constraint requests_charge;`)
+  const drop = (table: string, constraints: readonly string[]) =>
+    ledger.database.execute(`alter table ${table} ${constraints.map((name) => `drop constraint ${name}`)}`)
+  await drop('accounts', ['accounts_not_overspent', 'accounts_not_negative'])
+  await drop('requests', ['requests_hold_is_whole', 'requests_charge'])
 })
 after(() => ledger.drop())
 

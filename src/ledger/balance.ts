@@ -37,11 +37,11 @@ export async function readBalance(database: Database, { partition, accountId }: 
             a.suspended_at is not null as suspended, u.unsettled > l.unsettled_cap as settlement_delayed,
             l.frozen_at is not null as frozen, l.withdrawal_fee_max,
             (select coalesce(sum(v.amount), 0)::bigint from arrivals v
-               left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
-              where v.partition = a.partition and v.account_id = a.id
+               left join sweeps s on s.partition = $1 and s.id = v.sweep_id
+              where v.partition = $1 and v.account_id = a.id
                 and (s.id is null or s.state in ${uncreditedSweepStates})) as pending_deposits,
             (select coalesce(sum(w.amount), 0)::bigint from withdrawals w
-              where w.account_id = a.id and w.state in ${openWithdrawalStates}) as pending_withdrawals,
+              where w.partition = $1 and w.account_id = a.id and w.state in ${openWithdrawalStates}) as pending_withdrawals,
             o.open_requests, o.oldest_hold_at, clock_timestamp() as at
        from accounts a
        cross join ledger_state l
@@ -49,7 +49,7 @@ export async function readBalance(database: Database, { partition, accountId }: 
        cross join lateral (select case when a.wallet is null then a.charged - a.given_back - a.paid
                                        else greatest(0, a.charged - a.given_back - a.paid) end as unsettled) u
        cross join lateral (select count(*)::int as open_requests, min(h.created_at) as oldest_hold_at from holds h
-                            where h.account_id = a.id) o
+                            where h.partition = $1 and h.account_id = a.id) o
       where a.partition = $1 and a.id = $2`,
     [partition, accountId],
   )

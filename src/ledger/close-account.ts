@@ -60,15 +60,15 @@ async function readMovable(connection: Connection, account: AccountRef, depositM
     `select a.wallet is not null as is_wallet, a.gateway + a.credit - a.extended as available, a.held + a.extended as held, l.withdrawal_fee_max as fee_max,
             (select count(*)::int from holds h where h.partition = $1 and h.account_id = a.id) as open_requests,
             (select coalesce(sum(w.amount), 0)::bigint from withdrawals w
-              where w.partition = a.partition and w.account_id = a.id and w.state in ${openWithdrawalStates}) as withdrawing,
+              where w.partition = $1 and w.account_id = a.id and w.state in ${openWithdrawalStates}) as withdrawing,
             v.sweeping + case when v.waiting >= $3 then v.waiting else 0 end as arriving
        from accounts a
        cross join ledger_state l
        cross join lateral (
          select coalesce(sum(v.amount) filter (where s.id is not null), 0)::bigint as sweeping,
                 coalesce(sum(v.amount) filter (where s.id is null), 0)::bigint as waiting
-           from arrivals v left join sweeps s on s.partition = v.partition and s.id = v.sweep_id
-          where v.partition = a.partition and v.account_id = a.id
+           from arrivals v left join sweeps s on s.partition = $1 and s.id = v.sweep_id
+          where v.partition = $1 and v.account_id = a.id
             and (s.id is null or s.state in ${uncreditedSweepStates})) v
       where a.partition = $1 and a.id = $2`,
     [account.partition, account.accountId, depositMin],

@@ -156,10 +156,10 @@ test('events are deleted after four days, and the oldest of an account that has 
   const payer = await openPayer(database, 10_000n)
   await listen(payer, eventTypes)
   for (let count = 0; count < 5; count += 1) await holds.end(charge(await hold(holds, payer, 10n), 1n))
-  await database.query(
-    `update events set created_at = created_at - interval '5 days' where account_id = $1 and number = 1`,
-    [payer.accountId],
-  )
+  await database.query(`update events set created_at = $2 where account_id = $1 and number = 1`, [
+    payer.accountId,
+    new Date(Date.now() - 5 * 86_400_000),
+  ])
   const numbers = async () => (await eventsOf(payer)).map(({ number }) => number)
   await forgetEvents(database)
   assert.deepEqual(await numbers(), [2n, 3n, 4n, 5n])

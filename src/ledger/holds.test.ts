@@ -24,7 +24,7 @@ import { fromAtomic, parse } from '../money/usdc.ts'
 import { createAccount, findAccount } from './accounts.ts'
 import { findViolations } from './audit.ts'
 import { creditDeposit } from './deposits.ts'
-import type { HoldDecision } from './hold-calls.ts'
+import type { Hold, HoldDecision } from './hold-calls.ts'
 import { KeyChangedError } from './holds.ts'
 import { createRequestId } from './request-id.ts'
 
@@ -236,13 +236,7 @@ test('a limit per day counts today’s requests only, and a request of yesterday
   const yesterday = await hold(holds, payer, 1_000n)
   assert.equal(codeOf(await place(holds, payer, 1n)), 'key_limit_exceeded')
   // A day passes: the window the key and the request were in becomes yesterday's.
-  await ledger.database.query("update api_keys set window_start = window_start - interval '1 day' where id = $1", [
-    payer.keyId,
-  ])
-  await ledger.database.query(
-    "update holds set key_window = key_window - interval '1 day', created_at = created_at - interval '1 day' where id = $1",
-    [yesterday.requestId],
-  )
+  await moveToYesterday(yesterday)
   const today = await hold(holds, payer, 600n)
   await holds.end(charge(yesterday, 1_000n))
   await holds.end(charge(today, 600n))
@@ -250,6 +244,20 @@ test('a limit per day counts today’s requests only, and a request of yesterday
   const rest = await hold(holds, payer, 400n)
   await holds.end(voided(rest))
 })
+
+async function moveToYesterday({ requestId, payer }: Hold): Promise<void> {
+  const { database } = ledger
+  const [key] = await database.query<{ day: Date }>('select window_start as day from api_keys where id = $1', [
+    payer.keyId,
+  ])
+  const day = new Date(key!.day.getTime() - 86_400_000)
+  await database.query('update api_keys set window_start = $2 where id = $1', [payer.keyId, day])
+  await database.query('update holds set key_window = $2, created_at = $3 where id = $1', [
+    requestId,
+    day,
+    new Date(Date.now() - 86_400_000),
+  ])
+}
 
 test('concurrent extensions never pass the balance, the key’s limit or what may be in flight', async () => {
   for (const [cap, balance, limit, refusal] of [
@@ -295,13 +303,7 @@ test('a request whose key was revoked may still be extended; one whose key has b
 
   const daily = await openPayer(ledger.database, 50_000n, { limit: parse('0.005'), limitWindow: 'day' })
   const yesterday = await hold(holds, daily, 1_000n)
-  await ledger.database.query("update api_keys set window_start = window_start - interval '1 day' where id = $1", [
-    daily.keyId,
-  ])
-  await ledger.database.query(
-    "update holds set key_window = key_window - interval '1 day', created_at = created_at - interval '1 day' where id = $1",
-    [yesterday.requestId],
-  )
+  await moveToYesterday(yesterday)
   // Until a request of today has begun the new window, the key still counts yesterday's.
   assert.equal(await holds.extend({ ...yesterday, total: parse('0.001') }), 'extended')
   const today = await hold(holds, daily, 1_000n)

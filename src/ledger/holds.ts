@@ -21,6 +21,7 @@ import type {
   ToolCallRecord,
 } from './hold-calls.ts'
 import { NodeRequests, type WholeEnd } from './node-requests.ts'
+import { readLeaseEnd } from './nodes.ts'
 import { PartitionQueues } from './partition-queues.ts'
 import type { RequestId } from './request-id.ts'
 import { endedStatuses } from './states.ts'
@@ -39,6 +40,8 @@ export type HoldsOptions = {
   /** The end of a request found no hold: a failover lost it. Nothing is charged, so this much is lost. */
   readonly onHoldLost?: (end: EndCall) => void
   readonly failpoint?: Failpoint
+  /** How long the end of this node's lease is remembered before it is read again. */
+  readonly leaseReadMs?: number
   /** Reports each commit: its number of calls and its duration. */
   readonly onBatch?: (operation: LedgerOperation, size: number, ms: number) => void
 }
@@ -100,6 +103,7 @@ export class Holds {
   /** Tool calls that are being written, by request. A request ends after them. */
   readonly #recording = new Map<RequestId, Promise<void>>()
   readonly #requests = new NodeRequests()
+  #lease: { readonly until: Date; readonly readMs: number } | undefined
 
   constructor(options: HoldsOptions) {
     this.#options = {
@@ -107,6 +111,7 @@ export class Holds {
       onLost: () => {},
       onHoldLost: () => {},
       failpoint: noFailpoint,
+      leaseReadMs: 1_000,
       onBatch: () => {},
       ...options,
     }
@@ -288,7 +293,9 @@ export class Holds {
       return await Promise.race([answer, late])
     } catch (error) {
       if (error instanceof LedgerUnavailableError) onGivingUp()
-      throw isDeadLease(error) ? new LedgerUnavailableError(error) : error
+      if (!isDeadLease(error)) throw error
+      this.#lease = undefined
+      throw new LedgerUnavailableError(error)
     } finally {
       clearTimeout(timer)
       gone?.removeEventListener('abort', giveUp)
@@ -338,6 +345,7 @@ export class Holds {
     const rows = await connection.queryPrepared<PlacedRow>('place_holds', placeHolds, [
       partition,
       node,
+      await this.#leaseEnd(connection),
       priceVersion,
       inFlightCap,
       plainArray(accounts.values),
@@ -372,6 +380,7 @@ export class Holds {
     const [row] = await database.queryPrepared<PlacedRow>('pay_and_hold', payAndHold, [
       partition,
       node,
+      await this.#leaseEnd(database),
       priceVersion,
       inFlightCap,
       rowLiteral([payment.payer, payment.nonce, payer.accountId, payer.keyId, payment.depositId, payment.railId]),
@@ -434,6 +443,7 @@ export class Holds {
     const rows = await connection.queryPrepared<ExtendedRow>('extend_holds', extendHolds, [
       partition,
       node,
+      await this.#leaseEnd(connection),
       inFlightCap,
       plainArray(accounts.values),
       plainArray(keys.values),
@@ -442,6 +452,20 @@ export class Holds {
     const decisions: ExtensionDecision[] = []
     for (const row of rows) decisions[Number(row.place) - 1] = row.decision
     return decisions
+  }
+
+  /**
+   * When this node's lease ends: a hold after that is refused. Read once a second, because the lease of a living node is never
+   * shortened.
+   */
+  async #leaseEnd(connection: Connection): Promise<Date | null> {
+    const nowMs = performance.now()
+    if (this.#lease === undefined || nowMs - this.#lease.readMs >= this.#options.leaseReadMs) {
+      const until = await readLeaseEnd(connection, this.#options.node)
+      if (until === undefined) return null
+      this.#lease = { until, readMs: nowMs }
+    }
+    return this.#lease.until
   }
 
   async #recordToolCalls(partition: number, calls: readonly ToolCallRecord[]): Promise<readonly undefined[]> {
@@ -553,15 +577,15 @@ const lockUnlocked = `
 
 const placeHolds = `
   select place, decision, authorized, from_credit, created_at, spendable, in_flight, limit_left
-    from place_holds($1, $2, $3, $4, $5, $6, $7)`
+    from place_holds($1, $2, $3, $4, $5, $6, $7, $8)`
 
 const payAndHold = `
   select place, decision, authorized, from_credit, created_at, spendable, in_flight, limit_left
-    from pay_and_hold($1, $2, $3, $4, $5, $6)`
+    from pay_and_hold($1, $2, $3, $4, $5, $6, $7)`
 
 const endRequests = 'select id, ended_now, status, charged from end_requests($1, $2, $3)'
 
-const extendHolds = 'select place, decision from extend_holds($1, $2, $3, $4, $5, $6)'
+const extendHolds = 'select place, decision from extend_holds($1, $2, $3, $4, $5, $6, $7)'
 
 const recordToolCalls = 'select record_tool_calls($1, $2)'
 

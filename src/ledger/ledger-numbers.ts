@@ -95,9 +95,9 @@ export async function writeGauge(database: Database, name: string, value: number
 /** Publishes the lifetime totals of deposits. Reads whole tables: call it occasionally in one process, not for every scrape. */
 export async function writeDepositMetrics(database: Database): Promise<void> {
   const [row] = await database.query<{ seen: number; credited: number; atomic: number }>(
-    `select (select count(*) from arrivals)::float8 as seen, count(*)::float8 as credited,
-            coalesce(sum(amount), 0)::float8 as atomic
-       from deposits`,
+    `select s.seen, d.credited, d.atomic
+       from (select count(*)::float8 as seen from arrivals) s
+      cross join (select count(*)::float8 as credited, coalesce(sum(amount), 0)::float8 as atomic from deposits) d`,
   )
   await writeGauge(database, 'deposits_seen', row!.seen)
   await writeGauge(database, 'deposits_credited', row!.credited)
@@ -146,7 +146,7 @@ const paymentsQuery = `
 const webhooksQuery = `
   select coalesce(max(${age('greatest(w.due_at, w.created_at)')}), 0) as "webhookWaitSeconds",
          coalesce(max(${age('w.created_at')}), 0) as "oldestWebhookEventSeconds",
-         (select count(*)::int from (select from webhook_endpoints where disabled_reason <> 'by_owner' limit ${rowsMax}) x) as "webhooksDisabled"
+         (select count(*)::int from (select 1 from webhook_endpoints where disabled_reason <> 'by_owner' limit ${rowsMax}) x) as "webhooksDisabled"
     from (select e.due_at, v.created_at
             from webhook_endpoints e join accounts a on a.partition = e.partition and a.id = e.account_id
            cross join lateral (select x.created_at from events x
@@ -179,8 +179,8 @@ const totalsQuery = `
                                                   and p.state in ${openPaymentStates})
                              limit ${rowsMax}) x on true
                 where t.settle_latest_ms is not null) d
-   cross join (select count(*)::int as count from (select from payments where state = 'failed' limit ${rowsMax}) x) f
-   cross join (select count(*)::int as count from (select from arrivals where sweep_id is null limit ${rowsMax}) x) u
+   cross join (select count(*)::int as count from (select 1 from payments where state = 'failed' limit ${rowsMax}) x) f
+   cross join (select count(*)::int as count from (select 1 from arrivals where sweep_id is null limit ${rowsMax}) x) u
    cross join (select count(*)::int as count, min(created_at) as oldest from sweeps
                 where state in ${uncreditedSweepStates}) s
    cross join (select count(*)::int as count, min(created_at) as oldest

@@ -1,5 +1,5 @@
 import { plainArray } from '../db/array-literal.ts'
-import type { Database } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import type { RequestId } from './request-id.ts'
 
 /** Renews or acquires this node's lease. False when it had expired: other nodes may have ended its requests. */
@@ -9,6 +9,21 @@ export async function renewLease(database: Database, node: string, leaseMs: numb
     leaseMs,
   ])
   return row!.kept
+}
+
+/** When the node's lease ends, by the database's clock; undefined when it has none. */
+export async function readLeaseEnd(connection: Connection, node: string): Promise<Date | undefined> {
+  const [row] = await connection.queryPrepared<{ lease_until: Date }>(
+    'read_lease_end',
+    'select lease_until from nodes where id = $1',
+    [node],
+  )
+  return row?.lease_until
+}
+
+export async function isAlive(connection: Connection, node: string): Promise<boolean> {
+  const rows = await connection.query('select from nodes where id = $1 and lease_until >= clock_timestamp()', [node])
+  return rows.length > 0
 }
 
 /** Ends a lease now: for a node that stops, or one whose process is known to be dead. */

@@ -4,6 +4,7 @@ import type { Database } from '../db/database.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 import { listPartitions } from './accounts.ts'
 import type { Payer } from './hold-calls.ts'
+import { isAlive } from './nodes.ts'
 import { earliestRequestIdSql, type RequestId } from './request-id.ts'
 
 /** Identifies the request that several attempts share. */
@@ -21,12 +22,26 @@ export type Claim =
   /** Its node is serving it, or has its answer in memory. */
   | { readonly state: 'running'; readonly requestId: RequestId; readonly node: string }
 
+type Own = { readonly requestId: RequestId; readonly node: string }
+
 /** Claims the key for a request, or returns the attempt that has it. `answerless` is an attempt that is known to have no answer. */
 export async function claimReplay(
   database: Database,
-  { payer, keyHash, bodyHash, attemptHash }: ReplayKey,
-  own: { readonly requestId: RequestId; readonly node: string },
+  key: ReplayKey,
+  own: Own,
   answerless?: RequestId,
+): Promise<Claim> {
+  const claim = await claimOnce(database, key, own, answerless)
+  // This node knows its own attempts, even when its lease lapsed for a moment.
+  if (claim.state !== 'running' || claim.node === own.node || (await isAlive(database, claim.node))) return claim
+  return claimOnce(database, key, own, claim.requestId)
+}
+
+async function claimOnce(
+  database: Database,
+  { payer, keyHash, bodyHash, attemptHash }: ReplayKey,
+  own: Own,
+  answerless: RequestId | undefined,
 ): Promise<Claim> {
   const [row] = await database.query<ClaimRow>(
     'select state, attempt_id, attempt_node, attempt_answer from claim_replay($1, $2, $3, $4, $5, $6, $7, $8, $9)',
@@ -73,24 +88,23 @@ export async function awaitReplay(
        update replays set wanted_at = now()
         where partition = $1 and account_id = $2 and key_hash = $3 and request_id = $4
        returning partition, request_id, answer, node)
-     select w.answer, r.model, r.created_at, r.quote,
-            coalesce(w.answer = '' or r.status in ('failed', 'cancelled')
-                     or not exists (select from nodes n
-                                     where n.id = w.node and n.lease_until >= clock_timestamp()), false) as lost
+     select w.answer, w.node, r.model, r.created_at, r.quote,
+            coalesce(w.answer = '' or r.status in ('failed', 'cancelled'), false) as lost
        from wanted w left join request_log r on r.partition = $1 and r.id = w.request_id`,
     [payer.partition, payer.accountId, keyHash, requestId],
   )
   if (row === undefined) return { answer: undefined, lost: true, hold: undefined }
-  const { answer, lost, model, created_at: createdAt, quote } = row
+  const { answer, model, created_at: createdAt, quote } = row
   return {
     answer: answer || undefined,
-    lost,
+    lost: row.lost || !(await isAlive(database, row.node)),
     hold: quote === null ? undefined : { model: model!, createdAt: createdAt!, held: fromAtomic(quote) },
   }
 }
 
 type SeenRow = {
   readonly answer: string | null
+  readonly node: string
   readonly lost: boolean
   readonly model: string | null
   readonly created_at: Date | null

@@ -61,12 +61,13 @@ export async function listRequests(
   const { lookedAtMax = lookedAtMaxDefault } = page
   const limit = page.limit + 1
   const lookedAt = others.length === 0 ? limit : lookedAtMax
+  const partition = `$${values.length + 1}`
   const rows = await database.query<RequestRow>(
     `with page as materialized (
        select r.id
          from (select * from request_log r where ${all(indexed)} order by r.id desc limit ${lookedAt}) r
         where ${all(others)} order by r.id desc limit ${limit})
-     select ${requestColumns} from page join request_log r on r.partition = $${values.length + 1} and r.id = page.id ${requestJoins}
+     select ${requestColumns} from page join request_log r on r.partition = ${partition} and r.id = page.id ${requestJoins(partition)}
       order by r.id desc`,
     [...values, account.partition],
   )

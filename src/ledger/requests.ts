@@ -80,7 +80,7 @@ export async function findRequest(
 ): Promise<LedgerRequest | undefined> {
   const [row] = await database.queryPrepared<RequestRow>(
     'find_request',
-    `select ${requestColumns} from request_log r ${requestJoins}
+    `select ${requestColumns} from request_log r ${requestJoins('$1')}
       where r.partition = $1 and r.id = $2 and r.account_id = $3`,
     [partition, id, accountId],
   )
@@ -104,7 +104,7 @@ export async function findRequests(
 /** Any account's request. For the operator only. */
 export async function findAnyRequest(database: Database, id: RequestId): Promise<LedgerRequest | undefined> {
   const [row] = await database.query<RequestRow>(
-    `select ${requestColumns} from request_log r ${requestJoins} where r.partition = $1 and r.id = $2`,
+    `select ${requestColumns} from request_log r ${requestJoins('$1')} where r.partition = $1 and r.id = $2`,
     [partitionOf(id), id],
   )
   return row === undefined ? undefined : readRequest(row)
@@ -143,13 +143,14 @@ export const requestColumns = `r.*, k.name as key_name, k.hint as key_hint,
   y.number as payment_number, y.epoch as payment_epoch, y.value as payment_value,
   (y.last_entry - y.first_entry + 1)::int as payment_entries, y.state as payment_state, y.reason, y.batch, y.batch_position,
   y.batch_size, y.tx_hash, y.changed_at`
-export const requestJoins = `
-  join api_keys k on k.partition = r.partition and k.id = r.key_id
+/** `partition` is the parameter that has the partition of the rows, such as `$1`. */
+export const requestJoins = (partition: string) => `
+  join api_keys k on k.partition = ${partition} and k.id = r.key_id
   left join prices p on p.version = r.price_version and p.model = r.model
   left join lateral (select coalesce(sum(x.amount), 0)::bigint as given_back from adjustments x
-                      where x.partition = r.partition and x.request_id = r.id) g on true
+                      where x.partition = ${partition} and x.request_id = r.id) g on true
   left join lateral (select x.* from payments x
-                      where x.partition = r.partition and x.account_id = r.account_id and x.state <> 'failed' and x.first_entry <= r.entry
+                      where x.partition = ${partition} and x.account_id = r.account_id and x.state <> 'failed' and x.first_entry <= r.entry
                       order by x.first_entry desc limit 1) y on y.last_entry >= r.entry`
 
 export type RequestRow = {

@@ -25,13 +25,12 @@ test('old refusals are deleted, young ones and everything with money stay, and t
   const paid = await hold(holds, payer, 100n)
   await holds.end(charge(paid, 50n))
   await holds.drained()
-  await ledger.database.query(`update holds set created_at = created_at - interval '31 days' where id = $1`, [
-    open.requestId,
+  const monthAgo = new Date(Date.now() - 31 * 86_400_000)
+  await ledger.database.query('update holds set created_at = $2 where id = $1', [open.requestId, monthAgo])
+  await ledger.database.query('update requests set created_at = $2 where id = any ($1::uuid[])', [
+    [old, paid.requestId],
+    monthAgo,
   ])
-  await ledger.database.query(
-    `update requests set created_at = created_at - interval '31 days' where id = any ($1::uuid[])`,
-    [[old, paid.requestId]],
-  )
   await forgetRefusals(ledger.database, 30)
   const left = await ledger.database.query<{ id: string }>('select id from request_log where account_id = $1', [
     payer.accountId,

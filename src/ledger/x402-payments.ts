@@ -1,4 +1,5 @@
 import { plainArray, rowArray, rowLiteral } from '../db/array-literal.ts'
+import { readClock } from '../db/clock.ts'
 import { type Database, isLockTimeout } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
 import type { AcceptedPayment } from './hold-calls.ts'
@@ -33,15 +34,29 @@ const claimSeconds = 30
 /** Takes a payment on, before the gateway is asked: what it accepts from here on is found again after any crash. */
 export async function claimPayment(database: Database, payment: SignedPayment): Promise<Claim> {
   const { wallet, nonce, value, validAfter, validBefore, signature, requestId } = payment
+  const now = await readClock(database)
+  const deadBefore = new Date(now.getTime() - claimSeconds * 1_000)
   const [claimed] = await database.query<{ is_again: boolean }>(
     `insert into x402_payments as p (partition, payer, nonce, account_id, value, valid_after, valid_before, signature, state, request_id,
                                      created_at, claimed_at, changed_at)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, 'submitted', $9, now(), now(), now())
+     values ($1, $2, $3, $4, $5, $6, $7, $8, 'submitted', $9, $10, $10, $10)
      on conflict (partition, payer, nonce) do update set request_id = excluded.request_id, claimed_at = excluded.claimed_at
        where p.credited_at is null and p.state = 'submitted' and p.value = excluded.value
-         and p.claimed_at < excluded.claimed_at - interval '${claimSeconds} seconds'
+         and p.claimed_at < $11
      returning p.created_at < p.claimed_at as is_again`,
-    [wallet.partition, wallet.address, nonce, wallet.accountId, value, validAfter, validBefore, signature, requestId],
+    [
+      wallet.partition,
+      wallet.address,
+      nonce,
+      wallet.accountId,
+      value,
+      validAfter,
+      validBefore,
+      signature,
+      requestId,
+      now,
+      deadBefore,
+    ],
   )
   if (claimed !== undefined) return claimed.is_again ? 'reclaimed' : 'claimed'
   const [row] = await database.query<{ is_open: boolean }>(

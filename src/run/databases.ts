@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import type { PriceList } from '../billing/price-list.ts'
+import { distributeLedger } from '../db/citus.ts'
 import { type Database, type DatabaseOptions, openDatabase } from '../db/database.ts'
 import { startEmbeddedPostgres } from '../db/embedded-postgres.ts'
 import { migrate } from '../db/migrate.ts'
@@ -46,6 +47,7 @@ export async function openDatabases(
   const usable = await openUsable({ url, ...jobs }, origin, async (opened) => {
     signal?.throwIfAborted()
     await migrate(opened, migrationsFolder, onProgress)
+    await distributeLedger(opened, config.ledgerPartitions)
     await recordPrices(opened, prices.version, [...prices.models.values()], prices.searchPerCall)
     await setUnsettledCap(opened, config.unsettledCap)
     await createRequestMonths(opened)

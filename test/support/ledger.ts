@@ -32,6 +32,8 @@ export async function openLedger(
     priceVersion: 'test',
     inFlightCap: parse(options.cap ?? '1000'),
     waitMsMax: options.waitMsMax ?? 60_000,
+    // Tests end leases of nodes that live.
+    leaseReadMs: 0,
     onLost: (error) => {
       throw error
     },

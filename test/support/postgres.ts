@@ -5,11 +5,13 @@ import { join } from 'node:path'
 import { after } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import pg from 'pg'
+import type pg from 'pg'
+import { distributeLedger } from '../../src/db/citus.ts'
 import { type Database, openDatabase } from '../../src/db/database.ts'
 import { isPostmasterOf, readPostmasterPid } from '../../src/db/embedded/postmaster.ts'
 import { startEmbeddedPostgres } from '../../src/db/embedded-postgres.ts'
 import { migrate } from '../../src/db/migrate.ts'
+import { createOnAll, onServer, withDatabase } from './citus-cluster.ts'
 
 /** A database of its own for one test, migrated and empty. */
 export type TestDatabase = {
@@ -24,6 +26,8 @@ const replyMaxMs = 60_000
 const killMaxMs = 10_000
 // "templa" in ASCII; the whole word has too many letters for a number.
 const templateLock = 0x74656d706c61
+/** Set by the runner when the server is the coordinator of a Citus cluster. */
+const workers = process.env.TEST_CITUS_WORKERS?.split(' ') ?? []
 
 /**
  * Clones a database from a migrated template. The test runner names a running server in TEST_DATABASE_SERVER; a test
@@ -31,12 +35,13 @@ const templateLock = 0x74656d706c61
  */
 export async function testDatabase(options: { migrations?: string; poolMax?: number } = {}): Promise<TestDatabase> {
   const { migrations = ownMigrations, poolMax = 4 } = options
-  const server = process.env.TEST_DATABASE_SERVER ?? databaseUrl((await ownServer()).url, 'postgres')
+  const server = process.env.TEST_DATABASE_SERVER ?? withDatabase((await ownServer()).url, 'postgres')
   const template = await ensureTemplate(server, migrations)
   const name = `test_${randomBytes(8).toString('hex')}`
   // Copying files takes a third of the time of copying through the log, which pays off for large templates only.
-  await onServer(server, (client) => client.query(`create database ${name} template ${template} strategy file_copy`))
-  const url = databaseUrl(server, name)
+  const clone = `create database ${name} template ${template} strategy file_copy`
+  await onAll(server, (client) => client.query(clone))
+  const url = withDatabase(server, name)
   // A test that asks a thousand things at once, on a machine with little time for it, waits.
   const patience = { connectMaxMs: replyMaxMs, statementMaxMs: replyMaxMs }
   const database = openDatabase({ url, poolMax, applicationName: 'test', ...patience })
@@ -46,7 +51,7 @@ export async function testDatabase(options: { migrations?: string; poolMax?: num
     database,
     async drop() {
       await database.close()
-      await onServer(server, (client) => client.query(`drop database if exists ${name} with (force)`))
+      await onAll(server, (client) => client.query(`drop database if exists ${name} with (force)`))
       inUse -= 1
       if (ending && inUse === 0) await (await own)?.stop()
     },
@@ -62,15 +67,30 @@ async function ensureTemplate(server: string, migrations: string): Promise<strin
     if (rowCount !== 0) return
     // Renamed when it is finished: a test that was killed on the way leaves no half-migrated template.
     const unfinished = `${name}_unfinished`
-    await client.query(`drop database if exists ${unfinished} with (force)`)
-    await client.query(`create database ${unfinished}`)
-    const database = openDatabase({ url: databaseUrl(server, unfinished), poolMax: 1, applicationName: 'template' })
-    await migrate(database, migrations).finally(() => database.close())
-    await client.query(`alter database ${unfinished} rename to ${name}`)
-    // Nobody may be connected to a template while it is copied.
-    await client.query(`alter database ${name} with allow_connections false is_template true`)
+    await onAll(server, (each) => each.query(`drop database if exists ${unfinished} with (force)`))
+    if (workers.length > 0) await createOnAll([server, ...workers], unfinished)
+    else await client.query(`create database ${unfinished}`)
+    const database = openDatabase({ url: withDatabase(server, unfinished), poolMax: 1, applicationName: 'template' })
+    await migrate(database, migrations)
+      .then(() => distributeLedger(database, Number(process.env.LEDGER_PARTITIONS ?? 1)))
+      .finally(() => database.close())
+    // The coordinator last: it says whether the template is finished.
+    for (const each of [...workers, server]) await onServer(each, (other) => makeTemplate(other, unfinished, name))
   })
   return name
+}
+
+async function makeTemplate(client: pg.Client, from: string, name: string): Promise<void> {
+  // Nobody may be connected to a template while it is copied, and a worker of Citus always is.
+  await client.query(`alter database ${from} with allow_connections false`)
+  await client.query('select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = $1', [from])
+  await client.query(`alter database ${from} rename to ${name}`)
+  await client.query(`alter database ${name} is_template true`)
+}
+
+/** On a cluster each database is on all servers, under one name. */
+async function onAll(server: string, work: (client: pg.Client) => Promise<unknown>): Promise<void> {
+  await Promise.all([server, ...workers].map((each) => onServer(each, work)))
 }
 
 async function hashOf(folder: string): Promise<string> {
@@ -82,27 +102,6 @@ async function hashOf(folder: string): Promise<string> {
       .update('\0')
   }
   return hash.digest('hex').slice(0, 16)
-}
-
-async function onServer<Result>(server: string, work: (client: pg.Client) => Promise<Result>): Promise<Result> {
-  const client = new pg.Client({
-    connectionString: server,
-    connectionTimeoutMillis: replyMaxMs,
-    query_timeout: replyMaxMs,
-  })
-  client.on('error', () => {})
-  await client.connect()
-  try {
-    return await work(client)
-  } finally {
-    await client.end()
-  }
-}
-
-function databaseUrl(server: string, name: string): string {
-  const url = new URL(server)
-  url.pathname = `/${name}`
-  return url.href
 }
 
 // The one piece of state: a server is too dear to be started for every test of a file.

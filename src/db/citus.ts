@@ -1,0 +1,178 @@
+import { OperatorError } from '../errors.ts'
+import type { Connection, Database } from './database.ts'
+
+// On Citus the rows of one partition lie together on one worker, in one shard of each table. Every function of the ledger touches one
+// partition and runs where it lies. The functions read three small tables besides, which each worker has a copy of. All else stays on
+// the coordinator: a table that has copies can be written only while every worker is up, and an outage of one worker must not stop
+// the accounts on the others.
+
+const copiedTables: readonly string[] = ['prices', 'ledger_state', 'sealed_months']
+const distributedBy = 'partition'
+/** All others lie beside it. */
+const firstTable = 'accounts'
+/** Runs on the coordinator: it makes tables. */
+const localFunctions: readonly string[] = ['create_request_months', 'renew_lease', 'refuse_earlier_calls']
+const strategy = 'by_partition'
+const statementMaxMs = 600_000
+
+export type CitusReport = { readonly workers: number; readonly tables: number; readonly functions: number }
+
+/**
+ * Distributes what is not distributed yet: all tables the first time, later the tables and functions that an upgrade has added. Call
+ * it after every migration. Returns undefined on a plain PostgreSQL, at the cost of one query.
+ *
+ * @throws {NoWorkersError} when the cluster has no worker for the shards
+ */
+export async function distributeLedger(database: Database, partitions: number): Promise<CitusReport | undefined> {
+  if (!(await hasCitus(database))) return undefined
+  return database.transaction((connection) => distribute(connection, partitions), { statementMaxMs })
+}
+
+/** Whether the database is a Citus coordinator. */
+export async function hasCitus(connection: Connection): Promise<boolean> {
+  const rows = await connection.query("select from pg_extension where extname = 'citus'")
+  return rows.length > 0
+}
+
+async function distribute(connection: Connection, partitions: number): Promise<CitusReport> {
+  // One process distributes, the others wait for it. "citus" in ASCII.
+  await connection.query('select pg_advisory_xact_lock($1)', [0x6369747573])
+  const workers = await countWorkers(connection)
+  const tables = await undistributedTables(connection)
+  if (tables.length > 0 && workers === 0) throw new NoWorkersError()
+  // With foreign keys between the tables, Citus asks for one connection per worker.
+  await connection.execute(
+    "set local citus.multi_shard_modify_mode = 'sequential'; set local client_min_messages = warning",
+  )
+  for (const { name, isCopied } of tables) {
+    if (isCopied) await connection.query('select create_reference_table($1::regclass)', [name])
+    else if (name === firstTable) {
+      const shards = await chooseShardCount(connection, partitions, workers)
+      await connection.query('select create_distributed_table($1::regclass, $2, shard_count => $3)', [
+        name,
+        distributedBy,
+        shards,
+      ])
+    } else
+      await connection.query('select create_distributed_table($1::regclass, $2, colocate_with => $3)', [
+        name,
+        distributedBy,
+        firstTable,
+      ])
+  }
+  const functions = await undistributedFunctions(connection)
+  for (const { signature, isOfPartition } of functions) {
+    if (isOfPartition)
+      await connection.query(
+        "select create_distributed_function($1::regprocedure, 'p_partition', colocate_with => $2)",
+        [signature, firstTable],
+      )
+    else await connection.query('select create_distributed_function($1::regprocedure)', [signature])
+  }
+  await setRebalanceStrategy(connection, partitions)
+  return { workers, tables: tables.length, functions: functions.length }
+}
+
+async function countWorkers(connection: Connection): Promise<number> {
+  const [row] = await connection.query<{ count: number }>(
+    "select count(*)::int as count from pg_dist_node where isactive and shouldhaveshards and noderole = 'primary'",
+  )
+  return row!.count
+}
+
+type Table = { readonly name: string; readonly isCopied: boolean }
+
+/** In the order in which they must be distributed: the first table, and then those with foreign keys to it. */
+async function undistributedTables(connection: Connection): Promise<readonly Table[]> {
+  const rows = await connection.query<{ name: string; has_partition: boolean }>(
+    `select c.relname as name, a.attname is not null as has_partition
+       from pg_class c
+       join pg_namespace n on n.oid = c.relnamespace and n.nspname = current_schema()
+       -- The first column: others only mention the partition of an account.
+       left join pg_attribute a on a.attrelid = c.oid and a.attname = $1 and a.attnum = 1
+      where c.relkind in ('r', 'p') and not c.relispartition
+        and not exists (select from pg_dist_partition d where d.logicalrelid = c.oid)
+      order by c.relname <> $2, c.relname`,
+    [distributedBy, firstTable],
+  )
+  return rows
+    .map(({ name, has_partition }) => ({ name, isCopied: copiedTables.includes(name), isDistributed: has_partition }))
+    .filter(({ isCopied, isDistributed }) => isCopied || isDistributed)
+}
+
+type SqlFunction = { readonly signature: string; readonly isOfPartition: boolean }
+
+async function undistributedFunctions(connection: Connection): Promise<readonly SqlFunction[]> {
+  const rows = await connection.query<{ signature: string; of_partition: boolean }>(
+    `select p.oid::regprocedure::text as signature, coalesce(p.proargnames[1] = 'p_partition', false) as of_partition
+       from pg_proc p
+       join pg_namespace n on n.oid = p.pronamespace and n.nspname = current_schema()
+       left join pg_catalog.pg_dist_object o on o.classid = 'pg_proc'::regclass and o.objid = p.oid
+      where p.proname <> all ($1::text[])
+        and not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')
+        and (o.objid is null or (p.proargnames[1] = 'p_partition' and o.distribution_argument_index is null))
+      order by 1`,
+    [[...localFunctions, costFunction]],
+  )
+  return rows.map(({ signature, of_partition }) => ({ signature, isOfPartition: of_partition }))
+}
+
+/**
+ * The number of shards with which the partitions are spread most evenly over the workers. Citus hashes the partition's number into
+ * a range of hashes, and deals the ranges out to the workers in turn: with an arbitrary number of shards, eight partitions may well
+ * lie five to three.
+ */
+async function chooseShardCount(connection: Connection, partitions: number, workers: number): Promise<number> {
+  const rows = await connection.query<{ hash: number }>(
+    'select worker_hash(p::smallint) as hash from generate_series(0, $1::int - 1) as p',
+    [partitions],
+  )
+  const hashes = rows.map(({ hash }) => hash)
+  let best = { shards: 0, worst: Number.POSITIVE_INFINITY }
+  for (let shards = Math.max(partitions, workers); shards <= Math.max(4 * partitions, 4 * workers); shards += 1) {
+    const places = hashes.map((hash) => shardOf(hash, shards))
+    // Partitions on the fullest worker, and then partitions in the fullest shard, which can only be moved together.
+    const worst = fullest(places.map((place) => place % workers)) * partitions + fullest(places)
+    if (worst < best.worst) best = { shards, worst }
+  }
+  return best.shards
+}
+
+/** As Citus divides the hashes, which are signed 32-bit integers. */
+function shardOf(hash: number, shards: number): number {
+  return Math.min(Math.floor((hash + 2 ** 31) / Math.floor(2 ** 32 / shards)), shards - 1)
+}
+
+function fullest(places: readonly number[]): number {
+  return Math.max(
+    ...Map.groupBy(places, (place) => place)
+      .values()
+      .map(({ length }) => length),
+  )
+}
+
+const costFunction = 'partitions_of_shard'
+
+/** `citus_rebalance_start` then spreads partitions, where it would by default spread shards, of which many are empty. */
+async function setRebalanceStrategy(connection: Connection, partitions: number): Promise<void> {
+  await connection.execute(`
+    create or replace function ${costFunction}(bigint) returns real language sql stable as $cost$
+      select count(*)::real from generate_series(0, ${partitions - 1}) as p, pg_dist_shard s
+       where s.shardid = $1 and worker_hash(p::smallint) between s.shardminvalue::int and s.shardmaxvalue::int
+    $cost$`)
+  const known = await connection.query('select from pg_dist_rebalance_strategy where name = $1', [strategy])
+  if (known.length > 0) return
+  await connection.query(
+    `select citus_add_rebalance_strategy($1, '${costFunction}', 'citus_node_capacity_1', 'citus_shard_allowed_on_node_true', 0.1, 0.01)`,
+    [strategy],
+  )
+  await connection.query('select citus_set_default_rebalance_strategy($1)', [strategy])
+}
+
+class NoWorkersError extends OperatorError {
+  constructor() {
+    super(
+      "The database has the extension citus, but no worker. Add workers with citus_add_node('host', port), or drop the extension to use one PostgreSQL.",
+    )
+  }
+}
