@@ -21,7 +21,6 @@ const copied = [
   'docs',
   // Named one by one: an operator's penny.env and secrets may lie beside them. What concerns Docker builds from a clone.
   'deploy/Caddyfile',
-  'deploy/citus.sql',
   'deploy/grafana',
   'deploy/helm',
   'deploy/nginx.conf',
