@@ -1,6 +1,8 @@
+import { fileURLToPath } from 'node:url'
 import { connectClient, withOption } from '../src/db/servers.ts'
 
-const schema = 'gateway'
+export const gatewaySchema = 'gateway'
+export const gatewayMigrations = fileURLToPath(new URL('migrations/', import.meta.url))
 const connectMsMax = 5_000
 
 /** A URL of the same database that uses only the gateway's schema. Creates the schema if it is missing. */
@@ -9,10 +11,10 @@ export async function schemaUrl(databaseUrl: string): Promise<string> {
   try {
     // Two gateways may start concurrently; PostgreSQL's `if not exists` alone fails in that race.
     await client.query(
-      `do $$ begin create schema ${schema}; exception when duplicate_schema or unique_violation then null; end $$`,
+      `do $$ begin create schema ${gatewaySchema}; exception when duplicate_schema or unique_violation then null; end $$`,
     )
   } finally {
     await client.end()
   }
-  return withOption(databaseUrl, `-c search_path=${schema}`)
+  return withOption(databaseUrl, `-c search_path=${gatewaySchema}`)
 }

@@ -1,4 +1,3 @@
-import { fileURLToPath } from 'node:url'
 import type { Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { type SenderStep, TransactionSender } from '../src/chain/lands-once.ts'
@@ -20,7 +19,7 @@ import { type Failpoint, type FailpointName, noFailpoint } from './failpoints.ts
 import { ForeignBatches } from './foreign-batches.ts'
 import { type JsonServer, startJsonServer } from './json-server.ts'
 import { answerFailure, gatewayRoutes } from './routes.ts'
-import { schemaUrl } from './schema.ts'
+import { gatewayMigrations, schemaUrl } from './schema.ts'
 import { type SettleOptions, Settler } from './settle.ts'
 import { type GatewayTerms, gatewayTerms } from './terms.ts'
 import { Withdrawals } from './withdrawals.ts'
@@ -73,7 +72,6 @@ export type Gateway = {
   stop(): Promise<void>
 }
 
-const migrationsFolder = fileURLToPath(new URL('migrations/', import.meta.url))
 const senderFailpoints: Readonly<Record<SenderStep, FailpointName>> = {
   stored: 'call_stored',
   sent: 'call_sent',
@@ -86,7 +84,7 @@ const lockRetryMs = 1_000
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const url = await refuseUnusable(outside, () => schemaUrl(options.databaseUrl))
   const pool = { url, poolMax, applicationName: 'penny-gateway' }
-  const database = await openUsable(pool, outside, (opened) => migrate(opened, migrationsFolder))
+  const database = await openUsable(pool, outside, (opened) => migrate(opened, gatewayMigrations))
   try {
     const node = new ChainNode(options.chainRpcUrl)
     const terms = await bindTerms(options, database, node)

@@ -30,6 +30,7 @@ export const commands: Readonly<Record<string, () => Promise<Command>>> = {
   payout: async () => (await import('./payout.ts')).payoutCommand,
   audit: async () => (await import('./audit.ts')).auditCommand,
   backup: async () => (await import('./backup.ts')).backupCommand,
+  'copy-database': async () => (await import('./copy-database.ts')).copyDatabaseCommand,
   archive: async () => (await import('./archive.ts')).archiveCommand,
   recover: async () => (await import('./recover.ts')).recoverCommand,
   migrate: async () => (await import('./migrate.ts')).migrateCommand,

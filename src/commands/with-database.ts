@@ -1,6 +1,7 @@
 import { fileURLToPath } from 'node:url'
 import type { Config } from '../config/config.ts'
 import { distributeLedger } from '../db/citus.ts'
+import { refuseCopied } from '../db/copy-marker.ts'
 import type { Database } from '../db/database.ts'
 import { findOutsideDatabase } from '../db/database-file.ts'
 import { findCluster } from '../db/embedded/cluster.ts'
@@ -32,12 +33,20 @@ export async function withDatabase<Result>(
     throw new CommandError(
       `There is no database in ${dataDir}. Set DATA_DIR to the service’s data folder, or DATABASE_URL. penny start creates a new database.`,
     )
+  return withEmbeddedPostgres(dataDir, (url) => open(url, embeddedIn(dataDir)))
+}
+
+/** Starts the embedded PostgreSQL for as long as the work takes. Refused while a service runs on the folder. */
+export async function withEmbeddedPostgres<Result>(
+  dataDir: string,
+  work: (url: string) => Promise<Result>,
+): Promise<Result> {
   const postgres = await startEmbeddedPostgres({ dataDir })
   // A Ctrl-C must not leave the server running that was started for this command.
   const interrupt = () => void postgres.stop().finally(() => process.exit(130))
   for (const signal of stopSignals) process.on(signal, interrupt)
   try {
-    return await open(postgres.url, embeddedIn(dataDir))
+    return await work(postgres.url)
   } finally {
     await postgres.stop()
     for (const signal of stopSignals) process.off(signal, interrupt)
@@ -60,6 +69,7 @@ async function withOpened<Result>(
 ): Promise<Result> {
   const options = { url, poolMax, applicationName: 'penny command' }
   const database = await openUsable(options, origin, async (opened) => {
+    await refuseCopied(opened)
     if (!migrates) return
     await migrate(opened, migrationsFolder)
     await distributeLedger(opened, partitions)

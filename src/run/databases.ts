@@ -1,6 +1,7 @@
 import { fileURLToPath } from 'node:url'
 import type { PriceList } from '../billing/price-list.ts'
 import { distributeLedger } from '../db/citus.ts'
+import { refuseCopied } from '../db/copy-marker.ts'
 import { type Database, type DatabaseOptions, openDatabase } from '../db/database.ts'
 import { startEmbeddedPostgres } from '../db/embedded-postgres.ts'
 import { migrate } from '../db/migrate.ts'
@@ -46,6 +47,7 @@ export async function openDatabases(
   if (config.databaseUrl !== undefined) await refuseUnusable(outside, () => refuseTransactionPooler(url))
   const usable = await openUsable({ url, ...jobs }, origin, async (opened) => {
     signal?.throwIfAborted()
+    await refuseCopied(opened)
     await migrate(opened, migrationsFolder, onProgress)
     await distributeLedger(opened, config.ledgerPartitions)
     await recordPrices(opened, prices.version, [...prices.models.values()], prices.searchPerCall)

@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict'
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { chownSync, mkdtempSync, openSync, realpathSync, rmSync } from 'node:fs'
+import { mkdtempSync, realpathSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { type Database, openDatabase } from '../../src/db/database.ts'
+import type { Database } from '../../src/db/database.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { findViolations, readRows, type Seen } from '../faults/history.ts'
 import { Load, openPurses } from '../faults/load.ts'
@@ -17,17 +15,18 @@ import { Random } from '../faults/random.ts'
 import { until } from '../support/until.ts'
 import { drill, isWhole } from './drill.ts'
 import { freePort } from './free-port.ts'
+import {
+  createServer,
+  makeServerFolder,
+  postgresEngine,
+  runAsOther,
+  type Server,
+  startServer,
+} from './postgres-server.ts'
 
 // Two web processes serve from a primary with a streaming standby. The primary is killed under traffic and the standby promoted, as
 // docs/guides/failover.md describes. The URL names the standby first: it has to be passed over until it is promoted.
 
-const engine = {
-  name: 'PostgreSQL',
-  program: 'initdb',
-  folders: [18, 17, 16, 15].map((version) => `/usr/lib/postgresql/${version}/bin`),
-  package: 'postgresql-15',
-  versionFlag: '--version',
-}
 const clients = isWhole ? 24 : 12
 const answersBefore = isWhole ? 500 : 60
 const answersAfter = isWhole ? 1_000 : 100
@@ -41,7 +40,7 @@ const pollMs = 20
 
 for (const mode of ['synchronous', 'asynchronous'] as const) {
   drill({
-    engine,
+    engine: postgresEngine,
     tried: `failover to ${mode === 'synchronous' ? 'a' : 'an'} ${mode} standby under traffic`,
     async run({ path }) {
       await using stack = new AsyncDisposableStack()
@@ -93,8 +92,6 @@ for (const mode of ['synchronous', 'asynchronous'] as const) {
   })
 }
 
-type Server = { readonly port: number; readonly folder: string; readonly process: ChildProcess; database: Database }
-
 /** A primary and its standby, on one machine. */
 class Pair {
   readonly primary: Server
@@ -102,19 +99,13 @@ class Pair {
   readonly #programs: string
 
   static async start(programs: string, stack: AsyncDisposableStack): Promise<Pair> {
-    const folder = mkdtempSync(join(tmpdir(), 'penny-failover-drill-'))
-    stack.defer(() => rmSync(folder, { recursive: true, force: true, maxRetries: 10 }))
-    if (asOther !== undefined) chownSync(folder, asOther.uid, asOther.gid)
+    const folder = makeServerFolder(stack)
     const [first, second] = [await freePort(), await freePort()]
     const places = { primary: join(folder, 'primary'), standby: join(folder, 'standby') }
-    run(join(programs, 'initdb'), ['-D', places.primary, '-U', 'penny', '--auth=trust', '--no-sync'])
-    const primary = await startServer(programs, places.primary, first, stack)
-    const administration = openDatabase({ url: urlOf(first, 'postgres'), poolMax: 1, applicationName: 'drill' })
-    await administration.execute('create database penny')
-    await administration.close()
+    const primary = await createServer(programs, places.primary, first, stack)
     await migrate(primary.database, migrations)
     const source = ['-h', '127.0.0.1', '-p', String(first), '-U', 'penny']
-    run(join(programs, 'pg_basebackup'), [...source, '-D', places.standby, '-R', '-X', 'stream', '-c', 'fast'])
+    runAsOther(join(programs, 'pg_basebackup'), [...source, '-D', places.standby, '-R', '-X', 'stream', '-c', 'fast'])
     const standby = await startServer(programs, places.standby, second, stack)
     const isStreaming = async () => (await replication(primary)).includes('async')
     await until(isStreaming)
@@ -150,62 +141,15 @@ class Pair {
   async failOver(acknowledged: ReadonlySet<string | undefined>): Promise<number> {
     await killServer(this.primary)
     const held = (await openHolds(this.standby.database)).filter((id) => acknowledged.has(requestIdOf(id)))
-    run(join(this.#programs, 'pg_ctl'), ['promote', '-w', '-D', this.standby.folder])
+    runAsOther(join(this.#programs, 'pg_ctl'), ['promote', '-w', '-D', this.standby.folder])
     return held.length
   }
-}
-
-/** PostgreSQL refuses to run as root. */
-const asOther = process.getuid?.() === 0 ? { uid: idOfNobody('-u'), gid: idOfNobody('-g') } : undefined
-
-function idOfNobody(flag: '-u' | '-g'): number {
-  return Number(execFileSync('id', [flag, 'nobody'], { encoding: 'utf8' }))
-}
-
-function run(program: string, args: readonly string[]): void {
-  execFileSync(program, args, { ...asOther, cwd: '/', stdio: 'pipe', timeout: 120_000 })
-}
-
-async function startServer(
-  programs: string,
-  folder: string,
-  port: number,
-  stack: AsyncDisposableStack,
-): Promise<Server> {
-  const settings = { listen_addresses: '127.0.0.1', port, unix_socket_directories: '', shared_buffers: '64MB' }
-  const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  const log = openSync(`${folder}.log`, 'a')
-  const child = spawn(join(programs, 'postgres'), ['-D', folder, ...flags], {
-    ...asOther,
-    cwd: '/',
-    stdio: ['ignore', log, log],
-  })
-  const exited = once(child, 'exit')
-  const database = openDatabase({ url: urlOf(port, 'penny'), poolMax: 2, applicationName: 'drill' })
-  const server: Server = { port, folder, process: child, database }
-  stack.defer(async () => {
-    await database.close()
-    if (child.exitCode === null && child.signalCode === null && child.kill('SIGQUIT')) await exited
-  })
-  const probe = openDatabase({ url: urlOf(port, 'postgres'), poolMax: 1, applicationName: 'drill' })
-  await until(() =>
-    probe.query('select').then(
-      () => true,
-      () => false,
-    ),
-  )
-  await probe.close()
-  return server
 }
 
 /** `kill -9` of the server and of every process of it. */
 async function killServer({ process: { pid } }: Server): Promise<void> {
   process.kill(pid!, 'SIGSTOP')
   for (const victim of [pid!, ...(await childrenOf(pid!))]) process.kill(victim, 'SIGKILL')
-}
-
-function urlOf(port: number, name: string): string {
-  return `postgresql://penny@127.0.0.1:${port}/${name}`
 }
 
 async function replication({ database }: Server): Promise<readonly string[]> {

@@ -1,0 +1,51 @@
+import { OperatorError } from '../errors.ts'
+import type { Connection } from './database.ts'
+
+// A copied database must not be used twice, and a half copied one not at all: both would spend the same money again. The table marks
+// either of them from the first step of a copy to its last.
+
+const table = 'database_copy'
+
+export type CopySide = 'source' | 'target'
+
+/** What marks the database; undefined for one in normal use. */
+export async function findCopyMarker(connection: Connection): Promise<{ side: CopySide; other: string } | undefined> {
+  const [found] = await connection.query<{ name: string | null }>('select to_regclass($1)::text as name', [table])
+  if (found?.name == null) return undefined
+  const [marker] = await connection.query<{ side: CopySide; other: string }>(`select side, other from ${table}`)
+  return marker
+}
+
+/** `other` names the other database, for people. */
+export async function writeCopyMarker(connection: Connection, side: CopySide, other: string): Promise<void> {
+  await connection.execute(`create table if not exists ${table} (
+    single boolean     primary key default true check (single),
+    side   text        not null check (side in ('source', 'target')),
+    other  text        not null,
+    at     timestamptz not null default clock_timestamp())`)
+  await connection.query(
+    `insert into ${table} (side, other) values ($1, $2)
+     on conflict (single) do update set side = excluded.side, other = excluded.other, at = excluded.at`,
+    [side, other],
+  )
+}
+
+export async function removeCopyMarker(connection: Connection): Promise<void> {
+  await connection.execute(`drop table if exists ${table}`)
+}
+
+/** Call before a database is used. @throws when it was copied to another one, or is an unfinished copy */
+export async function refuseCopied(connection: Connection): Promise<void> {
+  const marker = await findCopyMarker(connection)
+  if (marker !== undefined) throw new CopiedDatabaseError(marker.side, marker.other)
+}
+
+class CopiedDatabaseError extends OperatorError {
+  constructor(side: CopySide, other: string) {
+    super(
+      side === 'source'
+        ? `This database was copied to ${other}, which replaces it. Set DATABASE_URL to that one. If it was never used, penny copy-database --undo returns to this one.`
+        : `This database is an unfinished copy of ${other}. Run penny copy-database again, or use another database.`,
+    )
+  }
+}
