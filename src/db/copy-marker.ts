@@ -4,34 +4,32 @@ import type { Connection } from './database.ts'
 // A copied database must not be used twice, and a half copied one not at all: both would spend the same money again. The table marks
 // either of them from the first step of a copy to its last.
 
-const table = 'database_copy'
-
 export type CopySide = 'source' | 'target'
 
 /** What marks the database; undefined for one in normal use. */
 export async function findCopyMarker(connection: Connection): Promise<{ side: CopySide; other: string } | undefined> {
-  const [found] = await connection.query<{ name: string | null }>('select to_regclass($1)::text as name', [table])
+  const [found] = await connection.query<{ name: string | null }>("select to_regclass('database_copy')::text as name")
   if (found?.name == null) return undefined
-  const [marker] = await connection.query<{ side: CopySide; other: string }>(`select side, other from ${table}`)
+  const [marker] = await connection.query<{ side: CopySide; other: string }>('select side, other from database_copy')
   return marker
 }
 
 /** `other` names the other database, for people. */
 export async function writeCopyMarker(connection: Connection, side: CopySide, other: string): Promise<void> {
-  await connection.execute(`create table if not exists ${table} (
+  await connection.execute(`create table if not exists database_copy (
     single boolean     primary key default true check (single),
     side   text        not null check (side in ('source', 'target')),
     other  text        not null,
     at     timestamptz not null default clock_timestamp())`)
   await connection.query(
-    `insert into ${table} (side, other) values ($1, $2)
+    `insert into database_copy (side, other) values ($1, $2)
      on conflict (single) do update set side = excluded.side, other = excluded.other, at = excluded.at`,
     [side, other],
   )
 }
 
 export async function removeCopyMarker(connection: Connection): Promise<void> {
-  await connection.execute(`drop table if exists ${table}`)
+  await connection.execute('drop table if exists database_copy')
 }
 
 /** Call before a database is used. @throws when it was copied to another one, or is an unfinished copy */

@@ -54,7 +54,7 @@ function statementsOf(markdown: string): readonly string[] {
 }
 
 test('the tests that the page of faults names are there', () => {
-  const files = ['src', 'test', 'contracts'].flatMap((folder) =>
+  const files = ['src', 'test', 'contracts', 'gateway', 'sandbox'].flatMap((folder) =>
     readdirSync(new URL(folder, root), { recursive: true, encoding: 'utf8' })
       .filter((file) => file.endsWith('.test.ts') && !file.includes('node_modules'))
       .map((file) => `${folder}/${file}`),
