@@ -60,7 +60,7 @@ export class Batches {
     const call = await relayer.sign(encodeBatch(batchId, root, rows))
     await database.transaction(async (connection) => {
       const id = await relayer.store(connection, 'batch', call)
-      await storeBatch(connection, id, batchId, root, rows)
+      await storeBatch(connection, { call: id, batchId, root }, rows)
     })
     await relayer.send(call)
     return true
@@ -128,9 +128,7 @@ function encodeBatch(batchId: bigint, root: Hex, rows: readonly WaitingRow[]): H
 
 async function storeBatch(
   connection: Connection,
-  call: bigint,
-  batchId: bigint,
-  root: Hex,
+  { call, batchId, root }: { readonly call: bigint; readonly batchId: bigint; readonly root: Hex },
   rows: readonly WaitingRow[],
 ): Promise<void> {
   const ids = plainArray(rows.map(({ id }) => id))

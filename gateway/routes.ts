@@ -196,11 +196,20 @@ async function answerTransfers(options: RoutesOptions, { path, query }: JsonRequ
   }
   const page = await searchTransfers(database, terms, search)
   const links = [
-    ...(page.hasNext ? [linkTo(path, query, 'pageAfter', page.transfers.at(-1)?.id, 'next')] : []),
-    ...(page.hasPrevious ? [linkTo(path, query, 'pageBefore', page.transfers[0]?.id, 'prev')] : []),
+    ...(page.hasNext ? [linkTo('pageAfter', page.transfers.at(-1)?.id, 'next')] : []),
+    ...(page.hasPrevious ? [linkTo('pageBefore', page.transfers[0]?.id, 'prev')] : []),
   ].filter((link) => link !== undefined)
   const headers = links.length === 0 ? {} : { headers: { link: links.join(', ') } }
   return { status: 200, body: { transfers: page.transfers }, ...headers }
+
+  function linkTo(name: string, id: string | undefined, relation: string): string | undefined {
+    if (id === undefined) return undefined
+    const next = new URLSearchParams(query)
+    next.delete('pageAfter')
+    next.delete('pageBefore')
+    next.set(name, id)
+    return `<${path}?${next}>; rel="${relation}"`
+  }
 }
 
 /** Our own: the changes since the last call, instead of one call for each open payment. */
@@ -225,15 +234,6 @@ function readPageSize(query: URLSearchParams, max: number): number {
   const pageSize = Number(query.get('pageSize') ?? pageSizeDefault)
   if (Number.isInteger(pageSize) && pageSize >= 1 && pageSize <= max) return pageSize
   throw new BadRequestError(`pageSize must be from 1 to ${max}.`)
-}
-
-function linkTo(path: string, query: URLSearchParams, name: string, id: string | undefined, relation: string) {
-  if (id === undefined) return undefined
-  const next = new URLSearchParams(query)
-  next.delete('pageAfter')
-  next.delete('pageBefore')
-  next.set(name, id)
-  return `<${path}?${next}>; rel="${relation}"`
 }
 
 function readSearch(query: URLSearchParams): TransferSearch {

@@ -88,7 +88,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   try {
     const node = new ChainNode(options.chainRpcUrl)
     const terms = await bindTerms(options, database, node)
-    return await compose(options, terms, node, database, url)
+    return await compose(options, { terms, node, database, url })
   } catch (error) {
     await database.close()
     throw error
@@ -109,13 +109,14 @@ function askChainId({ chainRpcUrl }: GatewayOptions, node: ChainNode): Promise<n
   })
 }
 
-async function compose(
-  options: GatewayOptions,
-  terms: GatewayTerms,
-  node: ChainNode,
-  database: Database,
-  url: string,
-): Promise<Gateway> {
+type GatewayParts = {
+  readonly terms: GatewayTerms
+  readonly node: ChainNode
+  readonly database: Database
+  readonly url: string
+}
+
+async function compose(options: GatewayOptions, { terms, node, database, url }: GatewayParts): Promise<Gateway> {
   const { clock = Date.now, failpoint = noFailpoint, onError = () => {} } = options
   const { chainAgeMsMax = 600_000, batchMs = 2_000 } = options
   const onAlarm = withoutRepeats(options.onAlarm ?? (() => {}), clock)

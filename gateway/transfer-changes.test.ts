@@ -3,7 +3,7 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import { type TestContext, test } from 'node:test'
 import { setTimeout as pause } from 'node:timers/promises'
 import { keccak256, toHex } from 'viem'
-import { createRail, type News, type Rail, type Transfer } from '../src/settlement/rail.ts'
+import { createGatewayClient, type GatewayClient, type News, type Transfer } from '../src/settlement/gateway-client.ts'
 import { atEnd } from '../test/support/at-end.ts'
 import { startCircleGateway } from '../test/support/circle-gateway.ts'
 import {
@@ -26,10 +26,10 @@ import { untilFits } from '../test/support/until.ts'
 const payer = account('payer')
 const changes = '/v1/x402/transfers?changedAfter='
 
-function openRail(t: TestContext, url: string): Rail {
-  const rail = createRail({ url, token, domain: chainId })
-  atEnd(t, () => rail.close())
-  return rail
+function openGatewayClient(t: TestContext, url: string): GatewayClient {
+  const gatewayClient = createGatewayClient({ url, token, domain: chainId })
+  atEnd(t, () => gatewayClient.close())
+  return gatewayClient
 }
 
 test('one question after another tells every payment to its end, with its proof, across a restart', async (t) => {
@@ -44,20 +44,20 @@ test('one question after another tells every payment to its end, with its proof,
   )
   const ids = await Promise.all(bodies.slice(0, 6).map((body) => settle(first.url, body)))
   const known = new Map<string, Transfer>()
-  let cursor = await follow(openRail(t, first.url), undefined, known, ids)
+  let cursor = await follow(openGatewayClient(t, first.url), undefined, known, ids)
   await first.stop()
   const { url } = await bench.start()
   await untilBalance(url, payer.address, '0.994')
   ids.push(...(await Promise.all(bodies.slice(6).map((body) => settle(url, body)))))
-  const rail = openRail(t, url)
-  cursor = await follow(rail, cursor, known, ids)
+  const gatewayClient = openGatewayClient(t, url)
+  cursor = await follow(gatewayClient, cursor, known, ids)
   for (const [index, id] of ids.entries()) {
     const transfer = known.get(id)!
-    assert.deepEqual(transfer, await rail.transfer(id))
+    assert.deepEqual(transfer, await gatewayClient.transfer(id))
     assert.equal(transfer.nonce, bodies[index]!.paymentPayload.payload.authorization.nonce)
     assert.ok(transfer.receipt !== undefined && transfer.place !== undefined && transfer.transactionHash !== undefined)
   }
-  const silence = await rail.news(cursor, [])
+  const silence = await gatewayClient.news(cursor, [])
   assert.deepEqual(silence, {
     transfers: [],
     next: cursor,
@@ -70,11 +70,16 @@ test('one question after another tells every payment to its end, with its proof,
 })
 
 /** Polls until all of them are completed. */
-async function follow(rail: Rail, start: string | undefined, known: Map<string, Transfer>, ids: readonly string[]) {
+async function follow(
+  gatewayClient: GatewayClient,
+  start: string | undefined,
+  known: Map<string, Transfer>,
+  ids: readonly string[],
+) {
   let cursor = start
   await untilFits(
     async () => {
-      const news = await rail.news(cursor, [])
+      const news = await gatewayClient.news(cursor, [])
       cursor = news.next
       for (const transfer of news.transfers) known.set(transfer.id, transfer)
       return ids.map((id) => known.get(id)?.state)
@@ -179,7 +184,7 @@ test('a cursor that this gateway never gave is refused, and the service begins a
   assert.equal((await ask(url, `${changes}&status=failed`)).status, 400)
   assert.equal((await ask(url, `${changes}&pageSize=501`)).status, 400)
   assert.equal((await ask(url, changes, undefined, '')).status, 401)
-  const news = await openRail(t, url).news(ahead.toString('base64url'), [])
+  const news = await openGatewayClient(t, url).news(ahead.toString('base64url'), [])
   assert.deepEqual([idsOf(news.transfers), news.next, news.isRestarted], [[id], nextCursor, true])
 })
 
@@ -192,15 +197,15 @@ test('payments that are overdue are asked for, and those that the gateway lost a
     { id: overdue, isOverdue: true },
     { id: gone, isOverdue: true },
   ]
-  const news = await openRail(t, url).news(undefined, open)
+  const news = await openGatewayClient(t, url).news(undefined, open)
   assert.deepEqual([idsOf(news.transfers), news.lost, news.unanswered], [[overdue], [gone], []])
   assert.equal((await transferOf(url, quiet)).status, 'received')
 })
 
 test('Circle’s gateway has no list of changes: each open payment is asked for', async (t) => {
   const gateway = await startCircleGateway(t, terms)
-  const rail = createRail({ url: gateway.url, domain: terms.gatewayDomain })
-  atEnd(t, () => rail.close())
+  const gatewayClient = createGatewayClient({ url: gateway.url, domain: terms.gatewayDomain })
+  atEnd(t, () => gatewayClient.close())
   const open = [
     { id: randomUUID(), isOverdue: false },
     { id: randomUUID(), isOverdue: true },
@@ -212,10 +217,10 @@ test('Circle’s gateway has no list of changes: each open payment is asked for'
     isRestarted: false,
     unanswered: [],
   }
-  const { lost, ...news } = await rail.news(undefined, open)
+  const { lost, ...news } = await gatewayClient.news(undefined, open)
   assert.deepEqual(news, expected)
   assert.deepEqual(lost.toSorted(), open.map(({ id }) => id).toSorted())
-  await rail.news(undefined, [])
+  await gatewayClient.news(undefined, [])
   assert.equal(gateway.calls.filter((call) => call === 'GET /v1/x402/supported').length, 1)
 })
 

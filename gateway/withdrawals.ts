@@ -273,7 +273,8 @@ async function storeOrders(
   for (const [position, order] of intents.entries()) {
     const isPaid = paid.has(order.specHash)
     if (!isPaid) await refuseDust(connection, order, options)
-    await insertOrder(connection, withdrawal, position, order, isPaid ? 'finalized' : 'pending')
+    const state = isPaid ? 'finalized' : 'pending'
+    await insertOrder(connection, order, { withdrawal, position, state })
     if (isPaid) continue
     const left = (free.get(order.depositor) ?? 0n) - order.intent.spec.value
     if (left < 0n) throw new IntentRefusedError('insufficient balance')
@@ -315,12 +316,10 @@ const nextTurn = `greatest((select coalesce(min(turn), 0) from burn_intents wher
 
 async function insertOrder(
   connection: Connection,
-  withdrawal: string,
-  position: number,
-  order: SignedBurnIntent,
-  state: 'pending' | 'finalized',
+  { intent, signature, specHash, depositor, recipient }: SignedBurnIntent,
+  place: { readonly withdrawal: string; readonly position: number; readonly state: 'pending' | 'finalized' },
 ): Promise<void> {
-  const { intent, signature, specHash, depositor, recipient } = order
+  const { withdrawal, position, state } = place
   const data = encodeFunctionData({
     abi: settlementGatewayAbi,
     functionName: 'instantWithdraw',

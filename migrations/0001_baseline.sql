@@ -421,7 +421,7 @@ create table payments (
   previous_root  bytea,
   root           bytea,
   signature      bytea,
-  rail_id        text,
+  gateway_id        text,
   batch          bigint,
   batch_position integer,
   batch_size     integer,
@@ -442,7 +442,7 @@ create index payments_covering on payments (account_id, first_entry);
 create index payments_open on payments (changed_at) where state = any ('{submitted,received,batched,unknown}');
 create index payments_failed on payments (changed_at) where state = 'failed';
 create index payments_without_root on payments (account_id, number) where root is null;
-create index payments_by_rail_id on payments (rail_id) where rail_id is not null;
+create index payments_by_gateway_id on payments (gateway_id) where gateway_id is not null;
 create index payments_of_transaction on payments (tx_hash) where tx_hash is not null;
 comment on table  payments is 'One authorization for a range of entries. An account has at most one under way. A range whose payment failed is covered again by a later one, under a new number.';
 comment on column payments.value is 'Sum of the entries: charged less given back. Below 0 the seller pays the account. 0 needs no transfer.';
@@ -570,7 +570,7 @@ create table withdrawals (
   recipient   text        not null check (recipient ~ '^0x[0-9a-f]{40}$'),
   state       text        not null check (state = any ('{requested,sent,confirmed,failed}')),
   reason      text,
-  rail_id     text,
+  gateway_id     text,
   signature   bytea       check (length(signature) = 65),
   tx_hash     bytea       check (length(tx_hash) = 32),
   refund      bigint      check (refund > 0),
@@ -585,7 +585,7 @@ create table withdrawals (
     and fee between 0 and fee_max)
 );
 create index withdrawals_of_account on withdrawals (account_id, created_at);
-create index withdrawals_refunds on withdrawals (rail_id) where refund is not null;
+create index withdrawals_refunds on withdrawals (gateway_id) where refund is not null;
 create index withdrawals_open on withdrawals (changed_at) where state = any ('{requested,sent}');
 create index withdrawals_confirmed on withdrawals (changed_at) where state = 'confirmed';
 comment on column withdrawals.amount is 'All that leaves the account. The recipient gets amount - fee_max; what the gateway did not keep of fee_max comes back.';
@@ -607,7 +607,7 @@ create table x402_payments (
   state        text        not null,
   reason       text,
   request_id   uuid        not null,
-  rail_id      text,
+  gateway_id      text,
   batch        bigint,
   tx_hash      bytea       check (length(tx_hash) = 32),
   lost         bigint      not null default 0,
@@ -621,7 +621,7 @@ create table x402_payments (
 ) with (fillfactor = 70);
 create index x402_payments_of_account on x402_payments (account_id, created_at);
 create index x402_payments_open on x402_payments (changed_at) where state = any ('{submitted,received,batched}');
-create index x402_payments_by_rail_id on x402_payments (rail_id) where rail_id is not null;
+create index x402_payments_by_gateway_id on x402_payments (gateway_id) where gateway_id is not null;
 comment on table  x402_payments is 'Payments of wallets in advance, one per request: an authorization that the wallet signed, to the seller. A row is written before the gateway is asked, so that an accepted payment is never lost; it is deleted when the gateway refuses.';
 comment on column x402_payments.state is 'submitted: may have been handed in. received: the gateway has locked the money, and it is credited. batched, completed, failed: as the gateway says.';
 comment on column x402_payments.valid_before is 'Seconds since 1970. After it the authorization is worth nothing.';
@@ -639,7 +639,7 @@ create table payouts (
   recipient  text        not null,
   state      text        not null check (state = any ('{requested,sent,confirmed,failed}')),
   reason     text,
-  rail_id    text,
+  gateway_id    text,
   signature  bytea       check (length(signature) = 65),
   tx_hash    bytea       check (length(tx_hash) = 32),
   created_at timestamptz not null default clock_timestamp(),
@@ -655,12 +655,12 @@ create table chain_cursors (
 );
 comment on table chain_cursors is 'The block that each reader of the chain has reached.';
 
-create table rail_cursor (
+create table gateway_cursor (
   single     boolean     primary key default true check (single),
   cursor     text        not null check (length(cursor) <= 500),
   changed_at timestamptz not null default clock_timestamp()
 );
-comment on table rail_cursor is 'How far the changes of payments at the gateway were read. One row; none at a gateway that has no list of changes.';
+comment on table gateway_cursor is 'How far the changes of payments at the gateway were read. One row; none at a gateway that has no list of changes.';
 
 create table solvency (
   single     boolean     primary key default true check (single),
@@ -1043,11 +1043,11 @@ create type checkpoint_call as (id uuid, prompt_tokens integer, completion_token
 create type tool_call as (request_id uuid, number smallint, kind text, status text, cost bigint, results integer);
 create type refusal_call as (id uuid, account_id uuid, key_id uuid, model text, stream boolean, max_tokens integer, error_code text);
 create type event_call as (account_id uuid, type text, data jsonb);
-create type payment_news as (account_id uuid, number bigint, state text, reason text, rail_id text, batch bigint,
+create type payment_news as (account_id uuid, number bigint, state text, reason text, gateway_id text, batch bigint,
   batch_position integer, batch_size integer, batch_root bytea, batch_proof bytea, tx_hash bytea);
 
-create type x402_payment_call as (payer text, nonce bytea, account_id uuid, key_id uuid, deposit_id uuid, rail_id text);
-create type x402_news as (account_id uuid, payer text, nonce bytea, deposit_id uuid, state text, reason text, rail_id text, batch bigint,
+create type x402_payment_call as (payer text, nonce bytea, account_id uuid, key_id uuid, deposit_id uuid, gateway_id text);
+create type x402_news as (account_id uuid, payer text, nonce bytea, deposit_id uuid, state text, reason text, gateway_id text, batch bigint,
   tx_hash bytea);
 
 create type hold_rules as (is_frozen boolean, cap bigint, unsettled_cap bigint, is_extension boolean);

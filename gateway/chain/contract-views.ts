@@ -6,7 +6,6 @@ import {
   encodeFunctionData,
   erc20Abi,
   type Hash,
-  type Hex,
 } from 'viem'
 import { settlementGatewayAbi as abi } from '../../contracts/generated/SettlementGateway.abi.ts'
 import { type ChainNode, ChainNodeError } from '../../src/chain/node.ts'
@@ -33,12 +32,18 @@ export async function viewBalances(
   return viewTogether(node, terms, depositors, block).catch(async () => {
     const balances: ContractBalance[] = []
     for (const depositor of depositors) {
-      const available = await viewBalance(node, terms, 'availableBalance', depositor, block)
-      const withdrawing = await viewBalance(node, terms, 'withdrawingBalance', depositor, block)
+      const available = await view('availableBalance', depositor)
+      const withdrawing = await view('withdrawingBalance', depositor)
       balances.push({ available, withdrawing })
     }
     return balances
   })
+
+  async function view(functionName: BalanceView, depositor: Address): Promise<bigint> {
+    const data = encodeFunctionData({ abi, functionName, args: [terms.usdc, depositor] })
+    const answer = await node.call(terms.wallet, data, block)
+    return decodeOrThrow(() => decodeFunctionResult({ abi, functionName, data: answer }))
+  }
 }
 
 async function viewTogether(
@@ -63,19 +68,6 @@ async function viewTogether(
 
 type RpcCall = { readonly method: string; readonly params?: readonly unknown[] }
 type BalanceView = 'availableBalance' | 'withdrawingBalance'
-
-/** One part of a depositor's balance at a block. */
-async function viewBalance(
-  node: ChainNode,
-  { wallet, usdc }: GatewayTerms,
-  functionName: BalanceView,
-  depositor: Address,
-  block: bigint,
-): Promise<bigint> {
-  const data: Hex = encodeFunctionData({ abi, functionName, args: [usdc, depositor] })
-  const answer = await node.call(wallet, data, block)
-  return decodeOrThrow(() => decodeFunctionResult({ abi, functionName, data: answer }))
-}
 
 /** Whether the contract has paid that intent, at a block. */
 export async function viewIsOrderPaid(

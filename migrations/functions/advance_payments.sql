@@ -18,7 +18,7 @@ begin
         and p.state not in ('completed', 'failed');
     continue when not found;
     update payments p
-      set state = v_news.state, reason = v_news.reason, rail_id = coalesce(v_news.rail_id, p.rail_id),
+      set state = v_news.state, reason = v_news.reason, gateway_id = coalesce(v_news.gateway_id, p.gateway_id),
           batch = coalesce(v_news.batch, p.batch), batch_position = coalesce(v_news.batch_position, p.batch_position),
           batch_size = coalesce(v_news.batch_size, p.batch_size), batch_root = coalesce(v_news.batch_root, p.batch_root),
           batch_proof = coalesce(v_news.batch_proof, p.batch_proof), tx_hash = coalesce(v_news.tx_hash, p.tx_hash), changed_at = v_now

@@ -2,7 +2,7 @@
 -- the fee that the gateway did not keep is returned; an unknown fee counts as kept in full. Returns false when it was not in that
 -- state.
 create function advance_withdrawal(
-  p_partition smallint, p_account_id uuid, p_id uuid, p_from text, p_state text, p_rail_id text, p_tx_hash bytea, p_reason text, p_fee bigint
+  p_partition smallint, p_account_id uuid, p_id uuid, p_from text, p_state text, p_gateway_id text, p_tx_hash bytea, p_reason text, p_fee bigint
 ) returns boolean
 language plpgsql as $$
 declare
@@ -20,7 +20,7 @@ begin
   end if;
   v_fee := case when p_state = 'confirmed' then coalesce(p_fee, v_old.fee_max) end;
   update withdrawals w
-    set state = p_state, rail_id = coalesce(p_rail_id, w.rail_id), tx_hash = coalesce(p_tx_hash, w.tx_hash), reason = p_reason,
+    set state = p_state, gateway_id = coalesce(p_gateway_id, w.gateway_id), tx_hash = coalesce(p_tx_hash, w.tx_hash), reason = p_reason,
         fee = v_fee, changed_at = v_now, sent_at = case when p_state = 'sent' and w.sent_at is null then v_now else w.sent_at end
     where w.partition = p_partition and w.id = p_id;
   if p_state = 'failed' then

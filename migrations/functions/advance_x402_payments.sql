@@ -15,7 +15,7 @@ begin
   v_now := clock_timestamp();
   foreach v_news in array p_news loop
     update x402_payments p
-      set state = v_news.state, reason = v_news.reason, rail_id = coalesce(v_news.rail_id, p.rail_id),
+      set state = v_news.state, reason = v_news.reason, gateway_id = coalesce(v_news.gateway_id, p.gateway_id),
           batch = coalesce(v_news.batch, p.batch), tx_hash = coalesce(v_news.tx_hash, p.tx_hash), changed_at = v_now
       where p.partition = p_partition and p.payer = v_news.payer and p.nonce = v_news.nonce and p.account_id = v_news.account_id
         and p.state in ('received', 'batched')

@@ -17,7 +17,7 @@ begin
   -- Another first payment may have opened the account meanwhile.
   perform lock_accounts(p_partition, array[p_call.account_id]);
   update x402_payments p
-    set state = 'received', rail_id = coalesce(p_call.rail_id, p.rail_id), reason = null, credited_at = v_now, changed_at = v_now
+    set state = 'received', gateway_id = coalesce(p_call.gateway_id, p.gateway_id), reason = null, credited_at = v_now, changed_at = v_now
     where p.partition = p_partition and p.payer = p_call.payer and p.nonce = p_call.nonce and p.account_id = p_call.account_id
       and p.credited_at is null
     returning p.value into v_value;

@@ -79,7 +79,7 @@ begin
            as x (id, account_of, key_of, quote, model, stream, max_tokens, body_hash, options_version, decision, authorized, from_credit, created_at,
                  spendable, in_flight, limit_left)
      where x.decision = 'held';
-  perform tell_started(p_partition, p_account_ids, p_calls, v_decisions);
+  perform report_started(p_partition, p_account_ids, p_calls, v_decisions);
 
   return query
     select d.place, d.decision, d.authorized, d.from_credit, d.created_at, d.spendable, d.in_flight, d.limit_left

@@ -47,7 +47,7 @@ begin
       select row(c.account_id, 'request.refused', jsonb_build_object('id', 'req_' || replace(c.id::text, '-', ''), 'key_id', c.key_id,
                'model', c.model, 'error_code', c.error_code))::event_call
         from unnest(v_logged) as c order by c.id));
-    perform tell_limits_reached(p_partition, array(select distinct c.key_id from unnest(v_logged) as c
+    perform report_limits_reached(p_partition, array(select distinct c.key_id from unnest(v_logged) as c
                                                     where c.error_code = 'key_limit_exceeded'), v_now);
   end if;
 end $$;

@@ -53,7 +53,11 @@ export function chainMethods(chain: Chain): ReadonlyMap<string, Method> {
   const whenReady = waitForReplay(chain)
   const read = (method: string): Method => whenReady((params) => chain.read(method, ...params))
   const present = (method: string): Method =>
-    whenReady(([call, block, ...rest]) => readPresent(chain, method, call, block, rest))
+    whenReady(([call, block, ...rest]) =>
+      headTags.includes(block)
+        ? chain.readPresent(method, call, 'pending', ...rest)
+        : chain.read(method, call, block, ...rest),
+    )
   return new Map<string, Method>([
     ...plainReads.map((method) => [method, read(method)] as const),
     // These need no block, so they are answered during the replay.
@@ -94,11 +98,6 @@ async function withinReplayWait(ready: Promise<void>): Promise<void> {
   })
   await Promise.race([ready.catch(() => {}), timeout])
   clearTimeout(timer)
-}
-
-async function readPresent(chain: Chain, method: string, call: unknown, block: unknown, rest: readonly unknown[]) {
-  if (!headTags.includes(block)) return chain.read(method, call, block, ...rest)
-  return chain.readPresent(method, call, 'pending', ...rest)
 }
 
 /** The answer of a node that is still syncing. The number of blocks is unknown until the end of the journal. */

@@ -3,7 +3,7 @@ import type { AnswerOf } from '../openapi/contract.ts'
 import { webhookContracts } from '../openapi/contracts/webhooks.ts'
 import { unusable } from '../openapi/input-refusal.ts'
 import { parsePostUrl } from '../tools/safe-post.ts'
-import { RefusedUrlError } from '../tools/stranger-url.ts'
+import { RefusedUrlError } from '../tools/untrusted-url.ts'
 import {
   type Delivery,
   formatEventId,

@@ -131,7 +131,7 @@ export class TransactionSender {
     } catch (error) {
       if (!(error instanceof ChainNodeError)) throw error
       if (/insufficient funds|doesn't have enough funds/i.test(error.message)) {
-        this.#tell('relayer_without_gas', `The relayer ${this.address} cannot pay for gas.`)
+        this.#report('relayer_without_gas', `The relayer ${this.address} cannot pay for gas.`)
       }
     }
     onStep('sent')
@@ -161,7 +161,7 @@ export class TransactionSender {
     const { clock, resendMs, replaceMs } = this.#options
     const newest = stored[0]!
     if (newest.ageMs >= replaceMs && stored.length < versionsMax) {
-      this.#tell('transaction_stuck', `Transaction ${newest.hash} is in no block after ${replaceMs} ms.`)
+      this.#report('transaction_stuck', `Transaction ${newest.hash} is in no block after ${replaceMs} ms.`)
       const replacement = await this.#replace(call, stored).catch(unlessPostponed)
       if (replacement !== undefined) {
         await versions.add(replacement)
@@ -190,7 +190,7 @@ export class TransactionSender {
     const doubled = (await node.baseFee()) * 2n
     const fee = [min, doubled, gasPriceMin].reduce((one, other) => (one > other ? one : other))
     if (fee <= gasPriceMax) return fee
-    this.#tell('gas_too_dear', `Gas costs ${fee} wei; at most ${gasPriceMax} is paid. Transactions wait.`)
+    this.#report('gas_too_dear', `Gas costs ${fee} wei; at most ${gasPriceMax} is paid. Transactions wait.`)
     throw new CallPostponedError()
   }
 
@@ -198,7 +198,7 @@ export class TransactionSender {
     const balance = await this.#options.node.coinBalance(this.address)
     if (balance >= needed) return
     const message = `The relayer ${this.address} has ${balance} wei; the next transaction may need ${needed}. Transactions wait.`
-    this.#tell('relayer_without_gas', message)
+    this.#report('relayer_without_gas', message)
     throw new CallPostponedError()
   }
 
@@ -223,7 +223,7 @@ export class TransactionSender {
   }
 
   /** Once a minute at most: what lasts would otherwise be told at every look. */
-  #tell(code: SenderProblem['code'], message: string): void {
+  #report(code: SenderProblem['code'], message: string): void {
     const { clock, onProblem } = this.#options
     const key = `${code} ${message}`
     const toldAtMs = this.#toldAtMs.get(key)

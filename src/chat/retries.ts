@@ -49,7 +49,7 @@ export type OwnAttempt = {
   /** The attempt ended: notifies joined retries and keeps the answer. Called before the last byte is sent. */
   close(recording: Recording | undefined): Promise<void>
   /** The attempt cost nothing, and its client was advised to retry. */
-  toldToRetry(): void
+  expectRetry(): void
 }
 
 const pollMs = 500
@@ -198,7 +198,7 @@ export class Retries {
       attemptHash: refused.bodyHash,
       delivered: async () => {},
       close: async (recording) => attempt.close(recording),
-      toldToRetry: () => this.#refused.add(refused),
+      expectRetry: () => this.#refused.add(refused),
     }
   }
 
@@ -216,7 +216,7 @@ export class Retries {
           attempt.close(recording)
         }
       },
-      toldToRetry() {},
+      expectRetry() {},
     }
   }
 }
@@ -226,7 +226,7 @@ const unmarked: OwnAttempt = {
   attemptHash: undefined,
   delivered: async () => {},
   close: async () => {},
-  toldToRetry() {},
+  expectRetry() {},
 }
 
 /** About half a minute in total. */

@@ -31,7 +31,7 @@ export class RunningCost {
     this.#lastMs = now
     this.#busy = true
     // A failed count is skipped: the charge counts again, and reports its own failure.
-    this.#tell().catch(() => {})
+    this.#send().catch(() => {})
   }
 
   /** No cost is sent after the end of the answer. */
@@ -39,7 +39,7 @@ export class RunningCost {
     this.#stopped = true
   }
 
-  async #tell(): Promise<void> {
+  async #send(): Promise<void> {
     const { usage, bill, deliver } = this.#parts
     try {
       const count = await usage.read()

@@ -86,7 +86,7 @@ async function follow(database: Database, { last, once, partitions, show }: Foll
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort())
   const open = new Set<RequestId>()
   const seen = new Set<RequestId>()
-  const tell = (rows: readonly LoggedRequest[]) => {
+  const print = (rows: readonly LoggedRequest[]) => {
     const fresh = rows.filter(({ id }) => !seen.has(id))
     for (const { id, status } of fresh) {
       if (status === 'held') open.add(id)
@@ -98,15 +98,15 @@ async function follow(database: Database, { last, once, partitions, show }: Foll
     show(fresh.filter(({ status }) => status !== 'held'))
   }
   let cursor = await readRequestsSince(database, { partitions, last })
-  tell(cursor.rows)
+  print(cursor.rows)
   // Readings overlap: what ended before this one began is not told by the next.
   const before = once ? [] : (await readRequestsSince(database, { partitions, since: cursor.next })).rows
   for (const { id, status } of before) (status === 'held' ? open : seen).add(id)
   while (!once && !stop.signal.aborted) {
     await sleep(pollMs, undefined, { signal: stop.signal }).catch(() => {})
     cursor = await readRequestsSince(database, { partitions, since: cursor.next })
-    tell(cursor.rows)
-    if (open.size > 0) tell(await readRequestsById(database, [...open]))
+    print(cursor.rows)
+    if (open.size > 0) print(await readRequestsById(database, [...open]))
     // What is older than the overlap of two readings cannot come again.
     for (const id of seen) if (id < cursor.next) seen.delete(id)
   }

@@ -19,14 +19,14 @@ export const migrateCommand: Command = {
       config,
       async (database) => {
         const pending = await pendingMigrations(database, migrationsFolder)
-        const tell = (line: string) => void (output.json || output.write(`${line}\n`))
-        const applied = verb === 'apply' ? (await migrate(database, migrationsFolder, tell)).applied : []
+        const print = (line: string) => void (output.json || output.write(`${line}\n`))
+        const applied = verb === 'apply' ? (await migrate(database, migrationsFolder, print)).applied : []
         const cluster = verb === 'apply' ? await distributeLedger(database, config.ledgerPartitions) : undefined
         if (output.json) output.write(`${JSON.stringify({ pending: verb === 'apply' ? [] : pending, applied })}\n`)
         else if (verb === 'apply')
           output.write(applied.length === 0 ? 'Nothing to do.\n' : `Applied ${applied.join(', ')}.\n`)
         else output.write(pending.length === 0 ? 'Nothing is pending.\n' : `${pending.join('\n')}\n`)
-        if (cluster !== undefined) tell(describe(cluster, config.ledgerPartitions))
+        if (cluster !== undefined) print(describe(cluster, config.ledgerPartitions))
         return verb === 'pending' && pending.length > 0 ? 1 : 0
       },
       { migrates: false },

@@ -11,7 +11,7 @@ import { isPaymentOpen } from '../ledger/states.ts'
 import { format, fromAtomic } from '../money/usdc.ts'
 import { paymentTerms } from '../settlement/authorization.ts'
 import { type Chain, chainOptions, openChain, refuseUnusableNode } from '../settlement/chain.ts'
-import { createRail } from '../settlement/rail.ts'
+import { createGatewayClient } from '../settlement/gateway-client.ts'
 import { type Recovery, recoverPayments } from '../settlement/recover.ts'
 import { readSettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { type Command, CommandError, type Output } from './command.ts'
@@ -63,11 +63,11 @@ async function recover(database: Database, config: Config, output: Output): Prom
       })
     : refuseUnusableNode(line.rpcUrl, openNode))
   await replayed(database, chain)
-  await using rail = createRail({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
+  await using gatewayClient = createGatewayClient({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
   const recovery = await recoverPayments({
     database,
     chain,
-    rail,
+    gatewayClient,
     terms: paymentTerms(terms, config.settlementEpoch),
     signingTerms: terms,
     copiedAt: await readCursor(database, copiedAtCursor),
@@ -84,11 +84,11 @@ async function recover(database: Database, config: Config, output: Output): Prom
     await unfreezeLedger(database)
     await forgetCursor(database, copiedAtCursor)
   }
-  tell(output, recovery, violations, isWhole)
+  printRecovery(output, recovery, violations, isWhole)
   return isWhole ? 0 : 1
 }
 
-function tell(output: Output, recovery: Recovery, violations: readonly Violation[], isWhole: boolean): void {
+function printRecovery(output: Output, recovery: Recovery, violations: readonly Violation[], isWhole: boolean): void {
   const { payments, value, unexplained } = recovery
   const withdrawals = recovery.withdrawals.map((row) => ({
     account: row.account,

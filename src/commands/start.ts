@@ -41,7 +41,7 @@ export const startCommand: Command = {
       await Promise.race([announced, aborted(signals.stop)])
       // An announcement that a signal has cut short fails once the database is gone.
       announced.catch(() => {})
-      await tellInit(config, 'ready')
+      await notifyReadiness(config, 'ready')
     } catch (error) {
       // Left running, a service that nobody was told of would keep a command alive that has failed.
       await service.stop()
@@ -50,7 +50,7 @@ export const startCommand: Command = {
       progress.end()
     }
     const failure = await Promise.race([aborted(signals.stop), service.failed])
-    await tellInit(config, 'stopping')
+    await notifyReadiness(config, 'stopping')
     await stopService(service, config, signals, failure)
     if (failure !== undefined) throw new CommandError(failure.message)
     return 0
@@ -58,18 +58,18 @@ export const startCommand: Command = {
 }
 
 /** A service that runs well must not end because systemd could not be told so. */
-async function tellInit({ notifySocket }: Config, state: 'ready' | 'stopping'): Promise<void> {
+async function notifyReadiness({ notifySocket }: Config, state: 'ready' | 'stopping'): Promise<void> {
   await notifyInit(notifySocket, state).catch((error: Error) => say(`systemd was not notified: ${error.message}`))
 }
 
 /** Undefined when a signal came first; then everything that was started is stopped again. */
 async function startUnlessStopped(config: Config, progress: Progress, stop: AbortSignal): Promise<Service | undefined> {
   let isStarting = true
-  const tell = () => {
+  const onStop = () => {
     progress.end()
     say('Stopping: the start is interrupted.')
   }
-  stop.addEventListener('abort', tell, { once: true })
+  stop.addEventListener('abort', onStop, { once: true })
   try {
     const onProgress = (line: string) => (isStarting && !stop.aborted ? progress.step(line) : say(line))
     return await startService(config, onProgress, { signal: stop })
@@ -79,7 +79,7 @@ async function startUnlessStopped(config: Config, progress: Progress, stop: Abor
     return undefined
   } finally {
     isStarting = false
-    stop.removeEventListener('abort', tell)
+    stop.removeEventListener('abort', onStop)
   }
 }
 

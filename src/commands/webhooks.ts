@@ -5,7 +5,7 @@ import type { Database } from '../db/database.ts'
 import { type EventType, eventTypes } from '../db/write-event.ts'
 import type { Account } from '../ledger/accounts.ts'
 import { parsePostUrl } from '../tools/safe-post.ts'
-import { RefusedUrlError } from '../tools/stranger-url.ts'
+import { RefusedUrlError } from '../tools/untrusted-url.ts'
 import { formatEventId, sendTest } from '../webhooks/deliveries.ts'
 import {
   createEndpoint,

@@ -3,7 +3,7 @@ import { createPublicClient, createWalletClient, defineChain, http, parseAbi } f
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { NoSandboxError, SandboxOrderError, sandboxOrders } from '../../sandbox/orders.ts'
 import { format, fromAtomic, parse, type Usdc } from '../money/usdc.ts'
-import { createRail } from '../settlement/rail.ts'
+import { createGatewayClient } from '../settlement/gateway-client.ts'
 import { readSettlementEndpoints, type SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import type { Address, Hex } from '../signer/address.ts'
 import { type Command, CommandError } from './command.ts'
@@ -87,9 +87,9 @@ async function depositAtGateway(endpoints: SettlementEndpoints, key: Hex, amount
   }
   await send({ address: usdc, functionName: 'approve', first: terms.gatewayWallet })
   await send({ address: terms.gatewayWallet, functionName: 'deposit', first: usdc })
-  await using rail = createRail({ url, token, domain: terms.gatewayDomain })
+  await using gatewayClient = createGatewayClient({ url, token, domain: terms.gatewayDomain })
   const deadline = performance.now() + creditMsMax
-  while ((await rail.balance(account.address.toLowerCase() as Address)) < amount) {
+  while ((await gatewayClient.balance(account.address.toLowerCase() as Address)) < amount) {
     if (performance.now() > deadline) throw new CommandError('The gateway has not seen the deposit yet. Try again.')
     await sleep(pollMs)
   }

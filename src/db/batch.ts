@@ -29,14 +29,14 @@ export type Groups<Call, Result> = {
   /** The most calls of one locked group that may wait; more are refused. */
   readonly queuedMax: number
   /** A group stays aside for this long after it was last found locked. */
-  readonly asideMs?: number
+  readonly setAsideMs?: number
 }
 
 // Each commit has a fixed cost in the database, however few calls share it. Two concurrent batches pay off only from this queue
 // length on.
 const secondBatchCallsMin = 128
 
-const asideMsDefault = 10_000
+const setAsideMsDefault = 10_000
 const asideGroupsMax = 10_000
 
 /**
@@ -207,7 +207,7 @@ export class BatchQueue<Call, Result> {
       if (answer === undefined) locked.push(entry)
       else entry.resolve(answer.result)
     }
-    for (const [name, members] of Map.groupBy(locked, ({ call }) => groups.of(call))) this.#putAside(name, members)
+    for (const [name, members] of Map.groupBy(locked, ({ call }) => groups.of(call))) this.#setAside(name, members)
   }
 
   #asideOf(call: Call): AsideGroup<Call, Result> | undefined {
@@ -219,7 +219,7 @@ export class BatchQueue<Call, Result> {
     return undefined
   }
 
-  #putAside(name: string, entries: readonly Entry<Call, Result>[]): void {
+  #setAside(name: string, entries: readonly Entry<Call, Result>[]): void {
     if (this.#aside.size >= asideGroupsMax) this.#forgetServed()
     const aside = this.#aside.get(name) ?? { queued: [], busy: false, untilMs: 0 }
     this.#aside.set(name, aside)
@@ -235,7 +235,7 @@ export class BatchQueue<Call, Result> {
   }
 
   #markLocked(aside: AsideGroup<Call, Result>): void {
-    aside.untilMs = performance.now() + (this.#groups!.asideMs ?? asideMsDefault)
+    aside.untilMs = performance.now() + (this.#groups!.setAsideMs ?? setAsideMsDefault)
   }
 
   #forgetServed(): void {

@@ -185,7 +185,7 @@ async function takeOwnership(
       const attempt = await connectOwner(cluster)
       if (attempt.state === 'connected') return own(attempt, server === undefined)
       const ending = await server?.ending()
-      if (ending?.mayPass === false) throw new PostgresStartError(ending.reason, cluster.logFile)
+      if (ending?.isTransient === false) throw new PostgresStartError(ending.reason, cluster.logFile)
       const waitedMs = performance.now() - start
       const isPatient = waitedMs <= waitMsMax || (attempt.state === 'starting' && waitedMs <= recoveryMaxMs)
       if (!isPatient || signal?.aborted) throw new PostgresStartError(ending?.reason ?? attempt.reason, cluster.logFile)

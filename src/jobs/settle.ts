@@ -23,8 +23,8 @@ import {
   watchDeposits,
 } from '../settlement/deposits.ts'
 import { beginEpoch } from '../settlement/epoch.ts'
+import { createGatewayClient } from '../settlement/gateway-client.ts'
 import { advancePayouts } from '../settlement/payout.ts'
-import { createRail } from '../settlement/rail.ts'
 import { refillGas } from '../settlement/refill-gas.ts'
 import { advanceRefunds } from '../settlement/refund.ts'
 import { rootRecovered, submitPayments } from '../settlement/submit.ts'
@@ -177,7 +177,11 @@ function settle(settings: SettleSettings, database: Database, chain: Chain, log:
       checkEvery,
       onFault: (error) => log.error({ err: error }, 'the signer cannot be trusted: nothing more is signed'),
     }),
-    rail: createRail({ url: settings.gatewayUrl, token: settings.gatewayToken, domain: terms.gatewayDomain }),
+    gatewayClient: createGatewayClient({
+      url: settings.gatewayUrl,
+      token: settings.gatewayToken,
+      domain: terms.gatewayDomain,
+    }),
     terms: paymentTerms(terms, settings.epoch),
     signingTerms: terms,
     usdcDomain: usdcDomain(terms),
@@ -254,11 +258,11 @@ async function processDeposits(parts: DepositParts): Promise<boolean> {
   return assigned > 0 || sweeps > 0
 }
 
-async function writeTotals({ database, rail, due }: PaymentParts): Promise<void> {
+async function writeTotals({ database, gatewayClient, due }: PaymentParts): Promise<void> {
   await storeDueRules(database, due)
   await writeDepositMetrics(database)
   // A gateway that does not answer now reports its gas in the next round.
-  await writePaymentMetrics(database, await rail.batchGas().catch(() => undefined))
+  await writePaymentMetrics(database, await gatewayClient.batchGas().catch(() => undefined))
 }
 
 async function payOn(parts: PaymentParts): Promise<void> {

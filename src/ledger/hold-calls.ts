@@ -40,7 +40,7 @@ export type AcceptedPayment = {
   /** The id of its row in `deposits`. */
   readonly depositId: string
   /** The gateway's id. */
-  readonly railId: string
+  readonly gatewayId: string
 }
 
 /** Money reserved for one request. `quote = fromCredit + authorized`, to the atomic unit. */

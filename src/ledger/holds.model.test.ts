@@ -194,13 +194,13 @@ const crash = fc.constant(
 )
 
 test(`${steps} random steps leave the ledger as a sequential model has it (seed ${seed})`, async (t) => {
-  const tell = isLong ? progressLines('steps', steps) : () => {}
+  const printProgress = isLong ? progressLines('steps', steps) : () => {}
   await setUnsettledCap(ledger.database, fromAtomic(rules.unsettledCap))
   await setWithdrawalFeeMax(ledger.database, rules.withdrawalFeeMax)
   let taken = 0
   const onRun = (count: number) => {
     taken += count
-    tell(taken)
+    printProgress(taken)
   }
   await Promise.all(Array.from({ length: lanes }, (_, lane) => walk(seed + lane, onRun)))
   const seen = await countEvents(ledger.database)

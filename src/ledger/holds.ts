@@ -1,9 +1,9 @@
-import { plainArray, rowArray, rowLiteral } from '../db/array-literal.ts'
+import { plainArray } from '../db/array-literal.ts'
 import type { Groups } from '../db/batch.ts'
 import { type Connection, type Database, isConnectionLost, isLockTimeout } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { Turns } from '../fairness/turns.ts'
-import { fromAtomic, type Usdc, zero } from '../money/usdc.ts'
+import { type Usdc, zero } from '../money/usdc.ts'
 import { type Failpoint, noFailpoint } from '../process/failpoints.ts'
 import type {
   CheckpointCall,
@@ -14,17 +14,15 @@ import type {
   Hold,
   HoldCall,
   HoldDecision,
-  HoldRefusalCode,
   PaidHoldCall,
   Payer,
   RefusalCall,
   ToolCallRecord,
 } from './hold-calls.ts'
+import { HoldStatements, type PlacedCall } from './hold-statements.ts'
 import { NodeRequests, type WholeEnd } from './node-requests.ts'
-import { readLeaseEnd } from './nodes.ts'
 import { PartitionQueues } from './partition-queues.ts'
 import type { RequestId } from './request-id.ts'
-import { endedStatuses } from './states.ts'
 
 export type HoldsOptions = {
   readonly database: Database
@@ -58,52 +56,53 @@ export type LedgerOperation = (typeof ledgerOperations)[number]
  */
 export class Holds {
   readonly #options: Required<HoldsOptions>
+  readonly #statements: HoldStatements
   /** The most locked accounts to wait for concurrently, over all kinds of calls: each occupies a connection. */
   readonly #lockedTurns = new Turns(2)
   readonly #places = new PartitionQueues<HoldCall, PlacedCall>({
-    run: (partition, calls) => this.#place(this.#options.database, partition, calls),
+    run: (partition, calls) => this.#statements.place(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('hold', size, ms),
     isRepeated: isHoldRepeated,
     laneOf,
-    groups: this.#byAccount((...call) => this.#place(...call), lockedCallsMax),
+    groups: this.#byAccount((...call) => this.#statements.place(...call), lockedCallsMax),
   })
   readonly #paidPlaces = new PartitionQueues<PaidHoldCall, PlacedCall | 'used'>({
-    run: (partition, calls) => Promise.all(calls.map((call) => this.#payAndPlace(partition, call))),
+    run: (partition, calls) =>
+      Promise.all(calls.map((call) => this.#statements.payAndPlace(this.#options.database, partition, call))),
     onBatch: (size, ms) => this.#options.onBatch('hold', size, ms),
     isRepeated: isHoldRepeated,
   })
   readonly #ends = new PartitionQueues<WholeEnd, End>({
-    run: (partition, calls) => this.#end(this.#options.database, partition, calls),
+    run: (partition, calls) => this.#statements.end(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('end', size, ms),
     laneOf,
     // Never refused: the money must be charged or released. The concurrent requests of this process are bounded.
-    groups: this.#byAccount((...call) => this.#end(...call), Number.POSITIVE_INFINITY),
+    groups: this.#byAccount((...call) => this.#statements.end(...call), Number.POSITIVE_INFINITY),
   })
   readonly #checkpoints = new PartitionQueues<CheckpointCall, void>({
-    run: (partition, calls) => this.#checkpoint(partition, calls),
+    run: (partition, calls) => this.#statements.checkpoint(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('checkpoint', size, ms),
   })
   readonly #refusals = new PartitionQueues<RefusalCall, void>({
-    run: (partition, calls) => this.#refuse(this.#options.database, partition, calls),
+    run: (partition, calls) => this.#statements.refuse(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('refuse', size, ms),
     // Each transaction costs milliseconds of CPU time, and refused requests are not paid for.
     restMs: 100,
-    groups: this.#byAccount((...call) => this.#refuse(...call), lockedCallsMax),
+    groups: this.#byAccount((...call) => this.#statements.refuse(...call), lockedCallsMax),
   })
   readonly #extensions = new PartitionQueues<ExtensionCall, ExtensionDecision>({
-    run: (partition, calls) => this.#extend(this.#options.database, partition, calls),
+    run: (partition, calls) => this.#statements.extend(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('extend', size, ms),
     laneOf,
-    groups: this.#byAccount((...call) => this.#extend(...call), lockedCallsMax),
+    groups: this.#byAccount((...call) => this.#statements.extend(...call), lockedCallsMax),
   })
   readonly #toolCalls = new PartitionQueues<ToolCallRecord, void>({
-    run: (partition, calls) => this.#recordToolCalls(partition, calls),
+    run: (partition, calls) => this.#statements.recordToolCalls(this.#options.database, partition, calls),
     onBatch: (size, ms) => this.#options.onBatch('tool_call', size, ms),
   })
   /** Tool calls that are being written, by request. A request ends after them. */
   readonly #recording = new Map<RequestId, Promise<void>>()
   readonly #requests = new NodeRequests()
-  #lease: { readonly until: Date; readonly readMs: number } | undefined
 
   constructor(options: HoldsOptions) {
     this.#options = {
@@ -115,6 +114,7 @@ export class Holds {
       onBatch: () => {},
       ...options,
     }
+    this.#statements = new HoldStatements(this.#options)
   }
 
   /** The node that owns these holds. */
@@ -294,7 +294,7 @@ export class Holds {
     } catch (error) {
       if (error instanceof LedgerUnavailableError) onGivingUp()
       if (!isDeadLease(error)) throw error
-      this.#lease = undefined
+      this.#statements.forgetLease()
       throw new LedgerUnavailableError(error)
     } finally {
       clearTimeout(timer)
@@ -334,182 +334,6 @@ export class Holds {
       return calls.map((call) => answers.get(call))
     })
   }
-
-  async #place(connection: Connection, partition: number, calls: readonly HoldCall[]): Promise<readonly PlacedCall[]> {
-    const accounts = new Positions()
-    const keys = new Positions()
-    const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
-    const keyOf = calls.map((call) => keys.of(call.payer.keyId))
-    const { node, priceVersion, inFlightCap, failpoint } = this.#options
-    failpoint('before_hold_commit')
-    const rows = await connection.queryPrepared<PlacedRow>('place_holds', placeHolds, [
-      partition,
-      node,
-      await this.#leaseEnd(connection),
-      priceVersion,
-      inFlightCap,
-      plainArray(accounts.values),
-      plainArray(keys.values),
-      rowArray(
-        calls.map(({ requestId, quote, model, stream, maxTokens, bodyHash, optionsVersion }, index) => [
-          requestId,
-          accountOf[index],
-          keyOf[index],
-          quote,
-          model,
-          stream,
-          maxTokens,
-          bodyHash,
-          optionsVersion,
-        ]),
-      ),
-    ])
-    failpoint('after_hold_commit')
-    const decisions: PlacedCall[] = []
-    for (const row of rows) {
-      const index = Number(row.place) - 1
-      decisions[index] = readDecision(calls[index]!, row)
-    }
-    return decisions
-  }
-
-  async #payAndPlace(partition: number, call: PaidHoldCall): Promise<PlacedCall | 'used'> {
-    const { database, node, priceVersion, inFlightCap, failpoint } = this.#options
-    const { payment, payer, requestId, quote, model, stream, maxTokens, bodyHash, optionsVersion } = call
-    failpoint('before_x402_commit')
-    const [row] = await database.queryPrepared<PlacedRow>('pay_and_hold', payAndHold, [
-      partition,
-      node,
-      await this.#leaseEnd(database),
-      priceVersion,
-      inFlightCap,
-      rowLiteral([payment.payer, payment.nonce, payer.accountId, payer.keyId, payment.depositId, payment.railId]),
-      rowLiteral([requestId, 1, 1, quote, model, stream, maxTokens, bodyHash, optionsVersion]),
-    ])
-    failpoint('after_x402_commit')
-    return row === undefined ? 'used' : readDecision(call, row)
-  }
-
-  async #end(connection: Connection, partition: number, calls: readonly WholeEnd[]): Promise<readonly End[]> {
-    const { failpoint } = this.#options
-    failpoint('before_end_commit')
-    const rows = await connection.queryPrepared<EndedRow>('end_requests', endRequests, [
-      partition,
-      plainArray([...new Set(calls.map((call) => call.payer.accountId))]),
-      rowArray(
-        calls.map((call) => [
-          call.requestId,
-          call.status,
-          call.voided,
-          call.charged,
-          call.searchCost,
-          call.searchCalls,
-          call.fetchCalls,
-          call.usage?.promptTokens,
-          call.usage?.completionTokens,
-          call.usage?.reasoningTokens,
-          call.usage?.cachedTokens,
-          call.usage?.source,
-          call.finishReason,
-          call.errorCode,
-          call.firstTokenMs,
-          call.totalMs,
-          call.upstream?.provider,
-          call.upstream?.attempts,
-          call.upstream?.cost,
-          toolCallsJson(call.toolCalls),
-        ]),
-      ),
-    ])
-    failpoint('after_end_commit')
-    const byId = new Map(rows.map((row) => [row.id, row]))
-    return calls.map((call) => {
-      const row = byId.get(call.requestId)
-      if (row === undefined) return { endedNow: false, status: 'lost', charged: zero }
-      return { endedNow: row.ended_now, status: row.status, charged: fromAtomic(row.charged) }
-    })
-  }
-
-  async #extend(
-    connection: Connection,
-    partition: number,
-    calls: readonly ExtensionCall[],
-  ): Promise<readonly ExtensionDecision[]> {
-    const accounts = new Positions()
-    const keys = new Positions()
-    const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
-    const keyOf = calls.map((call) => keys.of(call.payer.keyId))
-    const { node, inFlightCap } = this.#options
-    const rows = await connection.queryPrepared<ExtendedRow>('extend_holds', extendHolds, [
-      partition,
-      node,
-      await this.#leaseEnd(connection),
-      inFlightCap,
-      plainArray(accounts.values),
-      plainArray(keys.values),
-      rowArray(calls.map(({ requestId, total }, index) => [requestId, accountOf[index], keyOf[index], total])),
-    ])
-    const decisions: ExtensionDecision[] = []
-    for (const row of rows) decisions[Number(row.place) - 1] = row.decision
-    return decisions
-  }
-
-  /**
-   * When this node's lease ends: a hold after that is refused. Read once a second, because the lease of a living node is never
-   * shortened.
-   */
-  async #leaseEnd(connection: Connection): Promise<Date | null> {
-    const nowMs = performance.now()
-    if (this.#lease === undefined || nowMs - this.#lease.readMs >= this.#options.leaseReadMs) {
-      const until = await readLeaseEnd(connection, this.#options.node)
-      if (until === undefined) return null
-      this.#lease = { until, readMs: nowMs }
-    }
-    return this.#lease.until
-  }
-
-  async #recordToolCalls(partition: number, calls: readonly ToolCallRecord[]): Promise<readonly undefined[]> {
-    await this.#options.database.queryPrepared('record_tool_calls', recordToolCalls, [
-      partition,
-      rowArray(calls.map((call) => [call.requestId, call.number, call.kind, call.status, call.cost, call.results])),
-    ])
-    return calls.map(() => undefined)
-  }
-
-  async #checkpoint(partition: number, calls: readonly CheckpointCall[]): Promise<readonly undefined[]> {
-    // Keep the latest checkpoint of each request: one statement may not write a row twice.
-    const latest = [...new Map(calls.map((call) => [call.requestId, call])).values()]
-    await this.#options.database.queryPrepared('checkpoint_holds', 'select checkpoint_holds($1, $2)', [
-      partition,
-      rowArray(latest.map((call) => [call.requestId, call.promptTokens, call.completionTokens])),
-    ])
-    this.#options.failpoint('after_checkpoint')
-    return calls.map(() => undefined)
-  }
-
-  async #refuse(
-    connection: Connection,
-    partition: number,
-    calls: readonly RefusalCall[],
-  ): Promise<readonly undefined[]> {
-    await connection.queryPrepared('record_refusals', recordRefusals, [
-      partition,
-      this.#options.node,
-      plainArray([...new Set(calls.map(({ payer }) => payer.accountId))]),
-      rowArray(
-        calls.map(({ requestId, payer, model, stream, maxTokens, errorCode }) => [
-          requestId,
-          payer.accountId,
-          payer.keyId,
-          model,
-          stream,
-          maxTokens,
-          errorCode,
-        ]),
-      ),
-    ])
-    return calls.map(() => undefined)
-  }
 }
 
 // Deadlocks and lock timeouts.
@@ -541,16 +365,6 @@ function isRefusedCharge(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === '23514'
 }
 
-/** As `record_tool_calls` stores them. Undefined, as for most requests, when there were none. */
-function toolCallsJson(calls: readonly ToolCallRecord[]): string | undefined {
-  if (calls.length === 0) return undefined
-  const stored = calls.map(({ number, kind, status, cost, results }) => [
-    number,
-    { kind, status, cost: Number(cost), results },
-  ])
-  return JSON.stringify(Object.fromEntries(stored))
-}
-
 /** The end of a hold whose caller has stopped waiting. */
 function unserved(hold: Hold): EndCall {
   return {
@@ -575,45 +389,6 @@ const lockUnlocked = `
   select a.id from accounts a where a.partition = $1 and a.id = any ($2::uuid[])
    order by a.id for no key update skip locked`
 
-const placeHolds = `
-  select place, decision, authorized, from_credit, created_at, spendable, in_flight, limit_left
-    from place_holds($1, $2, $3, $4, $5, $6, $7, $8)`
-
-const payAndHold = `
-  select place, decision, authorized, from_credit, created_at, spendable, in_flight, limit_left
-    from pay_and_hold($1, $2, $3, $4, $5, $6, $7)`
-
-const endRequests = 'select id, ended_now, status, charged from end_requests($1, $2, $3)'
-
-const extendHolds = 'select place, decision from extend_holds($1, $2, $3, $4, $5, $6, $7)'
-
-const recordToolCalls = 'select record_tool_calls($1, $2)'
-
-const recordRefusals = 'select record_refusals($1, $2, $3, $4)'
-
-type PlacedRow = {
-  readonly place: bigint
-  readonly decision: string
-  readonly authorized: bigint
-  readonly from_credit: bigint
-  readonly created_at: Date
-  readonly spendable: bigint | null
-  readonly in_flight: bigint | null
-  readonly limit_left: bigint | null
-}
-
-type ExtendedRow = { readonly place: bigint; readonly decision: ExtensionDecision }
-
-type EndedRow = {
-  readonly id: string
-  readonly ended_now: boolean
-  readonly status: string
-  readonly charged: bigint
-}
-
-/** What became of a call: decided, ended elsewhere, or to be checked again under other options. */
-type PlacedCall = HoldDecision | 'ended' | 'key_changed'
-
 function isHeld(decided: HoldDecision | string): decided is { readonly hold: Hold } {
   return typeof decided !== 'string' && 'hold' in decided
 }
@@ -625,50 +400,12 @@ function requireDecision(placed: PlacedCall): HoldDecision {
   return placed
 }
 
-function readDecision(call: HoldCall, row: PlacedRow): PlacedCall {
-  if (row.decision === 'key_changed') return row.decision
-  // The reply to the first call was lost, and another node ended the request as an orphan before the retry.
-  if (endedStatuses.some((status) => status === row.decision)) return 'ended'
-  if (row.decision === 'held') {
-    return {
-      hold: {
-        ...call,
-        fromCredit: fromAtomic(row.from_credit),
-        authorized: fromAtomic(row.authorized),
-        createdAt: row.created_at,
-      },
-    }
-  }
-  return {
-    refusal: {
-      code: row.decision as HoldRefusalCode,
-      spendable: row.spendable === null ? zero : fromAtomic(row.spendable),
-      inFlight: row.in_flight === null ? zero : fromAtomic(row.in_flight),
-      limitLeft: row.limit_left === null ? undefined : fromAtomic(row.limit_left),
-    },
-  }
-}
-
 /**
  * Every row that a batch locks belongs to an account. An account always uses the same lane, so batches of different lanes never
  * conflict.
  */
 function laneOf({ payer: { accountId } }: { readonly payer: Payer }): number {
   return accountId.charCodeAt(accountId.length - 1) & 1
-}
-
-/** Distinct values and, for each use, its position among them (from 1, as PostgreSQL counts). */
-class Positions {
-  readonly values: string[] = []
-  readonly #positions = new Map<string, number>()
-
-  of(value: string): number {
-    const known = this.#positions.get(value)
-    if (known !== undefined) return known
-    const position = this.values.push(value)
-    this.#positions.set(value, position)
-    return position
-  }
 }
 
 /** The database does not answer, or this node's lease has expired. */

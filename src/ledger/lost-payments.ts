@@ -13,7 +13,7 @@ export type LostPayment = {
   readonly value: bigint
   /** The payment's state at the gateway. */
   readonly state: Extract<PaymentState, 'received' | 'batched' | 'completed'>
-  readonly railId: string
+  readonly gatewayId: string
   readonly batch: bigint | undefined
   readonly transactionHash: string | undefined
 }
@@ -61,7 +61,7 @@ export async function bookLostPayments(
       payment.value,
       payment.epoch,
       payment.state,
-      payment.railId,
+      payment.gatewayId,
       payment.batch ?? null,
       payment.transactionHash?.slice(2) ?? null,
     ])
@@ -82,7 +82,7 @@ const insertEntry = `
   values ($1, $2, $3, $4, 'recovery', $5, 'Requests that the restored ledger does not have, paid by ' || $6, 'penny recover')`
 
 const insertPayment = `
-  insert into payments (partition, account_id, number, first_entry, last_entry, value, epoch, state, reason, rail_id, batch, tx_hash,
+  insert into payments (partition, account_id, number, first_entry, last_entry, value, epoch, state, reason, gateway_id, batch, tx_hash,
                         created_at, authorized_at, changed_at)
   values ($1, $2, $3, $4, $5, $6, $7, $8, 'recovered', $9, $10, decode($11, 'hex'), now(), now(), now())`
 

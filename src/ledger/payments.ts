@@ -21,7 +21,7 @@ export type Payment = {
   /** The sum of the entries. Below 0 the seller pays the account. */
   readonly value: bigint
   readonly state: PaymentState
-  readonly railId: string | undefined
+  readonly gatewayId: string | undefined
   /** The previous payment's root; undefined for the first. */
   readonly previousRoot: Buffer | undefined
   /** Undefined until it is computed, before the first submission. */
@@ -187,7 +187,7 @@ export async function findPaymentsToConfirm(
 ): Promise<readonly ToConfirm[]> {
   return database.queryPrepared(
     'find_payments_to_confirm',
-    `select p.rail_id as id,
+    `select p.gateway_id as id,
             p.changed_at <= clock_timestamp() - greatest($2 * interval '1 millisecond', ${pauseOfPayment}) as "isOverdue"
        from payments p
       where p.state in ${openPaymentStates} and p.state in ('received', 'batched')
@@ -229,7 +229,7 @@ export async function readRailState(
 ): Promise<{ readonly cursor: string | undefined; readonly isUnderWay: boolean }> {
   const [row] = await database.queryPrepared<{ cursor: string | null; isUnderWay: boolean }>(
     'read_rail_state',
-    `select (select cursor from rail_cursor) as cursor,
+    `select (select cursor from gateway_cursor) as cursor,
             exists (select 1 from payments where state in ${openPaymentStates} and state in ('received', 'batched')
                     union all
                     select 1 from x402_payments where state in ${openX402States} and state in ('received', 'batched')) as "isUnderWay"`,
@@ -240,8 +240,8 @@ export async function readRailState(
 
 export async function keepRailCursor(database: Database, cursor: string): Promise<void> {
   await database.queryPrepared(
-    'keep_rail_cursor',
-    `insert into rail_cursor (cursor) values ($1)
+    'keep_gateway_cursor',
+    `insert into gateway_cursor (cursor) values ($1)
      on conflict (single) do update set cursor = excluded.cursor, changed_at = now()`,
     [cursor],
   )
@@ -250,13 +250,13 @@ export async function keepRailCursor(database: Database, cursor: string): Promis
 /** Finds payments by the gateway's ids. */
 export async function findPaymentsByRailId(
   database: Database,
-  railIds: readonly string[],
+  gatewayIds: readonly string[],
 ): Promise<readonly Payment[]> {
   const rows = await database.queryPrepared<PaymentRow>(
-    'find_payments_by_rail_id',
+    'find_payments_by_gateway_id',
     `select ${paymentColumns} from payments p join accounts a on a.partition = p.partition and a.id = p.account_id
-      where p.rail_id = any ($1)`,
-    [railIds],
+      where p.gateway_id = any ($1)`,
+    [gatewayIds],
   )
   return rows.map(readPayment)
 }
@@ -306,7 +306,7 @@ export type PaymentNews = {
   readonly payment: Pick<Payment, 'partition' | 'accountId' | 'number'>
   readonly state: PaymentState
   readonly reason?: string | undefined
-  readonly railId?: string | undefined
+  readonly gatewayId?: string | undefined
   readonly batch?: bigint | undefined
   readonly transactionHash?: string | undefined
   readonly batchRoot?: string | undefined
@@ -339,7 +339,7 @@ async function advanceAll(database: Database, partition: number, news: readonly 
         payment.number,
         item.state,
         item.reason,
-        item.railId,
+        item.gatewayId,
         item.batch,
         place?.position,
         place?.size,
@@ -481,7 +481,7 @@ function splitProof(proof: Buffer | null): readonly Hex[] {
 }
 
 const paymentColumns = `p.partition, p.account_id, a.address, p.number, p.epoch, p.first_entry, p.last_entry, p.value, p.state,
-  p.rail_id, p.previous_root, p.root, p.authorized_at`
+  p.gateway_id, p.previous_root, p.root, p.authorized_at`
 const provenColumns = `${paymentColumns}, p.signature, p.batch, p.tx_hash, p.batch_root, p.batch_proof`
 
 type PaymentRow = {
@@ -494,7 +494,7 @@ type PaymentRow = {
   readonly last_entry: bigint
   readonly value: bigint
   readonly state: PaymentState
-  readonly rail_id: string | null
+  readonly gateway_id: string | null
   readonly previous_root: Buffer | null
   readonly root: Buffer | null
   readonly authorized_at: Date
@@ -511,7 +511,7 @@ function readPayment(row: PaymentRow): Payment {
     lastEntry: row.last_entry,
     value: row.value,
     state: row.state,
-    railId: row.rail_id ?? undefined,
+    gatewayId: row.gateway_id ?? undefined,
     previousRoot: row.previous_root ?? undefined,
     root: row.root ?? undefined,
     authorizedAt: row.authorized_at,

@@ -17,7 +17,7 @@ export type Refund = {
   /** The wallet. */
   readonly recipient: string
   readonly state: WithdrawalState
-  readonly railId: string | undefined
+  readonly gatewayId: string | undefined
   /** The sequence and epoch in the nonce of the seller's authorization. */
   readonly sequence: bigint
   readonly epoch: number
@@ -116,7 +116,7 @@ export async function renewRefundWindow(database: Database, { partition, id }: R
   return now
 }
 
-const columns = `partition, id, account_id, amount, recipient, state, rail_id, refund, epoch, created_at, settled_at,
+const columns = `partition, id, account_id, amount, recipient, state, gateway_id, refund, epoch, created_at, settled_at,
   encode(tx_hash, 'hex') as tx_hash`
 
 type RefundRow = {
@@ -126,7 +126,7 @@ type RefundRow = {
   readonly amount: bigint
   readonly recipient: string
   readonly state: WithdrawalState
-  readonly rail_id: string | null
+  readonly gateway_id: string | null
   readonly refund: bigint
   readonly epoch: bigint
   readonly created_at: Date
@@ -142,7 +142,7 @@ function readRefund(row: RefundRow): Refund {
     amount: fromAtomic(row.amount),
     recipient: row.recipient,
     state: row.state,
-    railId: row.rail_id ?? undefined,
+    gatewayId: row.gateway_id ?? undefined,
     sequence: row.refund,
     epoch: Number(row.epoch),
     createdAt: row.created_at,

@@ -25,7 +25,7 @@ export type Withdrawal = {
   readonly isRefund: boolean
   readonly state: WithdrawalState
   readonly reason: string | undefined
-  readonly railId: string | undefined
+  readonly gatewayId: string | undefined
   /** The signature of the order to the gateway; set before it may have been submitted. */
   readonly signature: string | undefined
   readonly transactionHash: string | undefined
@@ -169,7 +169,7 @@ export async function touchWithdrawal(
 
 export type WithdrawalStep = {
   readonly state: WithdrawalState
-  readonly railId?: string | undefined
+  readonly gatewayId?: string | undefined
   readonly transactionHash?: string | undefined
   readonly reason?: string | undefined
   /** With `confirmed`: the gateway's actual fee. Defaults to the maximum. */
@@ -211,7 +211,7 @@ export async function keepOrderSignature(
 export async function countUnansweredWithdrawals(database: Database, seconds: number): Promise<number> {
   const [row] = await database.query<{ count: number }>(
     `select count(*)::int as count from withdrawals
-      where state = 'sent' and rail_id is null and created_at < clock_timestamp() - $1 * interval '1 second'`,
+      where state = 'sent' and gateway_id is null and created_at < clock_timestamp() - $1 * interval '1 second'`,
     [seconds],
   )
   return row!.count
@@ -226,7 +226,7 @@ export async function advanceWithdrawal(
   { partition, accountId, id, state: from }: Pick<Withdrawal, 'partition' | 'accountId' | 'id' | 'state'>,
   step: WithdrawalStep,
 ): Promise<boolean> {
-  const { state, railId, transactionHash, reason, fee } = step
+  const { state, gatewayId, transactionHash, reason, fee } = step
   const [row] = await database.query<{ moved: boolean }>(
     `select advance_withdrawal($1, $2, $3, $4, $5, $6, decode($7, 'hex'), $8, $9) as moved`,
     [
@@ -235,7 +235,7 @@ export async function advanceWithdrawal(
       id,
       from,
       state,
-      railId ?? null,
+      gatewayId ?? null,
       transactionHash?.slice(2) ?? null,
       reason ?? null,
       fee ?? null,
@@ -244,7 +244,7 @@ export async function advanceWithdrawal(
   return row!.moved
 }
 
-const columns = `partition, id, account_id, amount, fee_max, fee, after_entry, recipient, state, reason, rail_id,
+const columns = `partition, id, account_id, amount, fee_max, fee, after_entry, recipient, state, reason, gateway_id,
   encode(signature, 'hex') as signature, encode(tx_hash, 'hex') as tx_hash, created_at, changed_at,
   settled_at, sent_at, refund is not null as is_refund`
 
@@ -259,7 +259,7 @@ type WithdrawalRow = {
   readonly recipient: string
   readonly state: WithdrawalState
   readonly reason: string | null
-  readonly rail_id: string | null
+  readonly gateway_id: string | null
   readonly signature: string | null
   readonly tx_hash: string | null
   readonly created_at: Date
@@ -282,7 +282,7 @@ function readWithdrawal(row: WithdrawalRow): Withdrawal {
     isRefund: row.is_refund,
     state: row.state,
     reason: row.reason ?? undefined,
-    railId: row.rail_id ?? undefined,
+    gatewayId: row.gateway_id ?? undefined,
     signature: row.signature === null ? undefined : `0x${row.signature}`,
     transactionHash: row.tx_hash === null ? undefined : `0x${row.tx_hash}`,
     createdAt: row.created_at,

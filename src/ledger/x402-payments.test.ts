@@ -131,7 +131,7 @@ test('a payment whose hold is refused is credit; one that the gateway refused le
   await forgetPayment(ledger.database, refused)
   assert.equal(await claimPayment(ledger.database, refused), 'claimed')
   // Its request died, and the gateway has it after all.
-  const accepted = acceptedPayment(refused, 'rail-x')
+  const accepted = acceptedPayment(refused, 'transfer-x')
   assert.deepEqual(
     [await creditPayment(ledger.database, wallet, accepted), await creditPayment(ledger.database, wallet, accepted)],
     [true, false],

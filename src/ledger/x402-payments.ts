@@ -78,9 +78,9 @@ export async function forgetPayment(database: Database, { wallet, nonce, request
 
 export function acceptedPayment(
   { wallet, nonce }: Pick<SignedPayment, 'wallet' | 'nonce'>,
-  railId: string,
+  gatewayId: string,
 ): AcceptedPayment {
-  return { payer: wallet.address, nonce, depositId: depositIdOf(wallet.address, nonce), railId }
+  return { payer: wallet.address, nonce, depositId: depositIdOf(wallet.address, nonce), gatewayId }
 }
 
 function depositIdOf(payer: string, nonce: Buffer): string {
@@ -91,7 +91,7 @@ function depositIdOf(payer: string, nonce: Buffer): string {
 export async function creditPayment(database: Database, wallet: Wallet, payment: AcceptedPayment): Promise<boolean> {
   const [row] = await database.query<{ credited: boolean }>('select credit_x402_payment($1, $2) as credited', [
     wallet.partition,
-    rowLiteral([payment.payer, payment.nonce, wallet.accountId, wallet.keyId, payment.depositId, payment.railId]),
+    rowLiteral([payment.payer, payment.nonce, wallet.accountId, wallet.keyId, payment.depositId, payment.gatewayId]),
   ])
   return row!.credited
 }
@@ -104,7 +104,7 @@ export type OpenX402Payment = {
   readonly accountId: string
   readonly value: bigint
   readonly state: X402PaymentState
-  readonly railId: string | undefined
+  readonly gatewayId: string | undefined
   readonly validAfter: number
   readonly validBefore: number
   readonly signature: Buffer
@@ -143,12 +143,12 @@ export async function forgetUndecided(database: Database, { partition, payer, no
 /** Payments by the gateway's ids, those that are credited and not final. */
 export async function findX402ByRailId(
   database: Database,
-  railIds: readonly string[],
+  gatewayIds: readonly string[],
 ): Promise<readonly OpenX402Payment[]> {
   const rows = await database.queryPrepared<OpenRow>(
-    'find_x402_by_rail_id',
-    `select ${columns} from x402_payments p where p.rail_id = any ($1) and p.state in ('received', 'batched')`,
-    [railIds],
+    'find_x402_by_gateway_id',
+    `select ${columns} from x402_payments p where p.gateway_id = any ($1) and p.state in ('received', 'batched')`,
+    [gatewayIds],
   )
   return rows.map(readOpen)
 }
@@ -160,9 +160,9 @@ export async function findX402ToConfirm(
 ): Promise<readonly ToConfirm[]> {
   return database.queryPrepared(
     'find_x402_to_confirm',
-    `select p.rail_id as id, p.changed_at <= clock_timestamp() - $2 * interval '1 millisecond' as "isOverdue"
+    `select p.gateway_id as id, p.changed_at <= clock_timestamp() - $2 * interval '1 millisecond' as "isOverdue"
        from x402_payments p
-      where p.state in ${openX402States} and p.state in ('received', 'batched') and p.rail_id is not null
+      where p.state in ${openX402States} and p.state in ('received', 'batched') and p.gateway_id is not null
         and p.changed_at <= clock_timestamp() - greatest($1 * interval '1 millisecond', least((p.changed_at - p.created_at) / 4, interval '60 seconds'))
       order by p.changed_at limit $3`,
     [untouchedMs, overdueMs, rowsMax],
@@ -174,7 +174,7 @@ export type X402News = {
   readonly payment: OpenX402Payment
   readonly state: X402PaymentState
   readonly reason: string | undefined
-  readonly railId: string
+  readonly gatewayId: string
   readonly batch: bigint | undefined
   readonly transactionHash: string | undefined
 }
@@ -192,14 +192,14 @@ export async function advanceX402Payments(database: Database, news: readonly X40
             partition,
             plainArray([some[0]!.payment.accountId]),
             rowArray(
-              some.map(({ payment: { accountId, payer, nonce }, state, reason, railId, batch, transactionHash }) => [
+              some.map(({ payment: { accountId, payer, nonce }, state, reason, gatewayId, batch, transactionHash }) => [
                 accountId,
                 payer,
                 nonce,
                 depositIdOf(payer, nonce),
                 state,
                 reason,
-                railId,
+                gatewayId,
                 batch,
                 transactionHash === undefined ? undefined : Buffer.from(transactionHash.slice(2), 'hex'),
               ]),
@@ -225,7 +225,7 @@ export async function touchX402Payments(database: Database, payments: readonly O
   }
 }
 
-const columns = `p.partition, p.payer, p.nonce, p.account_id, p.value, p.state, p.rail_id, p.valid_after, p.valid_before,
+const columns = `p.partition, p.payer, p.nonce, p.account_id, p.value, p.state, p.gateway_id, p.valid_after, p.valid_before,
   p.signature, p.valid_before < extract(epoch from clock_timestamp()) as is_expired`
 
 type OpenRow = {
@@ -235,7 +235,7 @@ type OpenRow = {
   readonly account_id: string
   readonly value: bigint
   readonly state: X402PaymentState
-  readonly rail_id: string | null
+  readonly gateway_id: string | null
   readonly valid_after: bigint
   readonly valid_before: bigint
   readonly signature: Buffer
@@ -250,7 +250,7 @@ function readOpen(row: OpenRow): OpenX402Payment {
     accountId: row.account_id,
     value: row.value,
     state: row.state,
-    railId: row.rail_id ?? undefined,
+    gatewayId: row.gateway_id ?? undefined,
     validAfter: Number(row.valid_after),
     validBefore: Number(row.valid_before),
     signature: row.signature,

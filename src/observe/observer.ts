@@ -108,8 +108,8 @@ export class Observer {
     if (facts.firstTokenMs !== undefined) metrics.firstTokenSeconds.observe(facts.firstTokenMs / 1000, model)
     if (errorCode !== undefined && upstreamCodes.has(errorCode)) {
       metrics.upstreamErrors.add(1, errorCode)
-      this.model.tell(false)
-    } else if (status === 'succeeded') this.model.tell(true)
+      this.model.record(false)
+    } else if (status === 'succeeded') this.model.record(true)
     this.#countPhases(watch, model)
     this.#countMoney(facts)
     if (usage === undefined) return
@@ -128,7 +128,7 @@ export class Observer {
         metrics.providerAttempts.add(1, detail ?? '', model, outcome)
       } else if (name === 'tool') {
         metrics.toolCalls.add(1, detail ?? '', outcome)
-        if (detail === 'web_search' && outcome !== 'cancelled') this.search.tell(outcome === 'completed')
+        if (detail === 'web_search' && outcome !== 'cancelled') this.search.record(outcome === 'completed')
       } else {
         metrics.phaseSeconds.observe(seconds, name)
         if (name === 'hold') metrics.holds.add(1, outcome)

@@ -8,7 +8,7 @@ export class Outcomes {
   #isUsed = false
   #failures = 0
 
-  tell(isGood: boolean): void {
+  record(isGood: boolean): void {
     this.#isUsed = true
     this.#failures = isGood ? 0 : this.#failures + 1
   }

@@ -28,7 +28,7 @@ import type { Holds } from '../ledger/holds.ts'
 import type { Observer } from '../observe/observer.ts'
 import type { Failpoint } from '../process/failpoints.ts'
 import type { Router } from '../providers/router.ts'
-import { createRail } from '../settlement/rail.ts'
+import { createGatewayClient } from '../settlement/gateway-client.ts'
 import type { SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import { Dashboard } from '../site/pages/dashboard.ts'
 import { errorsMarkdown } from '../site/pages/errors.ts'
@@ -237,12 +237,12 @@ function x402Parts(
 ): PaidHoldsParts | undefined {
   if (money === undefined) return undefined
   const { gatewayUrl: url, gatewayToken: token, terms } = money
-  const rail = createRail({ url, token, domain: terms.gatewayDomain })
-  stack.defer(() => rail.close())
+  const gatewayClient = createGatewayClient({ url, token, domain: terms.gatewayDomain })
+  stack.defer(() => gatewayClient.close())
   return {
     database: databases.ledger,
     holds,
-    rail,
+    gatewayClient,
     terms: x402Terms(terms, publicUrl),
     inFlightCap: config.inFlightCap,
     failpoint,

@@ -27,7 +27,7 @@ const payment: Payment = {
   lastEntry: 9n,
   value: 1_234n,
   state: 'submitted',
-  railId: undefined,
+  gatewayId: undefined,
   previousRoot: undefined,
   root: undefined,
   authorizedAt: new Date('2026-11-15T12:00:00.987Z'),

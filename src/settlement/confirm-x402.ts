@@ -14,11 +14,11 @@ import {
 } from '../ledger/x402-payments.ts'
 import type { Address, Hex } from '../signer/address.ts'
 import { type PaidResource, type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
-import type { News, Rail, Transfer } from './rail.ts'
+import type { GatewayClient, News, Transfer } from './gateway-client.ts'
 
 export type ConfirmX402Parts = {
   readonly database: Database
-  readonly rail: Rail
+  readonly gatewayClient: GatewayClient
   readonly terms: PaymentTerms
   readonly resource: PaidResource
   readonly onAlarm: (what: string, details: object) => void
@@ -35,11 +35,11 @@ export async function confirmX402(parts: ConfirmX402Parts, told: News): Promise<
   const news: X402News[] = []
   const unchanged: OpenX402Payment[] = []
   for (const payment of await findX402ByRailId(database, ids)) {
-    const transfer = byId.get(payment.railId!)
+    const transfer = byId.get(payment.gatewayId!)
     const item = transfer === undefined ? undefined : newsOf(payment, transfer)
     if (item?.state === 'failed') onAlarm('a payment of a wallet failed after it was accepted', nameOf(payment))
     if (item !== undefined && item.state !== payment.state) news.push(item)
-    else if (told.lost.includes(payment.railId!)) news.push(...(await handInAgain(parts, payment)))
+    else if (told.lost.includes(payment.gatewayId!)) news.push(...(await handInAgain(parts, payment)))
     else unchanged.push(payment)
   }
   const moved = await advanceX402Payments(database, news)
@@ -48,13 +48,13 @@ export async function confirmX402(parts: ConfirmX402Parts, told: News): Promise<
 }
 
 function newsOf(payment: OpenX402Payment, transfer: Transfer): X402News {
-  const { id: railId, batch, transactionHash, reason } = transfer
+  const { id: gatewayId, batch, transactionHash, reason } = transfer
   // Between the block and its finality it is batched for us.
   const state = transfer.state === 'confirmed' ? 'batched' : transfer.state
   return {
     payment,
     state,
-    railId,
+    gatewayId,
     batch,
     transactionHash,
     reason: state === 'failed' ? (reason ?? 'failed') : undefined,
@@ -63,7 +63,7 @@ function newsOf(payment: OpenX402Payment, transfer: Transfer): X402News {
 
 /** The gateway had accepted it and has it no more. It is the same authorization: handed in again it cannot pay twice. */
 async function handInAgain(parts: ConfirmX402Parts, payment: OpenX402Payment): Promise<readonly X402News[]> {
-  const { rail, terms, resource, onAlarm } = parts
+  const { gatewayClient, terms, resource, onAlarm } = parts
   onAlarm('the gateway has lost a payment of a wallet', nameOf(payment))
   const accepted = paymentRequirementsOf(terms, terms.seller, payment.value)
   const message = {
@@ -75,9 +75,9 @@ async function handInAgain(parts: ConfirmX402Parts, payment: OpenX402Payment): P
     nonce: nonceOf(payment),
   }
   const signature: Hex = `0x${payment.signature.toString('hex')}`
-  const found = await rail.findTransfer(message.from, message.nonce)
+  const found = await gatewayClient.findTransfer(message.from, message.nonce)
   if (found !== undefined) return [newsOf(payment, found)]
-  const [answer] = await rail.settle([
+  const [answer] = await gatewayClient.settle([
     { paymentPayload: signedPayload(message, signature, accepted, resource), paymentRequirements: accepted },
   ])
   if (answer!.state !== 'received') {
@@ -92,7 +92,7 @@ async function handInAgain(parts: ConfirmX402Parts, payment: OpenX402Payment): P
           payment,
           state: 'failed',
           reason: 'lost',
-          railId: payment.railId!,
+          gatewayId: payment.gatewayId!,
           batch: undefined,
           transactionHash: undefined,
         },
@@ -101,7 +101,14 @@ async function handInAgain(parts: ConfirmX402Parts, payment: OpenX402Payment): P
     return []
   }
   return [
-    { payment, state: 'received', reason: undefined, railId: answer!.id, batch: undefined, transactionHash: undefined },
+    {
+      payment,
+      state: 'received',
+      reason: undefined,
+      gatewayId: answer!.id,
+      batch: undefined,
+      transactionHash: undefined,
+    },
   ]
 }
 
@@ -110,10 +117,12 @@ async function handInAgain(parts: ConfirmX402Parts, payment: OpenX402Payment): P
  * until its authorization has expired: an answer that was late may still arrive there.
  */
 export async function resolveUndecided(parts: ConfirmX402Parts): Promise<number> {
-  const { database, rail, terms, onAlarm } = parts
+  const { database, gatewayClient, terms, onAlarm } = parts
   const undecided = await findUndecidedPayments(database, undecidedMax)
   for (const payment of undecided) {
-    const found = await rail.findTransfer(payment.payer as Address, nonceOf(payment)).catch((error: Error) => error)
+    const found = await gatewayClient
+      .findTransfer(payment.payer as Address, nonceOf(payment))
+      .catch((error: Error) => error)
     if (found instanceof Error || (found === undefined && !payment.isExpired)) await touchUndecided(database, payment)
     else if (found === undefined || found.state === 'failed') await forgetUndecided(database, payment)
     else if (found.to === terms.seller && found.amount === payment.value) {

@@ -12,12 +12,12 @@ import {
 import { findX402ToConfirm } from '../ledger/x402-payments.ts'
 import type { PaidResource, PaymentTerms } from './authorization.ts'
 import { confirmX402 } from './confirm-x402.ts'
+import type { GatewayClient, News } from './gateway-client.ts'
 import { nameOf, newsOf } from './payment-news.ts'
-import type { News, Rail } from './rail.ts'
 
 export type ConfirmParts = {
   readonly database: Database
-  readonly rail: Rail
+  readonly gatewayClient: GatewayClient
   readonly terms: PaymentTerms
   /** For what payments pay. */
   readonly resource: PaidResource
@@ -38,7 +38,7 @@ const overdueMs = 30_000
  * reason is asked for when it is overdue. Returns how many payments moved.
  */
 export async function confirmPayments(parts: ConfirmParts, untouchedMs: number): Promise<number> {
-  const { database, rail } = parts
+  const { database, gatewayClient } = parts
   let { cursor, isUnderWay } = await readRailState(database)
   if (!isUnderWay) return 0
   const longMs = Math.max(untouchedMs, overdueMs)
@@ -46,7 +46,7 @@ export async function confirmPayments(parts: ConfirmParts, untouchedMs: number):
   let asked = [...(await findPaymentsToConfirm(database, due)), ...(await findX402ToConfirm(database, due))]
   let moved = 0
   for (let page = 0; page < pagesMax; page += 1) {
-    const news = await rail.news(cursor, asked).catch((error: Error) => error)
+    const news = await gatewayClient.news(cursor, asked).catch((error: Error) => error)
     if (news instanceof Error) {
       parts.onAlarm('the gateway does not say how payments stand', { err: news })
       return moved
@@ -72,7 +72,7 @@ async function writeDown(parts: ConfirmParts, told: News): Promise<number> {
   const unchanged: Payment[] = []
   for (const payment of await findPaymentsByRailId(database, ids)) {
     if (payment.state !== 'received' && payment.state !== 'batched') continue
-    const transfer = byId.get(payment.railId!)
+    const transfer = byId.get(payment.gatewayId!)
     if (transfer !== undefined) {
       const item = newsOf(payment, transfer)
       if (item.state === payment.state) unchanged.push(payment)
@@ -80,9 +80,9 @@ async function writeDown(parts: ConfirmParts, told: News): Promise<number> {
       if (item.state === 'failed') {
         onAlarm('a payment failed at the gateway', { ...nameOf(payment), reason: item.reason })
       }
-    } else if (lost.includes(payment.railId!)) {
+    } else if (lost.includes(payment.gatewayId!)) {
       // It said that it had it. It is asked by nonce, and offered again only when it truly has nothing.
-      onAlarm('the gateway has lost a payment', { ...nameOf(payment), transfer: payment.railId })
+      onAlarm('the gateway has lost a payment', { ...nameOf(payment), transfer: payment.gatewayId })
       news.push({ payment, state: 'unknown', reason: 'lost by the gateway' })
     } else unchanged.push(payment)
   }

@@ -43,13 +43,13 @@ import { windowOf } from '../signer/signing-terms.ts'
 import type { PaymentTerms } from './authorization.ts'
 import { type Chain, type ChainDeposit, depositCall } from './chain.ts'
 import { comparableBlock } from './comparable-block.ts'
-import type { Rail } from './rail.ts'
+import type { GatewayClient } from './gateway-client.ts'
 
 export type DepositParts = {
   readonly database: Database
   readonly signer: Signer
   readonly chain: Chain
-  readonly rail: Rail
+  readonly gatewayClient: GatewayClient
   readonly terms: PaymentTerms
   /** The token's EIP-712 domain, under which deposits are signed. */
   readonly usdcDomain: Hex
@@ -100,7 +100,7 @@ export async function watchDeposits(parts: DepositParts): Promise<number> {
   )
   // Without a new block there is nothing to credit: the gateway is not asked.
   if (deposits >= head) return 0
-  const counted = await parts.rail.processedHeight()
+  const counted = await parts.gatewayClient.processedHeight()
   let credited = 0
   await follow(parts, 'deposits', [deposits, head < counted ? head : counted], async (first, last) => {
     credited += (await creditDeposits(parts, await accounts(), first, last)).length
@@ -254,7 +254,7 @@ type Search = { readonly credited: readonly ChainDeposit[]; readonly surplus: bi
 /** What is left of the surplus then, and the first block that was searched. */
 async function searchRecent(parts: DepositParts, account: DepositAccount, surplus: bigint): Promise<Search> {
   const address = account.address as Address
-  const [head, counted] = [await parts.chain.finalBlock(), await parts.rail.processedHeight()]
+  const [head, counted] = [await parts.chain.finalBlock(), await parts.gatewayClient.processedHeight()]
   const last = head < counted ? head : counted
   const from = last > recentBlocksMax ? last - recentBlocksMax : 0n
   const credited: ChainDeposit[] = []

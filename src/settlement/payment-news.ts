@@ -1,5 +1,5 @@
 import type { Payment, PaymentNews } from '../ledger/payments.ts'
-import type { Transfer } from './rail.ts'
+import type { Transfer } from './gateway-client.ts'
 
 /** What a transfer at the gateway says of the payment that it is. */
 export function newsOf(payment: Payment, transfer: Transfer): PaymentNews {
@@ -7,7 +7,7 @@ export function newsOf(payment: Payment, transfer: Transfer): PaymentNews {
     payment,
     // Between the block and its finality it is batched for us.
     state: transfer.state === 'confirmed' ? 'batched' : transfer.state,
-    railId: transfer.id,
+    gatewayId: transfer.id,
     batch: transfer.batch,
     transactionHash: transfer.transactionHash,
     batchRoot: transfer.receipt?.root,

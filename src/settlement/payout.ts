@@ -11,14 +11,14 @@ import { saltOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'
 import { burnIntent, payOutMax, type SigningTerms } from '../signer/signing-terms.ts'
-import type { Rail } from './rail.ts'
+import type { GatewayClient } from './gateway-client.ts'
 import { isSellerShort, owedBack } from './solvency.ts'
 import { feeTaken } from './withdrawal-fee.ts'
 
 export type PayoutParts = {
   readonly database: Database
   readonly signer: Signer
-  readonly rail: Rail
+  readonly gatewayClient: GatewayClient
   readonly signingTerms: SigningTerms
   readonly failpoint: SettlementFailpoint
   readonly onAlarm: (what: string, details: object) => void
@@ -79,14 +79,14 @@ export async function advancePayouts(parts: PayoutParts): Promise<number> {
   const { database, onAlarm } = parts
   const open = await database.queryPrepared<PayoutRow>(
     'find_open_payouts',
-    `select id, amount, fee_max, recipient, state, rail_id, encode(signature, 'hex') as signature from payouts where state in ${openWithdrawalStates}
+    `select id, amount, fee_max, recipient, state, gateway_id, encode(signature, 'hex') as signature from payouts where state in ${openWithdrawalStates}
         and changed_at <= clock_timestamp() - least((changed_at - created_at) / 8, interval '30 seconds')
       order by changed_at limit $1`,
     [payoutsMax],
   )
   for (const payout of open) {
     try {
-      await (payout.rail_id === null ? order(parts, payout) : awaitPayment(parts, payout))
+      await (payout.gateway_id === null ? order(parts, payout) : awaitPayment(parts, payout))
     } catch (error) {
       onAlarm('a payout is waiting', { payout: payout.id, err: error })
       const isRefused = error instanceof SigningRefusedError && error.reason !== 'hour_cap'
@@ -101,7 +101,7 @@ export async function advancePayouts(parts: PayoutParts): Promise<number> {
 
 async function order(parts: PayoutParts, payout: PayoutRow): Promise<void> {
   const { id, amount, fee_max, recipient, state } = payout
-  const { database, signer, rail, signingTerms, failpoint, onAlarm } = parts
+  const { database, signer, gatewayClient, signingTerms, failpoint, onAlarm } = parts
   // One that was handed in before goes on: it may be paid already.
   if (state === 'requested' && (await isSellerShort(database))) {
     return onAlarm('a payout waits until the seller has what it owes back', { payout: id })
@@ -123,9 +123,9 @@ async function order(parts: PayoutParts, payout: PayoutRow): Promise<void> {
   if (!(await move(database, payout, 'sent', { signature }))) return
   const sent = { ...payout, state: 'sent' }
   failpoint('before_payout')
-  const answer = await rail.withdraw(intent, signature)
+  const answer = await gatewayClient.withdraw(intent, signature)
   if (answer.state === 'received') {
-    await move(database, sent, 'sent', { railId: answer.id })
+    await move(database, sent, 'sent', { gatewayId: answer.id })
     return
   }
   onAlarm('the gateway did not take a payout', { payout: id, reason: answer.reason })
@@ -135,10 +135,10 @@ async function order(parts: PayoutParts, payout: PayoutRow): Promise<void> {
 }
 
 async function awaitPayment(parts: PayoutParts, payout: PayoutRow): Promise<void> {
-  const { id, rail_id, fee_max } = payout
-  const paid = await parts.rail.withdrawal(rail_id!)
+  const { id, gateway_id, fee_max } = payout
+  const paid = await parts.gatewayClient.withdrawal(gateway_id!)
   if (paid === undefined) {
-    parts.onAlarm('the gateway has lost a payout', { payout: id, transfer: rail_id })
+    parts.onAlarm('the gateway has lost a payout', { payout: id, transfer: gateway_id })
     return order(parts, payout)
   }
   const fee = paid.state === 'confirmed' ? (feeTaken(paid, fee_max) ?? fee_max) : undefined
@@ -171,7 +171,7 @@ export async function findPayout(
 }
 
 type PayoutNews = {
-  readonly railId?: string | undefined
+  readonly gatewayId?: string | undefined
   readonly transactionHash?: string | undefined
   readonly reason?: string | undefined
   readonly fee?: bigint | undefined
@@ -186,13 +186,13 @@ async function move(
   news: PayoutNews = {},
 ): Promise<boolean> {
   const moved = await database.query(
-    `update payouts set state = $2, rail_id = coalesce($3, rail_id), tx_hash = coalesce(decode($4, 'hex'), tx_hash), reason = $5,
+    `update payouts set state = $2, gateway_id = coalesce($3, gateway_id), tx_hash = coalesce(decode($4, 'hex'), tx_hash), reason = $5,
             fee = $6, signature = coalesce(decode($7, 'hex'), signature), changed_at = now()
       where id = $1 and state = $8 returning id`,
     [
       id,
       state,
-      news.railId ?? null,
+      news.gatewayId ?? null,
       news.transactionHash?.slice(2) ?? null,
       news.reason ?? null,
       news.fee ?? null,
@@ -213,7 +213,7 @@ type PayoutRow = {
   readonly fee_max: bigint
   readonly recipient: string
   readonly state: string
-  readonly rail_id: string | null
+  readonly gateway_id: string | null
   readonly signature: string | null
 }
 

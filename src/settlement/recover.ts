@@ -8,13 +8,13 @@ import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
 import { transferSpecHash } from '../signer/typed-data.ts'
 import type { PaymentTerms } from './authorization.ts'
 import type { Chain, ChainWithdrawal } from './chain.ts'
-import type { Rail } from './rail.ts'
+import type { GatewayClient } from './gateway-client.ts'
 import { findOwed, type OwedAccount } from './solvency.ts'
 
 export type RecoverParts = {
   readonly database: Database
   readonly chain: Chain
-  readonly rail: Rail
+  readonly gatewayClient: GatewayClient
   readonly terms: PaymentTerms
   readonly signingTerms: SigningTerms
   /** The last block that the copy had read; undefined when nobody has noted it. */
@@ -38,7 +38,7 @@ export type BookedWithdrawal = LostWithdrawal & { readonly account: string }
 
 /** Payments that failed leave gaps. Once nothing is missing, a gap of so many ends the search. */
 const explainedGapMax = 64
-const atOnceMax = 16
+const concurrencyMax = 16
 const blocksMax = 1_000n
 
 /**
@@ -50,7 +50,7 @@ const blocksMax = 1_000n
 export async function recoverPayments(parts: RecoverParts): Promise<Recovery> {
   const owed = await findOwed(parts.database)
   const paidOut = await findPaidOut(parts, owed)
-  const balances = await parts.rail.balances(owed.map(({ address }) => address as Address))
+  const balances = await parts.gatewayClient.balances(owed.map(({ address }) => address as Address))
   const unexplained: { account: string; address: string; missing: bigint }[] = []
   const withdrawals: BookedWithdrawal[] = []
   let [payments, value] = [0, 0n]
@@ -150,11 +150,11 @@ async function findLost(
   const first = await readNextPayment(database, account)
   let next = first
   for (let gap = 0; gap < explainedGapMax || (gap < gapMax && !(await isWhole())); ) {
-    const numbers = Array.from({ length: atOnceMax }, (_, offset) => next + BigInt(offset))
+    const numbers = Array.from({ length: concurrencyMax }, (_, offset) => next + BigInt(offset))
     const more = (await Promise.all(numbers.map((number) => findPayment(parts, account, number)))).flat()
     found.push(...more)
-    gap = more.length > 0 ? 0 : gap + atOnceMax
-    next += BigInt(atOnceMax)
+    gap = more.length > 0 ? 0 : gap + concurrencyMax
+    next += BigInt(concurrencyMax)
     onNonces(Number(next - first))
   }
   return found
@@ -162,18 +162,18 @@ async function findLost(
 
 /** The payment of that number as the gateway has it: of the account, or of the seller to the account. */
 async function findPayment(
-  { rail, terms }: RecoverParts,
+  { gatewayClient, terms }: RecoverParts,
   account: OwedAccount,
   number: bigint,
 ): Promise<readonly LostPayment[]> {
   const address = account.address as Address
   const { epoch, seller } = terms
   const ask = async (use: NonceUse, from: Address, to: Address, sign: bigint) => {
-    const transfer = await rail.findTransfer(from, nonceOf(use, account.id, epoch, number))
+    const transfer = await gatewayClient.findTransfer(from, nonceOf(use, account.id, epoch, number))
     if (transfer === undefined || transfer.state === 'failed' || transfer.to !== to) return []
     const state = transfer.state === 'confirmed' ? 'batched' : transfer.state
-    const { id: railId, batch, transactionHash } = transfer
-    return [{ number, epoch, value: sign * transfer.amount, state, railId, batch, transactionHash }]
+    const { id: gatewayId, batch, transactionHash } = transfer
+    return [{ number, epoch, value: sign * transfer.amount, state, gatewayId, batch, transactionHash }]
   }
   return [...(await ask('authorization', address, seller, 1n)), ...(await ask('return', seller, address, -1n))]
 }

@@ -6,13 +6,13 @@ import { fromAtomic } from '../money/usdc.ts'
 import type { Address } from '../signer/address.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
 import type { Chain } from './chain.ts'
+import type { GatewayClient } from './gateway-client.ts'
 import { findLatestPayout, PayoutTooLargeError, requestPayout } from './payout.ts'
-import type { Rail } from './rail.ts'
 
 export type RefillParts = {
   readonly database: Database
   readonly chain: Pick<Chain, 'gasBalance' | 'gasPrice'>
-  readonly rail: Pick<Rail, 'balance'>
+  readonly gatewayClient: Pick<GatewayClient, 'balance'>
   readonly signingTerms: Pick<SigningTerms, 'seller'>
   readonly relayer: { readonly address: Address }
   readonly sweepMin: bigint
@@ -32,7 +32,7 @@ const sweepGas = 125_000n
  * revenue paid out to the relayer, refill by refill. The amount follows the sweeps of the last hour and those that wait.
  */
 export async function refillGas(parts: RefillParts, gasMin: bigint): Promise<void> {
-  const { database, chain, rail, relayer, signingTerms, onAlarm } = parts
+  const { database, chain, gatewayClient, relayer, signingTerms, onAlarm } = parts
   const left = (await chain.gasBalance(relayer.address)) / weiPerAtomic
   await writeGauge(database, 'relayer_gas_micro_usdc', Number(left))
   if (left >= gasMin) return
@@ -44,7 +44,7 @@ export async function refillGas(parts: RefillParts, gasMin: bigint): Promise<voi
     onAlarm('the relayer’s gas is low though it was refilled', { ...short, refill: latest.id, look })
     return
   }
-  const readBalance = () => rail.balance(signingTerms.seller)
+  const readBalance = () => gatewayClient.balance(signingTerms.seller)
   const fee = await readWithdrawalFeeMax(database)
   const request = (amount: bigint) =>
     requestPayout(database, fromAtomic(amount + fee), relayer.address, readBalance).catch((error: unknown) => {

@@ -8,13 +8,13 @@ import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError, type TransferRequest } from '../signer/signing-request.ts'
 import { windowOf } from '../signer/signing-terms.ts'
 import { type PaidResource, type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
-import type { Rail, Transfer } from './rail.ts'
+import type { GatewayClient, Transfer } from './gateway-client.ts'
 import { isSellerShort } from './solvency.ts'
 
 export type RefundParts = {
   readonly database: Database
   readonly signer: Signer
-  readonly rail: Rail
+  readonly gatewayClient: GatewayClient
   readonly terms: PaymentTerms
   readonly resource: PaidResource
   readonly failpoint: SettlementFailpoint
@@ -45,13 +45,13 @@ export async function advanceRefunds(parts: RefundParts): Promise<number> {
 }
 
 async function advance(parts: RefundParts, refund: Refund): Promise<void> {
-  const { database, rail, terms } = parts
+  const { database, gatewayClient, terms } = parts
   const found =
     refund.state === 'requested'
       ? undefined
-      : refund.railId !== undefined
-        ? await rail.transfer(refund.railId)
-        : await rail.findTransfer(terms.seller, nonceOfRefund(refund))
+      : refund.gatewayId !== undefined
+        ? await gatewayClient.transfer(refund.gatewayId)
+        : await gatewayClient.findTransfer(terms.seller, nonceOfRefund(refund))
   if (found !== undefined) return follow(parts, refund, found)
   // While the seller is short nothing leaves it: the first to ask must not be paid with the money of others.
   if (refund.state === 'requested' && (await isSellerShort(database))) return
@@ -59,18 +59,18 @@ async function advance(parts: RefundParts, refund: Refund): Promise<void> {
 }
 
 async function handIn(parts: RefundParts, refund: Refund): Promise<void> {
-  const { database, signer, rail, terms, resource, failpoint, onAlarm } = parts
+  const { database, signer, gatewayClient, terms, resource, failpoint, onAlarm } = parts
   const request = requestOf(refund, terms)
   const signature = await signer.signRefund(request)
   if (!(await advanceWithdrawal(database, refund, { state: 'sent' }))) return
   failpoint('before_refund')
   const accepted = paymentRequirementsOf(terms, request.message.to, request.message.value)
-  const [answer] = await rail.settle([
+  const [answer] = await gatewayClient.settle([
     { paymentPayload: signedPayload(request.message, signature, accepted, resource), paymentRequirements: accepted },
   ])
   failpoint('after_refund')
   if (answer!.state === 'received') {
-    await advanceWithdrawal(database, { ...refund, state: 'sent' }, { state: 'sent', railId: answer!.id })
+    await advanceWithdrawal(database, { ...refund, state: 'sent' }, { state: 'sent', gatewayId: answer!.id })
   } else onAlarm('the gateway did not take a refund', { refund: refund.id, reason: answer!.reason })
 }
 
@@ -80,14 +80,14 @@ async function follow({ database, onAlarm }: RefundParts, refund: Refund, found:
   } else if (found.state === 'completed') {
     await advanceWithdrawal(database, refund, {
       state: 'confirmed',
-      railId: found.id,
+      gatewayId: found.id,
       transactionHash: found.transactionHash,
     })
   } else if (found.state === 'failed') {
     onAlarm('a refund failed', { refund: refund.id, reason: found.reason })
     await advanceWithdrawal(database, refund, { state: 'failed', reason: found.reason ?? 'failed' })
-  } else if (refund.railId === undefined) {
-    await advanceWithdrawal(database, refund, { state: 'sent', railId: found.id })
+  } else if (refund.gatewayId === undefined) {
+    await advanceWithdrawal(database, refund, { state: 'sent', gatewayId: found.id })
   }
 }
 

@@ -23,14 +23,14 @@ import {
   type Return,
 } from './authorization.ts'
 import { eachOf } from './each-of.ts'
+import type { GatewayClient, Submission, Transfer } from './gateway-client.ts'
 import { nameOf, newsOf } from './payment-news.ts'
 import { computeRoot, computeRoots } from './payment-receipt.ts'
-import type { Rail, Submission, Transfer } from './rail.ts'
 
 export type SubmitParts = {
   readonly database: Database
   readonly signer: Signer
-  readonly rail: Rail
+  readonly gatewayClient: GatewayClient
   readonly terms: PaymentTerms
   readonly resource: PaidResource
   readonly failpoint: SettlementFailpoint
@@ -39,7 +39,7 @@ export type SubmitParts = {
 }
 
 const paymentsMax = 256
-const atOnceMax = 16
+const concurrencyMax = 16
 const windowMarginMs = 12 * 60 * 60 * 1000
 const windowMs = 8 * 24 * 60 * 60 * 1000
 const gatewayNeedsMs = 7 * 24 * 60 * 60 * 1000
@@ -58,7 +58,7 @@ export async function submitPayments(parts: SubmitParts): Promise<number> {
   const fresh: Rooted[] = []
   await eachOf(
     rooted.filter(({ value }) => value !== 0n),
-    atOnceMax,
+    concurrencyMax,
     async (payment) => {
       const ready = await withOpenWindow(parts, payment).catch((error: Error) => error)
       if (ready instanceof Error) news.push({ payment, state: payment.state, reason: ready.message })
@@ -167,23 +167,23 @@ type SignedPayment = {
 
 /** Hands signed payments in, except those that the gateway turns out to have. */
 async function handIn(parts: SubmitParts, signed: readonly SignedPayment[]): Promise<readonly PaymentNews[]> {
-  const { rail, terms, resource } = parts
+  const { gatewayClient, terms, resource } = parts
   const news: PaymentNews[] = []
   const missing = signed.filter(({ payment }) => payment.state !== 'unknown')
   await eachOf(
     signed.filter(({ payment }) => payment.state === 'unknown'),
-    atOnceMax,
+    concurrencyMax,
     async (one) => {
       const { payment, authorization } = one
       const { from, nonce } = authorization.message
-      const found = await rail.findTransfer(from, nonce).catch((error: Error) => error)
+      const found = await gatewayClient.findTransfer(from, nonce).catch((error: Error) => error)
       if (found instanceof Error) news.push({ payment, state: 'unknown', reason: found.message })
       else if (found !== undefined) news.push(adopt(parts, payment, authorization, found))
       else missing.push(one)
     },
   )
   parts.failpoint('before_submit')
-  const answers = await rail.settle(
+  const answers = await gatewayClient.settle(
     missing.map(({ payment, authorization, signature }) => ({
       paymentPayload: {
         ...paymentPayload(authorization, signature, terms, resource),
@@ -192,7 +192,7 @@ async function handIn(parts: SubmitParts, signed: readonly SignedPayment[]): Pro
       paymentRequirements: paymentRequirements(authorization, terms),
     })),
   )
-  await eachOf(missing, atOnceMax, async ({ payment, authorization }, index) => {
+  await eachOf(missing, concurrencyMax, async ({ payment, authorization }, index) => {
     news.push(await readAnswer(parts, payment, authorization, answers[index]!))
   })
   return news
@@ -204,10 +204,10 @@ async function readAnswer(
   authorization: Authorization | Return,
   answer: Submission,
 ): Promise<PaymentNews> {
-  if (answer.state === 'received') return { payment, state: 'received', railId: answer.id }
+  if (answer.state === 'received') return { payment, state: 'received', gatewayId: answer.id }
   if (answer.state === 'unknown') return { payment, state: 'unknown', reason: answer.reason }
   const { from, nonce } = authorization.message
-  const found = await parts.rail.findTransfer(from, nonce).catch(() => 'unknown' as const)
+  const found = await parts.gatewayClient.findTransfer(from, nonce).catch(() => 'unknown' as const)
   if (found === 'unknown') return { payment, state: 'unknown', reason: answer.reason }
   if (found !== undefined) return adopt(parts, payment, authorization, found)
   if (answer.reason === 'nonce_already_used') {
@@ -248,7 +248,7 @@ async function withOpenWindow(parts: SubmitParts, payment: Rooted): Promise<Root
   const left = payment.authorizedAt.getTime() + windowMs - Date.now()
   if (left > gatewayNeedsMs + windowMarginMs) return payment
   const { from, nonce } = authorizationOf(payment, parts.terms).message
-  const found = await parts.rail.findTransfer(from, nonce)
+  const found = await parts.gatewayClient.findTransfer(from, nonce)
   if (found !== undefined) return payment
   parts.onAlarm('a payment waited so long that its window was renewed', nameOf(payment))
   return { ...payment, authorizedAt: await renewWindow(parts.database, payment) }

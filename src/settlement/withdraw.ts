@@ -13,13 +13,13 @@ import { saltOf } from '../signer/nonce.ts'
 import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'
 import { burnIntent, type SigningTerms } from '../signer/signing-terms.ts'
-import type { Rail } from './rail.ts'
+import type { GatewayClient } from './gateway-client.ts'
 import { feeTaken } from './withdrawal-fee.ts'
 
 export type WithdrawParts = {
   readonly database: Database
   readonly signer: Signer
-  readonly rail: Rail
+  readonly gatewayClient: GatewayClient
   readonly signingTerms: SigningTerms
   readonly failpoint: SettlementFailpoint
   readonly onAlarm: (what: string, details: object) => void
@@ -43,14 +43,14 @@ export async function advanceWithdrawals(parts: WithdrawParts): Promise<number> 
 }
 
 async function advance(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void> {
-  if (withdrawal.railId !== undefined) return awaitPayment(parts, withdrawal)
+  if (withdrawal.gatewayId !== undefined) return awaitPayment(parts, withdrawal)
   // What was charged before is paid first: then the gateway has of the account what the books say.
   if (withdrawal.state === 'requested' && !(await isSettled(parts.database, withdrawal))) return
   return order(parts, withdrawal)
 }
 
 async function order(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void> {
-  const { database, signer, rail, signingTerms } = parts
+  const { database, signer, gatewayClient, signingTerms } = parts
   const intent = burnIntent(signingTerms, {
     depositor: await signer.addressOf(withdrawal.accountId),
     recipient: withdrawal.recipient as Address,
@@ -70,10 +70,10 @@ async function order(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void
   if (!(await advanceWithdrawal(database, withdrawal, { state: 'sent' }))) return
   parts.failpoint('before_withdraw')
   const sent = { ...withdrawal, state: 'sent' as const }
-  const answer = await rail.withdraw(intent, signature)
+  const answer = await gatewayClient.withdraw(intent, signature)
   parts.failpoint('after_withdraw')
   if (answer.state === 'received') {
-    await advanceWithdrawal(database, sent, { state: 'sent', railId: answer.id })
+    await advanceWithdrawal(database, sent, { state: 'sent', gatewayId: answer.id })
     return
   }
   parts.onAlarm('the gateway did not take a withdrawal', { withdrawal: id, reason: answer.reason })
@@ -84,10 +84,10 @@ async function order(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void
 }
 
 async function awaitPayment(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void> {
-  const { database, rail, onAlarm } = parts
-  const paid = await rail.withdrawal(withdrawal.railId!)
+  const { database, gatewayClient, onAlarm } = parts
+  const paid = await gatewayClient.withdrawal(withdrawal.gatewayId!)
   if (paid === undefined) {
-    onAlarm('the gateway has lost a withdrawal', { withdrawal: withdrawal.id, transfer: withdrawal.railId })
+    onAlarm('the gateway has lost a withdrawal', { withdrawal: withdrawal.id, transfer: withdrawal.gatewayId })
     return order(parts, withdrawal)
   }
   if (paid.state === 'confirmed') {

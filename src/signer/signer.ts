@@ -76,12 +76,12 @@ export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): S
     }
   }
 
-  function tell<Result>(request: SigningRequest, read: (answer: SigningAnswer) => Result): Promise<Result> {
+  function askFor<Result>(request: SigningRequest, read: (answer: SigningAnswer) => Result): Promise<Result> {
     return fault === undefined ? trust(ask(request), read) : Promise.reject(fault)
   }
 
   function sign(request: SignatureRequest): Promise<Hex> {
-    return tell(request, (answer) => {
+    return askFor(request, (answer) => {
       const signature = field(answer, 'signature')
       if (request.operation !== 'authorization') requireSignature(request, signature)
       else {
@@ -96,7 +96,7 @@ export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): S
     async addressOf(account) {
       const known = addresses.get(account)
       if (known !== undefined) return known
-      const address = await tell({ operation: 'address', account }, (answer) => readAddress(field(answer, 'address')))
+      const address = await askFor({ operation: 'address', account }, (answer) => readAddress(field(answer, 'address')))
       if (addresses.size >= addressesMax) addresses.clear()
       addresses.set(account, address)
       return address
@@ -107,9 +107,9 @@ export function createSigner({ ask, checkEvery = 1, onFault }: SignerOptions): S
     signDeposit: sign,
     signWithdrawal: sign,
     signPayout: sign,
-    signReceipt: (structHash) => tell({ operation: 'receipt', structHash }, (answer) => field(answer, 'signature')),
+    signReceipt: (structHash) => askFor({ operation: 'receipt', structHash }, (answer) => field(answer, 'signature')),
     registerOwner: (account, owner, immediate) =>
-      tell({ operation: 'owner', account, owner, immediate }, (answer) => readOwner(field(answer, 'owner'), owner)),
+      askFor({ operation: 'owner', account, owner, immediate }, (answer) => readOwner(field(answer, 'owner'), owner)),
   }
 }
 

@@ -1,6 +1,6 @@
 import { request } from 'undici'
 import type { Site } from './safe-fetch.ts'
-import { UnreachableError } from './stranger-socket.ts'
+import { UnreachableError } from './untrusted-socket.ts'
 
 /** Host name of the pages that the sandbox's search returns. `.test` is reserved, so no third party can own it. */
 export const documentationHost = 'docs.penny.test'

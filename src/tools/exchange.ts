@@ -2,7 +2,7 @@ import { type IncomingMessage, request as sendRequest } from 'node:http'
 import type { Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { constants, createBrotliDecompress, createGunzip, createInflate } from 'node:zlib'
-import { UnreachableError } from './stranger-socket.ts'
+import { UnreachableError } from './untrusted-socket.ts'
 import { FetchFailedError } from './web-fetch.ts'
 
 export type ExchangeLimits = {

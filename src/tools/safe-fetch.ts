@@ -1,6 +1,6 @@
 import { type Answer, type ExchangeLimits, exchange, SlowPageError } from './exchange.ts'
-import { openSocket, type SocketOptions } from './stranger-socket.ts'
-import { parsePageUrl } from './stranger-url.ts'
+import { openSocket, type SocketOptions } from './untrusted-socket.ts'
+import { parsePageUrl } from './untrusted-url.ts'
 import { FetchFailedError } from './web-fetch.ts'
 
 /** A host that is served without a network connection to a third party. Its name never reaches a resolver. */

@@ -1,8 +1,8 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { type ExchangeLimits, exchange, SlowPageError } from './exchange.ts'
-import { openSocket, type SocketOptions, UnreachableError } from './stranger-socket.ts'
-import { hostOf, parsePageUrl, RefusedUrlError, refuseLocalHost } from './stranger-url.ts'
+import { openSocket, type SocketOptions, UnreachableError } from './untrusted-socket.ts'
+import { hostOf, parsePageUrl, RefusedUrlError, refuseLocalHost } from './untrusted-url.ts'
 
 export type SafePostOptions = Omit<SocketOptions, 'connectMsMax'> & {
   readonly userAgent: string

@@ -14,7 +14,7 @@ import { createResolve } from './resolve.ts'
 import { createSafeFetch, type Site, safeFetchLimits } from './safe-fetch.ts'
 import { createSafePost, type SafePost, safePostLimits } from './safe-post.ts'
 import { searchInTurn } from './search-in-turn.ts'
-import { hostOf } from './stranger-url.ts'
+import { hostOf } from './untrusted-url.ts'
 import type { WebFetch } from './web-fetch.ts'
 import type { WebSearch } from './web-search.ts'
 

@@ -247,7 +247,7 @@ async function decide(exchange: Exchange, { asked, options, marks, clientSignal 
   const admission = { ...services.admission, ...exchange.funding?.admission }
   const admitted = await admit(admission, applicant).catch(async (error) => {
     await own.close(undefined)
-    if (isRepeatable(error) && !clientSignal.aborted) own.toldToRetry()
+    if (isRepeatable(error) && !clientSignal.aborted) own.expectRetry()
     throw error
   })
   exchange.undecided?.paid()
@@ -320,7 +320,7 @@ async function answerAdmitted(
     } else if (completion.status === 'failed') {
       services.onError(completion.failure, formatRequestId(admitted.requestId))
       // Before its headers have left it is a plain refusal, which SDKs repeat, and delivered nothing that it could be charged for.
-      if (isRepeatable(completion.failure) && !outgoing.headersSent && !outgoing.destroyed) own.toldToRetry()
+      if (isRepeatable(completion.failure) && !outgoing.headersSent && !outgoing.destroyed) own.expectRetry()
       answer.fail(completion.failure)
     } else answer.abandon()
   } catch (error) {

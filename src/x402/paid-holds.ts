@@ -9,7 +9,7 @@ import { moneyFields } from '../money/money-fields.ts'
 import { format, fromAtomic, max, type Usdc, zero } from '../money/usdc.ts'
 import type { Failpoint } from '../process/failpoints.ts'
 import { signedPayload } from '../settlement/authorization.ts'
-import type { Rail, Transfer } from '../settlement/rail.ts'
+import type { GatewayClient, Transfer } from '../settlement/gateway-client.ts'
 import { encodeHeader } from './header.ts'
 import { chatResource, PaymentRequiredError } from './payment-required.ts'
 import { PaymentInvalidError, type ReadPayment } from './read-payment.ts'
@@ -18,7 +18,7 @@ import { requirementsOf, type X402Terms } from './terms.ts'
 export type PaidHoldsParts = {
   readonly database: Database
   readonly holds: Pick<Holds, 'place' | 'placePaid'>
-  readonly rail: Pick<Rail, 'settle' | 'findTransfer'>
+  readonly gatewayClient: Pick<GatewayClient, 'settle' | 'findTransfer'>
   readonly terms: X402Terms
   readonly inFlightCap: Usdc
   readonly failpoint: Failpoint
@@ -39,7 +39,7 @@ export type WalletCaller = {
 export class PaidHolds {
   readonly #parts: PaidHoldsParts
   readonly #caller: WalletCaller
-  #accepted: { readonly value: bigint; readonly railId: string } | undefined
+  #accepted: { readonly value: bigint; readonly gatewayId: string } | undefined
 
   constructor(parts: PaidHoldsParts, caller: WalletCaller) {
     this.#parts = parts
@@ -49,7 +49,7 @@ export class PaidHolds {
   /** The `PAYMENT-RESPONSE` header, once the payment was accepted. */
   get headers(): Readonly<Record<string, string>> {
     if (this.#accepted === undefined) return {}
-    const { value, railId: transaction } = this.#accepted
+    const { value, gatewayId: transaction } = this.#accepted
     const { network } = this.#parts.terms
     const response = { success: true, transaction, network, payer: this.#caller.wallet!.address, amount: `${value}` }
     return { 'payment-response': encodeHeader(response) }
@@ -103,11 +103,11 @@ export class PaidHolds {
       throw new PaymentInvalidError(terms, 'payment_used', 'it has paid for a request before. Sign a new one')
     if (claim === 'taken') throw new PaymentUnknownError('Another request has just come with the same payment.')
     failpoint('after_x402_claim')
-    const railId = await this.#handIn(payment, { message, signature }, claim === 'reclaimed')
+    const gatewayId = await this.#handIn(payment, { message, signature }, claim === 'reclaimed')
     failpoint('after_x402_settle')
-    this.#accepted = { value: message.value, railId }
+    this.#accepted = { value: message.value, gatewayId }
     await registerWallet(database, wallet)
-    const decision = await holds.placePaid({ ...call, payment: acceptedPayment(payment, railId) })
+    const decision = await holds.placePaid({ ...call, payment: acceptedPayment(payment, gatewayId) })
     if (decision !== 'used') return decision
     this.#accepted = undefined
     throw new PaymentInvalidError(terms, 'payment_used', 'it has paid for a request before. Sign a new one')
@@ -147,7 +147,7 @@ export class PaidHolds {
     { message, signature }: Pick<ReadPayment, 'message' | 'signature'>,
     mayBeThere: boolean,
   ): Promise<string> {
-    const { rail, terms, database } = this.#parts
+    const { gatewayClient, terms, database } = this.#parts
     if (mayBeThere) {
       const found = await this.#find(message)
       if (found !== undefined) return found
@@ -158,7 +158,7 @@ export class PaidHolds {
       description: chatResource.description,
       mimeType: 'application/json',
     }
-    const [answer] = await rail.settle([
+    const [answer] = await gatewayClient.settle([
       { paymentPayload: signedPayload(message, signature, accepted, resource), paymentRequirements: accepted },
     ])
     if (answer!.state === 'received') return answer!.id
@@ -175,7 +175,7 @@ export class PaidHolds {
   async #find({ from, nonce, to, value }: ReadPayment['message']): Promise<string | undefined> {
     let found: Transfer | undefined
     try {
-      found = await this.#parts.rail.findTransfer(from, nonce)
+      found = await this.#parts.gatewayClient.findTransfer(from, nonce)
     } catch {
       throw new PaymentUnknownError('The gateway did not answer.')
     }

@@ -10,8 +10,8 @@ import { parse } from '../../src/money/usdc.ts'
 import { everySettlementFailpoint, settlementFailpointNames } from '../../src/process/failpoints.ts'
 import { chainOptions, openChain } from '../../src/settlement/chain.ts'
 import { Funds } from '../../src/settlement/funds.ts'
+import { createGatewayClient } from '../../src/settlement/gateway-client.ts'
 import { findPayout, requestPayout } from '../../src/settlement/payout.ts'
-import { createRail } from '../../src/settlement/rail.ts'
 import { checkSolvency, isSolvent } from '../../src/settlement/solvency.ts'
 import { openSigner } from '../../src/signer/signer.ts'
 import { atEnd } from '../support/at-end.ts'
@@ -88,11 +88,11 @@ type Balance = { readonly refunds: readonly { readonly state: string }[]; readon
 async function payOut(t: TestContext, money: MoneyService): Promise<void> {
   const { gatewayUrl, gatewayToken, terms } = money.money
   const { database } = money.service
-  const rail = createRail({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
-  atEnd(t, () => rail.close())
+  const gatewayClient = createGatewayClient({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
+  atEnd(t, () => gatewayClient.close())
   const before = await usdcOf(money, operator)
   const earned = await gatewayOf(money, terms.seller)
-  const read = () => rail.balance(terms.seller)
+  const read = () => gatewayClient.balance(terms.seller)
   const id = await until(() => requestPayout(database, 'all', operator, read).catch(() => undefined))
   await until(async () => (await findPayout(database, id))?.state === 'confirmed')
   assert.equal((await usdcOf(money, operator)) - before, earned)

@@ -41,7 +41,7 @@ test('USDC sent to the deposit address is credited once, though Arc logs every t
 })
 
 test('without a new block neither logs are read nor the gateway is asked', async () => {
-  const { chain, rail } = deposits.parts
+  const { chain, gatewayClient } = deposits.parts
   await until(async () => {
     await round()
     return (await readCursor(deposits.parts.database, 'deposits')) === (await chain.finalBlock())
@@ -50,9 +50,9 @@ test('without a new block neither logs are read nor the gateway is asked', async
   let asked = 0
   const processedHeight = () => {
     asked += 1
-    return rail.processedHeight()
+    return gatewayClient.processedHeight()
   }
-  await watchDeposits({ ...deposits.parts, rail: { ...rail, processedHeight } })
+  await watchDeposits({ ...deposits.parts, gatewayClient: { ...gatewayClient, processedHeight } })
   assert.equal(asked, 0)
   assert.deepEqual(
     deposits.proxy.calls.map(({ method }) => method),

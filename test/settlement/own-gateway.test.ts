@@ -10,7 +10,7 @@ import { makeDuePayments, readRailState } from '../../src/ledger/payments.ts'
 import { format } from '../../src/money/usdc.ts'
 import { paymentTerms } from '../../src/settlement/authorization.ts'
 import { confirmPayments } from '../../src/settlement/confirm.ts'
-import { createRail } from '../../src/settlement/rail.ts'
+import { createGatewayClient } from '../../src/settlement/gateway-client.ts'
 import { submitPayments } from '../../src/settlement/submit.ts'
 import { askCustodian, createSigner } from '../../src/signer/signer.ts'
 import type { SigningTerms } from '../../src/signer/signing-terms.ts'
@@ -44,12 +44,12 @@ async function openHouse(t: TestContext) {
   const alarms: string[] = []
   /** As a settlement process that was just started: it remembers nothing. */
   const connect = (url: string) => {
-    const rail = createRail({ url, token, domain: ownTerms.gatewayDomain })
-    atEnd(t, () => rail.close())
+    const gatewayClient = createGatewayClient({ url, token, domain: ownTerms.gatewayDomain })
+    atEnd(t, () => gatewayClient.close())
     return {
       database,
       signer,
-      rail,
+      gatewayClient,
       terms: paymentTerms(ownTerms, 0),
       resource: { url: 'http://penny/', description: 'Chat completion', mimeType: 'application/json' },
       failpoint: () => {},
@@ -107,22 +107,22 @@ test('payments are confirmed from the list of changes, and a process that is sta
   for (const charged of [300n, 500n]) {
     const parts = house.connect(url)
     const asked: string[] = []
-    const rail = {
-      ...parts.rail,
-      news: (from: string | undefined, open: Parameters<Parts['rail']['news']>[1]) => {
+    const gatewayClient = {
+      ...parts.gatewayClient,
+      news: (from: string | undefined, open: Parameters<Parts['gatewayClient']['news']>[1]) => {
         asked.push(from ?? 'the beginning')
         assert.ok(
           open.every(({ isOverdue }) => !isOverdue),
           'no payment is asked for by itself',
         )
-        return parts.rail.news(from, open)
+        return parts.gatewayClient.news(from, open)
       },
     }
     await house.serve(account, charged)
     await house.serve(other, 7n)
     await submitPayments(parts)
     await until(async () => {
-      await confirmPayments({ ...parts, rail }, 0)
+      await confirmPayments({ ...parts, gatewayClient }, 0)
       return isFinal([...(await house.states(account)), ...(await house.states(other))])
     })
     assert.equal(asked[0], cursor ?? 'the beginning')
@@ -136,7 +136,7 @@ test('payments are confirmed from the list of changes, and a process that is sta
   )
   assert.ok(row!.batch_root !== null && row!.batch_proof !== null, 'with what proves it')
   assert.deepEqual(house.alarms, [])
-  assert.ok((await house.connect(url).rail.batchGas())! > 21_000n, 'what it cost is told')
+  assert.ok((await house.connect(url).gatewayClient.batchGas())! > 21_000n, 'what it cost is told')
   assert.deepEqual(await findViolations(house.database), [])
 })
 

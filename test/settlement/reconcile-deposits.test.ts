@@ -113,7 +113,9 @@ test('a deposit whose log the node never told is found by what the contract has,
     await round()
     return (await onChain(account)) === 600_000n
   })
-  await until(async () => (await deposits.parts.rail.processedHeight()) >= (await deposits.parts.chain.finalBlock()))
+  await until(
+    async () => (await deposits.parts.gatewayClient.processedHeight()) >= (await deposits.parts.chain.finalBlock()),
+  )
   await round()
   deposits.proxy.fault = undefined
   await round()
@@ -125,7 +127,7 @@ test('a deposit whose log the node never told is found by what the contract has,
 })
 
 test('a deposit in a block that was not read yet is no deposit that the logs kept back', async () => {
-  const { chain, rail } = deposits.parts
+  const { chain, gatewayClient } = deposits.parts
   const account = await openAccount()
   await send(account.address, 650_000n)
   await watchDeposits(deposits.parts)
@@ -133,7 +135,7 @@ test('a deposit in a block that was not read yet is no deposit that the logs kep
     await sweepDeposits(deposits.parts)
     return (await onChain(account)) === 650_000n
   })
-  await until(async () => (await rail.processedHeight()) >= (await chain.finalBlock()))
+  await until(async () => (await gatewayClient.processedHeight()) >= (await chain.finalBlock()))
   assert.equal(await balanceOf(account), 0n, 'its block has not been read')
   assert.equal(await reconcileDeposits(deposits.parts), 0)
   assert.equal(await balanceOf(account), 650_000n)
@@ -142,7 +144,7 @@ test('a deposit in a block that was not read yet is no deposit that the logs kep
 
 // On a chain of two blocks a second 20,000 blocks are three hours.
 test('a deposit that was missed long ago is found a part in each turn, and a surplus that nothing explains calls a person once', async () => {
-  const { database, chain, rail } = deposits.parts
+  const { database, chain, gatewayClient } = deposits.parts
   const account = await openAccount()
   const told = 'the gateway has more for an account than its deposits explain'
   await send(account.address, 700_000n)
@@ -155,7 +157,7 @@ test('a deposit that was missed long ago is found a part in each turn, and a sur
   const later = 65_000n
   const far: DepositParts = {
     ...deposits.parts,
-    rail: { ...rail, processedHeight: async () => row!.block + later },
+    gatewayClient: { ...gatewayClient, processedHeight: async () => row!.block + later },
     chain: {
       ...chain,
       finalBlock: async () => row!.block + later,

@@ -34,10 +34,10 @@ const gapMax = 2_048
 const progress: (readonly [number, number, number])[] = []
 
 function recover(database: Database = bench.database): Promise<Recovery> {
-  const { rail, terms: payment, signingTerms } = bench.parts
+  const { gatewayClient, terms: payment, signingTerms } = bench.parts
   // Asked for withdrawals alone, when it is known since when.
   const chain = {} as Chain
-  const ends = { rail, chain, terms: payment, signingTerms, copiedAt: undefined }
+  const ends = { gatewayClient, chain, terms: payment, signingTerms, copiedAt: undefined }
   return recoverPayments({ database, ...ends, gapMax, onProgress: (...told) => void progress.push(told) })
 }
 

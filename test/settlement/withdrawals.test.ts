@@ -124,7 +124,7 @@ test('an order whose reply was lost is paid to its owner, once, though the owner
     await bench.funds.withdraw(account, id, fromAtomic(1_000n))
     bench.gateway.faults = (call) => (call === 'POST /v1/transfer' ? fault : undefined)
     await settleOnce(bench)
-    assert.deepEqual([(await stateOf(account, id)).state, (await stateOf(account, id)).railId], ['sent', undefined])
+    assert.deepEqual([(await stateOf(account, id)).state, (await stateOf(account, id)).gatewayId], ['sent', undefined])
     await bench.funds.registerOwner(account, address('0x15d34aaf54267db7d7c367839aaf71a00a2c6a65'), true)
     laterMs = waitMs + 1
     await settleAll(bench)

@@ -12,7 +12,7 @@ import { type ListedDeposit, listDeposits } from '../../src/ledger/deposits.ts'
 import { paymentTerms } from '../../src/settlement/authorization.ts'
 import { openChain } from '../../src/settlement/chain.ts'
 import { type DepositParts, sweepDeposits, watchDeposits } from '../../src/settlement/deposits.ts'
-import { createRail } from '../../src/settlement/rail.ts'
+import { createGatewayClient } from '../../src/settlement/gateway-client.ts'
 import type { Address } from '../../src/signer/address.ts'
 import { askCustodian, createSigner } from '../../src/signer/signer.ts'
 import { type SigningTerms, usdcDomain } from '../../src/signer/signing-terms.ts'
@@ -51,12 +51,12 @@ export function depositSuite() {
       gatewayMinter: gatewayWallet,
       gatewayDomain: chainId,
     }
-    const rail = createRail({ url: gateway.url, domain: chainId })
-    cleanUps.push(() => rail.close())
+    const gatewayClient = createGatewayClient({ url: gateway.url, domain: chainId })
+    cleanUps.push(() => gatewayClient.close())
     parts = {
       database: bench.database,
       chain: await openChain({ rpcUrl: proxy.url, usdc: terms.usdc.address, gatewayWallet, timeoutMs: 10_000 }),
-      rail,
+      gatewayClient,
       signer: createSigner({ ask: askCustodian(createCustodian(context, { terms })), onFault: assert.ifError }),
       terms: paymentTerms(terms, 0),
       usdcDomain: usdcDomain(terms),

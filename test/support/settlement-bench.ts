@@ -13,8 +13,8 @@ import { fromAtomic } from '../../src/money/usdc.ts'
 import { paymentTerms } from '../../src/settlement/authorization.ts'
 import { confirmPayments } from '../../src/settlement/confirm.ts'
 import { Funds } from '../../src/settlement/funds.ts'
+import { createGatewayClient } from '../../src/settlement/gateway-client.ts'
 import { advancePayouts } from '../../src/settlement/payout.ts'
-import { createRail } from '../../src/settlement/rail.ts'
 import { rootRecovered, submitPayments } from '../../src/settlement/submit.ts'
 import { advanceWithdrawals } from '../../src/settlement/withdraw.ts'
 import { watchWithdrawalFee } from '../../src/settlement/withdrawal-fee.ts'
@@ -69,13 +69,13 @@ async function openSettlementBench(t: Ending, changes: CustodianChanges): Promis
   atEnd(t, () => ledger.drop())
   const { database } = ledger
   const alarms: string[] = []
-  const rail = createRail({ url: gateway.url, domain: terms.gatewayDomain, timeoutMs })
-  atEnd(t, () => rail.close())
+  const gatewayClient = createGatewayClient({ url: gateway.url, domain: terms.gatewayDomain, timeoutMs })
+  atEnd(t, () => gatewayClient.close())
   const signer = createSigner({ ask: askCustodian(createCustodian(t, changes)), onFault: assert.ifError })
   const parts = {
     database,
     signer,
-    rail,
+    gatewayClient,
     terms: paymentTerms(terms, 0),
     signingTerms: terms,
     resource: { url: 'http://penny/v1/chat/completions', description: 'Chat completion', mimeType: 'application/json' },
@@ -183,12 +183,12 @@ export async function assertSettled(bench: SettlementBench, accounts: readonly B
   )
   const { earned, paid_out, payout_fees, withdrawn } = sums!
   assert.equal(gateway.balance(terms.seller), earned - paid_out - payout_fees, 'the seller has what was paid')
-  const payments = await database.query<{ rail_id: string; value: bigint }>(
-    `select rail_id, value from payments where state = 'completed' and value <> 0`,
+  const payments = await database.query<{ gateway_id: string; value: bigint }>(
+    `select gateway_id, value from payments where state = 'completed' and value <> 0`,
   )
   const transfers = [...gateway.transfers.values()].filter(({ status }) => status === 'completed')
   assert.deepEqual(
-    payments.map(({ rail_id, value }) => `${rail_id} ${value}`).sort(),
+    payments.map(({ gateway_id, value }) => `${gateway_id} ${value}`).sort(),
     transfers.map(({ id, from, amount }) => `${id} ${from === terms.seller ? -amount : amount}`).sort(),
     'each payment once',
   )

@@ -3,7 +3,7 @@ import { createServer as createHttpServer, type RequestListener } from 'node:htt
 import { createServer as createHttpsServer } from 'node:https'
 import { type AddressInfo, connect, createServer as createTcpServer, type Server, type Socket } from 'node:net'
 import type { Resolve } from '../../src/tools/resolve.ts'
-import type { Dial } from '../../src/tools/stranger-socket.ts'
+import type { Dial } from '../../src/tools/untrusted-socket.ts'
 
 /**
  * An internet on one machine: public addresses lead to servers of the test, names to what the test says. Every other

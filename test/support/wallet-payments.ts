@@ -55,7 +55,7 @@ export async function placePaid(database: Database, holds: Holds, payment: Signe
     model: testModel.id,
     stream: false,
     maxTokens: 100,
-    payment: acceptedPayment(payment, `rail-${nonce.toString('hex')}`),
+    payment: acceptedPayment(payment, `transfer-${nonce.toString('hex')}`),
   })
 }
 
@@ -65,9 +65,9 @@ export async function tellPayment(
   { nonce }: SignedPayment,
   state: X402PaymentState,
 ): Promise<number> {
-  const railId = `rail-${nonce.toString('hex')}`
-  const [payment] = await findX402ByRailId(database, [railId])
+  const gatewayId = `transfer-${nonce.toString('hex')}`
+  const [payment] = await findX402ByRailId(database, [gatewayId])
   if (payment === undefined) return 0
   const transactionHash = `0x${'ab'.repeat(32)}`
-  return advanceX402Payments(database, [{ payment, state, reason: undefined, railId, batch: 1n, transactionHash }])
+  return advanceX402Payments(database, [{ payment, state, reason: undefined, gatewayId, batch: 1n, transactionHash }])
 }

@@ -5,7 +5,7 @@ import { wrapFetchWithPayment, x402Client } from '@x402/fetch'
 import { createPublicClient, createWalletClient, defineChain, type Hex, http, parseAbi } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { parse } from '../../src/money/usdc.ts'
-import { createRail } from '../../src/settlement/rail.ts'
+import { createGatewayClient } from '../../src/settlement/gateway-client.ts'
 import type { Address } from '../../src/signer/address.ts'
 import type { MoneyService } from './money-service.ts'
 import { until } from './until.ts'
@@ -51,8 +51,12 @@ export async function openX402Wallet(
       args: [usdc, atomic],
     })
     await node.waitForTransactionReceipt({ hash: sent })
-    await using rail = createRail({ url: gatewayUrl, token: gatewayToken, domain: terms.gatewayDomain })
-    await until(async () => (await rail.balance(address)) >= atomic)
+    await using gatewayClient = createGatewayClient({
+      url: gatewayUrl,
+      token: gatewayToken,
+      domain: terms.gatewayDomain,
+    })
+    await until(async () => (await gatewayClient.balance(address)) >= atomic)
   }
   const network = `eip155:${terms.chainId}` as const
   const scheme = new BatchEvmScheme(account)

@@ -16,7 +16,7 @@ export type ServerProcess = {
 export type Ending = {
   readonly reason: string
   /** Whether a retry may succeed. */
-  readonly mayPass: boolean
+  readonly isTransient: boolean
   /** Processes of a killed server still exist. */
   readonly isBlocked?: boolean
 }
@@ -94,13 +94,13 @@ function follow(child: ChildProcess, logFile: string, logStart: number): ServerP
   })
   return {
     async ending() {
-      if (failure !== undefined) return { reason: failure.message, mayPass: false }
-      if (child.signalCode !== null) return { reason: `it was killed by ${child.signalCode}`, mayPass: true }
+      if (failure !== undefined) return { reason: failure.message, isTransient: false }
+      if (child.signalCode !== null) return { reason: `it was killed by ${child.signalCode}`, isTransient: true }
       if (child.exitCode === null) return undefined
       const reason = (await fatalLine(logFile, logStart)) ?? `it exited with code ${child.exitCode}`
       // On a full disk, the final log line may not have been written either.
       const isBlocked = blocked.test(reason)
-      return { reason, isBlocked, mayPass: isBlocked || notYet.test(reason) || (await isFull(logFile)) }
+      return { reason, isBlocked, isTransient: isBlocked || notYet.test(reason) || (await isFull(logFile)) }
     },
     async stop() {
       const hasEnded = () => failure !== undefined || child.exitCode !== null || child.signalCode !== null

@@ -50,7 +50,7 @@ export function RequestTable({
           </tr>
         </thead>
         <tbody ref={body} {...focusProps}>
-          {windowed(rows, ranges, rowHeight, tableGap, (row, at) => (
+          {windowed(rows, ranges, { height: rowHeight, gap: tableGap }, (row, at) => (
             <tr
               key={row.id}
               data-id={row.id}
@@ -98,7 +98,7 @@ export function RequestRows({ rows, hasMore, totals }: Props) {
   return (
     <>
       <ul ref={list} {...focusProps}>
-        {windowed(rows, ranges, itemHeight, listGap, (row, at) => (
+        {windowed(rows, ranges, { height: itemHeight, gap: listGap }, (row, at) => (
           <RequestItem key={row.id} request={row} place={{ at: at + 1, of: count ?? -1 }} />
         ))}
       </ul>
@@ -133,8 +133,7 @@ const listGap: Gap = (key, height) => <li key={key} aria-hidden="true" style={{ 
 function windowed(
   rows: readonly LedgerRequest[],
   ranges: readonly Range[],
-  height: number,
-  gap: Gap,
+  { height, gap }: { readonly height: number; readonly gap: Gap },
   render: (row: LedgerRequest, at: number) => ReactNode,
 ): readonly ReactNode[] {
   const parts: ReactNode[] = []

@@ -3,7 +3,7 @@ import { connect as connectTcp, isIP, isIPv4, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { addressKey, isPublicAddress } from './addresses.ts'
 import type { Resolve } from './resolve.ts'
-import { hostOf, refuseLocalHost } from './stranger-url.ts'
+import { hostOf, refuseLocalHost } from './untrusted-url.ts'
 import { FetchFailedError } from './web-fetch.ts'
 
 /** Opens a connection to an address that was already checked. */

@@ -1,5 +1,5 @@
 -- The part of record_refusals that writes key.limit_reached, once per key and window. The accounts are locked.
-create function tell_limits_reached(p_partition smallint, p_key_ids uuid[], p_now timestamptz) returns void
+create function report_limits_reached(p_partition smallint, p_key_ids uuid[], p_now timestamptz) returns void
 language plpgsql as $$
 declare
   v_keys api_keys[];

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { parsePageUrl, RefusedUrlError, refuseLocalHost } from './stranger-url.ts'
+import { parsePageUrl, RefusedUrlError, refuseLocalHost } from './untrusted-url.ts'
 
 test('an address is read once, into one form', () => {
   const forms: Readonly<Record<string, string>> = {

@@ -9,7 +9,7 @@ import { eachOf } from './each-of.ts'
  * The service's side of Circle Gateway's HTTP interface, which our own gateway speaks too. Every answer is one of three:
  * yes, no with a reason, or unknown. After an unknown one the gateway is asked what it has before anything else is done.
  */
-export type Rail = AsyncDisposable & {
+export type GatewayClient = AsyncDisposable & {
   /**
    * Hands payments in: many in one call at our own gateway, one by one at Circle's. One answer for each, in their order. Handing the
    * same one in again cannot pay twice: the nonce is the same.
@@ -25,7 +25,7 @@ export type Rail = AsyncDisposable & {
    *
    * Store `next` in the transaction that stores what follows from `transfers`. Match transfers by `from` and `nonce`: a change
    * may be told before the answer of `settle` that has the id. A transfer may be told again, and may be unknown to the caller.
-   * Throws `RailUnavailableError` when the gateway does not answer; then nothing is known and the cursor stays.
+   * Throws `GatewayUnavailableError` when the gateway does not answer; then nothing is known and the cursor stays.
    */
   news(cursor: string | undefined, open: readonly OpenTransfer[]): Promise<News>
   /** What the depositor has in the gateway and can spend, in atomic USDC. */
@@ -36,7 +36,7 @@ export type Rail = AsyncDisposable & {
   processedHeight(): Promise<bigint>
   /** Orders money out of the gateway. The same order again is the same withdrawal. */
   withdraw(intent: BurnIntent, signature: Hex): Promise<Submission>
-  withdrawal(id: string): Promise<RailWithdrawal | undefined>
+  withdrawal(id: string): Promise<GatewayWithdrawal | undefined>
   /** The most that the gateway would keep if that order were given now, in atomic USDC. */
   estimateFee(intent: BurnIntent): Promise<bigint>
   /** The gas that our own gateway has used for batches so far; undefined at Circle's, which pays it itself. */
@@ -95,7 +95,7 @@ export type News = {
   readonly unanswered: readonly string[]
 }
 
-export type RailWithdrawal = {
+export type GatewayWithdrawal = {
   readonly state: 'pending' | 'confirmed' | 'failed'
   readonly transactionHash: Hex | undefined
   readonly reason: string | undefined
@@ -103,7 +103,7 @@ export type RailWithdrawal = {
   readonly fee: bigint | undefined
 }
 
-export type RailOptions = {
+export type GatewayClientOptions = {
   readonly url: string
   /** Our own gateway shows payments only with its token. */
   readonly token?: string | undefined
@@ -126,7 +126,13 @@ const askedAtOnceMax = 16
 /** Payments in one call, each about 2 kB. */
 const submittedMax = 64
 
-export function createRail({ url, token, domain, timeoutMs = 10_000, connectionsMax = 16 }: RailOptions): Rail {
+export function createGatewayClient({
+  url,
+  token,
+  domain,
+  timeoutMs = 10_000,
+  connectionsMax = 16,
+}: GatewayClientOptions): GatewayClient {
   const { origin, pathname } = new URL(url)
   const base = pathname.replace(/\/+$/, '')
   const pool = new Pool(origin, {
@@ -159,7 +165,7 @@ export function createRail({ url, token, domain, timeoutMs = 10_000, connections
     // In its own words: the error page of something on the way says nothing of what the gateway has.
     if (status === 404 && body !== undefined) return undefined
     if (status !== 200 || body === undefined)
-      throw new RailUnavailableError(`answered ${status} to ${path.split('?')[0]}`)
+      throw new GatewayUnavailableError(`answered ${status} to ${path.split('?')[0]}`)
     return body
   }
 
@@ -195,7 +201,7 @@ export function createRail({ url, token, domain, timeoutMs = 10_000, connections
     const { status, body } = await ask('GET', path)
     if (status === 400 && cursor !== undefined) return { ...(await readChanges(undefined)), isRestarted: true }
     if (status !== 200 || typeof body?.nextCursor !== 'string') {
-      throw new RailUnavailableError(`answered ${status} to the question what has changed`)
+      throw new GatewayUnavailableError(`answered ${status} to the question what has changed`)
     }
     const transfers = list(body, 'transfers').map(readTransfer)
     return { transfers, next: body.nextCursor, hasMore: body.hasMore === true, isRestarted: false }
@@ -260,7 +266,7 @@ export function createRail({ url, token, domain, timeoutMs = 10_000, connections
     async processedHeight() {
       const body = await read('/v1/info')
       const row = list(body, 'domains').find((candidate) => Number(candidate.domain) === domain)
-      if (row === undefined) throw new RailUnavailableError(`does not serve domain ${domain}`)
+      if (row === undefined) throw new GatewayUnavailableError(`does not serve domain ${domain}`)
       return whole(row.processedHeight)
     },
     async withdraw(burnIntent, signature) {
@@ -319,7 +325,8 @@ function readWithdrawalOrder({ status, body }: Answer): Submission {
 
 function readTransfer(row: Record<string, unknown>): Transfer {
   const state = row.status as TransferState
-  if (typeof row.id !== 'string' || !transferStates.includes(state)) throw new RailUnavailableError('sent no transfer')
+  if (typeof row.id !== 'string' || !transferStates.includes(state))
+    throw new GatewayUnavailableError('sent no transfer')
   const receipt = row.receipt as { root?: unknown; proof?: unknown } | null | undefined
   return {
     id: row.id,
@@ -352,7 +359,7 @@ function isCount(value: unknown): value is number {
 /** No batch is as large as that: its column ends there. */
 const placesMax = 2 ** 31 - 1
 
-const withdrawalStates: Readonly<Record<string, RailWithdrawal['state']>> = {
+const withdrawalStates: Readonly<Record<string, GatewayWithdrawal['state']>> = {
   pending: 'pending',
   // Arc is final with its first block.
   confirmed: 'confirmed',
@@ -361,10 +368,10 @@ const withdrawalStates: Readonly<Record<string, RailWithdrawal['state']>> = {
   expired: 'failed',
 }
 
-function readWithdrawal(row: Record<string, unknown>): RailWithdrawal {
+function readWithdrawal(row: Record<string, unknown>): GatewayWithdrawal {
   const state = withdrawalStates[String(row.status)]
   if (state === undefined)
-    throw new RailUnavailableError(`sent a withdrawal that is ${String(row.status).slice(0, 40)}`)
+    throw new GatewayUnavailableError(`sent a withdrawal that is ${String(row.status).slice(0, 40)}`)
   const forwarding = row.forwardingDetails as { failureReason?: unknown } | null | undefined
   const reason = row.failureReason ?? forwarding?.failureReason ?? (row.status === 'expired' ? 'expired' : undefined)
   return {
@@ -393,7 +400,7 @@ function readFee(value: unknown): bigint | undefined {
 
 function list(body: Record<string, unknown> | undefined, name: string): readonly Record<string, unknown>[] {
   const rows = body?.[name]
-  if (!Array.isArray(rows)) throw new RailUnavailableError(`sent no ${name}`)
+  if (!Array.isArray(rows)) throw new GatewayUnavailableError(`sent no ${name}`)
   return rows
 }
 
@@ -424,21 +431,21 @@ function isEqualHex(left: unknown, right: Hex): boolean {
 }
 
 function whole(value: unknown): bigint {
-  if (!/^\d{1,30}$/.test(String(value))) throw new RailUnavailableError('sent what is no number')
+  if (!/^\d{1,30}$/.test(String(value))) throw new GatewayUnavailableError('sent what is no number')
   return BigInt(String(value))
 }
 
 /** Balances come as decimal USDC. */
 function parseDecimal(value: unknown): bigint {
   const [, whole, fraction = ''] = /^(\d+)(?:\.(\d{1,6}))?$/.exec(String(value)) ?? []
-  if (whole === undefined) throw new RailUnavailableError('sent a balance that is no amount')
+  if (whole === undefined) throw new GatewayUnavailableError('sent a balance that is no amount')
   return BigInt(whole) * 1_000_000n + BigInt(fraction.padEnd(6, '0'))
 }
 
 /** The gateway does not answer, or not what its interface says. Nothing follows from that about any payment. */
-export class RailUnavailableError extends Error {
+export class GatewayUnavailableError extends Error {
   constructor(what: string) {
     super(`the gateway ${what}`)
-    this.name = 'RailUnavailableError'
+    this.name = 'GatewayUnavailableError'
   }
 }

@@ -1,5 +1,5 @@
 -- The part of place_holds that writes request.started, for accounts with an open live view. The accounts are locked.
-create function tell_started(p_partition smallint, p_account_ids uuid[], p_calls hold_call[], p_decisions hold_decision[]) returns void
+create function report_started(p_partition smallint, p_account_ids uuid[], p_calls hold_call[], p_decisions hold_decision[]) returns void
 language plpgsql as $$
 declare
   v_watched uuid[] := array(select a.id from accounts a
