@@ -2,7 +2,7 @@ import { format, type Usdc } from '../money/usdc.ts'
 import type { Output } from './command.ts'
 import type { SandboxFile } from './sandbox-file.ts'
 
-/** What somebody needs to send the first request. */
+/** What somebody needs to send the first request. Secrets go to a terminal only: a journal or a container's log keeps what it gets. */
 export function announce(
   { base_url, api_key, dashboard_url }: SandboxFile,
   spendable: Usdc,
@@ -10,6 +10,22 @@ export function announce(
   output: Output,
 ): string {
   const strong = (text: string) => (output.color ? `\x1b[1m${text}\x1b[0m` : text)
+  if (output.width === undefined)
+    return `
+Penny Router is ready.
+
+  Base URL   ${base_url}
+  API key    in sandbox.json in DATA_DIR
+  Balance    ${format(spendable)} test USDC
+  Dashboard  penny login-link prints a link that signs you in
+
+curl -i ${base_url}/chat/completions \\
+  -H "Authorization: Bearer $OPENAI_API_KEY" \\
+  -H "Content-Type: application/json" \\
+  -d '{"model": "${model}", "messages": [{"role": "user", "content": "What is a penny?"}]}'
+
+Ctrl-C stops everything.
+`
   return `
 ${strong('Penny Router is ready.')}
 

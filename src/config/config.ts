@@ -86,6 +86,8 @@ export type Config = {
   /** Where systemd wants to hear that the service is ready. */
   readonly notifySocket: string | undefined
   readonly drainMs: number
+  /** How long a child process may take to be ready. */
+  readonly childStartMs: number
   readonly bodyBytesMax: number
   /** Of all bodies that are being read at once. */
   readonly bodiesBytesMax: number
@@ -275,6 +277,7 @@ function buildConfig(read: SettingReader, reader: ConfigReader): Config {
     ownerCooldownMs: read.optionalInteger('OWNER_COOLDOWN', 0, 365 * 24 * 60 * minuteMs),
     notifySocket: read.text('NOTIFY_SOCKET'),
     shutdownDelayMs: read.integer('SHUTDOWN_DELAY_MS', isProduction ? 5_000 : 0, 0, 10 * minuteMs),
+    childStartMs: read.integer('CHILD_START_MS', 2 * minuteMs, 1_000, 60 * minuteMs),
     drainMs: read.integer('DRAIN_MS', 30_000, 0, 60 * minuteMs),
     bodyBytesMax: read.integer('BODY_BYTES_MAX', 4 * 1024 * 1024, 1024, 64 * 1024 * 1024),
     bodiesBytesMax: read.integer('BODIES_BYTES_MAX', 256 * 1024 * 1024, 1024 * 1024, 64 * 1024 * 1024 * 1024),

@@ -74,6 +74,11 @@ export const settingGroups = {
         'What this machine does: `web` (serves requests) or `web,jobs` (also signs and settles). See [Going to production](guides/production.md).',
       unset: '`web,jobs`',
     },
+    CHILD_START_MS: {
+      about:
+        'How long the signer, settlement, the gateway and the sandbox may each take to start. Raise it on a slow machine.',
+      unset: '120000',
+    },
     LEASE_MS: { about: 'How long a node that sends no heartbeat counts as alive.', unset: '15000' },
     CHECKPOINT_MS: { about: 'How often the progress of open streams is saved.', unset: '2000' },
     AUDIT_MS: { about: 'How often the accounts in use are audited.', unset: '60000' },

@@ -10,8 +10,10 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { postgres15 } from '../../test/postgres-versions.ts'
 import { atEnd } from '../../test/support/at-end.ts'
+import { until } from '../../test/support/until.ts'
 import { type Database, isConnectionLost, openDatabase } from './database.ts'
 import { readPostmasterPid } from './embedded/postmaster.ts'
+import { trimServerLog } from './embedded/server-process.ts'
 import { removeSocketLink } from './embedded/socket-link.ts'
 import { type EmbeddedPostgres, locateEmbeddedPostgres, startEmbeddedPostgres } from './embedded-postgres.ts'
 
@@ -147,6 +149,30 @@ test('a process that a killed server left hanging does not keep the next from st
   process.kill(postgres.pid, 'SIGKILL')
   await isBack
   await writeRow(postgres, 1)
+})
+
+test('a server that is suspended is killed and started again', async (t) => {
+  const dataDir = await preparedFolder(t)
+  const postgres = await startEmbeddedPostgres({ dataDir, onLost: assert.ifError, probeMs: 1_000 })
+  atEnd(t, () => postgres.stop())
+  await writeRow(postgres, 1)
+  const { pid } = postgres
+  process.kill(pid, 'SIGSTOP')
+  await until(() => postgres.pid !== pid)
+  await writeRow(postgres, 2)
+})
+
+test('the log of a running server is moved aside when it is large, and goes on', async (t) => {
+  const dataDir = await preparedFolder(t)
+  const postgres = await start(t, dataDir)
+  const log = join(dataDir, 'postgres.log')
+  const write = (text: string) => open(t, postgres).query(`do $$ begin raise log '${text}'; end $$`)
+  await write('early')
+  await trimServerLog(log, 10)
+  await write('late')
+  assert.match(await readFile(`${log}.1`, 'utf8'), /early/)
+  const rest = await readFile(log, 'utf8')
+  assert.ok(rest.includes('late') && !rest.includes('early') && !rest.includes('\0'))
 })
 
 test('a folder can be taken over as soon as its service has stopped', async (t) => {

@@ -5,7 +5,7 @@ import { OperatorError } from '../errors.ts'
 import { prepareBinaries } from './embedded/binaries.ts'
 import { type Cluster, findCluster, prepareCluster } from './embedded/cluster.ts'
 import { endOrphans, isPostmasterOf, readPostmasterPid, send } from './embedded/postmaster.ts'
-import { type ServerProcess, startServerProcess } from './embedded/server-process.ts'
+import { type ServerProcess, startServerProcess, trimServerLog } from './embedded/server-process.ts'
 import { ensureSocketLink, refreshSocketLink, removeSocketLink } from './embedded/socket-link.ts'
 
 /** The embedded PostgreSQL server of this service, on a folder that this process owns. */
@@ -30,6 +30,8 @@ export type EmbeddedPostgresOptions = {
   readonly onLost?: ((error: unknown) => void) | undefined
   /** Aborts the start. */
   readonly signal?: AbortSignal | undefined
+  /** Interval at which a new connection is tried. A server that does not answer several in a row hangs, and is killed. */
+  readonly probeMs?: number | undefined
 }
 
 const startMaxMs = 60_000
@@ -48,6 +50,9 @@ const pauseMaxMs = 500
 // While a server starts, every connection of the service waits for it.
 const pollMaxMs = 50
 const linkRefreshMs = 60 * 60 * 1000
+// A suspended postmaster accepts no new connection, while those that are open still work. Four failures are about a minute.
+const probeMs = 15_000
+const failedProbesMax = 4
 
 // "penny" in ASCII. Taken in the maintenance database, where no other lock of ours exists.
 const ownershipLock = 0x70656e6e79
@@ -98,6 +103,8 @@ class OwnedPostgres implements EmbeddedPostgres {
   readonly #cluster: Cluster
   readonly #options: EmbeddedPostgresOptions
   readonly #refresher: NodeJS.Timeout
+  readonly #prober: NodeJS.Timeout
+  #failedProbes = 0
   #ownership: Ownership
   #isOwner = true
   #regaining: Promise<void> | undefined
@@ -112,6 +119,8 @@ class OwnedPostgres implements EmbeddedPostgres {
     this.#options = options
     this.#refresher = setInterval(() => void refreshSocketLink(cluster.folder).catch(ignore), linkRefreshMs)
     this.#refresher.unref()
+    this.#prober = setInterval(() => void this.#probe().catch(ignore), options.probeMs ?? probeMs)
+    this.#prober.unref()
     this.#watch(ownership)
   }
 
@@ -134,6 +143,22 @@ class OwnedPostgres implements EmbeddedPostgres {
     })
   }
 
+  /**
+   * Counts failures instead of measuring time: when this process itself was suspended, the server is not to blame. After the kill the
+   * connection that holds the lock ends, and the server is started again as after any other death.
+   */
+  async #probe(): Promise<void> {
+    await trimServerLog(this.#cluster.logFile)
+    if (!this.#isOwner || this.#isStopping.signal.aborted) return
+    const { pid } = this.#ownership
+    const answers = await answersWithin(this.#cluster.folder, this.#options.probeMs ?? probeMs)
+    this.#failedProbes = answers ? 0 : this.#failedProbes + 1
+    if (this.#failedProbes < failedProbesMax || !this.#isOwner || this.#ownership.pid !== pid) return
+    this.#failedProbes = 0
+    this.#options.onProgress?.('PostgreSQL accepts no connection. Killing it to start it again.')
+    if (await isPostmasterOf(pid, this.#cluster.folder)) send(pid, 'SIGKILL')
+  }
+
   async #regain(): Promise<void> {
     const onProgress = this.#options.onProgress ?? ignore
     onProgress('Lost the connection to PostgreSQL. Restarting it.')
@@ -152,6 +177,7 @@ class OwnedPostgres implements EmbeddedPostgres {
   async #shutDown(): Promise<void> {
     await this.#regaining
     clearInterval(this.#refresher)
+    clearInterval(this.#prober)
     if (!this.#isOwner) return
     // Do this while holding the lock: a successor creates its own link as soon as the lock is free.
     await removeSocketLink(this.#cluster.folder)
@@ -292,6 +318,13 @@ async function isGone(pid: number, folder: string, waitMaxMs: number): Promise<b
   return false
 }
 
+/** Whether the server answers a new connection at all: also a refusal is an answer. */
+async function answersWithin(folder: string, msMax: number): Promise<boolean> {
+  const attempt = await connect(folder, 'postgres', 'penny probe', Math.min(msMax, replyMaxMs))
+  if (attempt.state === 'connected') await attempt.client.end()
+  return attempt.state !== 'unready' || attempt.error instanceof pg.DatabaseError
+}
+
 type Connected = { readonly state: 'connected'; readonly client: pg.Client; readonly ended: Promise<unknown> }
 
 type OwnerConnected = Connected & { readonly pid: number }
@@ -303,12 +336,17 @@ type Failed = {
   readonly error: unknown
 }
 
-async function connect(folder: string, database: string, applicationName: string): Promise<Connected | Failed> {
+async function connect(
+  folder: string,
+  database: string,
+  applicationName: string,
+  connectMsMax = replyMaxMs,
+): Promise<Connected | Failed> {
   const client = new pg.Client({
     // Create the link again for each attempt: a predecessor that is shutting down may have removed it.
     connectionString: await urlOf(folder, database),
     application_name: applicationName,
-    connectionTimeoutMillis: replyMaxMs,
+    connectionTimeoutMillis: connectMsMax,
     query_timeout: replyMaxMs,
   })
   // 'end' reports a broken connection. Without a listener, 'error' would end the process.

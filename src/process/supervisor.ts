@@ -161,7 +161,7 @@ class ChildRefusedError extends OperatorError {}
 class ChildNotReadyError extends OperatorError {
   constructor(name: string, readyMsMax: number) {
     super(
-      `${name[0]!.toUpperCase()}${name.slice(1)} was not ready within ${readyMsMax / 1000} s. Is this machine overloaded? Start penny again when it is less busy.`,
+      `${name[0]!.toUpperCase()}${name.slice(1)} was not ready within ${readyMsMax / 1000} s. Is this machine overloaded? Start penny again when it is less busy, or raise CHILD_START_MS.`,
     )
   }
 }

@@ -47,6 +47,7 @@ export async function startSandbox(context: StartContext): Promise<SandboxReady 
   const sandbox = await supervise<SandboxSettings, SandboxReady>({
     name: 'the sandbox',
     signal,
+    readyMsMax: config.childStartMs,
     module: new URL('../../sandbox/start.ts', import.meta.url),
     settings: (previous) => ({
       host: '127.0.0.1',
@@ -157,6 +158,7 @@ async function startSigner(
   const signer = await supervise<SignerSettings, SignerReady>({
     name: 'the signer',
     signal,
+    readyMsMax: config.childStartMs,
     module: new URL('../signer/signer-process.ts', import.meta.url),
     settings: () => ({
       dataDir: config.dataDir,
@@ -188,6 +190,7 @@ async function startGateway(
   const gateway = await supervise<GatewaySettings, GatewayReady>({
     name: 'the gateway',
     signal,
+    readyMsMax: config.childStartMs,
     module: new URL('../../gateway/start.ts', import.meta.url),
     settings: (previous) => ({
       host: '127.0.0.1',
@@ -225,6 +228,7 @@ async function startSettlement(
   const settlement = await supervise<SettleSettings, SettleReady>({
     name: 'settlement',
     signal,
+    readyMsMax: config.childStartMs,
     module: new URL('../jobs/settle.ts', import.meta.url),
     settings: () => ({
       dataDir: config.dataDir,

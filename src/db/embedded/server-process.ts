@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { open, rename, stat, statfs } from 'node:fs/promises'
+import { copyFile, open, stat, statfs, truncate } from 'node:fs/promises'
 import { setTimeout as pause } from 'node:timers/promises'
 import type { Cluster } from './cluster.ts'
 import { isPostmasterOf, readPostmasterPid, readSocketPid } from './postmaster.ts'
@@ -79,12 +79,22 @@ async function disownStalePid(folder: string): Promise<Record<string, string>> {
 }
 
 async function openLog(logFile: string) {
+  await trimServerLog(logFile)
+  return open(logFile, 'a', 0o600)
+}
+
+/**
+ * Moves what a large log has to `.1`, while the server may be running. The server keeps the file open for appending, so the file is
+ * copied and emptied, not renamed. Lines written in between are lost.
+ */
+export async function trimServerLog(logFile: string, bytesMax = logBytesMax): Promise<void> {
   const size = await stat(logFile).then(
     (found) => found.size,
     () => 0,
   )
-  if (size > logBytesMax) await rename(logFile, `${logFile}.1`)
-  return open(logFile, 'a', 0o600)
+  if (size <= bytesMax) return
+  await copyFile(logFile, `${logFile}.1`)
+  await truncate(logFile)
 }
 
 function follow(child: ChildProcess, logFile: string, logStart: number): ServerProcess {
