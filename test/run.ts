@@ -45,6 +45,7 @@ const slow = [
   'test/e2e/restore.test.ts',
   'test/e2e/sandbox-replay.test.ts',
   'test/e2e/stop.test.ts',
+  'test/faults/webhooks.test.ts',
   'test/faults/x402.test.ts',
 ]
 

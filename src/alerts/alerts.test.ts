@@ -213,7 +213,7 @@ test('alerts are mailed to an address that was verified from the account itself,
   const [payer, stranger] = [await openListening(10_000n), await openListening(10_000n)]
   await warn(payer, 'balance_below', 9_000n)
   await warn(payer, 'spend_day', 1_000n)
-  await setEmail(database, payer, 'ada@example.com', linkOf)
+  await database.transaction((connection) => setEmail(connection, payer, 'ada@example.com', linkOf))
   await spend(payer, 2_000n)
   await openKinds(payer)
   await mailer.send()
@@ -238,23 +238,30 @@ test('alerts are mailed to an address that was verified from the account itself,
   assert.match(mails[1]!.text, /^Content-Type: text\/plain/m)
 
   // Another address has to be verified again; a removed one gets nothing.
-  await setEmail(database, payer, 'eve@example.com', linkOf)
+  await database.transaction((connection) => setEmail(connection, payer, 'eve@example.com', linkOf))
   assert.equal((await readEmail(database, payer))!.verifiedAt, undefined)
-  await removeEmail(database, payer)
+  await database.transaction((connection) => removeEmail(connection, payer))
   await mailer.send()
   assert.deepEqual([mails.length, await readEmail(database, payer)], [2, undefined])
-  await setEmail(database, payer, 'eve@example.com', linkOf)
-  await assert.rejects(setEmail(database, payer, 'eve@example.com', linkOf), { code: 'rate_limited' })
-  await assert.rejects(setEmail(database, await openPayer(database, 0n), 'x@example.com', linkOf), {
-    code: 'invalid_value',
-  })
-  await removeEmail(database, payer)
+  await database.transaction((connection) => setEmail(connection, payer, 'eve@example.com', linkOf))
+  await assert.rejects(
+    database.transaction((connection) => setEmail(connection, payer, 'eve@example.com', linkOf)),
+    { code: 'rate_limited' },
+  )
+  const poor = await openPayer(database, 0n)
+  await assert.rejects(
+    database.transaction((connection) => setEmail(connection, poor, 'x@example.com', linkOf)),
+    {
+      code: 'invalid_value',
+    },
+  )
+  await database.transaction((connection) => removeEmail(connection, payer))
 })
 
 test('a mail server that is away or refuses an address stops nothing: mail waits, or is dropped', async (t) => {
   const { database } = ledger
   const payer = await openListening(10_000n)
-  await setEmail(database, payer, 'bob@example.com', linkOf)
+  await database.transaction((connection) => setEmail(connection, payer, 'bob@example.com', linkOf))
   await database.query('update alert_emails set verified_at = now() where account_id = $1', [payer.accountId])
   await database.query('delete from alert_mails where account_id = $1', [payer.accountId])
   await warn(payer, 'balance_below', 9_000n)
@@ -276,7 +283,7 @@ test('a mail server that is away or refuses an address stops nothing: mail waits
 test('an account is mailed at most ten alerts an hour', async () => {
   const { database } = ledger
   const payer = await openListening(10_000n)
-  await setEmail(database, payer, 'carol@example.com', linkOf)
+  await database.transaction((connection) => setEmail(connection, payer, 'carol@example.com', linkOf))
   await database.query('update alert_emails set verified_at = now() where account_id = $1', [payer.accountId])
   await spend(payer, 2_000n)
   for (let turn = 0; turn < 12; turn += 1) {

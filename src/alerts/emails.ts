@@ -28,22 +28,21 @@ export async function readEmail(
   return row && { address: row.address, verifiedAt: row.verified_at ?? undefined }
 }
 
-/** Sets the address and mails it a link. Alerts are mailed once the link was opened by somebody who is signed in to the account. */
+/** For a transaction: it locks the account. Sets the address and mails it a link. Alerts are mailed once the link was opened by somebody who is signed in to the account. */
 export async function setEmail(
-  database: Database,
+  connection: Connection,
   account: AccountRef,
   address: string,
   linkOf: (token: string) => string,
 ): Promise<void> {
   const { partition, accountId } = account
   const token = randomBytes(32).toString('base64url')
-  await database.transaction(async (connection) => {
-    await lockAccount(connection, account)
-    await refuseUnfunded(connection, account)
-    await refuseCrowd(connection, account, address)
-    const now = await readClock(connection)
-    const [row] = await connection.query(
-      `insert into alert_emails as e (partition, account_id, address, token_hash, token_until, links, links_from)
+  await lockAccount(connection, account)
+  await refuseUnfunded(connection, account)
+  await refuseCrowd(connection, account, address)
+  const now = await readClock(connection)
+  const [row] = await connection.query(
+    `insert into alert_emails as e (partition, account_id, address, token_hash, token_until, links, links_from)
        values ($1, $2, $3, $4, $5, 1, $6)
        on conflict (partition, account_id) do update
           set address = excluded.address, token_hash = excluded.token_hash, token_until = excluded.token_until, verified_at = null,
@@ -51,27 +50,26 @@ export async function setEmail(
               links_from = case when e.links_from > $7 then e.links_from else excluded.links_from end
         where e.links_from <= $7 or e.links < ${linksPerDayMax}
        returning 1`,
-      [
-        partition,
-        accountId,
-        address,
-        hashOf(token),
-        new Date(now.getTime() + linkHours * hourMs),
-        now,
-        new Date(now.getTime() - dayMs),
-      ],
-    )
-    if (row === undefined) throw new TooManyLinksError()
-    await queueMail(connection, account, now, {
+    [
+      partition,
+      accountId,
       address,
-      subject: 'Confirm this address for alerts',
-      body: `To get alerts of your Penny account at this address, open this link in the browser in which you are signed in:
+      hashOf(token),
+      new Date(now.getTime() + linkHours * hourMs),
+      now,
+      new Date(now.getTime() - dayMs),
+    ],
+  )
+  if (row === undefined) throw new TooManyLinksError()
+  await queueMail(connection, account, now, {
+    address,
+    subject: 'Confirm this address for alerts',
+    body: `To get alerts of your Penny account at this address, open this link in the browser in which you are signed in:
 
 ${linkOf(token)}
 
 It works for ${linkHours} hours. If you did not ask for this, ignore this message: nothing more will be sent.
 `,
-    })
   })
 }
 
@@ -89,18 +87,16 @@ export async function verifyEmail(
   return rows.length > 0
 }
 
-/** How many links were sent stays counted. */
-export async function removeEmail(database: Database, account: AccountRef): Promise<void> {
+/** For a transaction: it locks the account. How many links were sent stays counted. */
+export async function removeEmail(connection: Connection, account: AccountRef): Promise<void> {
   const owned = [account.partition, account.accountId]
-  await database.transaction(async (connection) => {
-    await lockAccount(connection, account)
-    await connection.query(
-      `update alert_emails set address = null, verified_at = null, token_hash = null, token_until = null
-        where partition = $1 and account_id = $2`,
-      owned,
-    )
-    await connection.query('delete from alert_mails where partition = $1 and account_id = $2', owned)
-  })
+  await lockAccount(connection, account)
+  await connection.query(
+    `update alert_emails set address = null, verified_at = null, token_hash = null, token_until = null
+      where partition = $1 and account_id = $2`,
+    owned,
+  )
+  await connection.query('delete from alert_mails where partition = $1 and account_id = $2', owned)
 }
 
 /** In the transaction that fires the alert, if the account has a verified address and was not mailed too often. */

@@ -1,6 +1,6 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
-import type { Connection, Database } from '../db/database.ts'
+import type { Connection } from '../db/database.ts'
 import { type AlertKind, type AlertRule, alertKindNames, initialRule } from './kinds.ts'
 
 type RuleRow = {
@@ -37,14 +37,14 @@ export async function readRulesOf(
 
 /** Without a threshold the rule is off. */
 export async function setRule(
-  database: Database,
+  connection: Connection,
   { partition, accountId }: AccountRef,
   { kind, threshold, rearm }: Omit<AlertRule, 'isInitial'>,
 ): Promise<void> {
-  await database.query(
+  await connection.query(
     `insert into alert_rules (partition, account_id, kind, threshold, rearm, changed_at) values ($1, $2, $3, $4, $5, $6)
      on conflict (partition, account_id, kind) do update
         set threshold = excluded.threshold, rearm = excluded.rearm, changed_at = excluded.changed_at`,
-    [partition, accountId, kind, threshold ?? null, rearm ?? null, await readClock(database)],
+    [partition, accountId, kind, threshold ?? null, rearm ?? null, await readClock(connection)],
   )
 }

@@ -47,10 +47,13 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     const { owner, session, body } = call
     // Read before anything is written: a change that is refused changes nothing.
     const rules = body.alerts === undefined ? [] : readAlertChanges(body.alerts)
-    if (body.name !== undefined) await renameAccount(database, owner.partition, owner.accountId, body.name)
-    for (const rule of rules) await setRule(database, owner, rule)
+    await database.transaction(async (connection) => {
+      if (body.name !== undefined) await renameAccount(connection, owner.partition, owner.accountId, body.name)
+      for (const rule of rules) await setRule(connection, owner, rule)
+      const facts = { changed: Object.keys(body) }
+      await logAccountEvent({ ...services, database: connection }, 'account_changed', call, facts)
+    })
     if (rules.length > 0) await evaluateAccounts(database, owner.partition, [owner.accountId])
-    await logAccountEvent(services, 'account_changed', call, { changed: Object.keys(body) })
     return renderAccount(services, owner, session)
   })
 

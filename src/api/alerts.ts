@@ -34,10 +34,12 @@ export function routeAlerts(router: ApiRouter, services: ApiServices): void {
     const { owner, body } = call
     const { kind } = call.parameters
     const rule = { kind, ...levelsOf(kind, body) }
-    await setRule(database, owner, rule)
+    await database.transaction(async (connection) => {
+      await setRule(connection, owner, rule)
+      await logAccountEvent({ ...services, database: connection }, 'account_changed', call, { changed: ['alerts'] })
+    })
     // What the new rule says of the account is shown now, not with the next pass of the job.
     await evaluateAccounts(database, owner.partition, [owner.accountId])
-    await logAccountEvent(services, 'account_changed', call, { changed: ['alerts'] })
     return renderRule({ ...rule, isInitial: false })
   })
 
@@ -46,18 +48,23 @@ export function routeAlerts(router: ApiRouter, services: ApiServices): void {
   router.at(alertContracts.setAlertEmail).answer(async (call) => {
     const { owner, body } = call
     if (!sendsMail) throw unusable('address', 'this service does not send mail')
-    await setEmail(
-      database,
-      owner,
-      body.address,
-      (token) => `${site.publicUrl}/settings?verify-email=${token}#alert-rules`,
-    )
+    await database.transaction(async (connection) => {
+      const linkOf = (token: string) => `${site.publicUrl}/settings?verify-email=${token}#alert-rules`
+      await setEmail(connection, owner, body.address, linkOf)
+      await logAccountEvent({ ...services, database: connection }, 'account_changed', call, {
+        changed: ['alert_email'],
+      })
+    })
     return renderEmail(owner)
   })
 
   router.at(alertContracts.removeAlertEmail).answer(async (call) => {
-    await removeEmail(database, call.owner)
-    await logAccountEvent(services, 'account_changed', call, { changed: ['alert_email'] })
+    await database.transaction(async (connection) => {
+      await removeEmail(connection, call.owner)
+      await logAccountEvent({ ...services, database: connection }, 'account_changed', call, {
+        changed: ['alert_email'],
+      })
+    })
     return undefined
   })
 

@@ -37,10 +37,10 @@ export type ChainFunds = {
   /** How long an owner address waits that nobody has confirmed, and every changed one. */
   readonly ownerCooldownMs: number
   /** Durable when it returns; it writes the account's owner address too. `isConfirmed`: by a passkey or wallet, for this very address. */
-  registerOwner(owner: AccountRef & { readonly address: string; readonly isConfirmed: boolean }): Promise<{
-    readonly address: string
-    readonly usableFrom: Date
-  }>
+  registerOwner(
+    owner: AccountRef & { readonly address: string; readonly isConfirmed: boolean },
+    alongside: (connection: Connection) => Promise<void>,
+  ): Promise<{ readonly address: string; readonly usableFrom: Date }>
 }
 
 /** What only a sandbox can do. A member that is absent is not offered. */

@@ -89,8 +89,9 @@ function createRoutes() {
       const order = { partition, accountId, id, amount, recipient: ownerAddress, min: parse('0.1') }
       await requestWithdrawal(database, order, alongside)
     },
-    async registerOwner({ partition, accountId, address, isConfirmed }) {
-      const { usableFromMs } = await owners.registerOwner({ partition, id: accountId }, address, isConfirmed)
+    async registerOwner({ partition, accountId, address, isConfirmed }, alongside) {
+      const account = { partition, id: accountId }
+      const { usableFromMs } = await owners.registerOwner(account, address, isConfirmed, alongside)
       return { address, usableFrom: new Date(usableFromMs) }
     },
   }

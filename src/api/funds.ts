@@ -102,8 +102,9 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
     const address = await checkDestination(funds, owner, body.address, 'address')
     const isConfirmed = body.proof !== undefined
     if (body.proof !== undefined) await confirmOwner(services, session, address, body.proof)
-    await funds.registerOwner({ ...accountRef(owner), address, isConfirmed })
-    await logAccountEvent(services, 'owner_changed', call, { address })
+    await funds.registerOwner({ ...accountRef(owner), address, isConfirmed }, (connection) =>
+      logAccountEvent({ ...services, database: connection }, 'owner_changed', call, { address }),
+    )
     return renderAccount(services, owner, session)
   })
 

@@ -266,12 +266,13 @@ async function registerFirstOwner(
   const isOnly = members.length === 1 && members[0]!.personId === personId && members[0]!.role === 'owner'
   if (!isOnly || (await countWaysIn(database, personId)) !== 1) return
   try {
-    await chainServices.funds.registerOwner({ ...account, address, isConfirmed: true })
+    const actor = { owner: account, session: undefined, visitor }
+    await chainServices.funds.registerOwner({ ...account, address, isConfirmed: true }, (connection) =>
+      logAccountEvent({ ...services, database: connection }, 'owner_changed', actor, { address }),
+    )
   } catch (error) {
     log.warn({ err: error, account_id: account.accountId }, 'the first owner could not be registered')
-    return
   }
-  await logAccountEvent(services, 'owner_changed', { owner: account, session: undefined, visitor }, { address })
 }
 
 class OtherPersonStands extends Error {}

@@ -42,8 +42,12 @@ export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
 
   router.at(webhookContracts.createWebhook).answer(async (call) => {
     const { owner, body } = call
-    const endpoint = await createEndpoint(database, owner, { ...body, url: checkUrl(body.url) })
-    await logAccountEvent(services, 'webhook_created', call, { webhook_id: endpoint.id })
+    const url = checkUrl(body.url)
+    const endpoint = await database.transaction(async (connection) => {
+      const created = await createEndpoint(connection, owner, { ...body, url })
+      await logAccountEvent({ ...services, database: connection }, 'webhook_created', call, { webhook_id: created.id })
+      return created
+    })
     return { ...renderEndpoint(endpoint), secret: formatSecret(endpoint.secret) }
   })
 
@@ -54,24 +58,34 @@ export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
   router.at(webhookContracts.updateWebhook).answer(async (call) => {
     const { owner, parameters, body } = call
     const { id } = await ownEndpoint(owner, parameters.id)
-    await updateEndpoint(database, owner, id, { ...body, url: body.url && checkUrl(body.url) })
-    await logAccountEvent(services, 'webhook_changed', call, { webhook_id: id, changed: Object.keys(body) })
+    const changes = { ...body, url: body.url && checkUrl(body.url) }
+    const facts = { webhook_id: id, changed: Object.keys(body) }
+    await database.transaction(async (connection) => {
+      await updateEndpoint(connection, owner, id, changes)
+      await logAccountEvent({ ...services, database: connection }, 'webhook_changed', call, facts)
+    })
     return renderEndpoint(await ownEndpoint(owner, id))
   })
 
   router.at(webhookContracts.rollWebhook).answer(async (call) => {
     const { owner, parameters, body } = call
-    const secret = await rollSecret(database, owner, parameters.id, body.overlap_seconds)
-    if (secret === undefined) throw new NotFoundError()
-    await logAccountEvent(services, 'webhook_changed', call, { webhook_id: parameters.id, changed: ['secret'] })
+    const facts = { webhook_id: parameters.id, changed: ['secret'] }
+    const secret = await database.transaction(async (connection) => {
+      const rolled = await rollSecret(connection, owner, parameters.id, body.overlap_seconds)
+      if (rolled === undefined) throw new NotFoundError()
+      await logAccountEvent({ ...services, database: connection }, 'webhook_changed', call, facts)
+      return rolled
+    })
     return { ...renderEndpoint(await ownEndpoint(owner, parameters.id)), secret: formatSecret(secret) }
   })
 
   router.at(webhookContracts.removeWebhook).answer(async (call) => {
     const { owner, parameters } = call
     const { id } = await ownEndpoint(owner, parameters.id)
-    await removeEndpoint(database, owner, id)
-    await logAccountEvent(services, 'webhook_removed', call, { webhook_id: id })
+    await database.transaction(async (connection) => {
+      await removeEndpoint(connection, owner, id)
+      await logAccountEvent({ ...services, database: connection }, 'webhook_removed', call, { webhook_id: id })
+    })
     return undefined
   })
 

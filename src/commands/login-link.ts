@@ -1,3 +1,4 @@
+import { operatorActor, writeAccountLog } from '../db/account-log.ts'
 import { createLoginToken, loginLink } from '../identity/login-links.ts'
 import { type Command, CommandError } from './command.ts'
 import { readSandboxFile } from './sandbox-file.ts'
@@ -26,7 +27,11 @@ export const loginLinkCommand: Command = {
       throw new CommandError('Which account? Give its id or name; penny accounts lists them.', 2)
     const token = await withDatabase(config, async (database) => {
       const { partition, id: accountId } = await whichAccount(database, wanted)
-      return createLoginToken(database, { partition, accountId }, minutes * 60)
+      return database.transaction(async (connection) => {
+        const account = { partition, accountId }
+        await writeAccountLog(connection, account, { event: 'login_link_created', actor: operatorActor })
+        return createLoginToken(connection, account, minutes * 60)
+      })
     })
     const sandboxUrl = readSandboxFile(config.dataDir)?.base_url.replace(/\/v1$/, '')
     const publicUrl = config.publicUrl ?? sandboxUrl ?? `http://localhost:${config.port}`

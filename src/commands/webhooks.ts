@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { allowsLoopbackWebhooks } from '../config/config.ts'
+import { operatorActor, writeAccountLog } from '../db/account-log.ts'
 import type { Database } from '../db/database.ts'
 import { type EventType, eventTypes } from '../db/write-event.ts'
 import type { Account } from '../ledger/accounts.ts'
@@ -9,6 +10,7 @@ import { RefusedUrlError } from '../tools/untrusted-url.ts'
 import { formatEventId, sendTest } from '../webhooks/deliveries.ts'
 import {
   createEndpoint,
+  type EndpointTerms,
   findEndpoint,
   listEndpoints,
   removeEndpoint,
@@ -76,7 +78,7 @@ async function add(database: Database, account: Account, invocation: Invocation)
   const { output, words } = invocation
   const types = readTypes(invocation)
   const url = readUrl(words[1], invocation)
-  const { id, secret } = await createEndpoint(database, refOf(account), { url, types, description: '' })
+  const { id, secret } = await createLogged(database, account, { url, types, description: '' })
   if (output.json) output.write(`${JSON.stringify({ id, secret: formatSecret(secret) })}\n`)
   else
     output.write(`${formatSecret(secret)}\n\nThis is the only time the secret is shown. The endpoint’s id is ${id}.\n`)
@@ -84,7 +86,7 @@ async function add(database: Database, account: Account, invocation: Invocation)
 
 async function remove(database: Database, account: Account, { words, output }: Invocation): Promise<void> {
   const { id, url } = await whichEndpoint(database, account, words[1])
-  await removeEndpoint(database, refOf(account), id)
+  await removeLogged(database, account, id)
   output.write(output.json ? `${JSON.stringify({ id, removed: true })}\n` : `Removed ${url} (${id}).\n`)
 }
 
@@ -122,15 +124,11 @@ async function listen(invocation: Invocation): Promise<number> {
     } else
       await withDatabase(config, async (database) => {
         const account = await whichAccount(database, options.account)
-        const endpoint = await createEndpoint(database, refOf(account), {
-          url,
-          types,
-          description: 'penny webhooks listen',
-        })
+        const endpoint = await createLogged(database, account, { url, types, description: 'penny webhooks listen' })
         secret = endpoint.secret
         if (!output.json) output.write(`Listening on ${url} for events of ${account.name}. Ctrl-C ends it.\n`)
         await stopped
-        await removeEndpoint(database, refOf(account), endpoint.id)
+        await removeLogged(database, account, endpoint.id)
       })
   } finally {
     server.closeAllConnections()
@@ -169,6 +167,23 @@ async function receive(
     const { type, timestamp, data } = JSON.parse(body) as { type: string; timestamp: string; data: unknown }
     output.write(`${timestamp}  ${type.padEnd(20)} ${JSON.stringify(data)}\n`)
   }
+}
+
+function createLogged(database: Database, account: Account, terms: EndpointTerms): Promise<WebhookEndpoint> {
+  return database.transaction(async (connection) => {
+    const endpoint = await createEndpoint(connection, refOf(account), terms)
+    const facts = { webhook_id: endpoint.id }
+    await writeAccountLog(connection, refOf(account), { event: 'webhook_created', actor: operatorActor, facts })
+    return endpoint
+  })
+}
+
+function removeLogged(database: Database, account: Account, id: string): Promise<void> {
+  return database.transaction(async (connection) => {
+    await removeEndpoint(connection, refOf(account), id)
+    const facts = { webhook_id: id }
+    await writeAccountLog(connection, refOf(account), { event: 'webhook_removed', actor: operatorActor, facts })
+  })
 }
 
 function refOf({ partition, id }: Account) {

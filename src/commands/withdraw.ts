@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Database } from '../db/database.ts'
+import { type AccountEvent, operatorActor, writeAccountLog } from '../db/account-log.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { findAccount } from '../ledger/accounts.ts'
 import { findWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
 import { format, type Usdc } from '../money/usdc.ts'
@@ -51,12 +52,21 @@ export const withdrawCommand: Command = {
           ? 'to its registered address'
           : `to ${options.to}, and register that address as the account's owner`
       await confirm({ options }, `Withdraw ${format(amount)} USDC of ${account.name} (${account.id}) ${place}?`)
-      if (typeof options.to === 'string')
-        await funds.registerOwner(account, options.to, false).catch((error: unknown) => {
+      const logged = (event: AccountEvent, facts: Readonly<Record<string, string>>) => (connection: Connection) =>
+        writeAccountLog(
+          connection,
+          { partition: account.partition, accountId: account.id },
+          { event, actor: operatorActor, facts },
+        )
+      if (typeof options.to === 'string') {
+        const log = logged('owner_changed', { address: options.to.toLowerCase() })
+        await funds.registerOwner(account, options.to, false, log).catch((error: unknown) => {
           if (!(error instanceof SignerUnavailableError)) throw error
           throw new CommandError(`Nothing was withdrawn: ${error.message}. Start the service, then try again.`)
         })
-      const order = await funds.withdraw(account, id, amount).catch((error: unknown) => {
+      }
+      const log = logged('withdrawal_requested', { withdrawal_id: id, amount: amount.toString() })
+      const order = await funds.withdraw(account, id, amount, log).catch((error: unknown) => {
         throw error instanceof NoOwnerAddressError ? new CommandError(`${error.message} Use --to 0x….`) : error
       })
       const end = await follow(database, order, output)

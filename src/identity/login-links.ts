@@ -1,5 +1,5 @@
 import type { AccountRef } from '../db/account-ref.ts'
-import type { Database } from '../db/database.ts'
+import type { Connection, Database } from '../db/database.ts'
 import { createToken, hashToken } from './secret-token.ts'
 import { SignInFailedError } from './sign-in-error.ts'
 
@@ -9,9 +9,13 @@ export function loginLink(publicUrl: string, token: string): string {
 }
 
 /** A token that signs in to the account once. */
-export async function createLoginToken(database: Database, account: AccountRef, secondsMax: number): Promise<string> {
+export async function createLoginToken(
+  connection: Connection,
+  account: AccountRef,
+  secondsMax: number,
+): Promise<string> {
   const token = createToken()
-  await database.query(
+  await connection.query(
     `insert into login_links (token_hash, partition, account_id, expires_at)
      values ($1, $2, $3, clock_timestamp() + make_interval(secs => $4))`,
     [hashToken(token), account.partition, account.accountId, secondsMax],

@@ -1,6 +1,9 @@
 import { randomInt, randomUUID } from 'node:crypto'
+import { operatorActor, writeAccountLog } from '../db/account-log.ts'
 import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
+import { lockAccount } from '../db/lock-account.ts'
+import { writeEvent } from '../db/write-event.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
 export type Account = {
@@ -81,32 +84,47 @@ export async function findAccount(database: Connection, partition: number, id: s
   return row === undefined ? undefined : readAccount(row)
 }
 
-/** Refuses the account's requests until it is resumed. Calling it again changes the reason. */
+/** Refuses the account's requests until it is resumed. Calling it again changes the reason. For an operator, in the account's log. */
 export async function suspendAccount(database: Database, { partition, id }: AccountId, reason: string): Promise<void> {
-  await database.query(
-    `update accounts set suspended_at = coalesce(suspended_at, $4), suspended_reason = $3
-      where partition = $1 and id = $2`,
-    [partition, id, reason, await readClock(database)],
-  )
+  const account = { partition, accountId: id }
+  await database.transaction(async (connection) => {
+    await lockAccount(connection, account)
+    await connection.query(
+      `update accounts set suspended_at = coalesce(suspended_at, $4), suspended_reason = $3
+        where partition = $1 and id = $2`,
+      [partition, id, reason, await readClock(connection)],
+    )
+    await writeAccountLog(connection, account, { event: 'account_suspended', actor: operatorActor })
+    await writeEvent(connection, account, 'account.changed', {})
+  })
 }
 
+/** For an operator, in the account's log. */
 export async function resumeAccount(database: Database, { partition, id }: AccountId): Promise<void> {
-  await database.query(
-    'update accounts set suspended_at = null, suspended_reason = null where partition = $1 and id = $2',
-    [partition, id],
-  )
+  const account = { partition, accountId: id }
+  await database.transaction(async (connection) => {
+    await lockAccount(connection, account)
+    const resumed = await connection.query(
+      `update accounts set suspended_at = null, suspended_reason = null
+        where partition = $1 and id = $2 and suspended_at is not null returning 1`,
+      [partition, id],
+    )
+    if (resumed.length === 0) return
+    await writeAccountLog(connection, account, { event: 'account_resumed', actor: operatorActor })
+    await writeEvent(connection, account, 'account.changed', {})
+  })
 }
 
 type AccountId = Pick<Account, 'partition' | 'id'>
 
 /** Copies the owner address from the signer's register, for display. */
 export async function registerOwnerAddress(
-  database: Database,
+  connection: Connection,
   { partition, id }: AccountId,
   owner: string,
   usableFrom: Date,
 ): Promise<void> {
-  await database.query(
+  await connection.query(
     'update accounts set owner_address = $3, owner_usable_from = $4 where partition = $1 and id = $2',
     [partition, id, owner, usableFrom],
   )
@@ -118,8 +136,13 @@ export async function setUnsettledCap(database: Database, cap: Usdc): Promise<vo
 }
 
 /** Does nothing for a closed account: it must not get a name again. */
-export async function renameAccount(database: Database, partition: number, id: string, name: string): Promise<void> {
-  await database.query('update accounts set name = $3 where partition = $1 and id = $2 and closed_at is null', [
+export async function renameAccount(
+  connection: Connection,
+  partition: number,
+  id: string,
+  name: string,
+): Promise<void> {
+  await connection.query('update accounts set name = $3 where partition = $1 and id = $2 and closed_at is null', [
     partition,
     id,
     name,

@@ -16,6 +16,7 @@ import {
   voided,
 } from '../../test/support/ledger.ts'
 import { ledgerSuite } from '../../test/support/suites.ts'
+import { readAccountLog } from '../db/account-log.ts'
 import { findAccount, resumeAccount, suspendAccount } from './accounts.ts'
 import { adjustAccount, listAdjustments } from './adjustments.ts'
 import { freezeLedger, unfreezeLedger } from './freeze.ts'
@@ -175,6 +176,15 @@ test('a suspended account holds nothing new, what is under way ends, and once re
   assert.equal((await holds.end(charge(open, 300n))).endedNow, true)
   assert.equal((await accountOf(payer)).suspendedReason, 'abuse')
   await resumeAccount(ledger.database, account)
+  await resumeAccount(ledger.database, account)
+  const log = await readAccountLog(ledger.database, payer, { limit: 10 })
+  assert.deepEqual(
+    log.map(({ event, actor }) => [event, actor.kind]),
+    [
+      ['account_resumed', 'operator'],
+      ['account_suspended', 'operator'],
+    ],
+  )
   const resumed = await place(holds, payer, 100n)
   assert.equal(codeOf(resumed), 'held')
   for (const decision of [...decisions, resumed]) if ('hold' in decision) await holds.end(voided(decision.hold))

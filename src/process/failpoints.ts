@@ -23,6 +23,14 @@ export const x402FailpointNames = [
   'after_x402_commit',
 ] as const
 
+/** The same for the delivery of a webhook, in this order. */
+export const webhookFailpointNames = [
+  'before_webhook_send',
+  'after_webhook_send',
+  'before_webhook_commit',
+  'after_webhook_commit',
+] as const
+
 /** The same for the settlement process. Each is between two steps of a deposit, a payment, a withdrawal or a payout. */
 export const settlementFailpointNames = [
   'after_sweep_planned',
@@ -51,15 +59,17 @@ export type SettlementFailpoint = (name: SettlementFailpointName) => void
 const allNames: readonly string[] = [
   ...failpointNames,
   ...x402FailpointNames,
+  ...webhookFailpointNames,
   ...settlementFailpointNames,
   everySettlementFailpoint,
 ]
 
 export type FailpointName = (typeof failpointNames)[number]
 export type X402FailpointName = (typeof x402FailpointNames)[number]
+export type WebhookFailpointName = (typeof webhookFailpointNames)[number]
 
 /** Called when the process reaches the named point. */
-export type Failpoint = (name: FailpointName | X402FailpointName) => void
+export type Failpoint = (name: FailpointName | X402FailpointName | WebhookFailpointName) => void
 
 /** Used in production: does nothing. */
 export const noFailpoint: Failpoint = () => {}

@@ -97,8 +97,9 @@ function openChainFunds(
       await funds.withdraw({ partition, id: accountId }, id, amount, alongside)
     },
     ownerCooldownMs: ownerCooldownOf(config),
-    async registerOwner({ partition, accountId, address, isConfirmed }) {
-      const { usableFromMs } = await funds.registerOwner({ partition, id: accountId }, address, isConfirmed)
+    async registerOwner({ partition, accountId, address, isConfirmed }, alongside) {
+      const account = { partition, id: accountId }
+      const { usableFromMs } = await funds.registerOwner(account, address, isConfirmed, alongside)
       return { address, usableFrom: new Date(usableFromMs) }
     },
   }

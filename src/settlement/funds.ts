@@ -41,14 +41,23 @@ export class Funds {
   /**
    * Says where withdrawals go. The signer keeps the register, decides which address can be one, and makes a changed one
    * wait: nobody who has only the database can redirect money. The first address of an account that has money waits too, unless the holder
-   * has confirmed it: a stolen session must not be enough to take the money.
+   * has confirmed it: a stolen session must not be enough to take the money. `alongside` is done in the transaction that copies the
+   * register.
    */
-  async registerOwner(account: OwnedAccount, text: string, isConfirmed: boolean): Promise<RegisteredOwner> {
+  async registerOwner(
+    account: OwnedAccount,
+    text: string,
+    isConfirmed: boolean,
+    alongside?: (connection: Connection) => Promise<void>,
+  ): Promise<RegisteredOwner> {
     const owner = readAddress(text)
     const immediate = isConfirmed || !(await hasMoney(this.#parts.database, account))
     try {
       const registered = await this.#parts.signer.registerOwner(account.id, owner, immediate)
-      await registerOwnerAddress(this.#parts.database, account, owner, new Date(registered.usableFromMs))
+      await this.#parts.database.transaction(async (connection) => {
+        await registerOwnerAddress(connection, account, owner, new Date(registered.usableFromMs))
+        await alongside?.(connection)
+      })
       return registered
     } catch (error) {
       if (!(error instanceof SigningRefusedError)) throw error

@@ -1,3 +1,4 @@
+import { operatorActor, writeAccountLog } from '../db/account-log.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { OperatorError } from '../errors.ts'
 import type { Account } from '../ledger/accounts.ts'
@@ -22,7 +23,13 @@ export async function giveBack(
       const payable = await readPayable(connection, readBalance)
       if (adjustment.amount > payable) throw new BeyondRevenueError(fromAtomic(adjustment.amount), payable)
     }
-    return adjustAccount(connection, account, adjustment)
+    const decided = await adjustAccount(connection, account, adjustment)
+    if (decided.decision === 'made') {
+      const facts = { adjustment_id: adjustment.id, amount: adjustment.amount.toString() }
+      const ref = { partition: account.partition, accountId: account.id }
+      await writeAccountLog(connection, ref, { event: 'account_adjusted', actor: operatorActor, facts })
+    }
+    return decided
   })
 }
 

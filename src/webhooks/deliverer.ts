@@ -3,6 +3,7 @@ import type { Database } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
 import { Shares } from '../fairness/shares.ts'
 import { eventsPerAccountMax } from '../ledger/events.ts'
+import type { Failpoint, WebhookFailpointName } from '../process/failpoints.ts'
 import type { SafePost } from '../tools/safe-post.ts'
 import {
   type Attempt,
@@ -27,6 +28,7 @@ import { signedHeaders } from './signature.ts'
 export type DelivererOptions = {
   readonly database: Database
   readonly post: SafePost
+  readonly failpoint?: Failpoint | undefined
   readonly onDisabled: (endpoint: WebhookEndpoint, reason: DisabledReason) => void
   readonly onAttempt: (isDelivered: boolean) => void
   readonly onError: (error: unknown) => void
@@ -76,6 +78,10 @@ export class Deliverer {
     this.#options = options
     const places = (lane: Lane) => new Shares({ what: `places of ${lane} webhooks`, capacity: lanesMax[lane] })
     this.#places = { fast: places('fast'), slow: places('slow'), unpaid: places('unpaid') }
+  }
+
+  #failpoint(name: WebhookFailpointName): void {
+    this.#options.failpoint?.(name)
   }
 
   /** Begins with the endpoints for which there is something to send. Returns whether any is under way. */
@@ -189,7 +195,9 @@ export class Deliverer {
       duration_ms: Math.round(performance.now() - began),
     })
     try {
+      this.#failpoint('before_webhook_send')
       const answer = await this.#options.post(new URL(endpoint.url), { headers, body }, this.#stopped.signal)
+      this.#failpoint('after_webhook_send')
       // PostgreSQL's text has no NUL.
       const text = answer.text.replaceAll('\0', '\uFFFD').slice(0, answerLengthMax).toWellFormed()
       return done({ status: answer.status, error: null, answer: text })
@@ -248,8 +256,10 @@ export class Deliverer {
           now,
         ],
       )
+      this.#failpoint('before_webhook_commit')
       return row.failing_since !== null && now.getTime() - row.failing_since.getTime() > retriedMsMax
     })
+    this.#failpoint('after_webhook_commit')
     this.#options.onAttempt(isDelivered)
     if (attempt.status === 410) await this.#disable(endpoint, 'gone')
     else if (isHopeless) await this.#disable(endpoint, 'failing')

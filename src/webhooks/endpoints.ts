@@ -1,7 +1,7 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import type { AccountRef } from '../db/account-ref.ts'
 import { readClock } from '../db/clock.ts'
-import type { Connection, Database } from '../db/database.ts'
+import type { Connection } from '../db/database.ts'
 import { lockAccount } from '../db/lock-account.ts'
 import { type EventType, writeEvent } from '../db/write-event.ts'
 import { ServiceError } from '../errors.ts'
@@ -38,26 +38,24 @@ export type EndpointChanges = { readonly [Name in keyof EndpointTerms]?: Endpoin
 export const endpointsPerAccountMax = 10
 const secretBytes = 32
 
-/** It gets what happens from now on. */
+/** For a transaction: it locks the account. The endpoint gets what happens from now on. */
 export async function createEndpoint(
-  database: Database,
+  connection: Connection,
   account: AccountRef,
   { url, types, description }: EndpointTerms,
 ): Promise<WebhookEndpoint> {
   const id = randomUUID()
   const { partition, accountId } = account
-  return database.transaction(async (connection) => {
-    await lockAccount(connection, account)
-    const existing = await listEndpoints(connection, account)
-    if (existing.length >= endpointsPerAccountMax) throw new TooManyEndpointsError()
-    await connection.query(
-      `insert into webhook_endpoints (partition, id, account_id, url, description, types, secret, sent_to, due_at)
-       select $1, $2, $3, $4, $5, $6, $7, a.events, $8 from accounts a where a.partition = $1 and a.id = $3`,
-      [partition, id, accountId, url, description, types, randomBytes(secretBytes), await readClock(connection)],
-    )
-    await keepEventTypes(connection, account)
-    return (await findEndpoint(connection, account, id))!
-  })
+  await lockAccount(connection, account)
+  const existing = await listEndpoints(connection, account)
+  if (existing.length >= endpointsPerAccountMax) throw new TooManyEndpointsError()
+  await connection.query(
+    `insert into webhook_endpoints (partition, id, account_id, url, description, types, secret, sent_to, due_at)
+     select $1, $2, $3, $4, $5, $6, $7, a.events, $8 from accounts a where a.partition = $1 and a.id = $3`,
+    [partition, id, accountId, url, description, types, randomBytes(secretBytes), await readClock(connection)],
+  )
+  await keepEventTypes(connection, account)
+  return (await findEndpoint(connection, account, id))!
 }
 
 /** Oldest first. */
@@ -85,26 +83,24 @@ export async function findEndpoint(
   return row === undefined ? undefined : readEndpoint(row)
 }
 
-/** An endpoint that is enabled again gets what happens from then on, and what still waits for it. */
+/** For a transaction: it locks the account. An endpoint that is enabled again gets what happens from then on, and what still waits for it. */
 export async function updateEndpoint(
-  database: Database,
+  connection: Connection,
   account: AccountRef,
   id: string,
   { url, types, description, enabled }: EndpointChanges,
 ): Promise<void> {
   const { partition, accountId } = account
-  await database.transaction(async (connection) => {
-    await lockAccount(connection, account)
-    await connection.query(
-      `update webhook_endpoints
-          set url = coalesce($4, url), types = coalesce($5::text[], types), description = coalesce($6, description)
-        where partition = $1 and id = $2 and account_id = $3`,
-      [partition, id, accountId, url ?? null, types ?? null, description ?? null],
-    )
-    if (enabled === true) await enable(connection, account, id)
-    if (enabled === false) await disableEndpoint(connection, account, id, 'by_owner')
-    await keepEventTypes(connection, account)
-  })
+  await lockAccount(connection, account)
+  await connection.query(
+    `update webhook_endpoints
+        set url = coalesce($4, url), types = coalesce($5::text[], types), description = coalesce($6, description)
+      where partition = $1 and id = $2 and account_id = $3`,
+    [partition, id, accountId, url ?? null, types ?? null, description ?? null],
+  )
+  if (enabled === true) await enable(connection, account, id)
+  if (enabled === false) await disableEndpoint(connection, account, id, 'by_owner')
+  await keepEventTypes(connection, account)
 }
 
 async function enable(connection: Connection, { partition, accountId }: AccountRef, id: string): Promise<void> {
@@ -138,14 +134,14 @@ export async function disableEndpoint(
 
 /** Makes another secret. Messages are signed with the old one too, for so long. Undefined when there is no such endpoint. */
 export async function rollSecret(
-  database: Database,
+  connection: Connection,
   { partition, accountId }: AccountRef,
   id: string,
   overlapSeconds: number,
 ): Promise<Buffer | undefined> {
   const secret = randomBytes(secretBytes)
-  const until = new Date((await readClock(database)).getTime() + overlapSeconds * 1_000)
-  const rows = await database.query(
+  const until = new Date((await readClock(connection)).getTime() + overlapSeconds * 1_000)
+  const rows = await connection.query(
     `update webhook_endpoints
         set secret = $4, old_secret = case when $6 then secret end, old_secret_until = case when $6 then $5::timestamptz end
       where partition = $1 and id = $2 and account_id = $3 returning id`,
@@ -154,19 +150,17 @@ export async function rollSecret(
   return rows.length === 0 ? undefined : secret
 }
 
-/** With its log. */
-export async function removeEndpoint(database: Database, account: AccountRef, id: string): Promise<void> {
+/** For a transaction: it locks the account. Removes the endpoint with its deliveries. */
+export async function removeEndpoint(connection: Connection, account: AccountRef, id: string): Promise<void> {
   const { partition, accountId } = account
-  await database.transaction(async (connection) => {
-    await lockAccount(connection, account)
-    const owned = [partition, id, accountId]
-    await connection.query(
-      'delete from webhook_deliveries where partition = $1 and endpoint_id = $2 and account_id = $3',
-      owned,
-    )
-    await connection.query('delete from webhook_endpoints where partition = $1 and id = $2 and account_id = $3', owned)
-    await keepEventTypes(connection, account)
-  })
+  await lockAccount(connection, account)
+  const owned = [partition, id, accountId]
+  await connection.query(
+    'delete from webhook_deliveries where partition = $1 and endpoint_id = $2 and account_id = $3',
+    owned,
+  )
+  await connection.query('delete from webhook_endpoints where partition = $1 and id = $2 and account_id = $3', owned)
+  await keepEventTypes(connection, account)
 }
 
 /** The ledger writes these events and no others. */

@@ -19,6 +19,38 @@ import { until } from '../support/until.ts'
 
 const suite = serviceSuite()
 
+// The log is read when something went wrong: a change that it does not have must not have happened.
+test('settings are changed only together with their row in the account log', async () => {
+  const { database } = suite.service
+  const client = await signInNew(suite.service)
+  const broken = `check (account_id <> '${client.accountId}') not valid`
+  const terms = { url: 'https://example.com/hook', types: ['deposit.credited'] }
+  const { id } = await client.post('/api/webhooks', terms)
+  const settings = async () => [
+    await database.query('select name from accounts where id = $1', [client.accountId]),
+    await client.get('/api/alerts/rules'),
+    await client.get('/api/webhooks'),
+  ]
+  const before = await settings()
+  await database.execute(`alter table account_log add constraint broken ${broken}`)
+  try {
+    const statuses = []
+    for (const [method, path, body] of [
+      ['POST', '/api/webhooks', terms],
+      ['PATCH', `/api/webhooks/${id}`, { description: 'other' }],
+      ['POST', `/api/webhooks/${id}/roll`, {}],
+      ['DELETE', `/api/webhooks/${id}`, undefined],
+      ['PATCH', '/api/account', { name: 'other' }],
+      ['PATCH', '/api/account', { alerts: { balance_below: '5' } }],
+    ] as const)
+      statuses.push((await client.send(method, path, body)).status)
+    assert.deepEqual(statuses, [500, 500, 500, 500, 500, 500])
+  } finally {
+    await database.execute('alter table account_log drop constraint broken')
+  }
+  assert.deepEqual(await settings(), before)
+})
+
 type Received = { readonly headers: IncomingHttpHeaders; readonly body: string }
 
 /** A receiver on this machine, which answers with the statuses it is given, then with 204. */

@@ -1,4 +1,4 @@
-import type { FailpointName } from '../../src/process/failpoints.ts'
+import { type FailpointName, webhookFailpointNames } from '../../src/process/failpoints.ts'
 import type { Row, Seen } from './history.ts'
 import type { Generated } from './model-upstream.ts'
 import type { NodeFault, PostgresFault } from './plan.ts'
@@ -56,6 +56,9 @@ export function postgresFaultName({ type }: PostgresFault): string {
 export function failpointState(fault: NodeFault): State | undefined {
   return fault.type === 'failpoint' ? stateOfFailpoint[fault.name] : undefined
 }
+
+/** Faults without which a run that delivers webhooks has not shown what it should. Requests meet none of them. */
+export const delivererFaults: readonly string[] = webhookFailpointNames.map((name) => `deliverer: kill at ${name}`)
 
 /** Pairs without which a run has not shown what it should. The rest depends on luck and is only counted. */
 export const mustHit: readonly (readonly [fault: string, states: readonly State[]])[] = [

@@ -1,4 +1,9 @@
-import { type FailpointName, failpointNames } from '../../src/process/failpoints.ts'
+import {
+  type FailpointName,
+  failpointNames,
+  type WebhookFailpointName,
+  webhookFailpointNames,
+} from '../../src/process/failpoints.ts'
 import type { Random } from './random.ts'
 
 /** What is done to one node, from its start on. */
@@ -17,12 +22,18 @@ export type NodeFault =
   /** A statement that moves money is carried out, and its reply gets lost; or it never arrives. */
   | { readonly type: 'lost'; readonly what: 'place_holds' | 'end_requests'; readonly when: 'reply-lost' | 'unheard' }
 
+/** What is done to the process that delivers webhooks. */
+export type DelivererFault =
+  | { readonly type: 'failpoint'; readonly name: WebhookFailpointName; readonly reach: number }
+  | { readonly type: 'kill'; readonly afterMs: number }
+
 /** What is done to PostgreSQL. */
 export type PostgresFault = { readonly type: 'kill' | 'restart' | 'pause'; readonly afterMs: number }
 
 export type Plan = {
   readonly nodes: readonly NodeFault[]
   readonly postgres: readonly PostgresFault[]
+  readonly deliverers: readonly DelivererFault[]
 }
 
 export type PlanSize = {
@@ -34,6 +45,7 @@ export type PlanSize = {
 // After so many passings something else would be tested: the next request, mostly.
 const reachMax: Partial<Record<FailpointName, number>> = { on_chunk: 40, after_checkpoint: 6 }
 const reachMaxOtherwise = 4
+const deliveriesMax = 8
 
 /** Everything that is going to be done, in a random order that the seed repeats. */
 export function makePlan(random: Random, { kills, postgresKills }: PlanSize): Plan {
@@ -63,7 +75,14 @@ export function makePlan(random: Random, { kills, postgresKills }: PlanSize): Pl
     ...many(pauses, (): PostgresFault => ({ type: 'restart', afterMs: random.between(100, 800) })),
     ...many(pauses, (): PostgresFault => ({ type: 'pause', afterMs: random.between(100, 800) })),
   ]
-  return { nodes: random.shuffle(nodes), postgres: random.shuffle(postgres) }
+  const deliverers: DelivererFault[] = [
+    ...many(Math.max(webhookFailpointNames.length, share(10)), (index): DelivererFault => {
+      const name = webhookFailpointNames[index % webhookFailpointNames.length]!
+      return { type: 'failpoint', name, reach: random.between(1, deliveriesMax) }
+    }),
+    ...many(share(20), (): DelivererFault => ({ type: 'kill', afterMs: random.between(500, 3_000) })),
+  ]
+  return { nodes: random.shuffle(nodes), postgres: random.shuffle(postgres), deliverers: random.shuffle(deliverers) }
 }
 
 function failpoint(random: Random, name: FailpointName): NodeFault {

@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util'
 import { readProof, recordProof } from '../support/proof.ts'
-import { Coverage, type FaultCount } from './coverage.ts'
+import { Coverage, delivererFaults, type FaultCount } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { runRound } from './runner.ts'
 
@@ -30,13 +30,20 @@ type Note = {
   readonly problems: number
   readonly coverage: Readonly<Record<string, FaultCount>>
 }
-type Totals = { kills: number; postgresKills: number; requests: number; answered: number; slowestEndMs: number }
+type Totals = {
+  kills: number
+  postgresKills: number
+  requests: number
+  answered: number
+  received: number
+  slowestEndMs: number
+}
 
 const earlier = values.resume ? readProof<Note>('faults') : undefined
 if (values.resume && earlier === undefined) throw new Error('there is no run to go on with')
 const { seed, rounds, size } = earlier ?? newRun()
 const total: Totals = {
-  ...(earlier?.total ?? { kills: 0, postgresKills: 0, requests: 0, answered: 0, slowestEndMs: 0 }),
+  ...(earlier?.total ?? { kills: 0, postgresKills: 0, requests: 0, answered: 0, received: 0, slowestEndMs: 0 }),
 }
 const coverage = new Coverage(earlier?.coverage)
 
@@ -57,10 +64,11 @@ try {
   problems = 1
 }
 console.log(`\n${coverage.table()}\n`)
-const missing = coverage.missing()
+const missing = [...coverage.missing(), ...delivererFaults.filter((fault) => coverage.counts[fault] === undefined)]
 for (const pair of missing) console.log(`never hit: ${pair}`)
 console.log(
   `${total.kills} process kills, ${total.postgresKills} PostgreSQL kills, ${total.requests} requests (${total.answered} answered whole), ` +
+    `${total.received} webhook messages, ` +
     `slowest end of an orphaned hold ${total.slowestEndMs} ms`,
 )
 process.exitCode = problems > 0 || missing.length > 0 ? 1 : 0
@@ -82,11 +90,13 @@ async function run(round: number): Promise<number> {
     clients: Number(values.clients),
     postgres,
     coverage,
+    deliversWebhooks: true,
   })
   total.kills += result.kills
   total.postgresKills += result.postgresKills
   total.requests += result.requests
   total.answered += result.answered
+  total.received += result.received
   total.slowestEndMs = Math.max(total.slowestEndMs, result.slowestEndMs)
   const done = round + 1
   // A single round is the repetition of one, and no proof.

@@ -10,6 +10,7 @@ import { makePlan, type NodeFault, type Plan, type PlanSize, type PostgresFault 
 import { type PostgresServer, persistently } from './postgres-server.ts'
 import { Random } from './random.ts'
 import { Slot } from './slot.ts'
+import { Deliverers, findLostEvents, openEndpoints, type Receiver, startReceiver } from './webhooks.ts'
 
 export type RoundOptions = {
   readonly seed: number
@@ -18,6 +19,8 @@ export type RoundOptions = {
   readonly clients: number
   readonly postgres: PostgresServer
   readonly coverage: Coverage
+  /** Whether events are delivered, by processes that are killed too. */
+  readonly deliversWebhooks: boolean
 }
 
 type Progress = { readonly kills: number; readonly postgresKills: number; readonly requests: number }
@@ -25,6 +28,8 @@ type Progress = { readonly kills: number; readonly postgresKills: number; readon
 export type RoundResult = Progress & {
   /** Requests whose answers came whole. */
   readonly answered: number
+  /** Messages of webhooks, repeated ones included. */
+  readonly received: number
   /** The longest that a hold outlived its node. */
   readonly slowestEndMs: number
   readonly problems: readonly string[]
@@ -60,7 +65,9 @@ export async function runRound(options: RoundOptions): Promise<RoundResult> {
   })
   const upstream = await startModelUpstream(seed, pace)
   stack.defer(() => upstream.close())
-  const round = new Round(options, database, name, upstream)
+  const receiver = await startReceiver(new Random(seed))
+  stack.defer(() => receiver.close())
+  const round = new Round(options, database, name, { upstream, receiver })
   stack.defer(() => round.abandon())
   return await round.run()
 }
@@ -70,6 +77,8 @@ class Round {
   readonly #database: Database
   readonly #databaseName: string
   readonly #upstream: ModelUpstream
+  readonly #receiver: Receiver
+  readonly #deliverers: Deliverers
   readonly #random: Random
   readonly #plan: Plan
   readonly #left: NodeFault[]
@@ -82,11 +91,18 @@ class Round {
   #postgresKills = 0
   #slowestEndMs = 0
 
-  constructor(options: RoundOptions, database: Database, databaseName: string, upstream: ModelUpstream) {
+  constructor(
+    options: RoundOptions,
+    database: Database,
+    databaseName: string,
+    { upstream, receiver }: { readonly upstream: ModelUpstream; readonly receiver: Receiver },
+  ) {
     this.#options = options
     this.#database = database
     this.#databaseName = databaseName
     this.#upstream = upstream
+    this.#receiver = receiver
+    this.#deliverers = new Deliverers(database, options.postgres.urlOf(databaseName))
     this.#random = new Random(options.seed)
     this.#plan = makePlan(this.#random.branch(), options.size)
     this.#left = [...this.#plan.nodes]
@@ -94,6 +110,8 @@ class Round {
 
   async run(): Promise<RoundResult> {
     const { accountIds, apiKeys } = await openPurses(this.#database, this.#options.clients)
+    const { deliversWebhooks } = this.#options
+    if (deliversWebhooks) await openEndpoints(this.#database, accountIds, this.#receiver)
     for (let index = 0; index < this.#options.nodes; index += 1) this.#slots.push(await this.#openSlot(index))
     await this.#slots[0]!.warmUp()
     await Promise.all(this.#slots.map((slot) => slot.start()))
@@ -106,14 +124,20 @@ class Round {
       },
       tokenMs: pace.tokenMs,
     })
-    await Promise.all([...this.#slots.map((slot) => this.#work(slot)), this.#workOnPostgres()])
+    await Promise.all([
+      ...this.#slots.map((slot) => this.#work(slot)),
+      this.#workOnPostgres(),
+      this.#deliverers.work(deliversWebhooks ? this.#plan.deliverers : []),
+    ])
     await this.#calmDown()
+    if (deliversWebhooks) await this.#deliverers.drain()
     return this.#judge(accountIds)
   }
 
   /** What a round that broke off left running. */
   async abandon(): Promise<void> {
     this.#left.length = 0
+    this.#deliverers.abandon()
     for (const slot of this.#slots) {
       await slot.close()
       slot.node?.signal('SIGKILL')
@@ -326,15 +350,25 @@ class Round {
   async #judge(accountIds: readonly string[]): Promise<RoundResult> {
     const rows = await readRows(this.#database, accountIds)
     const sides = { seen: this.#load!.seen, generated: this.#upstream.generated, rows }
-    this.#options.coverage.add(this.#done, sides)
+    const deaths = this.#deliverers.deaths.map(({ name, fromMs }) => ({
+      name,
+      node: undefined,
+      fromMs,
+      toMs: fromMs,
+      checkpointed: new Set<string>(),
+    }))
+    this.#options.coverage.add([...this.#done, ...deaths], sides)
     return {
       ...this.#progress(),
       answered: sides.seen.filter(({ whole }) => whole).length,
+      received: this.#receiver.received.length,
       slowestEndMs: this.#slowestEndMs,
       problems: [
         ...this.#problems,
         ...(await findViolations(this.#database)),
         ...findContradictions({ ...sides, checkpointTokensMax }),
+        ...this.#deliverers.problems,
+        ...(this.#options.deliversWebhooks ? findLostEvents(rows, this.#receiver.received) : []),
       ],
     }
   }

@@ -1,0 +1,27 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { atEnd } from '../support/at-end.ts'
+import { Coverage, delivererFaults } from './coverage.ts'
+import { PostgresServer } from './postgres-server.ts'
+import { runRound } from './runner.ts'
+
+// The short form of what `npm run faults` does to events. FAULT_SEED repeats a run.
+
+const size = { kills: 40, postgresKills: 6 }
+
+test('no event is lost and none changes, whatever is killed between a request and the receiver of its webhook', async (t) => {
+  const seed = Number(process.env.FAULT_SEED ?? Date.now() % 1_000_000_000)
+  const coverage = new Coverage()
+  const postgres = await PostgresServer.start()
+  atEnd(t, () => postgres.stop())
+  const result = await runRound({ seed, size, nodes: 2, clients: 8, postgres, coverage, deliversWebhooks: true })
+  t.diagnostic(`seed ${seed}: ${result.requests} requests, ${result.received} messages`)
+  const repeat = `npm run faults -- --seed ${seed} --rounds 1 --nodes 2 --clients 8 --kills ${size.kills} --postgres-kills ${size.postgresKills}`
+  assert.deepEqual(result.problems, [], repeat)
+  assert.ok(result.received > 0)
+  assert.deepEqual(
+    delivererFaults.filter((fault) => coverage.counts[fault] === undefined),
+    [],
+    repeat,
+  )
+})
