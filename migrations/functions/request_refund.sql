@@ -35,5 +35,8 @@ begin
   update accounts a
     set credit = a.credit - v_amount, withdrawn = a.withdrawn + v_amount, covered = a.covered - v_amount, payments = a.payments + 1
     where a.partition = p_partition and a.id = p_account_id;
+  perform write_events(p_partition, array[row(p_account_id, 'withdrawal.updated', jsonb_build_object(
+    'id', p_id, 'state', 'requested', 'amount_atomic', v_amount::text, 'fee_atomic', null, 'recipient', v_account.wallet,
+    'tx_hash', null, 'reason', null))::event_call]);
   return query select 'requested', refundable - v_amount, v_account.wallet, v_amount;
 end $$;

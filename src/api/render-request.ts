@@ -91,9 +91,9 @@ function renderToolLine(
   return { ...line, status: 'failed', reason: status }
 }
 
-function renderSettlement({ payment, charged }: LedgerRequest): RenderedRequest['settlement'] {
+function renderSettlement({ payment, charged, isPrepaid }: LedgerRequest): RenderedRequest['settlement'] {
   return {
-    state: charged === 0n ? 'none' : (payment?.state ?? 'unpaid'),
+    state: charged === 0n ? 'none' : isPrepaid ? 'prepaid' : (payment?.state ?? 'unpaid'),
     payment:
       payment === undefined
         ? null
@@ -112,8 +112,9 @@ function renderSettlement({ payment, charged }: LedgerRequest): RenderedRequest[
   }
 }
 
-function renderReceipt({ id, entry, payment }: LedgerRequest): RenderedRequest['receipt'] {
-  if (entry === undefined) return null
+function renderReceipt({ id, entry, payment, isPrepaid }: LedgerRequest): RenderedRequest['receipt'] {
+  // Receipts are signed with the payment that covers them, and a wallet pays before: its proof is the payment response.
+  if (entry === undefined || isPrepaid) return null
   const receiptId = formatRequestId(id)
   return { id: receiptId, number: entry.toString(), batched: payment?.txHash !== undefined, url: `/r/${receiptId}` }
 }

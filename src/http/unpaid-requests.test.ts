@@ -3,11 +3,15 @@ import { EventEmitter } from 'node:events'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { test } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
+import { terms } from '../../test/support/signing.ts'
 import type { ServiceError } from '../errors.ts'
 import { InvalidApiKeyError } from '../identity/key-finder.ts'
 import { InvalidJsonError } from '../inference/json-body.ts'
 import type { Account } from '../ledger/accounts.ts'
 import { NoBalanceError } from '../ledger/refusals.ts'
+import { fromAtomic } from '../money/usdc.ts'
+import { PaymentRequiredError } from '../x402/payment-required.ts'
+import { x402Terms } from '../x402/terms.ts'
 import { RestartingError } from './load.ts'
 import { SlowRefusals } from './slow-refusals.ts'
 import { RateLimitedError } from './token-buckets.ts'
@@ -83,6 +87,15 @@ test('above 600 at once and 50 a second, refused requests of a key take turns; w
     ],
   )
   await assert.doesNotReject(unpaid.admit(key('b'), open()), 'another key of the account goes on')
+})
+
+test('a 402 that asks a wallet to pay over x402 counts as a refusal: a flood of them is refused at the same rate', async () => {
+  const { refuse, ask, pass } = begin()
+  const unpaid = new PaymentRequiredError(x402Terms(terms, 'http://penny'), fromAtomic(100n), fromAtomic(0n))
+  for (let count = 0; count < 600; count += 1) await refuse(key('network'), 0, unpaid)
+  const asked = Array.from({ length: 60 }, () => ask(key('network')))
+  await pass(1_200)
+  assert.equal(asked.filter(({ state }) => state === 'rate_limited').length, 10)
 })
 
 test('requests that are paid for, and refusals that are not the client’s, cost no token', async () => {

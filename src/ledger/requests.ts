@@ -38,6 +38,8 @@ export type LedgerRequest = {
   readonly entry: bigint | undefined
   /** The payment that covers it; undefined while there is none. */
   readonly payment: RequestPayment | undefined
+  /** Of a wallet account: paid in advance over x402, so that no payment will cover it. */
+  readonly isPrepaid: boolean
 }
 
 /** A call of one of our tools. Calls are in the order in which they ran. */
@@ -138,13 +140,14 @@ export async function forgetRefusals(database: Database, days: number): Promise<
 }
 
 /** The columns of a `request_log r` row, with the joins they need. */
-export const requestColumns = `r.*, k.name as key_name, k.hint as key_hint,
+export const requestColumns = `r.*, a.wallet is not null as is_prepaid, k.name as key_name, k.hint as key_hint,
   p.input_per_million, p.output_per_million, p.search_per_call, g.given_back,
   y.number as payment_number, y.epoch as payment_epoch, y.value as payment_value,
   (y.last_entry - y.first_entry + 1)::int as payment_entries, y.state as payment_state, y.reason, y.batch, y.batch_position,
   y.batch_size, y.tx_hash, y.changed_at`
 /** `partition` is the parameter that has the partition of the rows, such as `$1`. */
 export const requestJoins = (partition: string) => `
+  join accounts a on a.partition = ${partition} and a.id = r.account_id
   join api_keys k on k.partition = ${partition} and k.id = r.key_id
   left join prices p on p.version = r.price_version and p.model = r.model
   left join lateral (select coalesce(sum(x.amount), 0)::bigint as given_back from adjustments x
@@ -201,6 +204,7 @@ export type RequestRow = {
   readonly batch_size: number | null
   readonly tx_hash: Buffer | null
   readonly changed_at: Date | null
+  readonly is_prepaid: boolean
 }
 
 export function readRequest(row: RequestRow): LedgerRequest {
@@ -234,6 +238,7 @@ export function readRequest(row: RequestRow): LedgerRequest {
     totalMs: row.total_ms ?? undefined,
     entry: row.entry ?? undefined,
     payment: readPayment(row),
+    isPrepaid: row.is_prepaid,
   }
 }
 

@@ -400,7 +400,8 @@ function refuse(
   const response = errorResponse(error, { requestId, publicUrl: services.publicUrl, extra: funding?.errorFields() })
   const { code } = response.body.error
   services.serving.observer.refused(watch, { requestId, ...payer, status: response.status, code })
-  if (payer !== undefined && loggedStatuses.has(response.status)) {
+  // A 402 that asks a wallet to pay is the first half of its request, not a refusal of it.
+  if (payer !== undefined && loggedStatuses.has(response.status) && code !== 'payment_required') {
     services.holds.refuse({
       requestId: exchange.requestId,
       payer,

@@ -2,6 +2,10 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from '@x402/core/http'
 import { parsePaymentRequired } from '@x402/core/schemas'
+import {
+  appendPaymentIdentifierToExtensions,
+  declarePaymentIdentifierExtension,
+} from '@x402/extensions/payment-identifier'
 import { createSIWxPayload, encodeSIWxHeader, parseSIWxHeader } from '@x402/extensions/sign-in-with-x'
 import OpenAI from 'openai'
 import { findViolations } from '../../src/ledger/audit.ts'
@@ -314,6 +318,95 @@ test('wallets pay over x402', async (t) => {
     assert.deepEqual([answer.status, error!.code, error!.paid_atomic, credit], [502, 'upstream_error', paid, paid])
     assert.match(error!.payment!, /credit of the wallet/)
     assert.equal(decodePaymentResponseHeader(answer.headers.get('payment-response')!).success, true)
+  })
+
+  await t.test(
+    'a client that leaves its stream pays for what was produced; the rest is credit in its next 402',
+    async () => {
+      const wallet = await openX402Wallet(money, '0.1')
+      const content = 'Hello [sandbox:stall-after 30]'
+      const stalling = { ...question, stream: true, reasoning_effort: 'none', messages: [{ role: 'user', content }] }
+      const leaving = new AbortController()
+      const answer = await fetch(chat, {
+        method: 'POST',
+        headers: {
+          'content-type': 'application/json',
+          'payment-signature': await wallet.sign(await ask({}, stalling)),
+        },
+        body: JSON.stringify(stalling),
+        signal: leaving.signal,
+      })
+      const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader()
+      for (let text = ''; !/"content":"[^"]/.test(text); ) text += (await reader.read()).value ?? ''
+      leaving.abort()
+      const left = await untilFits(
+        () => balanceOf(wallet),
+        ({ held_atomic: held, charged_atomic: charged }) => held === '0' && charged !== '0',
+      )
+      const [paid, charged, credit] = [left.paid_atomic, left.charged_atomic, left.credit_atomic].map(BigInt)
+      assert.ok(charged! > 0n && charged! < paid!)
+      assert.equal(credit, paid! - charged!)
+      const dearer = { ...question, max_tokens: 640 }
+      const next = await wallet.signingIn()(chat, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(dearer),
+      })
+      assert.equal(askedFor(next), askedFor(await ask({}, dearer)) - credit!)
+    },
+  )
+
+  await t.test(
+    'a payment with an identifier gets its answer again with the same body, and pays nothing else',
+    async () => {
+      const wallet = await openX402Wallet(money, '0.1')
+      const identified = appendPaymentIdentifierToExtensions({
+        'payment-identifier': declarePaymentIdentifierExtension(),
+      })
+      const signed = async () => ({
+        'payment-signature': await wallet.sign(await ask(), (payload) => ({ ...payload, extensions: identified })),
+      })
+      const first = await ask(await signed())
+      const { id } = (await first.json()) as { id: string }
+      // A client that lost the answer signs a new payment: the identifier finds the request, and the new one is not taken.
+      const again = await ask(await signed())
+      assert.deepEqual(
+        [again.status, again.headers.get('idempotent-replayed'), ((await again.json()) as { id: string }).id],
+        [200, 'true', id],
+      )
+      const other = await ask(await signed(), { ...question, max_tokens: 63 })
+      assert.deepEqual((await codeOf(other)).slice(0, 2), [422, 'idempotency_mismatch'])
+      const payments = await database.query('select from x402_payments where payer = $1', [wallet.address])
+      assert.equal(payments.length, 1)
+    },
+  )
+
+  await t.test('refunds that race with requests and with each other take what is left, once', async () => {
+    const wallet = await openX402Wallet(money, '0.1')
+    const ample = { ...question, max_tokens: 1_000 }
+    await (await ask({ 'payment-signature': await wallet.sign(await ask({}, ample)) }, ample)).text()
+    const small = { ...question, max_tokens: 8 }
+    const post = (path: string, body: object) =>
+      wallet.signingIn()(`${base}${path}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      })
+    const orders = Array.from({ length: 12 }, (_, index) =>
+      index % 3 === 0 ? post('/refund', index === 0 ? {} : { amount: '0.0005' }) : post('/chat/completions', small),
+    )
+    const answers = await Promise.all(orders)
+    const bodies = (await Promise.all(answers.map((answer) => answer.json()))) as Json[]
+    assert.ok(answers.every(({ status }) => status < 500))
+    const back = bodies.reduce((sum, { object, amount_atomic: amount }) => {
+      return object === 'x402.refund' ? sum + BigInt(amount) : sum
+    }, 0n)
+    const end = await untilFits(
+      () => balanceOf(wallet),
+      ({ held_atomic: held }) => held === '0',
+    )
+    assert.equal(BigInt(end.refunded_atomic), back)
+    assert.equal(BigInt(end.paid_atomic), BigInt(end.charged_atomic) + BigInt(end.credit_atomic) + back)
   })
 
   await t.test(

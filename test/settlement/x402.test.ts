@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
-import { randomBytes } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { findAccount } from '../../src/ledger/accounts.ts'
+import { findViolations } from '../../src/ledger/audit.ts'
 import { requestRefund } from '../../src/ledger/refunds.ts'
 import { createRequestId } from '../../src/ledger/request-id.ts'
 import { findWallet } from '../../src/ledger/wallet-accounts.ts'
@@ -203,6 +204,37 @@ test('a refund is paid once, whatever the gateway answers', async () => {
   assert.equal(row!.state, 'confirmed')
   assert.deepEqual([bench.gateway.balance(wallet.address), await creditOf(wallet.address)], [900n, 0n])
   await assertBooksBalance(bench.database)
+})
+
+test('the audit finds a wallet account whose totals are not those of its payments', async () => {
+  const wallet = await openWallet(1_000n)
+  const decision = await buy(wallet.address, sign(wallet, 300n), 300n)
+  assert.ok('hold' in decision)
+  await bench.holds.end(charge(decision.hold, 100n))
+  bench.gateway.batch()
+  await confirmAll()
+  const { partition, accountId } = await findWallet(bench.database, wallet.address, partitions)
+  await requestRefund(bench.database, { partition, accountId, id: randomUUID(), amount: fromAtomic(50n) })
+  await assertBooksBalance(bench.database)
+  const places = [
+    ['accounts', 'covered', 'id'],
+    ['accounts', 'paid', 'id'],
+    ['accounts', 'credit', 'id'],
+    ['accounts', 'withdrawn', 'id'],
+    ['deposits', 'amount', 'account_id'],
+    ['x402_payments', 'value', 'account_id'],
+  ] as const
+  for (const [table, column, owner] of places) {
+    const change = (by: string) =>
+      bench.database.query(
+        `update ${table} set ${column} = ${column} ${by} where partition = $1 and ${owner} = $2 returning 1`,
+        [partition, accountId],
+      )
+    assert.equal((await change('+ 1')).length, 1)
+    assert.notDeepEqual(await findViolations(bench.database), [], `${table}.${column}`)
+    await change('- 1')
+    await assertBooksBalance(bench.database)
+  }
 })
 
 async function confirmAll(): Promise<void> {

@@ -19,9 +19,9 @@ import {
 
 const status = z.enum(requestStatuses)
 
-export const settlementState = z.enum(['none', 'unpaid', ...paymentStates]).meta({
+export const settlementState = z.enum(['none', 'unpaid', 'prepaid', ...paymentStates]).meta({
   description:
-    'State of the payment that covers the request. none: the request cost nothing. unpaid: no payment covers it yet',
+    'State of the payment that covers the request. none: the request cost nothing. unpaid: no payment covers it yet. prepaid: a wallet paid it in advance over x402',
 })
 
 /** The ledger row of one request. */

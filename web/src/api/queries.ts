@@ -77,12 +77,17 @@ export function operatorRevenueQuery(days: string) {
   })
 }
 
-export function operatorAccountsQuery(find: string) {
+export function operatorAccountsQuery(find: string, kind: 'all' | 'wallet') {
   return infiniteQueryOptions({
-    queryKey: ['operator', 'accounts', find],
+    queryKey: ['operator', 'accounts', find, kind],
     queryFn: ({ pageParam }) =>
       call('listOperatorAccounts', {
-        query: { limit: '50', ...(find !== '' && { find }), ...(pageParam !== null && { cursor: pageParam }) },
+        query: {
+          limit: '50',
+          ...(find !== '' && { find }),
+          ...(kind === 'wallet' && { kind }),
+          ...(pageParam !== null && { cursor: pageParam }),
+        },
       }),
     initialPageParam: null as string | null,
     getNextPageParam: (page) => (page.has_more ? page.next_cursor : null),
@@ -157,7 +162,7 @@ export function requestQuery(id: string) {
 }
 
 function isSettled({ status, settlement }: { status: string; settlement: { state: string } }): boolean {
-  return status !== 'held' && ['none', 'completed'].includes(settlement.state)
+  return status !== 'held' && ['none', 'prepaid', 'completed'].includes(settlement.state)
 }
 
 export function usageQuery(query: NonNullable<Input<'getUsage'>['query']>) {

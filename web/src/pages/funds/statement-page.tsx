@@ -3,6 +3,7 @@ import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { addressOf } from '../../api/call.ts'
 import { sessionQuery, statementQuery } from '../../api/queries.ts'
 import type { Statement } from '../../api/shapes.ts'
+import { useX402Wallet } from '../../api/x402-wallet.ts'
 import { atomic, formatCharge, formatCount } from '../../money/format.ts'
 import { Page } from '../../shell/page.tsx'
 import { AnchorButton, Button } from '../../ui/button.tsx'
@@ -108,6 +109,7 @@ function Sheet({ statement }: { statement: Statement }) {
 }
 
 function Lines({ statement: { opening_atomic, closing_atomic, lines, is_over } }: { statement: Statement }) {
+  const kinds = useX402Wallet() === undefined ? kindWords : { ...kindWords, ...walletKindWords }
   return (
     <table className="w-full border-collapse text-left">
       <caption className="sr-only">Opening balance, movements and closing balance</caption>
@@ -217,9 +219,9 @@ function BalanceRow({ name, amount, testId }: { name: string; amount: string; te
   )
 }
 
-const kinds: Readonly<
-  Record<Statement['lines'][number]['kind'], { readonly name: string; readonly counted: readonly [string, string] }>
-> = {
+type KindWords = { readonly name: string; readonly counted: readonly [string, string] }
+
+const kindWords: Readonly<Record<Statement['lines'][number]['kind'], KindWords>> = {
   deposit: { name: 'Deposits', counted: ['deposit', 'deposits'] },
   inference: { name: 'Inference', counted: ['request', 'requests'] },
   search: { name: 'Web search', counted: ['search', 'searches'] },
@@ -228,6 +230,13 @@ const kinds: Readonly<
   withdrawal_returned: { name: 'Failed withdrawals, returned', counted: ['withdrawal', 'withdrawals'] },
   withdrawal_fee_returned: { name: 'Unused withdrawal fees, returned', counted: ['withdrawal', 'withdrawals'] },
 }
+
+/** Of an account that pays over x402. */
+const walletKindWords = {
+  deposit: { name: 'Payments over x402', counted: ['payment', 'payments'] },
+  withdrawal: { name: 'Paid back to the wallet', counted: ['payback', 'paybacks'] },
+  withdrawal_returned: { name: 'Failed paybacks, returned', counted: ['payback', 'paybacks'] },
+} as const satisfies Partial<typeof kindWords>
 
 function signed(amount: bigint): string {
   return amount > 0n ? `+${formatCharge(amount)}` : formatCharge(amount)

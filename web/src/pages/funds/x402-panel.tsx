@@ -21,9 +21,11 @@ export function X402Panel({ session, wallet }: { session: Session; wallet: strin
     >
       <div className="flex flex-col gap-3">
         <p>
-          This account belongs to the wallet <CopyableId id={wallet} label="wallet address" short />. The wallet pays
-          each request over x402, and what a request did not use is credit for the next one. There is no deposit
-          address.
+          The wallet of this account pays each request over x402. What a request did not use is credit for the next one.
+          There is no deposit address.
+        </p>
+        <p>
+          Wallet <CopyableId id={wallet} label="wallet address" short />
         </p>
         <p>
           API keys of this account can spend the credit. To spend more with API keys, sign in with a passkey or another

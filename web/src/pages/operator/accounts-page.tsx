@@ -7,7 +7,7 @@ import { atomic } from '../../money/format.ts'
 import { Sum } from '../../ui/amount.tsx'
 import { Button } from '../../ui/button.tsx'
 import { CopyableId } from '../../ui/copy.tsx'
-import { TextField } from '../../ui/field.tsx'
+import { Segmented, TextField } from '../../ui/field.tsx'
 import { ErrorPanel, Skeleton } from '../../ui/loaded.tsx'
 import { useNarrow } from '../../ui/media.ts'
 import { EmptyState, Panel } from '../../ui/panel.tsx'
@@ -17,12 +17,14 @@ import { Time } from '../../ui/time.tsx'
 import { OperatorLayout } from './operator-layout.tsx'
 
 export function AccountsPage() {
-  const { find = '' } = useSearch({ strict: false }) as { find?: string }
-  const accounts = useInfiniteQuery(operatorAccountsQuery(find))
+  const search = useSearch({ strict: false }) as { find?: string; kind?: string }
+  const { find = '' } = search
+  const kind = search.kind === 'wallet' ? 'wallet' : 'all'
+  const accounts = useInfiniteQuery(operatorAccountsQuery(find, kind))
   const rows = accounts.data?.pages.flatMap(({ data }) => data)
   return (
     <OperatorLayout title="Accounts" lead="All accounts, newest first. Spend covers the last 30 days.">
-      <FindForm find={find} />
+      <FindForm find={find} kind={kind} />
       <Panel flush testId="operator-accounts">
         {rows === undefined && accounts.error === null && (
           <div aria-busy="true" className="p-4">
@@ -31,8 +33,9 @@ export function AccountsPage() {
         )}
         {accounts.error !== null && <ErrorPanel error={accounts.error} onRetry={() => void accounts.refetch()} />}
         {rows?.length === 0 && (
-          <EmptyState title={find === '' ? 'No accounts yet' : 'No account matches'}>
-            {find === ''
+          <EmptyState title={find === '' && kind === 'all' ? 'No accounts yet' : 'No account matches'}>
+            {kind === 'wallet' && 'Wallets appear here with their first payment over x402. '}
+            {find === '' && kind === 'all'
               ? 'The first sign-in with a wallet or a passkey creates an account.'
               : 'Search by a whole account id, a whole address, or the beginning of a name.'}
           </EmptyState>
@@ -50,18 +53,30 @@ export function AccountsPage() {
   )
 }
 
-function FindForm({ find }: { find: string }) {
+type Kind = 'all' | 'wallet'
+
+const kinds = [
+  ['all', 'All'],
+  ['wallet', 'Wallets (x402)'],
+] as const
+
+function FindForm({ find, kind }: { find: string; kind: Kind }) {
   const navigate = useNavigate()
   const [text, setText] = useState(find)
   // A link on another page may have changed what is looked for.
   useEffect(() => setText(find), [find])
+  const show = (next: Kind) =>
+    void navigate({
+      to: '/operator/accounts',
+      search: { ...(text.trim() !== '' && { find: text.trim() }), ...(next === 'wallet' && { kind: next }) } as never,
+    })
   const submit = (event: FormEvent) => {
     event.preventDefault()
-    void navigate({ to: '/operator/accounts', search: { find: text.trim() } as never })
+    show(kind)
   }
   return (
-    <form onSubmit={submit} className="flex max-w-xl items-end gap-2">
-      <div className="flex-1">
+    <form onSubmit={submit} className="flex max-w-3xl flex-wrap items-end gap-2">
+      <div className="min-w-48 flex-1">
         <TextField
           label="Account id, address, or beginning of a name"
           maxLength={200}
@@ -70,6 +85,7 @@ function FindForm({ find }: { find: string }) {
         />
       </div>
       <Button type="submit">Search</Button>
+      <Segmented label="Kind of account" value={kind} options={kinds} onChange={show} />
     </form>
   )
 }

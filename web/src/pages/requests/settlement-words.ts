@@ -7,6 +7,7 @@ type Settled = Pick<LedgerRequest, 'status' | 'settlement'>
 const words: Readonly<Record<LedgerRequest['settlement']['state'], readonly [Mark, string]>> = {
   none: ['charged', 'Nothing to settle: nothing was charged'],
   unpaid: ['pending', 'Waiting for the next payment'],
+  prepaid: ['settled', 'Paid in advance over x402'],
   submitted: ['pending', 'Payment on its way to the gateway'],
   received: ['pending', 'Payment accepted by the gateway'],
   batched: ['pending', 'Payment in a batch, waiting for confirmation'],

@@ -25,6 +25,7 @@ export function timelineOf(request: LedgerRequest): readonly Moment[] {
   moments.push({ name: endings[status], afterMs: ended })
   if (BigInt(request.charged_atomic) === 0n) return [...moments, { name: 'Hold released', afterMs: ended }]
   moments.push({ name: 'Charged; the rest was released', afterMs: ended })
+  if (settlement.state === 'prepaid') return moments
   const settledMs = settlement.state === 'completed' ? since(settlement.changed_at) : null
   return [...moments, { name: 'Settled on chain', afterMs: settledMs }]
 }
