@@ -6,6 +6,7 @@ import { pendingMigrations } from '../db/migrate.ts'
 import { embeddedIn } from '../db/open-usable.ts'
 import { reasonOf } from '../errors.ts'
 import { findFreeze, restoredReason } from '../ledger/freeze.ts'
+import { tryHold } from '../ledger/try-hold.ts'
 import { countUnansweredWithdrawals } from '../ledger/withdrawals.ts'
 import { type Finding, failed, ok, skipped, warning } from './finding.ts'
 
@@ -26,7 +27,9 @@ export async function checkDatabase(config: Config, migrationsFolder: string): P
     const findings = [await checkServer(database)]
     if (findings[0]!.state === 'failed') return findings
     findings.push(await checkJit(database), await checkClock(database))
-    findings.push(...(await checkLedger(database, migrationsFolder)))
+    const ledger = await checkLedger(database, migrationsFolder)
+    findings.push(...ledger)
+    if (ledger.length > 1) findings.push(await checkHolds(database, config.ledgerPartitions))
     return findings
   } catch (error) {
     return [failed('database', `${origin.name} cannot be used: ${reasonOf(error)}.`, origin.remedy)]
@@ -90,6 +93,23 @@ async function checkLedger(database: Database, migrationsFolder: string): Promis
         ),
     await checkWithdrawals(database),
   ]
+}
+
+/** On a cluster, partitions lie on different servers. */
+async function checkHolds(database: Database, partitions: number): Promise<Finding> {
+  const problems: string[] = []
+  for (let partition = 0; partition < partitions; partition += 1) {
+    await tryHold(database, partition).catch((error: unknown) =>
+      problems.push(`partition ${partition}: ${reasonOf(error)}`),
+    )
+  }
+  if (problems.length === 0) return ok('holds', 'A key can be looked up and a hold placed.')
+  const count = partitions === 1 ? 'Holds fail' : `Holds fail in ${problems.length} of ${partitions} partitions`
+  return failed(
+    'holds',
+    `${count}. ${problems[0]}.`,
+    'Run penny migrate. On Citus, see docs/scaling.md, A dead worker.',
+  )
 }
 
 /** Handed in, perhaps, and never answered: the one case in which neither we nor the account holder know where the money is. */

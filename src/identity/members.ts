@@ -73,14 +73,17 @@ export async function addMember(connection: Connection, account: AccountRef, mem
  */
 export async function findLinkOwner(connection: Connection, account: AccountRef): Promise<string> {
   await lockOpenAccount(connection, account)
-  const [found] = await connection.query<{ person_id: string }>(
-    `select m.person_id from memberships m
-      where m.partition = $1 and m.account_id = $2 and m.role = 'owner'
-        and not exists (select from memberships o where o.person_id = m.person_id and o.account_id <> $2)
-      order by m.joined_at, m.person_id limit 1`,
+  const owners = await connection.query<{ person_id: string }>(
+    `select person_id from memberships where partition = $1 and account_id = $2 and role = 'owner' order by joined_at, person_id`,
     [account.partition, account.accountId],
   )
-  if (found !== undefined) return found.person_id
+  const ids = owners.map(({ person_id }) => person_id)
+  const busy = await connection.query<{ person_id: string }>(
+    'select person_id from memberships where person_id = any ($1::uuid[]) and account_id <> $2',
+    [ids, account.accountId],
+  )
+  const found = ids.find((id) => !busy.some(({ person_id }) => person_id === id))
+  if (found !== undefined) return found
   const personId = await createPerson(connection, 'Owner')
   await addMember(connection, account, { personId, role: 'owner' })
   return personId

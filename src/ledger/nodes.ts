@@ -87,12 +87,25 @@ const selectHolds = `
                                   (count(*) filter (where x.value->>'kind' = 'fetch'))::int as fetch_calls
                              from jsonb_each(h.tool_calls) x where x.value->>'status' = 'completed') t`
 
+const deadNodesMax = 100
+
 /** Deletes dead nodes without holds. */
 export async function forgetDeadNodes(database: Database): Promise<void> {
-  await database.query(
-    `delete from nodes n where n.lease_until < now() - interval '1 hour'
-        and not exists (select from holds h where h.node = n.id)`,
+  // In steps: on a cluster the holds are not where the nodes are.
+  const dead = await database.query<{ id: string }>(
+    `select id from nodes where lease_until < now() - interval '1 hour' limit ${deadNodesMax}`,
   )
+  if (dead.length === 0) return
+  const ids = dead.map(({ id }) => id)
+  const holding = await database.query<{ node: string }>(
+    'select distinct node from holds where node = any ($1::uuid[])',
+    [ids],
+  )
+  const empty = ids.filter((id) => !holding.some(({ node }) => node === id))
+  // A node of that id may have come back in the meantime.
+  await database.query(`delete from nodes where id = any ($1::uuid[]) and lease_until < now() - interval '1 hour'`, [
+    empty,
+  ])
 }
 
 type OrphanRow = {

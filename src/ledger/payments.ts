@@ -135,20 +135,20 @@ const findDue = `
     select partition, id from accounts where pay_to > covered_entry
      union
     select partition, account_id from withdrawals where state = 'requested')
-  select a.partition, a.id, w.waits or a.closed_at is not null or a.pay_to > a.covered_entry as "isForced"
+  select a.partition, a.id, coalesce(w.after_entry > a.covered_entry, false) or a.closed_at is not null or a.pay_to > a.covered_entry as "isForced"
     from candidates c
     join accounts a on a.partition = c.partition and a.id = c.id
-   cross join lateral (select exists (select from withdrawals x where x.partition = a.partition and x.account_id = a.id
-                                         and x.state = 'requested' and x.after_entry > a.covered_entry) as waits) w
+    left join (select x.partition, x.account_id, max(x.after_entry) as after_entry from withdrawals x where x.state = 'requested'
+                group by x.partition, x.account_id) w on w.partition = a.partition and w.account_id = a.id
    where a.address is not null and a.entries > a.covered_entry
-     and (w.waits or a.closed_at is not null or a.pay_to > a.covered_entry or a.entries - a.covered_entry >= $5
+     and (w.after_entry > a.covered_entry or a.closed_at is not null or a.pay_to > a.covered_entry or a.entries - a.covered_entry >= $5
           or (a.charged - a.given_back - a.covered > 0
               and (a.charged - a.given_back - a.covered >= $4
                    or a.unpaid_since <= clock_timestamp() - $3 * interval '1 millisecond'
                    or (a.charged - a.given_back - a.covered >= $2
                        and a.unpaid_since <= clock_timestamp() - $1 * interval '1 millisecond'))))
      -- A restored ledger is frozen until it knows which payments were made after the backup.
-     and not exists (select from ledger_state l where l.frozen_at is not null)
+     and not exists (select 1 from ledger_state l where l.frozen_at is not null)
      -- The newest payment decides: an account has at most one open payment, and it is the last.
      and not exists (select from payments p where p.partition = a.partition and p.account_id = a.id and p.number = a.payments
                         and (p.state in ${openPaymentStates}
