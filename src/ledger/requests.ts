@@ -96,7 +96,7 @@ export async function findRequests(
   ids: readonly RequestId[],
 ): Promise<readonly LedgerRequest[]> {
   const rows = await database.query<RequestRow>(
-    `select ${requestColumns} from request_log r ${requestJoins}
+    `select ${requestColumns} from request_log r ${requestJoins('$1')}
       where r.partition = $1 and r.id = any ($2::uuid[]) and r.account_id = $3 order by r.id`,
     [partition, ids, accountId],
   )
