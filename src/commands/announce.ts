@@ -2,15 +2,21 @@ import { format, type Usdc } from '../money/usdc.ts'
 import type { Output } from './command.ts'
 import type { SandboxFile } from './sandbox-file.ts'
 
-/** What somebody needs to send the first request. Secrets go to a terminal only: a journal or a container's log keeps what it gets. */
+export type Announcement = {
+  readonly spendable: Usdc
+  readonly model: string
+  /** The output is kept, as a journal or a container's log keeps it. */
+  readonly hidesSecrets: boolean
+}
+
+/** What somebody needs to send the first request. */
 export function announce(
   { base_url, api_key, dashboard_url }: SandboxFile,
-  spendable: Usdc,
-  model: string,
+  { spendable, model, hidesSecrets }: Announcement,
   output: Output,
 ): string {
   const strong = (text: string) => (output.color ? `\x1b[1m${text}\x1b[0m` : text)
-  if (output.width === undefined)
+  if (hidesSecrets)
     return `
 Penny Router is ready.
 

@@ -2,13 +2,14 @@ import { type Config, isMasterKeyInline, refuseEmbeddedInProduction, removeSecre
 import { prepareDataDir } from '../db/data-dir.ts'
 import { removeDatabaseFile, writeDatabaseFile } from '../db/database-file.ts'
 import { loginLink } from '../identity/login-links.ts'
+import type { Usdc } from '../money/usdc.ts'
 import { notifyInit } from '../process/notify-init.ts'
 import { type Service, startService } from '../run/service.ts'
 import { announce } from './announce.ts'
 import { type Command, CommandError, type Output } from './command.ts'
 import { createProgress, type Progress } from './progress.ts'
 import { openSandboxAccount } from './sandbox-account.ts'
-import { writeSandboxFile } from './sandbox-file.ts'
+import { type SandboxFile, writeSandboxFile } from './sandbox-file.ts'
 import { aborted, type StopSignals, watchStopSignals } from './stop-signal.ts'
 
 const masterKeyIgnored =
@@ -20,9 +21,10 @@ export const startCommand: Command = {
   summary: 'start the service and everything it needs',
   usage: [
     ['penny start', 'Runs until Ctrl-C or SIGTERM, then finishes the running requests'],
+    ['--hide-secrets', 'Print neither the sandbox’s API key nor its sign-in link: for journals and container logs'],
     ['--allow-embedded', 'Allow the embedded database, chain and model with NODE_ENV=production'],
   ],
-  options: { 'allow-embedded': { type: 'boolean' } },
+  options: { 'allow-embedded': { type: 'boolean' }, 'hide-secrets': { type: 'boolean' } },
   async run({ options, config, output }) {
     removeSecrets()
     refuseEmbeddedInProduction(config, options['allow-embedded'] === true)
@@ -37,7 +39,10 @@ export const startCommand: Command = {
     try {
       if (config.databaseUrl === undefined) removeDatabaseFile(config.dataDir)
       else writeDatabaseFile(config.dataDir, config.databaseUrl)
-      const announced = announceService(service, config, progress, output)
+      const announced = openDemo(service, config, progress).then((demo) => {
+        const hidesSecrets = options['hide-secrets'] === true
+        output.write(announcementOf(service, demo, hidesSecrets, output))
+      })
       await Promise.race([announced, aborted(signals.stop)])
       // An announcement that a signal has cut short fails once the database is gone.
       announced.catch(() => {})
@@ -113,21 +118,29 @@ function say(line: string): void {
   process.stderr.write(`  ${line}\n`)
 }
 
-async function announceService(service: Service, config: Config, progress: Progress, output: Output): Promise<void> {
+type Demo = { readonly file: SandboxFile; readonly spendable: Usdc }
+
+/** Opens the account that the sandbox is tried with. Undefined where money is real. */
+async function openDemo(service: Service, config: Config, progress: Progress): Promise<Demo | undefined> {
   if (config.chain !== undefined) {
     progress.end()
-    output.write(`Penny Router is ready at ${service.publicUrl}/v1\n`)
-    return
+    return undefined
   }
   progress.step('Opening the demo account.')
-  const demo = await openSandboxAccount(service, config)
+  const { apiKey, loginToken, spendable } = await openSandboxAccount(service, config)
   progress.end()
   const file = {
     base_url: `${service.publicUrl}/v1`,
-    api_key: demo.apiKey,
-    dashboard_url: loginLink(service.publicUrl, demo.loginToken),
+    api_key: apiKey,
+    dashboard_url: loginLink(service.publicUrl, loginToken),
     pid: process.pid,
   }
   writeSandboxFile(config.dataDir, file)
-  output.write(output.json ? `${JSON.stringify(file)}\n` : announce(file, demo.spendable, service.defaultModel, output))
+  return { file, spendable }
+}
+
+function announcementOf(service: Service, demo: Demo | undefined, hidesSecrets: boolean, output: Output): string {
+  if (demo === undefined) return `Penny Router is ready at ${service.publicUrl}/v1\n`
+  if (output.json) return `${JSON.stringify(demo.file)}\n`
+  return announce(demo.file, { spendable: demo.spendable, model: service.defaultModel, hidesSecrets }, output)
 }

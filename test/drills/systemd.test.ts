@@ -11,7 +11,7 @@ import { machineProblem, startMachine } from './systemd-machine.ts'
 const engine = { name: 'systemd', program: 'systemd', package: 'systemd', versionFlag: '--version' }
 const shipped = readFileSync(fileURLToPath(new URL('../../deploy/systemd/penny.service', import.meta.url)), 'utf8')
 const command = /^ExecStart=.*$/m
-const unit = shipped.replace(command, 'ExecStart=/opt/node/bin/node /opt/penny/bin/penny.mjs start')
+const unit = shipped.replace(command, 'ExecStart=/opt/node/bin/node /opt/penny/bin/penny.mjs start --hide-secrets')
 const settings = 'NODE_ENV=development\nSHUTDOWN_DELAY_MS=0\nHOME=/var/lib/penny\n'
 
 test('the drilled unit differs from the shipped one in its command alone', () => {
