@@ -608,7 +608,7 @@ create table x402_payments (
   state        text        not null,
   reason       text,
   request_id   uuid        not null,
-  gateway_id      text,
+  gateway_id   text,
   batch        bigint,
   tx_hash      bytea       check (length(tx_hash) = 32),
   lost         bigint      not null default 0,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {SkipReason} from "../gateway/Authorizations.sol";
-import {BurnIntents} from "../gateway/BurnIntent.sol";
-import {Deposits} from "../gateway/Deposits.sol";
+import {SkipReason} from "../src/gateway/Authorizations.sol";
+import {BurnIntents} from "../src/gateway/BurnIntent.sol";
+import {Deposits} from "../src/gateway/Deposits.sol";
 import {IERC5267} from "@openzeppelin/contracts/interfaces/IERC5267.sol";
 import {GatewayTest} from "./support/GatewayTest.sol";
 import {Domain, Signer} from "./support/Signer.sol";

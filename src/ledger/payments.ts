@@ -248,7 +248,7 @@ export async function keepRailCursor(database: Database, cursor: string): Promis
 }
 
 /** Finds payments by the gateway's ids. */
-export async function findPaymentsByRailId(
+export async function findPaymentsByGatewayId(
   database: Database,
   gatewayIds: readonly string[],
 ): Promise<readonly Payment[]> {

@@ -141,7 +141,7 @@ export async function forgetUndecided(database: Database, { partition, payer, no
 }
 
 /** Payments by the gateway's ids, those that are credited and not final. */
-export async function findX402ByRailId(
+export async function findX402ByGatewayId(
   database: Database,
   gatewayIds: readonly string[],
 ): Promise<readonly OpenX402Payment[]> {

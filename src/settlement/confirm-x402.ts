@@ -5,7 +5,7 @@ import {
   advanceX402Payments,
   creditPayment,
   findUndecidedPayments,
-  findX402ByRailId,
+  findX402ByGatewayId,
   forgetUndecided,
   type OpenX402Payment,
   touchUndecided,
@@ -34,7 +34,7 @@ export async function confirmX402(parts: ConfirmX402Parts, told: News): Promise<
   if (ids.length === 0) return 0
   const news: X402News[] = []
   const unchanged: OpenX402Payment[] = []
-  for (const payment of await findX402ByRailId(database, ids)) {
+  for (const payment of await findX402ByGatewayId(database, ids)) {
     const transfer = byId.get(payment.gatewayId!)
     const item = transfer === undefined ? undefined : newsOf(payment, transfer)
     if (item?.state === 'failed') onAlarm('a payment of a wallet failed after it was accepted', nameOf(payment))

@@ -1,7 +1,7 @@
 import type { Database } from '../db/database.ts'
 import {
   advancePayments,
-  findPaymentsByRailId,
+  findPaymentsByGatewayId,
   findPaymentsToConfirm,
   keepRailCursor,
   type Payment,
@@ -70,7 +70,7 @@ async function writeDown(parts: ConfirmParts, told: News): Promise<number> {
   if (ids.length === 0) return 0
   const news: PaymentNews[] = []
   const unchanged: Payment[] = []
-  for (const payment of await findPaymentsByRailId(database, ids)) {
+  for (const payment of await findPaymentsByGatewayId(database, ids)) {
     if (payment.state !== 'received' && payment.state !== 'batched') continue
     const transfer = byId.get(payment.gatewayId!)
     if (transfer !== undefined) {

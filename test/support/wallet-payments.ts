@@ -10,7 +10,7 @@ import {
   advanceX402Payments,
   type Claim,
   claimPayment,
-  findX402ByRailId,
+  findX402ByGatewayId,
   type SignedPayment,
 } from '../../src/ledger/x402-payments.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
@@ -66,7 +66,7 @@ export async function tellPayment(
   state: X402PaymentState,
 ): Promise<number> {
   const gatewayId = `transfer-${nonce.toString('hex')}`
-  const [payment] = await findX402ByRailId(database, [gatewayId])
+  const [payment] = await findX402ByGatewayId(database, [gatewayId])
   if (payment === undefined) return 0
   const transactionHash = `0x${'ab'.repeat(32)}`
   return advanceX402Payments(database, [{ payment, state, reason: undefined, gatewayId, batch: 1n, transactionHash }])

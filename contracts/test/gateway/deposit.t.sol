@@ -2,8 +2,8 @@
 pragma solidity 0.8.30;
 
 import {SettlementGateway} from "../../src/SettlementGateway.sol";
-import {Balances} from "../../gateway/Balances.sol";
-import {Deposits} from "../../gateway/Deposits.sol";
+import {Balances} from "../../src/gateway/Balances.sol";
+import {Deposits} from "../../src/gateway/Deposits.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
 import {IERC20Errors} from "@openzeppelin/contracts/interfaces/draft-IERC6093.sol";
 import {GatewayTest} from "../support/GatewayTest.sol";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Balances} from "../../gateway/Balances.sol";
-import {Deposits} from "../../gateway/Deposits.sol";
+import {Balances} from "../../src/gateway/Balances.sol";
+import {Deposits} from "../../src/gateway/Deposits.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
 import {GatewayTest} from "../support/GatewayTest.sol";
 import {vm} from "../support/Vm.sol";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Authorization} from "../../gateway/Authorizations.sol";
-import {Balances} from "../../gateway/Balances.sol";
-import {Deposits} from "../../gateway/Deposits.sol";
+import {Authorization} from "../../src/gateway/Authorizations.sol";
+import {Balances} from "../../src/gateway/Balances.sol";
+import {Deposits} from "../../src/gateway/Deposits.sol";
 import {IERC20Errors} from "@openzeppelin/contracts/interfaces/draft-IERC6093.sol";
 import {ERC3009} from "@openzeppelin/contracts/token/ERC20/extensions/draft-ERC3009.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";

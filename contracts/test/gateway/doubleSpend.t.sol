@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Authorization, SkipReason} from "../../gateway/Authorizations.sol";
-import {Batches} from "../../gateway/Batches.sol";
+import {Authorization, SkipReason} from "../../src/gateway/Authorizations.sol";
+import {Batches} from "../../src/gateway/Batches.sol";
 import {GatewayTest} from "../support/GatewayTest.sol";
 import {Signer} from "../support/Signer.sol";
 import {vm} from "../support/Vm.sol";

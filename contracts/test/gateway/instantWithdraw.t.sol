@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {BurnIntent} from "../../gateway/BurnIntent.sol";
-import {InstantWithdrawals, IntentField} from "../../gateway/InstantWithdrawals.sol";
-import {Roles} from "../../gateway/Roles.sol";
+import {BurnIntent} from "../../src/gateway/BurnIntent.sol";
+import {InstantWithdrawals, IntentField} from "../../src/gateway/InstantWithdrawals.sol";
+import {Roles} from "../../src/gateway/Roles.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
 import {GatewayTest} from "../support/GatewayTest.sol";

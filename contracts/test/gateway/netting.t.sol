@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Authorization, Authorizations} from "../../gateway/Authorizations.sol";
-import {Batches} from "../../gateway/Batches.sol";
+import {Authorization, Authorizations} from "../../src/gateway/Authorizations.sol";
+import {Batches} from "../../src/gateway/Batches.sol";
 import {GatewayTest} from "../support/GatewayTest.sol";
 import {Account} from "../support/Signer.sol";
 import {Vm, vm} from "../support/Vm.sol";

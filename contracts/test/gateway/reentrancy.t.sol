@@ -2,8 +2,8 @@
 pragma solidity 0.8.30;
 
 import {SettlementGateway} from "../../src/SettlementGateway.sol";
-import {Authorization} from "../../gateway/Authorizations.sol";
-import {BurnIntent} from "../../gateway/BurnIntent.sol";
+import {Authorization} from "../../src/gateway/Authorizations.sol";
+import {BurnIntent} from "../../src/gateway/BurnIntent.sol";
 import {ReentrancyGuard} from "@openzeppelin/contracts/utils/ReentrancyGuard.sol";
 import {GatewayTest} from "../support/GatewayTest.sol";
 import {HostileUsdc} from "../support/HostileUsdc.sol";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Authorization, SkipReason} from "../../gateway/Authorizations.sol";
-import {BurnIntent} from "../../gateway/BurnIntent.sol";
-import {IntentField, InstantWithdrawals} from "../../gateway/InstantWithdrawals.sol";
+import {Authorization, SkipReason} from "../../src/gateway/Authorizations.sol";
+import {BurnIntent} from "../../src/gateway/BurnIntent.sol";
+import {IntentField, InstantWithdrawals} from "../../src/gateway/InstantWithdrawals.sol";
 import {GatewayTest} from "../support/GatewayTest.sol";
 import {Domain, Signer} from "../support/Signer.sol";
 import {vm} from "../support/Vm.sol";

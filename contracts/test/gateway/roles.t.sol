@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Authorization} from "../../gateway/Authorizations.sol";
-import {Roles} from "../../gateway/Roles.sol";
+import {Authorization} from "../../src/gateway/Authorizations.sol";
+import {Roles} from "../../src/gateway/Roles.sol";
 import {Ownable} from "@openzeppelin/contracts/access/Ownable.sol";
 import {GatewayTest} from "../support/GatewayTest.sol";
 import {Signer} from "../support/Signer.sol";

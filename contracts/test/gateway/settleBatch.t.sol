@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Authorization, Authorizations, SkipReason} from "../../gateway/Authorizations.sol";
-import {Batches} from "../../gateway/Batches.sol";
-import {Roles} from "../../gateway/Roles.sol";
+import {Authorization, Authorizations, SkipReason} from "../../src/gateway/Authorizations.sol";
+import {Batches} from "../../src/gateway/Batches.sol";
+import {Roles} from "../../src/gateway/Roles.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
 import {GatewayTest} from "../support/GatewayTest.sol";
 import {Signer} from "../support/Signer.sol";

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Authorization, SkipReason} from "../../gateway/Authorizations.sol";
-import {Balances} from "../../gateway/Balances.sol";
+import {Authorization, SkipReason} from "../../src/gateway/Authorizations.sol";
+import {Balances} from "../../src/gateway/Balances.sol";
 import {DevUsdc} from "../../src/DevUsdc.sol";
-import {Withdrawals} from "../../gateway/Withdrawals.sol";
+import {Withdrawals} from "../../src/gateway/Withdrawals.sol";
 import {GatewayTest} from "../support/GatewayTest.sol";
 import {vm} from "../support/Vm.sol";
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Authorizations} from "../../gateway/Authorizations.sol";
-import {Batches} from "../../gateway/Batches.sol";
-import {Deposits} from "../../gateway/Deposits.sol";
-import {InstantWithdrawals} from "../../gateway/InstantWithdrawals.sol";
-import {Withdrawals} from "../../gateway/Withdrawals.sol";
+import {Authorizations} from "../../src/gateway/Authorizations.sol";
+import {Batches} from "../../src/gateway/Batches.sol";
+import {Deposits} from "../../src/gateway/Deposits.sol";
+import {InstantWithdrawals} from "../../src/gateway/InstantWithdrawals.sol";
+import {Withdrawals} from "../../src/gateway/Withdrawals.sol";
 import {Vm} from "./Vm.sol";
 
 /// @title EventLedger

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Authorization, Authorizations} from "../../gateway/Authorizations.sol";
-import {Batches} from "../../gateway/Batches.sol";
-import {BurnIntent} from "../../gateway/BurnIntent.sol";
-import {InstantWithdrawals} from "../../gateway/InstantWithdrawals.sol";
+import {Authorization, Authorizations} from "../../src/gateway/Authorizations.sol";
+import {Batches} from "../../src/gateway/Batches.sol";
+import {BurnIntent} from "../../src/gateway/BurnIntent.sol";
+import {InstantWithdrawals} from "../../src/gateway/InstantWithdrawals.sol";
 import {Pausable} from "@openzeppelin/contracts/utils/Pausable.sol";
 import {EventLedger} from "./EventLedger.sol";
 import {GatewayTest} from "./GatewayTest.sol";

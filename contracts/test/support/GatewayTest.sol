@@ -3,9 +3,9 @@ pragma solidity 0.8.30;
 
 import {DevUsdc} from "../../src/DevUsdc.sol";
 import {SettlementGateway} from "../../src/SettlementGateway.sol";
-import {Authorization, SkipReason} from "../../gateway/Authorizations.sol";
-import {Batches} from "../../gateway/Batches.sol";
-import {BurnIntent, TransferSpec} from "../../gateway/BurnIntent.sol";
+import {Authorization, SkipReason} from "../../src/gateway/Authorizations.sol";
+import {Batches} from "../../src/gateway/Batches.sol";
+import {BurnIntent, TransferSpec} from "../../src/gateway/BurnIntent.sol";
 import {Account, Domain, Signer} from "./Signer.sol";
 import {vm} from "./Vm.sol";
 

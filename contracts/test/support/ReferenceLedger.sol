@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Authorization} from "../../gateway/Authorizations.sol";
+import {Authorization} from "../../src/gateway/Authorizations.sol";
 
 /// @title ReferenceLedger
 ///

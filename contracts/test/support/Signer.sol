@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Authorization} from "../../gateway/Authorizations.sol";
-import {BurnIntent, TransferSpec} from "../../gateway/BurnIntent.sol";
+import {Authorization} from "../../src/gateway/Authorizations.sol";
+import {BurnIntent, TransferSpec} from "../../src/gateway/BurnIntent.sol";
 import {vm} from "./Vm.sol";
 
 /// A key and its address.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.30;
 
-import {Authorization} from "../../gateway/Authorizations.sol";
+import {Authorization} from "../../src/gateway/Authorizations.sol";
 import {ERC3009} from "@openzeppelin/contracts/token/ERC20/extensions/draft-ERC3009.sol";
 import {IERC20Errors} from "@openzeppelin/contracts/interfaces/draft-IERC6093.sol";
 import {GatewayTest} from "../support/GatewayTest.sol";
