@@ -64,12 +64,27 @@ test('an invited person joins with a passkey, makes a key, cannot withdraw, and 
   await guest.goto(link)
   await guest.getByRole('button', { name: 'Join as Grace' }).click()
   await atOverview(guest)
+  await setRole(owner, 'viewer')
+  await guest.goto(`${dashboard.origin}/keys?create=1`)
+  await guest.getByTestId('key-row').waitFor()
+  assert.equal(await guest.getByRole('button', { name: /Create key|Actions for/ }).count(), 0, 'a viewer only looks')
+  await guest.goto(`${dashboard.origin}/playground`)
+  await guest.getByText('Your role cannot send requests').waitFor()
+
   await owner.getByRole('button', { name: 'Edit Grace' }).click()
   await owner.getByRole('dialog', { name: 'Grace' }).getByRole('button', { name: 'Remove member' }).click()
   await log.getByText('removed the member “Grace”').waitFor()
   await guest.goto(`${dashboard.origin}/keys`)
   await guest.getByRole('heading', { name: 'Sign in', level: 1 }).waitFor()
 })
+
+async function setRole(owner: Page, role: string): Promise<void> {
+  await owner.getByRole('button', { name: 'Edit Grace' }).click()
+  const dialog = owner.getByRole('dialog', { name: 'Grace' })
+  await dialog.getByLabel('Role').selectOption(role)
+  await dialog.getByRole('button', { name: 'Save' }).click()
+  await dialog.waitFor({ state: 'detached' })
+}
 
 /** The member's limit is 2 USDC, and 1.5 of it is given to the first key. */
 async function refusedKey(page: Page): Promise<void> {

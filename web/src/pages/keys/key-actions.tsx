@@ -3,6 +3,7 @@ import { type FormEvent, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { keyQuery } from '../../api/queries.ts'
 import type { Key, KeyWithSecret } from '../../api/shapes.ts'
+import { useRole } from '../../api/use-role.ts'
 import { useAnnounce } from '../../ui/announce.tsx'
 import { Button } from '../../ui/button.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
@@ -17,14 +18,15 @@ import { TermsFields } from './terms-fields.tsx'
 
 type Action = 'edit' | 'roll' | 'revoke'
 
-/** What can be done with a key. A revoked one is over: nothing is left to do. The wallet's own key has no secret, and stays. */
+/** What can be done with a key, by those whose role allows it. A revoked one is over: nothing is left to do. The wallet's own key has no secret, and stays. */
 export function KeyActions({ apiKey }: { apiKey: Key }) {
   const [action, setAction] = useState<Action>()
+  const mayChange = useRole('developer')
   const disable = useChange(
     () => call('updateKey', { parameters: { id: apiKey.id }, body: { disabled: apiKey.status !== 'disabled' } }),
     apiKey.status === 'disabled' ? 'Key enabled.' : 'Key disabled.',
   )
-  if (apiKey.status === 'revoked') return null
+  if (apiKey.status === 'revoked' || !mayChange) return null
   const close = () => setAction(undefined)
   const items = [
     ['edit', 'settings', 'Edit'],

@@ -2,6 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { keysQuery } from '../../api/queries.ts'
 import type { Key } from '../../api/shapes.ts'
+import { useRole } from '../../api/use-role.ts'
 import { Page } from '../../shell/page.tsx'
 import { Button } from '../../ui/button.tsx'
 import { Loaded, Skeleton } from '../../ui/loaded.tsx'
@@ -18,13 +19,14 @@ export function KeysPage() {
   const keys = useQuery(keysQuery)
   const navigate = useNavigate()
   const narrow = useNarrow()
+  const mayCreate = useRole('developer')
   const { create } = useSearch({ strict: false }) as { create?: string }
   const setCreating = (on: boolean) => void navigate({ to: '/keys', search: (on ? { create: '1' } : {}) as never })
-  const button = (
+  const button = mayCreate ? (
     <Button variant="primary" icon="plus" onClick={() => setCreating(true)}>
       Create key
     </Button>
-  )
+  ) : undefined
   return (
     <Page title="Keys" lead="Each key can have its own limit, expiry and restrictions." actions={button}>
       <Panel flush>
@@ -41,6 +43,7 @@ export function KeysPage() {
               <EmptyState title="No keys yet" action={button}>
                 A key lets an application spend from this account. Give each application its own key with a limit, so
                 you know the most it can cost you.
+                {!mayCreate && ' Developers, admins and owners of the account can create keys.'}
               </EmptyState>
             ) : narrow ? (
               <KeyItems keys={data} />
@@ -50,7 +53,7 @@ export function KeysPage() {
           }
         </Loaded>
       </Panel>
-      {create !== undefined && <CreateKeyDialog onClose={() => setCreating(false)} />}
+      {create !== undefined && mayCreate && <CreateKeyDialog onClose={() => setCreating(false)} />}
     </Page>
   )
 }

@@ -3,6 +3,7 @@ import { Link } from '@tanstack/react-router'
 import { type FormEvent, type ReactNode, useState } from 'react'
 import { call } from '../../api/call.ts'
 import { keysQuery } from '../../api/queries.ts'
+import { hasRole } from '../../api/roles.ts'
 import type { KeyWithSecret, Overview, Session } from '../../api/shapes.ts'
 import { useFaucet } from '../../shell/sandbox-bar.tsx'
 import { firstCall } from '../../snippets/code.ts'
@@ -37,7 +38,13 @@ export function Checklist({ session, overview: { checklist }, done, onDismiss }:
           <Fund session={session} funded={checklist.funded} />
         </Step>
         <Step number={2} done={checklist.key_created || created !== undefined} title="Create a key">
-          {created === undefined ? <CreateKey onCreated={setCreated} /> : <Created apiKey={created} />}
+          {!hasRole(session, 'developer') ? (
+            <p className="text-muted">Developers, admins and owners of the account can create keys.</p>
+          ) : created === undefined ? (
+            <CreateKey onCreated={setCreated} />
+          ) : (
+            <Created apiKey={created} />
+          )}
         </Step>
         <Step number={3} done={checklist.request_sent} title="Send a request">
           <SendRequest session={session} created={created} />

@@ -2,6 +2,7 @@ import { type UseQueryResult, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { type ReactNode, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react'
 import { keysQuery, modelsQuery, sessionQuery } from '../../api/queries.ts'
+import { hasRole } from '../../api/roles.ts'
 import type { Key, Model, Session } from '../../api/shapes.ts'
 import { Page } from '../../shell/page.tsx'
 import { usePreference } from '../../shell/preferences.ts'
@@ -30,6 +31,17 @@ export function PlaygroundPage() {
   const session = useQuery(sessionQuery)
   const query = worstOf<UseQueryResult<unknown>>(keys, models, session)
   const active = keys.data?.data.filter(({ status }) => status === 'active')
+  if (session.data?.account != null && !hasRole(session.data, 'developer'))
+    return (
+      <Page title="Playground" lead={lead}>
+        <Panel>
+          <EmptyState title="Your role cannot send requests">
+            Developers, admins and owners of the account can use the playground. Your role is{' '}
+            {session.data.person?.role}. Ask an admin for another one.
+          </EmptyState>
+        </Panel>
+      </Page>
+    )
   if (active !== undefined && active.length > 0 && models.data !== undefined && session.data?.account != null)
     return <Workbench keys={active} models={models.data.data} session={session.data} />
   return (
