@@ -70,6 +70,7 @@ async function recover(database: Database, config: Config, output: Output): Prom
     gatewayClient,
     terms: paymentTerms(terms, config.settlementEpoch),
     signingTerms: terms,
+    partitions: config.ledgerPartitions,
     copiedAt: await readCursor(database, copiedAtCursor),
     gapMax,
     onProgress(done, all, nonces) {
@@ -89,7 +90,7 @@ async function recover(database: Database, config: Config, output: Output): Prom
 }
 
 function printRecovery(output: Output, recovery: Recovery, violations: readonly Violation[], isWhole: boolean): void {
-  const { payments, value, unexplained } = recovery
+  const { payments, value, unexplained, wallets } = recovery
   const withdrawals = recovery.withdrawals.map((row) => ({
     account: row.account,
     amount_atomic: `${row.value + row.fee}`,
@@ -101,6 +102,10 @@ function printRecovery(output: Output, recovery: Recovery, violations: readonly 
     const facts = {
       payments,
       value_atomic: `${value}`,
+      wallet_payments: wallets.payments,
+      wallet_value_atomic: `${wallets.value}`,
+      wallet_refunds: wallets.refunds,
+      wallet_refunded_atomic: `${wallets.refunded}`,
       withdrawals,
       unexplained: missing,
       violations,
@@ -111,6 +116,10 @@ function printRecovery(output: Output, recovery: Recovery, violations: readonly 
   }
   const usdc = (atomic: bigint) => `${format(fromAtomic(atomic))} USDC`
   output.write(`${payments} missing payments recorded: ${usdc(value)}.\n`)
+  if (wallets.payments > 0)
+    output.write(`${wallets.payments} missing payments of wallets credited: ${usdc(wallets.value)}.\n`)
+  if (wallets.refunds > 0)
+    output.write(`${wallets.refunds} missing refunds to wallets recorded: ${usdc(wallets.refunded)}.\n`)
   for (const { account, amount_atomic, recipient, tx_hash } of withdrawals)
     output.write(`${account}: recorded a withdrawal of ${usdc(BigInt(amount_atomic))} to ${recipient} (${tx_hash}).\n`)
   for (const { account, missing } of unexplained)

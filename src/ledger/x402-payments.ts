@@ -1,6 +1,6 @@
 import { plainArray, rowArray, rowLiteral } from '../db/array-literal.ts'
 import { readClock } from '../db/clock.ts'
-import { type Database, isLockTimeout } from '../db/database.ts'
+import { type Connection, type Database, isLockTimeout } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
 import type { AcceptedPayment } from './hold-calls.ts'
 import type { ConfirmDue, ToConfirm } from './payments.ts'
@@ -88,8 +88,8 @@ function depositIdOf(payer: string, nonce: Buffer): string {
 }
 
 /** Credits an accepted payment whose request is gone. False when it was credited before. */
-export async function creditPayment(database: Database, wallet: Wallet, payment: AcceptedPayment): Promise<boolean> {
-  const [row] = await database.query<{ credited: boolean }>('select credit_x402_payment($1, $2) as credited', [
+export async function creditPayment(connection: Connection, wallet: Wallet, payment: AcceptedPayment): Promise<boolean> {
+  const [row] = await connection.query<{ credited: boolean }>('select credit_x402_payment($1, $2) as credited', [
     wallet.partition,
     rowLiteral([payment.payer, payment.nonce, wallet.accountId, wallet.keyId, payment.depositId, payment.gatewayId]),
   ])

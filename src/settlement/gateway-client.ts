@@ -18,6 +18,11 @@ export type GatewayClient = AsyncDisposable & {
   /** The payment of that payer under that nonce; undefined when the gateway has none. */
   findTransfer(from: Address, nonce: Hex): Promise<Transfer | undefined>
   transfer(id: string): Promise<Transfer | undefined>
+  /** Transfers of that payer or payee, a page of them, newest first. `after` is the id of the last one of the page before. */
+  listTransfers(
+    search: { readonly from?: Address; readonly to?: Address },
+    after?: string,
+  ): Promise<readonly Transfer[]>
   /**
    * What has become of payments since the last call. `cursor` is the `next` of that call, undefined at the first. Our own
    * gateway answers with a page of all transfers that changed since; Circle's has no such list, so there each of `open` is
@@ -122,6 +127,8 @@ const bodyBytesMax = 4 * 1024 * 1024
 const balancesMax = 100
 /** Changes in one call, with their proofs about 600 kB. */
 const changesMax = 500
+/** Transfers in one page. */
+const listedMax = 100
 const askedAtOnceMax = 16
 /** Payments in one call, each about 2 kB. */
 const submittedMax = 64
@@ -249,6 +256,14 @@ export function createGatewayClient({
       return first === undefined || !isEqualHex(first.nonce, nonce) ? undefined : readTransfer(first)
     },
     transfer: findById,
+    async listTransfers(search, after) {
+      const query = new URLSearchParams({
+        ...search,
+        pageSize: String(listedMax),
+        ...(after === undefined ? {} : { pageAfter: after }),
+      })
+      return list(await read(`/v1/x402/transfers?${query}`), 'transfers').map(readTransfer)
+    },
     async news(cursor, open) {
       const hasChanges = await supports('transfer-changes')
       const changes: Changes = hasChanges

@@ -9,6 +9,7 @@ import { transferSpecHash } from '../signer/typed-data.ts'
 import type { PaymentTerms } from './authorization.ts'
 import type { Chain, ChainWithdrawal } from './chain.ts'
 import type { GatewayClient } from './gateway-client.ts'
+import { recoverWallets, type WalletRecovery } from './recover-wallets.ts'
 import { findOwed, type OwedAccount } from './solvency.ts'
 
 export type RecoverParts = {
@@ -17,6 +18,7 @@ export type RecoverParts = {
   readonly gatewayClient: GatewayClient
   readonly terms: PaymentTerms
   readonly signingTerms: SigningTerms
+  readonly partitions: number
   /** The last block that the copy had read; undefined when nobody has noted it. */
   readonly copiedAt: bigint | undefined
   /** A gap of so many unused nonces ends the search of an account of which something is missing. */
@@ -32,6 +34,7 @@ export type Recovery = {
   readonly withdrawals: readonly BookedWithdrawal[]
   /** Accounts of which more has left the gateway than payments and withdrawals explain, or less: then it is below zero. */
   readonly unexplained: readonly { readonly account: string; readonly address: string; readonly missing: bigint }[]
+  readonly wallets: WalletRecovery
 }
 
 export type BookedWithdrawal = LostWithdrawal & { readonly account: string }
@@ -44,7 +47,7 @@ const blocksMax = 1_000n
 /**
  * Brings a ledger that was restored from an older copy up to what the chain and the gateway have. Withdrawals are in the chain's
  * log. Payments, and credit that was paid back, are asked for nonce by nonce, of accounts that have not there what the books say.
- * What an account has lost is booked whole or not at all: the search begins at the first nonce that the books have not given out,
+ * Wallets are recovered from the gateway's list of transfers. What an account has lost is booked whole or not at all: the search begins at the first nonce that the books have not given out,
  * and would pass over what was left behind. Running it again changes nothing.
  */
 export async function recoverPayments(parts: RecoverParts): Promise<Recovery> {
@@ -77,7 +80,8 @@ export async function recoverPayments(parts: RecoverParts): Promise<Recovery> {
     }
     parts.onProgress(index + 1, owed.length, 0)
   }
-  return { payments, value, withdrawals, unexplained }
+  const wallets = await recoverWallets(parts)
+  return { payments, value, withdrawals, unexplained: [...unexplained, ...wallets.unexplained], wallets }
 }
 
 /** More than is owed may be there while withdrawals are under way, and no less. */

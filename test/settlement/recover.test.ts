@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict'
-import { randomUUID } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { test } from 'node:test'
 import type { Connection, Database } from '../../src/db/database.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { makeDuePayments } from '../../src/ledger/payments.ts'
+import { requestRefund } from '../../src/ledger/refunds.ts'
 import { findWithdrawal } from '../../src/ledger/withdrawals.ts'
 import { fromAtomic } from '../../src/money/usdc.ts'
 import { writeBundle } from '../../src/receipts/bundle.ts'
@@ -14,6 +15,7 @@ import { openReceiptRows } from '../../src/settlement/receipt-rows.ts'
 import { type Recovery, recoverPayments } from '../../src/settlement/recover.ts'
 import { type NonceUse, nonceOf } from '../../src/signer/nonce.ts'
 import { receiptCrypto } from '../../src/signer/receipt-crypto.ts'
+import { partitions } from '../support/ledger.ts'
 import {
   accountOf,
   type BenchAccount,
@@ -26,6 +28,7 @@ import {
   settleOnce,
 } from '../support/settlement-bench.ts'
 import { keys, ownerAddress, terms } from '../support/signing.ts'
+import { newWallet } from '../support/wallet-payments.ts'
 
 // Books of an older copy, before a gateway that has gone on. What is paid out is in the chain's log: see test/e2e/recover.test.ts.
 
@@ -37,7 +40,7 @@ function recover(database: Database = bench.database): Promise<Recovery> {
   const { gatewayClient, terms: payment, signingTerms } = bench.parts
   // Asked for withdrawals alone, when it is known since when.
   const chain = {} as Chain
-  const ends = { gatewayClient, chain, terms: payment, signingTerms, copiedAt: undefined }
+  const ends = { gatewayClient, chain, terms: payment, signingTerms, copiedAt: undefined, partitions }
   return recoverPayments({ database, ...ends, gapMax, onProgress: (...told) => void progress.push(told) })
 }
 
@@ -229,3 +232,52 @@ function dyingAt(words: string): Database {
     close: () => database.close(),
   }
 }
+
+/** A transfer between a wallet and the seller that the books have forgotten. */
+function paidByWallet(from: string, to: string, amount: bigint, nonce: string): void {
+  const id = randomUUID()
+  bench.gateway.transfers.set(id, { id, from, to, amount, nonce, status: 'completed' } as never)
+}
+
+async function creditOf(accountId: string): Promise<readonly [credit: bigint, payments: bigint] | undefined> {
+  const [row] = await bench.database.query<{ credit: bigint; payments: bigint }>(
+    'select credit, payments from accounts where id = $1',
+    [accountId],
+  )
+  return row && [row.credit, row.payments]
+}
+
+test('what wallets paid over x402 after the copy is their credit, less what was paid back, and both once', async () => {
+  const wallet = await newWallet(bench.database)
+  const nonce = () => `0x${randomBytes(32).toString('hex')}`
+  const refundNonce = (sequence: bigint) => nonceOf('refund', wallet.accountId, 0, sequence)
+  paidByWallet(wallet.address, terms.seller, 5_000n, nonce())
+  paidByWallet(wallet.address, terms.seller, 2_000n, nonce())
+  paidByWallet(terms.seller, wallet.address, 3_000n, refundNonce(1n))
+  // A page of payments of an account is newer.
+  const account = await bench.openAccount(10_000_000n)
+  for (let number = 1n; number <= 150n; number += 1n) transferred('authorization', account, number, 10n)
+  const { wallets, unexplained } = await recover()
+  assert.deepEqual(wallets, { payments: 2, value: 7_000n, refunds: 1, refunded: 3_000n, unexplained: [] })
+  assert.deepEqual(unexplained, [])
+  assert.deepEqual(await creditOf(wallet.accountId), [4_000n, 1n])
+  assert.deepEqual(await findViolations(bench.database), [])
+
+  assert.deepEqual((await recover()).wallets, { payments: 0, value: 0n, refunds: 0, refunded: 0n, unexplained: [] })
+  assert.deepEqual(await creditOf(wallet.accountId), [4_000n, 1n])
+  const next = await requestRefund(bench.database, { ...wallet, id: randomUUID(), amount: undefined })
+  assert.deepEqual(
+    [next.amount, next.sequence],
+    [fromAtomic(4_000n), 2n],
+    'no sequence that was used is given out again',
+  )
+})
+
+test('what the seller paid to somebody without credit stays unexplained, and nothing is recorded', async () => {
+  const wallet = await newWallet(bench.database)
+  paidByWallet(terms.seller, wallet.address, 3_000n, nonceOf('refund', wallet.accountId, 0, 1n))
+  const { wallets, unexplained } = await recover()
+  const missing = [{ account: wallet.accountId, address: wallet.address, missing: 3_000n }]
+  assert.deepEqual([wallets.refunds, wallets.unexplained, unexplained], [0, missing, missing])
+  assert.equal(await creditOf(wallet.accountId), undefined)
+})

@@ -203,8 +203,17 @@ export class CircleGateway {
   }
 
   #search({ searchParams }: URL): Answer {
-    const found = this.#find(searchParams.get('from')!, searchParams.get('nonce')!)
-    return { status: 200, body: { transfers: found === undefined ? [] : [this.#render(found)] } }
+    const [from, to, nonce, after] = ['from', 'to', 'nonce', 'pageAfter'].map((name) =>
+      searchParams.get(name)?.toLowerCase(),
+    )
+    const found = [...this.transfers.values()]
+      .filter((transfer) => from === undefined || transfer.from === from)
+      .filter((transfer) => to === undefined || transfer.to === to)
+      .filter((transfer) => nonce === undefined || transfer.nonce === nonce)
+      .toReversed()
+    const start = found.findIndex(({ id }) => id === after) + 1
+    const page = found.slice(start, start + Number(searchParams.get('pageSize')))
+    return { status: 200, body: { transfers: page.map((transfer) => this.#render(transfer)) } }
   }
 
   #transfer(id: string): Answer {

@@ -1,0 +1,97 @@
+import { createHash } from 'node:crypto'
+import type { Database } from '../db/database.ts'
+import { creditLostPayment, findAccountAddresses, findKnownTransfers, recordLostRefund } from '../ledger/lost-x402.ts'
+import { findWallet } from '../ledger/wallet-accounts.ts'
+import type { Address } from '../signer/address.ts'
+import { nonceOf } from '../signer/nonce.ts'
+import type { PaymentTerms } from './authorization.ts'
+import type { GatewayClient, Transfer } from './gateway-client.ts'
+
+export type RecoverWalletsParts = {
+  readonly database: Database
+  readonly gatewayClient: GatewayClient
+  readonly terms: PaymentTerms
+  readonly partitions: number
+}
+
+export type WalletRecovery = {
+  readonly payments: number
+  readonly value: bigint
+  readonly refunds: number
+  readonly refunded: bigint
+  /** What the seller has paid to others, and the books cannot explain. */
+  readonly unexplained: readonly { readonly account: string; readonly address: string; readonly missing: bigint }[]
+}
+
+/** Everything older than the copy is in it. Transfers around the time of the copy may be in another order there. */
+const copiedPagesMax = 10
+
+/**
+ * Records what wallets paid over x402 after the copy, and what was paid back to them. Wallets choose their nonces, so the gateway's
+ * transfers of the seller are read, newest first, back to those of the copy. A payment becomes credit in full: what its request had cost is
+ * lost with the request. Running it again changes nothing.
+ */
+export async function recoverWallets(parts: RecoverWalletsParts): Promise<WalletRecovery> {
+  const { database, terms, partitions } = parts
+  const unexplained: { account: string; address: string; missing: bigint }[] = []
+  let [payments, value, refunds, refunded] = [0, 0n, 0, 0n]
+  for (const transfer of await findUnknown(parts, { to: terms.seller })) {
+    const wallet = await findWallet(database, transfer.from, partitions)
+    const lost = { wallet, nonce: nonceOfTransfer(transfer), value: transfer.amount, gatewayId: transfer.id }
+    if (!(await creditLostPayment(database, lost))) continue
+    payments += 1
+    value += transfer.amount
+  }
+  for (const transfer of (await findUnknown(parts, { from: terms.seller })).toReversed()) {
+    const { id: gatewayId, to: address, amount, state, transactionHash } = transfer
+    const wallet = await findWallet(database, address, partitions)
+    const sequence = sequenceOf(transfer, wallet.accountId, terms.epoch)
+    const lost = { wallet, amount, epoch: terms.epoch, isCompleted: state === 'completed', gatewayId, transactionHash }
+    const outcome = sequence === undefined ? 'unpaid' : await recordLostRefund(database, { ...lost, sequence })
+    if (outcome === 'unpaid') unexplained.push({ account: wallet.accountId, address, missing: amount })
+    if (outcome !== 'recorded') continue
+    refunds += 1
+    refunded += amount
+  }
+  return { payments, value, refunds, refunded, unexplained }
+}
+
+/** Newest first. Without what failed and what concerns accounts. */
+async function findUnknown(
+  { database, gatewayClient }: RecoverWalletsParts,
+  search: { readonly from?: Address; readonly to?: Address },
+): Promise<readonly Transfer[]> {
+  const unknown: Transfer[] = []
+  let after: string | undefined
+  for (let copiedPages = 0; copiedPages < copiedPagesMax; ) {
+    const page = await gatewayClient.listTransfers(search, after)
+    if (page.length === 0) break
+    const known = await findKnownTransfers(
+      database,
+      page.map(({ id }) => id),
+    )
+    const accounts = await findAccountAddresses(
+      database,
+      page.flatMap(({ from, to }) => [from, to]),
+    )
+    const more = page.filter(
+      ({ id, state, from, to }) => state !== 'failed' && !known.has(id) && !accounts.has(from) && !accounts.has(to),
+    )
+    unknown.push(...more)
+    copiedPages = page.every(({ id }) => known.get(id)?.isOfCopy) ? copiedPages + 1 : 0
+    after = page.at(-1)!.id
+  }
+  return unknown
+}
+
+/** Circle may leave the nonce out. Then the transfer's own id identifies the payment as well. */
+function nonceOfTransfer({ id, nonce }: Transfer): Buffer {
+  return nonce === undefined ? createHash('sha256').update(id).digest() : Buffer.from(nonce.slice(2), 'hex')
+}
+
+/** The sequence of a refund to that account; undefined when the transfer is something else. */
+function sequenceOf({ nonce }: Transfer, accountId: string, epoch: number): bigint | undefined {
+  if (nonce === undefined) return undefined
+  const sequence = BigInt(`0x${nonce.slice(-16)}`)
+  return nonceOf('refund', accountId, epoch, sequence) === nonce ? sequence : undefined
+}
