@@ -1,3 +1,4 @@
+import { readClock } from '../db/clock.ts'
 import type { Connection, Database } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
 import { lockAccount } from '../db/lock-account.ts'
@@ -49,11 +50,12 @@ export async function creditLostPayment(database: Database, lost: LostX402Paymen
   const { wallet, nonce, value, gatewayId } = lost
   await registerWallet(database, wallet)
   return database.transaction(async (connection) => {
+    const requestId = createRequestId(wallet.partition, (await readClock(connection)).getTime())
     await connection.query(
       `insert into x402_payments (partition, payer, nonce, account_id, value, valid_after, valid_before, signature, state, request_id,
                                   claimed_at, changed_at)
        values ($1, $2, $3, $4, $5, 0, 0, decode(repeat('00', 65), 'hex'), 'submitted', $6, now(), now()) on conflict do nothing`,
-      [wallet.partition, wallet.address, nonce, wallet.accountId, value, createRequestId(wallet.partition, Date.now())],
+      [wallet.partition, wallet.address, nonce, wallet.accountId, value, requestId],
     )
     return creditPayment(connection, wallet, acceptedPayment({ wallet, nonce }, gatewayId))
   })
