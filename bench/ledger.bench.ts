@@ -6,14 +6,13 @@ import { fileURLToPath } from 'node:url'
 import { type Database, openDatabase } from '../src/db/database.ts'
 import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
 import { migrate } from '../src/db/migrate.ts'
-import { createKey } from '../src/identity/api-keys.ts'
-import { createAccount, setUnsettledCap } from '../src/ledger/accounts.ts'
-import { creditDeposit } from '../src/ledger/deposits.ts'
+import { setUnsettledCap } from '../src/ledger/accounts.ts'
 import type { Payer } from '../src/ledger/hold-calls.ts'
 import { Holds } from '../src/ledger/holds.ts'
 import { renewLease } from '../src/ledger/nodes.ts'
 import { parse } from '../src/money/usdc.ts'
 import { holdAndEnd } from './parts/hold-and-end.ts'
+import { createPayers } from './parts/payers.ts'
 import { median, round } from './parts/rounds.ts'
 import { extractTreeBefore } from './parts/tree-before.ts'
 import type { Bench } from './run.ts'
@@ -89,29 +88,6 @@ async function measureLedger(progress: (line: string) => void): Promise<Measured
     await postgres.stop()
     rmSync(dataDir, { recursive: true, force: true })
   }
-}
-
-async function createPayers(database: Database, count: number): Promise<readonly Payer[]> {
-  const payers: Payer[] = []
-  for (let index = 0; index < count; index += 1) {
-    const account = await createAccount(database, `bench ${index}`, 1)
-    await creditDeposit(database, {
-      partition: account.partition,
-      id: randomUUID(),
-      accountId: account.id,
-      amount: parse('1000000'),
-      source: 'bench',
-    })
-    const { id } = await createKey(database, {
-      partition: account.partition,
-      accountId: account.id,
-      name: 'bench',
-      limit: parse('1000000'),
-      limitWindow: 'day',
-    })
-    payers.push({ partition: account.partition, accountId: account.id, keyId: id })
-  }
-  return payers
 }
 
 async function measure(database: Database, payers: readonly Payer[], atOnce: number) {

@@ -14,6 +14,7 @@ import { signerBench } from './signer.bench.ts'
 import { soakBench } from './soak.bench.ts'
 import { startBench } from './start.bench.ts'
 import { streamsBench } from './streams.bench.ts'
+import { webhooksBench } from './webhooks.bench.ts'
 
 /** A scenario measures something and returns one table of rows; what it prints on the way is progress. */
 export type Bench = {
@@ -39,6 +40,7 @@ const benches: Readonly<Record<string, Bench>> = {
   soak: soakBench,
   profile: profileBench,
   signer: signerBench,
+  webhooks: webhooksBench,
 }
 
 const { values: options, positionals } = parseArgs({ allowPositionals: true, options: { scale: { type: 'string' } } })

@@ -6,6 +6,7 @@ import { metricsTable } from '../support/metrics-table.ts'
 import { type ParsedMetric, parseMetrics, sampleValue } from '../support/prometheus.ts'
 import { startScriptedWeb } from '../support/scripted-web.ts'
 import { getRow, postChat, startTestService, type TestService, withoutTools } from '../support/service.ts'
+import { until } from '../support/until.ts'
 
 const model = 'gpt-5.6-terra'
 const question = { messages: [{ role: 'user', content: 'What is a penny?' }], ...withoutTools }
@@ -124,7 +125,8 @@ test('books that are off by seven units say seven, and that the ledger is frozen
     assert.ok(sampleValue(page, 'penny_ledger_violations', { scope: 'recent' })! > 0)
     break
   }
-  assert.equal((await fetch(`${broken.origin}/readyz`)).status, 503)
+  // The answer is kept for a second, and the books are frozen after the metric is set.
+  await until(async () => (await fetch(`${broken.origin}/readyz`)).status === 503)
   await broken.stop()
 })
 
