@@ -254,7 +254,9 @@ test('systemd starts it without privileges and gives it the time to drain', () =
   // Where npm puts it, and what it has there.
   const { name, bin } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as Any
   assert.ok(unit.includes(`npm install --prefix /opt/penny ${name} `))
-  assert.ok(unit.includes(`ExecStart=/usr/bin/node /opt/penny/node_modules/${name}/${bin.penny} start\n`))
+  assert.ok(
+    unit.includes(`ExecStart=/usr/bin/node /opt/penny/node_modules/${name}/${bin.penny} start --hide-secrets\n`),
+  )
   assert.match(unit, /^# +Node 26 at \/usr\/bin\/node/m)
 })
 

@@ -28,7 +28,10 @@ test('every statement of the documentation is one that the database understands'
   const pages = readdirSync(new URL('docs', root), { recursive: true, encoding: 'utf8' })
     .filter((file) => file.endsWith('.md'))
     .map((file) => `docs/${file}`)
-  const statements = pages.flatMap((page) => statementsOf(read(page)).map((statement) => ({ page, statement })))
+  // Functions of Citus are there on a cluster only: test/drills/citus.test.ts calls them.
+  const statements = pages
+    .flatMap((page) => statementsOf(read(page)).map((statement) => ({ page, statement })))
+    .filter(({ statement }) => !/\bcitus_\w+\(/.test(statement))
   assert.ok(statements.length >= 8)
   const { database, drop } = await testDatabase()
   try {
