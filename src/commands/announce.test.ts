@@ -17,5 +17,5 @@ test('secrets are announced unless they are to be hidden; then it says where the
     assert.ok(announced(false).includes(secret))
     assert.ok(!announced(true).includes(secret))
   }
-  assert.match(announced(true), /sandbox\.json[^]*25 test USDC[^]*penny login-link/)
+  assert.match(announced(true), /sandbox\.json.*25 test USDC.*penny login-link/s)
 })
