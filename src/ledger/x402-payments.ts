@@ -88,7 +88,11 @@ function depositIdOf(payer: string, nonce: Buffer): string {
 }
 
 /** Credits an accepted payment whose request is gone. False when it was credited before. */
-export async function creditPayment(connection: Connection, wallet: Wallet, payment: AcceptedPayment): Promise<boolean> {
+export async function creditPayment(
+  connection: Connection,
+  wallet: Wallet,
+  payment: AcceptedPayment,
+): Promise<boolean> {
   const [row] = await connection.query<{ credited: boolean }>('select credit_x402_payment($1, $2) as credited', [
     wallet.partition,
     rowLiteral([payment.payer, payment.nonce, wallet.accountId, wallet.keyId, payment.depositId, payment.gatewayId]),
