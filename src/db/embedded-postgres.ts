@@ -4,7 +4,7 @@ import pg from 'pg'
 import { OperatorError } from '../errors.ts'
 import { prepareBinaries } from './embedded/binaries.ts'
 import { type Cluster, findCluster, prepareCluster } from './embedded/cluster.ts'
-import { endOrphans, isPostmasterOf, readPostmasterPid, send } from './embedded/postmaster.ts'
+import { endOrphans, isPostmasterOf, isSuspended, readPostmasterPid, send } from './embedded/postmaster.ts'
 import { type ServerProcess, startServerProcess, trimServerLog } from './embedded/server-process.ts'
 import { ensureSocketLink, refreshSocketLink, removeSocketLink } from './embedded/socket-link.ts'
 
@@ -30,7 +30,7 @@ export type EmbeddedPostgresOptions = {
   readonly onLost?: ((error: unknown) => void) | undefined
   /** Aborts the start. */
   readonly signal?: AbortSignal | undefined
-  /** Interval at which a new connection is tried. A server that does not answer several in a row hangs, and is killed. */
+  /** Interval of looks at the server process. One that is suspended several times in a row is killed. */
   readonly probeMs?: number | undefined
 }
 
@@ -50,9 +50,9 @@ const pauseMaxMs = 500
 // While a server starts, every connection of the service waits for it.
 const pollMaxMs = 50
 const linkRefreshMs = 60 * 60 * 1000
-// A suspended postmaster accepts no new connection, while those that are open still work. Four failures are about a minute.
+// A suspended postmaster accepts no new connection, while those that are open still work. Four looks are about a minute.
 const probeMs = 15_000
-const failedProbesMax = 4
+const suspendedProbesMax = 4
 
 // "penny" in ASCII. Taken in the maintenance database, where no other lock of ours exists.
 const ownershipLock = 0x70656e6e79
@@ -104,7 +104,7 @@ class OwnedPostgres implements EmbeddedPostgres {
   readonly #options: EmbeddedPostgresOptions
   readonly #refresher: NodeJS.Timeout
   readonly #prober: NodeJS.Timeout
-  #failedProbes = 0
+  #suspendedProbes = 0
   #ownership: Ownership
   #isOwner = true
   #regaining: Promise<void> | undefined
@@ -144,18 +144,17 @@ class OwnedPostgres implements EmbeddedPostgres {
   }
 
   /**
-   * Counts failures instead of measuring time: when this process itself was suspended, the server is not to blame. After the kill the
-   * connection that holds the lock ends, and the server is started again as after any other death.
+   * Only a server that is suspended is killed, never one that is slow. After the kill the connection that holds the lock ends, and the
+   * server is started again as after any other death.
    */
   async #probe(): Promise<void> {
     await trimServerLog(this.#cluster.logFile)
     if (!this.#isOwner || this.#isStopping.signal.aborted) return
     const { pid } = this.#ownership
-    const answers = await answersWithin(this.#cluster.folder, this.#options.probeMs ?? probeMs)
-    this.#failedProbes = answers ? 0 : this.#failedProbes + 1
-    if (this.#failedProbes < failedProbesMax || !this.#isOwner || this.#ownership.pid !== pid) return
-    this.#failedProbes = 0
-    this.#options.onProgress?.('PostgreSQL accepts no connection. Killing it to start it again.')
+    this.#suspendedProbes = (await isSuspended(pid)) ? this.#suspendedProbes + 1 : 0
+    if (this.#suspendedProbes < suspendedProbesMax || !this.#isOwner || this.#ownership.pid !== pid) return
+    this.#suspendedProbes = 0
+    this.#options.onProgress?.('PostgreSQL is suspended. Killing it to start it again.')
     if (await isPostmasterOf(pid, this.#cluster.folder)) send(pid, 'SIGKILL')
   }
 
@@ -318,13 +317,6 @@ async function isGone(pid: number, folder: string, waitMaxMs: number): Promise<b
   return false
 }
 
-/** Whether the server answers a new connection at all: also a refusal is an answer. */
-async function answersWithin(folder: string, msMax: number): Promise<boolean> {
-  const attempt = await connect(folder, 'postgres', 'penny probe', Math.min(msMax, replyMaxMs))
-  if (attempt.state === 'connected') await attempt.client.end()
-  return attempt.state !== 'unready' || attempt.error instanceof pg.DatabaseError
-}
-
 type Connected = { readonly state: 'connected'; readonly client: pg.Client; readonly ended: Promise<unknown> }
 
 type OwnerConnected = Connected & { readonly pid: number }
@@ -336,17 +328,12 @@ type Failed = {
   readonly error: unknown
 }
 
-async function connect(
-  folder: string,
-  database: string,
-  applicationName: string,
-  connectMsMax = replyMaxMs,
-): Promise<Connected | Failed> {
+async function connect(folder: string, database: string, applicationName: string): Promise<Connected | Failed> {
   const client = new pg.Client({
     // Create the link again for each attempt: a predecessor that is shutting down may have removed it.
     connectionString: await urlOf(folder, database),
     application_name: applicationName,
-    connectionTimeoutMillis: connectMsMax,
+    connectionTimeoutMillis: replyMaxMs,
     query_timeout: replyMaxMs,
   })
   // 'end' reports a broken connection. Without a listener, 'error' would end the process.

@@ -37,6 +37,12 @@ export async function isPostmasterOf(pid: number, folder: string): Promise<boole
   return commandLine.includes(`/postgres -D ${folder} `)
 }
 
+/** Whether SIGSTOP or a terminal has suspended the process. Known only on Linux. */
+export async function isSuspended(pid: number): Promise<boolean> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '')
+  return /^State:\s+T \(stopped\)/m.test(status)
+}
+
 /**
  * Kills processes that a killed server left behind. They normally exit, unless one waits for another that was killed with the
  * server: then it waits forever, and PostgreSQL refuses to start beside it. They can be found only on Linux.
