@@ -115,7 +115,11 @@ function apply(client: QueryClient, event: StreamEvent, renewSums: () => void): 
     renewSums()
   }
   if (event.type === 'deposit') replaceItem<Deposit>(client, ['deposits'], event.deposit)
-  if (event.type === 'withdrawal') replaceItem<Withdrawal>(client, ['withdrawals'], event.withdrawal)
+  if (event.type === 'withdrawal') {
+    replaceItem<Withdrawal>(client, ['withdrawals'], event.withdrawal)
+    // The list says how long withdrawals usually take.
+    if (event.withdrawal.state === 'confirmed') renew(client, ['withdrawals'])
+  }
   if (event.type === 'deposit' || event.type === 'withdrawal') renew(client, ['balance'], ['overview'])
 }
 
