@@ -25,12 +25,12 @@ import type { Bench } from './run.ts'
 
 const accounts = 1_000
 const atOnce = 64
-/** Each account ends so many requests a second, and each end is an event. */
+/** Requests that each account ends per second. Each end is one event. */
 const eventsPerSecond = 2
 const warmUpMs = 5_000
 const roundMs = 8_000
 const rounds = 5
-/** Nobody listens on it. */
+/** No server listens on this port. */
 const refusingUrl = 'http://127.0.0.1:9/'
 
 /**

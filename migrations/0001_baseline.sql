@@ -112,7 +112,7 @@ create index accounts_without_address on accounts (partition, id)
   where address is null and wallet is null and (address_wanted_at is not null or deposited > 0);
 create index accounts_unpaid on accounts (unpaid_since) where unpaid_since is not null;
 create index accounts_to_pay on accounts (partition, id) where pay_to > covered_entry;
--- Empty unless somebody listens: ends and holds look here whether they have to write events.
+-- Both are empty unless an account has a webhook endpoint or an open live view. Holds and ends check them before they write events.
 create index accounts_listening on accounts (partition, id) where event_types is not null or watched_until is not null;
 create index accounts_watched on accounts (partition, id) where watched_until is not null;
 -- For the operator's pages.

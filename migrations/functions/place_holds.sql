@@ -7,7 +7,8 @@ create function place_holds(
   p_partition smallint, p_node uuid, p_lease_until timestamptz, p_price_version text, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[],
   p_calls hold_call[]
 ) returns table (place bigint, decision text, authorized bigint, from_credit bigint, created_at timestamptz, spendable bigint,
-                 in_flight bigint, limit_left bigint) language plpgsql
+                 in_flight bigint, limit_left bigint)
+language plpgsql
 -- Rows are found by primary key and joined to the batch by hash. The planner assumes that an array has ten rows and a new table
 -- none, and would use a nested loop: quadratic in the batch.
 set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off set lock_timeout = '200ms'
@@ -80,7 +81,6 @@ begin
                  spendable, in_flight, limit_left)
      where x.decision = 'held';
   perform report_started(p_partition, p_account_ids, p_calls, v_decisions);
-
   return query
     select d.place, d.decision, d.authorized, d.from_credit, d.created_at, d.spendable, d.in_flight, d.limit_left
       from unnest(v_decisions) with ordinality

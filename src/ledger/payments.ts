@@ -224,11 +224,11 @@ export async function chainRecoveredPayment(
 }
 
 /** How far the gateway's changes were read, undefined before the first; and whether it has a payment that is not final. */
-export async function readRailState(
+export async function readGatewayState(
   database: Database,
 ): Promise<{ readonly cursor: string | undefined; readonly isUnderWay: boolean }> {
   const [row] = await database.queryPrepared<{ cursor: string | null; isUnderWay: boolean }>(
-    'read_rail_state',
+    'read_gateway_state',
     `select (select cursor from gateway_cursor) as cursor,
             exists (select 1 from payments where state in ${openPaymentStates} and state in ('received', 'batched')
                     union all
@@ -238,7 +238,7 @@ export async function readRailState(
   return { cursor: row!.cursor ?? undefined, isUnderWay: row!.isUnderWay }
 }
 
-export async function keepRailCursor(database: Database, cursor: string): Promise<void> {
+export async function keepGatewayCursor(database: Database, cursor: string): Promise<void> {
   await database.queryPrepared(
     'keep_gateway_cursor',
     `insert into gateway_cursor (cursor) values ($1)

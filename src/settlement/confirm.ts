@@ -3,10 +3,10 @@ import {
   advancePayments,
   findPaymentsByGatewayId,
   findPaymentsToConfirm,
-  keepRailCursor,
+  keepGatewayCursor,
   type Payment,
   type PaymentNews,
-  readRailState,
+  readGatewayState,
   touchPayments,
 } from '../ledger/payments.ts'
 import { findX402ToConfirm } from '../ledger/x402-payments.ts'
@@ -39,7 +39,7 @@ const overdueMs = 30_000
  */
 export async function confirmPayments(parts: ConfirmParts, untouchedMs: number): Promise<number> {
   const { database, gatewayClient } = parts
-  let { cursor, isUnderWay } = await readRailState(database)
+  let { cursor, isUnderWay } = await readGatewayState(database)
   if (!isUnderWay) return 0
   const longMs = Math.max(untouchedMs, overdueMs)
   const due = { untouchedMs, overdueMs: longMs, rowsMax: paymentsMax }
@@ -53,7 +53,7 @@ export async function confirmPayments(parts: ConfirmParts, untouchedMs: number):
     }
     moved += await writeDown(parts, news)
     moved += await confirmX402(parts, news)
-    if (news.next !== undefined && news.next !== cursor) await keepRailCursor(database, news.next)
+    if (news.next !== undefined && news.next !== cursor) await keepGatewayCursor(database, news.next)
     if (!news.hasMore) return moved
     cursor = news.next
     asked = []

@@ -6,7 +6,7 @@ import { settlementGatewayAbi } from '../../contracts/generated/SettlementGatewa
 import { findViolations } from '../../src/ledger/audit.ts'
 import { assignAddress } from '../../src/ledger/deposit-addresses.ts'
 import type { Payer } from '../../src/ledger/hold-calls.ts'
-import { makeDuePayments, readRailState } from '../../src/ledger/payments.ts'
+import { makeDuePayments, readGatewayState } from '../../src/ledger/payments.ts'
 import { format } from '../../src/money/usdc.ts'
 import { paymentTerms } from '../../src/settlement/authorization.ts'
 import { confirmPayments } from '../../src/settlement/confirm.ts'
@@ -126,7 +126,7 @@ test('payments are confirmed from the list of changes, and a process that is sta
       return isFinal([...(await house.states(account)), ...(await house.states(other))])
     })
     assert.equal(asked[0], cursor ?? 'the beginning')
-    cursor = (await readRailState(house.database)).cursor
+    cursor = (await readGatewayState(house.database)).cursor
     assert.ok(cursor !== undefined)
   }
   assert.equal(await onChain(house.bench, account.address), funds - 800n)
