@@ -16,22 +16,22 @@ const rounds = 5
 type Sample = { readonly perSecond: number; readonly p50: number; readonly web: number; readonly postgres: number }
 
 /**
- * One, two and four web processes on one PostgreSQL, under the same load, round by round in turn. Where the cores are fewer than
+ * One, two and four web processes on one port and one PostgreSQL, under the same load, round by round in turn. Where the cores are fewer than
  * the processes it is not speed that is added, and this tells what sharing the ledger costs.
  */
 export const nodesBench: Bench = {
-  title: 'one, two and four web processes on one PostgreSQL',
+  title: 'one, two and four web processes on one port',
   async run(progress, { scale }) {
     const stack = new AsyncDisposableStack()
     try {
       const { origin, load } = await openLine(stack)
       const samples = new Map<ServiceProcess, Sample[]>()
-      for (const nodes of counts) {
-        progress(`starting ${nodes}`)
+      for (const processes of counts) {
+        progress(`starting ${processes}`)
         const upstreamUrl = `${origin}/v1`
-        const service = await startServiceProcess({ upstreamUrl, settles: false, accounts, nodes })
+        const service = await startServiceProcess({ upstreamUrl, settles: false, accounts, processes })
         stack.defer(() => service.stop())
-        await measure(load.ask, service, warmUpMsMax, warmUpRequests * nodes)
+        await measure(load.ask, service, warmUpMsMax, warmUpRequests * processes)
         samples.set(service, [])
       }
       for (let turn = 1; turn <= Math.max(1, Math.round(rounds * scale)); turn += 1) {
@@ -53,7 +53,7 @@ async function measure(
 ): Promise<Sample> {
   const before = service.cpu()
   const { requests, seconds, failures, failure, latency } = await ask({
-    url: service.baseUrls.map((baseUrl) => `${baseUrl}/chat/completions`),
+    url: `${service.baseUrl}/chat/completions`,
     headers: service.apiKeys.map((key) => ({ authorization: `Bearer ${key}` })),
     body: chatBody(),
     connections,
@@ -69,7 +69,7 @@ async function measure(
 function tabulate(service: ServiceProcess, samples: readonly Sample[], ofOne: readonly Sample[]) {
   const of = (read: (sample: Sample) => number) => median(samples.map(read))
   return {
-    processes: service.baseUrls.length,
+    processes: service.processes,
     per_second: Math.round(of((sample) => sample.perSecond)),
     'per_second/one': round(median(samples.map((sample, turn) => sample.perSecond / ofOne[turn]!.perSecond))),
     p50_ms: round(of((sample) => sample.p50)),

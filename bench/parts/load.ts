@@ -8,7 +8,7 @@ import { beChild } from './child.ts'
  */
 export type LoadOrder = {
   /** Of several, each connection keeps to one. */
-  readonly url: string | readonly string[]
+  readonly url: string
   /** Connections share these: one account each, or one for all. */
   readonly headers: readonly Readonly<Record<string, string>>[]
   readonly body: string
@@ -68,8 +68,7 @@ async function run(order: LoadOrder): Promise<LoadReport> {
 }
 
 async function work(order: LoadOrder, index: number, tally: Tally, goesOn: () => boolean): Promise<void> {
-  const urls = [order.url].flat()
-  const url = new URL(urls[index % urls.length]!)
+  const url = new URL(order.url)
   const request = render(url, order.headers[index % order.headers.length]!, order.body)
   if (order.rampMs !== undefined) await sleep((order.rampMs * index) / order.connections)
   while (goesOn()) {

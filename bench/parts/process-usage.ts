@@ -47,9 +47,9 @@ export function memoryKiB(pid: number): number {
   }
 }
 
-/** The child of that title, as a process names itself. */
-export function childNamed(parent: number, title: string): number | undefined {
-  return childrenOf(parent).find((pid) => {
+/** The children with that title, as processes name themselves. */
+export function childrenNamed(parent: number, title: string): readonly number[] {
+  return childrenOf(parent).filter((pid) => {
     try {
       return readFileSync(`/proc/${pid}/cmdline`, 'utf8').startsWith(title)
     } catch {

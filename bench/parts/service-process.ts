@@ -15,15 +15,15 @@ import { requestDepositAddress } from '../../src/ledger/deposit-addresses.ts'
 import { creditDeposit } from '../../src/ledger/deposits.ts'
 import { parse } from '../../src/money/usdc.ts'
 import { pinFamilies } from './pin.ts'
-import { childNamed, cpuMs, familyCpuMs, memoryKiB } from './process-usage.ts'
+import { childrenNamed, cpuMs, familyCpuMs, memoryKiB } from './process-usage.ts'
 
 /** The whole service as a customer's operator runs it, in processes of its own, with the bench's upstream behind it. */
 export type ServiceProcess = {
-  /** Ends in /v1. Of the first web process, where there are several. */
+  /** Ends in /v1. */
   readonly baseUrl: string
-  readonly baseUrls: readonly string[]
+  readonly processes: number
   readonly database: Database
-  /** Of the web process. */
+  /** Of the first web process. */
   readonly pid: number
   /** A key for each account. */
   readonly apiKeys: readonly string[]
@@ -44,8 +44,8 @@ export type ServiceOptions = {
   /** Whether signer, settlement, gateway and chain run too; else they are another machine's. */
   readonly settles: boolean
   readonly accounts: number
-  /** Web processes on the one database; one unless told. */
-  readonly nodes?: number
+  /** Web processes on the one port; one if left out. */
+  readonly processes?: number
   readonly environment?: Readonly<Record<string, string>>
   /** For `node`, before the program: `--cpu-prof` and its like. */
   readonly nodeOptions?: readonly string[]
@@ -67,11 +67,10 @@ export async function startServiceProcess(options: ServiceOptions): Promise<Serv
     stack.defer(() => database.close())
     const { child, baseUrl } = await start(options, dataDir, postgres.url)
     stack.defer(() => end(child))
-    const others = await startOthers(options, postgres.url, stack)
-    const webPids = [child.pid!, ...others.map((other) => other.child.pid!)]
+    const webPids = [child.pid!, ...childrenNamed(child.pid!, 'penny-web')]
     const apiKeys = await openAccounts(database, options, dataDir)
     const postmaster = Number(readFileSync(join(dataDir, 'postgres', 'postmaster.pid'), 'utf8').split('\n', 1)[0])
-    const helper = (title: string) => childNamed(child.pid!, title) ?? 0
+    const helper = (title: string) => childrenNamed(child.pid!, title)[0] ?? 0
     const helpers = {
       sign: helper('penny-sign'),
       settle: helper('penny-settle'),
@@ -80,7 +79,7 @@ export async function startServiceProcess(options: ServiceOptions): Promise<Serv
     }
     return {
       baseUrl,
-      baseUrls: [baseUrl, ...others.map((other) => other.baseUrl)],
+      processes: webPids.length,
       database,
       pid: child.pid!,
       apiKeys,
@@ -103,19 +102,6 @@ export async function startServiceProcess(options: ServiceOptions): Promise<Serv
   }
 }
 
-/** The second and further web processes: each with a folder of its own, as on a machine of its own. */
-async function startOthers(options: ServiceOptions, databaseUrl: string, stack: AsyncDisposableStack) {
-  const others: Awaited<ReturnType<typeof start>>[] = []
-  for (let node = 2; node <= (options.nodes ?? 1); node += 1) {
-    const dataDir = mkdtempSync(join(tmpdir(), 'penny-bench-'))
-    stack.defer(() => rmSync(dataDir, { recursive: true, force: true }))
-    const other = await start(options, dataDir, databaseUrl)
-    stack.defer(() => end(other.child))
-    others.push(other)
-  }
-  return others
-}
-
 async function start(options: ServiceOptions, dataDir: string, databaseUrl: string) {
   const child = spawn(process.execPath, [...(options.nodeOptions ?? []), mainFile, 'start', '--json'], {
     stdio: ['ignore', 'pipe', 'inherit'],
@@ -131,6 +117,7 @@ async function start(options: ServiceOptions, dataDir: string, databaseUrl: stri
       IN_FLIGHT_CAP_USDC: '1000',
       UNSETTLED_CAP_USDC: '100000',
       ...(!options.settles && { ROLES: 'web' }),
+      WEB_PROCESSES: String(options.processes ?? 1),
       ...options.environment,
     },
   })

@@ -94,11 +94,15 @@ async function stopService(
   { hurry }: StopSignals,
   failure: Error | undefined,
 ): Promise<void> {
-  say(failure === undefined ? describeStop(service.requestsUnderWay, config) : `Stopping: ${failure.message}`)
-  hurry.addEventListener('abort', () => {
-    if (service.requestsUnderWay > 0) say(`Stopping now: ending ${countOf(service.requestsUnderWay)}.`)
+  say(failure === undefined ? describeStop(await service.countRequests(), config) : `Stopping: ${failure.message}`)
+  const onHurry = async () => {
+    const counting = service.countRequests()
     service.hurry()
-  })
+    const requests = await counting
+    if (requests > 0) say(`Stopping now: ending ${countOf(requests)}.`)
+  }
+  if (hurry.aborted) void onHurry()
+  else hurry.addEventListener('abort', () => void onHurry())
   await service.stop()
 }
 

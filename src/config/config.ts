@@ -1,4 +1,4 @@
-import { homedir } from 'node:os'
+import { availableParallelism, homedir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { fromAtomic, parse, type Usdc } from '../money/usdc.ts'
 import { readDatabaseServers } from './database-url.ts'
@@ -92,6 +92,8 @@ export type Config = {
   /** Of all bodies that are being read at once. */
   readonly bodiesBytesMax: number
   readonly requestsMax: number
+  /** Processes that serve requests on the same port. */
+  readonly webProcesses: number
   readonly upstreamTimeouts: UpstreamTimeouts
   /** How fast the sandbox model writes; 0 is as fast as it can. */
   /** 2: the sandbox model has a backup. */
@@ -177,6 +179,8 @@ const searchCredentials = {
 } as const
 
 const minuteMs = 60_000
+const webProcessesMax = 64
+const defaultWebProcessesMax = 8
 
 // What a program of ours needs from the outside that is no setting: to find files and hosts, to write text, and to be looked at
 // while it runs. `pg` reads its own.
@@ -282,6 +286,7 @@ function buildConfig(read: SettingReader, reader: ConfigReader): Config {
     bodyBytesMax: read.integer('BODY_BYTES_MAX', 4 * 1024 * 1024, 1024, 64 * 1024 * 1024),
     bodiesBytesMax: read.integer('BODIES_BYTES_MAX', 256 * 1024 * 1024, 1024 * 1024, 64 * 1024 * 1024 * 1024),
     requestsMax: read.integer('REQUESTS_MAX', 10_000, 1, 1_000_000),
+    webProcesses: readWebProcesses(read),
     upstreamTimeouts: {
       connectMs: read.integer('UPSTREAM_CONNECT_MS', 5_000, 10, minuteMs),
       firstByteMs: read.integer('UPSTREAM_FIRST_BYTE_MS', 5 * minuteMs, 10, 60 * minuteMs),
@@ -292,6 +297,14 @@ function buildConfig(read: SettingReader, reader: ConfigReader): Config {
     sandboxTokensPerSecond: read.integer('SANDBOX_TOKENS_PER_SECOND', 60, 0, 1_000_000),
     failpoint: readFailpoint(read),
   }
+}
+
+/** PostgreSQL, settlement and the kernel need the other half of the cores. */
+function readWebProcesses(read: SettingReader): number {
+  const half = Math.min(Math.max(1, Math.floor(availableParallelism() / 2)), defaultWebProcessesMax)
+  const count = read.optionalInteger('WEB_PROCESSES', 1, webProcessesMax) ?? half
+  // Other systems cannot share a port between processes.
+  return process.platform === 'linux' ? count : 1
 }
 
 /** Every machine serves requests. One with `jobs` signs and settles too. */

@@ -29,9 +29,17 @@ export const settingGroups = {
         'Account ids or sign-in wallet addresses, separated by commas, that may see the operator’s pages at `/operator`.',
       unset: 'None; in the sandbox, the local developer',
     },
-    REQUESTS_MAX: { about: 'Maximum number of concurrent requests.', unset: '10000' },
+    WEB_PROCESSES: {
+      about:
+        'Processes that serve requests on the same port, on Linux; 1 to 64. Each opens up to 22 connections to PostgreSQL. See [Scaling out](guides/scaling-out.md).',
+      unset: 'One for every two cores, at most 8',
+    },
+    REQUESTS_MAX: { about: 'Maximum number of concurrent requests, for each web process.', unset: '10000' },
     BODY_BYTES_MAX: { about: 'Size limit of one request body.', unset: '4194304' },
-    BODIES_BYTES_MAX: { about: 'Size limit of all request bodies that are being read.', unset: '268435456' },
+    BODIES_BYTES_MAX: {
+      about: 'Size limit of all request bodies that are being read, for each web process.',
+      unset: '268435456',
+    },
     KEEPALIVE_AFTER_MS: {
       about: 'A buffered answer that takes longer gets its headers now, and white space to keep the connection open.',
       unset: '45000',

@@ -1,19 +1,26 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { LedgerNumbers } from '../ledger/ledger-numbers.ts'
-import { type Metric, metricsContentType, renderMetrics } from '../observe/metric.ts'
+import { type Metric, type MetricSamples, metricsContentType, renderMetrics, renderSamples } from '../observe/metric.ts'
 import { createLedgerMetrics } from './ledger-metrics.ts'
 import { asDeclared } from './send.ts'
 
 export type MetricsPageOptions = {
   /** What this process counts. */
   readonly metrics: readonly Metric[]
+  /** Where several processes share the port: the number of this one, and how it gets the samples of all. */
+  readonly shared?: SharedPort | undefined
   readonly readNumbers: () => Promise<LedgerNumbers>
   readonly onReadError: (error: unknown) => void
   /** Undefined: anybody may read. */
   readonly token: string | undefined
   /** Monotonic milliseconds. */
   readonly now: () => number
+}
+
+export type SharedPort = {
+  readonly processNumber: number
+  readonly samplesOfAll: () => Promise<readonly MetricSamples[]>
 }
 
 const numbersMsMax = 5_000
@@ -41,8 +48,20 @@ export class MetricsPage {
       return end(outgoing, 401, 'Send the METRICS_TOKEN as "Authorization: Bearer …".\n', {
         'www-authenticate': 'Bearer realm="metrics"',
       })
-    await this.#refresh()
-    end(outgoing, 200, renderMetrics(this.metrics), { 'content-type': metricsContentType })
+    const [samples] = await Promise.all([this.#samplesOfAll(), this.#refresh()])
+    const page = renderMetrics(this.metrics, [...samples, renderSamples(this.#ledger.metrics)])
+    end(outgoing, 200, page, { 'content-type': metricsContentType })
+  }
+
+  /** What this process has counted. */
+  samples(): MetricSamples {
+    return renderSamples(this.#options.metrics, this.#options.shared?.processNumber)
+  }
+
+  /** A process that cannot reach the others still reports its own. */
+  async #samplesOfAll(): Promise<readonly MetricSamples[]> {
+    const all = await this.#options.shared?.samplesOfAll().catch(this.#options.onReadError)
+    return all ?? [this.samples()]
   }
 
   #mayRead(authorization: string | undefined): boolean {

@@ -150,13 +150,32 @@ export class Histogram extends Family<{ readonly counts: Float64Array; sum: numb
   }
 }
 
+/** The sample lines of one process, by the name of the metric. */
+export type MetricSamples = Readonly<Record<string, string>>
+
+/** With a process number, every line gets the label `process`: processes that share a port are one target for Prometheus. */
+export function renderSamples(metrics: readonly Metric[], processNumber?: number): MetricSamples {
+  return Object.fromEntries(
+    metrics.map((metric) => {
+      const lines = metric.render()
+      return [metric.name, processNumber === undefined ? lines : withLabel(lines, `process="${processNumber}"`)]
+    }),
+  )
+}
+
+function withLabel(lines: string, label: string): string {
+  return lines.replace(/^(\w+)(\{?)/gm, (_, name: string, brace: string) =>
+    brace === '' ? `${name}{${label}}` : `${name}{${label},`,
+  )
+}
+
 /** The whole page. A metric without samples still shows its help and type. */
-export function renderMetrics(metrics: readonly Metric[]): string {
+export function renderMetrics(metrics: readonly Metric[], samples = [renderSamples(metrics)]): string {
   return metrics
-    .map(
-      (metric) =>
-        `# HELP ${metric.name} ${escapeHelp(metric.help)}\n# TYPE ${metric.name} ${metric.type}\n${metric.render()}`,
-    )
+    .map(({ name, help, type }) => {
+      const lines = samples.map((ofProcess) => ofProcess[name] ?? '').join('')
+      return `# HELP ${name} ${escapeHelp(help)}\n# TYPE ${name} ${type}\n${lines}`
+    })
     .join('')
 }
 

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { childEnvironment } from '../config/config.ts'
 import { OperatorError } from '../errors.ts'
-import { type ChildRefusal, heartbeat } from './child.ts'
+import { type ChildRefusal, heartbeat, stopOrder } from './child.ts'
 
 export type SupervisorOptions<Settings, Ready> = {
   /** Human-readable name: "settlement", "the signer". */
@@ -21,18 +21,21 @@ export type SupervisorOptions<Settings, Ready> = {
   /** Aborts the first start. A child that is ready is stopped only by `stop`. */
   readonly signal?: AbortSignal | undefined
   readonly readyMsMax?: number
+  /** How long the child may take to finish its work after `stop`. Then it is killed. */
+  readonly stopMsMax?: number
   /** Interval of heartbeats to a ready child. A child that misses several in a row hangs, and is killed. */
   readonly heartbeatMs?: number
 }
 
 export type SupervisedChild<Ready> = {
+  /** The ready message of its latest start. */
   readonly ready: Ready
   stop(): Promise<void>
 }
 
 // A busy machine can take more than a minute to load the chain's libraries.
 const defaultReadyMsMax = 120_000
-const stopMsMax = 5_000
+const defaultStopMsMax = 5_000
 const restartPauseMs = 200
 // A child may be busy for many seconds on an overloaded machine. One that is silent for a minute is suspended or deadlocked.
 const defaultHeartbeatMs = 15_000
@@ -71,15 +74,17 @@ export async function supervise<Settings extends object, Ready>(
   }
   watch(child)
   return {
-    ready,
+    get ready() {
+      return ready
+    },
     async stop() {
       stopping.abort()
       // A child that is starting right now would outlive this process.
       await restarting
       if (child.exitCode !== null || child.signalCode !== null) return
       const exited = once(child, 'exit')
-      if (child.connected) child.disconnect()
-      const killer = setTimeout(() => child.kill('SIGKILL'), stopMsMax)
+      if (child.connected) child.send(stopOrder, () => child.connected && child.disconnect())
+      const killer = setTimeout(() => child.kill('SIGKILL'), options.stopMsMax ?? defaultStopMsMax)
       await exited
       clearTimeout(killer)
     },
@@ -96,6 +101,8 @@ async function start<Settings extends object, Ready>(
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     env: childEnvironment(),
     detached: true,
+    // Settings contain amounts, which are bigints.
+    serialization: 'advanced',
   })
   child.send(settings(previous))
   const timeout = AbortSignal.timeout(readyMsMax)

@@ -5,49 +5,75 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { OperatorError, reasonOf } from '../errors.ts'
+import type { MetricSamples } from '../observe/metric.ts'
 import { writePrivateFile } from '../process/private-file.ts'
 import type { ProviderHealth } from '../providers/provider.ts'
 import type { StartContext } from './start-context.ts'
 
-/** The requests that commands on the same machine can send to a running service. */
+/** What other processes of this machine can ask of a process that serves requests. */
 export type ControlActions = {
-  readonly providers: () => readonly ProviderHealth[]
+  readonly providers: () => Awaitable<readonly ProviderHealth[]>
   /** Returns warnings, one line each. Throws an error with one line per mistake. */
-  readonly reloadProviders: () => readonly string[]
+  readonly reloadProviders: () => Awaitable<readonly string[]>
+  readonly samples: () => Awaitable<readonly MetricSamples[]>
+  /** The number of requests in progress. */
+  readonly requests: () => Awaitable<number>
+  /** Ends a stop's wait for requests in progress. */
+  readonly hurry: () => void
 }
+
+type Awaitable<Value> = Value | Promise<Value>
+
+export type ControlAddress = { readonly url: string; readonly token: string }
 
 const controlFile = 'control.json'
 const host = '127.0.0.1'
 const askMsMax = 10_000
+/** Less than the time that Prometheus waits for a scrape: a process that hangs must not hide the others. */
+const askProcessMsMax = 3_000
 
-/**
- * Serves `penny providers` on a separate port that is reachable only from this machine, protected by a token in the data folder
- * that only the service's user can read.
- */
-export async function openControl({ config, stack }: StartContext, actions: ControlActions): Promise<void> {
+/** Serves the actions on a separate port that is reachable only from this machine, protected by a token. */
+export async function openControl({ stack }: StartContext, actions: ControlActions): Promise<ControlAddress> {
   const token = randomBytes(24).toString('base64url')
-  const server = createServer((request, response) => answer(request, response, token, actions))
+  const server = createServer((request, response) => void answer(request, response, token, actions))
   server.listen(0, host)
   await once(server, 'listening')
-  const path = join(config.dataDir, controlFile)
-  writePrivateFile(path, JSON.stringify({ url: `http://${host}:${(server.address() as AddressInfo).port}`, token }))
   stack.defer(() => {
-    rmSync(path, { force: true })
     server.close()
     server.closeAllConnections()
   })
+  return { url: `http://${host}:${(server.address() as AddressInfo).port}`, token }
 }
 
-function answer(request: IncomingMessage, response: ServerResponse, token: string, actions: ControlActions): void {
+/** For `penny providers` and the other web processes. Only the service's user can read the token in the data folder. */
+export function publishControl({ config, stack }: StartContext, address: ControlAddress): void {
+  const path = join(config.dataDir, controlFile)
+  writePrivateFile(path, JSON.stringify(address))
+  stack.defer(() => rmSync(path, { force: true }))
+}
+
+async function answer(
+  request: IncomingMessage,
+  response: ServerResponse,
+  token: string,
+  actions: ControlActions,
+): Promise<void> {
   const send = (status: number, body: object) =>
     response.writeHead(status, { 'content-type': 'application/json', connection: 'close' }).end(JSON.stringify(body))
   if (!isToken(request.headers.authorization, token)) return void send(401, { message: 'Wrong token.' })
   try {
     switch (`${request.method} ${request.url}`) {
       case 'GET /providers':
-        return void send(200, { providers: actions.providers() })
+        return void send(200, { providers: await actions.providers() })
       case 'POST /providers/reload':
-        return void send(200, { warnings: actions.reloadProviders(), providers: actions.providers() })
+        return void send(200, { warnings: await actions.reloadProviders(), providers: await actions.providers() })
+      case 'GET /metrics':
+        return void send(200, { samples: await actions.samples() })
+      case 'GET /requests':
+        return void send(200, { requests: await actions.requests() })
+      case 'POST /hurry':
+        actions.hurry()
+        return void send(200, {})
       default:
         return void send(404, { message: 'Unknown action.' })
     }
@@ -63,18 +89,42 @@ function isToken(header: string | undefined, token: string): boolean {
   return given.length === expected.length && timingSafeEqual(given, expected)
 }
 
-export type ControlAnswer = { readonly providers: readonly ProviderHealth[]; readonly warnings?: readonly string[] }
+export type ControlAnswer = {
+  readonly providers: readonly ProviderHealth[]
+  readonly warnings?: readonly string[]
+  readonly samples: readonly MetricSamples[]
+  readonly requests: number
+}
 
 /** Calls the service that runs on this data folder. Throws its message when it refuses. */
 export async function askControl(dataDir: string, method: 'GET' | 'POST', path: string): Promise<ControlAnswer> {
   let response: Response
   try {
-    const { url, token } = JSON.parse(readFileSync(join(dataDir, controlFile), 'utf8')) as Record<string, string>
-    const headers = { authorization: `Bearer ${token}` }
-    response = await fetch(`${url}${path}`, { method, headers, signal: AbortSignal.timeout(askMsMax) })
+    const address = JSON.parse(readFileSync(join(dataDir, controlFile), 'utf8')) as ControlAddress
+    response = await call(address, { method, path, msMax: askMsMax })
   } catch (error) {
     throw new NoServiceError(dataDir, error)
   }
+  return readAnswer(response)
+}
+
+/** Calls one process. */
+export async function askProcess(
+  address: ControlAddress,
+  method: 'GET' | 'POST',
+  path: string,
+): Promise<ControlAnswer> {
+  return readAnswer(await call(address, { method, path, msMax: askProcessMsMax }))
+}
+
+type ControlCall = { readonly method: 'GET' | 'POST'; readonly path: string; readonly msMax: number }
+
+function call({ url, token }: ControlAddress, { method, path, msMax }: ControlCall): Promise<Response> {
+  const headers = { authorization: `Bearer ${token}` }
+  return fetch(`${url}${path}`, { method, headers, signal: AbortSignal.timeout(msMax) })
+}
+
+async function readAnswer(response: Response): Promise<ControlAnswer> {
   const body = (await response.json()) as ControlAnswer & { readonly message?: string }
   if (!response.ok) throw new ControlRefusal(String(body.message))
   return body

@@ -41,7 +41,7 @@ export async function openDatabases(
   prices: PriceList,
   onLost: (error: Error) => void,
 ): Promise<Databases> {
-  const { config, stack, onProgress, signal } = context
+  const { config, onProgress, signal } = context
   const url = config.databaseUrl ?? (await startPostgres(context, onLost))
   const origin = config.databaseUrl === undefined ? embeddedIn(config.dataDir) : outside
   if (config.databaseUrl !== undefined) await refuseUnusable(outside, () => refuseTransactionPooler(url))
@@ -54,7 +54,12 @@ export async function openDatabases(
     await setUnsettledCap(opened, config.unsettledCap)
     await createRequestMonths(opened)
   })
-  stack.defer(() => usable.close())
+  await usable.close()
+  return openPools(context, url)
+}
+
+/** Opens the pools to a database that is ready for use. */
+export function openPools({ stack }: StartContext, url: string): Databases {
   const open = (options: Omit<DatabaseOptions, 'url'>) => {
     const database = openDatabase({ url, ...options })
     stack.defer(() => database.close())
@@ -62,7 +67,7 @@ export async function openDatabases(
   }
   return {
     url,
-    jobs: usable,
+    jobs: open(jobs),
     ledger: open(ledger),
     lookUps: open(lookUps),
     api: open(api),

@@ -64,7 +64,7 @@ export function watchHealth({ log, stack }: StartContext, { databases, observer,
 /** The metrics page: counters of this process, and values that it reads from the database. */
 export function openMetricsPage(
   { config, log, stack }: StartContext,
-  { databases, holds, observer, router }: NodeParts,
+  { databases, holds, observer, router, sharedPort }: NodeParts,
   load: Load,
 ): MetricsPage {
   const own = watchProcess(packageVersion)
@@ -78,6 +78,7 @@ export function openMetricsPage(
       ...(namesProviders ? providerGauges(router) : []),
       ...own.metrics,
     ],
+    shared: sharedPort,
     readNumbers: () => readLedgerNumbers(databases.jobs),
     onReadError: (error) => {
       observer.metrics.readErrors.add(1)

@@ -3,22 +3,19 @@ import { defaultGrace, type Grace } from '../chat/attempts.ts'
 import type { Config } from '../config/config.ts'
 import type { Database } from '../db/database.ts'
 import { locateEmbeddedPostgres } from '../db/embedded-postgres.ts'
-import { drain, portProblem, serveUntilNoticed } from '../http/server.ts'
-import { armFailpoint } from '../process/failpoints.ts'
+import { portProblem } from '../http/server.ts'
 import { createLog } from '../process/log.ts'
 import type { SettlementEndpoints } from '../settlement/settlement-endpoints.ts'
 import type { WebTools } from '../tools/web-tools.ts'
-import { loadCatalog, routingTable } from './catalog.ts'
-import { openChainServices } from './chain-services.ts'
-import { openControl } from './control.ts'
+import { loadCatalog } from './catalog.ts'
+import { openControl, publishControl } from './control.ts'
 import { type Databases, openDatabases } from './databases.ts'
 import { startAlerts, startAudit, startCleanUp, startWebhooks } from './jobs.ts'
-import { openObserver } from './observe.ts'
-import { openHolds, openRetries } from './open-holds.ts'
+import { openNode, type ServingNode, serveNode } from './open-node.ts'
 import { startSandbox, startSettlementServices } from './processes.ts'
 import type { StartContext } from './start-context.ts'
-import { openRouter, openWeb, reloadProviders } from './upstreams.ts'
-import { openPort, serveRequests } from './web-node.ts'
+import { type OpenedServer, openPort } from './web-node.ts'
+import { joinHealth, WebProcesses, type WebSettings } from './web-processes.ts'
 
 export type Service = {
   readonly publicUrl: string
@@ -33,7 +30,8 @@ export type Service = {
   stop(): Promise<void>
   /** Ends a stop's wait for requests in progress: they fail, and their clients get an error. */
   hurry(): void
-  readonly requestsUnderWay: number
+  /** Requests in progress. */
+  countRequests(): Promise<number>
 }
 
 export type StartOptions = {
@@ -65,62 +63,77 @@ export async function startService(
 async function start(context: StartContext, { web, retryGrace = defaultGrace }: StartOptions): Promise<Service> {
   const { config, stack, signal } = context
   const catalog = loadCatalog(config)
-  const { prices } = catalog
   for (const warning of catalog.warnings) context.onProgress(warning)
   const failure = Promise.withResolvers<Error>()
-  const [databases, sandbox] = await startGround(context, () => openDatabases(context, prices, failure.resolve))
+  const [databases, sandbox] = await startGround(context, () => openDatabases(context, catalog.prices, failure.resolve))
   signal?.throwIfAborted()
-  const router = openRouter(context, routingTable(config, catalog, sandbox))
-  const failpoint = armFailpoint(config.failpoint)
-  const observer = openObserver(context)
-  const holds = await openHolds(context, { databases, priceVersion: prices.version, failpoint, observer })
   const port = await openPort(context)
   const { publicUrl } = port
-  const webTools = web ?? openWeb(context, sandbox, publicUrl)
   const money = await startSettlementServices({ ...context, databases, publicUrl }, sandbox)
-  const chainServices = openChainServices({ config, database: databases.jobs, money, stack })
-  const retries = openRetries(context, { databases, node: holds.node, grace: retryGrace })
-  const parts = {
-    prices,
-    databases,
-    failpoint,
-    observer,
-    holds,
-    router,
-    web: webTools,
-    retries,
-    chainServices,
-    money,
-    publicUrl,
-  }
-  const stopping = new AbortController()
-  const hurry = new AbortController()
-  const load = serveRequests(context, { ...parts, stopping: stopping.signal }, port)
-  stack.defer(() => drain(port.server, load, { drainMs: config.drainMs, hurry: hurry.signal }))
-  stack.defer(() => port.wasted.stop())
-  stack.defer(() => retries.drain())
-  await openControl(context, {
-    providers: () => router.health,
-    reloadProviders: () => reloadProviders(context, router, catalog),
-  })
-  startAudit(context, databases.jobs, observer.metrics)
+  const others = await startOthers(context, { databaseUrl: databases.url, sandbox, money, publicUrl }, port)
+  const sharedPort = config.webProcesses > 1 ? { processNumber: 1, samplesOfAll: () => actions.samples() } : undefined
+  const ground = { catalog, databases, sandbox, money, publicUrl, sharedPort }
+  const parts = await openNode(context, ground, { web, retryGrace })
+  const node = serveNode(context, parts, port, catalog)
+  const actions = actionsOfAll(node, others)
+  publishControl(context, await openControl(context, actions))
+  const { metrics } = parts.observer
+  startAudit(context, databases.jobs, metrics)
   startCleanUp(context, databases.jobs)
-  startWebhooks(context, databases, publicUrl, observer.metrics)
+  startWebhooks(context, databases, publicUrl, metrics)
   startAlerts(context, databases, publicUrl)
   stack.defer(() => {
-    stopping.abort()
-    return serveUntilNoticed(port.server, config.shutdownDelayMs, hurry.signal)
+    others.stop()
+    return node.announceStop()
   })
   return {
     publicUrl,
-    defaultModel: prices.defaultModel,
+    defaultModel: catalog.prices.defaultModel,
     database: databases.jobs,
     money,
     failed: failure.promise,
     stop: () => stack.disposeAsync(),
-    hurry: () => hurry.abort(),
-    get requestsUnderWay() {
-      return load.requests
+    hurry: actions.hurry,
+    countRequests: actions.requests,
+  }
+}
+
+/** Starts the other web processes of this machine. Secrets that they have no use for are not passed on. */
+function startOthers(
+  context: StartContext,
+  ground: Omit<WebSettings, 'config' | 'processNumber'>,
+  { port }: OpenedServer,
+): Promise<WebProcesses> {
+  const { publicUrl } = ground
+  const config = { ...context.config, port, publicUrl, masterKey: undefined, mail: undefined, failpoint: undefined }
+  return WebProcesses.start(context, { ...ground, config })
+}
+
+/** What can be asked of the web processes of this machine together. */
+function actionsOfAll({ actions: own }: ServingNode, others: WebProcesses) {
+  return {
+    async providers() {
+      const answers = await others.ask('GET', '/providers')
+      return joinHealth([await own.providers(), ...answers.map(({ providers }) => providers)])
+    },
+    /** A mistake in the file is found here, before any process uses it. */
+    async reloadProviders() {
+      const warnings = await own.reloadProviders()
+      await others.ask('POST', '/providers/reload')
+      return warnings
+    },
+    async samples() {
+      const answers = await others.ask('GET', '/metrics')
+      return [...(await own.samples()), ...answers.flatMap(({ samples }) => samples)]
+    },
+    async requests() {
+      const ownRequests = await own.requests()
+      const answers = await others.ask('GET', '/requests')
+      return answers.reduce((sum, { requests }) => sum + requests, ownRequests)
+    },
+    hurry() {
+      own.hurry()
+      void others.ask('POST', '/hurry')
     },
   }
 }

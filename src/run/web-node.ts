@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import type { ChainServices } from '../api/chain-services.ts'
 import { CancelAllowance } from '../billing/cancel-allowance.ts'
@@ -13,6 +14,7 @@ import type { Retries } from '../chat/retries.ts'
 import { allowsLoopbackWebhooks, type Config } from '../config/config.ts'
 import { BodyBudget } from '../http/body-budget.ts'
 import { Load } from '../http/load.ts'
+import type { MetricsPage, SharedPort } from '../http/metrics-page.ts'
 import { siteOf } from '../http/origin.ts'
 import { connectionsMaxFor, listen, openServer } from '../http/server.ts'
 import { UnidentifiedCalls } from '../http/unidentified-calls.ts'
@@ -61,12 +63,15 @@ export type NodeParts = {
   /** Undefined where nothing is settled. */
   readonly money: SettlementEndpoints | undefined
   readonly publicUrl: string
+  /** Undefined where one process serves all requests. */
+  readonly sharedPort: SharedPort | undefined
   /** Aborted when this process is about to stop: load balancers then send requests elsewhere. */
   readonly stopping: AbortSignal
 }
 
 export type OpenedServer = {
   readonly publicUrl: string
+  readonly port: number
   readonly server: Server
   readonly wasted: WastedConnections
   /** Until this is called, every request gets the answer that the service is starting. */
@@ -91,6 +96,7 @@ export async function openPort({ config, stack }: StartContext): Promise<OpenedS
   stack.defer(() => void server.close())
   return {
     publicUrl,
+    port: (server.address() as AddressInfo).port,
     server,
     wasted,
     serve(app) {
@@ -101,7 +107,11 @@ export async function openPort({ config, stack }: StartContext): Promise<OpenedS
 }
 
 /** Connects the parts to the server. */
-export function serveRequests(context: StartContext, parts: NodeParts, { serve, wasted }: OpenedServer): Load {
+export function serveRequests(
+  context: StartContext,
+  parts: NodeParts,
+  { serve, wasted }: OpenedServer,
+): { readonly load: Load; readonly metricsPage: MetricsPage } {
   const { config, stack } = context
   const counter = createTokenCounter()
   stack.defer(() => counter.close())
@@ -115,7 +125,7 @@ export function serveRequests(context: StartContext, parts: NodeParts, { serve, 
   const metricsPage = openMetricsPage(context, parts, load)
   const health = watchHealth(context, parts)
   serve(createApp({ ...appServices(context, parts, wasted), ...chat, ...health, load, metricsPage }))
-  return load
+  return { load, metricsPage }
 }
 
 /** Shared by admission and serving of requests. */

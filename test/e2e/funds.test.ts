@@ -21,6 +21,7 @@ let service: Service
 before(async () => {
   const config = readConfig({
     PORT: '0',
+    WEB_PROCESSES: '1',
     DATA_DIR: dataDir,
     LOG_LEVEL: 'silent',
     TRUST_PROXY: '1',

@@ -145,6 +145,7 @@ async function openHouse(t: TestContext): Promise<House> {
   const dataDir = mkdtempSync(join(tmpdir(), 'penny-recover-'))
   const environment = {
     PORT: '0',
+    WEB_PROCESSES: '1',
     DATA_DIR: dataDir,
     UPSTREAM_BASE_URL: model.url,
     LOG_LEVEL: process.env.TEST_LOG_LEVEL ?? 'silent',

@@ -9,4 +9,6 @@ const compileCache = fileURLToPath(new URL('../../node_modules/.cache/penny', im
 export const childEnvironment = {
   PATH: process.env.PATH ?? '',
   NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? compileCache,
+  // On every machine, however many cores it has.
+  WEB_PROCESSES: '1',
 }

@@ -53,6 +53,7 @@ export async function startMoneyService(t: TestContext, options: MoneyServiceOpt
   const model = await startModelServer({ host: '127.0.0.1', port: 0, tokensPerSecond: 0 })
   const config = readConfig({
     PORT: '0',
+    WEB_PROCESSES: '1',
     DATA_DIR: dataDir,
     DATABASE_URL: ledger.url,
     UPSTREAM_BASE_URL: model.url,

@@ -61,6 +61,8 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     LOG_LEVEL: 'silent',
     // Nothing settles here: the money of these tests is credited by hand, and as much of it may be unsettled as there is.
     ROLES: 'web',
+    // On every machine, however many cores it has.
+    WEB_PROCESSES: '1',
     SEARCH_PROVIDER: 'none',
     UNSETTLED_CAP_USDC: '1000000',
     DRAIN_MS: '2000',

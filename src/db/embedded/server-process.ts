@@ -36,7 +36,8 @@ const settings: Readonly<Record<string, string>> = {
   full_page_writes: 'on',
   synchronous_commit: 'on',
   shared_buffers: '128MB',
-  max_connections: '100',
+  // Enough for eight web processes.
+  max_connections: '300',
   wal_compression: 'on',
   jit: 'off',
   timezone: 'UTC',

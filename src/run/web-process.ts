@@ -1,0 +1,38 @@
+import { defaultGrace } from '../chat/attempts.ts'
+import { runAsChild, type StopCause } from '../process/child.ts'
+import { createLog } from '../process/log.ts'
+import { loadCatalog } from './catalog.ts'
+import { askControl, openControl } from './control.ts'
+import { openPools } from './databases.ts'
+import { openNode, type ServingNode, serveNode } from './open-node.ts'
+import { openPort } from './web-node.ts'
+import type { WebReady, WebSettings } from './web-processes.ts'
+
+// A further process that serves requests beside the one that started the service.
+
+const stack = new AsyncDisposableStack()
+let node: ServingNode | undefined
+
+runAsChild({ title: 'penny-web', isInBackground: false, start, stop })
+
+async function start({ config, databaseUrl, processNumber, ...given }: WebSettings): Promise<WebReady> {
+  const log = createLog(config.logLevel, config.dataDir)
+  stack.defer(() => log.flush())
+  const context = { config, log, stack, onProgress: () => {}, signal: undefined }
+  const catalog = loadCatalog(config)
+  const databases = openPools(context, databaseUrl)
+  const sharedPort = {
+    processNumber,
+    samplesOfAll: async () => (await askControl(config.dataDir, 'GET', '/metrics')).samples,
+  }
+  const parts = await openNode(context, { ...given, catalog, databases, sharedPort }, { retryGrace: defaultGrace })
+  // Last: as soon as this process listens, it gets requests of customers.
+  node = serveNode(context, parts, await openPort(context), catalog)
+  return { control: await openControl(context, node.actions) }
+}
+
+/** Without the first process, new requests belong to its successor on the port. */
+async function stop(cause: StopCause): Promise<void> {
+  if (cause === 'ordered') await node?.announceStop()
+  await stack.disposeAsync()
+}
