@@ -1,24 +1,19 @@
-import { randomUUID } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Database, openDatabase } from '../src/db/database.ts'
+import { openDatabase } from '../src/db/database.ts'
 import { startEmbeddedPostgres } from '../src/db/embedded-postgres.ts'
 import { migrate } from '../src/db/migrate.ts'
 import { setUnsettledCap } from '../src/ledger/accounts.ts'
-import type { Payer } from '../src/ledger/hold-calls.ts'
-import { Holds } from '../src/ledger/holds.ts'
-import { renewLease } from '../src/ledger/nodes.ts'
 import { parse } from '../src/money/usdc.ts'
-import { holdAndEnd } from './parts/hold-and-end.ts'
+import { loadLedger } from './parts/ledger-load.ts'
 import { createPayers } from './parts/payers.ts'
 import { median, round } from './parts/rounds.ts'
 import { extractTreeBefore } from './parts/tree-before.ts'
 import type { Bench } from './run.ts'
 
-const measuredMs = 6_000
-const warmUpMs = 1_500
+const span = { spansPartitions: false, warmUpMs: 1_500, measuredMs: 6_000 }
 
 const rounds = 3
 
@@ -79,7 +74,7 @@ async function measureLedger(progress: (line: string) => void): Promise<Measured
       const payers = await createPayers(database, accounts)
       for (const atOnce of [64, 512]) {
         progress(`${accounts} account${accounts === 1 ? '' : 's'}, ${atOnce} at once`)
-        rows.push({ accounts, at_once: atOnce, ...(await measure(database, payers, atOnce)), fsync })
+        rows.push({ accounts, at_once: atOnce, ...(await loadLedger({ database, payers, atOnce, ...span })), fsync })
       }
     }
     return rows
@@ -88,25 +83,4 @@ async function measureLedger(progress: (line: string) => void): Promise<Measured
     await postgres.stop()
     rmSync(dataDir, { recursive: true, force: true })
   }
-}
-
-async function measure(database: Database, payers: readonly Payer[], atOnce: number) {
-  const node = randomUUID()
-  await renewLease(database, node, 3_600_000)
-  const holds = new Holds({ database, node, priceVersion: 'bench', inFlightCap: parse('1') })
-  const latencies: number[] = []
-  const startedMs = performance.now()
-  const fromMs = startedMs + warmUpMs
-  const untilMs = fromMs + measuredMs
-  const worker = async (seed: number) => {
-    for (let turn = seed; performance.now() < untilMs; turn += atOnce) {
-      const beganMs = performance.now()
-      await holdAndEnd(holds, payers[turn % payers.length]!)
-      if (beganMs >= fromMs) latencies.push(performance.now() - beganMs)
-    }
-  }
-  await Promise.all(Array.from({ length: atOnce }, (_, seed) => worker(seed)))
-  latencies.sort((a, b) => a - b)
-  const at = (share: number) => Number(latencies[Math.floor(latencies.length * share)]!.toFixed(1))
-  return { per_second: Math.round(latencies.length / (measuredMs / 1000)), p50_ms: at(0.5), p99_ms: at(0.99) }
 }

@@ -1,11 +1,13 @@
 import { parseArgs } from 'node:util'
 import { bufferedBench } from './buffered.bench.ts'
+import { citusBench } from './citus.bench.ts'
 import { dashboardBench } from './dashboard.bench.ts'
 import { growthBench } from './growth.bench.ts'
 import { hostileBench } from './hostile.bench.ts'
 import { ledgerBench } from './ledger.bench.ts'
 import { nodesBench } from './nodes.bench.ts'
 import { overloadBench } from './overload.bench.ts'
+import { partitionsBench } from './partitions.bench.ts'
 import { profileBench } from './profile.bench.ts'
 import { type Result, writeResult } from './result.ts'
 import { routerBench } from './router.bench.ts'
@@ -19,6 +21,8 @@ import { webhooksBench } from './webhooks.bench.ts'
 /** A scenario measures something and returns one table of rows; what it prints on the way is progress. */
 export type Bench = {
   readonly title: string
+  /** Why it cannot be measured on this machine. */
+  readonly problem?: () => string | undefined
   run(progress: (line: string) => void, settings: BenchSettings): Promise<Result['rows']>
 }
 
@@ -27,6 +31,8 @@ export type BenchSettings = { readonly scale: number }
 
 const benches: Readonly<Record<string, Bench>> = {
   ledger: ledgerBench,
+  partitions: partitionsBench,
+  citus: citusBench,
   buffered: bufferedBench,
   router: routerBench,
   nodes: nodesBench,
@@ -54,6 +60,12 @@ if (bench === undefined || rest.length > 0 || !(scale > 0)) {
       .join('\n')}`,
   )
   process.exit(2)
+}
+
+const problem = bench.problem?.()
+if (problem !== undefined) {
+  console.error(`Not measured: ${problem}.`)
+  process.exit(0)
 }
 
 const rows = await bench.run((line) => console.error(`  ${line}`), { scale })

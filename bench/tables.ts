@@ -3,20 +3,22 @@ import { fileURLToPath } from 'node:url'
 import { round } from './parts/rounds.ts'
 import type { Result } from './result.ts'
 
-// `npm run bench:tables`: writes what `bench/results/` says into `docs/performance.md`, between the marks that are there for it.
+// `npm run bench:tables`: writes what `bench/results/` says into these pages, between the marks that are there for it.
 
-const page = fileURLToPath(new URL('../docs/performance.md', import.meta.url))
+const pages = ['performance', 'scaling'].map((name) => fileURLToPath(new URL(`../docs/${name}.md`, import.meta.url)))
 const rowsMax = 30
 
 type Cell = string | number
 type Row = Readonly<Record<string, Cell>>
 
-const text = readFileSync(page, 'utf8').replaceAll(
-  /(<!-- table: (\S+) -->\n)[\s\S]*?(<!-- end -->)/g,
-  (_, opening: string, name: string, closing: string) =>
-    `${opening}\n${name === 'targets' ? targets() : tables(name)}\n${closing}`,
-)
-writeFileSync(page, text)
+for (const page of pages) {
+  const text = readFileSync(page, 'utf8').replaceAll(
+    /(<!-- table: (\S+) -->\n)[\s\S]*?(<!-- end -->)/g,
+    (_, opening: string, name: string, closing: string) =>
+      `${opening}\n${name === 'targets' ? targets() : tables(name)}\n${closing}`,
+  )
+  writeFileSync(page, text)
+}
 
 /** Rows that say different things about different subjects are different tables. */
 function tables(scenario: string): string {

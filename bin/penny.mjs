@@ -1,8 +1,9 @@
 #!/usr/bin/env node
 // The command. It works on any Node >= 18: see runtime.mjs.
 import { findStartProblem } from './preflight.mjs'
-import { isReady, prepare, run, SetupError } from './runtime.mjs'
+import { isReady, prepare, run, SetupError, stopWithNpm } from './runtime.mjs'
 
+stopWithNpm()
 try {
   await refuseImpossibleStart(process.argv[2])
   const node = await prepare({ development: false })

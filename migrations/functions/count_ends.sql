@@ -10,13 +10,13 @@ begin
                  sum(case when e.voided then e.from_credit else e.quote - e.charged end) as credit, sum(e.quote) as held,
                  sum(e.extended) as extended, sum(e.charged) as charged, count(*) as entries
             from unnest(p_ended) as e group by e.account_id) s
-    where a.partition = p_partition and a.id = any (p_account_ids) and a.id = s.id;
+    where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.id = s.id;
 
   -- Spending in an earlier window no longer counts.
   update api_keys k
     set held = k.held - s.held, spent = k.spent + s.charged
     from (select e.key_id as id, e.key_window, sum(e.quote + e.extended) as held, sum(e.charged) as charged
             from unnest(p_ended) as e group by e.key_id, e.key_window) s
-    where k.partition = p_partition and k.id = any (array(select e.key_id from unnest(p_ended) as e)) and k.id = s.id
+    where k.partition = coalesce(p_partition, k.partition) and k.id = any (array(select e.key_id from unnest(p_ended) as e)) and k.id = s.id
       and k.window_start = s.key_window;
 end $$;

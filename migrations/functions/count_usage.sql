@@ -5,7 +5,7 @@ begin
   insert into usage_hours as h (partition, account_id, hour, key_id, model, provider, succeeded, failed, cancelled, quote, charged, search_cost,
                                 search_calls, fetch_calls, prompt_tokens, completion_tokens, reasoning_tokens, cached_tokens, timed,
                                 first_token_ms, total_ms, attempts, upstream_cost, costed)
-    select p_partition, e.account_id, e.hour, e.key_id, e.model, coalesce(c.provider, ''),
+    select coalesce(p_partition, min(partition_of(e.id))), e.account_id, e.hour, e.key_id, e.model, coalesce(c.provider, ''),
            count(*) filter (where c.status = 'succeeded'), count(*) filter (where c.status = 'failed'),
            count(*) filter (where c.status = 'cancelled'), sum(e.quote), sum(c.charged), sum(c.search_cost), sum(c.search_calls),
            sum(c.fetch_calls), coalesce(sum(c.prompt_tokens), 0), coalesce(sum(c.completion_tokens), 0),

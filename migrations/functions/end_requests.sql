@@ -7,7 +7,7 @@ set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off se
 as $$
 declare
   v_now   timestamptz;
-  v_ids   uuid[] := array(select c.id from unnest(p_calls) as c);
+  v_ids   uuid[] := array(select c.id from unnest(p_calls) as c order by c.id);
   v_ended ended_hold[];
 begin
   if cardinality(v_ids) <> (select count(distinct i) from unnest(v_ids) as i) then
@@ -25,13 +25,13 @@ begin
          as c (id, status, voided, charged, search_cost, search_calls, fetch_calls, prompt_tokens, completion_tokens, reasoning_tokens,
                cached_tokens, usage_source, finish_reason, error_code, first_token_ms, total_ms, provider, attempts, upstream_cost,
                tool_calls, place) on c.id = h.id
-    where h.partition = p_partition and h.id = any (v_ids) and h.account_id in (select a.id from unnest(p_account_ids) as a (id));
+    where h.partition = coalesce(p_partition, h.partition) and h.id = any (v_ids) and h.account_id in (select a.id from unnest(p_account_ids) as a (id));
 
   insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, price_version, body_hash,
                         created_at, ended_at, entry, quote, from_credit, authorized, extended, voided, charged, search_cost,
                         search_calls, fetch_calls, tool_calls, prompt_tokens, completion_tokens, reasoning_tokens, cached_tokens,
                         usage_source, finish_reason, error_code, first_token_ms, total_ms, provider, attempts, upstream_cost)
-    select p_partition, h.id, h.account_id, h.key_id, h.node, c.status, h.model, h.stream, h.max_tokens, h.price_version, h.body_hash,
+    select h.partition, h.id, h.account_id, h.key_id, h.node, c.status, h.model, h.stream, h.max_tokens, h.price_version, h.body_hash,
            h.created_at, v_now, a.entries + row_number() over (partition by h.account_id order by e.place), h.quote, h.from_credit,
            h.authorized, h.extended, c.voided, c.charged, c.search_cost, c.search_calls, c.fetch_calls,
            -- A failover may have lost lines of the hold: the end brings all of them.
@@ -40,14 +40,14 @@ begin
             c.provider, c.attempts, c.upstream_cost
       from unnest(v_ended) as e
       join unnest(p_calls) as c on c.id = e.id
-      join holds h on h.partition = p_partition and h.id = any (v_ids) and h.id = e.id
-      join accounts a on a.partition = p_partition and a.id = any (p_account_ids) and a.id = e.account_id;
+      join holds h on h.partition = coalesce(p_partition, h.partition) and h.id = any (v_ids) and h.id = e.id
+      join accounts a on a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.id = e.account_id;
 
   perform count_ends(p_partition, p_account_ids, v_ended, v_now);
   perform count_usage(p_partition, v_ended, p_calls);
-  delete from holds h where h.partition = p_partition and h.id = any (array(select e.id from unnest(v_ended) as e));
+  delete from holds h where h.partition = coalesce(p_partition, h.partition) and h.id = any (array(select e.id from unnest(v_ended) as e));
 
-  if exists (select from accounts a where a.partition = p_partition and a.id = any (p_account_ids)
+  if exists (select from accounts a where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids)
                 and (a.event_types is not null or a.watched_until is not null)) then
     perform write_events(p_partition, array(
       select row(e.account_id, 'request.ended', jsonb_build_object(
@@ -63,6 +63,6 @@ begin
     return query select c.id, true, c.status, c.charged from unnest(p_calls) as c;
   else
     return query select r.id, coalesce(r.id in (select e.id from unnest(v_ended) as e), false), r.status, r.charged
-                   from requests r where r.partition = p_partition and r.id = any (v_ids);
+                   from read_stored(p_partition, v_ids) r where r.status <> 'held';
   end if;
 end $$;

@@ -52,18 +52,18 @@ begin
   update accounts a set extended = u.extended
     from (select p_account_ids[n.place] as id, n.extended
             from unnest(v_accounts) with ordinality as n (gateway, credit, held, extended, unsettled, is_suspended, place)) u
-    where a.partition = p_partition and a.id = any (p_account_ids) and a.id = u.id and a.extended <> u.extended;
+    where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.id = u.id and a.extended <> u.extended;
 
   update api_keys k set held = u.held
     from (select p_key_ids[n.place] as id, n.window_start, n.held
             from unnest(v_keys) with ordinality as n (account_id, refusal, limit_amount, window_start, spent, held, options_version, place)) u
-    where k.partition = p_partition and k.id = any (p_key_ids) and k.id = u.id and k.window_start = u.window_start and k.held <> u.held;
+    where k.partition = coalesce(p_partition, k.partition) and k.id = any (p_key_ids) and k.id = u.id and k.window_start = u.window_start and k.held <> u.held;
 
   update holds h set extended = u.extended
     from rows from (unnest(p_calls), unnest(v_open)) as u (id, account_of, key_of, total, extended, key_window)
-    where h.partition = p_partition and h.id = any (array(select c.id from unnest(p_calls) as c)) and h.id = u.id and h.extended < u.extended;
+    where h.partition = coalesce(p_partition, h.partition) and h.id = any (array(select c.id from unnest(p_calls) as c)) and h.id = u.id and h.extended < u.extended;
 
-  if exists (select from accounts a where a.partition = p_partition and a.id = any (p_account_ids) and a.watched_until is not null) then
+  if exists (select from accounts a where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.watched_until is not null) then
     perform write_events(p_partition, array(select row(i, 'account.changed', '{}')::event_call from unnest(p_account_ids) as i));
   end if;
 

@@ -11,7 +11,7 @@ begin
   select array_agg(row(h.extended, h.key_window)::open_hold order by c.place)
     into v_open
     from unnest(p_calls) with ordinality as c (id, account_of, key_of, total, place)
-    left join holds h on h.partition = p_partition and h.id = any (v_ids) and h.id = c.id
+    left join holds h on h.partition = coalesce(p_partition, h.partition) and h.id = any (v_ids) and h.id = c.id
                      and h.account_id = p_account_ids[c.account_of] and h.key_id = p_key_ids[c.key_of];
   return v_open;
 end $$;

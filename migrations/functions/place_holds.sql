@@ -2,7 +2,8 @@
 -- against the others; then all are written together. A call with a known id gets the stored decision: the reply to its first run
 -- was lost.
 --
--- `p_account_ids` and `p_key_ids` are distinct; `account_of` and `key_of` of a call are positions in them.
+-- `p_account_ids` and `p_key_ids` are distinct; `account_of` and `key_of` of a call are positions in them. Without `p_partition` the
+-- calls may be of any partitions: one PostgreSQL has all of them, and a batch over all costs as much as a batch of one.
 create function place_holds(
   p_partition smallint, p_node uuid, p_lease_until timestamptz, p_price_version text, p_cap bigint, p_account_ids uuid[], p_key_ids uuid[],
   p_calls hold_call[]
@@ -65,16 +66,16 @@ begin
   update accounts a set gateway = u.gateway, credit = u.credit, held = u.held
     from (select p_account_ids[n.place] as id, n.gateway, n.credit, n.held
             from unnest(v_accounts) with ordinality as n (gateway, credit, held, extended, unsettled, is_suspended, place)) u
-    where a.partition = p_partition and a.id = any (p_account_ids) and a.id = u.id and (a.held <> u.held or a.credit <> u.credit);
+    where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.id = u.id and (a.held <> u.held or a.credit <> u.credit);
 
   update api_keys k set window_start = u.window_start, spent = u.spent, held = u.held, last_used_at = v_now
     from (select p_key_ids[n.place] as id, n.window_start, n.spent, n.held
             from unnest(v_keys) with ordinality as n (account_id, refusal, limit_amount, window_start, spent, held, options_version, place)) u
-    where k.partition = p_partition and k.id = any (p_key_ids) and k.id = u.id and u.held > 0;
+    where k.partition = coalesce(p_partition, k.partition) and k.id = any (p_key_ids) and k.id = u.id and u.held > 0;
 
   insert into holds (partition, id, account_id, key_id, node, model, stream, max_tokens, price_version, body_hash, created_at,
                      key_window, quote, from_credit, authorized)
-    select p_partition, x.id, p_account_ids[x.account_of], p_key_ids[x.key_of], p_node, x.model, x.stream, x.max_tokens,
+    select coalesce(p_partition, partition_of(x.id)), x.id, p_account_ids[x.account_of], p_key_ids[x.key_of], p_node, x.model, x.stream, x.max_tokens,
            p_price_version, x.body_hash, x.created_at, (v_keys[x.key_of]).window_start, x.quote, x.from_credit, x.authorized
       from rows from (unnest(p_calls), unnest(v_decisions))
            as x (id, account_of, key_of, quote, model, stream, max_tokens, body_hash, options_version, decision, authorized, from_credit, created_at,
@@ -88,9 +89,8 @@ begin
      where d.decision <> 'stored';
   if v_stored <> '{}' then
     return query
-      select c.place, l.status, l.authorized, l.from_credit, l.created_at, null::bigint, null::bigint, null::bigint
+      select c.place, s.status, s.authorized, s.from_credit, s.created_at, null::bigint, null::bigint, null::bigint
         from unnest(p_calls) with ordinality as c (id, account_of, key_of, quote, model, stream, max_tokens, body_hash, options_version, place)
-        join request_log l on l.partition = p_partition and l.id = c.id
-       where c.id = any (v_stored);
+        join read_stored(p_partition, v_stored) s on s.id = c.id;
   end if;
 end $$;

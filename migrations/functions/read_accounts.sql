@@ -8,6 +8,6 @@ begin
                    order by i.place)
     into v_accounts
     from unnest(p_ids) with ordinality as i (id, place)
-    left join accounts a on a.partition = p_partition and a.id = any (p_ids) and a.id = i.id;
+    left join accounts a on a.partition = coalesce(p_partition, a.partition) and a.id = any (p_ids) and a.id = i.id;
   return v_accounts;
 end $$;

@@ -14,6 +14,6 @@ begin
     into v_keys
     from (select x.*, i.place, case when p_now is null then x.window_start else window_start(x.limit_window, p_now) end as window_now
             from unnest(p_ids) with ordinality as i (id, place)
-            left join api_keys x on x.partition = p_partition and x.id = any (p_ids) and x.id = i.id) k;
+            left join api_keys x on x.partition = coalesce(p_partition, x.partition) and x.id = any (p_ids) and x.id = i.id) k;
   return v_keys;
 end $$;

@@ -22,16 +22,16 @@ begin
   select array_agg(row(n.id, n.account_id, n.key_id, n.model, n.stream, n.max_tokens, n.error_code)::refusal_call order by n.id)
     into v_logged
     from (select c.*, row_number() over (partition by c.key_id order by c.id) as number from unnest(v_new) as c) n
-    left join api_keys k on k.partition = p_partition and k.id = n.key_id
+    left join api_keys k on k.partition = coalesce(p_partition, k.partition) and k.id = n.key_id
    where n.number + case when k.refusals_from = v_minute then k.refusals else 0 end <= 100;
 
   insert into requests (partition, id, account_id, key_id, node, status, model, stream, max_tokens, error_code, created_at, ended_at)
-    select p_partition, n.id, n.account_id, n.key_id, p_node, 'refused', n.model, n.stream, n.max_tokens, n.error_code, v_now, v_now
+    select coalesce(p_partition, partition_of(n.id)), n.id, n.account_id, n.key_id, p_node, 'refused', n.model, n.stream, n.max_tokens, n.error_code, v_now, v_now
       from unnest(v_logged) as n
   on conflict do nothing;
 
   insert into usage_hours as h (partition, account_id, hour, key_id, model, refused)
-    select p_partition, c.account_id, date_trunc('hour', v_now, 'UTC'), c.key_id, coalesce(p.model, ''), count(*)
+    select coalesce(p_partition, min(partition_of(c.id))), c.account_id, date_trunc('hour', v_now, 'UTC'), c.key_id, coalesce(p.model, ''), count(*)
       from unnest(v_new) as c left join (select distinct x.model from prices x) p on p.model = c.model
      group by c.account_id, c.key_id, coalesce(p.model, '')
   on conflict (partition, account_id, hour, key_id, model, provider) do update set refused = h.refused + excluded.refused;
@@ -39,9 +39,9 @@ begin
   update api_keys k
     set refusals = s.count + case when k.refusals_from = v_minute then k.refusals else 0 end, refusals_from = v_minute
     from (select c.key_id as id, count(*) as count from unnest(v_new) as c group by c.key_id) s
-    where k.partition = p_partition and k.id = s.id;
+    where k.partition = coalesce(p_partition, k.partition) and k.id = s.id;
 
-  if exists (select from accounts a where a.partition = p_partition and a.id = any (p_account_ids)
+  if exists (select from accounts a where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids)
                 and (a.event_types is not null or a.watched_until is not null)) then
     perform write_events(p_partition, array(
       select row(c.account_id, 'request.refused', jsonb_build_object('id', 'req_' || replace(c.id::text, '-', ''), 'key_id', c.key_id,

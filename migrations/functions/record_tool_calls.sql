@@ -9,5 +9,5 @@ begin
     from (select x.request_id, jsonb_object_agg(x.number, jsonb_build_object('kind', x.kind, 'status', x.status, 'cost', x.cost,
                                                                              'results', x.results)) as calls
             from unnest(p_calls) as x group by x.request_id) c
-    where h.partition = p_partition and h.id = any (array(select x.request_id from unnest(p_calls) as x)) and h.id = c.request_id;
+    where h.partition = coalesce(p_partition, h.partition) and h.id = any (array(select x.request_id from unnest(p_calls) as x)) and h.id = c.request_id;
 end $$;

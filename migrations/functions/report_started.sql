@@ -5,11 +5,11 @@ declare
   v_watched uuid[];
 begin
   -- Nearly always nobody watches any account. To ask for these accounts would cost an index lookup for each.
-  if not exists (select from accounts a where a.partition = p_partition and a.watched_until is not null) then
+  if not exists (select from accounts a where a.partition = coalesce(p_partition, a.partition) and a.watched_until is not null) then
     return;
   end if;
   v_watched := array(select a.id from accounts a
-                      where a.partition = p_partition and a.id = any (p_account_ids) and a.watched_until is not null);
+                      where a.partition = coalesce(p_partition, a.partition) and a.id = any (p_account_ids) and a.watched_until is not null);
   if v_watched <> '{}' then
     perform write_events(p_partition, array(
       select row(p_account_ids[x.account_of], 'request.started', jsonb_build_object('id', 'req_' || replace(x.id::text, '-', '')))::event_call

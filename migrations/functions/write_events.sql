@@ -7,7 +7,7 @@ declare
   v_now timestamptz;
   v_ids uuid[] := array(select distinct e.account_id from unnest(p_events) as e);
 begin
-  if not exists (select from accounts a where a.partition = p_partition and a.id = any (v_ids)
+  if not exists (select from accounts a where a.partition = coalesce(p_partition, a.partition) and a.id = any (v_ids)
                     and (a.event_types is not null or a.watched_until is not null)) then
     return;
   end if;
@@ -15,17 +15,17 @@ begin
   v_now := clock_timestamp();
   begin
     insert into events (partition, account_id, number, id, type, data, created_at)
-      select p_partition, e.account_id, a.events + row_number() over (partition by e.account_id order by e.place), gen_random_uuid(),
+      select a.partition, e.account_id, a.events + row_number() over (partition by e.account_id order by e.place), gen_random_uuid(),
              e.type, e.data, v_now
         from unnest(p_events) with ordinality as e (account_id, type, data, place)
-        join accounts a on a.partition = p_partition and a.id = any (v_ids) and a.id = e.account_id
+        join accounts a on a.partition = coalesce(p_partition, a.partition) and a.id = any (v_ids) and a.id = e.account_id
        where a.watched_until is not null or e.type = any (a.event_types);
     update accounts a set events = a.events + s.count
       from (select e.account_id as id, count(*) as count
               from unnest(p_events) as e
-              join accounts x on x.partition = p_partition and x.id = any (v_ids) and x.id = e.account_id
+              join accounts x on x.partition = coalesce(p_partition, x.partition) and x.id = any (v_ids) and x.id = e.account_id
              where x.watched_until is not null or e.type = any (x.event_types) group by e.account_id) s
-      where a.partition = p_partition and a.id = any (v_ids) and a.id = s.id;
+      where a.partition = coalesce(p_partition, a.partition) and a.id = any (v_ids) and a.id = s.id;
   exception when others then
     raise warning 'events of % account(s) were not written: %', cardinality(v_ids), sqlerrm;
   end;

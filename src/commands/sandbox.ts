@@ -8,6 +8,7 @@ import {
   sandboxOrders,
 } from '../../sandbox/orders.ts'
 import type { Config } from '../config/config.ts'
+import { hasCitus } from '../db/citus.ts'
 import type { Database } from '../db/database.ts'
 import { createKey, listKeys } from '../identity/api-keys.ts'
 import { KeyFinder } from '../identity/key-finder.ts'
@@ -116,7 +117,13 @@ async function replayPlan(replay: Replay, signal: AbortSignal): Promise<number> 
   await dateBack(database, account, new Date(firstMs))
   const prices = loadCatalog(config).prices
   const node = randomUUID()
-  const holds = new Holds({ database, node, priceVersion: prices.version, inFlightCap: config.inFlightCap })
+  const holds = new Holds({
+    database,
+    node,
+    priceVersion: prices.version,
+    inFlightCap: config.inFlightCap,
+    spansPartitions: !(await hasCitus(database)),
+  })
   const replayer = new Replayer({ database, holds, node, prices, payers })
   try {
     await replayer.start()

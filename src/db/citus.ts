@@ -155,11 +155,16 @@ const costFunction = 'partitions_of_shard'
 
 /** `citus_rebalance_start` then spreads partitions, where it would by default spread shards, of which many are empty. */
 async function setRebalanceStrategy(connection: Connection, partitions: number): Promise<void> {
-  await connection.execute(`
-    create or replace function ${costFunction}(bigint) returns real language sql stable as $cost$
+  const body = `
       select count(*)::real from generate_series(0, ${partitions - 1}) as p, pg_dist_shard s
        where s.shardid = $1 and worker_hash(p::smallint) between s.shardminvalue::int and s.shardmaxvalue::int
-    $cost$`)
+    `
+  const current = await connection.query('select from pg_proc where proname = $1 and prosrc = $2', [costFunction, body])
+  // Citus creates it on every worker, so a node could not start while one is down.
+  if (current.length === 0)
+    await connection.execute(
+      `create or replace function ${costFunction}(bigint) returns real language sql stable as $cost$${body}$cost$`,
+    )
   const known = await connection.query('select from pg_dist_rebalance_strategy where name = $1', [strategy])
   if (known.length > 0) return
   await connection.query(

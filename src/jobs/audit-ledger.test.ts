@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
-import { charge, hold, openLedger, openPayer } from '../../test/support/ledger.ts'
+import { charge, codeOf, hold, openLedger, openPayer, place } from '../../test/support/ledger.ts'
 import { type TestDatabase, testDatabase } from '../../test/support/postgres.ts'
 import type { Violation } from '../ledger/audit.ts'
-import { findFreeze } from '../ledger/freeze.ts'
+import { findFreeze, unfreezeLedger } from '../ledger/freeze.ts'
 import { Auditor } from './audit-ledger.ts'
 
 let ledger: TestDatabase
@@ -43,6 +43,23 @@ test('the running audit reaches every account in use, however many there are', a
   assert.match((await findFreeze(database)) ?? '', /I1 is broken/)
   await database.query('update accounts set credit = 0 where id = $1', [farFuture])
   await database.query('update ledger_state set frozen_at = null, reason = null')
+})
+
+// On a cluster with a worker down, the tables that every worker has a copy of cannot be written.
+test('an emergency freeze refuses holds, and the next audit writes it where it belongs', async () => {
+  const { database } = ledger
+  const holds = await openLedger(database)
+  const payer = await openPayer(database, 1_000n)
+  const open = await hold(holds, payer, 100n)
+  await database.query("insert into emergency_freeze (frozen_at, reason) values (now(), 'a worker is down')")
+  await assert.rejects(place(holds, payer, 100n), { code: 'overloaded' })
+  assert.equal(await findFreeze(database), 'a worker is down')
+  await holds.end(charge(open, 7n))
+  await new Auditor({ database, recentSeconds: 300, onViolations: () => {} }).audit('recent')
+  assert.equal(codeOf(await place(holds, payer, 100n)), 'ledger_frozen')
+  assert.equal(await findFreeze(database), 'a worker is down')
+  await unfreezeLedger(database)
+  assert.equal(codeOf(await place(holds, payer, 100n)), 'held')
 })
 
 test('an account whose only request has been open for longer than the window is in use', async () => {

@@ -6,7 +6,7 @@ import {
   sumImbalance,
   type Violation,
 } from '../ledger/audit.ts'
-import { freezeLedger } from '../ledger/freeze.ts'
+import { completeFreeze, freezeLedger } from '../ledger/freeze.ts'
 
 export type AuditOptions = {
   readonly database: Database
@@ -34,6 +34,7 @@ export class Auditor {
 
   async audit(scope: AuditScope): Promise<void> {
     const { database, onViolations, onAudited } = this.#options
+    await completeFreeze(database)
     const violations = scope === 'all' ? await findViolations(database) : await this.#auditTouched()
     onAudited?.(scope, violations.length === 0 ? 0n : await sumImbalance(database), violations.length)
     const [first] = violations

@@ -132,7 +132,9 @@ export async function registerOwnerAddress(
 
 /** Sets, for all nodes, how much one account may have charged and not yet settled. */
 export async function setUnsettledCap(database: Database, cap: Usdc): Promise<void> {
-  await database.query('update ledger_state set unsettled_cap = $1 where unsettled_cap <> $1', [cap])
+  // Read first: on a cluster every worker has a copy, and a write needs all of them, even one of no row.
+  const different = await database.query('select from ledger_state where unsettled_cap <> $1', [cap])
+  if (different.length > 0) await database.query('update ledger_state set unsettled_cap = $1', [cap])
 }
 
 /** Does nothing for a closed account: it must not get a name again. */

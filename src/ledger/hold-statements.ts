@@ -16,6 +16,7 @@ import type {
 } from './hold-calls.ts'
 import type { WholeEnd } from './node-requests.ts'
 import { readLeaseEnd } from './nodes.ts'
+import type { BatchPartition } from './partition-queues.ts'
 import { endedStatuses } from './states.ts'
 
 type StatementOptions = {
@@ -46,7 +47,11 @@ export class HoldStatements {
     this.#lease = undefined
   }
 
-  async place(connection: Connection, partition: number, calls: readonly HoldCall[]): Promise<readonly PlacedCall[]> {
+  async place(
+    connection: Connection,
+    partition: BatchPartition,
+    calls: readonly HoldCall[],
+  ): Promise<readonly PlacedCall[]> {
     const accounts = new Positions()
     const keys = new Positions()
     const accountOf = calls.map((call) => accounts.of(call.payer.accountId))
@@ -84,12 +89,12 @@ export class HoldStatements {
     return decisions
   }
 
-  async payAndPlace(connection: Connection, partition: number, call: PaidHoldCall): Promise<PlacedCall | 'used'> {
+  async payAndPlace(connection: Connection, call: PaidHoldCall): Promise<PlacedCall | 'used'> {
     const { node, priceVersion, inFlightCap, failpoint } = this.#options
     const { payment, payer, requestId, quote, model, stream, maxTokens, bodyHash, optionsVersion } = call
     failpoint('before_x402_commit')
     const [row] = await connection.queryPrepared<PlacedRow>('pay_and_hold', payAndHold, [
-      partition,
+      payer.partition,
       node,
       await this.#leaseEnd(connection),
       priceVersion,
@@ -101,7 +106,7 @@ export class HoldStatements {
     return row === undefined ? 'used' : readDecision(call, row)
   }
 
-  async end(connection: Connection, partition: number, calls: readonly WholeEnd[]): Promise<readonly End[]> {
+  async end(connection: Connection, partition: BatchPartition, calls: readonly WholeEnd[]): Promise<readonly End[]> {
     const { failpoint } = this.#options
     failpoint('before_end_commit')
     const rows = await connection.queryPrepared<EndedRow>('end_requests', endRequests, [
@@ -143,7 +148,7 @@ export class HoldStatements {
 
   async extend(
     connection: Connection,
-    partition: number,
+    partition: BatchPartition,
     calls: readonly ExtensionCall[],
   ): Promise<readonly ExtensionDecision[]> {
     const accounts = new Positions()
@@ -167,7 +172,7 @@ export class HoldStatements {
 
   async recordToolCalls(
     connection: Connection,
-    partition: number,
+    partition: BatchPartition,
     calls: readonly ToolCallRecord[],
   ): Promise<readonly undefined[]> {
     await connection.queryPrepared('record_tool_calls', recordToolCalls, [
@@ -179,7 +184,7 @@ export class HoldStatements {
 
   async checkpoint(
     connection: Connection,
-    partition: number,
+    partition: BatchPartition,
     calls: readonly CheckpointCall[],
   ): Promise<readonly undefined[]> {
     // Keep the latest checkpoint of each request: one statement may not write a row twice.
@@ -194,7 +199,7 @@ export class HoldStatements {
 
   async refuse(
     connection: Connection,
-    partition: number,
+    partition: BatchPartition,
     calls: readonly RefusalCall[],
   ): Promise<readonly undefined[]> {
     await connection.queryPrepared('record_refusals', recordRefusals, [

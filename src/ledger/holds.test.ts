@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { atEnd } from '../../test/support/at-end.ts'
 import {
@@ -29,6 +30,8 @@ import { KeyChangedError } from './holds.ts'
 import { createRequestId } from './request-id.ts'
 
 const ledger = ledgerSuite()
+
+const isOnCluster = process.env.TEST_CITUS_WORKERS !== undefined
 
 const helds = (decisions: readonly HoldDecision[]) =>
   decisions.flatMap((decision) => ('hold' in decision ? [decision.hold] : []))
@@ -417,9 +420,50 @@ test('a thousand requests on a hundred accounts, held, charged and voided at onc
   assert.equal(left + sum(charged), 100n * 20_000n)
 })
 
+test('one batch holds, refuses and ends requests of many partitions, each in its own', {
+  skip: isOnCluster,
+}, async (t) => {
+  const { database, drop } = await testDatabase()
+  atEnd(t, drop)
+  const holds = await openLedger(database, { spansPartitions: true })
+  const payers = await Promise.all(
+    [0, 1, 17, 255, 256, 1023].map(async (partition) => {
+      const id = randomUUID()
+      await database.query('insert into accounts (partition, id, name) values ($1, $2, $3)', [partition, id, 'test'])
+      const deposit = { partition, id: randomUUID(), accountId: id, amount: fromAtomic(10_000n), source: 'test' }
+      await creditDeposit(database, deposit)
+      return { partition, accountId: id, keyId: await openKey(database, { partition, id }) }
+    }),
+  )
+  const placed = await Promise.all(payers.map((payer) => hold(holds, payer, 1_000n)))
+  // A reply that was lost: the same calls again get the same holds.
+  const again = await Promise.all(placed.map(({ requestId, payer }) => place(holds, payer, 1_000n, requestId)))
+  assert.deepEqual(helds(again), placed)
+  for (const payer of payers) {
+    const requestId = createRequestId(payer.partition, Date.now())
+    holds.refuse({ requestId, payer, model: 'm', stream: false, maxTokens: 1, errorCode: 'insufficient_balance' })
+  }
+  const ends = placed.map((one) => charge(one, 200n))
+  await Promise.all(ends.map((end) => holds.end(end)))
+  const ended = await Promise.all(ends.map((end) => holds.end(end)))
+  assert.ok(ended.every(({ endedNow, charged }) => !endedNow && charged === 200n))
+  await holds.drained()
+  for (const table of ['requests', 'usage_hours']) {
+    const rows = await database.query<{ partition: number; count: number }>(
+      `select r.partition, count(distinct r.account_id)::int as count from ${table} r
+         join accounts a on a.partition = r.partition and a.id = r.account_id group by r.partition order by r.partition`,
+    )
+    assert.deepEqual(
+      rows,
+      payers.map(({ partition }) => ({ partition, count: 1 })),
+      table,
+    )
+  }
+  assert.deepEqual(await findViolations(database), [])
+})
+
 // The planner takes young tables for empty, and any index for a way to the few rows there may be: by another one than the
 // primary key it would read every account of the partition, or whatever an account has open, for each batch.
-const isOnCluster = process.env.TEST_CITUS_WORKERS !== undefined
 // The plans of a worker are not seen from the coordinator.
 test('however young its tables are, the ledger looks accounts, holds and requests up by their ids', {
   skip: isOnCluster,

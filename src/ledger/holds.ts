@@ -21,7 +21,7 @@ import type {
 } from './hold-calls.ts'
 import { HoldStatements, type PlacedCall } from './hold-statements.ts'
 import { NodeRequests, type WholeEnd } from './node-requests.ts'
-import { PartitionQueues } from './partition-queues.ts'
+import { type BatchPartition, PartitionQueues } from './partition-queues.ts'
 import type { RequestId } from './request-id.ts'
 
 export type HoldsOptions = {
@@ -40,6 +40,11 @@ export type HoldsOptions = {
   readonly failpoint?: Failpoint
   /** How long the end of this node's lease is remembered before it is read again. */
   readonly leaseReadMs?: number
+  /**
+   * Whether one batch takes calls of all partitions. Set it to false on a cluster, where a batch goes to the worker of its
+   * partition: without a partition the cluster refuses it.
+   */
+  readonly spansPartitions?: boolean
   /** Reports each commit: its number of calls and its duration. */
   readonly onBatch?: (operation: LedgerOperation, size: number, ms: number) => void
 }
@@ -48,8 +53,8 @@ export const ledgerOperations = ['hold', 'end', 'extend', 'tool_call', 'checkpoi
 export type LedgerOperation = (typeof ledgerOperations)[number]
 
 /**
- * The only writer of holds. Calls are committed in groups, one queue per partition and kind, so that under load hundreds of
- * requests share one durable commit. The database makes all decisions: no balance is cached here.
+ * The only writer of holds. Calls are committed in groups, one queue per kind (on a cluster per partition and kind), so that under
+ * load hundreds of requests share one durable commit. The database makes all decisions: no balance is cached here.
  *
  * When a reply is lost or the database is down, calls are retried until it answers. Each carries the request's id, so a retry moves
  * no money twice. A caller may stop waiting earlier; its call continues.
@@ -61,44 +66,43 @@ export class Holds {
   readonly #lockedTurns = new Turns(2)
   readonly #places = new PartitionQueues<HoldCall, PlacedCall>({
     run: (partition, calls) => this.#statements.place(this.#options.database, partition, calls),
-    onBatch: (size, ms) => this.#options.onBatch('hold', size, ms),
+    ...this.#ofKind('hold'),
     isRepeated: isHoldRepeated,
     laneOf,
     groups: this.#byAccount((...call) => this.#statements.place(...call), lockedCallsMax),
   })
   readonly #paidPlaces = new PartitionQueues<PaidHoldCall, PlacedCall | 'used'>({
-    run: (partition, calls) =>
-      Promise.all(calls.map((call) => this.#statements.payAndPlace(this.#options.database, partition, call))),
-    onBatch: (size, ms) => this.#options.onBatch('hold', size, ms),
+    run: (_, calls) => Promise.all(calls.map((call) => this.#statements.payAndPlace(this.#options.database, call))),
+    ...this.#ofKind('hold'),
     isRepeated: isHoldRepeated,
   })
   readonly #ends = new PartitionQueues<WholeEnd, End>({
     run: (partition, calls) => this.#statements.end(this.#options.database, partition, calls),
-    onBatch: (size, ms) => this.#options.onBatch('end', size, ms),
+    ...this.#ofKind('end'),
     laneOf,
     // Never refused: the money must be charged or released. The concurrent requests of this process are bounded.
     groups: this.#byAccount((...call) => this.#statements.end(...call), Number.POSITIVE_INFINITY),
   })
   readonly #checkpoints = new PartitionQueues<CheckpointCall, void>({
     run: (partition, calls) => this.#statements.checkpoint(this.#options.database, partition, calls),
-    onBatch: (size, ms) => this.#options.onBatch('checkpoint', size, ms),
+    ...this.#ofKind('checkpoint'),
   })
   readonly #refusals = new PartitionQueues<RefusalCall, void>({
     run: (partition, calls) => this.#statements.refuse(this.#options.database, partition, calls),
-    onBatch: (size, ms) => this.#options.onBatch('refuse', size, ms),
+    ...this.#ofKind('refuse'),
     // Each transaction costs milliseconds of CPU time, and refused requests are not paid for.
     restMs: 100,
     groups: this.#byAccount((...call) => this.#statements.refuse(...call), lockedCallsMax),
   })
   readonly #extensions = new PartitionQueues<ExtensionCall, ExtensionDecision>({
     run: (partition, calls) => this.#statements.extend(this.#options.database, partition, calls),
-    onBatch: (size, ms) => this.#options.onBatch('extend', size, ms),
+    ...this.#ofKind('extend'),
     laneOf,
     groups: this.#byAccount((...call) => this.#statements.extend(...call), lockedCallsMax),
   })
   readonly #toolCalls = new PartitionQueues<ToolCallRecord, void>({
     run: (partition, calls) => this.#statements.recordToolCalls(this.#options.database, partition, calls),
-    onBatch: (size, ms) => this.#options.onBatch('tool_call', size, ms),
+    ...this.#ofKind('tool_call'),
   })
   /** Tool calls that are being written, by request. A request ends after them. */
   readonly #recording = new Map<RequestId, Promise<void>>()
@@ -111,6 +115,7 @@ export class Holds {
       onHoldLost: () => {},
       failpoint: noFailpoint,
       leaseReadMs: 1_000,
+      spansPartitions: true,
       onBatch: () => {},
       ...options,
     }
@@ -302,11 +307,18 @@ export class Holds {
     }
   }
 
+  #ofKind(operation: LedgerOperation) {
+    return {
+      spansPartitions: () => this.#options.spansPartitions,
+      onBatch: (size: number, ms: number) => this.#options.onBatch(operation, size, ms),
+    }
+  }
+
   /** The ledger's functions give up on an account that another session keeps locked (`lock_timeout`). */
   #byAccount<Paid extends { readonly payer: Payer }, Result>(
     run: RunCalls<Paid, Result>,
     queuedMax: number,
-  ): (partition: number) => Groups<Paid, Result> {
+  ): (partition: BatchPartition) => Groups<Paid, Result> {
     return (partition) => ({
       of: ({ payer }) => payer.accountId,
       isLocked: isLockTimeout,
@@ -318,7 +330,7 @@ export class Holds {
 
   async #runUnlocked<Paid extends { readonly payer: Payer }, Result>(
     run: RunCalls<Paid, Result>,
-    partition: number,
+    partition: BatchPartition,
     calls: readonly Paid[],
   ): Promise<readonly ({ readonly result: Result } | undefined)[]> {
     return this.#options.database.transaction(async (connection) => {
@@ -349,7 +361,7 @@ function isHoldRepeated(error: unknown): boolean {
 
 type RunCalls<Call, Result> = (
   connection: Connection,
-  partition: number,
+  partition: BatchPartition,
   calls: readonly Call[],
 ) => Promise<readonly Result[]>
 
@@ -386,7 +398,7 @@ function unserved(hold: Hold): EndCall {
 
 // In id order, as every function locks them. The function that follows in the same transaction does not wait.
 const lockUnlocked = `
-  select a.id from accounts a where a.partition = $1 and a.id = any ($2::uuid[])
+  select a.id from accounts a where a.partition = coalesce($1, a.partition) and a.id = any ($2::uuid[])
    order by a.id for no key update skip locked`
 
 function isHeld(decided: HoldDecision | string): decided is { readonly hold: Hold } {

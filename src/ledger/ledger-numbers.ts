@@ -106,11 +106,15 @@ export async function writeDepositMetrics(database: Database): Promise<void> {
 
 /** Stores when payments are due, so that every web process can detect late ones. */
 export async function storeDueRules(database: Database, { afterMs, min, latestMs }: DueRules): Promise<void> {
-  await database.query(
-    `update ledger_state set settle_after_ms = $1, settle_latest_ms = $2, settle_min = $3
-      where (settle_after_ms, settle_latest_ms, settle_min) is distinct from ($1, $2, $3)`,
-    [afterMs, latestMs, min],
+  const rules = [afterMs, latestMs, min]
+  // Read first, as in setUnsettledCap.
+  const different = await database.query(
+    `select from ledger_state
+      where (settle_after_ms, settle_latest_ms, settle_min) is distinct from ($1::bigint, $2::bigint, $3::bigint)`,
+    rules,
   )
+  if (different.length > 0)
+    await database.query('update ledger_state set settle_after_ms = $1, settle_latest_ms = $2, settle_min = $3', rules)
 }
 
 /**

@@ -11,11 +11,14 @@ export async function renewLease(database: Database, node: string, leaseMs: numb
   return row!.kept
 }
 
-/** When the node's lease ends, by the database's clock; undefined when it has none. */
+/**
+ * When the node's lease ends, by the database's clock; undefined when it has none, or when it must not hold anything because of an
+ * emergency freeze (`freezeLedger`).
+ */
 export async function readLeaseEnd(connection: Connection, node: string): Promise<Date | undefined> {
   const [row] = await connection.queryPrepared<{ lease_until: Date }>(
     'read_lease_end',
-    'select lease_until from nodes where id = $1',
+    'select lease_until from nodes where id = $1 and not exists (select from emergency_freeze)',
     [node],
   )
   return row?.lease_until

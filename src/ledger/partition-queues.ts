@@ -1,8 +1,13 @@
 import { BatchQueue, type Groups } from '../db/batch.ts'
 import { isTransient } from '../db/database.ts'
 
+/** Of the calls of a batch. Null: they may be of any partitions. */
+export type BatchPartition = number | null
+
 export type PartitionQueuesOptions<Call, Result> = {
-  readonly run: (partition: number, calls: readonly Call[]) => Promise<readonly Result[]>
+  readonly run: (partition: BatchPartition, calls: readonly Call[]) => Promise<readonly Result[]>
+  /** Whether one batch takes calls of all partitions. Otherwise each partition has its own batches. */
+  readonly spansPartitions: () => boolean
   /** Reports the size and duration of every committed batch. */
   readonly onBatch: (size: number, ms: number) => void
   /** Batches that fail with such an error are retried until the database answers. */
@@ -12,19 +17,20 @@ export type PartitionQueuesOptions<Call, Result> = {
   /** See `BatchQueue`. */
   readonly restMs?: number
   /** Groups of calls that lock their account. */
-  readonly groups?: (partition: number) => Groups<Call, Result>
+  readonly groups?: (partition: BatchPartition) => Groups<Call, Result>
 }
 
-/** One queue per partition: a batch is one function call, and a function touches one partition. */
+/** One queue for all partitions, or one for each: a batch is one function call, and on a cluster a call goes to one partition. */
 export class PartitionQueues<Call, Result> {
   readonly #options: PartitionQueuesOptions<Call, Result>
-  readonly #queues = new Map<number, BatchQueue<Call, Result>>()
+  readonly #queues = new Map<BatchPartition, BatchQueue<Call, Result>>()
 
   constructor(options: PartitionQueuesOptions<Call, Result>) {
     this.#options = options
   }
 
-  add(partition: number, call: Call): Promise<Result> {
+  add(partitionOfCall: number, call: Call): Promise<Result> {
+    const partition = this.#options.spansPartitions() ? null : partitionOfCall
     let queue = this.#queues.get(partition)
     if (queue === undefined) {
       const { isRepeated = isTransient, laneOf, restMs, groups } = this.#options
@@ -56,7 +62,7 @@ export class PartitionQueues<Call, Result> {
     for (const queue of this.#queues.values()) queue.stop()
   }
 
-  async #timed(partition: number, calls: readonly Call[]): Promise<readonly Result[]> {
+  async #timed(partition: BatchPartition, calls: readonly Call[]): Promise<readonly Result[]> {
     const startedMs = performance.now()
     const results = await this.#options.run(partition, calls)
     this.#options.onBatch(calls.length, performance.now() - startedMs)

@@ -14,6 +14,9 @@ export async function recordPrices(
   models: readonly PricedModel[],
   searchPerCall: bigint,
 ): Promise<void> {
+  // Read first: on a cluster every worker has a copy, and a write needs all of them. A node starts although one is down.
+  const known = await database.query('select from prices where version = $1', [version])
+  if (known.length === models.length) return
   await database.query(
     `insert into prices (version, model, input_per_million, output_per_million, search_per_call)
      select $1, u.model, u.input, u.output, $5

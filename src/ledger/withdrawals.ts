@@ -54,7 +54,9 @@ const openRetryMs = 30_000
 
 /** Sets the gateway's maximum fee for new withdrawals. Existing orders keep theirs. */
 export async function setWithdrawalFeeMax(database: Database, feeMax: bigint): Promise<void> {
-  await database.query('update ledger_state set withdrawal_fee_max = $1 where withdrawal_fee_max <> $1', [feeMax])
+  // Read first, as in setUnsettledCap.
+  const different = await database.query('select from ledger_state where withdrawal_fee_max <> $1', [feeMax])
+  if (different.length > 0) await database.query('update ledger_state set withdrawal_fee_max = $1', [feeMax])
 }
 
 export async function readWithdrawalFeeMax(connection: Connection): Promise<Usdc> {

@@ -19,6 +19,8 @@ export type Databases = {
   readonly jobs: Database
   /** For holds and ends. */
   readonly ledger: Database
+  /** For this node's lease alone: what waits for a worker that is down must not keep the lease from being renewed. */
+  readonly lease: Database
   /** For lookups before the hold: the API key, earlier attempts. */
   readonly lookUps: Database
   /** For the dashboard and `/api`. */
@@ -31,6 +33,7 @@ export const migrationsFolder = fileURLToPath(new URL('../../migrations/', impor
 
 const jobs = { poolMax: 4, applicationName: 'penny' }
 const ledger = { poolMax: 8, applicationName: 'penny ledger' }
+const lease = { poolMax: 1, applicationName: 'penny lease' }
 const lookUps = { poolMax: 4, applicationName: 'penny look-ups' }
 const api = { poolMax: 4, applicationName: 'penny api' }
 const operator = { poolMax: 2, statementMaxMs: 3_000, applicationName: 'penny operator' }
@@ -69,6 +72,7 @@ export function openPools({ stack }: StartContext, url: string): Databases {
     url,
     jobs: open(jobs),
     ledger: open(ledger),
+    lease: open(lease),
     lookUps: open(lookUps),
     api: open(api),
     operator: open(operator),

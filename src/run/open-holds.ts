@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Grace } from '../chat/attempts.ts'
 import { Retries } from '../chat/retries.ts'
+import { hasCitus } from '../db/citus.ts'
 import { endOrphanedHolds } from '../jobs/end-orphaned-holds.ts'
 import { endReopenedHolds, type ReopenedHolds } from '../jobs/end-reopened-holds.ts'
 import { every } from '../jobs/every.ts'
@@ -32,7 +33,7 @@ export async function openHolds(
   const node = randomUUID()
   const { reopenedHolds, lostHolds, lostCharges } = observer.metrics
   const lease = await keepLease({
-    database,
+    database: databases.lease,
     node,
     leaseMs: config.leaseMs,
     dataDir: config.dataDir,
@@ -45,6 +46,7 @@ export async function openHolds(
     node,
     priceVersion,
     inFlightCap: config.inFlightCap,
+    spansPartitions: config.ledgerPartitions > 1 && !(await hasCitus(database)),
     onLost: (error) => log.warn({ err: error }, 'a background write to the ledger failed'),
     onHoldLost: ({ requestId, payer, charged }) => {
       lostHolds.add(1)

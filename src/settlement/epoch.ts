@@ -20,6 +20,7 @@ export async function beginEpoch(database: Database, epoch: number): Promise<voi
   const known = await readEpoch(database)
   // Payments that are under way keep the epoch in which they were made.
   if (known !== null && epoch < known) throw new EpochRefusal(epoch, known, 0)
+  if (known === epoch) return
   await database.query('update ledger_state set settlement_epoch = greatest(settlement_epoch, $1)', [epoch])
 }
 

@@ -8,6 +8,7 @@ import { migrate } from '../../src/db/migrate.ts'
 import { createKey } from '../../src/identity/api-keys.ts'
 import { findViolations } from '../../src/ledger/audit.ts'
 import { creditDeposit } from '../../src/ledger/deposits.ts'
+import { completeFreeze, findFreeze, freezeLedger, unfreezeLedger } from '../../src/ledger/freeze.ts'
 import type { Payer } from '../../src/ledger/hold-calls.ts'
 import { Holds } from '../../src/ledger/holds.ts'
 import { renewLease } from '../../src/ledger/nodes.ts'
@@ -15,7 +16,8 @@ import { recordPrices } from '../../src/ledger/prices.ts'
 import { createRequestId } from '../../src/ledger/request-id.ts'
 import { fromAtomic, parse } from '../../src/money/usdc.ts'
 import { CitusCluster } from '../support/citus-cluster.ts'
-import { charge, testModel } from '../support/ledger.ts'
+import { charge, testModel, voided } from '../support/ledger.ts'
+import { postChat, startTestService, type TestService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 import { drill, isWhole } from './drill.ts'
 
@@ -51,6 +53,8 @@ drill({
     stack.defer(() => database.close())
     await migrate(database, migrations)
     await distributeLedger(database, partitions)
+    // The first node writes the price list, for which all workers must be up.
+    await (await startNode(url)).stop()
     const load = await Load.start(database)
     stack.defer(() => load.abandon())
     await load.progress(load.accounts)
@@ -68,7 +72,24 @@ drill({
     // Longer than a lease: with leases on all workers nobody would be served any more.
     await pause(2 * leaseMs)
     await load.progress(living)
+    await serveWithNewNode(url, load.accounts, living)
+    await load.progress(living)
+    await freezeLedger(database, 'drill')
+    assert.equal(await findFreeze(database), 'drill')
+    await until(() => load.isRefused(living[0]!))
+    await unfreezeLedger(database)
+    await load.progress(living)
+    // Frozen again, until the worker is back and the audit has told all of them.
+    await freezeLedger(database, 'drill')
     await cluster.restart(dead!)
+    await until(() =>
+      completeFreeze(database).then(
+        () => true,
+        () => false,
+      ),
+    )
+    await until(() => load.isRefused(load.accounts[0]!))
+    await unfreezeLedger(database)
     await load.progress(load.accounts)
 
     await cluster.kill(cluster.coordinator)
@@ -97,9 +118,31 @@ drill({
       true,
       `partitions lie ${spread}`,
     )
-    return `${pairs} holds and ends, audit clean, ${living.length} of ${load.accounts.length} accounts served beside a dead worker, partitions ${spread.join('/')} after the rebalance`
+    return `${pairs} holds and ends, audit clean, ${living.length} of ${load.accounts.length} accounts served beside a dead worker, also by a node that started then; frozen and unfrozen beside it; partitions ${spread.join('/')} after the rebalance`
   },
 })
+
+function startNode(databaseUrl: string): Promise<TestService> {
+  return startTestService({ besideOf: { databaseUrl }, environment: { LEDGER_PARTITIONS: String(partitions) } })
+}
+
+/** A node that starts although a worker is down serves the accounts on the others. */
+async function serveWithNewNode(
+  url: string,
+  accounts: readonly LoadedAccount[],
+  living: readonly LoadedAccount[],
+): Promise<void> {
+  const node = await startNode(url)
+  try {
+    const lost = accounts.find((account) => !living.includes(account))!
+    const body = { messages: [{ role: 'user', content: 'Hi' }], max_tokens: 1 }
+    const [served, refused] = await Promise.all([living[0]!, lost].map(({ secret }) => postChat(node, secret, body)))
+    assert.deepEqual([served!.status, refused!.status], [200, 503])
+    living[0]!.elsewhere += BigInt(served!.headers.get('x-router-charged-usdc')!)
+  } finally {
+    await node.stop()
+  }
+}
 
 /** The worker's port, by partition. */
 async function placesOf(database: Database): Promise<ReadonlyMap<number, number>> {
@@ -128,7 +171,8 @@ async function moveShard(database: Database, partition: number): Promise<void> {
   )
 }
 
-type LoadedAccount = { readonly payer: Payer; pairs: number }
+/** `elsewhere`: what another node has charged. */
+type LoadedAccount = { readonly payer: Payer; readonly secret: string; pairs: number; elsewhere: bigint }
 
 /** A client per account, which holds and ends one request after the other. */
 class Load {
@@ -143,7 +187,14 @@ class Load {
     const node = randomUUID()
     await renewLease(database, node, leaseMs)
     const lease = setInterval(() => void renewLease(database, node, leaseMs).catch(() => {}), leaseMs / 3)
-    const holds = new Holds({ database, node, priceVersion: 'test', inFlightCap: parse('1000'), waitMsMax })
+    const holds = new Holds({
+      database,
+      node,
+      priceVersion: 'test',
+      inFlightCap: parse('1000'),
+      waitMsMax,
+      spansPartitions: false,
+    })
     const accounts: LoadedAccount[] = []
     for (let number = 0; number < 2 * partitions; number += 1) {
       const [partition, id] = [number % partitions, randomUUID()]
@@ -151,7 +202,8 @@ class Load {
       const deposit = { partition, id: randomUUID(), accountId: id, amount: parse('1000'), source: 'drill' }
       await creditDeposit(database, deposit)
       const key = await createKey(database, { partition, accountId: id, name: 'drill' })
-      accounts.push({ payer: { partition, accountId: id, keyId: key.id }, pairs: 0 })
+      const payer = { partition, accountId: id, keyId: key.id }
+      accounts.push({ payer, secret: key.secret, pairs: 0, elsewhere: 0n })
     }
     return new Load(holds, accounts, lease)
   }
@@ -167,6 +219,16 @@ class Load {
   async progress(accounts: readonly LoadedAccount[]): Promise<void> {
     const wanted = new Map(accounts.map((account) => [account, account.pairs + pairsPerStep]))
     await until(async () => accounts.every((account) => account.pairs >= wanted.get(account)!))
+  }
+
+  /** Whether the ledger refuses a hold of this account, as a frozen one does. */
+  async isRefused({ payer }: LoadedAccount): Promise<boolean> {
+    const requestId = createRequestId(payer.partition, Date.now())
+    const call = { requestId, payer, quote: fromAtomic(quote), model: testModel.id, stream: false, maxTokens: 10 }
+    const decision = await this.#holds.place(call).catch(() => undefined)
+    if (decision === undefined || 'refusal' in decision) return true
+    await this.#holds.end(voided(decision.hold))
+    return false
   }
 
   async stop(): Promise<void> {
@@ -190,7 +252,8 @@ class Load {
     )
     const byId = new Map(this.accounts.map((account) => [account.payer.accountId, account]))
     const wrong = rows.filter(
-      ({ id, charged: sum, held }) => held !== 0n || sum !== BigInt(byId.get(id)!.pairs) * charged,
+      ({ id, charged: sum, held }) =>
+        held !== 0n || sum !== BigInt(byId.get(id)!.pairs) * charged + byId.get(id)!.elsewhere,
     )
     return { rows: wrong, pairs: this.accounts.reduce((sum, { pairs }) => sum + pairs, 0) }
   }
@@ -203,7 +266,10 @@ class Load {
       const decision = await this.#holds.place(call).catch(() => undefined)
       // The lease lapsed, as on a slow machine: nothing is held.
       if (decision === undefined) continue
-      if ('refusal' in decision) throw new Error(`refused: ${decision.refusal.code}`)
+      if ('refusal' in decision) {
+        assert.equal(decision.refusal.code, 'ledger_frozen')
+        continue
+      }
       await this.#holds.end(charge(decision.hold, charged))
       account.pairs += 1
     }

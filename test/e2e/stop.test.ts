@@ -73,6 +73,13 @@ for (const [name, command, signal] of [
   })
 }
 
+test('kill of npm alone stops the service in good order', async () => {
+  const service = await start(npm)
+  process.kill(service.pid, 'SIGTERM')
+  await until(() => leftovers(service.dataDir).length === 0)
+  assert.match(service.output(), /Stopping\./)
+})
+
 test('a signal for the wrapper alone stops the service', async () => {
   const service = await start(wrapper)
   process.kill(service.pid, 'SIGINT')

@@ -7,11 +7,17 @@ type Values = Readonly<Record<string, unknown>>
 const functions: Readonly<Record<string, (...values: never[]) => unknown>> = {
   quote: (value: unknown) => JSON.stringify(typeof value === 'number' ? asGoPrints(value) : String(value)),
   kindIs: (kind: string, value: unknown) => kind === (typeof value === 'number' ? 'float64' : typeof value),
-  toJson: (value: unknown) => JSON.stringify(value),
+  toJson: (value: unknown) => JSON.stringify(value, inGoOrder),
   fromYaml: (text: string) => parse(text) as unknown,
   sha256sum: (text: string) => createHash('sha256').update(text).digest('hex'),
   add: (a: string, b: string) => Number(a) + Number(b),
   div: (a: string, b: string) => Math.trunc(Number(a) / Number(b)),
+}
+
+/** Go writes the members of a map in the order of their names. */
+function inGoOrder(_: string, value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
+  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
 }
 
 /** Every number of a values file is a float64, and Go prints one of a million or more with an exponent. */

@@ -18,11 +18,16 @@ export const testModel = { id: 'm', inputPerMillion: 1_000_000n, outputPerMillio
 /** The whole ledger suite also runs with several: see test/run.ts. */
 export const partitions = Number(process.env.LEDGER_PARTITIONS ?? 1)
 
+export type LedgerOptions = {
+  readonly cap?: string
+  readonly node?: string
+  readonly waitMsMax?: number
+  /** Left out, as the service does it. */
+  readonly spansPartitions?: boolean
+}
+
 /** A ledger without the service around it: prices of one unit per token, so that charges can be written as token counts. */
-export async function openLedger(
-  database: Database,
-  options: { readonly cap?: string; readonly node?: string; readonly waitMsMax?: number } = {},
-): Promise<Holds> {
+export async function openLedger(database: Database, options: LedgerOptions = {}): Promise<Holds> {
   await recordPrices(database, 'test', [testModel], searchPrice)
   const { node = randomUUID() } = options
   await renewLease(database, node, 3_600_000)
@@ -34,6 +39,7 @@ export async function openLedger(
     waitMsMax: options.waitMsMax ?? 60_000,
     // Tests end leases of nodes that live.
     leaseReadMs: 0,
+    spansPartitions: options.spansPartitions ?? (partitions > 1 && process.env.TEST_CITUS_WORKERS === undefined),
     onLost: (error) => {
       throw error
     },

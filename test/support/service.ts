@@ -36,7 +36,7 @@ export type TestServiceOptions = {
   readonly upstreamUrl?: string
   readonly environment?: Readonly<Record<string, string>>
   /** Another node on the database of one that runs already. */
-  readonly besideOf?: TestService
+  readonly besideOf?: Pick<TestService, 'databaseUrl'>
   /** What can be searched and read; left out, what is configured. */
   readonly web?: WebTools
   /** How long attempts run on without a client; left out, the default. */
