@@ -6,6 +6,8 @@ import { delimiter, join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { parse, parseAllDocuments } from 'yaml'
+import { settings } from '../src/config/settings.ts'
+import { createLedgerMetrics } from '../src/http/ledger-metrics.ts'
 import { renderTemplate } from './support/helm-template.ts'
 
 // No container engine, cluster or Grafana is at hand: what can be known without one is checked here, and each file says so.
@@ -14,7 +16,7 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 const deploy = join(root, 'deploy')
 const read = (file: string) => readFileSync(join(deploy, file), 'utf8')
 const known = new Set(
-  [...readFileSync(join(root, 'src/config/config.ts'), 'utf8').matchAll(/'([A-Z][A-Z_]+)'/g)].map((match) => match[1]!),
+  Object.entries(settings).flatMap(([name, { isSecret }]) => (isSecret ? [name, `${name}_FILE`] : [name])),
 )
 
 // biome-ignore lint/suspicious/noExplicitAny: what a file says, looked at member by member
@@ -210,12 +212,12 @@ test('alerts lead to a runbook that exists, and dashboards and alerts ask only f
 // Every node shows the ledger's numbers: a sum counts them once for each. And `or` shows its right side only where the left has nothing.
 test('panels show each series they are named after, and the ledger’s numbers once', () => {
   const { panels } = JSON.parse(read('grafana/penny.json')) as Any
-  const ledger = [...readFileSync(join(root, 'src/http/ledger-metrics.ts'), 'utf8').matchAll(/'(penny_[a-z_]+)'/g)]
+  const ledger = createLedgerMetrics().metrics.map(({ name }) => name)
   assert.ok(ledger.length > 10)
   for (const { title, targets = [] } of panels) {
     for (const { expr } of targets as Any[]) {
       assert.doesNotMatch(expr, /\bor\b/, `${title}: two targets show two series`)
-      for (const [, name] of ledger.filter((match) => expr.includes(match[1]!)))
+      for (const name of ledger.filter((candidate) => expr.includes(candidate)))
         assert.match(
           expr,
           new RegExp(`\\b(min|max)( by \\(\\w+\\) )?\\(${name}\\)`),
@@ -346,15 +348,8 @@ function renderChart(changes: Any = {}, config: Any = {}): Any[] {
   })
 }
 
+/** From the table of the page, which `test/e2e/metrics.test.ts` compares with a running service. */
 function exposedMetrics(): ReadonlySet<string> {
-  const sources = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' }).filter(
-    (file) => file.endsWith('.ts') && !file.endsWith('.test.ts'),
-  )
-  const names = sources.flatMap(
-    (file) =>
-      readFileSync(join(root, 'src', file), 'utf8').match(
-        /(?<=')(penny_(?!session)[a-z_]+|process_[a-z_]+|nodejs_[a-z_]+)(?=')/g,
-      ) ?? [],
-  )
-  return new Set(names)
+  const page = readFileSync(join(root, 'docs/observability.md'), 'utf8')
+  return new Set([...page.matchAll(/^\| `(\w+)` \| (?:counter|gauge|histogram) \|/gm)].map((match) => match[1]!))
 }

@@ -36,6 +36,19 @@ export type GateOptions = {
 
 const limitedSessionsMax = 10_000
 
+/** In the order of the table in docs/decisions/0013-rate-limits-for-unpaid-requests.md. */
+export const apiRates = {
+  ofAccount: { burstMax: 300, perSecond: 30 },
+  // A change is a transaction that locks the account. No person makes five a second.
+  changesOfAccount: { burstMax: 100, perSecond: 5 },
+  heavyOfKey: { burstMax: 100, perSecond: 10 },
+  ofManagementKey: { burstMax: 200, perSecond: 20 },
+  // Twice as much as for a key: one busy key leaves its owner's dashboard usable.
+  heavyOfAccount: { burstMax: 200, perSecond: 20 },
+  ofNetwork: { burstMax: 300, perSecond: 30 },
+  signIns: { burstMax: 60, perSecond: 1 },
+} as const
+
 /**
  * Lets in whom a route is for: here, and nowhere else, roles and scopes are compared with what a contract needs. Rates are limited per account where there is a session (all its sessions share them), else per
  * network. A request with a good API key is limited only on routes that read many rows: a program may ask what each of its
@@ -56,15 +69,13 @@ export class Gate {
   constructor(options: GateOptions) {
     this.#options = options
     const { now } = options
-    this.#ofAccount = new TokenBuckets({ burstMax: 300, perSecond: 30, now })
-    // A change is a transaction that locks the account. No person makes five a second.
-    this.#changesOfAccount = new TokenBuckets({ burstMax: 100, perSecond: 5, now })
-    this.#heavyOfKey = new TokenBuckets({ burstMax: 100, perSecond: 10, now })
-    this.#ofManagementKey = new TokenBuckets({ burstMax: 200, perSecond: 20, now })
-    // Twice as much as for a key: one busy key leaves its owner's dashboard usable.
-    this.#heavyOfAccount = new TokenBuckets({ burstMax: 200, perSecond: 20, now })
-    this.#ofNetwork = new TokenBuckets({ burstMax: 300, perSecond: 30, now })
-    this.#signIns = new TokenBuckets({ burstMax: 60, perSecond: 1, now })
+    this.#ofAccount = new TokenBuckets({ ...apiRates.ofAccount, now })
+    this.#changesOfAccount = new TokenBuckets({ ...apiRates.changesOfAccount, now })
+    this.#heavyOfKey = new TokenBuckets({ ...apiRates.heavyOfKey, now })
+    this.#ofManagementKey = new TokenBuckets({ ...apiRates.ofManagementKey, now })
+    this.#heavyOfAccount = new TokenBuckets({ ...apiRates.heavyOfAccount, now })
+    this.#ofNetwork = new TokenBuckets({ ...apiRates.ofNetwork, now })
+    this.#signIns = new TokenBuckets({ ...apiRates.signIns, now })
   }
 
   async admit(contract: Contract, visitor: Visitor): Promise<Caller> {

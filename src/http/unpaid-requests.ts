@@ -44,15 +44,20 @@ export type UndecidedRequest = {
 }
 
 const perSecond = 50
-const burstMax = 600
+const ofKey = { burstMax: 600, perSecond }
+/** In the order of the table in docs/decisions/0013-rate-limits-for-unpaid-requests.md. */
+export const unpaidRates = {
+  ofKey,
+  ofAccount: { burstMax: 3 * ofKey.burstMax, perSecond: 3 * perSecond },
+  ofNetwork: { burstMax: 6 * ofKey.burstMax, perSecond: 6 * perSecond },
+  strangers: ofKey,
+  quotes: ofKey,
+} as const
 /** A page of the dashboard is a few dozen files, and many people share an address. */
 const visitsBurstMax = 2_000
 /** A refused body is read and parsed: so many bytes of it count as one more request. */
 const bytesPerToken = 64 * 1024
 const waitMsMax = 1_000
-/** An account gets three times the rate of a key, a network six times. */
-const accountFactor = 3
-const networkFactor = 6
 
 // Refusals that say nothing about the client: the service is short of something, or the request helps itself by waiting.
 const uncounted: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
@@ -92,14 +97,12 @@ export class UnpaidRequests {
     this.#onPaid = options.onPaid ?? (() => {})
     this.#sleep = sleep
     this.#slowRefusals = slowRefusals
-    this.#ofKey = new TokenBuckets({ burstMax, perSecond, now })
-    const times = (factor: number) =>
-      new TokenBuckets({ burstMax: factor * burstMax, perSecond: factor * perSecond, now })
-    this.#ofAccount = times(accountFactor)
-    this.#ofNetwork = times(networkFactor)
+    this.#ofKey = new TokenBuckets({ ...unpaidRates.ofKey, now })
+    this.#ofAccount = new TokenBuckets({ ...unpaidRates.ofAccount, now })
+    this.#ofNetwork = new TokenBuckets({ ...unpaidRates.ofNetwork, now })
     this.#lately = new TokenBuckets({ burstMax: 1, perSecond: 0.1, now })
-    this.#strangers = new TokenBuckets({ burstMax, perSecond, now })
-    this.#quotes = new TokenBuckets({ burstMax, perSecond, now })
+    this.#strangers = new TokenBuckets({ ...unpaidRates.strangers, now })
+    this.#quotes = new TokenBuckets({ ...unpaidRates.quotes, now })
     this.#visits = new TokenBuckets({ burstMax: visitsBurstMax, perSecond, now })
   }
 

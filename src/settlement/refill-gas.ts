@@ -19,6 +19,13 @@ export type RefillParts = {
   readonly onAlarm: (what: string, details: object) => void
 }
 
+/** What the log says; docs/runbooks/lost-relayer-gas.md explains each. */
+export const refillAlarms = {
+  shortOfGas: 'the relayer is short of gas',
+  tooLittleRevenue: 'too little revenue',
+  refilledInVain: 'the relayer’s gas is low though it was refilled',
+} as const
+
 const weiPerAtomic = 10n ** 12n
 const refillSecondsMin = 3_600
 /** One refill pays for some 400 sweeps at least and five times as many at most. */
@@ -41,7 +48,7 @@ export async function refillGas(parts: RefillParts, gasMin: bigint): Promise<voi
   const short = { relayer: relayer.address, atomic: left.toString() }
   if (latest !== undefined && latest.paidSecondsAgo < refillSecondsMin) {
     const look = 'does CHAIN_RPC_URL show the refill, and is USDC its coin?'
-    onAlarm('the relayer’s gas is low though it was refilled', { ...short, refill: latest.id, look })
+    onAlarm(refillAlarms.refilledInVain, { ...short, refill: latest.id, look })
     return
   }
   const readBalance = () => gatewayClient.balance(signingTerms.seller)
@@ -52,7 +59,7 @@ export async function refillGas(parts: RefillParts, gasMin: bigint): Promise<voi
       throw error
     })
   const refill = (await request(await refillAmount(parts, gasMin))) ?? (await request(gasMin))
-  onAlarm('the relayer is short of gas', { ...short, refill: refill ?? 'too little revenue' })
+  onAlarm(refillAlarms.shortOfGas, { ...short, refill: refill ?? refillAlarms.tooLittleRevenue })
 }
 
 async function refillAmount({ database, chain, sweepMin }: RefillParts, gasMin: bigint): Promise<bigint> {

@@ -8,6 +8,9 @@ export type SolvencyWatchParts = SolvencyParts & {
   readonly recheckMs: number
 }
 
+/** Its number in ARCHITECTURE.md and in the runbooks. */
+export const solvencyInvariant = 'I12'
+
 /**
  * Compares the books with the chain. When an account is short, new holds stop until an operator has looked. A seller that has
  * less than it owes back stops only what needs the seller: one customer's refund must not stop everybody's requests.
@@ -23,5 +26,6 @@ export async function watchSolvency({ onAlarm, recheckMs, ...parts }: SolvencyWa
   onAlarm('the chain has less than the books say', { report })
   // Books that were frozen already may have been mended and opened while we looked, as by penny recover: the next look decides.
   if (wasFrozen) return
-  await freezeLedger(database, `I12 is broken: the chain has less than the books say at block ${report.block}`)
+  const reason = `${solvencyInvariant} is broken: the chain has less than the books say at block ${report.block}`
+  await freezeLedger(database, reason)
 }

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
+import { apiRates } from '../../src/api/gate.ts'
 import { errorCodes } from '../../src/errors.ts'
 import { answerOf } from '../../src/http/error-response.ts'
+import { unpaidRates } from '../../src/http/unpaid-requests.ts'
 
 const root = new URL('../../', import.meta.url)
 const read = (file: string) => readFileSync(new URL(file, root), 'utf8')
@@ -60,36 +62,25 @@ test('every error code beyond the specification’s is explained, with the statu
 })
 
 test('the rates of the dashboard’s API are those that the page names', () => {
-  const gate = read('src/api/gate.ts')
-  const kept = [...gate.matchAll(/burstMax: (\d+), perSecond: (\d+)/g)].map(([, burst, rate]) => [rate, burst])
   assert.deepEqual(
     ratesNamed((row) => !isUnpaid(row) && !isOfAnyVisitor(row)),
-    kept,
+    Object.values(apiRates),
   )
 })
 
 test('so are the rates of refused requests and quotes', () => {
-  const limits = read('src/http/unpaid-requests.ts')
-  const [rate, burst] = ['perSecond', 'burstMax'].map((name) =>
-    Number(limits.match(`const ${name} = ([\\d_]+)`)![1]!.replaceAll('_', '')),
-  )
-  const ofKey = [String(rate), String(burst)]
-  const times = (name: string) => {
-    const factor = Number(limits.match(`const ${name} = (\\d+)`)![1])
-    return [String(factor * rate!), String(factor * burst!)]
-  }
-  const ofStrangers = ofKey
-  const ofQuotes = ofKey
-  assert.deepEqual(ratesNamed(isUnpaid), [ofKey, times('accountFactor'), times('networkFactor'), ofStrangers, ofQuotes])
+  assert.deepEqual(ratesNamed(isUnpaid), Object.values(unpaidRates))
 })
 
 const isUnpaid = (row: string) => row.includes('/v1') || row.includes('refused')
 const isOfAnyVisitor = (row: string) => row.includes('public pages') || row.includes('connections')
 
 /** Per second and at once, of the rows of the page's table. */
-function ratesNamed(isMeant: (row: string) => boolean): string[][] {
+function ratesNamed(isMeant: (row: string) => boolean): { burstMax: number; perSecond: number }[] {
   const rows = read('docs/decisions/0013-rate-limits-for-unpaid-requests.md').matchAll(
     /^.*\| (\d+) a second \| (\d+) \|$/gm,
   )
-  return [...rows].filter(([row]) => isMeant(row)).map(([, rate, burst]) => [rate!, burst!])
+  return [...rows]
+    .filter(([row]) => isMeant(row))
+    .map(([, rate, burst]) => ({ burstMax: Number(burst), perSecond: Number(rate) }))
 }

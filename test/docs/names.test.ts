@@ -35,7 +35,8 @@ test('every file and folder that a page names is there', () => {
   assert.deepEqual(wrong, [])
 })
 
-// At night the line of the log is searched for in the runbooks, and theirs in the log.
+// At night the line of the log is searched for in the runbooks, and theirs in the log. Read from the source: most of these lines are
+// written only when something outside is broken in a way of its own.
 test('every line of the log that a runbook names is one that is written', () => {
   const sources = files.filter((file) => /^(src|bin)\/.*\.(ts|mjs)$/.test(file) && !file.endsWith('.test.ts'))
   const text = sources.map(read).join('\n')
