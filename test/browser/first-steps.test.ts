@@ -158,8 +158,7 @@ test('what belongs to another account is not there', async () => {
 
 test('a session that ends is asked for over the page, and what was typed stays', async () => {
   const page = await dashboard.open()
-  await signInAsDeveloper(dashboard, page)
-  await page.goto(`${dashboard.origin}/keys?create=1`)
+  await signInAsDeveloper(dashboard, page, '/keys?create=1')
   await page.getByRole('dialog', { name: 'Create a key' }).getByLabel('Name').fill('Half typed')
   await page.context().clearCookies()
   await page.getByRole('dialog', { name: 'Create a key' }).getByRole('button', { name: 'Create key' }).click()

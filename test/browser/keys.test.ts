@@ -8,8 +8,7 @@ const dashboard = dashboardSuite({ SANDBOX_TOKENS_PER_SECOND: '0' })
 
 test('a key is restricted in the dialog that creates it, and the restrictions are enforced, listed and edited', async () => {
   const page = await dashboard.open()
-  await signInAsDeveloper(dashboard, page)
-  await page.goto(`${dashboard.origin}/keys?create=1`)
+  await signInAsDeveloper(dashboard, page, '/keys?create=1')
   const dialog = page.getByRole('dialog', { name: 'Create a key' })
   await dialog.getByLabel('Name').fill('Careful')
   await dialog.getByText('Restrictions').click()
@@ -56,8 +55,7 @@ test('a key is restricted in the dialog that creates it, and the restrictions ar
 test('the restrictions of a key are accessible in both themes, on any screen', async () => {
   for (const [name, viewport] of Object.entries(windows)) {
     const page = await dashboard.open({ viewport })
-    await signInAsDeveloper(dashboard, page)
-    await page.goto(`${dashboard.origin}/keys?create=1`)
+    await signInAsDeveloper(dashboard, page, '/keys?create=1')
     const dialog = page.getByRole('dialog', { name: 'Create a key' })
     await dialog.getByText('Restrictions').click()
     await dialog.getByText('Only selected').click()

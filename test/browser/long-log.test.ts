@@ -17,8 +17,7 @@ const rowsPerMinuteMax = 100
 test('thousands of requests scroll to the end with a screenful of them in the page, and the focus is never lost', async () => {
   await refuseRequests(logged)
   const page = await dashboard.open()
-  await signInAsDeveloper(dashboard, page)
-  await page.goto(`${dashboard.origin}/requests`)
+  await signInAsDeveloper(dashboard, page, '/requests')
   const table = page.getByRole('table', { name: 'Requests, newest first' })
   await page.locator(`table[aria-rowcount="${logged + 2}"]`).waitFor()
 
@@ -39,8 +38,7 @@ test('thousands of requests scroll to the end with a screenful of them in the pa
 
 test('on a narrow screen too, and each item says its place', async () => {
   const page = await dashboard.open({ viewport: { width: 390, height: 844 } })
-  await signInAsDeveloper(dashboard, page)
-  await page.goto(`${dashboard.origin}/requests`)
+  await signInAsDeveloper(dashboard, page, '/requests')
   await page.locator(`[aria-posinset="1"][aria-setsize="${logged}"]`).waitFor()
   assert.equal(await heightOf(page, '[aria-posinset="1"]'), 56, 'the height that gaps are counted in')
   await scrollDownTo(page, '[aria-posinset="450"]')

@@ -112,8 +112,7 @@ test('a receipt is genuine, and one that was changed says which check failed', a
 
 test('new requests appear in the live log, and the export sums to its footer', async () => {
   const page = await dashboard.open()
-  await signInAsDeveloper(dashboard, page)
-  await page.goto(`${dashboard.origin}/requests?live=true&model=gpt-5.6-sol`)
+  await signInAsDeveloper(dashboard, page, '/requests?live=true&model=gpt-5.6-sol')
   await page.getByText('No requests match').waitFor()
   const sent = await chat(dashboard.apiKey, {
     model: 'gpt-5.6-sol',

@@ -45,8 +45,7 @@ test('an operator finds an account among many, sees revenue by model, and gets f
      select 0, gen_random_uuid(), 'Customer ' || n, clock_timestamp() - n * interval '1 minute' from generate_series(1, 300) n`,
   )
   const page = await dashboard.open()
-  await signInAsDeveloper(dashboard, page)
-  await page.goto(`${dashboard.origin}/operator/accounts`)
+  await signInAsDeveloper(dashboard, page, '/operator/accounts')
   const rows = page.getByTestId('operator-accounts').locator('tbody tr')
   await rows.nth(49).waitFor()
   assert.equal(await rows.count(), 50)

@@ -90,8 +90,7 @@ test('a page that is not there says so, and offers a search', async () => {
 
 test('filters are in the address: reload and Back bring them back', async () => {
   const page = await dashboard.open()
-  await signInAsDeveloper(dashboard, page)
-  await page.goto(`${dashboard.origin}/requests`)
+  await signInAsDeveloper(dashboard, page, '/requests')
   await page.getByTestId('request-row').first().waitFor()
   await page.getByRole('button', { name: 'Status: any' }).click()
   await page.getByRole('checkbox', { name: 'Refused' }).check()

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import type { Page } from 'playwright-core'
+import type { BrowserContext, Page } from 'playwright-core'
 import type { Dashboard } from './dashboard.ts'
 
 // What a person does before the dashboard, in their words.
@@ -28,11 +28,20 @@ export async function plugInPasskeyDevice(page: Page): Promise<void> {
   })
 }
 
-/** Signs in as the sandbox's demo account, which has money and a key. */
-export async function signInAsDeveloper(dashboard: Dashboard, page: Page): Promise<void> {
-  await page.goto(`${dashboard.origin}/login`)
-  await page.getByRole('button', { name: 'Continue as local developer' }).click()
-  await atOverview(page)
+/**
+ * Signs in as the sandbox's demo account, which has money and a key, and opens a page. Without the form: loading two more pages is
+ * most of the time of many tests, and `routes.test.ts` clicks through it.
+ */
+export async function signInAsDeveloper(dashboard: Dashboard, page: Page, path?: string): Promise<void> {
+  await grantDeveloperSession(dashboard, page.context())
+  await page.goto(`${dashboard.origin}${path ?? '/'}`)
+  if (path === undefined) await atOverview(page)
+}
+
+/** Puts a session of the sandbox's demo account into the context's cookies. */
+export async function grantDeveloperSession({ origin }: Dashboard, { request }: BrowserContext): Promise<void> {
+  const answer = await request.post(`${origin}/api/auth/local`, { headers: { origin }, data: {} })
+  assert.equal(answer.status(), 200)
 }
 
 export async function atOverview(page: Page): Promise<void> {

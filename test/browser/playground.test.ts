@@ -408,8 +408,7 @@ test('the conversation survives a reload; Clear asks once and clears it for good
     await page.evaluate(() => Object.keys(sessionStorage).filter((key) => key.includes('playground'))),
     [],
   )
-  await signInAsDeveloper(dashboard, page)
-  await gotoPlayground(dashboard, page)
+  await signInAsDeveloper(dashboard, page, '/playground')
   await page.getByTestId('examples').waitFor()
 })
 

@@ -9,8 +9,8 @@ export async function openPlayground(
   options: Parameters<Dashboard['open']>[0] = {},
 ): Promise<Page> {
   const page = await dashboard.open(options)
-  await signInAsDeveloper(dashboard, page)
-  await gotoPlayground(dashboard, page)
+  await signInAsDeveloper(dashboard, page, '/playground')
+  await composer(page).waitFor()
   return page
 }
 

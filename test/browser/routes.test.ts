@@ -4,7 +4,7 @@ import type { Browser, BrowserContext, Page } from 'playwright-core'
 import { pagePaths } from '../../src/site/page-paths.ts'
 import { launchBrowser } from './chromium.ts'
 import { dashboardSuite } from './dashboard.ts'
-import { openAccountWithPasskey, signInAsDeveloper } from './person.ts'
+import { grantDeveloperSession, openAccountWithPasskey } from './person.ts'
 
 // Every route of the dashboard for every kind of visitor, each group of visits with an empty profile and in one tab: a tab per visit
 // took most of the time. A visit fails when the page hangs, keeps loading, logs an error, leaves a promise rejected or navigates in a
@@ -38,11 +38,11 @@ test('the service has a request, three visitors and a router', async () => {
   browser = await launchBrowser()
   ids = await sendRequest()
   visitors = {
-    developer: await stateAfter((page) => signInAsDeveloper(dashboard, page)),
-    stranger: await stateAfter((page) => openAccountWithPasskey(dashboard, page)),
-    expired: await stateAfter(async (page) => {
-      await signInAsDeveloper(dashboard, page)
-      const { session } = await page.evaluate(async () => (await fetch('/api/session')).json())
+    developer: await stateAfter((context) => grantDeveloperSession(dashboard, context)),
+    stranger: await stateAfter(async (context) => openAccountWithPasskey(dashboard, await newPage(context))),
+    expired: await stateAfter(async (context) => {
+      await grantDeveloperSession(dashboard, context)
+      const { session } = await (await context.request.get(`${dashboard.origin}/api/session`)).json()
       await dashboard.database.query(`update sessions set expires_at = clock_timestamp() where id = $1`, [session.id])
     }),
   }
@@ -222,9 +222,9 @@ async function newPage(context: BrowserContext): Promise<Page> {
   return page
 }
 
-async function stateAfter(act: (page: Page) => Promise<void>): Promise<State> {
+async function stateAfter(act: (context: BrowserContext) => Promise<void>): Promise<State> {
   const context = await browser.newContext()
-  await act(await newPage(context))
+  await act(context)
   const state = await context.storageState()
   await context.close()
   return state

@@ -45,8 +45,7 @@ test('whoever types the account’s name closes it and is at the sign-in again, 
   await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
   await page.getByText('No account has this passkey.').waitFor()
 
-  await signInAsDeveloper(dashboard, page)
-  await page.goto(`${dashboard.origin}/settings`)
+  await signInAsDeveloper(dashboard, page, '/settings')
   await page.getByTestId('close-account').getByText('This is the sandbox’s demo account').waitFor()
 })
 
@@ -77,8 +76,7 @@ test('whoever adds a webhook sees its secret once, sends a test, and sees it del
   await once(receiver, 'listening')
   atEnd(t, async () => void receiver.close())
   const page = await dashboard.open()
-  await signInAsDeveloper(dashboard, page)
-  await page.goto(`${dashboard.origin}/settings`)
+  await signInAsDeveloper(dashboard, page, '/settings')
   const panel = page.getByTestId('webhooks')
   await panel.getByRole('button', { name: 'Add endpoint' }).click()
   const form = page.getByRole('dialog', { name: 'Add a webhook endpoint' })

@@ -22,6 +22,7 @@ const environment = {
   PORT: '0',
   SANDBOX_TOKENS_PER_SECOND: '0',
 }
+/** At most one at a time. */
 const running = new Set<ChildProcess>()
 after(() => {
   for (const child of running) child.kill('SIGKILL')
@@ -58,24 +59,18 @@ test('from nothing: the printed curl is answered, and what it cost is in the led
   await stop(child, 'SIGTERM')
 })
 
-test('a second start keeps key, balance and log', async () => {
+test('a second start keeps key, balance and log, and Ctrl-C stops everything that was started', async () => {
   const before = readSandbox()
   const { child, printed } = await start()
   assert.equal(readSandbox().api_key, before.api_key)
   assert.match(printed, /Balance {4}24\.\d+ test USDC/)
-  await stop(child, 'SIGINT')
-})
-
-test('Ctrl-C stops everything that was started', async () => {
-  const { child } = await start()
-  const before = await processesOf(dataDir)
-  assert.ok(before > 0)
+  assert.ok((await processesOf(dataDir)) > 0)
   await stop(child, 'SIGINT')
   assert.equal(await processesOf(dataDir), 0)
 })
 
 test('a second copy on the same data folder is refused with one clear line, and the first goes on', async () => {
-  const { child } = await start()
+  await ensureStarted()
   const admin = readFileSync(join(dataDir, 'sandbox-admin.json'), 'utf8')
   const second = await run(['start'])
   assert.equal(second.code, 1)
@@ -85,20 +80,10 @@ test('a second copy on the same data folder is refused with one clear line, and 
   assert.equal(readFileSync(join(dataDir, 'sandbox-admin.json'), 'utf8'), admin)
   const faucet = await run(['faucet', '--amount', '1'])
   assert.equal(faucet.code, 0, faucet.stderr)
-  await stop(child, 'SIGTERM')
-})
-
-test('after kill -9 the next start takes over the database that was left running', async () => {
-  const { child } = await start()
-  child.kill('SIGKILL')
-  await once(child, 'exit')
-  const next = await start()
-  assert.equal((await fetch(new URL('/readyz', readSandbox().base_url))).status, 200)
-  await stop(next.child, 'SIGTERM')
 })
 
 test('keys are made, listed and revoked beside a running service, given only its data folder', async () => {
-  const { child } = await start()
+  await ensureStarted()
   const { base_url: baseUrl } = readSandbox()
   const created = JSON.parse(
     (await run(['keys', 'create', '--name', 'ci', '--limit', '0.5', '--window', 'day', '--json'])).stdout,
@@ -124,11 +109,10 @@ test('keys are made, listed and revoked beside a running service, given only its
     accounts.map(({ name }) => name),
     ['Sandbox demo'],
   )
-  await stop(child, 'SIGTERM')
 })
 
 test('the printed link and that of penny login-link sign in to the dashboard, each once', async () => {
-  const { child } = await start()
+  await ensureStarted()
   const { dashboard_url: printed } = readSandbox()
   const { url: asked } = JSON.parse((await run(['login-link', 'Sandbox demo', '--json'])).stdout) as { url: string }
   for (const url of [printed, asked]) {
@@ -145,7 +129,15 @@ test('the printed link and that of penny login-link sign in to the dashboard, ea
     assert.equal((await open()).status, 401)
   }
   assert.equal((await run(['login-link', 'nobody'])).code, 1)
-  await stop(child, 'SIGTERM')
+})
+
+test('after kill -9 the next start takes over the database that was left running', async () => {
+  const child = await ensureStarted()
+  child.kill('SIGKILL')
+  await once(child, 'exit')
+  const next = await start()
+  assert.equal((await fetch(new URL('/readyz', readSandbox().base_url))).status, 200)
+  await stop(next.child, 'SIGTERM')
 })
 
 test('a wrong call is exit code 2, a failure is 1, and both say why in one line', async () => {
@@ -182,6 +174,12 @@ test('what a helper refuses to start with stops the start, in its own words and 
   assert.match(said[0]!, /^penny: MASTER_KEY \(fingerprint \w+\) is not the key that .* was created with/)
 })
 
+/** The service of the test before, if it still runs: a start takes seconds. */
+async function ensureStarted(): Promise<ChildProcess> {
+  const [child = (await start()).child] = running
+  return child
+}
+
 async function start(): Promise<{ child: ChildProcess; printed: string }> {
   const child = spawn(process.execPath, [main, 'start'], {
     cwd: folder,
@@ -189,6 +187,7 @@ async function start(): Promise<{ child: ChildProcess; printed: string }> {
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   running.add(child)
+  child.once('exit', () => running.delete(child))
   let output = ''
   let complaints = ''
   child.stderr!.on('data', (text) => (complaints += text))
@@ -207,7 +206,6 @@ async function stop(child: ChildProcess, signal: NodeJS.Signals): Promise<void> 
   const exited = once(child, 'exit')
   child.kill(signal)
   assert.deepEqual(await exited, [0, null])
-  running.delete(child)
 }
 
 async function run(
