@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { defineConfig } from 'hardhat/config'
+import { exampleCount } from '../test/support/examples.ts'
 import { compilerSettings, compilerVersion, contractNames, testCompilerSettings } from './compiler.ts'
 
 const require = createRequire(import.meta.url)
@@ -24,12 +25,16 @@ export default defineConfig({
   },
   test: {
     solidity: {
-      // The seed is pinned: a failure seen once is seen again. A long run at night takes another seed and more runs.
+      // The seed is pinned: a failure seen once is seen again. `npm run test:all` takes more runs, a long run another seed and even more.
       fuzz: {
         seed: process.env.CONTRACTS_FUZZ_SEED ?? '0x50656e6e79',
-        runs: Number(process.env.CONTRACTS_FUZZ_RUNS ?? 64),
+        runs: exampleCount('CONTRACTS_FUZZ_RUNS', { short: 32, all: 64 }),
       },
-      invariant: { runs: Number(process.env.CONTRACTS_INVARIANT_RUNS ?? 8), depth: 128, failOnRevert: true },
+      invariant: {
+        runs: exampleCount('CONTRACTS_INVARIANT_RUNS', { short: 4, all: 8 }),
+        depth: 128,
+        failOnRevert: true,
+      },
     },
   },
 })

@@ -98,6 +98,8 @@ const isLong = ['MODEL_STEPS', 'HAMMER_ATTEMPTS', 'FLAKY_CALLS', 'FAILOVER_REQUE
 /** The given files run on a Citus cluster of two workers: `TEST_CITUS=1 node bin/run.mjs test/run.ts FILE…`. */
 const isOnCitus = process.env.TEST_CITUS === '1'
 
+/** Read by `support/examples.ts`. */
+if (process.argv.includes('--all')) process.env.TEST_ALL = '1'
 process.env.TEST_SEED ??= String(isLong || process.argv.includes('--all') ? randomInt(2 ** 31 - 1) : 1)
 
 /** What a tmpfs calls itself, and what the whole run leaves in its temporary folder at any time, several times over. */

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
-import { randomBytes, randomInt, randomUUID } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { exampleCount, seedOf } from '../../test/support/examples.ts'
 import {
   cancelledByClient,
   charge,
@@ -44,11 +45,9 @@ import { endLease, renewLease } from './nodes.ts'
 import { setWithdrawalFeeMax } from './withdrawals.ts'
 
 // MODEL_STEPS=1000000 for the long form, TEST_SEED to repeat one. fast-check prints the seed and the path of a failure.
-const stepsOfTests = 20_000
-const steps = Number(process.env.MODEL_STEPS ?? stepsOfTests)
-// Other databases and many partitions are walked over with fewer: those leave no note either.
-const isLong = steps > stepsOfTests
-const seed = Number(process.env.TEST_SEED ?? randomInt(2 ** 31 - 1))
+const steps = exampleCount('MODEL_STEPS', { short: 5_000, all: 20_000 })
+const isLong = steps > 20_000
+const seed = seedOf('TEST_SEED')
 const stepsPerRun = 200
 // Runs beside each other, each with an account and nodes of its own: a step is mostly waiting for a commit, which they share.
 const lanes = 8
@@ -205,8 +204,8 @@ test(`${steps} random steps leave the ledger as a sequential model has it (seed 
   await Promise.all(Array.from({ length: lanes }, (_, lane) => walk(seed + lane, onRun)))
   const seen = await countEvents(ledger.database)
   t.diagnostic(JSON.stringify(seen))
-  // Steps that never happen prove nothing.
-  if (steps >= stepsOfTests) for (const [event, count] of Object.entries(seen)) assert.ok(count > 0, event)
+  // Steps that never happen prove nothing. On other databases fewer steps are taken, and some may not happen.
+  if (steps >= 5_000) for (const [event, count] of Object.entries(seen)) assert.ok(count > 0, event)
   if (isLong) recordProof('model', { seed, lanes, steps: taken, differences: 0, seen })
 })
 

@@ -19,6 +19,9 @@ import { problemsOf } from './wire.ts'
 export const model = 'gpt-5.6-terra'
 export const dearModel = 'gpt-6-astra'
 
+/** No client here returns to an attempt that it left. */
+const retryGrace = { beforeOutputMs: 500, afterOutputMs: 500 }
+
 /** A running service for the tests of one client, with a tap before it that every answer must pass. */
 export type ClientSuite = {
   /** The address to give to the client: ends in /v1. */
@@ -47,7 +50,7 @@ export function clientSuite(environment: Readonly<Record<string, string>> = {}, 
   let service: TestService
   let tap: Tap
   before(async () => {
-    service = await startTestService({ environment, ...(web !== undefined && { web }) })
+    service = await startTestService({ environment, retryGrace, ...(web !== undefined && { web }) })
     tap = await startTap(service.origin)
   })
   afterEach(() => {

@@ -3,6 +3,7 @@ import { after, before, test } from 'node:test'
 import fc from 'fast-check'
 import { type Answered, type ModelServer, startModelServer } from '../../sandbox/model/server.ts'
 import { assertBooksClosed } from '../support/audit.ts'
+import { exampleCount } from '../support/examples.ts'
 import { startScriptedWeb } from '../support/scripted-web.ts'
 import {
   costOfLines,
@@ -16,7 +17,7 @@ import {
 // Random questions to a model that is fond of tools, counts honestly and writes as much as it may. BOUNDED_RUNS=10000 for the
 // long form; fast-check prints the seed of a failure.
 
-const runs = Number(process.env.BOUNDED_RUNS ?? 200)
+const runs = exampleCount('BOUNDED_RUNS', { short: 100, all: 200 })
 const atOnce = 10
 
 /** How many rounds each request took, by the key of its prompts. */

@@ -2,15 +2,16 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import OpenAI from 'openai'
 import { assertBooksClosed } from '../support/audit.ts'
+import { exampleCount, seedOf } from '../support/examples.ts'
 import { type FlakyProxy, type Mishap, mishaps, startFlakyProxy } from '../support/flaky-proxy.ts'
 import { progressLines, recordProof } from '../support/proof.ts'
 import { startTestService, type TestService } from '../support/service.ts'
 import { until } from '../support/until.ts'
 
 // FLAKY_CALLS=10000 FLAKY_SEED=7 node test/run.ts test/e2e/flaky-network.test.ts for the long form.
-const calls = Number(process.env.FLAKY_CALLS ?? 500)
+const calls = exampleCount('FLAKY_CALLS', { short: 200, all: 500 })
 const isLong = process.env.FLAKY_CALLS !== undefined
-const seed = Number(process.env.FLAKY_SEED ?? Date.now() % 1_000_000)
+const seed = seedOf('FLAKY_SEED')
 // The SDK waits seconds before a retry: many at once keep the run short.
 const atOnce = 100
 

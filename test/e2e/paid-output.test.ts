@@ -6,6 +6,7 @@ import { countTokens } from 'gpt-tokenizer/encoding/o200k_base'
 import { freeCancelCostMax, freeCancelsMax } from '../../src/billing/cancel-allowance.ts'
 import { assertBooksClosed } from '../support/audit.ts'
 import { callChat, endedRows, framesOf } from '../support/chat-client.ts'
+import { exampleCount } from '../support/examples.ts'
 import {
   completed,
   created,
@@ -26,7 +27,7 @@ import { type RequestBody, startTestService, type TestAccount, type TestService 
 // A request whose client left before the upstream had accepted it is free by contract and not counted here.
 // PAID_SEQUENCES=20000 for the long form; fast-check prints the seed of a failure.
 
-const sequences = Number(process.env.PAID_SEQUENCES ?? 2_000)
+const sequences = exampleCount('PAID_SEQUENCES', { short: 400, all: 2_000 })
 /** Each on an account of its own: free cancels are counted per account, and both sides of that limit should be met. */
 const sequencesPerAccount = 20
 const atOnce = 10

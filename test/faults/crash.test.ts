@@ -1,17 +1,19 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { atEnd } from '../support/at-end.ts'
+import { exampleCount, seedOf } from '../support/examples.ts'
 import { Coverage, mustHit } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { runRound } from './runner.ts'
 
-// The short form of `npm run faults`: each fault at least once. Which state of a request it meets is left to chance here; the long
-// form asks for each. FAULT_SEED repeats a run.
+// The short form of `npm run faults`: each fault at least once, each failpoint twice or more. Which state of a request a fault meets
+// is left to chance here; the long form asks for each. FAULT_SEED repeats a run.
 
-const size = { kills: 100, postgresKills: 20 }
+const kills = exampleCount('FAULT_KILLS', { short: 40, all: 100 })
+const size = { kills, postgresKills: kills / 5 }
 
 test('kills of the service and of the database, wherever they hit, neither lose nor make an atomic unit', async (t) => {
-  const seed = Number(process.env.FAULT_SEED ?? Date.now() % 1_000_000_000)
+  const seed = seedOf('FAULT_SEED')
   const coverage = new Coverage()
   const postgres = await PostgresServer.start()
   atEnd(t, () => postgres.stop())

@@ -42,7 +42,7 @@ const checkpointMs = 60
 const drainMs = 5_000
 const exitMsMax = drainMs + 10_000
 const endedMsMax = 60_000
-const faultMsMax = 15_000
+const faultMsMax = 30_000
 const momentMsMax = 10_000
 const pollMs = 20
 // A client sees the end of its connection before the runner hears of the end of the process.

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { atEnd } from '../support/at-end.ts'
+import { seedOf } from '../support/examples.ts'
 import { Coverage, delivererFaults } from './coverage.ts'
 import { PostgresServer } from './postgres-server.ts'
 import { runRound } from './runner.ts'
@@ -10,7 +11,7 @@ import { runRound } from './runner.ts'
 const size = { kills: 40, postgresKills: 6 }
 
 test('no event is lost and none changes, whatever is killed between a request and the receiver of its webhook', async (t) => {
-  const seed = Number(process.env.FAULT_SEED ?? Date.now() % 1_000_000_000)
+  const seed = seedOf('FAULT_SEED')
   const coverage = new Coverage()
   const postgres = await PostgresServer.start()
   atEnd(t, () => postgres.stop())
