@@ -31,7 +31,7 @@ export const settingGroups = {
     },
     WEB_PROCESSES: {
       about:
-        'Processes that serve requests on the same port, on Linux; 1 to 64. Each opens up to 22 connections to PostgreSQL. See [Scaling out](guides/scaling-out.md).',
+        'Processes that serve requests on the same port, on Linux; 1 to 64. Each opens up to 23 connections to PostgreSQL. See [Scaling out](guides/scaling-out.md).',
       unset: 'One for every two cores, at most 8',
     },
     REQUESTS_MAX: { about: 'Maximum number of concurrent requests, for each web process.', unset: '10000' },
