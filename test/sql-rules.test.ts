@@ -182,7 +182,7 @@ const readsOfAllPartitions: Readonly<Record<string, readonly [count: number, rea
   'identity/api-keys.ts': [5, 'by the id or name of a key, which tell no partition; what follows names it'],
   'identity/members.ts': [4, 'accounts of a person, which may be in any partition'],
   'identity/sessions.ts': [7, 'joined to the table of sessions, which names the partition; accounts of a person'],
-  'identity/shut-out.ts': [1, 'whether a person is a member of another account'],
+  'identity/revoke-access.ts': [1, 'whether a person is a member of another account'],
   'ledger/accounts.ts': [3, 'by name, the list for operators, and the list of partitions itself'],
   'ledger/adjustments.ts': [2, 'the list for operators; one whose condition is in another file and names it'],
   'ledger/audit.ts': [15, 'the audit of all accounts; joins stay within a partition'],
@@ -278,7 +278,7 @@ const tablesByVariable = [
   'db/copy-rows.ts',
   'identity/established.ts',
   'identity/move-members.ts',
-  'identity/shut-out.ts',
+  'identity/revoke-access.ts',
 ]
 
 // A table whose name is put together escapes the rules above.

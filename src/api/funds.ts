@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto'
 import { type AccountRef, accountRef } from '../db/account-ref.ts'
+import { derivedId } from '../db/derived-id.ts'
 import { ServiceError } from '../errors.ts'
 import { checkSignInIsSafe } from '../http/origin.ts'
 import { type Account, findAccount } from '../ledger/accounts.ts'
@@ -23,7 +23,7 @@ import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
 import { logAccountEvent } from './trail.ts'
 
-/** Balance, and the ways of money in and out. */
+/** Balance, deposits, withdrawals and refunds. */
 export function routeFunds(router: ApiRouter, services: ApiServices, addresses: DepositAddresses): void {
   const { database, chainServices, inFlightCap } = services
 
@@ -123,7 +123,7 @@ export function routeFunds(router: ApiRouter, services: ApiServices, addresses: 
 
   router.at(fundsContracts.getSolvency).answer(async () => {
     const { ok, ...details } = (await chainServices.solvency?.()) ?? { ok: null }
-    // Nothing is claimed before it was checked; `checked_at` tells that apart from a shortfall.
+    // Before the first check `ok` is false. `checked_at` tells this apart from a shortfall.
     return { ok: ok ?? false, checked_at: null, block: null, ...details }
   })
 }
@@ -161,24 +161,21 @@ function readAmount(text: string): Usdc {
   throw unusable('amount', 'it must be above 0')
 }
 
-/** The same form gives the same withdrawal, however often it is sent: a UUID made of the account and the form's key. */
+/** Derives the id from account and idempotency key, so that submitting the form again is the same withdrawal. */
 function withdrawalId({ accountId }: AccountRef, idempotencyKey: string): string {
-  const bytes = createHash('sha256').update(`withdrawal ${accountId} ${idempotencyKey}`).digest().subarray(0, 16)
-  bytes[6] = (bytes[6]! & 0x0f) | 0x80
-  bytes[8] = (bytes[8]! & 0x3f) | 0x80
-  return bytes.toString('hex').replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')
+  return derivedId(`penny withdrawal ${accountId} ${idempotencyKey}`)
 }
 
 async function accountOf({ database }: ApiServices, { partition, accountId }: AccountRef): Promise<Account> {
   return (await findAccount(database, partition, accountId))!
 }
 
-/** Its money goes back to its wallet, and to no other address. */
+/** The money of a wallet account can only go back to its wallet. */
 async function refuseWalletAccount(services: ApiServices, owner: AccountRef): Promise<void> {
   if ((await accountOf(services, owner)).wallet !== undefined) throw new WalletAccountError()
 }
 
-/** Money goes to the registered owner alone; what is no place for it is told before that. */
+/** Withdrawals go to the registered owner only. Reports an unusable address first, with a more helpful error. */
 async function checkRecipient(
   services: ApiServices,
   funds: ChainFunds,
@@ -207,7 +204,7 @@ async function checkDestination(funds: ChainFunds, owner: AccountRef, text: stri
   return address
 }
 
-/** An address that USDC can be sent to and taken from again. */
+/** Throws unless USDC that is sent to this address can be used. */
 export function checkWallet({ chain }: ChainFunds, text: string, param: string): string {
   const address = parseAddress(text)
   const refused = (problem: string) => unusable(param, problem)
@@ -227,7 +224,7 @@ export class NoWalletAccountError extends ServiceError {
   }
 }
 
-/** Deposits and withdrawals are done by a part of the service that is not there. */
+/** This node has no chain services. */
 export class FundsAwayError extends ServiceError {
   readonly code = 'settlement_delayed'
   constructor() {

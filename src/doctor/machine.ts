@@ -10,7 +10,7 @@ import { type Finding, failed, ok, skipped, warning } from './finding.ts'
 const nodeMajorMin = 26
 const freeBytesMin = 256 * 1024 * 1024
 const freeBytesWanted = 2 * 1024 * 1024 * 1024
-const privateFiles = ['master.key', 'sandbox.json', 'gateway-operator.key', 'database-url', 'money-line.json']
+const privateFiles = ['master.key', 'sandbox.json', 'gateway-operator.key', 'database-url', 'settlement-endpoints.json']
 
 export async function checkRuntime(config: Config): Promise<Finding> {
   const [major = 0] = process.versions.node.split('.').map(Number)

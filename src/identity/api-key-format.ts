@@ -7,13 +7,13 @@ const alphabet = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 const randomLength = 34
 const checksumLength = 6
 
-/** `penny_`, 34 random base62 characters (over 200 bits) and 6 of a checksum. */
+/** `penny_`, 34 random base62 characters (over 200 bits) and a checksum of 6. */
 export function createApiKey(): string {
   const secret = randomBase62(randomLength)
   return `${prefix}${secret}${checksum(secret)}`
 }
 
-/** `penny_mgmt_` and the same: for programs that manage an account over /api. */
+/** Like an API key, with the prefix `penny_mgmt_`. Programs use it to manage an account over /api. */
 export function createManagementKey(): string {
   const secret = randomBase62(randomLength)
   return `${managementPrefix}${secret}${checksum(secret)}`
@@ -22,8 +22,8 @@ export function createManagementKey(): string {
 const keyLength = prefix.length + randomLength + checksumLength
 
 /**
- * Why this cannot be a key, found without a database look-up; undefined when it can be one. The text never repeats what was sent:
- * it may be a key of another service.
+ * Explains why this text cannot be an API key; undefined when it can be one. Needs no database. The message never repeats the text:
+ * it may be a secret of another service.
  */
 export function whyMalformed(key: string): string | undefined {
   if (key.startsWith(managementPrefix))
@@ -36,7 +36,7 @@ export function whyMalformed(key: string): string | undefined {
   return 'This API key has a typo. Copy it again from where you stored it.'
 }
 
-/** Why this cannot be a management key; undefined when it can be one. */
+/** The same for a management key. */
 export function whyMalformedManagementKey(key: string): string | undefined {
   const whole = managementPrefix.length + randomLength + checksumLength
   if (key.length !== whole)
@@ -46,12 +46,12 @@ export function whyMalformedManagementKey(key: string): string | undefined {
   return 'This management key has a typo. Copy it again from where you stored it.'
 }
 
-/** What is stored: the key has enough entropy that a plain hash cannot be searched. */
+/** The database stores only this. A key has enough entropy that an unsalted hash resists a search. */
 export function hashApiKey(key: string): Buffer {
   return createHash('sha256').update(key).digest()
 }
 
-/** What is shown after the one time a key is shown whole. */
+/** The masked key. The whole key is shown once, at its creation. */
 export function hintOf(key: string): string {
   return `${key.startsWith(managementPrefix) ? managementPrefix : prefix}…${key.slice(-4)}`
 }
@@ -66,7 +66,7 @@ function checksum(secret: string): string {
   return text
 }
 
-// Bytes of 248 and more are dropped: taking them modulo 62 would make the first characters likelier than the others.
+// Bytes of 248 and more are dropped: modulo 62 they would make the first characters likelier than the others.
 function randomBase62(length: number): string {
   let text = ''
   while (text.length < length) {

@@ -28,7 +28,7 @@ export type ApiKey = {
   readonly accountId: string
   readonly name: string
   readonly hint: string
-  /** Requests that a wallet pays over x402 count under it. It has no secret, and never gets one. */
+  /** The key of a wallet account. Requests paid over x402 count under it; it never has a secret. */
   readonly isX402: boolean
   readonly limit: Usdc | undefined
   readonly limitWindow: LimitWindow
@@ -41,7 +41,7 @@ export type ApiKey = {
   readonly expired: boolean
   /** When its window ends and its spend counts from zero; undefined for a lifetime. */
   readonly resetsAt: Date | undefined
-  /** Old secrets that still work after a roll. */
+  /** Earlier secrets that still work after a rotation. */
   readonly oldSecrets: readonly { readonly hint: string; readonly worksUntil: Date }[]
   readonly options: KeyOptions
   readonly lastUsedAt: Date | undefined
@@ -57,17 +57,17 @@ export type NewApiKey = {
   readonly limit?: Usdc | undefined
   readonly limitWindow?: LimitWindow | undefined
   readonly expiresAt?: Date | undefined
-  /** Left out, the key is not restricted. */
+  /** Default: unrestricted. */
   readonly options?: OptionChanges | undefined
   readonly madeBy?: string | undefined
 }
 
-/** What else is written in the transaction of a change: the account's log. */
+/** Runs in the transaction of a change. Callers write the account log here. */
 export type Alongside = (connection: Connection, keyId: string) => Promise<void>
 
 /**
- * Makes a key. The secret is returned this once and never stored: the database has its hash and a masked hint. Throws when the member
- * who makes it has a limit that it would pass.
+ * Creates a key. The secret is returned here only: the database stores its hash and a masked hint. Throws `MemberLimitError` when the
+ * keys of its creator could then spend more than the creator's limit.
  */
 export async function createKey(
   database: Database,
@@ -109,7 +109,7 @@ export async function createKey(
   return { secret, id }
 }
 
-/** The keys of one account, newest first; of all accounts when none is named. `madeBy` leaves out those of other members. */
+/** Newest first. Without `accountId`: keys of all accounts. `madeBy` selects the keys of one member. */
 export async function listKeys(database: Database, accountId?: string, madeBy?: string): Promise<readonly ApiKey[]> {
   const rows = await database.query<KeyRow>(
     `select ${keyColumns} from api_keys k
@@ -120,7 +120,7 @@ export async function listKeys(database: Database, accountId?: string, madeBy?: 
   return rows.map(readKey)
 }
 
-/** The account's own key, of this member where one is named; any other is as absent as one that never was. */
+/** A key of this account; with `madeBy`, of this member. Keys of others are reported as missing, so ids cannot be probed. */
 export async function findKey(
   connection: Connection,
   { partition, accountId }: AccountRef,
@@ -135,13 +135,13 @@ export async function findKey(
   return row === undefined ? undefined : readKey(row)
 }
 
-/** Whosever it is: for the operator. */
+/** A key of any account. Only for the operator. */
 export async function findAnyKey(database: Database, keyId: string): Promise<ApiKey | undefined> {
   const [row] = await database.query<KeyRow>(`select ${keyColumns} from api_keys k where id = $1`, [keyId])
   return row === undefined ? undefined : readKey(row)
 }
 
-/** Keys with that name or id, or whose id begins like that (8 characters or more); newest first. For the operator. */
+/** Keys by name, id or prefix of an id (at least 8 characters), newest first. Only for the operator. */
 export async function findKeysNamed(database: Database, named: string, accountId?: string): Promise<readonly ApiKey[]> {
   const prefix = /^[0-9a-f]{8}[0-9a-f-]{0,28}$/i.test(named) ? `${named.toLowerCase()}%` : ''
   const rows = await database.query<KeyRow>(
@@ -154,7 +154,7 @@ export async function findKeysNamed(database: Database, named: string, accountId
 }
 
 export const keysPerAccountMax = 1000
-/** In place of a masked secret; `credit_x402_payment` writes it. */
+/** The hint of a wallet's key, which has no secret. Written by `credit_x402_payment`. */
 const x402Hint = 'x402'
 
 const keyColumns = `
@@ -164,15 +164,15 @@ const keyColumns = `
   case when limit_window <> 'lifetime' then
     (window_start(limit_window, clock_timestamp()) at time zone 'UTC' + ('1 ' || limit_window)::interval) at time zone 'UTC'
   end as resets_at,
-  -- A window that has passed counts nothing.
+  -- Spend of an earlier window does not count.
   case when window_start >= window_start(limit_window, clock_timestamp()) then spent else 0 end as spent,
   case when window_start >= window_start(limit_window, clock_timestamp()) then held else 0 end as held,
   (select coalesce(json_agg(json_build_object('hint', h.hint, 'works_until', h.expires_at) order by h.expires_at), '[]')
      from api_key_hashes h where h.key_id = k.id and h.expires_at > clock_timestamp()) as old_secrets`
 
 /**
- * Gives a key another secret, returned this once. Secrets from before work for a while longer, none beyond this overlap.
- * The key stays the same: its limit, what it has spent and its history. False when there is no such key.
+ * Rotates the secret of a key and returns the new one, here only. Earlier secrets expire after the overlap at the latest. Limit, spend
+ * and history stay. Undefined when there is no such key.
  */
 export async function rollKey(
   database: Database,
@@ -208,7 +208,7 @@ export async function rollKey(
   return rolled ? { secret } : undefined
 }
 
-/** Revokes a key from the next request on; requests that it already pays for may end. False when there is no such key. */
+/** Revokes a key for new requests. Requests with an open hold still complete. False when there is no such key. */
 export async function revokeKey(database: Database, keyId: string, alongside?: Alongside): Promise<boolean> {
   return withLockedKey(database, keyId, async (connection, account) => {
     await connection.query(
@@ -220,21 +220,21 @@ export async function revokeKey(database: Database, keyId: string, alongside?: A
   })
 }
 
-/** What of a key can be changed. What is left out stays; `null` takes a limit or an expiry away. */
+/** Fields that are left out stay. `null` removes a limit or an expiry. */
 export type KeyChanges = {
   readonly name?: string | undefined
   readonly limit?: Usdc | null | undefined
   readonly limitWindow?: LimitWindow | undefined
   readonly expiresAt?: Date | null | undefined
-  /** Of a key that was revoked for good it changes nothing. */
+  /** Has no effect on a revoked key. */
   readonly disabled?: boolean | undefined
   readonly options?: OptionChanges | undefined
 }
 
 /**
- * Changes a key from the next request on. A limit below what is already spent and held refuses new requests and leaves
- * those under way alone. False when there is no such key. Throws `WindowChangedError`, and changes nothing, when the window
- * was changed less than a minute ago, and `MemberLimitError` when the keys of its member could then spend too much together.
+ * Changes a key for new requests. A limit below what is already spent and held refuses new requests; open requests complete. False
+ * when there is no such key. Changes nothing and throws `WindowChangedError` when the window was changed less than a minute ago, or
+ * `MemberLimitError` when the keys of its member could then spend more than the member's limit.
  */
 export async function updateKey(
   database: Database,
@@ -290,7 +290,7 @@ export async function updateKey(
   })
 }
 
-/** By the names of the API. */
+/** Names as in the API. */
 function changedFields({ options = {}, ...changes }: KeyChanges): readonly string[] {
   const given = Object.entries({ ...changes, ...options }).filter(([, value]) => value !== undefined)
   return given.map(([name]) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`))
@@ -298,12 +298,12 @@ function changedFields({ options = {}, ...changes }: KeyChanges): readonly strin
 
 const windowChangeMsMin = 60_000
 
-/** What a key spent in a window, as far as it can no longer change. */
+/** The part of a key's spend in a window that can no longer change. */
 type OldSpend = { readonly start: string; readonly before: string; readonly spent: bigint }
 
 /**
- * Sums up, without a lock, the hours that no charge can reach any more: two days lie behind the last retry that could give
- * a charge back, and no open request of the account is older.
+ * Sums, without a lock, the hours that can no longer change: older than every open request of the account, and older than two days,
+ * after which no retry can refund a charge.
  */
 async function sumOldSpend(database: Database, keyId: string, window: LimitWindow): Promise<OldSpend | undefined> {
   const [old] = await database.query<OldSpend>(
@@ -323,9 +323,8 @@ async function sumOldSpend(database: Database, keyId: string, window: LimitWindo
 }
 
 /**
- * Counts what was spent and is held in the window that the key is now limited by. Windows begin with an hour of UTC, so the
- * hourly sums are exact, and no row of an ended request is read or written: an account cannot keep itself locked with its
- * own history.
+ * Computes spend and holds of the new window. Windows begin on a full hour (UTC), so the hourly sums are exact. No row of an ended
+ * request is read: a long history must not keep the account locked.
  */
 async function changeWindow(
   connection: Connection,
@@ -341,7 +340,7 @@ async function changeWindow(
   )
   if (key === undefined) return
   if (key.wait_ms !== null && key.wait_ms > 0) throw new WindowChangedError(key.wait_ms)
-  // A window that began since the old hours were summed up holds none of them.
+  // A new window may have begun since `sumOldSpend`. It contains none of those hours.
   const isSame = key.start === old.start
   const owned = [partition, keyId, key.account_id, key.start]
   await connection.query(
@@ -362,7 +361,7 @@ async function changeWindow(
   )
 }
 
-/** The account's lock comes first, as for every writer of a key: a batch of holds is decided wholly before or after. */
+/** Every writer of a key locks the account first, so that a batch of holds sees the key either before or after the change. */
 async function withLockedKey(
   database: Database,
   keyId: string,
@@ -427,7 +426,6 @@ function readKey(row: KeyRow): ApiKey {
   }
 }
 
-/** The wallet's own key: without it the wallet could not pay, and with a secret it would be two things. */
 export class X402KeyError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {

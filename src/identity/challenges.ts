@@ -8,12 +8,12 @@ export type ChallengePurpose = (typeof challengePurposes)[number]
 const challengeSecondsMax = 5 * 60
 const noncePattern = /^[0-9a-f]{40}$/
 
-/** 128 bits and more in letters and digits: what a sign-in message may carry. */
+/** Hexadecimal: EIP-4361 allows only letters and digits. */
 export function createNonce(): string {
   return randomBytes(20).toString('hex')
 }
 
-/** Writes a challenge down; it is good for one answer within five minutes. */
+/** Stores a challenge. It can be answered once, within five minutes. */
 export async function storeChallenge(
   database: Database,
   nonce: string,
@@ -29,8 +29,8 @@ export async function storeChallenge(
 }
 
 /**
- * Uses a challenge up, before its answer is looked at: of a hundred who send the same answer at once, one is looked at.
- * Returns the message that was to be signed, if there was one.
+ * Consumes a challenge before its answer is verified: of concurrent identical answers only one is verified. Returns the message to be
+ * signed, if there is one.
  */
 export async function takeChallenge(
   database: Database,

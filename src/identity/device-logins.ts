@@ -7,16 +7,16 @@ import { createToken, hashToken } from './secret-token.ts'
 import type { Session } from './sessions.ts'
 
 // The device flow of RFC 8628: a terminal asks, a signed-in person confirms, the terminal polls and gets a key once. The key is
-// made when the terminal takes it, so its secret is never stored.
+// created by that poll, so its secret is never stored.
 
 export const deviceLoginSecondsMax = 10 * 60
 export const pollSecondsMin = 2
-/** Waiting terminals of one network. An office shares one network, so it is more than a few. */
+/** Pending logins per network. Generous, because an office shares one network. */
 export const waitingPerNetworkMax = 20
 const slowDownSeconds = 5
-/** A poll may arrive this much early: the client's clock and the network are not exact. */
+/** Polls may arrive this much early: client clocks and networks jitter. */
 const earlySecondsMax = 0.5
-/** A login that is confirmed in its last second must still reach its terminal. */
+/** A login confirmed in its last second must still reach the terminal. */
 const deliverySecondsMin = 60
 const codeAttemptsMax = 3
 
@@ -26,7 +26,7 @@ const codeLength = 8
 
 export const deviceLoginStatuses = ['pending', 'confirmed', 'declined'] as const
 
-/** A login that waits, as the signed-in person sees it. */
+/** A pending login, as shown to the signed-in person. */
 export type DeviceLogin = {
   readonly userCode: string
   readonly machine: string
@@ -36,14 +36,14 @@ export type DeviceLogin = {
   readonly expiresAt: Date
 }
 
-/** Throws when too many terminals of that network are waiting. */
+/** Throws when the network has too many pending logins. */
 export async function startDeviceLogin(
   database: Database,
   { machine, network }: Pick<DeviceLogin, 'machine' | 'network'>,
 ): Promise<{ readonly deviceCode: string; readonly userCode: string }> {
   const deviceCode = createToken()
   return database.transaction(async (connection) => {
-    // One at a time per network: concurrent starts must not pass the limit together.
+    // Serialized per network: concurrent starts must not exceed the limit together.
     await connection.query(`select pg_advisory_xact_lock(hashtextextended('device_logins ' || $1, 0))`, [network])
     const [waiting] = await connection.query<{ count: bigint }>(
       `select count(*) from device_logins where network = $1 and expires_at > clock_timestamp() and status = 'pending'`,
@@ -69,7 +69,7 @@ export type Poll =
   | { readonly status: 'declined' | 'expired' }
   | { readonly status: 'confirmed'; readonly account: AccountRef; readonly personId: string; readonly terms: unknown }
 
-/** What became of a login. A confirmed one is used up by this: of two polls at once, one gets it. */
+/** Polls a login. Consumes a confirmed one: of two concurrent polls, one gets it. */
 export async function pollDeviceLogin(database: Database, deviceCode: string): Promise<Poll> {
   const hash = hashToken(deviceCode)
   const [row] = await database.query<{ status: DeviceLogin['status']; interval_seconds: number; early: boolean }>(
@@ -105,12 +105,12 @@ type TakenLogin = {
   readonly terms: unknown
 }
 
-/** The terminal no longer waits: nothing can be confirmed any more. */
+/** The terminal gave up: the login can no longer be confirmed. */
 export async function cancelDeviceLogin(database: Database, deviceCode: string): Promise<void> {
   await database.query('delete from device_logins where device_hash = $1', [hashToken(deviceCode)])
 }
 
-/** A login that waits for an answer, or one that this account has confirmed. Others' are as absent as none. */
+/** A pending login, or one that this account has confirmed. Throws for those of other accounts, as for unknown codes. */
 export async function findDeviceLogin(
   connection: Connection,
   { accountId }: AccountRef,
@@ -125,7 +125,7 @@ export async function findDeviceLogin(
   return readDeviceLogin(row)
 }
 
-/** Of two answers at once the first one counts, and the second one throws. */
+/** Of two concurrent answers the first one counts; the second one throws. */
 export async function confirmDeviceLogin(
   database: Database,
   { partition, accountId, personId }: Pick<Session, 'partition' | 'accountId' | 'personId'>,
@@ -153,7 +153,7 @@ export async function declineDeviceLogin(database: Database, userCode: string): 
   return readDeviceLogin(row)
 }
 
-/** As people read it: `WDJB-MJHT`. */
+/** Formatted for people: `WDJB-MJHT`. */
 export function shownUserCode(userCode: string): string {
   return `${userCode.slice(0, 4)}-${userCode.slice(4)}`
 }

@@ -5,9 +5,9 @@ import { SignInFailedError } from './sign-in-error.ts'
 export type Credential = { readonly wallet: string } | { readonly passkey: Buffer }
 
 /**
- * Throws unless an owner has had this wallet or passkey, and the role, since the account was opened or for as long as a changed owner
- * address waits. A thief with a stolen session can add a passkey of his own or make himself an owner; neither must confirm anything
- * before the other owners had the time to see it.
+ * Throws unless an owner has had both this wallet or passkey and the role for the waiting period of a changed owner address, or since
+ * the account was opened. An attacker with a stolen session can add a passkey or become an owner. The other owners must have time to
+ * notice before that passkey or owner can confirm an address.
  */
 export async function requireEstablished(
   database: Database,

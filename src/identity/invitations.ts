@@ -15,7 +15,7 @@ export type Invitation = {
   readonly role: Role
   readonly limit: Usdc | undefined
   readonly limitWindow: LimitWindow
-  /** The name of the person who made it; undefined when the person is gone. */
+  /** The inviter's name; undefined when that person was deleted. */
   readonly invitedBy: string | undefined
   readonly createdAt: Date
   readonly expiresAt: Date
@@ -24,7 +24,7 @@ export type Invitation = {
 export const invitationDays = 7
 const invitationsPerAccountMax = 50
 
-/** Where a link leads. The token stands behind the `#`: browsers send that part to no server and write it into no log. */
+/** The token is in the fragment: browsers do not send it to servers, so it reaches no log. */
 export function invitationLink(publicUrl: string, token: string): string {
   return `${publicUrl}/login#invitation=${token}`
 }
@@ -36,7 +36,7 @@ export type NewInvitation = {
   readonly invitedBy: { readonly personId: string; readonly role: Role }
 }
 
-/** Makes an invitation, for a transaction. The token is returned this once; the database has its hash. */
+/** Call it in a transaction. The token is returned here only; the database stores its hash. */
 export async function createInvitation(
   connection: Connection,
   account: AccountRef,
@@ -68,7 +68,7 @@ export async function createInvitation(
   return { id, token }
 }
 
-/** Those that can still be used, newest first. */
+/** Invitations that can still be used, newest first. */
 export async function listInvitations(database: Database, { accountId }: AccountRef): Promise<readonly Invitation[]> {
   const rows = await database.query<InvitationRow>(
     `select ${columns} from ${invitations} where i.account_id = $1 and i.used_at is null and i.expires_at > clock_timestamp()
@@ -78,7 +78,7 @@ export async function listInvitations(database: Database, { accountId }: Account
   return rows.map(readInvitation)
 }
 
-/** False when the account has no such invitation, or it was used. */
+/** False when the account has no such invitation or it was used. */
 export async function revokeInvitation(
   connection: Connection,
   { accountId }: AccountRef,
@@ -91,7 +91,7 @@ export async function revokeInvitation(
   return rows.length > 0
 }
 
-/** What an invitation is for. Throws when it cannot be used. */
+/** Throws `InvitationGoneError` when it is unknown, revoked or expired. */
 export async function findInvitation(
   connection: Connection,
   token: string,
@@ -111,8 +111,8 @@ export async function findInvitation(
 }
 
 /**
- * Makes the person a member and uses the invitation up, for a transaction. Of two people at the same moment, one joins. A person who
- * sends the same invitation again after joining by it gets the same account.
+ * Makes the person a member and consumes the invitation; call it in a transaction. Of two concurrent calls one succeeds. Idempotent: a
+ * member who accepts the same invitation again gets the same account.
  */
 export async function acceptInvitation(
   connection: Connection,
@@ -121,7 +121,7 @@ export async function acceptInvitation(
 ): Promise<{ readonly account: AccountRef; readonly invitation: Invitation; readonly joined: boolean }> {
   const { account } = await findInvitation(connection, token)
   await lockOpenAccount(connection, account)
-  // Read again: another person may have used it while this transaction waited for the lock.
+  // Read again under the lock: another person may have used it in the meantime.
   const { usedBy, ...invitation } = await findInvitation(connection, token)
   const isMember = (await findMember(connection, account, personId)) !== undefined
   if (usedBy === personId && isMember) return { account, invitation, joined: false }

@@ -3,15 +3,15 @@ import { ServiceError } from '../errors.ts'
 import { hashApiKey, whyMalformed } from './api-key-format.ts'
 import { type KeyOptions, type OptionRow, readColumns, readOptions } from './key-options.ts'
 
-/** The bearer of a key, as far as a request needs to know. */
+/** Whose key a request carries, and what the key allows. */
 export type Bearer = {
   readonly partition: number
   readonly accountId: string
   readonly keyId: string
   readonly depositAddress: string | undefined
-  /** Of a wallet account, which pays over x402 and has no deposit address. */
+  /** Set for a wallet account, which pays over x402 and has no deposit address. */
   readonly x402Wallet: string | undefined
-  /** As they were read; up to a second old. `KeyFinder.currentOptions` has them as they are. */
+  /** Up to a second old. `KeyFinder.currentOptions` reads them from the database. */
   readonly options: KeyOptions
 }
 
@@ -23,11 +23,10 @@ export type KeyFinderOptions = {
 }
 
 /**
- * Finds the bearer of a key, from a cache of one second where possible. A stale entry admits no revoked key: the ledger checks the key
- * again, under lock, when it places the hold. Nor does it admit what the key's options forbid: the hold names the version of the options
- * it was checked against. Where nothing is held, and before a refusal, `currentOptions` reads them again. A
- * rotated secret stops working immediately on this node and within a second on the others. Refusals are not cached, except of unknown
- * keys: a key that is enabled again works immediately.
+ * Finds the bearer of a key, with a cache of one second. A stale entry cannot admit a revoked key: the ledger checks the key again,
+ * under lock, when it places the hold. It cannot admit what the options forbid either: the hold names the version of the options that
+ * were checked. Requests without a hold, and refusals, call `currentOptions` first. A rotated secret stops working immediately on this
+ * node and within a second on the others. Of refusals only unknown keys are cached, so a key that is enabled again works immediately.
  */
 export class KeyFinder {
   readonly #options: Required<KeyFinderOptions>
@@ -39,7 +38,7 @@ export class KeyFinder {
     this.#optionReads = new OptionReads(options.database)
   }
 
-  /** Throws the fitting 401 when the key is malformed, unknown, revoked or expired. */
+  /** Throws a 401 error when the key is malformed, unknown, revoked, disabled or expired. */
   async find(key: string): Promise<Bearer> {
     const problem = whyMalformed(key)
     if (problem !== undefined) throw new InvalidApiKeyError(problem)
@@ -52,14 +51,14 @@ export class KeyFinder {
     return admit(found)
   }
 
-  /** The key's options as the database has them now: a change on any node applies to every request that arrives after it. */
+  /** Reads the options from the database: a change on any node applies to every later request. */
   async currentOptions(bearer: Bearer): Promise<KeyOptions> {
     const current = await this.#optionReads.read(bearer)
     if (current === undefined) throw new InvalidApiKeyError()
     return current
   }
 
-  /** Its secrets or options have changed. */
+  /** Call it when the secrets or options of a key have changed. */
   forget(keyId: string): void {
     for (const [key, { found }] of this.#cache) {
       if (typeof found !== 'string' && found.keyId === keyId) this.#cache.delete(key)
@@ -68,7 +67,7 @@ export class KeyFinder {
 
   async #lookUp(key: string): Promise<Found> {
     const { database } = this.#options
-    // Two statements: the second names the partition as a value, so that a cluster asks only the worker that has the account.
+    // Two statements: the second has the partition as a value, so that Citus asks only the worker that stores the account.
     const [secret] = await database.queryPrepared<SecretRow>(
       'find_secret',
       `select partition, account_id, key_id, expires_at <= clock_timestamp() as rolled from api_key_hashes where hash = $1`,
@@ -95,12 +94,12 @@ export class KeyFinder {
 }
 
 type OptionRead = {
-  /** Partitions by the id of the key. */
+  /** Key id to partition. */
   readonly keys: Map<string, number>
   readonly options: Promise<ReadonlyMap<string, KeyOptions>>
 }
 
-/** Reads the options of keys. Calls that arrive during a read share the next one, so a busy node sends few queries. */
+/** Coalesces reads of options: calls that arrive during a query share the next one. */
 class OptionReads {
   readonly #database: Database
   #underWay: Promise<unknown> = Promise.resolve()

@@ -2,21 +2,20 @@ import { BlockList, isIPv4, isIPv6 } from 'node:net'
 import { ServiceError } from '../errors.ts'
 import { fromAtomic, type Usdc } from '../money/usdc.ts'
 
-/** What a key may be used for, beside its limit and expiry. */
+/** Restrictions of a key, besides its limit and expiry. */
 export type KeyOptions = {
-  /** Rises with every change of the options. */
+  /** Incremented by every change of the options. */
   readonly version: number
   /** Models the key may use; empty: all. */
   readonly allowedModels: readonly string[]
-  /** The most that one request may cost, what its searches can add included. */
+  /** The maximum cost of one request, searches included. */
   readonly maxRequestCost: Usdc | undefined
-  /** False: web search and web fetch are never offered. */
+  /** False: web search and web fetch are never offered to the model. */
   readonly webTools: boolean
   /** Addresses and CIDR blocks, IPv4 and IPv6; empty: all. */
   readonly allowedIps: readonly string[]
 }
 
-/** Restricts nothing. */
 export const noOptions: KeyOptions = {
   version: 0,
   allowedModels: [],
@@ -28,7 +27,7 @@ export const noOptions: KeyOptions = {
 export const allowedModelsMax = 100
 export const allowedIpsMax = 100
 
-/** What of the options is changed. What is left out stays; `null` takes the cap away. */
+/** Fields that are left out stay. `null` removes the cap. */
 export type OptionChanges = {
   readonly allowedModels?: readonly string[] | undefined
   readonly maxRequestCost?: Usdc | null | undefined
@@ -38,7 +37,7 @@ export type OptionChanges = {
 
 export const optionColumns = ['allowed_models', 'max_request_cost', 'web_tools', 'allowed_ips'] as const
 
-/** What `readOptions` reads. */
+/** The columns that `readOptions` needs. */
 export const readColumns = [...optionColumns, 'options_version'] as const
 
 export type OptionRow = {
@@ -59,7 +58,7 @@ export function readOptions(row: OptionRow): KeyOptions {
   }
 }
 
-/** Throws when the key may not be used from this address. Its spelling does not matter: `::ffff:192.0.2.1` is 192.0.2.1. */
+/** Throws when the key may not be used from this address. Spellings are normalized: `::ffff:192.0.2.1` is 192.0.2.1. */
 export function checkAddress({ allowedIps }: KeyOptions, address: string): void {
   if (allowedIps.length > 0 && !isListed(allowedIps, address)) throw new IpNotAllowedError(address)
 }
@@ -84,7 +83,7 @@ function isListed(networks: readonly string[], address: string): boolean {
   return list.check(plain, isIPv4(plain) ? 'ipv4' : 'ipv6')
 }
 
-/** Without a zone, and an IPv4 address that a dual-stack socket wrote as IPv6 as the IPv4 address it is. */
+/** Removes a zone, and turns an IPv4-mapped IPv6 address (as dual-stack sockets report it) into IPv4. */
 function plainAddress(address: string): string {
   const zoneless = address.replace(/%.*$/, '')
   const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(zoneless)

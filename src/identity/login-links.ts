@@ -3,12 +3,12 @@ import type { Connection, Database } from '../db/database.ts'
 import { createToken, hashToken } from './secret-token.ts'
 import { SignInFailedError } from './sign-in-error.ts'
 
-/** Where a link leads. The token stands behind the `#`: browsers send that part to no server and write it into no log. */
+/** The token is in the fragment: browsers do not send it to servers, so it reaches no log. */
 export function loginLink(publicUrl: string, token: string): string {
   return `${publicUrl}/login#token=${token}`
 }
 
-/** A token that signs in to the account once. */
+/** A one-time token that signs in to the account. */
 export async function createLoginToken(
   connection: Connection,
   account: AccountRef,
@@ -23,7 +23,7 @@ export async function createLoginToken(
   return token
 }
 
-/** Uses a token up. */
+/** Consumes a token. */
 export async function takeLoginToken(database: Database, token: string): Promise<AccountRef> {
   const [row] = await database.query<{ partition: number; account_id: string }>(
     `delete from login_links where token_hash = $1 and expires_at > now() returning partition, account_id`,

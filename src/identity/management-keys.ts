@@ -32,7 +32,7 @@ export type ManagementBearer = AccountRef & {
 
 export const managementKeysPerAccountMax = 100
 
-/** The bearer of a management key, or the fitting 401. Not cached: programs that manage keys call seldom, and a revoked key is refused at once. */
+/** Throws a 401 error when the key is not valid. Not cached: calls are rare, and a revoked key must stop working immediately. */
 export async function findManagementKey(database: Database, secret: string): Promise<ManagementBearer> {
   const problem = whyMalformedManagementKey(secret)
   if (problem !== undefined) throw new InvalidApiKeyError(problem)
@@ -60,7 +60,7 @@ export async function findManagementKey(database: Database, secret: string): Pro
   }
 }
 
-/** Whether a key with these scopes may do what needs that one. */
+/** Whether the scopes of a key include the needed one. */
 export function grants(given: readonly Scope[], needed: Scope): boolean {
   return given.includes(needed) || given.includes(needed.replace(':read', ':write') as Scope)
 }
@@ -72,7 +72,7 @@ export type NewManagementKey = {
   readonly madeBy: string
 }
 
-/** Makes a key, for a transaction. The secret is returned this once and never stored. */
+/** Call it in a transaction. The secret is returned here only and never stored. */
 export async function createManagementKey(
   connection: Connection,
   account: AccountRef,
@@ -104,7 +104,7 @@ export async function createManagementKey(
   return { id, secret }
 }
 
-/** Newest first; revoked ones are kept in the list. */
+/** Newest first, revoked ones included. */
 export async function listManagementKeys(
   database: Database,
   { accountId }: AccountRef,
@@ -134,7 +134,7 @@ export type ManagementKeyChanges = {
   readonly expiresAt?: Date | null | undefined
 }
 
-/** What is left out stays; `null` takes the expiry away. */
+/** Fields that are left out stay. `null` removes the expiry. */
 export async function updateManagementKey(
   connection: Connection,
   id: string,
@@ -147,7 +147,7 @@ export async function updateManagementKey(
   )
 }
 
-/** Gives a key another secret; the one before stops working immediately. */
+/** Rotates the secret. The earlier one stops working immediately. */
 export async function rollManagementKey(connection: Connection, id: string): Promise<{ readonly secret: string }> {
   const secret = createSecret()
   await connection.query('update management_keys set hash = $2, hint = $3 where id = $1', [

@@ -4,10 +4,10 @@ import { ServiceError } from '../errors.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 
 /**
- * Throws when the keys of a member could spend more than the member's limit together. For the end of a transaction that holds the
- * account's lock and has made or changed a key or the limit: what is refused is rolled back. A key counts with its limit, or with what it has
- * spent where that is more; a revoked one with what it spent and holds. All are counted in the same window, so a request is never
- * checked against the member: the limit costs nothing when requests are served (docs/decisions/0018-members.md).
+ * Throws when the keys of a member together could spend more than the member's limit. Call it last in a transaction that holds the
+ * account's lock and has changed a key or the limit: the error rolls the change back. A key counts with its limit, or with its spend if
+ * that is higher; a revoked key counts with its spend and holds. All keys share the member's window, so requests need no check
+ * of their own (docs/decisions/0018-members.md).
  */
 export async function checkMemberLimit(
   connection: Connection,

@@ -14,15 +14,15 @@ export type Member = {
   readonly personId: string
   readonly name: string
   readonly role: Role
-  /** What the keys that the member made may spend together; undefined: no limit of the member. */
+  /** What all keys of the member together may spend; undefined: no limit. */
   readonly limit: Usdc | undefined
   readonly limitWindow: LimitWindow
   readonly joinedAt: Date
-  /** To the minute; undefined before the first request. */
+  /** Accurate to a minute; undefined before the first request. */
   readonly lastActiveAt: Date | undefined
 }
 
-/** The account as one of its members sees it in the list of accounts to switch to. */
+/** One of the accounts a person can switch to. */
 export type MemberAccount = AccountRef & { readonly name: string; readonly role: Role }
 
 export const membersPerAccountMax = 200
@@ -35,7 +35,7 @@ export type NewMember = {
   readonly limitWindow?: LimitWindow | undefined
 }
 
-/** Makes a person a member. Locks the account, then the person; throws when the account is closed or full, or it is a member already. */
+/** Locks the account, then the person. Throws when the account is closed or full, or the person is already a member. */
 export async function addMember(connection: Connection, account: AccountRef, member: NewMember): Promise<void> {
   await lockOpenAccount(connection, account)
   if (!(await lockPerson(connection, member.personId))) throw new MemberNotFoundError()
@@ -68,8 +68,8 @@ export async function addMember(connection: Connection, account: AccountRef, mem
 }
 
 /**
- * The owner as whom a printed link signs in: the first owner who is a member of no other account, so that the link opens this account
- * and no other. Made if there is none. For a transaction.
+ * The owner that a printed login link signs in as: the first owner without other accounts, so that the link gives access to this account
+ * only. Creates one if there is none. Call it in a transaction.
  */
 export async function findLinkOwner(connection: Connection, account: AccountRef): Promise<string> {
   await lockOpenAccount(connection, account)
@@ -89,7 +89,7 @@ export async function findLinkOwner(connection: Connection, account: AccountRef)
   return personId
 }
 
-/** The account that a person used last; undefined when the person is a member of none. */
+/** The account that a person used last; undefined for a person without accounts. */
 export async function findLastAccount(connection: Connection, personId: string): Promise<AccountRef | undefined> {
   const [row] = await connection.query<{ partition: number; account_id: string }>(
     `select partition, account_id from memberships where person_id = $1
@@ -140,14 +140,14 @@ export async function findMember(
 
 export type MemberChanges = {
   readonly role?: Role | undefined
-  /** `null` takes the limit away. */
+  /** `null` removes the limit. */
   readonly limit?: Usdc | null | undefined
   readonly limitWindow?: LimitWindow | undefined
 }
 
 /**
- * Changes a member, for a transaction. Nobody changes a member above them or gives a role above their own. A member who loses the role
- * that made something loses it too: open invitations with any other role, management keys below admin, API keys below developer.
+ * Changes a member; call it in a transaction. The role of the caller must not be below the member's old or new role. A demoted member
+ * also loses what the old role could create: management keys below admin, API keys below developer. Any other role ends open invitations.
  */
 export async function changeMember(
   connection: Connection,
@@ -160,7 +160,7 @@ export async function changeMember(
   if (member === undefined) throw new MemberNotFoundError()
   const role = changes.role ?? member.role
   if (!reaches(by, member.role) || !reaches(by, role)) throw new RoleAboveError(by)
-  if (member.role === 'owner' && role !== 'owner') await keepAnOwner(connection, account, personId)
+  if (member.role === 'owner' && role !== 'owner') await requireAnotherOwner(connection, account, personId)
   const limit = changes.limit === undefined ? member.limit : (changes.limit ?? undefined)
   const limitWindow = changes.limitWindow ?? member.limitWindow
   const isNewLimit = member.limit === undefined || limitWindow !== member.limitWindow
@@ -180,7 +180,7 @@ export async function changeMember(
       await readClock(connection),
     ],
   )
-  // An owner who is demoted must not keep a link that makes its bearer an owner.
+  // A demoted owner must not keep a link that makes its bearer an owner.
   if (role !== member.role) await revokeInvitations(connection, account, personId)
   if (!reaches(role, 'admin')) await revokeManagementKeys(connection, account, personId)
   const revokedKeyIds = reaches(role, 'developer') ? [] : await revokeKeysOf(connection, account, personId)
@@ -190,8 +190,8 @@ export async function changeMember(
 }
 
 /**
- * Ends a membership, for a transaction. The person's sessions in the account end, and what the person made and knows the secret of
- * is revoked: API keys, management keys, invitations, waiting device logins. The last owner cannot leave.
+ * Ends a membership; call it in a transaction. Ends the person's sessions in the account and revokes every secret the person created:
+ * API keys, management keys, invitations, pending device logins. Throws for the last owner.
  */
 export async function removeMember(
   connection: Connection,
@@ -202,7 +202,7 @@ export async function removeMember(
   const member = await findMember(connection, account, personId)
   if (member === undefined) throw new MemberNotFoundError()
   if (!reaches(by, member.role)) throw new RoleAboveError(by)
-  if (member.role === 'owner') await keepAnOwner(connection, account, personId)
+  if (member.role === 'owner') await requireAnotherOwner(connection, account, personId)
   await connection.query('delete from memberships where partition = $1 and account_id = $2 and person_id = $3', [
     account.partition,
     account.accountId,
@@ -216,7 +216,7 @@ export async function removeMember(
   return { member, revokedKeyIds }
 }
 
-async function keepAnOwner(connection: Connection, account: AccountRef, personId: string): Promise<void> {
+async function requireAnotherOwner(connection: Connection, account: AccountRef, personId: string): Promise<void> {
   const others = await connection.query(
     `select from memberships where partition = $1 and account_id = $2 and person_id <> $3 and role = 'owner' limit 1`,
     [account.partition, account.accountId, personId],

@@ -1,7 +1,7 @@
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Connection } from '../db/database.ts'
 
-/** Makes the members of one account members of another, with their roles. Nobody stays signed in to the first. For the sandbox. */
+/** Moves the members of one account to another, with their roles, and ends their sessions. Only the sandbox needs it. */
 export async function moveMembers(connection: Connection, from: AccountRef, to: AccountRef): Promise<void> {
   const moved = await connection.query<{ person_id: string; role: string; owner_since: Date | null; joined_at: Date }>(
     'delete from memberships where partition = $1 and account_id = $2 returning person_id, role, owner_since, joined_at',

@@ -4,8 +4,8 @@ import { lockAccount } from '../db/lock-account.ts'
 import { ServiceError } from '../errors.ts'
 
 /**
- * For whoever gives an account a key, a session or another way in: throws when it is closed, and until the end of the transaction
- * nobody can close it. Without it, what was asked for before the closing could be written after it, and the account would not be shut.
+ * Throws when the account is closed, and keeps it open until the end of the transaction. Call it before you create a key, a session or
+ * any other access: otherwise a concurrent close could miss it, and a closed account would stay reachable.
  */
 export async function lockOpenAccount(connection: Connection, account: AccountRef): Promise<void> {
   await lockAccount(connection, account)

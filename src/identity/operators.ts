@@ -1,14 +1,14 @@
 import type { Database } from '../db/database.ts'
 import type { Session } from './sessions.ts'
 
-/** Who may see the operator's pages. */
+/** Who may use the operator's pages. */
 export type Operators = {
   readonly accountIds: readonly string[]
-  /** Lower case. A wallet counts only where it signs in: an owner address can be anybody's, for nobody has to prove it. */
+  /** Lower case. Compared with wallets that sign in, never with owner addresses: those are not proven. */
   readonly wallets: readonly string[]
 }
 
-/** Account ids and wallet addresses, as the setting lists them. */
+/** Parses the setting: account ids and wallet addresses. */
 export function readOperators(listed: readonly string[]): Operators {
   const lower = listed.map((item) => item.toLowerCase())
   return {
@@ -17,7 +17,7 @@ export function readOperators(listed: readonly string[]): Operators {
   }
 }
 
-/** Owners of a listed account, and whoever signs in with a listed wallet: other members of that account are not meant. */
+/** True for owners of a listed account (not its other members) and for people with a listed wallet. */
 export async function isOperator(
   database: Database,
   { accountIds, wallets }: Operators,

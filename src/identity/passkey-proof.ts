@@ -1,13 +1,13 @@
 import { createHash, createPublicKey, type KeyObject, timingSafeEqual, verify } from 'node:crypto'
 import { SignInFailedError } from './sign-in-error.ts'
 
-// The two ceremonies of WebAuthn, as far as a service needs them that asks for no attestation. With none, what a browser says
-// about a new key is taken on its word anyway, so the key is read from `getPublicKey()` and no CBOR is parsed here.
+// The two WebAuthn ceremonies, without attestation. Without attestation a new key is not vouched for anyway, so it comes from the
+// browser's `getPublicKey()` and no CBOR is parsed.
 
-/** Where a passkey must have been used. */
+/** The site that a passkey must have been used on. */
 export type RelyingParty = { readonly id: string; readonly origin: string }
 
-/** Algorithms by their COSE numbers: ES256, EdDSA, RS256. */
+/** COSE numbers of ES256, EdDSA, RS256. */
 export const passkeyAlgorithms = [-7, -8, -257] as const
 export type PasskeyAlgorithm = (typeof passkeyAlgorithms)[number]
 
@@ -33,13 +33,13 @@ export type NewPasskey = {
   readonly signCount: number
 }
 
-/** The challenge that a browser says it answers: by it the stored one is found and used up. */
+/** The challenge that the browser claims to answer. The caller looks up and consumes the stored one. */
 export function challengeOf(clientDataJSON: string): string {
   const { challenge } = readClientData(clientDataJSON)
   return Buffer.from(challenge, 'base64url').toString('latin1')
 }
 
-/** A new key, if it was made here, by a person, and in a form that we can check later. */
+/** Throws unless the key was created on this site, with user verification, and uses a supported algorithm. */
 export function readRegistration(registration: Registration, party: RelyingParty): NewPasskey {
   checkClientData(registration.clientDataJSON, 'webauthn.create', party)
   const data = readAuthenticatorData(registration.authenticatorData, party)
@@ -55,7 +55,7 @@ export function readRegistration(registration: Registration, party: RelyingParty
   return { credentialId, publicKey, algorithm, signCount: data.signCount }
 }
 
-/** Checks that the owner of the key answered the challenge, here and now. Returns the new count of its signatures. */
+/** Throws unless the passkey signed the challenge on this site. Returns its new signature counter. */
 export function checkAssertion(
   assertion: Assertion,
   passkey: { readonly publicKey: Buffer; readonly algorithm: PasskeyAlgorithm; readonly signCount: number },
@@ -67,7 +67,7 @@ export function checkAssertion(
   if (!isSigned(signed, decode(assertion.signature), passkey)) {
     throw new PasskeyProofError('The passkey signature is not valid.')
   }
-  // Most passkeys do not count. One that does and falls behind has been copied.
+  // Most passkeys keep no counter. A counter that does not increase means a cloned passkey.
   if ((signCount > 0 || passkey.signCount > 0) && signCount <= passkey.signCount) {
     throw new PasskeyProofError('The passkey may have been copied: its signature counter went back.')
   }
@@ -86,7 +86,7 @@ function readClientData(encoded: string): ClientData {
     const data = JSON.parse(decode(encoded).toString('utf8')) as ClientData
     if (typeof data.challenge === 'string') return data
   } catch {
-    // What is not JSON is as wrong as what has no challenge.
+    // Reported below, like JSON without a challenge.
   }
   throw new PasskeyProofError('The browser’s answer cannot be read.')
 }
@@ -105,7 +105,7 @@ const fixedLength = 37
 const credentialIdLengthMin = 16
 const credentialIdLengthMax = 1023
 
-/** Hash of the place, flags, count; of a new key also its name. */
+/** Hash of the relying party, flags, counter; for a new key also its id. */
 function readAuthenticatorData(
   encoded: string,
   { id }: RelyingParty,

@@ -23,7 +23,7 @@ export type Passkey = {
 
 const passkeysPerPersonMax = 20
 
-/** A new passkey that answers a challenge of ours. The challenge is used up whatever comes of it. */
+/** Verifies a new passkey. Consumes the challenge even when the proof fails. */
 export async function proveRegistration(
   database: Database,
   registration: Registration,
@@ -33,13 +33,13 @@ export async function proveRegistration(
   return readRegistration(registration, party)
 }
 
-/** The id of the person whose passkey answered a challenge of ours. */
+/** Verifies an assertion and returns the id of the passkey's person. */
 export async function provePasskey(database: Database, assertion: Assertion, party: RelyingParty): Promise<string> {
   await takeChallenge(database, challengeOf(assertion.clientDataJSON), 'sign_in')
   return checkPasskey(database, assertion, party)
 }
 
-/** A challenge that names an owner address, so that what the passkey signs names it too. */
+/** The challenge contains the owner address, so the passkey's signature covers it. */
 export async function createPasskeyOwnerChallenge(
   database: Database,
   personId: string,
@@ -118,7 +118,7 @@ export async function listPasskeys(database: Database, personId: string): Promis
   }))
 }
 
-/** The ids by which browsers know a person's passkeys: one device is not to be registered twice. */
+/** Browsers need these ids to refuse to register a device twice. */
 export async function listCredentialIds(database: Database, personId: string): Promise<readonly string[]> {
   const rows = await database.query<{ credential_id: Buffer }>(
     'select credential_id from passkeys where person_id = $1',

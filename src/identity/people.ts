@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Connection } from '../db/database.ts'
 
-/** Makes a person who cannot sign in yet and is a member of no account. Returns the id. */
+/** Creates a person without credentials and without accounts. Returns the id. */
 export async function createPerson(connection: Connection, name: string): Promise<string> {
   const id = randomUUID()
   await connection.query('insert into people (id, name) values ($1, $2)', [id, name])
@@ -9,8 +9,8 @@ export async function createPerson(connection: Connection, name: string): Promis
 }
 
 /**
- * Takes the lock of a person until the end of the transaction: two changes of what a person signs in with, or of the accounts of a new
- * person, come one after the other. Where the account is locked too, it is locked first. False when there is no such person any more.
+ * Locks a person until the end of the transaction: changes of credentials and memberships are serialized. A transaction that also locks
+ * the account locks the account first. False when the person was deleted.
  */
 export async function lockPerson(connection: Connection, personId: string): Promise<boolean> {
   const rows = await connection.query('select id from people where id = $1 for update', [personId])
@@ -22,7 +22,7 @@ export async function renamePerson(connection: Connection, personId: string, nam
 }
 
 /** How many wallets and passkeys a person has. */
-export async function countWaysIn(connection: Connection, personId: string): Promise<number> {
+export async function countCredentials(connection: Connection, personId: string): Promise<number> {
   const [row] = await connection.query<{ count: number }>(
     `select ((select count(*) from wallets where person_id = $1) + (select count(*) from passkeys where person_id = $1))::int as count`,
     [personId],

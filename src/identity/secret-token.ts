@@ -5,7 +5,7 @@ export function createToken(): string {
   return randomBytes(32).toString('base64url')
 }
 
-/** What is stored of a token: it has enough entropy that a plain hash cannot be searched. */
+/** The database stores only this. A token has enough entropy that an unsalted hash resists a search. */
 export function hashToken(token: string): Buffer {
   return createHash('sha256').update(token).digest()
 }

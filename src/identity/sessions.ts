@@ -9,20 +9,20 @@ import { SignInFailedError } from './sign-in-error.ts'
 export const signInMethods = ['wallet', 'passkey', 'link', 'local'] as const
 export type SignInMethod = (typeof signInMethods)[number]
 
-/** A person who is signed in, in one of the person's accounts. */
+/** A signed-in person and the account that the person currently works in. */
 export type Session = AccountRef & {
   readonly id: string
   readonly personId: string
   readonly personName: string
-  /** In this account, as of this request. */
+  /** In this account; read with every request. */
   readonly role: Role
   readonly method: SignInMethod
   readonly browser: string | undefined
-  /** The instant of signing in. */
+  /** When the person signed in. */
   readonly createdAt: Date
   readonly lastUsedAt: Date
   readonly expiresAt: Date
-  /** Signed in so lately that no new sign-in is needed to move money or to change who may sign in. */
+  /** Signed in recently enough to move money or change credentials without signing in again. */
   readonly isRecent: boolean
 }
 
@@ -33,21 +33,20 @@ const sessionsPerPersonMax = 50
 const browserLengthMax = 200
 const tokenPattern = /^[A-Za-z0-9_-]{43}$/
 
-// All times are the database's: nodes need not agree on theirs.
+// All times come from the database's clock, so clocks of nodes may differ.
 const alive = `s.expires_at > now() and s.last_used_at > now() - interval '${idleSecondsMax} seconds'`
-// Joined to the membership: a member who was removed has no session in the account, even where a row is left.
+// Joined with memberships: a removed member has no session in the account, even if a row remains.
 const columns = `s.id, s.partition, s.account_id, s.person_id, p.name as person_name, m.role, s.method, s.browser, s.created_at,
   s.last_used_at, s.expires_at, s.created_at > now() - interval '${recentSecondsMax} seconds' as is_recent`
 const rows = `sessions s join people p on p.id = s.person_id
   join memberships m on m.partition = s.partition and m.account_id = s.account_id and m.person_id = s.person_id`
 
-/** Whoever signs in, and to which account. */
-export type Entry = { readonly personId: string; readonly account: AccountRef }
+export type SignIn = { readonly personId: string; readonly account: AccountRef }
 
-/** Opens a session of a member and returns the token for its cookie, which is stored nowhere. */
+/** Returns the token for the session cookie. The database stores only its hash. */
 export async function openSession(
   connection: Connection,
-  { personId, account }: Entry,
+  { personId, account }: SignIn,
   method: SignInMethod,
   browser: string | undefined,
 ): Promise<{ readonly token: string; readonly session: Session }> {
@@ -79,7 +78,7 @@ export async function openSession(
   return { token, session }
 }
 
-/** The session of a cookie, while it lasts. Using it keeps it alive, written down once a minute at most. */
+/** Undefined when the session has expired. Each use extends it; the database is updated at most once a minute. */
 export async function findSession(database: Database, token: string): Promise<Session | undefined> {
   if (!tokenPattern.test(token)) return undefined
   const hash = hashToken(token)
@@ -105,7 +104,7 @@ async function touchMembership(connection: Connection, personId: string, account
   )
 }
 
-/** Those of one person, in whatever account. */
+/** All sessions of a person, in any account. */
 export async function listSessions(database: Database, personId: string): Promise<readonly Session[]> {
   const found = await database.query<SessionRow>(
     `select ${columns} from ${rows} where s.person_id = $1 and ${alive} order by s.last_used_at desc, s.id`,
@@ -114,7 +113,7 @@ export async function listSessions(database: Database, personId: string): Promis
   return found.map(readSession)
 }
 
-/** Whether a session goes on in its account: a stream that outlives it must end with it. */
+/** Long streams check this: they must end when their session ends or moves to another account. */
 export async function isSessionAlive(database: Database, { id, accountId }: Session): Promise<boolean> {
   const [row] = await database.query(`select from ${rows} where s.id = $1 and s.account_id = $2 and ${alive}`, [
     id,
@@ -123,7 +122,7 @@ export async function isSessionAlive(database: Database, { id, accountId }: Sess
   return row !== undefined
 }
 
-/** Continues a session in another account of the person. Undefined when the person is no member of it. */
+/** Moves a session to another account of the person. Undefined when the person is not a member there. */
 export async function switchAccount(
   database: Database,
   session: Session,
@@ -160,8 +159,8 @@ export async function endOtherSessions(database: Database, { personId, id }: Ses
   await database.query('delete from sessions where person_id = $1 and id <> $2', [personId, id])
 }
 
-/** Deletes what can no longer be used: expired sessions, challenges, links, invitations and device logins. */
-export async function forgetSignIns(database: Database): Promise<void> {
+/** Deletes expired sessions, challenges, login links, invitations and device logins. */
+export async function deleteExpiredSignIns(database: Database): Promise<void> {
   await database.query(`delete from sessions s where not (${alive})`)
   await database.query('delete from invitations where expires_at < now()')
   await database.query('delete from sign_in_challenges where expires_at < now()')
@@ -201,7 +200,7 @@ function readSession(row: SessionRow): Session {
   }
 }
 
-/** Removed between the proof and the session. */
+/** The member was removed between the proof and the session. */
 export class NotAMemberError extends SignInFailedError {
   constructor() {
     super('You are no longer a member of this account. Sign in again.')

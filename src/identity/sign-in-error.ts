@@ -1,6 +1,6 @@
 import { ServiceError } from '../errors.ts'
 
-/** A sign-in that does not prove what it should. What exactly was wrong helps an honest customer, and nobody else. */
+/** Invalid proof of a sign-in. Messages may be precise: they help honest customers and tell an attacker nothing new. */
 export class SignInFailedError extends ServiceError {
   readonly code = 'sign_in_failed'
 }

@@ -6,21 +6,17 @@ import { SignInFailedError } from './sign-in-error.ts'
 export type Wallet = { readonly address: string; readonly addedAt: Date; readonly lastUsedAt: Date | undefined }
 
 export type SignInMessageOptions = {
-  /** Where the customer signs in: what a wallet compares with the page that asks. */
+  /** The wallet compares its host with the page that requests the signature. */
   readonly publicUrl: string
   readonly chainId: number
   readonly address: string
 }
 
-// What knows wallets is hundreds of files. They are read when the first wallet comes, not when the service starts.
-const siwe = () => import('viem/siwe')
-const signatures = () => import('viem/utils')
-
 const walletsPerPersonMax = 20
 const statement =
   'Sign in to Penny Router. This proves that the address is yours; it cannot move money and costs no gas.'
 
-/** A message of EIP-4361 for one wallet to sign. It is kept, and only this very text is taken back. */
+/** An EIP-4361 message for one wallet. It is stored, and only this exact text is accepted back. */
 export async function createSignInMessage(
   database: Database,
   options: SignInMessageOptions,
@@ -29,7 +25,7 @@ export async function createSignInMessage(
   return { nonce, message, expiresAt: await storeChallenge(database, nonce, 'wallet', message) }
 }
 
-/** A message of EIP-4361 in which a wallet confirms where the account's withdrawals go. */
+/** An EIP-4361 message in which a wallet confirms the address for withdrawals. */
 export async function createOwnerMessage(
   database: Database,
   options: SignInMessageOptions,
@@ -47,7 +43,8 @@ async function writeMessage(
   text: string,
 ): Promise<{ readonly nonce: string; readonly message: string }> {
   const nonce = createNonce()
-  const { createSiweMessage } = await siwe()
+  // Loaded on first use: viem is hundreds of files and would slow the start.
+  const { createSiweMessage } = await import('viem/siwe')
   const message = createSiweMessage({
     address: address.toLowerCase() as `0x${string}`,
     chainId,
@@ -61,14 +58,14 @@ async function writeMessage(
 }
 
 /**
- * The address that signed. The message must be, to the byte, one that we wrote for this place, chain and address and that
- * nobody has answered yet: so no part of it needs to be trusted or compared apart.
+ * Returns the address that signed. The message must equal, byte for byte, an unanswered one that we issued for this site, chain and
+ * address, so none of its fields needs a check of its own.
  */
 export async function proveWallet(database: Database, message: string, signature: string): Promise<string> {
   return prove(database, message, signature, 'wallet')
 }
 
-/** The wallet that confirmed this owner address. */
+/** Returns the wallet that confirmed this owner address. */
 export async function proveWalletOwner(
   database: Database,
   message: string,
@@ -100,16 +97,16 @@ async function prove(
 }
 
 async function signerOf(message: string, signature: string): Promise<string | undefined> {
-  const { recoverMessageAddress } = await signatures()
+  const { recoverMessageAddress } = await import('viem/utils')
   try {
     return (await recoverMessageAddress({ message, signature: signature as `0x${string}` })).toLowerCase()
   } catch {
-    // Numbers that are on no curve: no one's signature.
+    // Not a valid signature at all.
     return undefined
   }
 }
 
-/** The id of the person who has a wallet, if one has; noted as used. */
+/** The id of the person with this wallet. Also records its use. */
 export async function findWalletPerson(connection: Connection, address: string): Promise<string | undefined> {
   const [row] = await connection.query<{ person_id: string }>(
     'update wallets set last_used_at = now() where address = $1 returning person_id',
@@ -118,7 +115,7 @@ export async function findWalletPerson(connection: Connection, address: string):
   return row?.person_id
 }
 
-/** Gives the wallet to the person, if nobody has it. Returns the id of the person who has it now. */
+/** Adds the wallet unless another person has it. Returns the id of the person who has it. */
 export async function addWallet(connection: Connection, personId: string, address: string): Promise<string> {
   const [known] = await connection.query<{ count: number }>(
     'select count(*)::int as count from wallets where person_id = $1',

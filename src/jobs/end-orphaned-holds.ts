@@ -6,14 +6,14 @@ import { findOrphanedHolds, forgetDeadNodes } from '../ledger/nodes.ts'
 const orphansMax = 500
 
 /**
- * Ends the requests of nodes whose lease is dead: at their last checkpoint, or, without one, as a void. Any node may do it,
- * several at once too: a request ends once. One that cannot be ended keeps no other from it. Returns how many were ended.
+ * Ends requests of nodes whose lease has expired: at their last checkpoint, or as a void without one. Several nodes may run it
+ * concurrently: a request ends once. A request that cannot be ended does not block the others. Returns how many were ended.
  */
 export async function endOrphanedHolds(database: Database, holds: Holds): Promise<number> {
   let count = 0
   for (;;) {
     const found = await findOrphanedHolds(database, orphansMax)
-    // After an outage longer than the lease every lease has expired, this node's own too.
+    // After an outage longer than the lease all leases have expired, including this node's own.
     const orphans = found.filter(({ requestId }) => !holds.isServing(requestId))
     const ends = await Promise.allSettled(orphans.map(async (orphan) => holds.end(chargeOrphan(orphan))))
     count += ends.filter((end) => end.status === 'fulfilled' && end.value.endedNow).length

@@ -9,31 +9,31 @@ export type LeaseOptions = {
   readonly node: string
   readonly leaseMs: number
   readonly dataDir: string
-  /** The lease ran out before it was renewed: others may have ended this node's requests. */
+  /** The lease expired before it was renewed: other nodes may have ended this node's requests. */
   readonly onLapsed: () => void
   readonly onError: (error: unknown) => void
 }
 
 export type Lease = {
   /**
-   * Renews the lease. False while other nodes cannot be told from dead ones: within one lease of finding that this one had expired.
-   * The database was away, or this process slept, and living nodes may not have renewed theirs yet.
+   * Renews the lease. Returns false for one lease period after finding it expired: the database was unreachable or this process was
+   * suspended, so live nodes may not have renewed theirs yet and would look dead.
    */
   renew(): Promise<boolean>
-  /** Gives the lease back: what this node still holds is free to be ended by others. */
+  /** Releases the lease: other nodes may end what this node still holds. */
   end(): Promise<void>
 }
 
 /**
- * Takes this node's lease and renews it three times in its length. The node also leaves a note in its data folder, so that
- * its successor there, or any sibling, knows at once that it is dead instead of waiting for the lease to run out.
+ * Acquires this node's lease and renews it three times per period. Also writes a PID file to the data folder, so that the next process
+ * there notices a dead node immediately instead of waiting for its lease to expire.
  */
 export async function keepLease(options: LeaseOptions): Promise<Lease> {
   const { database, node, leaseMs, dataDir, onLapsed, onError } = options
-  await endLeasesOfTheDead(database, dataDir)
+  await releaseDeadLeases(database, dataDir)
   await renewLease(database, node, leaseMs)
-  const note = join(notesFolder(dataDir), node)
-  await writeFile(note, JSON.stringify({ pid: process.pid, host: hostname() } satisfies Note))
+  const pidFile = join(pidFolder(dataDir), node)
+  await writeFile(pidFile, JSON.stringify({ pid: process.pid, host: hostname() } satisfies PidFile))
   let lapsedMs = Number.NEGATIVE_INFINITY
   const renew = async () => {
     if (!(await renewLease(database, node, leaseMs))) {
@@ -48,33 +48,33 @@ export async function keepLease(options: LeaseOptions): Promise<Lease> {
     async end() {
       clearInterval(timer)
       await endLease(database, node)
-      await rm(note, { force: true })
+      await rm(pidFile, { force: true })
     },
   }
 }
 
-type Note = { readonly pid: number; readonly host: string }
+type PidFile = { readonly pid: number; readonly host: string }
 
-function notesFolder(dataDir: string): string {
+function pidFolder(dataDir: string): string {
   return join(dataDir, 'nodes')
 }
 
-/** Nodes that ran on this folder and whose process is gone. A pid that was given to another process only means waiting. */
-async function endLeasesOfTheDead(database: Database, dataDir: string): Promise<void> {
-  const folder = notesFolder(dataDir)
+/** Releases leases of nodes on this folder whose process has exited. If its PID was reused, the lease simply expires later. */
+async function releaseDeadLeases(database: Database, dataDir: string): Promise<void> {
+  const folder = pidFolder(dataDir)
   await mkdir(folder, { recursive: true })
   for (const node of await readdir(folder)) {
-    const note = await readNote(join(folder, node))
-    if (note !== undefined && (note.host !== hostname() || isAlive(note.pid))) continue
+    const pidFile = await readPidFile(join(folder, node))
+    if (pidFile !== undefined && (pidFile.host !== hostname() || isAlive(pidFile.pid))) continue
     await endLease(database, node)
     await rm(join(folder, node), { force: true })
   }
 }
 
-/** Undefined when the note is not whole: its writer died over it. */
-async function readNote(file: string): Promise<Note | undefined> {
+/** Undefined for an incomplete file, whose writer died. */
+async function readPidFile(file: string): Promise<PidFile | undefined> {
   try {
-    return JSON.parse(await readFile(file, 'utf8')) as Note
+    return JSON.parse(await readFile(file, 'utf8')) as PidFile
   } catch {
     return undefined
   }

@@ -23,7 +23,7 @@ export type ChainServicesOptions = {
 
 // Loaded on demand: the receipts code imports hundreds of files, which would slow down the start.
 const receipts = () => import('../settlement/find-receipt.ts')
-const bundles = () => import('../settlement/write-receipts.ts')
+const bundles = () => import('../settlement/receipt-rows.ts')
 
 // Arc's own chain ids. Any other id is a private chain, which we assume has real money.
 const arcTestnets = [5_042_001, 5_042_002]

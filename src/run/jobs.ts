@@ -2,7 +2,7 @@ import { forgetAlerts } from '../alerts/alerts.ts'
 import { allowsLoopbackWebhooks, type Config } from '../config/config.ts'
 import { trimAccountLogs } from '../db/account-log.ts'
 import type { Database } from '../db/database.ts'
-import { forgetSignIns } from '../identity/sessions.ts'
+import { deleteExpiredSignIns } from '../identity/sessions.ts'
 import { Auditor, type AuditScope } from '../jobs/audit-ledger.ts'
 import { deliverWebhooks } from '../jobs/deliver-webhooks.ts'
 import { every } from '../jobs/every.ts'
@@ -114,7 +114,7 @@ export async function cleanUp(
 ): Promise<void> {
   await createRequestMonths(database).catch(onError)
   await forgetReplays(database, replayHours, keptAnswerBytesMax).catch(onError)
-  await forgetSignIns(database).catch(onError)
+  await deleteExpiredSignIns(database).catch(onError)
   await forgetWalletSignIns(database).catch(onError)
   await forgetRefusals(database, refusedDays).catch(onError)
   await forgetEvents(database).catch(onError)

@@ -11,15 +11,15 @@ import {
 import { type TransferMessage, transferDigest } from '../signer/typed-data.ts'
 import { paymentNonce } from './payment-receipt.ts'
 
-/** To whom and where authorizations of this installation pay. */
+/** The seller, chain and contracts that authorizations of this installation name. */
 export type PaymentTerms = {
   readonly chainId: number
   readonly usdcAddress: Address
   readonly gatewayWallet: Address
   readonly seller: Address
   /**
-   * Raised when the ledger was restored from an older copy, whose sequences must not be used again. It is that of new payments; what
-   * was made before keeps its own.
+   * The epoch of new payments; earlier ones keep theirs. An operator raises it after a restore from an older copy: the copy does not know
+   * which sequences were used since.
    */
   readonly epoch: number
   /** The hash of the gateway's domain, computed once. */
@@ -29,7 +29,7 @@ export type PaymentTerms = {
 export type Authorization = TransferRequest<'authorization'>
 export type Return = TransferRequest<'return'>
 
-// What Circle's own client asks for: seven days and a little.
+// As in Circle's own client: seven days and a margin.
 const maxTimeoutSeconds = 604_900
 
 export function paymentTerms(terms: SigningTerms, epoch: number): PaymentTerms {
@@ -38,8 +38,8 @@ export function paymentTerms(terms: SigningTerms, epoch: number): PaymentTerms {
 }
 
 /**
- * The authorization of a payment: of the account to the seller, or of the seller to the account where the sum is negative. It is a
- * pure function of the payment: however often it is made, on whichever node, it is the same to the byte, and so is its signature.
+ * The authorization of a payment: from the account to the seller, or from the seller to the account when the sum is negative. A pure
+ * function of the payment: every node computes the same bytes, and so the same signature.
  */
 export function authorizationOf(payment: Payment, terms: PaymentTerms): Authorization | Return {
   const address = payment.address as Address
@@ -52,12 +52,12 @@ export function authorizationOf(payment: Payment, terms: PaymentTerms): Authoriz
   return isReturn ? { operation: 'return', ...request } : { operation: 'authorization', ...request }
 }
 
-/** What the account's key signs. */
+/** The digest that the account's key signs. */
 export function authorizationDigest({ domain, message }: Authorization | Return): Buffer {
   return transferDigest(domain, 'TransferWithAuthorization', message)
 }
 
-/** x402 v2: what has to be paid, and how. Circle's gateway and ours want it beside the payload and inside it. */
+/** x402 v2: what must be paid, and how. Gateways expect it both beside and inside the payload. */
 export type PaymentRequirements = {
   readonly scheme: 'exact'
   readonly network: `eip155:${number}`
@@ -68,7 +68,7 @@ export type PaymentRequirements = {
   readonly extra: { readonly name: string; readonly version: string; readonly verifyingContract: Hex }
 }
 
-/** x402 v2: the payment itself. All numbers are decimal text. */
+/** x402 v2: the payment itself. All numbers are decimal strings. */
 export type PaymentPayload = {
   readonly x402Version: 2
   readonly resource: PaidResource
@@ -92,7 +92,6 @@ export function paymentRequirements({ message }: Authorization | Return, terms: 
   return paymentRequirementsOf(terms, message.to, message.value)
 }
 
-/** To pay this much to that address. */
 export function paymentRequirementsOf(
   { chainId, usdcAddress, gatewayWallet }: Pick<PaymentTerms, 'chainId' | 'usdcAddress' | 'gatewayWallet'>,
   to: Address,
@@ -113,7 +112,7 @@ export function paymentRequirementsOf(
   }
 }
 
-/** The body of `verify` and `settle` carries this and the requirements. */
+/** Sent to the gateway's `settle`, together with the requirements. */
 export function paymentPayload(
   authorization: Authorization | Return,
   signature: Hex,

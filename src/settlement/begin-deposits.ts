@@ -4,22 +4,22 @@ import { depositCursors } from './deposits.ts'
 
 export type BeginOptions = {
   readonly database: Database
-  /** Asked at the very first start only: a chain that takes its time holds no other start up. */
+  /** Called at the very first start only, so that a slow node cannot delay later starts. */
   readonly readHead: () => Promise<bigint>
-  /** The first block to be read, where an operator knows better. */
+  /** The operator's choice of the first block. */
   readonly fromBlock: number | undefined
 }
 
 /**
- * Says from where the chain is read, once, before this service gives any address out. While no account has one, nobody can have
- * sent anything: what came before the head is history of strangers, and years of it take hours to read. Afterwards nothing is
- * changed: reading goes on where it stopped. Accounts with addresses and no place to begin are another copy's: all is read.
+ * Sets the block from which the chain is read, once, before the service hands out deposit addresses. While no account has an address,
+ * no deposit can exist, so reading begins at the head: years of earlier blocks would take hours. If accounts have addresses but
+ * there is no cursor, the database is a copy from elsewhere and the whole chain is read.
  */
 export async function beginDeposits({ database, readHead, fromBlock }: BeginOptions): Promise<void> {
   const known = await Promise.all(depositCursors.map((name) => readCursor(database, name)))
   if (known.every((block) => block !== undefined)) return
   if (fromBlock !== undefined) return beginCursors(database, depositCursors, BigInt(fromBlock) - 1n)
-  // The head first: an address that another node gives out meanwhile is younger, and so is what is sent there.
+  // The head is read first: deposits to an address that another node assigns in the meantime are in later blocks.
   const head = await readHead()
   await beginCursors(database, depositCursors, head, { onlyWithoutAddresses: true })
 }

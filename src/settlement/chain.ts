@@ -7,23 +7,23 @@ import type { Address } from '../signer/address.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
 import type { TransferMessage } from '../signer/typed-data.ts'
 
-/** What the service reads from the chain. What it sends there goes through `TransactionSender`. */
+/** Read access to the chain. Transactions are sent by `TransactionSender`. */
 export type Chain = {
   readonly chainId: number
-  /** The last block that cannot be undone. */
+  /** The latest final block. */
   finalBlock(): Promise<bigint>
-  /** USDC that reached one of these addresses within these blocks, both included. */
+  /** USDC transfers to these addresses from block `first` to block `last`, inclusive. */
   arrivals(addresses: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainArrival[]>
-  /** What was credited in the gateway to one of these depositors. */
+  /** Deposits into the gateway's contract for these depositors. */
   deposits(depositors: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainDeposit[]>
-  /** What was paid out of the gateway by order of one of these depositors. */
+  /** Withdrawals from the gateway's contract that these depositors ordered. */
   withdrawals(depositors: readonly Address[], first: bigint, last: bigint): Promise<readonly ChainWithdrawal[]>
   usdcBalance(address: Address): Promise<bigint>
-  /** The same for many at once, in their order, as of that block: a hundred take one call. A node that has not got so far fails. */
+  /** Balances as of that block, in the order of the addresses; one call per hundred. Fails when the node does not have the block yet. */
   usdcBalances(addresses: readonly Address[], block: bigint): Promise<readonly bigint[]>
-  /** All that these depositors have in the gateway's contract, whatever is promised to others. */
+  /** Total balances in the gateway's contract, including amounts that pending payments will move. */
   gatewayBalances(depositors: readonly Address[], block: bigint): Promise<readonly bigint[]>
-  /** Whether the token has carried out what was signed under that nonce, in whichever transaction. */
+  /** Whether the token has executed the authorization with that nonce, in any transaction. */
   isAuthorizationUsed(authorizer: Address, nonce: Hex): Promise<boolean>
   /** Wei of the native coin, which is USDC with 18 decimals. */
   gasBalance(address: Address): Promise<bigint>
@@ -49,11 +49,11 @@ export type ChainDeposit = {
 
 export type ChainWithdrawal = {
   readonly depositor: Address
-  /** Of the signed order. */
+  /** Hash of the signed burn intent. */
   readonly specHash: Hex
   readonly recipient: Address
   readonly value: bigint
-  /** What left the depositor's balance beyond it. */
+  /** Taken from the depositor's balance in addition to the amount. */
   readonly fee: bigint
   readonly block: bigint
   readonly logIndex: number
@@ -67,20 +67,19 @@ export type ChainOptions = {
   readonly timeoutMs?: number
 }
 
-/** How the chain of these terms is opened. */
-export function chainOptions(line: {
+export function chainOptions(endpoints: {
   readonly rpcUrl: string
   readonly terms: Pick<SigningTerms, 'usdc' | 'gatewayWallet'>
 }): ChainOptions {
-  const { usdc, gatewayWallet } = line.terms
-  return { rpcUrl: line.rpcUrl, usdc: usdc.address, gatewayWallet }
+  const { usdc, gatewayWallet } = endpoints.terms
+  return { rpcUrl: endpoints.rpcUrl, usdc: usdc.address, gatewayWallet }
 }
 
 const transferEvent = parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)')
 const depositedEvent = parseAbiItem(
   'event Deposited(address indexed token, address indexed depositor, address indexed sender, uint256 value)',
 )
-/** Circle's gateway says it in one way, ours in the other. */
+/** Withdrawals: Circle's gateway emits this event, ours emits `InstantWithdrawal`. */
 const burnedEvent = parseAbiItem(
   'event GatewayBurned(address indexed token, address indexed depositor, bytes32 indexed transferSpecHash, uint32 destinationDomain, bytes32 destinationRecipient, address signer, uint256 value, uint256 fee, uint256 fromAvailable, uint256 fromWithdrawing)',
 )
@@ -94,12 +93,12 @@ const abi = parseAbi([
   'function depositWithAuthorization(address token, address from, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature)',
 ])
 
-/** A node takes so many addresses in one filter. */
+/** Addresses per log filter; nodes limit them. */
 const addressesMax = 500
-/** Balances in one call. They travel as the code of a contract that is never made, and such code may have 48 KiB. */
+/** Balances per call. A deployless multicall sends them as init code, which is limited to 48 KiB. */
 const balancesMax = 100
-/** Needs no contract on the chain: what gathers the answers is sent along. */
-const atOnce = { allowFailure: false, deployless: true, batchSize: 0 } as const
+/** Deployless: needs no multicall contract on the chain. */
+const multicallOptions = { allowFailure: false, deployless: true, batchSize: 0 } as const
 const amountMax = 2n ** 63n - 1n
 
 type RpcCall = { readonly method: string; readonly params?: readonly unknown[] }
@@ -186,13 +185,13 @@ export async function openChain({ rpcUrl, usdc, gatewayWallet, timeoutMs = 10_00
       readMany(
         addresses,
         (address) => client.readContract({ ...usdcBalanceOf(address), blockNumber }),
-        (group) => client.multicall({ ...atOnce, blockNumber, contracts: group.map(usdcBalanceOf) }),
+        (group) => client.multicall({ ...multicallOptions, blockNumber, contracts: group.map(usdcBalanceOf) }),
       ),
     gatewayBalances: (depositors, blockNumber) =>
       readMany(
         depositors,
         (depositor) => client.readContract({ ...gatewayBalanceOf(depositor), blockNumber }),
-        (group) => client.multicall({ ...atOnce, blockNumber, contracts: group.map(gatewayBalanceOf) }),
+        (group) => client.multicall({ ...multicallOptions, blockNumber, contracts: group.map(gatewayBalanceOf) }),
       ),
     isAuthorizationUsed: (authorizer, nonce) =>
       client.readContract({ address: usdc, abi, functionName: 'authorizationState', args: [authorizer, nonce] }),
@@ -205,8 +204,8 @@ const catchingUpTriesMax = 60
 const catchingUpPauseMs = 1_000
 
 /**
- * The first words with a node: what it or the way to it has against them is one line, in which nothing is left of its key. A node
- * that is still catching up, as the sandbox's is right after its start, is asked again for a while.
+ * Runs the first request to a node. Failures become a one-line error that does not contain the provider's key. A node that is still
+ * syncing, as the sandbox's is right after its start, is retried for a minute.
  */
 export async function refuseUnusableNode<Result>(rpcUrl: string, ask: () => Promise<Result>): Promise<Result> {
   for (let tries = 1; ; tries += 1) {
@@ -223,7 +222,7 @@ export async function refuseUnusableNode<Result>(rpcUrl: string, ask: () => Prom
   }
 }
 
-/** JSON-RPC's "resource unavailable", at whatever depth of the error. */
+/** JSON-RPC error "resource unavailable", possibly wrapped. */
 function isCatchingUp(error: unknown): boolean {
   for (let each = error; each instanceof Error; each = each.cause) {
     if ('code' in each && each.code === -32002) return true
@@ -231,12 +230,12 @@ function isCatchingUp(error: unknown): boolean {
   return false
 }
 
-/** What the account has signed for the gateway's contract. */
+/** An authorization signed by the account, for the gateway's contract. */
 export type SignedDeposit = { readonly message: TransferMessage; readonly signature: Hex }
 
 const depositGasMax = 250_000n
 
-/** The call that brings what arrived at an account's address into the gateway, for that account. */
+/** The call that moves USDC from an account's address into the gateway, credited to that account. */
 export function depositCall(
   usdc: Address,
   gatewayWallet: Address,
@@ -263,11 +262,11 @@ async function inGroups<Result>(
   return results
 }
 
-/** A hundred at once, or one by one where a node will not have that; one that is away fails at the first. */
+/** Reads balances in groups, or one by one when the node refuses the group call. An unreachable node fails at the first. */
 function readMany(
   addresses: readonly Address[],
   readOne: (address: Address) => Promise<bigint>,
-  // Both views answer a uint256, says the ABI above.
+  // Both views return a uint256 (see the ABI above).
   readGroup: (group: Address[]) => Promise<readonly unknown[]>,
 ): Promise<readonly bigint[]> {
   return inGroups(addresses, balancesMax, (group) =>
@@ -282,8 +281,8 @@ function readMany(
 type Log = { readonly address: string; readonly blockNumber: bigint; readonly args: { readonly value: bigint } }
 
 /**
- * A node may send more than it was asked for: Arc has a second log of every transfer, with other decimals, and nodes that
- * ignore a filter exist. An amount that no ledger can hold is none.
+ * Nodes may return more logs than requested: Arc emits a second log for every transfer, with other decimals, and some nodes ignore
+ * filters. Amounts beyond a bigint column are dropped: no such USDC exists.
  */
 function isAsked(emitter: Address, first: bigint, last: bigint): (log: Log) => boolean {
   return ({ address, blockNumber, args }) =>

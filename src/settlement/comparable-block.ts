@@ -3,8 +3,8 @@ import { readCursor } from '../ledger/chain-cursors.ts'
 import type { Chain } from './chain.ts'
 
 /**
- * The block at which balances can be compared with books that were read before: the node's last. Of several nodes behind one
- * address one may be late. What it says is of the past, and where the books know better, money that is there would seem missing.
+ * The node's latest block, at which balances can be compared with ledger sums that were read before. Throws when the node is behind the
+ * ledger, as one of several nodes behind one URL may be: money that has arrived would seem to be missing.
  */
 export async function comparableBlock(database: Database, chain: Chain): Promise<bigint> {
   const read = await readCursor(database, 'deposits')
@@ -15,7 +15,9 @@ export async function comparableBlock(database: Database, chain: Chain): Promise
 
 class NodeBehindError extends Error {
   constructor(block: bigint, read: bigint) {
-    super(`the node is at block ${block}, and the books have read up to ${read}: nothing was compared`)
+    super(
+      `the chain node is at block ${block}, but the ledger has read up to block ${read}: balances were not compared`,
+    )
     this.name = 'NodeBehindError'
   }
 }

@@ -26,11 +26,11 @@ export type ConfirmX402Parts = {
 
 const undecidedMax = 50
 
-/** What the gateway tells of payments that wallets made in advance. Returns how many moved. */
-export async function confirmX402(parts: ConfirmX402Parts, told: News): Promise<number> {
+/** Applies the gateway's news to payments that wallets made in advance. Returns how many changed state. */
+export async function confirmX402(parts: ConfirmX402Parts, { transfers, lost, unanswered }: News): Promise<number> {
   const { database, onAlarm } = parts
-  const byId = new Map(told.transfers.map((transfer) => [transfer.id, transfer]))
-  const ids = [...byId.keys(), ...told.lost, ...told.unanswered]
+  const byId = new Map(transfers.map((transfer) => [transfer.id, transfer]))
+  const ids = [...byId.keys(), ...lost, ...unanswered]
   if (ids.length === 0) return 0
   const news: X402News[] = []
   const unchanged: OpenX402Payment[] = []
@@ -39,7 +39,7 @@ export async function confirmX402(parts: ConfirmX402Parts, told: News): Promise<
     const item = transfer === undefined ? undefined : newsOf(payment, transfer)
     if (item?.state === 'failed') onAlarm('a payment of a wallet failed after it was accepted', nameOf(payment))
     if (item !== undefined && item.state !== payment.state) news.push(item)
-    else if (told.lost.includes(payment.gatewayId!)) news.push(...(await handInAgain(parts, payment)))
+    else if (lost.includes(payment.gatewayId!)) news.push(...(await resubmit(parts, payment)))
     else unchanged.push(payment)
   }
   const moved = await advanceX402Payments(database, news)
@@ -49,7 +49,7 @@ export async function confirmX402(parts: ConfirmX402Parts, told: News): Promise<
 
 function newsOf(payment: OpenX402Payment, transfer: Transfer): X402News {
   const { id: gatewayId, batch, transactionHash, reason } = transfer
-  // Between the block and its finality it is batched for us.
+  // The ledger has no state between inclusion in a block and finality.
   const state = transfer.state === 'confirmed' ? 'batched' : transfer.state
   return {
     payment,
@@ -61,8 +61,8 @@ function newsOf(payment: OpenX402Payment, transfer: Transfer): X402News {
   }
 }
 
-/** The gateway had accepted it and has it no more. It is the same authorization: handed in again it cannot pay twice. */
-async function handInAgain(parts: ConfirmX402Parts, payment: OpenX402Payment): Promise<readonly X402News[]> {
+/** Submits a payment again that the gateway accepted and then lost. It is the same authorization, so it cannot pay twice. */
+async function resubmit(parts: ConfirmX402Parts, payment: OpenX402Payment): Promise<readonly X402News[]> {
   const { gatewayClient, terms, resource, onAlarm } = parts
   onAlarm('the gateway has lost a payment of a wallet', nameOf(payment))
   const accepted = paymentRequirementsOf(terms, terms.seller, payment.value)
@@ -85,7 +85,7 @@ async function handInAgain(parts: ConfirmX402Parts, payment: OpenX402Payment): P
       ...nameOf(payment),
       reason: answer!.reason,
     })
-    // Its authorization is over: it can never be paid.
+    // An expired authorization can never be paid.
     if (payment.isExpired) {
       return [
         {
@@ -113,8 +113,8 @@ async function handInAgain(parts: ConfirmX402Parts, payment: OpenX402Payment): P
 }
 
 /**
- * Payments that may have been handed in, and whose request is gone: what the gateway has of them becomes credit. What it has not stays
- * until its authorization has expired: an answer that was late may still arrive there.
+ * Resolves payments whose request died around the call to the gateway. Those that the gateway has become credit. The others stay
+ * until their authorization has expired: a delayed call may still arrive at the gateway.
  */
 export async function resolveUndecided(parts: ConfirmX402Parts): Promise<number> {
   const { database, gatewayClient, terms, onAlarm } = parts
@@ -130,7 +130,7 @@ export async function resolveUndecided(parts: ConfirmX402Parts): Promise<number>
       await registerWallet(database, wallet)
       await creditPayment(database, wallet, acceptedPayment({ wallet, nonce: payment.nonce }, found.id))
     } else {
-      onAlarm('a payment is something else at the gateway', { ...nameOf(payment), transfer: found.id })
+      onAlarm('the gateway has another payment under this nonce', { ...nameOf(payment), transfer: found.id })
       await touchUndecided(database, payment)
     }
   }

@@ -19,23 +19,23 @@ export type ConfirmParts = {
   readonly database: Database
   readonly gatewayClient: GatewayClient
   readonly terms: PaymentTerms
-  /** For what payments pay. */
+  /** The paid resource, as x402 wants it named. */
   readonly resource: PaidResource
   readonly onAlarm: (what: string, details: object) => void
 }
 
 const paymentsMax = 512
 const pagesMax = 20
-/** Of a payment that the list of changes does not tell for so long the gateway is asked by its id. */
+/** The gateway is asked by id for payments that were not in its list of changes for this long. */
 const overdueMs = 30_000
 
 /**
- * Asks the gateway what has become of payments, and writes down what is new. Our own gateway tells everything that changed since a
- * cursor; at Circle's each payment is asked for, when nothing was heard of it for `untouchedMs`.
+ * Reads the state of payments from the gateway and records changes. Our own gateway lists everything that changed since a cursor;
+ * Circle's is asked for each payment that was not updated for `untouchedMs`.
  *
- * The cursor is stored after what follows from the page. A change that is told before the payment's id is stored is passed over:
- * the payment is then found by its nonce, in the state that it has by then (`submitPayments`). What is passed over for any other
- * reason is asked for when it is overdue. Returns how many payments moved.
+ * The cursor is stored after the changes of its page. A change that arrives before the payment's gateway id is stored is skipped:
+ * `submitPayments` then finds the payment by its nonce, in its current state. Anything else that is skipped is asked for when it is
+ * overdue. Returns how many payments changed state.
  */
 export async function confirmPayments(parts: ConfirmParts, untouchedMs: number): Promise<number> {
   const { database, gatewayClient } = parts
@@ -48,10 +48,10 @@ export async function confirmPayments(parts: ConfirmParts, untouchedMs: number):
   for (let page = 0; page < pagesMax; page += 1) {
     const news = await gatewayClient.news(cursor, asked).catch((error: Error) => error)
     if (news instanceof Error) {
-      parts.onAlarm('the gateway does not say how payments stand', { err: news })
+      parts.onAlarm('the gateway does not report the state of payments', { err: news })
       return moved
     }
-    moved += await writeDown(parts, news)
+    moved += await recordNews(parts, news)
     moved += await confirmX402(parts, news)
     if (news.next !== undefined && news.next !== cursor) await keepGatewayCursor(database, news.next)
     if (!news.hasMore) return moved
@@ -61,10 +61,9 @@ export async function confirmPayments(parts: ConfirmParts, untouchedMs: number):
   return moved
 }
 
-async function writeDown(parts: ConfirmParts, told: News): Promise<number> {
+async function recordNews(parts: ConfirmParts, { transfers, lost, unanswered, isRestarted }: News): Promise<number> {
   const { database, onAlarm } = parts
-  const { transfers, lost, unanswered, isRestarted } = told
-  if (isRestarted) onAlarm('the gateway has another database: payments that it lost are handed in again', {})
+  if (isRestarted) onAlarm('the gateway has another database: payments that it lost are submitted again', {})
   const byId = new Map(transfers.map((transfer) => [transfer.id, transfer]))
   const ids = [...byId.keys(), ...lost, ...unanswered]
   if (ids.length === 0) return 0
@@ -81,14 +80,15 @@ async function writeDown(parts: ConfirmParts, told: News): Promise<number> {
         onAlarm('a payment failed at the gateway', { ...nameOf(payment), reason: item.reason })
       }
     } else if (lost.includes(payment.gatewayId!)) {
-      // It said that it had it. It is asked by nonce, and offered again only when it truly has nothing.
+      // `unknown`: the gateway is asked by nonce, and the payment is submitted again only if it is really missing.
       onAlarm('the gateway has lost a payment', { ...nameOf(payment), transfer: payment.gatewayId })
       news.push({ payment, state: 'unknown', reason: 'lost by the gateway' })
     } else unchanged.push(payment)
   }
   const moved = await advancePayments(database, news)
-  // A payment of which nothing is heard goes to the end of the queue: it holds up no other.
+  // Moves them to the end of the queue, so that they do not delay other payments.
   await touchPayments(database, unchanged)
-  if (unanswered.length > 0) onAlarm('the gateway does not say how payments stand', { unanswered: unanswered.length })
+  if (unanswered.length > 0)
+    onAlarm('the gateway does not report the state of payments', { unanswered: unanswered.length })
   return moved
 }

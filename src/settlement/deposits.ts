@@ -53,29 +53,29 @@ export type DepositParts = {
   readonly terms: PaymentTerms
   /** The token's EIP-712 domain, under which deposits are signed. */
   readonly usdcDomain: Hex
-  /** The relayer's: it pays the gas of deposits. */
+  /** Sends from the relayer, which pays the gas. */
   readonly sender: TransactionSender
-  /** Smaller amounts wait until they add up: bringing them in costs gas. */
+  /** Smaller amounts wait until they add up to it: each sweep costs gas. */
   readonly sweepMin: bigint
   readonly failpoint: SettlementFailpoint
   readonly onAlarm: (what: string, details: object) => void
 }
 
-/** How far the chain has been read, by name: transfers to addresses, and what the gateway's contract has booked. */
+/** Cursors for transfers to deposit addresses and for deposits in the gateway's contract. */
 export const depositCursors = ['arrivals', 'deposits'] as const
 
 const blocksMax = 1_000n
 const accountsMax = 100
-// A larger deposit that arrives meanwhile is sent after these at the latest.
+// Bounds how long a large deposit waits behind sweeps that are already planned.
 const plansMax = 20
-/** The last 0.5 USDC of gas is for large deposits: enough for some hundreds, until the next refill. */
+/** The last 0.5 USDC of gas is reserved for large deposits. It is enough for some hundreds of sweeps. */
 const gasReserveWei = 5n * 10n ** 17n
-// A comparison runs every minute: what was missed is young, mostly. Blocks before these are searched a few chunks at a time.
+// The comparison runs every minute, so a missed deposit is usually recent. Older blocks are searched a few chunks per run.
 const recentBlocksMax = 20_000n
 const lookBackChunksMax = 20
 const windowAgeMsMax = 7 * 24 * 60 * 60 * 1000
 
-/** Gives accounts that wait for one the address that their key has. */
+/** Assigns deposit addresses to accounts that have none. Returns how many. */
 export async function assignAddresses({ database, signer }: DepositParts): Promise<number> {
   const accounts = await findAccountsWithoutAddress(database, accountsMax)
   for (const account of accounts) {
@@ -85,20 +85,22 @@ export async function assignAddresses({ database, signer }: DepositParts): Promi
 }
 
 /**
- * Reads the chain from where it stopped: USDC that reached deposit addresses is noted at once, and what the gateway's
- * contract has booked for an account is credited once the gateway itself has counted it. Returns how many were credited.
+ * Reads new blocks. Records transfers to deposit addresses, and credits deposits in the gateway's contract once the gateway itself has
+ * processed them. Returns how many were credited.
  */
 export async function watchDeposits(parts: DepositParts): Promise<number> {
-  // The chain's head first, then the addresses: one that is told in between has nothing in the blocks that are read.
+  // The head is read before the addresses: an address assigned in between has no transfers in these blocks.
   const head = await parts.chain.finalBlock()
   let listed: Promise<Accounts> | undefined
-  const accounts = () => (listed ??= listAccounts(parts.database))
+  const accounts = () =>
+    (listed ??= listDepositAccounts(parts.database).then(
+      (list) => new Map(list.map((account) => [account.address, account])),
+    ))
   const cursors = await readCursors(parts.database, depositCursors)
   const [arrivals, deposits] = [cursors.get('arrivals') ?? -1n, cursors.get('deposits') ?? -1n]
   await follow(parts, 'arrivals', [arrivals, head], async (first, last) =>
     noteArrivals(parts, await accounts(), first, last),
   )
-  // Without a new block there is nothing to credit: the gateway is not asked.
   if (deposits >= head) return 0
   const counted = await parts.gatewayClient.processedHeight()
   let credited = 0
@@ -108,7 +110,7 @@ export async function watchDeposits(parts: DepositParts): Promise<number> {
   return credited
 }
 
-/** In chunks, each remembered when it is done: a crash repeats one chunk, and every log counts once. */
+/** Moves the cursor after each chunk. A crash repeats one chunk, which is safe: every log is recorded once. */
 async function follow(
   { database }: DepositParts,
   cursor: (typeof depositCursors)[number],
@@ -125,11 +127,6 @@ async function follow(
 }
 
 type Accounts = ReadonlyMap<string, DepositAccount>
-
-/** There may be many of them: they are asked for when there is a block to read, not every time somebody looks for one. */
-async function listAccounts(database: Database): Promise<Accounts> {
-  return new Map((await listDepositAccounts(database)).map((account) => [account.address, account]))
-}
 
 async function noteArrivals({ database, chain }: DepositParts, accounts: Accounts, first: bigint, last: bigint) {
   for (const { to, ...arrival } of await chain.arrivals([...accounts.keys()] as Address[], first, last)) {
@@ -155,14 +152,14 @@ async function creditDeposits(
   return credited
 }
 
-/** Brings what has arrived into the gateway, account by account; the relayer pays the gas. Returns how many were sent. */
+/** Moves arrived USDC into the gateway, one sweep per account; the relayer pays the gas. Returns how many sweeps are open. */
 export async function sweepDeposits(parts: DepositParts): Promise<number> {
   const accounts = await findAccountsToSweep(parts.database, parts.sweepMin, accountsMax)
   if (accounts.length > 0) {
     const amountMin = await readAmountMin(parts)
     let planned = 0
     for (const account of accounts) {
-      // They are in order: those that follow are smaller.
+      // Sorted by amount, largest first.
       if (planned === plansMax || account.amount < amountMin) break
       const balance = await parts.chain.usdcBalance(account.address as Address)
       if (balance < amountMin) continue
@@ -177,7 +174,7 @@ export async function sweepDeposits(parts: DepositParts): Promise<number> {
     try {
       if (await advanceSweep(parts, sweep, maySend)) maySend = false
     } catch (error) {
-      // One that cannot be sent does not hold up its neighbours, unless all of them wait for gas.
+      // A sweep that fails does not delay the others, unless its transaction is pending or the relayer lacks gas.
       if (sweep.state === 'sent' || error instanceof CallPostponedError) maySend = false
       if (error instanceof CallPostponedError) continue
       parts.onAlarm('a deposit is waiting', { sweep: sweep.id, state: sweep.state, err: error })
@@ -186,13 +183,13 @@ export async function sweepDeposits(parts: DepositParts): Promise<number> {
   return sweeps.length
 }
 
-/** The least amount that is worth its gas now. */
+/** The smallest amount that is swept while gas is as scarce as now. */
 async function readAmountMin({ chain, sender, sweepMin }: DepositParts): Promise<bigint> {
   const isScarce = (await chain.gasBalance(sender.address as Address)) < gasReserveWei
   return isScarce && sweepMin < smallSweepMax ? smallSweepMax : sweepMin
 }
 
-/** What no log has told is found by its balance: a node that dropped logs, coins sent in another way. */
+/** Finds arrivals without a log by their balance: nodes drop logs, and coins can be sent without a Transfer event. */
 export async function reconcileArrivals(parts: DepositParts): Promise<void> {
   const open = new Set((await findOpenSweeps(parts.database)).map(({ accountId }) => accountId))
   const accounts = (await listDepositAccounts(parts.database)).filter(({ id }) => !open.has(id))
@@ -216,13 +213,13 @@ export async function reconcileArrivals(parts: DepositParts): Promise<void> {
 }
 
 /**
- * The same for what the gateway's contract has booked. Where it has more for an account than the books can explain, the
- * logs are read once more for that account alone: those of late at once, and when they do not explain it, all before them, a part
- * in each turn. Then a person is told. Returns how many deposits had been missed.
+ * The same for deposits in the gateway's contract. When it has more for an account than the ledger explains, the logs are read again
+ * for that account: recent blocks first, then older ones, a part in each run. A surplus that remains raises an alarm. Returns how
+ * many deposits had been missed.
  */
 export async function reconcileDeposits(parts: DepositParts): Promise<number> {
   const { database, chain } = parts
-  // Read before all else: above it deposits may be credited meanwhile, here or by `watchDeposits`, and none of them was missed.
+  // Read first: deposits above it are merely new, even if they are credited while this runs.
   const readTo = (await readCursor(database, 'deposits')) ?? -1n
   const countMissed = (credited: readonly ChainDeposit[]) => credited.filter(({ block }) => block <= readTo).length
   let [missed, chunks] = [0, lookBackChunksMax]
@@ -245,13 +242,13 @@ export async function reconcileDeposits(parts: DepositParts): Promise<number> {
     chunks -= before.chunks
   }
   await forgetLookBacks(database, open)
-  if (missed > 0) parts.onAlarm('the chain had deposits that its logs had not told', { missed })
+  if (missed > 0) parts.onAlarm('deposits were missing from the logs of the chain node', { missed })
   return missed
 }
 
 type Search = { readonly credited: readonly ChainDeposit[]; readonly surplus: bigint; readonly from: bigint }
 
-/** What is left of the surplus then, and the first block that was searched. */
+/** Returns the surplus that is still unexplained, and the first block that was searched. */
 async function searchRecent(parts: DepositParts, account: DepositAccount, surplus: bigint): Promise<Search> {
   const address = account.address as Address
   const [head, counted] = [await parts.chain.finalBlock(), await parts.gatewayClient.processedHeight()]
@@ -262,15 +259,15 @@ async function searchRecent(parts: DepositParts, account: DepositAccount, surplu
     const end = first + blocksMax - 1n < last ? first + blocksMax - 1n : last
     credited.push(...(await creditDeposits(parts, new Map([[address, account]]), first, end)))
   }
-  // What the gateway has not counted yet is no secret: it is credited when it has. A gateway that is far behind explains it all.
+  // Deposits that the gateway has not processed yet are credited later. A gateway that is far behind explains any surplus.
   if (head - last > blocksMax) return { credited, surplus: 0n, from }
   const coming = head > last ? await parts.chain.deposits([address], last + 1n, head) : []
   return { credited, surplus: surplus - sum(credited) - sum(coming), from }
 }
 
 /**
- * From there back to where the service's first deposit was credited, in as many turns as it takes. Seen for the first time a surplus
- * may be a matter of two looks at two moments: seen again it is one, and a person is told, once.
+ * Searches older blocks, back to the service's first credited deposit, in several runs. The first sighting of a surplus is only noted: it may
+ * come from two reads at different times. The second one raises an alarm, once.
  */
 async function searchBefore(
   parts: DepositParts,
@@ -302,17 +299,17 @@ async function searchBefore(
   return { credited, chunks }
 }
 
-/** Of a surplus that was seen once. */
+/** Marks a surplus that was seen once and not searched for yet. */
 const unsearched = -1n
 
 function sum(deposits: readonly ChainDeposit[]): bigint {
   return deposits.reduce((total, { amount }) => total + amount, 0n)
 }
 
-/** Whether its transaction is under way after that. */
+/** Returns whether a transaction of the sweep is pending afterwards. */
 async function advanceSweep(parts: DepositParts, sweep: Sweep, maySend: boolean): Promise<boolean> {
   if (sweep.state === 'planned') return maySend && sendSweep(parts, sweep)
-  const { state } = await pursueSweep(parts, sweep)
+  const { state } = await trackSweep(parts, sweep)
   if (state === 'waiting' || state === 'confirmed') return true
   if (state === 'reverted') await failSweep(parts, sweep)
   else if (state === 'succeeded') await endSweep(parts.database, sweep, 'confirmed')
@@ -321,8 +318,8 @@ async function advanceSweep(parts: DepositParts, sweep: Sweep, maySend: boolean)
   return false
 }
 
-/** What became of its transaction. Only the newest version is kept: should an older one land, `isDone` sees its effect. */
-async function pursueSweep({ database, chain, sender }: DepositParts, sweep: Sweep): Promise<CallFate> {
+/** Only the newest version of the transaction is stored. If an older one lands, `isDone` sees its effect. */
+async function trackSweep({ database, chain, sender }: DepositParts, sweep: Sweep): Promise<CallFate> {
   const { to, data = '0x', gas, version } = await readVersion(sweep)
   const versions = {
     read: async () => [version],
@@ -346,7 +343,7 @@ async function readVersion({ signedTransaction, transactionHash, ageMs }: Sweep)
   return { ...transaction, version }
 }
 
-/** The money stays where it arrived, and a person is told. The next try waits, the longer the more have failed. */
+/** The money stays at the deposit address. The next attempt backs off with the number of failures. */
 async function failSweep(parts: DepositParts, sweep: Sweep): Promise<void> {
   const { database, onAlarm } = parts
   if (await isDone(parts, sweep)) return endSweep(database, sweep, 'credited')
@@ -357,8 +354,8 @@ async function failSweep(parts: DepositParts, sweep: Sweep): Promise<void> {
 }
 
 /**
- * Whether the money is in the gateway by another transaction, an earlier one of ours or anybody's: its log credits it. A nonce
- * that is used while the money is still there was used by a sweep that these books have forgotten: they are an older copy.
+ * Whether another transaction has moved the money into the gateway; its log credits it. If the nonce is used but the money is still
+ * at the address, the ledger was restored from a copy that does not know the sweep which used it.
  */
 async function isDone(parts: DepositParts, sweep: Sweep): Promise<boolean> {
   return (await isNonceUsed(parts, sweep)) && (await parts.chain.usdcBalance(sweep.address as Address)) < sweep.amount
@@ -368,7 +365,7 @@ function isNonceUsed({ chain, terms }: DepositParts, { address, accountId, nonce
   return chain.isAuthorizationUsed(address as Address, nonceOf('deposit', accountId, terms.epoch, nonce))
 }
 
-/** What the contract would refuse is not sent: the relayer pays for that too. Whether its transaction is under way after that. */
+/** Does not send a call that would revert: it would cost gas too. Returns whether a transaction of the sweep is pending afterwards. */
 async function sendSweep(parts: DepositParts, sweep: Sweep): Promise<boolean> {
   const { database, signer, terms, usdcDomain, sender } = parts
   const { accountId, nonce: sequence, createdAt } = sweep
@@ -392,7 +389,7 @@ async function sendSweep(parts: DepositParts, sweep: Sweep): Promise<boolean> {
   await sender.broadcast(signed.raw)
   const signedTransaction = Buffer.from(signed.raw.slice(2), 'hex')
   const sent: Sweep = { ...sweep, state: 'sent', signedTransaction, transactionHash: signed.hash, ageMs: 0n }
-  // On a chain that is final with its first block it may be done already. Where the node does not say, the next round asks again.
+  // Where blocks are final immediately, the sweep may be done already. If the node fails here, the next run asks again.
   return advanceSweep(parts, sent, false).catch(() => true)
 }
 

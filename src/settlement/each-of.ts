@@ -1,12 +1,12 @@
-/** Does some work for each item, so many at a time. Resolves when all is done; rejects with the first failure. */
+/** Runs `work` for every item, at most `concurrencyMax` at a time. Rejects with the first failure. */
 export async function eachOf<Item>(
   items: readonly Item[],
-  atOnce: number,
+  concurrencyMax: number,
   work: (item: Item, index: number) => Promise<void>,
 ): Promise<void> {
   const entries = items.entries()
   await Promise.all(
-    Array.from({ length: Math.min(atOnce, items.length) }, async () => {
+    Array.from({ length: Math.min(concurrencyMax, items.length) }, async () => {
       for (const [index, item] of entries) await work(item, index)
     }),
   )

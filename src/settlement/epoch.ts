@@ -3,8 +3,8 @@ import { OperatorError } from '../errors.ts'
 import { openPaymentStates } from '../ledger/states.ts'
 
 /**
- * The epoch is part of every nonce: it is raised only when no payment is under way, and never lowered. Checked when a node starts, and
- * again under the lock of settlement by `beginEpoch`.
+ * Throws unless the epoch may be used: it is part of every nonce, so it is never lowered, and raised only while no payment is open.
+ * Checked when a node starts, and again by `beginEpoch` under the settlement lock.
  */
 export async function requireEpoch(database: Database, epoch: number): Promise<void> {
   const known = await readEpoch(database)
@@ -15,16 +15,16 @@ export async function requireEpoch(database: Database, epoch: number): Promise<v
   if (epoch < known || row!.open > 0) throw new EpochRefusal(epoch, known, row!.open)
 }
 
-/** From here on the ledger is in that epoch. Called under the lock of settlement, when nobody else makes payments. */
+/** Moves the ledger to that epoch. Call it under the settlement lock, when no other process creates payments. */
 export async function beginEpoch(database: Database, epoch: number): Promise<void> {
   const known = await readEpoch(database)
-  // Payments that are under way keep the epoch in which they were made.
+  // Open payments keep the epoch in which they were created.
   if (known !== null && epoch < known) throw new EpochRefusal(epoch, known, 0)
   if (known === epoch) return
   await database.query('update ledger_state set settlement_epoch = greatest(settlement_epoch, $1)', [epoch])
 }
 
-/** Null before settlement first ran. */
+/** Null before the first settlement run. */
 async function readEpoch(database: Database): Promise<number | null> {
   const [row] = await database.query<{ epoch: number | null }>('select settlement_epoch as epoch from ledger_state')
   return row!.epoch
@@ -33,7 +33,7 @@ async function readEpoch(database: Database): Promise<number | null> {
 class EpochRefusal extends OperatorError {
   constructor(epoch: number, known: number, open: number) {
     super(
-      `SETTLEMENT_EPOCH is ${epoch}, but this ledger is in epoch ${known}${open > 0 ? ` with ${open} payments on their way` : ''}: set it to ${known}. It may only be raised, and only when penny settle status shows no payment that is not final.`,
+      `SETTLEMENT_EPOCH is ${epoch}, but this ledger is in epoch ${known}${open > 0 ? ` with ${open} open payments` : ''}: set it to ${known}. It may only be raised, and only when penny settle status shows no open payment.`,
     )
   }
 }

@@ -16,7 +16,7 @@ export type ReceiptParts = {
   readonly issuer: Address
 }
 
-/** The receipt of a request. Undefined while the request is open. Throws a RequestArchivedError for one that left the ledger. */
+/** Undefined while the request is open. Throws `RequestArchivedError` when its month was archived. */
 export async function findReceipt(parts: ReceiptParts, id: RequestId): Promise<ReceiptDocument | undefined> {
   const found = await findEntryOfRequest(parts.database, id)
   if (found !== undefined) return receiptOfEntry(parts, found)
@@ -24,7 +24,7 @@ export async function findReceipt(parts: ReceiptParts, id: RequestId): Promise<R
   return undefined
 }
 
-/** An entry by its number. It is there, and its account has an address. */
+/** Identifies an existing entry of an account with an address. */
 export type EntryPlace = {
   readonly partition: number
   readonly accountId: string
@@ -33,8 +33,8 @@ export type EntryPlace = {
 }
 
 /**
- * The receipt of an entry: computed from rows that never change, with the signature that was made with its payment. So it needs no
- * signer, on any node. Throws when the rows no longer give the root that was signed.
+ * Computes a receipt from rows that never change and the stored signature of the payment, so any node can do it without the signer.
+ * Throws when the rows do not hash to the signed root.
  */
 export async function receiptOfEntry(
   { database, terms, issuer }: ReceiptParts,

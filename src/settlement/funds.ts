@@ -4,7 +4,7 @@ import { registerOwnerAddress } from '../ledger/accounts.ts'
 import { assignAddress, type DepositAccount, findDepositAddress } from '../ledger/deposit-addresses.ts'
 import { findWithdrawal, requestWithdrawal, type Withdrawal } from '../ledger/withdrawals.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
-import { type Address, parseAddress } from '../signer/address.ts'
+import { parseAddress } from '../signer/address.ts'
 import type { Signer } from '../signer/signer.ts'
 import { type RegisteredOwner, SigningRefusedError } from '../signer/signing-request.ts'
 import { payOutMax } from '../signer/signing-terms.ts'
@@ -17,7 +17,7 @@ export type FundsParts = {
 
 export type OwnedAccount = Pick<DepositAccount, 'partition' | 'id'>
 
-/** Money in and out of an account, as its holder orders it. What is ordered here is carried out by the settlement process. */
+/** Deposit address, owner address and withdrawals of an account. Only records orders; the settlement process executes them. */
 export class Funds {
   readonly #parts: FundsParts
 
@@ -25,7 +25,7 @@ export class Funds {
     this.#parts = parts
   }
 
-  /** Without assigning it: the chain is not watched for it. */
+  /** Computes the address without assigning it: the chain is not watched for it. */
   ownAddress(account: OwnedAccount): Promise<string> {
     return this.#parts.signer.addressOf(account.id)
   }
@@ -33,16 +33,16 @@ export class Funds {
   async depositAddress(account: OwnedAccount): Promise<string> {
     const known = await findDepositAddress(this.#parts.database, account)
     if (known !== undefined) return known
-    // Written down before it is told: what arrives at an address that nobody watches yet would be passed over.
+    // Stored before it is returned: transfers to an address that is not watched yet would be missed.
     const address = await this.#parts.signer.addressOf(account.id)
     return assignAddress(this.#parts.database, { ...account, address })
   }
 
   /**
-   * Says where withdrawals go. The signer keeps the register, decides which address can be one, and makes a changed one
-   * wait: nobody who has only the database can redirect money. The first address of an account that has money waits too, unless the holder
-   * has confirmed it: a stolen session must not be enough to take the money. `alongside` is done in the transaction that copies the
-   * register.
+   * Registers the address for withdrawals. The signer keeps the register, validates addresses and enforces a waiting period for changes:
+   * write access to the database is not enough to redirect money. The first address of an account with money also waits unless the
+   * owner has confirmed it: a stolen session must not be enough to take the money. `alongside` runs in the transaction that copies
+   * the register into the database.
    */
   async registerOwner(
     account: OwnedAccount,
@@ -50,7 +50,8 @@ export class Funds {
     isConfirmed: boolean,
     alongside?: (connection: Connection) => Promise<void>,
   ): Promise<RegisteredOwner> {
-    const owner = readAddress(text)
+    const owner = parseAddress(text)
+    if (owner === undefined) throw new BadOwnerAddressError(text)
     const immediate = isConfirmed || !(await hasMoney(this.#parts.database, account))
     try {
       const registered = await this.#parts.signer.registerOwner(account.id, owner, immediate)
@@ -70,8 +71,7 @@ export class Funds {
   }
 
   /**
-   * The same id again is the same withdrawal, whoever the owner is by then. It goes to the registered owner and to nobody
-   * else.
+   * Orders a withdrawal to the registered owner. Idempotent by id, even if the owner has changed in the meantime.
    */
   async withdraw(
     account: OwnedAccount,
@@ -107,7 +107,7 @@ export class Funds {
   }
 }
 
-/** What was deposited, or is on its way. */
+/** Whether anything was deposited or has arrived. */
 async function hasMoney(database: Database, { partition, id }: OwnedAccount): Promise<boolean> {
   const [row] = await database.query(
     `select from accounts a where a.partition = $1 and a.id = $2
@@ -115,12 +115,6 @@ async function hasMoney(database: Database, { partition, id }: OwnedAccount): Pr
     [partition, id],
   )
   return row !== undefined
-}
-
-function readAddress(text: string): Address {
-  const address = parseAddress(text)
-  if (address === undefined) throw new BadOwnerAddressError(text)
-  return address
 }
 
 export class BadOwnerAddressError extends ServiceError {
@@ -140,7 +134,7 @@ export class EmptyWithdrawalError extends ServiceError {
   }
 }
 
-/** The signer would refuse it, in this hour and in every other. */
+/** Above the signer's limit: it would never be signed. */
 export class WithdrawalAboveMostError extends ServiceError {
   readonly code = 'invalid_value'
   constructor(amount: Usdc) {
@@ -167,7 +161,7 @@ export class OwnerAddressTooNewError extends ServiceError {
   }
 }
 
-/** By the signer. */
+/** The signer refused the change. */
 export class OwnerChangeRefusedError extends ServiceError {
   readonly code = 'invalid_value'
   constructor(reason: string) {

@@ -6,45 +6,44 @@ import type { PaymentPayload, PaymentRequirements } from './authorization.ts'
 import { eachOf } from './each-of.ts'
 
 /**
- * The service's side of Circle Gateway's HTTP interface, which our own gateway speaks too. Every answer is one of three:
- * yes, no with a reason, or unknown. After an unknown one the gateway is asked what it has before anything else is done.
+ * Client of Circle Gateway's HTTP API, which our own gateway implements too. A submission has three outcomes: accepted, refused with a
+ * reason, or unknown. After an unknown outcome the caller must ask the gateway what it has before doing anything else.
  */
 export type GatewayClient = AsyncDisposable & {
   /**
-   * Hands payments in: many in one call at our own gateway, one by one at Circle's. One answer for each, in their order. Handing the
-   * same one in again cannot pay twice: the nonce is the same.
+   * Submits payments: many per call at our own gateway, one by one at Circle's. Returns one outcome per payment, in order. Idempotent by
+   * nonce: submitting a payment again cannot pay twice.
    */
   settle(payments: readonly SubmittedPayment[]): Promise<readonly Submission[]>
-  /** The payment of that payer under that nonce; undefined when the gateway has none. */
+  /** The payer's payment with that nonce; undefined when the gateway has none. */
   findTransfer(from: Address, nonce: Hex): Promise<Transfer | undefined>
   transfer(id: string): Promise<Transfer | undefined>
-  /** Transfers of that payer or payee, a page of them, newest first. `after` is the id of the last one of the page before. */
+  /** One page of transfers from or to an address, newest first. `after` is the last id of the previous page. */
   listTransfers(
     search: { readonly from?: Address; readonly to?: Address },
     after?: string,
   ): Promise<readonly Transfer[]>
   /**
-   * What has become of payments since the last call. `cursor` is the `next` of that call, undefined at the first. Our own
-   * gateway answers with a page of all transfers that changed since; Circle's has no such list, so there each of `open` is
-   * asked for. Of `open` those that are overdue are asked for in either case, so that a gateway that lost them is noticed.
+   * Changes of payments since the last call. `cursor` is the `next` of that call, undefined at the first. Our own gateway returns a page
+   * of all transfers that changed. Circle's has no such list, so each of `open` is requested. Overdue ones are requested from either
+   * gateway, so that payments that it lost are noticed.
    *
-   * Store `next` in the transaction that stores what follows from `transfers`. Match transfers by `from` and `nonce`: a change
-   * may be told before the answer of `settle` that has the id. A transfer may be told again, and may be unknown to the caller.
-   * Throws `GatewayUnavailableError` when the gateway does not answer; then nothing is known and the cursor stays.
+   * Store `next` after the changes in `transfers`. Expect transfers that were reported before or that are not known yet: a change can
+   * arrive before the answer of `settle` with its id. Throws `GatewayUnavailableError` when the gateway does not answer; keep the
+   * cursor then.
    */
   news(cursor: string | undefined, open: readonly OpenTransfer[]): Promise<News>
-  /** What the depositor has in the gateway and can spend, in atomic USDC. */
+  /** Available balance in atomic USDC. */
   balance(depositor: Address): Promise<bigint>
-  /** Of many at once. */
   balances(depositors: readonly Address[]): Promise<ReadonlyMap<Address, bigint>>
-  /** The last block whose deposits the gateway has counted. */
+  /** The last block whose deposits the gateway has processed. */
   processedHeight(): Promise<bigint>
-  /** Orders money out of the gateway. The same order again is the same withdrawal. */
+  /** Orders a withdrawal. Idempotent: the same intent again is the same withdrawal. */
   withdraw(intent: BurnIntent, signature: Hex): Promise<Submission>
   withdrawal(id: string): Promise<GatewayWithdrawal | undefined>
-  /** The most that the gateway would keep if that order were given now, in atomic USDC. */
+  /** The maximum fee for this intent at this moment, in atomic USDC. */
   estimateFee(intent: BurnIntent): Promise<bigint>
-  /** The gas that our own gateway has used for batches so far; undefined at Circle's, which pays it itself. */
+  /** Total gas of our own gateway's batches; undefined at Circle's, which pays it itself. */
   batchGas(): Promise<bigint | undefined>
   close(): Promise<void>
 }
@@ -68,21 +67,21 @@ export type Transfer = {
   readonly from: string
   readonly to: string
   readonly amount: bigint
-  /** Lower case. Circle's gateway may leave it out. */
+  /** Lower case. Circle's gateway may omit it. */
   readonly nonce: Hex | undefined
   readonly reason: string | undefined
-  /** Circle nets its batches: it names a transaction late or never, and no batch. Our gateway names both. */
+  /** Only our gateway reports it. Circle nets its batches and reports a transaction late or never. */
   readonly batch: bigint | undefined
   readonly transactionHash: Hex | undefined
   readonly receipt: { readonly root: Hex; readonly proof: readonly Hex[] } | undefined
-  /** Among the payments of its batch, counted from 1; Circle does not say it. */
+  /** Position among the payments of its batch, from 1. Circle does not report it. */
   readonly place: { readonly position: number; readonly size: number } | undefined
 }
 
-/** A payment that the caller believes to be on its way. */
+/** A payment without a final state. */
 export type OpenTransfer = {
   readonly id: string
-  /** Nothing was heard of it for so long that it must be asked for, whatever the list of changes says. */
+  /** Requested by id even if the gateway has a list of changes. */
   readonly isOverdue: boolean
 }
 
@@ -90,13 +89,13 @@ export type News = {
   readonly transfers: readonly Transfer[]
   /** The cursor for the next call. */
   readonly next: string | undefined
-  /** More changes are stored already: call again without a pause. */
+  /** More changes are available: call again immediately. */
   readonly hasMore: boolean
-  /** The gateway did not know the cursor, because its database is another one: its list was begun anew. */
+  /** The gateway has another database and does not know the cursor: its list was read from the beginning. */
   readonly isRestarted: boolean
   /** Ids of `open` that the gateway says it does not have. */
   readonly lost: readonly string[]
-  /** Ids of `open` that were asked for without an answer. */
+  /** Ids of `open` that were requested without an answer. */
   readonly unanswered: readonly string[]
 }
 
@@ -104,15 +103,15 @@ export type GatewayWithdrawal = {
   readonly state: 'pending' | 'confirmed' | 'failed'
   readonly transactionHash: Hex | undefined
   readonly reason: string | undefined
-  /** What the gateway takes on top of what it pays; undefined when it does not say. */
+  /** Taken in addition to the amount; undefined when the gateway does not report it. */
   readonly fee: bigint | undefined
 }
 
 export type GatewayClientOptions = {
   readonly url: string
-  /** Our own gateway shows payments only with its token. */
+  /** Our own gateway requires it to show payments. */
   readonly token?: string | undefined
-  /** The gateway's number of the chain. */
+  /** The gateway's domain number of the chain. */
   readonly domain: number
   readonly timeoutMs?: number
   readonly connectionsMax?: number
@@ -123,14 +122,14 @@ type Changes = Omit<News, 'lost' | 'unanswered'>
 type Answer = { readonly status: number; readonly body: Record<string, unknown> | undefined }
 
 const bodyBytesMax = 4 * 1024 * 1024
-/** Balances in one call. */
+/** Balances per call. */
 const balancesMax = 100
-/** Changes in one call, with their proofs about 600 kB. */
+/** Changes per call; with their proofs about 600 kB. */
 const changesMax = 500
-/** Transfers in one page. */
+/** Transfers per page. */
 const listedMax = 100
 const askedAtOnceMax = 16
-/** Payments in one call, each about 2 kB. */
+/** Payments per call, each about 2 kB. */
 const submittedMax = 64
 
 export function createGatewayClient({
@@ -169,7 +168,7 @@ export function createGatewayClient({
 
   async function read(path: string, content?: unknown): Promise<Record<string, unknown> | undefined> {
     const { status, body } = await ask(content === undefined ? 'GET' : 'POST', path, content)
-    // In its own words: the error page of something on the way says nothing of what the gateway has.
+    // Only a JSON body is the gateway's own answer. A 404 page of a proxy says nothing about the object.
     if (status === 404 && body !== undefined) return undefined
     if (status !== 200 || body === undefined)
       throw new GatewayUnavailableError(`answered ${status} to ${path.split('?')[0]}`)
@@ -181,7 +180,7 @@ export function createGatewayClient({
     return body === undefined ? undefined : readTransfer(body)
   }
 
-  // Asked once: a gateway does not lose an extension while the service runs.
+  // Read once.
   let extensions: readonly unknown[] | undefined
   async function supports(extension: 'transfer-changes' | 'settle-many'): Promise<boolean> {
     const answer = extensions ?? (await read('/v1/x402/supported'))?.extensions
@@ -197,7 +196,7 @@ export function createGatewayClient({
     const answer = await ask('POST', '/v1/x402/settle-many', { payments }).catch((error: Error) => error)
     if (answer instanceof Error) return payments.map(() => ({ state: 'unknown', reason: answer.message }))
     const { status, body } = answer
-    // It was replaced by one that does not know this call.
+    // The gateway was replaced by one without this extension.
     if (status === 404) extensions = undefined
     const results = Array.isArray(body?.results) && body.results.length === payments.length ? body.results : undefined
     return payments.map((_, index) => readSettlement({ status, body: results?.[index] ?? undefined }))
@@ -208,7 +207,7 @@ export function createGatewayClient({
     const { status, body } = await ask('GET', path)
     if (status === 400 && cursor !== undefined) return { ...(await readChanges(undefined)), isRestarted: true }
     if (status !== 200 || typeof body?.nextCursor !== 'string') {
-      throw new GatewayUnavailableError(`answered ${status} to the question what has changed`)
+      throw new GatewayUnavailableError(`answered ${status} to the request for changes`)
     }
     const transfers = list(body, 'transfers').map(readTransfer)
     return { transfers, next: body.nextCursor, hasMore: body.hasMore === true, isRestarted: false }
@@ -252,8 +251,8 @@ export function createGatewayClient({
     async findTransfer(from, nonce) {
       const body = await read(`/v1/x402/transfers?from=${from}&nonce=${nonce}&pageSize=1`)
       const [first] = list(body, 'transfers')
-      // A gateway that does not know the parameter would answer with whatever it has.
-      return first === undefined || !isEqualHex(first.nonce, nonce) ? undefined : readTransfer(first)
+      // A gateway that ignores the parameter returns unrelated transfers.
+      return first === undefined || lower(first.nonce) !== nonce.toLowerCase() ? undefined : readTransfer(first)
     },
     transfer: findById,
     async listTransfers(search, after) {
@@ -269,8 +268,8 @@ export function createGatewayClient({
       const changes: Changes = hasChanges
         ? await readChanges(cursor)
         : { transfers: [], next: cursor, hasMore: false, isRestarted: false }
-      const told = new Set(changes.transfers.map(({ id }) => id))
-      const asked = open.filter(({ id, isOverdue }) => (isOverdue || !hasChanges) && !told.has(id))
+      const listed = new Set(changes.transfers.map(({ id }) => id))
+      const asked = open.filter(({ id, isOverdue }) => (isOverdue || !hasChanges) && !listed.has(id))
       const found = await findEach(asked.map(({ id }) => id))
       return { ...changes, ...found, transfers: [...changes.transfers, ...found.transfers] }
     },
@@ -308,7 +307,7 @@ export function createGatewayClient({
   }
 }
 
-/** What went wrong on the way may have arrived all the same: it is unknown, never a refusal. */
+/** A network error is an unknown outcome, never a refusal: the request may have arrived. */
 async function submit(send: () => Promise<Answer>, read: (answer: Answer) => Submission): Promise<Submission> {
   try {
     return read(await send())
@@ -330,7 +329,7 @@ function readSettlement({ status, body }: Answer): Submission {
 function readWithdrawalOrder({ status, body }: Answer): Submission {
   const id = body?.transferId ?? body?.id
   if (status < 300 && typeof id === 'string' && id !== '') return { state: 'received', id }
-  // Only the gateway's own words are a refusal: an error page may come from anything on the way, after it was taken.
+  // Only the gateway's own message is a refusal. An error page may come from a proxy after the gateway accepted the order.
   const reason = body?.message ?? body?.errorReason
   if (status >= 400 && status < 500 && status !== 408 && status !== 429 && typeof reason === 'string') {
     return { state: 'failed', reason }
@@ -371,12 +370,12 @@ function isCount(value: unknown): value is number {
   return Number.isInteger(value) && (value as number) >= 1 && (value as number) <= placesMax
 }
 
-/** No batch is as large as that: its column ends there. */
+/** The range of its column. */
 const placesMax = 2 ** 31 - 1
 
 const withdrawalStates: Readonly<Record<string, GatewayWithdrawal['state']>> = {
   pending: 'pending',
-  // Arc is final with its first block.
+  // Arc's blocks are final immediately.
   confirmed: 'confirmed',
   finalized: 'confirmed',
   failed: 'failed',
@@ -386,7 +385,7 @@ const withdrawalStates: Readonly<Record<string, GatewayWithdrawal['state']>> = {
 function readWithdrawal(row: Record<string, unknown>): GatewayWithdrawal {
   const state = withdrawalStates[String(row.status)]
   if (state === undefined)
-    throw new GatewayUnavailableError(`sent a withdrawal that is ${String(row.status).slice(0, 40)}`)
+    throw new GatewayUnavailableError(`sent a withdrawal with the unknown status ${String(row.status).slice(0, 40)}`)
   const forwarding = row.forwardingDetails as { failureReason?: unknown } | null | undefined
   const reason = row.failureReason ?? forwarding?.failureReason ?? (row.status === 'expired' ? 'expired' : undefined)
   return {
@@ -398,8 +397,8 @@ function readWithdrawal(row: Record<string, unknown>): GatewayWithdrawal {
 }
 
 /**
- * Fees are decimal USDC. The documents do not say whether the forwarder's is in the total, so what is larger counts, the total or
- * the sum of all parts: an account must not be given back what was taken.
+ * Fees are decimal USDC. Circle's documentation does not say whether the total includes the forwarding fee, so the larger of the total
+ * and the sum of the parts counts: otherwise an account could be refunded a fee that was really taken.
  */
 function readFee(value: unknown): bigint | undefined {
   if (typeof value !== 'object' || value === null || !('total' in value)) return undefined
@@ -441,23 +440,19 @@ function lower(value: unknown): string {
   return String(value).toLowerCase()
 }
 
-function isEqualHex(left: unknown, right: Hex): boolean {
-  return lower(left) === right.toLowerCase()
-}
-
 function whole(value: unknown): bigint {
-  if (!/^\d{1,30}$/.test(String(value))) throw new GatewayUnavailableError('sent what is no number')
+  if (!/^\d{1,30}$/.test(String(value))) throw new GatewayUnavailableError('sent an invalid number')
   return BigInt(String(value))
 }
 
 /** Balances come as decimal USDC. */
 function parseDecimal(value: unknown): bigint {
   const [, whole, fraction = ''] = /^(\d+)(?:\.(\d{1,6}))?$/.exec(String(value)) ?? []
-  if (whole === undefined) throw new GatewayUnavailableError('sent a balance that is no amount')
+  if (whole === undefined) throw new GatewayUnavailableError('sent an invalid balance')
   return BigInt(whole) * 1_000_000n + BigInt(fraction.padEnd(6, '0'))
 }
 
-/** The gateway does not answer, or not what its interface says. Nothing follows from that about any payment. */
+/** The gateway did not answer, or answered outside its interface. Implies nothing about any payment. */
 export class GatewayUnavailableError extends Error {
   constructor(what: string) {
     super(`the gateway ${what}`)

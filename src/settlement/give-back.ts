@@ -7,9 +7,9 @@ import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
 import { lockRevenue, type ReadBalance, readPayable } from './payout.ts'
 
 /**
- * Gives charges back as credit, or takes such a gift back. What is given comes out of the seller's money at the gateway. Revenue
- * that was paid out is not there any more: credit that nothing stands behind would make the service insolvent, and the next
- * comparison with the chain would freeze the books. So it is decided under the same lock as payouts, from the same sum.
+ * Refunds charges as credit, or reverses such a refund. The credit is backed by the seller's money at the gateway. If that revenue was
+ * already paid out, the credit would make the service insolvent and the next comparison with the chain would freeze the ledger. So
+ * this takes the same lock as payouts and reads the same sum.
  */
 export async function giveBack(
   database: Database,

@@ -1,11 +1,10 @@
 import type { Payment, PaymentNews } from '../ledger/payments.ts'
 import type { Transfer } from './gateway-client.ts'
 
-/** What a transfer at the gateway says of the payment that it is. */
 export function newsOf(payment: Payment, transfer: Transfer): PaymentNews {
   return {
     payment,
-    // Between the block and its finality it is batched for us.
+    // The ledger has no state between inclusion in a block and finality.
     state: transfer.state === 'confirmed' ? 'batched' : transfer.state,
     gatewayId: transfer.id,
     batch: transfer.batch,
@@ -17,7 +16,7 @@ export function newsOf(payment: Payment, transfer: Transfer): PaymentNews {
   }
 }
 
-/** For the operator. */
+/** Identifies a payment in logs and alarms. */
 export function nameOf({ accountId, number }: Pick<Payment, 'accountId' | 'number'>): object {
   return { account: accountId, payment: number.toString() }
 }

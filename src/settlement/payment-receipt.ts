@@ -20,7 +20,6 @@ import { keccak256 } from '../signer/keccak.ts'
 import { nonceOf } from '../signer/nonce.ts'
 import type { PaymentTerms } from './authorization.ts'
 
-/** A ledger entry in the words of its receipt. */
 export function receiptEntry(entry: LedgerEntry, payer: string): Entry {
   return {
     payer: payer as Hex,
@@ -41,12 +40,10 @@ export function receiptEntry(entry: LedgerEntry, payer: string): Entry {
   }
 }
 
-/** The domain of this installation's receipts. */
 export function receiptDomain({ chainId, gatewayWallet }: PaymentTerms): ReceiptDomain {
   return { chainId: BigInt(chainId), gatewayWallet }
 }
 
-/** A payment of the ledger in the words of its receipts. */
 export function receiptPayment(payment: Payment): ReceiptPayment {
   return {
     payer: payment.address as Hex,
@@ -59,26 +56,26 @@ export function receiptPayment(payment: Payment): ReceiptPayment {
   }
 }
 
-/** The nonce of its authorization. Payments of the seller have numbers of their own. */
+/** Payments from the seller to the account have a nonce space of their own. */
 export function paymentNonce({ accountId, epoch, number, value }: PaymentNumber): Hex {
   return nonceOf(value < 0n ? 'return' : 'authorization', accountId, epoch, number)
 }
 
 type PaymentNumber = Pick<Payment, 'accountId' | 'epoch' | 'number' | 'value'>
 
-/** The root over a payment's entries, and what the issuer signs. The same whenever it is computed: entries never change. */
+/** The Merkle root over a payment's entries, and the hash that the issuer signs. Deterministic: entries never change. */
 export type PaymentRoot = { readonly root: Hex; readonly structHash: Hex }
 
 export async function computeRoot(database: Database, payment: Payment, terms: PaymentTerms): Promise<PaymentRoot> {
   return rootOver(payment, await readEntries(database, payment), createEntryHasher(receiptDomain(terms), keccak256))
 }
 
-/** The most entries that one statement reads; a single payment may have more. */
+/** Entries per statement, except that a single payment may have more. */
 const entriesAtOnce = 16_384n
 
 /**
- * The roots of new payments, in their order; an error for one whose entries are missing or do not come to its value. The entries of
- * many payments are read by one statement.
+ * The roots of new payments, in order; an Error for one whose entries are missing or do not add up to its value. One statement reads
+ * the entries of many payments.
  */
 export async function computeRoots(
   database: Database,
@@ -115,7 +112,7 @@ function tryRoot(payment: Payment, entries: readonly LedgerEntry[], hashEntry: E
   try {
     requireWhole(payment, entries)
     const value = entries.reduce((sum, { amount }) => sum + amount, 0n)
-    if (value !== payment.value) throw new Error(`its entries come to ${value}, and it is worth ${payment.value}`)
+    if (value !== payment.value) throw new Error(`its entries add up to ${value}, but its value is ${payment.value}`)
     return rootOver(payment, entries, hashEntry)
   } catch (error) {
     return error as Error
@@ -133,7 +130,7 @@ function rootOver(payment: Payment, entries: readonly LedgerEntry[], hashEntry: 
   return { root, structHash: toHex(structHash) }
 }
 
-/** The tree of a payment, for the proofs of its entries; and those of its entries that are not archived. */
+/** The tree that proves the entries of a payment, and those entries that are not archived. */
 export async function openTree(
   database: Database,
   payment: Payment,
@@ -146,7 +143,7 @@ export async function openTree(
   return { tree: new PaymentTree(receiptPayment(payment), hashes, keccak256), entries }
 }
 
-/** The hashes of a payment's entries, one after the other. Throws when they do not give the root that was signed. */
+/** The concatenated hashes of a payment's entries. Throws when they do not match the signed root. */
 export async function hashEntries(database: Database, key: PaymentKey, terms: PaymentTerms): Promise<Buffer> {
   const [found] = await listProvenPayments(database, key, key.number, 1)
   const { payment } = found!
@@ -155,7 +152,7 @@ export async function hashEntries(database: Database, key: PaymentKey, terms: Pa
   const hashes = entries.map((entry) => hashEntry(receiptEntry(entry, payment.address)))
   const { root } = new PaymentTree(receiptPayment(payment), hashes, keccak256)
   if (payment.root === undefined || root !== toHex(payment.root)) {
-    throw new Error(`The entries of payment ${payment.number} of account ${payment.accountId} do not give its root.`)
+    throw new Error(`The entries of payment ${payment.number} of account ${payment.accountId} do not match its root.`)
   }
   return Buffer.concat(hashes)
 }

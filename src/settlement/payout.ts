@@ -26,12 +26,12 @@ export type PayoutParts = {
 
 const payoutsMax = 20
 
-/** What the seller has at the gateway now. */
+/** Reads the seller's current balance at the gateway. */
 export type ReadBalance = () => Promise<bigint>
 
 /**
- * Orders the seller's revenue out of the gateway. What is owed back to accounts stays there. The gateway's fee comes out
- * of the amount: the recipient is paid what is left after the most that it can be.
+ * Orders a payout of the seller's revenue. What the seller owes to accounts stays at the gateway. The gateway's fee is deducted from
+ * the amount: the recipient gets the amount less the maximum fee.
  */
 export async function requestPayout(
   database: Database,
@@ -56,14 +56,14 @@ export async function requestPayout(
   return id
 }
 
-/** One decision about the seller's revenue at a time: two that looked at the same balance would take it twice. */
+/** Serializes decisions about the seller's revenue: two of them must not spend the same balance. */
 export async function lockRevenue(connection: Connection): Promise<void> {
   await connection.query(`select pg_advisory_xact_lock(hashtextextended('penny payout', 0))`)
 }
 
 /**
- * What may be paid out: the seller's balance at the gateway, less what it owes back to accounts or may owe when a retry has a charge
- * refunded, less payouts under way. The books are read before the balance: what leaves it in between makes less of it, never more.
+ * What may be paid out: the seller's balance at the gateway, less what the seller owes to accounts or may still owe for refunds of
+ * retried requests, less open payouts. The ledger is read before the balance, so a payment in between can only lower the result.
  */
 export async function readPayable(connection: Connection, readBalance: ReadBalance): Promise<Usdc> {
   const [row] = await connection.query<{ owed: bigint; open: bigint }>(
@@ -74,7 +74,7 @@ export async function readPayable(connection: Connection, readBalance: ReadBalan
   return fromAtomic(left > 0n ? left : 0n)
 }
 
-/** Takes every open payout one step on. One that cannot move does not hold up its neighbours. Returns how many are open. */
+/** Advances every open payout by one step. A failing one does not delay the others. Returns how many are open. */
 export async function advancePayouts(parts: PayoutParts): Promise<number> {
   const { database, onAlarm } = parts
   const open = await database.queryPrepared<PayoutRow>(
@@ -94,7 +94,11 @@ export async function advancePayouts(parts: PayoutParts): Promise<number> {
         await move(database, payout, 'failed', { reason: `refused: ${error.reason}` })
       }
     }
-    await touch(database, payout)
+    // Moves it to the end of the queue.
+    await database.query('update payouts set changed_at = now() where id = $1 and state = $2', [
+      payout.id,
+      payout.state,
+    ])
   }
   return open.length
 }
@@ -102,7 +106,7 @@ export async function advancePayouts(parts: PayoutParts): Promise<number> {
 async function order(parts: PayoutParts, payout: PayoutRow): Promise<void> {
   const { id, amount, fee_max, recipient, state } = payout
   const { database, signer, gatewayClient, signingTerms, failpoint, onAlarm } = parts
-  // One that was handed in before goes on: it may be paid already.
+  // A payout that was submitted before continues: it may already be paid.
   if (state === 'requested' && (await isSellerShort(database))) {
     return onAlarm('a payout waits until the seller has what it owes back', { payout: id })
   }
@@ -113,13 +117,13 @@ async function order(parts: PayoutParts, payout: PayoutRow): Promise<void> {
     maxFee: fee_max,
     salt: saltOf('payout', id),
   })
-  // What may have been handed in is handed in again as it was, wherever payouts go by now.
+  // A payout that may have been submitted is submitted again unchanged, even if the payout address has changed.
   const signature: Hex =
     state === 'sent' && payout.signature !== null
       ? `0x${payout.signature}`
       : await signer.signPayout({ operation: 'payout', payout: id, intent })
-  // From here on it may be on its way, whatever we hear of it. Asked again with the same salt it is the same order.
-  // One that has ended since it was read is not handed in: its money may have been promised to another since.
+  // Recorded before the call: from here on the payout may be paid, whatever the call returns. The same salt makes a retry the same
+  // order. If the payout has ended in the meantime, it is not submitted: its money may already belong to another payout.
   if (!(await move(database, payout, 'sent', { signature }))) return
   const sent = { ...payout, state: 'sent' }
   failpoint('before_payout')
@@ -129,7 +133,7 @@ async function order(parts: PayoutParts, payout: PayoutRow): Promise<void> {
     return
   }
   onAlarm('the gateway did not take a payout', { payout: id, reason: answer.reason })
-  // Refused at the first try, it was never taken. After a try of unknown end a refusal may mean that it was paid before.
+  // Refused at the first attempt: it was never accepted. After an unknown outcome a refusal may mean that it was already paid.
   if (answer.state === 'failed' && state === 'requested')
     await move(database, sent, 'failed', { reason: answer.reason })
 }
@@ -146,7 +150,7 @@ async function awaitPayment(parts: PayoutParts, payout: PayoutRow): Promise<void
   if (paid.state !== 'pending') await move(parts.database, payout, paid.state, { ...paid, fee })
 }
 
-/** One to that address that is under way, or else the last that was paid. */
+/** The open payout to that address, or else the last one that was paid. */
 export async function findLatestPayout(
   database: Database,
   recipient: Address,
@@ -178,7 +182,7 @@ type PayoutNews = {
   readonly signature?: Hex | undefined
 }
 
-/** From the state in which it was read, which no ended one is. False when it has ended or was moved by somebody else since. */
+/** Compare and set on the state. False when the payout has ended or another process has moved it. */
 async function move(
   database: Database,
   { id, state: from }: Pick<PayoutRow, 'id' | 'state'>,
@@ -203,10 +207,6 @@ async function move(
   return moved.length > 0
 }
 
-async function touch(database: Database, { id, state }: PayoutRow): Promise<void> {
-  await database.query('update payouts set changed_at = now() where id = $1 and state = $2', [id, state])
-}
-
 type PayoutRow = {
   readonly id: string
   readonly amount: bigint
@@ -225,7 +225,7 @@ export class PayoutTooLargeError extends OperatorError {
   }
 }
 
-/** The signer would refuse it, in this hour and in every other. */
+/** Above the signer's limit: it would never be signed. */
 class PayoutAboveMostError extends OperatorError {
   constructor(amount: Usdc) {
     super(

@@ -3,26 +3,27 @@ import { OperatorError } from '../errors.ts'
 import { readEntries } from '../ledger/entries.ts'
 import { listProvenPayments, readLastEntry } from '../ledger/payments.ts'
 import { findLastArchivedPayment } from '../ledger/sealed-months.ts'
-import type { BundleHeader, BundleItem } from '../receipts/bundle.ts'
+import { type BundleHeader, type BundleItem, writeBundle } from '../receipts/bundle.ts'
 import { toHex } from '../receipts/hex.ts'
 import { paymentEntriesMax } from '../receipts/payment.ts'
 import type { Hex } from '../signer/address.ts'
+import { receiptCrypto } from '../signer/receipt-crypto.ts'
 import type { ReceiptParts } from './find-receipt.ts'
 import { receiptDomain, receiptEntry, receiptPayment } from './payment-receipt.ts'
 
-/** The history of one account, as the ledger has it at one instant. */
+/** The history of one account as of one instant. */
 export type ReceiptRows = {
   readonly header: BundleHeader
-  /** Read once. Each payment is followed by its entries; unpaid entries come last. */
+  /** Can be iterated once. Each payment is followed by its entries; unpaid entries come last. */
   readonly items: AsyncIterable<BundleItem>
 }
 
 const paymentsAtOnce = 64
 
 /**
- * All receipts of an account up to its last entry of now, in the order of a bundle; undefined while the account has no address, and so
- * no receipts. Where requests were archived, the bundle begins behind the last payment that has some of them. Entries and completed
- * payments never change, so they are read page by page, without a transaction.
+ * All receipts of an account up to its current last entry, in the order of a bundle. Undefined for an account without an address, which
+ * has no receipts. The bundle begins after the last payment with archived requests. Entries and completed payments never change, so
+ * they are read page by page, without a transaction.
  */
 export async function openReceiptRows(parts: ReceiptParts, account: AccountRef): Promise<ReceiptRows | undefined> {
   const { entries, address } = await readLastEntry(parts.database, account)
@@ -32,6 +33,15 @@ export async function openReceiptRows(parts: ReceiptParts, account: AccountRef):
   const after = archived && { number: archived.number, last: archived.lastEntry, root: toHex(archived.root) }
   const header = { domain: receiptDomain(parts.terms), payer, issuer: parts.issuer, ...(after && { after }) }
   return { header, items: readItems(parts, { ...account, payer, last: entries, after }) }
+}
+
+/** The receipt bundle of an account, in chunks of whole lines. Undefined while the account has no receipts. */
+export async function writeReceipts(
+  parts: ReceiptParts,
+  account: AccountRef,
+): Promise<AsyncIterable<string> | undefined> {
+  const rows = await openReceiptRows(parts, account)
+  return rows && writeBundle(rows.header, rows.items, receiptCrypto.keccak256)
 }
 
 type History = AccountRef & {
@@ -53,7 +63,7 @@ async function* readItems(parts: ReceiptParts, account: History): AsyncGenerator
   }
 }
 
-/** Payments with their receipts' root. One that is under way is the last: should it fail meanwhile, another covers its entries. */
+/** Payments with their root. An open payment is the last one: if it fails meanwhile, another payment covers its entries. */
 async function* readPayments({ database, issuer }: ReceiptParts, account: History) {
   for (let from = (account.after?.number ?? 0n) + 1n; ; ) {
     const page = await listProvenPayments(database, account, from, paymentsAtOnce)

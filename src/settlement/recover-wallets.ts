@@ -19,17 +19,17 @@ export type WalletRecovery = {
   readonly value: bigint
   readonly refunds: number
   readonly refunded: bigint
-  /** What the seller has paid to others, and the books cannot explain. */
+  /** Payments of the seller that the ledger cannot explain. */
   readonly unexplained: readonly { readonly account: string; readonly address: string; readonly missing: bigint }[]
 }
 
-/** Everything older than the copy is in it. Transfers around the time of the copy may be in another order there. */
+/** Pages with known transfers only, after which the search ends. More than one: the order around the time of the copy may differ. */
 const copiedPagesMax = 10
 
 /**
- * Records what wallets paid over x402 after the copy, and what was paid back to them. Wallets choose their nonces, so the gateway's
- * transfers of the seller are read, newest first, back to those of the copy. A payment becomes credit in full: what its request had cost is
- * lost with the request. Running it again changes nothing.
+ * Records payments and refunds of x402 wallets that were made after the copy. Wallets choose their nonces, so the seller's transfers are
+ * read from the gateway, newest first, back to those of the copy. A payment becomes credit in full: the cost of its request is lost with
+ * the request. Idempotent.
  */
 export async function recoverWallets(parts: RecoverWalletsParts): Promise<WalletRecovery> {
   const { database, terms, partitions } = parts
@@ -56,7 +56,7 @@ export async function recoverWallets(parts: RecoverWalletsParts): Promise<Wallet
   return { payments, value, refunds, refunded, unexplained }
 }
 
-/** Newest first. Without what failed and what concerns accounts. */
+/** Newest first. Skips failed transfers and those of accounts. */
 async function findUnknown(
   { database, gatewayClient }: RecoverWalletsParts,
   search: { readonly from?: Address; readonly to?: Address },
@@ -84,7 +84,7 @@ async function findUnknown(
   return unknown
 }
 
-/** Circle may leave the nonce out. Then the transfer's own id identifies the payment as well. */
+/** Circle may omit the nonce. Then the transfer's id identifies the payment. */
 function nonceOfTransfer({ id, nonce }: Transfer): Buffer {
   return nonce === undefined ? createHash('sha256').update(id).digest() : Buffer.from(nonce.slice(2), 'hex')
 }

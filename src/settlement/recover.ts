@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto'
 import type { Database } from '../db/database.ts'
+import { derivedId } from '../db/derived-id.ts'
 import { bookLostPayments, type LostPayment, readNextPayment } from '../ledger/lost-payments.ts'
 import { bookLostWithdrawals, type LostWithdrawal, listOrders, sumUnderWay } from '../ledger/lost-withdrawals.ts'
 import type { Address } from '../signer/address.ts'
@@ -19,36 +19,36 @@ export type RecoverParts = {
   readonly terms: PaymentTerms
   readonly signingTerms: SigningTerms
   readonly partitions: number
-  /** The last block that the copy had read; undefined when nobody has noted it. */
+  /** The last block that the copy had read; undefined when it is not known. */
   readonly copiedAt: bigint | undefined
-  /** A gap of so many unused nonces ends the search of an account of which something is missing. */
+  /** This many unused nonces in a row end the search of an account while money is missing. */
   readonly gapMax: number
-  /** Told after each account that was looked at, and of the next one how many nonces were asked for so far. */
+  /** Called after each account, and during a search with the number of nonces that were requested so far. */
   readonly onProgress: (done: number, all: number, nonces: number) => void
 }
 
 export type Recovery = {
   readonly payments: number
   readonly value: bigint
-  /** To be looked at: an owner whom nobody knows is one who has the account's key. */
+  /** The operator should check them: an unknown recipient means that someone else has the account's key. */
   readonly withdrawals: readonly BookedWithdrawal[]
-  /** Accounts of which more has left the gateway than payments and withdrawals explain, or less: then it is below zero. */
+  /** Accounts whose balance differs from what payments and withdrawals explain. Positive: money is missing. */
   readonly unexplained: readonly { readonly account: string; readonly address: string; readonly missing: bigint }[]
   readonly wallets: WalletRecovery
 }
 
 export type BookedWithdrawal = LostWithdrawal & { readonly account: string }
 
-/** Payments that failed leave gaps. Once nothing is missing, a gap of so many ends the search. */
+/** Failed payments leave gaps. Once nothing is missing, a gap of this length ends the search. */
 const explainedGapMax = 64
 const concurrencyMax = 16
 const blocksMax = 1_000n
 
 /**
- * Brings a ledger that was restored from an older copy up to what the chain and the gateway have. Withdrawals are in the chain's
- * log. Payments, and credit that was paid back, are asked for nonce by nonce, of accounts that have not there what the books say.
- * Wallets are recovered from the gateway's list of transfers. What an account has lost is booked whole or not at all: the search begins at the first nonce that the books have not given out,
- * and would pass over what was left behind. Running it again changes nothing.
+ * Brings a ledger that was restored from an older copy up to date with the chain and the gateway. Withdrawals are in the chain's logs.
+ * Payments and refunds are requested nonce by nonce, for accounts whose balance differs from the ledger. Wallets are recovered from
+ * the gateway's list of transfers. The payments of an account are recorded all or not at all: the next search begins at the first
+ * nonce that the ledger does not know, and would skip what was left out. Idempotent.
  */
 export async function recoverPayments(parts: RecoverParts): Promise<Recovery> {
   const owed = await findOwed(parts.database)
@@ -84,7 +84,7 @@ export async function recoverPayments(parts: RecoverParts): Promise<Recovery> {
   return { payments, value, withdrawals, unexplained: [...unexplained, ...wallets.unexplained], wallets }
 }
 
-/** More than is owed may be there while withdrawals are under way, and no less. */
+/** Open withdrawals may leave more than is owed at the gateway, never less. */
 async function isExplained(database: Database, account: OwedAccount, missing: bigint): Promise<boolean> {
   return missing === 0n || (missing < 0n && -missing <= (await sumUnderWay(database, account)))
 }
@@ -93,7 +93,7 @@ function sumOf(payments: readonly LostPayment[]): bigint {
   return payments.reduce((sum, payment) => sum + payment.value, 0n)
 }
 
-/** What the chain says was paid out since the copy, by depositor, without what the books know of. */
+/** Withdrawals in the chain's logs since the copy that the ledger does not know, by depositor. */
 async function findPaidOut(
   { database, chain, signingTerms, copiedAt }: RecoverParts,
   accounts: readonly OwedAccount[],
@@ -114,7 +114,7 @@ async function findPaidOut(
     const hashes = new Set(orders.map((order) => specHashOf(signingTerms, depositor, order)))
     const unknown = group
       .filter(({ specHash }) => !hashes.has(specHash))
-      .map((log) => ({ ...log, id: idOf(chain.chainId, log) }))
+      .map((log) => ({ ...log, id: derivedId(`penny withdrawal ${chain.chainId}:${log.block}:${log.logIndex}`) }))
     lost.set(
       depositor,
       unknown.filter(({ id }) => !ids.has(id)),
@@ -133,14 +133,9 @@ function specHashOf(
   return `0x${transferSpecHash(spec).toString('hex')}`
 }
 
-function idOf(chainId: number, { block, logIndex }: ChainWithdrawal): string {
-  const hex = createHash('sha256').update(`penny withdrawal ${chainId}:${block}:${logIndex}`).digest('hex')
-  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`
-}
-
 /**
- * The search ends at a gap, and not when payments explain what is missing: one that a payment of the seller made good would stay
- * unknown, and its number would be given out again. While something is missing the gap is a longer one.
+ * The search ends at a gap, not when the found payments explain the missing amount: a payment that a seller's payment has offset would
+ * stay unknown, and its number would be used again. While money is missing, the gap is longer.
  */
 async function findLost(
   parts: RecoverParts,
@@ -164,7 +159,7 @@ async function findLost(
   return found
 }
 
-/** The payment of that number as the gateway has it: of the account, or of the seller to the account. */
+/** The gateway's transfer for that payment number: from the account, or from the seller to the account. */
 async function findPayment(
   { gatewayClient, terms }: RecoverParts,
   account: OwedAccount,

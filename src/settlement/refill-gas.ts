@@ -28,15 +28,15 @@ export const refillAlarms = {
 
 const weiPerAtomic = 10n ** 12n
 const refillSecondsMin = 3_600
-/** One refill pays for some 400 sweeps at least and five times as many at most. */
+/** A refill pays for about 400 sweeps at least, and for five times as many at most. */
 const refillFactorMax = 5n
-/** What one sweep uses, measured and rounded up. */
+/** Measured, rounded up. */
 const sweepGas = 125_000n
 
 /**
- * The relayer's gas is USDC: it is paid out of the revenue. Where there is too little of that, a person must see to it; and where
- * the last refill was paid and the gas is low all the same: a node that stands still, or whose coin is another, would have all
- * revenue paid out to the relayer, refill by refill. The amount follows the sweeps of the last hour and those that wait.
+ * The relayer's gas is USDC, so it is refilled from revenue. Raises an alarm when revenue is too low, and when gas is low although the
+ * last refill was paid: with a stalled node, or a chain whose coin is not USDC, refills would drain all revenue. The amount follows the
+ * sweeps of the last hour and those that wait.
  */
 export async function refillGas(parts: RefillParts, gasMin: bigint): Promise<void> {
   const { database, chain, gatewayClient, relayer, signingTerms, onAlarm } = parts

@@ -22,13 +22,13 @@ export type RefundParts = {
 }
 
 const refundsMax = 50
-/** The gateway wants seven days of eight to be left. */
+/** The gateway requires seven of the eight days of validity to be left. */
 const windowAgeMsMax = 20 * 60 * 60_000
 
 /**
- * Takes every open refund one step on: the seller pays the wallet by an authorization of its own, whose nonce follows from the row. So
- * whatever becomes of a call, the next one carries the same nonce, and the gateway is asked what it has before it is handed in again.
- * The gateway's refusals do not end a refund: the money is owed, and it waits. Returns how many are open.
+ * Advances every open refund by one step. The seller pays the wallet with an authorization whose nonce is derived from the row. So every
+ * attempt has the same nonce, and the gateway is asked what it has before the refund is submitted again. A refusal by the gateway
+ * does not end a refund: the money is still owed. Returns how many are open.
  */
 export async function advanceRefunds(parts: RefundParts): Promise<number> {
   const open = await findOpenRefunds(parts.database, refundsMax)
@@ -53,12 +53,12 @@ async function advance(parts: RefundParts, refund: Refund): Promise<void> {
         ? await gatewayClient.transfer(refund.gatewayId)
         : await gatewayClient.findTransfer(terms.seller, nonceOfRefund(refund))
   if (found !== undefined) return follow(parts, refund, found)
-  // While the seller is short nothing leaves it: the first to ask must not be paid with the money of others.
+  // A short seller pays nothing: the first refund must not be paid with money that is owed to others.
   if (refund.state === 'requested' && (await isSellerShort(database))) return
-  return handIn(parts, await withOpenWindow(parts, refund))
+  return submitRefund(parts, await withOpenWindow(parts, refund))
 }
 
-async function handIn(parts: RefundParts, refund: Refund): Promise<void> {
+async function submitRefund(parts: RefundParts, refund: Refund): Promise<void> {
   const { database, signer, gatewayClient, terms, resource, failpoint, onAlarm } = parts
   const request = requestOf(refund, terms)
   const signature = await signer.signRefund(request)
@@ -112,13 +112,13 @@ function nonceOfRefund({ accountId, epoch, sequence }: Refund) {
   return nonceOf('refund', accountId, epoch, sequence)
 }
 
-/** What waited too long gets a new window. The gateway was asked before: it has none under this nonce. */
+/** Renews an expiring validity window. Safe: the gateway was asked before and has nothing under this nonce. */
 async function withOpenWindow({ database }: RefundParts, refund: Refund): Promise<Refund> {
   if (Date.now() - refund.authorizedAt.getTime() < windowAgeMsMax) return refund
   return { ...refund, authorizedAt: await renewRefundWindow(database, refund) }
 }
 
-/** What the signer forbids will not pass tomorrow either, but for a limit per hour: then it waits. */
+/** A refusal by the signer is final, except for its hourly limit: then the refund waits. */
 async function refuse({ database, onAlarm }: RefundParts, refund: Refund, error: SigningRefusedError): Promise<void> {
   onAlarm('the signer refuses a refund', { refund: refund.id, reason: error.message })
   if (error.reason === 'hour_cap' || refund.state !== 'requested') return

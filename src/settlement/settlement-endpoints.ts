@@ -5,12 +5,12 @@ import { writePrivateFile } from '../process/private-file.ts'
 import type { Address } from '../signer/address.ts'
 import type { SigningTerms } from '../signer/signing-terms.ts'
 
-/** Where the money is: the chain, the gateway in front of it, and the addresses of the service itself. */
+/** URLs of the chain and the gateway, and the service's own addresses. */
 export type SettlementEndpoints = {
-  /** May hold a provider's key. */
+  /** May contain a provider's API key. */
   readonly rpcUrl: string
   readonly gatewayUrl: string
-  /** Undefined at Circle's gateway. */
+  /** Undefined for Circle's gateway. */
   readonly gatewayToken?: string | undefined
   readonly terms: SigningTerms
   /** Signs receipts. */
@@ -19,20 +19,20 @@ export type SettlementEndpoints = {
   readonly relayer: Address
 }
 
-const file = 'money-line.json'
+const file = 'settlement-endpoints.json'
 
-/** For the commands that run beside the service. */
-export function writeSettlementEndpoints(dataDir: string, line: SettlementEndpoints): void {
-  writePrivateFile(join(dataDir, file), `${JSON.stringify(line, null, 2)}\n`)
+/** Commands that run beside the service read this file. */
+export function writeSettlementEndpoints(dataDir: string, endpoints: SettlementEndpoints): void {
+  writePrivateFile(join(dataDir, file), `${JSON.stringify(endpoints, null, 2)}\n`)
 }
 
 export function readSettlementEndpoints(dataDir: string): SettlementEndpoints {
-  const line = findSettlementEndpoints(dataDir)
-  if (line === undefined) throw new NoSettlementEndpointsError()
-  return line
+  const endpoints = findSettlementEndpoints(dataDir)
+  if (endpoints === undefined) throw new NoSettlementEndpointsError()
+  return endpoints
 }
 
-/** Undefined where none was written. One that is there and cannot be read is not taken for none: the money is somewhere. */
+/** Undefined when the file does not exist. Throws when it cannot be read: commands must not act as if there were no settlement. */
 export function findSettlementEndpoints(dataDir: string): SettlementEndpoints | undefined {
   try {
     return JSON.parse(readFileSync(join(dataDir, file), 'utf8')) as SettlementEndpoints

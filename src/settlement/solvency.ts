@@ -5,16 +5,15 @@ import type { Chain } from './chain.ts'
 import { comparableBlock } from './comparable-block.ts'
 
 export type SolvencyReport = {
-  /** The last block that was looked at. */
   readonly block: string
   readonly accounts: number
-  /** What the books say that the gateway's contract must have for all accounts, and what it has. */
+  /** What the gateway's contract must have for all accounts according to the ledger, and what it has. */
   readonly owed_atomic: string
   readonly on_chain_atomic: string
-  /** What the seller has at the gateway, and how much of it accounts are to be paid back. */
+  /** The seller's balance at the gateway, and how much of it is owed to accounts. */
   readonly seller_atomic: string
   readonly owed_back_atomic: string
-  /** How much more is owed back than the seller has; 0 when all of it is covered. */
+  /** How much more the seller owes than it has; 0 when it is covered. */
   readonly seller_short_atomic: string
   /** Charged and not yet paid on chain. */
   readonly unsettled_atomic: string
@@ -28,16 +27,16 @@ export type SolvencyParts = { readonly database: Database; readonly chain: Chain
 const shortMax = 20
 
 /**
- * Compares the books with the chain, account by account. All that an account has not paid and not withdrawn is its own, at its own
- * address: the seller holds nothing of it, except what was given back after it was paid. Owed is what cannot have left the
- * contract yet. A payment or an order that waits to be handed in is not counted: the process that handed it in may have died before
- * it wrote so. What leaves the contract between the two looks makes an account seem short: its books are read once more then, and
- * the lower number counts. A node that is behind the books is not compared with.
+ * Compares the ledger with the chain, account by account. Money that an account has not paid or withdrawn is in the gateway's contract
+ * under the account's own address; the seller only owes refunds of charges that were already paid. `owed` is what cannot have left
+ * the contract yet. Payments and withdrawals that wait for submission are not part of it: a process may have submitted one and died
+ * before it recorded that. Money that leaves the contract between the two reads makes an account seem short, so its ledger sums are
+ * read again and the lower number counts. Throws when the node is behind the ledger.
  */
 export async function checkSolvency({ database, chain, seller }: SolvencyParts): Promise<SolvencyReport> {
   const accounts = await findOwed(database)
   const [totals] = await database.query<{ owed_back: bigint; unsettled: bigint }>(
-    // What a payment of the seller that is under way pays back may have left the seller already.
+    // Money of an open payment by the seller may already have left the seller.
     `select coalesce(sum(greatest(0, least(paid, covered) - charged + given_back)), 0)::bigint as owed_back,
             coalesce(sum(greatest(0, charged - given_back - paid)), 0)::bigint as unsettled from accounts`,
   )
@@ -70,7 +69,7 @@ export async function checkSolvency({ database, chain, seller }: SolvencyParts):
   }
 }
 
-/** What the books say that each account must have at the gateway, from one moment. */
+/** What each account must have at the gateway according to the ledger, as of one instant. */
 export async function findOwed(database: Database): Promise<readonly OwedAccount[]> {
   return database.transaction((connection) => connection.query<OwedAccount>(owedByAccount, [null]), {
     isolation: 'repeatable read',
@@ -78,12 +77,12 @@ export async function findOwed(database: Database): Promise<readonly OwedAccount
   })
 }
 
-/** Every account has on chain what the books say, and the seller has what it owes back. */
+/** Every account has on chain what the ledger says, and the seller has what it owes. */
 export function isSolvent(report: SolvencyReport): boolean {
   return report.short.length === 0 && report.seller_short_atomic === '0'
 }
 
-/** By the last comparison. While the seller is short nothing leaves it: the first to ask must not be paid with the money of others. */
+/** According to the last comparison. A short seller pays nothing: the first to ask must not be paid with money that is owed to others. */
 export async function isSellerShort(database: Database): Promise<boolean> {
   const [row] = await database.query(`select from solvency where (report->>'seller_short_atomic')::numeric > 0`)
   return row !== undefined
@@ -97,7 +96,7 @@ export async function recordSolvency(database: Database, report: SolvencyReport)
   )
 }
 
-/** `GET /api/solvency`: the last comparison, with the sums in plain USDC too. Undefined before the first. */
+/** The last comparison, for `GET /api/solvency`, with the sums in decimal USDC added. Undefined before the first. */
 export async function readSolvency(database: Database): Promise<object | undefined> {
   const [row] = await database.query<{ report: SolvencyReport; ok: boolean; checked_at: Date }>(
     'select report, ok, checked_at from solvency',
@@ -115,7 +114,7 @@ function amount(value: unknown): Usdc {
   return fromAtomic(BigInt(String(value)))
 }
 
-/** What the seller owes to accounts at most: given back after it was paid, and not made up for by later charges. */
+/** The most that the seller owes to accounts: refunds of paid charges, less later charges. */
 export const owedBack = 'select coalesce(sum(greatest(0, a.paid - a.charged + a.given_back)), 0) from accounts a'
 
 const owedByAccount = `

@@ -34,7 +34,7 @@ export type SubmitParts = {
   readonly terms: PaymentTerms
   readonly resource: PaidResource
   readonly failpoint: SettlementFailpoint
-  /** Something that only a person can put right. */
+  /** For problems that need an operator. */
   readonly onAlarm: (what: string, details: object) => void
 }
 
@@ -45,15 +45,15 @@ const windowMs = 8 * 24 * 60 * 60 * 1000
 const gatewayNeedsMs = 7 * 24 * 60 * 60 * 1000
 
 /**
- * Signs payments and hands them in. Whatever becomes of a call, the next one uses the same nonce and the same bytes, and after an
- * unknown outcome the gateway is asked first: a payment is made once. Returns how many were looked at.
+ * Signs payments and submits them to the gateway. Every attempt has the same nonce and the same bytes, and after an unknown outcome the
+ * gateway is asked first, so a payment is made once. Returns how many were processed.
  */
 export async function submitPayments(parts: SubmitParts): Promise<number> {
   const payments = await findPaymentsToSubmit(parts.database, paymentsMax)
   if (payments.length === 0) return 0
   const { rooted, unrooted } = await withRoots(parts, payments)
   const news: PaymentNews[] = [...unrooted]
-  // One that is worth nothing has nothing to transfer: it only closes its range.
+  // A payment of zero transfers nothing. It only covers its entries.
   for (const payment of rooted) if (payment.value === 0n) news.push({ payment, state: 'completed' })
   const fresh: Rooted[] = []
   await eachOf(
@@ -76,15 +76,15 @@ export async function submitPayments(parts: SubmitParts): Promise<number> {
       news.push({ payment, state: payment.state, reason: `signer: ${outcome.refusal.reason}` })
     } else signed.push({ payment, authorization: authorizations[index]!, signature: outcome.signature })
   }
-  news.push(...(await handIn(parts, signed)))
+  news.push(...(await submitSigned(parts, signed)))
   parts.failpoint('after_submit')
   await advancePayments(parts.database, news)
   return payments.length
 }
 
 /**
- * Gives payments that were recovered after a restore their own root and signature, over the entries that the restored books have. The
- * chain has another root for them, that of the receipts which are lost: they are proved by their signature alone.
+ * Signs payments that were recovered after a restore, over the entries that the restored ledger has. The root on chain is that of the
+ * lost entries, so only the signature proves these receipts.
  */
 export async function rootRecovered(parts: SubmitParts): Promise<void> {
   const { database, signer, terms } = parts
@@ -104,8 +104,8 @@ export async function rootRecovered(parts: SubmitParts): Promise<void> {
 type Rooted = Payment & { readonly root: Buffer }
 
 /**
- * With the roots of their receipts, which are computed, signed and kept before a payment is first handed in. A payment whose entries
- * cannot be read waits for a person, and holds up no other.
+ * Computes, signs and stores the roots of receipts, before a payment is first submitted. A payment whose entries cannot be read raises
+ * an alarm and does not delay the others.
  */
 async function withRoots(
   parts: SubmitParts,
@@ -121,7 +121,7 @@ async function withRoots(
       unrooted.push({ payment, state: payment.state, reason: computed.message })
     } else computedRoots.push({ payment, ...computed })
   }
-  // Asked for together, they travel to the signer together.
+  // Concurrent calls share one message to the signer.
   const signatures = await Promise.all(computedRoots.map(({ structHash }) => signer.signReceipt(structHash)))
   const signed = computedRoots.map(({ payment, root }, index) => {
     return { payment, root: bytesOf(root), signature: bytesOf(signatures[index]!) }
@@ -165,8 +165,8 @@ type SignedPayment = {
   readonly signature: Hex
 }
 
-/** Hands signed payments in, except those that the gateway turns out to have. */
-async function handIn(parts: SubmitParts, signed: readonly SignedPayment[]): Promise<readonly PaymentNews[]> {
+/** Submits signed payments, except those that the gateway already has. */
+async function submitSigned(parts: SubmitParts, signed: readonly SignedPayment[]): Promise<readonly PaymentNews[]> {
   const { gatewayClient, terms, resource } = parts
   const news: PaymentNews[] = []
   const missing = signed.filter(({ payment }) => payment.state !== 'unknown')
@@ -211,17 +211,17 @@ async function readAnswer(
   if (found === 'unknown') return { payment, state: 'unknown', reason: answer.reason }
   if (found !== undefined) return adopt(parts, payment, authorization, found)
   if (answer.reason === 'nonce_already_used') {
-    // Something of ours has settled that it cannot show. What it was decides whether this is paid: a case for a person.
+    // The gateway has settled this nonce but does not show the transfer. An operator must find out whether it is this payment.
     parts.onAlarm('a nonce of ours was used, and the gateway does not say for what', { ...nameOf(payment), nonce })
     return { payment, state: 'unknown', reason: answer.reason }
   }
-  // The gateway has nothing of it. It is offered again: with the balance there, the clock right, the settings mended, it
-  // passes; until then the account's unsettled money is capped.
+  // The gateway does not have the payment. It is submitted again until the cause is fixed (balance, clock, settings). Until then
+  // the cap on unsettled money limits the account.
   parts.onAlarm('the gateway refuses a payment', { ...nameOf(payment), reason: answer.reason })
   return { payment, state: 'submitted', reason: answer.reason }
 }
 
-/** Ours when it pays the same to the same; anything else under our nonce is a case for a person, never for a second try. */
+/** Adopts a transfer that pays the same amount to the same address. Anything else under our nonce needs an operator, never a retry. */
 function adopt(
   parts: SubmitParts,
   payment: Payment,
@@ -232,7 +232,7 @@ function adopt(
     if (found.state === 'failed') {
       parts.onAlarm('a payment failed at the gateway', { ...nameOf(payment), reason: found.reason })
     }
-    // As it stands now: what changed until now may have been told before we knew that it is ours.
+    // Its current state counts: earlier changes may have been reported before the gateway's id was stored.
     return newsOf(payment, found)
   }
   parts.onAlarm('a nonce of ours paid something else', {
@@ -243,7 +243,7 @@ function adopt(
   return { payment, state: 'unknown', reason: 'nonce_conflict' }
 }
 
-/** The gateway wants seven days to be left. What waited too long gets a new window, once it is certain that it has none. */
+/** The gateway requires seven days of validity. Renews the window of an old payment, once the gateway is known not to have it. */
 async function withOpenWindow(parts: SubmitParts, payment: Rooted): Promise<Rooted> {
   const left = payment.authorizedAt.getTime() + windowMs - Date.now()
   if (left > gatewayNeedsMs + windowMarginMs) return payment

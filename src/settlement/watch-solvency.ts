@@ -4,7 +4,7 @@ import { checkSolvency, isSolvent, recordSolvency, type SolvencyParts } from './
 
 export type SolvencyWatchParts = SolvencyParts & {
   readonly onAlarm: (what: string, details: object) => void
-  /** Until the second look; a shortage seen once may be a matter of two clocks. */
+  /** Wait before the second comparison: the first may have read the ledger and the chain at different times. */
   readonly recheckMs: number
 }
 
@@ -12,8 +12,8 @@ export type SolvencyWatchParts = SolvencyParts & {
 export const solvencyInvariant = 'I12'
 
 /**
- * Compares the books with the chain. When an account is short, new holds stop until an operator has looked. A seller that has
- * less than it owes back stops only what needs the seller: one customer's refund must not stop everybody's requests.
+ * Compares the ledger with the chain. A short account freezes the ledger until an operator acts. A short seller stops only payments by
+ * the seller: one customer's refund must not stop the requests of all.
  */
 export async function watchSolvency({ onAlarm, recheckMs, ...parts }: SolvencyWatchParts): Promise<void> {
   const { database } = parts
@@ -24,7 +24,7 @@ export async function watchSolvency({ onAlarm, recheckMs, ...parts }: SolvencyWa
   if (report.seller_short_atomic !== '0') onAlarm('the seller has less than it owes back', { report })
   if (report.short.length === 0) return
   onAlarm('the chain has less than the books say', { report })
-  // Books that were frozen already may have been mended and opened while we looked, as by penny recover: the next look decides.
+  // The ledger may have been repaired and opened during this comparison, for example by penny recover. The next comparison decides.
   if (wasFrozen) return
   const reason = `${solvencyInvariant} is broken: the chain has less than the books say at block ${report.block}`
   await freezeLedger(database, reason)

@@ -27,7 +27,7 @@ export type WithdrawParts = {
 
 const withdrawalsMax = 50
 
-/** Takes every open withdrawal one step on. One that cannot move does not hold up its neighbours. Returns how many are open. */
+/** Advances every open withdrawal by one step. A failing one does not delay the others. Returns how many are open. */
 export async function advanceWithdrawals(parts: WithdrawParts): Promise<number> {
   const open = await findOpenWithdrawals(parts.database, withdrawalsMax)
   for (const withdrawal of open) {
@@ -44,7 +44,7 @@ export async function advanceWithdrawals(parts: WithdrawParts): Promise<number> 
 
 async function advance(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void> {
   if (withdrawal.gatewayId !== undefined) return awaitPayment(parts, withdrawal)
-  // What was charged before is paid first: then the gateway has of the account what the books say.
+  // Earlier charges are paid first. Then the gateway's balance of the account equals the ledger's.
   if (withdrawal.state === 'requested' && !(await isSettled(parts.database, withdrawal))) return
   return order(parts, withdrawal)
 }
@@ -54,19 +54,19 @@ async function order(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void
   const intent = burnIntent(signingTerms, {
     depositor: await signer.addressOf(withdrawal.accountId),
     recipient: withdrawal.recipient as Address,
-    // As it was ordered, for good: with another value it would be another order.
+    // Never recomputed: another value would be another order, and could be paid twice.
     value: withdrawal.amount - withdrawal.feeMax,
     maxFee: withdrawal.feeMax,
     salt: saltOf('withdrawal', withdrawal.id),
   })
   const { accountId: account, id } = withdrawal
-  // What may have been handed in is handed in again as it was, whoever is the owner by now. What was not is asked for anew.
+  // A withdrawal that may have been submitted is submitted again unchanged, even if the owner has changed. Otherwise it is signed now.
   const handedIn = withdrawal.state === 'sent' ? (withdrawal.signature as Hex | undefined) : undefined
   const signature =
     handedIn ?? (await signer.signWithdrawal({ operation: 'withdrawal', account, withdrawal: id, intent }))
   await keepOrderSignature(database, withdrawal, signature)
-  // From here on it may be on its way, whatever we hear of it. Asked again with the same salt it is the same order. One that has
-  // ended since it was read is not handed in: its money is back in the balance, and would be paid out besides.
+  // Recorded before the call: from here on the withdrawal may be paid, whatever the call returns. The same salt makes a retry the same
+  // order. If the withdrawal has ended in the meantime, it is not submitted: its money is back in the balance.
   if (!(await advanceWithdrawal(database, withdrawal, { state: 'sent' }))) return
   parts.failpoint('before_withdraw')
   const sent = { ...withdrawal, state: 'sent' as const }
@@ -77,7 +77,7 @@ async function order(parts: WithdrawParts, withdrawal: Withdrawal): Promise<void
     return
   }
   parts.onAlarm('the gateway did not take a withdrawal', { withdrawal: id, reason: answer.reason })
-  // Refused at the first try, it was never taken. After a try of unknown end a refusal may mean that it was paid before.
+  // Refused at the first attempt: it was never accepted. After an unknown outcome a refusal may mean that it was already paid.
   if (answer.state === 'failed' && withdrawal.state === 'requested') {
     await advanceWithdrawal(database, sent, { state: 'failed', reason: answer.reason })
   }
@@ -94,7 +94,7 @@ async function awaitPayment(parts: WithdrawParts, withdrawal: Withdrawal): Promi
     const { transactionHash } = paid
     const fee = feeTaken(paid, withdrawal.feeMax)
     if (fee === undefined)
-      onAlarm('a withdrawal’s fee is not known', { withdrawal: withdrawal.id, told: `${paid.fee}` })
+      onAlarm('a withdrawal’s fee is not known', { withdrawal: withdrawal.id, reported: `${paid.fee}` })
     await advanceWithdrawal(database, withdrawal, { state: 'confirmed', transactionHash, fee })
   }
   if (paid.state === 'failed') {
@@ -103,11 +103,11 @@ async function awaitPayment(parts: WithdrawParts, withdrawal: Withdrawal): Promi
   }
 }
 
-/** What the signer forbids will not pass tomorrow either, but for a limit per hour: then it waits. */
+/** A refusal by the signer is final, except for its hourly limit: then the withdrawal waits. */
 async function refuse(parts: WithdrawParts, withdrawal: Withdrawal, error: SigningRefusedError): Promise<void> {
   parts.onAlarm('the signer refuses a withdrawal', { withdrawal: withdrawal.id, reason: error.message })
   if (error.reason === 'hour_cap') return
-  // Once handed in, an order may be paid: its money does not come back because a later step is refused.
+  // A submitted withdrawal may be paid. Its money must not return to the balance because a later step is refused.
   if (withdrawal.state !== 'requested') return
   await advanceWithdrawal(parts.database, withdrawal, { state: 'failed', reason: `refused: ${error.reason}` })
 }

@@ -8,18 +8,18 @@ export type FeeParts = {
   readonly database: Database
   readonly gatewayClient: GatewayClient
   readonly signingTerms: SigningTerms
-  /** More than this is not paid for a withdrawal, whatever the gateway asks: the signer has the same limit. 0: it has no fee. */
+  /** The highest fee that is accepted; the signer has the same limit. 0: the gateway has no fee. */
   readonly feeMax: bigint
   readonly onAlarm: (what: string, details: object) => void
 }
 
-// An order may be signed a while after it was made. What is too much comes back, so a quarter more costs nobody anything.
+// The fee may rise between order and signature. The unused part is refunded, so a quarter more costs the customer nothing.
 const headroom = 4n
 
-/** Asks the gateway what it keeps of a withdrawal and writes it down for those that are ordered from now on. */
+/** Reads the gateway's current fee and stores it for new withdrawals. */
 export async function watchWithdrawalFee(parts: FeeParts): Promise<bigint> {
   const { database, gatewayClient, signingTerms, feeMax, onAlarm } = parts
-  // On one chain the fee is the same for everybody and for every amount. Nobody signs this one.
+  // The fee does not depend on depositor or amount. This intent is never signed.
   const example = burnIntent(signingTerms, {
     depositor: signingTerms.seller,
     recipient: signingTerms.seller,
@@ -35,7 +35,7 @@ export async function watchWithdrawalFee(parts: FeeParts): Promise<bigint> {
   return fee
 }
 
-/** What the gateway took of an order that is paid. Undefined when it does not say so, or says what its contract forbids. */
+/** The fee of a paid withdrawal. Undefined when the gateway does not report it, or reports more than its contract allows. */
 export function feeTaken({ fee }: Pick<GatewayWithdrawal, 'fee'>, feeMax: bigint): bigint | undefined {
   if (feeMax === 0n) return 0n
   return fee === undefined || fee > feeMax ? undefined : fee

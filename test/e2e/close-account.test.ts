@@ -3,7 +3,7 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import type { AccountRef } from '../../src/db/account-ref.ts'
 import { createLoginToken } from '../../src/identity/login-links.ts'
-import { shutOut } from '../../src/identity/shut-out.ts'
+import { revokeAccess } from '../../src/identity/revoke-access.ts'
 import { findAccount } from '../../src/ledger/accounts.ts'
 import { closeAccount } from '../../src/ledger/close-account.ts'
 import { creditDeposit } from '../../src/ledger/deposits.ts'
@@ -237,7 +237,7 @@ test('a key, a wallet or a session that is asked for while the account is being 
       elsewhere.refusal('POST', '/api/auth/wallet', signed),
     ]
     await until(async () => (await waiting()) === asked.length)
-    await shutOut(connection, owner)
+    await revokeAccess(connection, owner)
     return asked
   })
   for (const refusal of late) assert.deepEqual(await refusal, [401, 'session_required'])

@@ -132,7 +132,7 @@ test('a missing key, pending migrations, a wrong chain, missing contracts and an
     issuer: address('3'),
     relayer: address('4'),
   }
-  writeFileSync(join(penny.dataDir, 'money-line.json'), JSON.stringify(line))
+  writeFileSync(join(penny.dataDir, 'settlement-endpoints.json'), JSON.stringify(line))
   const environment = { ...realChain, DATABASE_URL: empty.url, UPSTREAM_BASE_URL: `http://127.0.0.1:${upstream}/v1` }
   const first = await examine({ ...environment, CHAIN_RPC_URL: node })
   assert.equal(first.code, 1)

@@ -123,7 +123,7 @@ test('a deposit whose log the node never told is found by what the contract has,
   assert.equal(await reconcileDeposits(deposits.parts), 1)
   assert.equal(await reconcileDeposits(deposits.parts), 0)
   assert.equal(await balanceOf(account), 600_000n)
-  assert.deepEqual(alarms, ['the chain had deposits that its logs had not told'])
+  assert.deepEqual(alarms, ['deposits were missing from the logs of the chain node'])
 })
 
 test('a deposit in a block that was not read yet is no deposit that the logs kept back', async () => {

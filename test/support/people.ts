@@ -4,12 +4,12 @@ import { sessionCookie, siteOf } from '../../src/http/origin.ts'
 import { addMember, findLinkOwner } from '../../src/identity/members.ts'
 import { createPerson } from '../../src/identity/people.ts'
 import type { Role } from '../../src/identity/roles.ts'
-import { type Entry, openSession } from '../../src/identity/sessions.ts'
+import { openSession, type SignIn } from '../../src/identity/sessions.ts'
 import { DashboardClient } from './dashboard-client.ts'
 import type { TestService } from './service.ts'
 
 /** An owner of the account, made if there is none. */
-export async function entryOf(database: Database, { partition, accountId }: AccountRef): Promise<Entry> {
+export async function entryOf(database: Database, { partition, accountId }: AccountRef): Promise<SignIn> {
   const account = { partition, accountId }
   return { personId: await database.transaction((connection) => findLinkOwner(connection, account)), account }
 }

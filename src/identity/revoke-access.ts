@@ -4,10 +4,10 @@ import type { Connection } from '../db/database.ts'
 import { lockPerson } from './people.ts'
 
 /**
- * Revokes every key of an account and ends its memberships. People who are members of no other account are forgotten, with what they signed
- * in with. For a transaction that holds the account's lock.
+ * Revokes every key of a closed account and ends its memberships. Deletes people without other accounts, with their wallets and passkeys.
+ * Call it in a transaction that holds the account's lock.
  */
-export async function shutOut(connection: Connection, { partition, accountId }: AccountRef): Promise<void> {
+export async function revokeAccess(connection: Connection, { partition, accountId }: AccountRef): Promise<void> {
   await connection.query(
     `update api_keys set revoked_at = coalesce(revoked_at, $3), disabled = false
       where partition = $1 and account_id = $2`,
@@ -19,7 +19,7 @@ export async function shutOut(connection: Connection, { partition, accountId }: 
     'delete from memberships where partition = $1 and account_id = $2 returning person_id',
     [partition, accountId],
   )
-  // In the order of their ids: two accounts with the same members may be closed at the same moment.
+  // In id order, against deadlocks: two accounts with the same members may be closed concurrently.
   for (const personId of members.map(({ person_id }) => person_id).sort()) {
     await lockPerson(connection, personId)
     const others = await connection.query('select from memberships where person_id = $1 limit 1', [personId])
