@@ -19,10 +19,10 @@ export type FeedEvent =
   | { readonly type: 'request'; readonly change: 'started' | 'ended' | 'refused'; readonly request: LedgerRequest }
   | { readonly type: 'deposit'; readonly deposit: ListedDeposit }
   | { readonly type: 'withdrawal'; readonly withdrawal: Withdrawal }
-  /** Changes were left out: the listener has to read again what it shows. */
+  /** Changes were skipped: the listener must reload what it shows. */
   | { readonly type: 'missed' }
 
-/** Gets changes in order. With all of them the listener knows the account up to event `number`, and can resume there. */
+/** Receives changes in order. After them the listener is up to date with event `number` and can resume there. */
 export type Listener = (events: readonly FeedEvent[], number: bigint) => void
 
 export type AccountFeedsOptions = {
@@ -33,9 +33,9 @@ export type AccountFeedsOptions = {
 }
 
 export type Subscription = {
-  /** The listener knows the account up to this event. */
+  /** The listener is up to date with this event. */
   readonly number: bigint
-  /** Whether everything after the event that was asked for was told. */
+  /** Whether all changes after the requested event were delivered. */
   readonly isResumed: boolean
   stop(): void
 }
@@ -44,13 +44,13 @@ const listenersMax = 2_000
 const listenersPerAccountMax = 20
 const newestMax = 50
 const rememberedMax = 500
-/** Events of one account that one look reads. The older ones are left out. */
+/** Events of one account per read. Older ones are skipped. */
 const eventsMax = 500
 
 /**
- * Changes of the accounts that have an open live view, read from the events that the ledger writes for them. One statement a second
- * asks for the last event of all of them; more is read only where there is a new one. While an account has a listener on any node,
- * every event of it is written (`watch_accounts`).
+ * Changes of accounts with an open live view, read from the ledger's events. One statement per second reads the last event number of
+ * all these accounts; more is read only for accounts with a new event. While an account has a listener on any node, all its events are
+ * written (`watch_accounts`).
  */
 export class AccountFeeds {
   readonly #options: Required<AccountFeedsOptions>
@@ -64,8 +64,8 @@ export class AccountFeeds {
   }
 
   /**
-   * Tells the listener every change from now on, until it is stopped. With `after`, first the changes after that event, as far as they
-   * are known.
+   * Delivers every change to the listener until it is stopped. With `after`, first the changes after that event, as far as they are
+   * known.
    */
   async watch(account: AccountRef, listener: Listener, after?: bigint): Promise<Subscription> {
     this.#places.acquire(account.accountId)
@@ -105,7 +105,7 @@ export class AccountFeeds {
         this.#options.database,
         feeds.map(({ account }) => account),
       )
-      // Each for itself: what goes wrong with one account, or with one of its listeners, is not the others' business.
+      // Isolated: an error of one account or listener must not affect the others.
       for (const feed of feeds)
         await feed.follow(numbers.get(feed.account.accountId) ?? 0n).catch(this.#options.onError)
     } catch (error) {
@@ -127,21 +127,21 @@ export class AccountFeeds {
   }
 }
 
-/** One account, what its listeners know of it, and who they are. */
+/** One account with its listeners. */
 class Feed {
   readonly account: AccountRef
   readonly listeners = new Map<Listener, { behind: [events: readonly FeedEvent[], number: bigint][] | undefined }>()
-  /** Listeners that wait for the beginning. */
+  /** Listeners that wait for `begun`. */
   waiting = 0
-  /** Resolves when events are written, and it is known what there was before the first of them. */
+  /** Resolves when the events of the account are being written, and its state before the first of them was read. */
   readonly begun: Promise<void>
   readonly #database: Database
   readonly #onError: (error: unknown) => void
   #watchedFrom = 0n
   #number = 0n
   #hasMissed = false
-  /** Requests whose end was told before their event `request.ended` was read. */
-  #toldEarly = new Set<string>()
+  /** Requests whose end was delivered before their event `request.ended` was read. */
+  #endedEarly = new Set<string>()
   #transfers = new Map<string, string>()
 
   constructor({ database, onError }: Required<AccountFeedsOptions>, account: AccountRef) {
@@ -158,14 +158,14 @@ class Feed {
     await this.#readTransfers(['deposit', 'withdrawal'])
   }
 
-  /** Everything up to this event was told. */
+  /** Everything up to this event was delivered. */
   get number(): bigint {
     return this.#number
   }
 
   /**
-   * Tells one listener what the others were told after an event. What they are told meanwhile it is told afterwards. Returns false when
-   * that is not known any more.
+   * Delivers to one listener the changes after an event that the others already have. Changes that arrive meanwhile follow. Returns false
+   * when those changes are no longer available.
    */
   async catchUp(listener: Listener, after: bigint): Promise<boolean> {
     const to = this.#number
@@ -193,14 +193,14 @@ class Feed {
     return isWhole
   }
 
-  /** Another beginning means that events were not written in between. */
+  /** A new start of the watch means that events were not written in between. */
   renewed({ watchedFrom }: Watch): void {
     if (watchedFrom === this.#watchedFrom) return
     this.#hasMissed = true
     this.#watchedFrom = watchedFrom
   }
 
-  /** Tells what happened up to this event. */
+  /** Delivers changes up to this event. */
   async follow(to: bigint): Promise<void> {
     await this.begun
     if (to === this.#number && !this.#hasMissed) return
@@ -238,7 +238,7 @@ class Feed {
     return { events, isWhole: to >= after && BigInt(events.length) === to - after }
   }
 
-  /** As they are now: a request that has ended since its event is told as ended. */
+  /** Current rows: a request that has ended since its event is delivered as ended. */
   async #readRequests(events: readonly ListedEvent[]): Promise<readonly LedgerRequest[]> {
     const ids = events
       .filter(({ type }) => type.startsWith('request.'))
@@ -247,7 +247,7 @@ class Feed {
   }
 
   #withoutToldEarly(events: readonly ListedEvent[]): readonly ListedEvent[] {
-    return events.filter(({ type, objectId }) => type !== 'request.ended' || !this.#toldEarly.delete(objectId!))
+    return events.filter(({ type, objectId }) => type !== 'request.ended' || !this.#endedEarly.delete(objectId!))
   }
 
   #rememberTold(events: readonly ListedEvent[], changes: readonly FeedEvent[]): void {
@@ -255,12 +255,12 @@ class Feed {
     for (const change of changes) {
       if (change.type !== 'request' || change.change !== 'ended') continue
       const id = formatRequestId(change.request.id)
-      if (!ended.has(id)) this.#toldEarly.add(id)
+      if (!ended.has(id)) this.#endedEarly.add(id)
     }
-    this.#toldEarly = new Set([...this.#toldEarly].slice(-rememberedMax))
+    this.#endedEarly = new Set([...this.#endedEarly].slice(-rememberedMax))
   }
 
-  /** Deposits and withdrawals whose state is another one than when they were last read. */
+  /** Deposits and withdrawals whose state has changed since the last read. */
   async #readTransfers(kinds: readonly ('deposit' | 'withdrawal')[]): Promise<readonly FeedEvent[]> {
     const page = { limit: newestMax }
     const [deposits, withdrawals] = await Promise.all([

@@ -6,9 +6,9 @@ import type { Connection } from '../db/database.ts'
 import { ServiceError } from '../errors.ts'
 import { clearedCookie } from '../http/origin.ts'
 import { removePasskey } from '../identity/passkeys.ts'
-import { countWaysIn, lockPerson } from '../identity/people.ts'
+import { countCredentials, lockPerson } from '../identity/people.ts'
+import { revokeAccess } from '../identity/revoke-access.ts'
 import { endOtherSessions, endSession, listSessions, type Session } from '../identity/sessions.ts'
-import { shutOut } from '../identity/shut-out.ts'
 import { addWallet, proveWallet, removeWallet } from '../identity/wallets.ts'
 import { renameAccount } from '../ledger/accounts.ts'
 import { closeAccount, NotClosableError } from '../ledger/close-account.ts'
@@ -23,7 +23,7 @@ import type { ApiServices } from './services.ts'
 import { lockSignIn } from './sign-in.ts'
 import { logAccountEvent } from './trail.ts'
 
-/** Who may sign in to the account, and who is. */
+/** The account, its sessions, and the person's wallets and passkeys. */
 export function routeAccount(router: ApiRouter, services: ApiServices): void {
   const { database, chainServices, site } = services
 
@@ -45,7 +45,7 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
 
   router.at(signInContracts.updateAccount).answer(async (call) => {
     const { owner, session, body } = call
-    // Read before anything is written: a change that is refused changes nothing.
+    // Parsed before anything is written: an invalid body must change nothing.
     const rules = body.alerts === undefined ? [] : readAlertChanges(body.alerts)
     await database.transaction(async (connection) => {
       if (body.name !== undefined) await renameAccount(connection, owner.partition, owner.accountId, body.name)
@@ -63,7 +63,7 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     await refuseDemoAccount(services, session)
     await database.transaction(async (connection) => {
       await closeAccount(connection, session, chainServices.funds?.depositMin ?? zero)
-      await shutOut(connection, session)
+      await revokeAccess(connection, session)
       await logAccountEvent({ ...services, database: connection }, 'account_closed', call)
     })
     setHeader('set-cookie', clearedCookie(site))
@@ -86,7 +86,7 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
     const { session, parameters } = call
     requireRecentSignIn(session)
     const address = parameters.address.toLowerCase()
-    await keepingAWayIn(services, session, async (connection) => {
+    await removeCredential(services, session, async (connection) => {
       if (!(await removeWallet(connection, session.personId, address))) return false
       await logAccountEvent({ ...services, database: connection }, 'wallet_removed', call, { address })
       return true
@@ -97,7 +97,7 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
   router.at(signInContracts.removePasskey).answer(async (call) => {
     const { session, parameters } = call
     requireRecentSignIn(session)
-    await keepingAWayIn(services, session, async (connection) => {
+    await removeCredential(services, session, async (connection) => {
       if (!(await removePasskey(connection, session.personId, parameters.id))) return false
       const facts = { passkey_id: parameters.id }
       await logAccountEvent({ ...services, database: connection }, 'passkey_removed', call, facts)
@@ -109,7 +109,7 @@ export function routeAccount(router: ApiRouter, services: ApiServices): void {
 
 type AlertsBody = NonNullable<BodyOf<typeof signInContracts.updateAccount>['alerts']>
 
-/** The two rules about the balance, by their short names. What is left out stays as it is. */
+/** The two rules about the balance, by their short names. Rules that are left out stay. */
 function readAlertChanges({ balance_below, days_below }: AlertsBody) {
   const balanceBelow = typeof balance_below === 'string' ? parse(balance_below) : balance_below
   if (balanceBelow === 0n) throw unusable('alerts.balance_below', 'it must be above 0, or null for no warning')
@@ -125,7 +125,7 @@ function readAlertChanges({ balance_below, days_below }: AlertsBody) {
   ]
 }
 
-/** One click signs in to it, and the sandbox starts with it: closed, it would be back at once. */
+/** The sandbox starts with this account and offers a one-click sign-in to it. Closed, it would come back immediately. */
 async function refuseDemoAccount({ chainServices }: ApiServices, { accountId }: AccountRef): Promise<void> {
   if (chainServices.sandbox === undefined) return
   const demo = await chainServices.sandbox.localAccount()
@@ -135,8 +135,8 @@ async function refuseDemoAccount({ chainServices }: ApiServices, { accountId }: 
     )
 }
 
-/** Removes something with which the person signs in, unless it is the last. The person's lock keeps two removals apart. */
-async function keepingAWayIn(
+/** Removes a wallet or passkey unless it is the last. The person's lock serializes two removals. */
+async function removeCredential(
   { database }: ApiServices,
   { personId }: Session,
   remove: (connection: Connection) => Promise<boolean>,
@@ -144,7 +144,7 @@ async function keepingAWayIn(
   await database.transaction(async (connection) => {
     await lockPerson(connection, personId)
     if (!(await remove(connection))) throw new NotFoundError()
-    if ((await countWaysIn(connection, personId)) === 0) throw new LastWayInError()
+    if ((await countCredentials(connection, personId)) === 0) throw new LastCredentialError()
   })
 }
 
@@ -155,7 +155,7 @@ export class WalletTakenError extends ServiceError {
   }
 }
 
-export class LastWayInError extends ServiceError {
+export class LastCredentialError extends ServiceError {
   readonly code = 'invalid_value'
   constructor() {
     super('This is your last way to sign in. Add another wallet or passkey first.')

@@ -16,7 +16,7 @@ type RenderedRule = AnswerOf<typeof alertContracts.setAlertRule>
 type RenderedEmail = AnswerOf<typeof alertContracts.getAlertEmail>
 type RuleBody = BodyOf<typeof alertContracts.setAlertRule>
 
-/** What the holder of an account is warned of, and where. */
+/** Alerts of an account, their rules, and the address for mail. */
 export function routeAlerts(router: ApiRouter, services: ApiServices): void {
   const { database, site, sendsMail } = services
 
@@ -38,7 +38,7 @@ export function routeAlerts(router: ApiRouter, services: ApiServices): void {
       await setRule(connection, owner, rule)
       await logAccountEvent({ ...services, database: connection }, 'account_changed', call, { changed: ['alerts'] })
     })
-    // What the new rule says of the account is shown now, not with the next pass of the job.
+    // Evaluated now, so that the result is visible before the next run of the job.
     await evaluateAccounts(database, owner.partition, [owner.accountId])
     return renderRule({ ...rule, isInitial: false })
   })
@@ -137,7 +137,7 @@ function renderAlert(alert: Alert): RenderedAlert {
   }
 }
 
-/** The page of the dashboard that says more. */
+/** The dashboard page with the details. */
 export function alertHref({ kind, subject }: Pick<Alert, 'kind' | 'subject'>): string {
   switch (kind) {
     case 'key_limit':

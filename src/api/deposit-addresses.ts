@@ -13,8 +13,8 @@ export type DepositAddressesOptions = {
 }
 
 /**
- * Gives accounts their deposit addresses when they are first asked for. The settlement process watches every address on the chain:
- * sign-ups are free, so neither a sign-up nor a network that asks for many accounts may make that list grow without limit.
+ * Assigns deposit addresses on first use. The settlement process watches every assigned address on the chain. Sign-ups are free, so
+ * addresses are not assigned at sign-up, and their number is limited per network.
  */
 export class DepositAddresses {
   readonly #options: DepositAddressesOptions
@@ -26,8 +26,8 @@ export class DepositAddresses {
   }
 
   /**
-   * Null where there is no chain, and for a wallet account, which has none. Also while the visitor's network has asked for too many:
-   * asking again later helps.
+   * Null without a chain and for wallet accounts, which have no deposit address. Also null while the visitor's network is above its rate;
+   * a later call succeeds.
    */
   async findOrCreate(owner: AccountRef, { network }: Pick<Visitor, 'network'>): Promise<string | null> {
     const { database, chainServices } = this.#options

@@ -5,13 +5,12 @@ import { Shares } from '../fairness/shares.ts'
 import type { RenderedRequest } from './render-request.ts'
 
 export type DownloadLimits = {
-  /** Of all accounts. */
+  /** Concurrent downloads of all accounts. */
   readonly filesMax: number
-  /** A reader that takes nothing for so long is cut off. */
+  /** A client that reads nothing for this long is disconnected. */
   readonly blockedMsMax: number
 }
 
-/** Who fetches a file, and over which answer. */
 export type RowReader = { readonly owner: AccountRef; readonly outgoing: ServerResponse }
 
 export type DownloadedFile = {
@@ -20,7 +19,7 @@ export type DownloadedFile = {
   readonly name: string
 }
 
-/** Files that are made while they are fetched, so many at once: what is not fetched is not read. */
+/** Files that are produced while the client reads them. Limits how many run concurrently. */
 export class Downloads {
   readonly #limits: DownloadLimits
   readonly #places: Shares
@@ -44,7 +43,7 @@ export class Downloads {
     })
   }
 
-  /** For as long as the answer lives: a file whose head alone is asked for is never read, nor given up. */
+  /** Until the response closes: for a HEAD request the file is never iterated, so it cannot release its own slot. */
   #take(accountId: string, outgoing: ServerResponse): void {
     this.#places.acquire(accountId)
     if (outgoing.destroyed || outgoing.closed) this.#places.release(accountId)
@@ -52,7 +51,7 @@ export class Downloads {
   }
 }
 
-/** The time in which we make the next lines is not the reader's. */
+/** Time that we need to produce the next lines does not count as blocked. */
 async function* cutOffWhenBlocked(
   lines: AsyncIterable<string>,
   outgoing: ServerResponse,
@@ -107,7 +106,7 @@ export function csvRow(cells: readonly Cell[]): string {
   return `${cells.map(csvCell).join(',')}\r\n`
 }
 
-/** A spreadsheet takes text that begins like a formula for one: an apostrophe before it says that it is text. */
+/** CSV injection: spreadsheets would run text that looks like a formula, so it gets an apostrophe. */
 function csvCell(value: Cell): string {
   if (typeof value !== 'string') return value === null ? '' : String(value)
   const isAmount = /^-?\d+(\.\d+)?$/.test(value)

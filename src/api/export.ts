@@ -26,7 +26,7 @@ import { renderEndpoint } from './webhooks.ts'
 const filesMax = 4
 const pageMax = 1_000
 
-/** `GET /api/export`: everything that is kept about the account, written while it is fetched. */
+/** `GET /api/export`: all stored data of the account, produced while the client reads it. */
 export function routeExport(router: ApiRouter, services: ApiServices): void {
   const { database, inFlightCap, answering } = services
   const downloads = new Downloads({ filesMax, blockedMsMax: answering.blockedMsMax })
@@ -78,7 +78,7 @@ export function routeExport(router: ApiRouter, services: ApiServices): void {
   }
 }
 
-/** A member of the object that is being written, whose items come page by page. */
+/** Writes one array member of the JSON object, page by page. */
 async function* list<Row>(
   name: string,
   pages: AsyncIterable<readonly Row[]>,

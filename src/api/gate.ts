@@ -13,10 +13,10 @@ import { type Role, reaches } from '../identity/roles.ts'
 import { findSession, type Session } from '../identity/sessions.ts'
 import type { Contract } from '../openapi/contract.ts'
 
-/** Whom a request comes from, as far as it proved that. */
+/** The authenticated caller of a request. */
 export type Caller = {
   readonly visitor: Visitor
-  /** Whose data it is about; undefined on public routes when nobody is signed in. */
+  /** The account whose data is requested; undefined on public routes without a session. */
   readonly owner: AccountRef | undefined
   readonly session: Session | undefined
   readonly managementKey: ManagementBearer | undefined
@@ -39,20 +39,20 @@ const limitedSessionsMax = 10_000
 /** In the order of the table in docs/decisions/0013-rate-limits-for-unpaid-requests.md. */
 export const apiRates = {
   ofAccount: { burstMax: 300, perSecond: 30 },
-  // A change is a transaction that locks the account. No person makes five a second.
+  // A change locks the account in a transaction. Five per second are more than a person makes.
   changesOfAccount: { burstMax: 100, perSecond: 5 },
   heavyOfKey: { burstMax: 100, perSecond: 10 },
   ofManagementKey: { burstMax: 200, perSecond: 20 },
-  // Twice as much as for a key: one busy key leaves its owner's dashboard usable.
+  // Twice the rate of a key, so that one busy key leaves its owner's dashboard usable.
   heavyOfAccount: { burstMax: 200, perSecond: 20 },
   ofNetwork: { burstMax: 300, perSecond: 30 },
   signIns: { burstMax: 60, perSecond: 1 },
 } as const
 
 /**
- * Lets in whom a route is for: here, and nowhere else, roles and scopes are compared with what a contract needs. Rates are limited per account where there is a session (all its sessions share them), else per
- * network. A request with a good API key is limited only on routes that read many rows: a program may ask what each of its
- * requests cost.
+ * Authorizes requests. This is the only place that compares roles and scopes with what a contract needs. Rates are limited per account for
+ * sessions (all sessions of an account share them), otherwise per network. Requests with a valid API key are limited only on routes that
+ * read many rows: programs may ask for the cost of each of their requests.
  */
 export class Gate {
   readonly #options: GateOptions
@@ -63,7 +63,7 @@ export class Gate {
   readonly #heavyOfAccount: TokenBuckets
   readonly #ofNetwork: TokenBuckets
   readonly #signIns: TokenBuckets
-  /** Accounts of sessions that were refused for their rate, by token. The next refusals need no look-up. */
+  /** Rate-limited accounts by session token. Further refusals need no lookup. */
   readonly #limitedSessions = new Map<string, string>()
 
   constructor(options: GateOptions) {
@@ -105,7 +105,7 @@ export class Gate {
     if (path.startsWith('/api/auth/')) this.#signIns.take(visitor.network)
     else if (session === undefined) this.#ofNetwork.take(visitor.network)
     else this.#countSession(contract, visitor, session)
-    // Browsers name the origin of everything that is not a GET; programs have none.
+    // Browsers send an Origin with everything but GET; programs send none.
     const isProgram = isForPrograms === true && visitor.header('origin') === undefined
     if (method !== 'GET' && !isProgram) checkSameOrigin(site, visitor)
     if (session !== undefined && contract.role !== undefined && !reaches(session.role, contract.role)) {
@@ -114,7 +114,7 @@ export class Gate {
     return callerOf(visitor, session)
   }
 
-  /** Whether the operator's pages are there for this visitor. */
+  /** Whether the visitor may use the operator's pages. */
   async isOperator(visitor: Visitor): Promise<boolean> {
     return (await this.#findOperator(visitor)) !== undefined
   }
@@ -132,7 +132,7 @@ export class Gate {
   #countSession({ method, isChat, isHeavy }: Contract, visitor: Visitor, { accountId }: Session): void {
     if (!this.#ofAccount.has(accountId)) this.#rememberLimited(visitor, accountId)
     this.#ofAccount.take(accountId)
-    // Quotes are asked for while somebody types.
+    // The dashboard requests quotes while the user types.
     if (method !== 'GET' && isChat !== true) this.#changesOfAccount.take(accountId)
     if (isHeavy) this.#heavyOfAccount.take(accountId)
   }
@@ -144,7 +144,7 @@ export class Gate {
     this.#limitedSessions.set(token, accountId)
   }
 
-  /** Refuses a session that is still above its rate, without a look-up. */
+  /** Refuses a session that is still above its rate, without a lookup. */
   #refuseLimited(visitor: Visitor): void {
     const token = readSessionToken(this.#options.site, visitor) ?? ''
     const accountId = this.#limitedSessions.get(token)
@@ -153,7 +153,7 @@ export class Gate {
     else this.#ofAccount.take(accountId)
   }
 
-  /** Everybody else gets the answer of an address that does not exist. */
+  /** Others get the same answer as for an unknown URL. */
   async #admitOperator(visitor: Visitor, method: string, path: string): Promise<Caller> {
     const session = await this.#findOperator(visitor)
     if (session === undefined) throw new UnknownUrlError(method, path)
@@ -191,7 +191,7 @@ function managementSecretOf(authorization: string | undefined): string | undefin
   return isBearer && secret?.startsWith(managementPrefix) ? secret : undefined
 }
 
-/** Throws unless the session was opened lately. */
+/** Throws unless the person signed in recently. */
 export function requireRecentSignIn({ isRecent }: Session): void {
   if (!isRecent) throw new RecentSignInRequiredError()
 }
@@ -242,7 +242,7 @@ export class RecentSignInRequiredError extends ServiceError {
   }
 }
 
-/** What belongs to the sandbox is not there at all where money is real. */
+/** Sandbox routes do not exist in production. */
 export class NotInSandboxError extends ServiceError {
   readonly code = 'unknown_url'
   constructor() {

@@ -35,7 +35,7 @@ const recentMax = 10
 const spendDaysMax = 30
 const dayMs = 86_400_000
 
-/** API keys. The secret of one is in the answer that makes it, and in no other. */
+/** API keys. Only the response that creates or rotates a key contains its secret. */
 export function routeKeys(router: ApiRouter, services: ApiServices, addresses: DepositAddresses): void {
   const { database, keys: finder, models } = services
 
@@ -109,7 +109,7 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
 
   router.at(keyContracts.revokeKey).answer(async (call) => {
     const key = await ownKey(call, call.parameters.id)
-    // A second call changes nothing, and is recorded once.
+    // Idempotent: a second call changes nothing and is not logged again.
     if (statusOf(key) === 'revoked') return renderKey(key)
     if (key.isX402) throw new X402KeyError()
     await revokeKey(database, key.id, (connection) =>
@@ -125,12 +125,12 @@ export function routeKeys(router: ApiRouter, services: ApiServices, addresses: D
   }
 }
 
-/** The account, and the person whose keys the caller may see where that is not every member. */
+/** `keysMadeBy` limits the caller to the keys of one member. */
 type KeyOwner = { readonly owner: AccountRef; readonly keysMadeBy?: string | undefined }
 
 type KeyTerms = BodyOf<typeof keyContracts.createKey>
 
-/** Makes a key with these terms, in the name of the signed-in person or of `madeBy`. The answer is the only place that has its secret. */
+/** Creates a key for the signed-in person or `madeBy`. Only this response contains the secret. */
 export async function issueKey(
   services: ApiServices,
   addresses: DepositAddresses,
@@ -142,7 +142,7 @@ export async function issueKey(
   const { id, secret } = await createKey(services.database, key, (connection, keyId) =>
     logAccountEvent({ ...services, database: connection }, 'key_created', actor, { key_id: keyId, name: key.name }),
   )
-  // A program that runs out of money reads the address from its 402.
+  // A 402 response names the deposit address, so that programs without money can find it.
   await assignAddress(services, addresses, actor)
   return { ...renderKey((await findKey(services.database, owner, id))!), secret }
 }
@@ -159,7 +159,7 @@ async function assignAddress(
   })
 }
 
-/** Throws when such a key could not be made now. */
+/** Throws when a key with these terms cannot be created. */
 export async function checkNewKey(
   { database, models }: ApiServices,
   owner: AccountRef,
@@ -224,7 +224,7 @@ type OptionsBody = {
   readonly allowed_ips?: readonly string[] | undefined
 }
 
-/** A name that is no model would refuse every request without a word about the typing mistake. */
+/** Throws for an unknown model: a typo would silently refuse every request. */
 function readOptions(body: OptionsBody, models: readonly string[]): OptionChanges {
   const unknown = body.allowed_models?.find((model) => !models.includes(model))
   if (unknown !== undefined) {
@@ -247,7 +247,7 @@ export function readExpiry(instant: string | null | undefined): Date | null | un
   throw unusable('expires_at', 'it must be an instant before the year 9999')
 }
 
-/** An old key may be given an end in the past, which ends it now; a new one would never have worked. */
+/** For new keys. An existing key may get a past expiry, which ends it immediately; a new one would never work. */
 export function readFutureExpiry(instant: string | null | undefined): Date | undefined {
   const expiry = readExpiry(instant) ?? undefined
   if (expiry === undefined || expiry.getTime() > Date.now()) return expiry
@@ -256,7 +256,7 @@ export function readFutureExpiry(instant: string | null | undefined): Date | und
 
 type Span = { readonly from: Date; readonly to: Date }
 
-/** The ledger tells of days on which something happened; the idle ones between them are days too. */
+/** Adds the idle days, which the ledger does not return. */
 function everyDay({ from, to }: Span, steps: readonly UsageStep[]): readonly Pick<UsageStep, 'start' | 'measures'>[] {
   const known = new Map(steps.map(({ start, measures }) => [start.getTime(), measures]))
   return Array.from({ length: (to.getTime() - from.getTime()) / dayMs }, (_, index) => {

@@ -19,7 +19,7 @@ import { logAccountEvent } from './trail.ts'
 
 type RenderedManagementKey = AnswerOf<typeof managementKeyContracts.getManagementKey>
 
-/** Keys of programs that manage the account. The secret of one is in the answer that makes it, and in no other. */
+/** Management keys. Only the response that creates or rotates a key contains its secret. */
 export function routeManagementKeys(router: ApiRouter, services: ApiServices): void {
   const { database } = services
 
@@ -82,7 +82,7 @@ export function routeManagementKeys(router: ApiRouter, services: ApiServices): v
   router.at(managementKeyContracts.revokeManagementKey).answer(async (call) => {
     const { session, parameters } = call
     const key = await ownKey(session, parameters.id)
-    // A second call changes nothing, and is recorded once.
+    // Idempotent: a second call changes nothing and is not logged again.
     if (key.revokedAt !== undefined) return render(key)
     await database.transaction(async (connection) => {
       await revokeManagementKey(connection, key.id)

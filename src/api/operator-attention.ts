@@ -12,42 +12,49 @@ export type AttentionItem = {
   readonly runbook: string
 }
 
-/** What the operator's page is made of. Ages are seconds. */
+/** Input of the operator's page. Ages are in seconds. */
 export type Observed = {
   readonly health: OperatorHealth
   readonly numbers: LedgerNumbers
   readonly nowMs: number
-  /** The sandbox chain makes a block only for a transaction: a reader without progress is normal there. */
+  /** The sandbox chain has a block only when there is a transaction, so a reader without progress is normal there. */
   readonly isSandbox: boolean
 }
 
-// The thresholds are those of deploy/prometheus/alerts.yaml, so that page and alerts agree.
+// The same thresholds as in deploy/prometheus/alerts.yaml.
 const paymentSecondsMax = 300
 const cursorSecondsMax = 120
 const solvencySecondsMax = 120
 const auditSecondsMax = 600
 const gasAtomicMin = 1_000_000
 
-/** What needs the operator, errors first. Every item names the runbook that says what to do. */
+/** Problems for the operator, errors first. Every item names its runbook. */
 export function findAttention(observed: Observed): readonly AttentionItem[] {
   const items = [...ofLedger(observed), ...ofChain(observed), ...ofPayments(observed), ...ofStuck(observed)]
   return items.sort((a, b) => Number(a.level === 'warning') - Number(b.level === 'warning'))
 }
 
-type Told = Pick<AttentionItem, 'code' | 'title' | 'detail'> & { readonly since?: Date; readonly accountId?: string }
+type ItemDetails = Pick<AttentionItem, 'code' | 'title' | 'detail'> & {
+  readonly since?: Date
+  readonly accountId?: string
+}
 
-function item(level: AttentionItem['level'], runbook: string, { since, accountId, ...told }: Told): AttentionItem {
+function item(
+  level: AttentionItem['level'],
+  runbook: string,
+  { since, accountId, ...details }: ItemDetails,
+): AttentionItem {
   return {
     level,
-    ...told,
+    ...details,
     since: since?.toISOString() ?? null,
     account_id: accountId ?? null,
     runbook: `/docs/runbooks/${runbook}`,
   }
 }
 
-function ofLedger({ health: { frozen, suspended, told }, nowMs }: Observed): readonly AttentionItem[] {
-  const audit = told.get('audit_recent_violations')
+function ofLedger({ health: { frozen, suspended, processMetrics }, nowMs }: Observed): readonly AttentionItem[] {
+  const audit = processMetrics.get('audit_recent_violations')
   const auditAge = audit === undefined ? undefined : (nowMs - audit.at.getTime()) / 1000
   return [
     ...(frozen === undefined
@@ -82,9 +89,9 @@ function ofLedger({ health: { frozen, suspended, told }, nowMs }: Observed): rea
   ]
 }
 
-function ofChain({ numbers, health: { told }, isSandbox }: Observed): readonly AttentionItem[] {
+function ofChain({ numbers, health: { processMetrics }, isSandbox }: Observed): readonly AttentionItem[] {
   const { solvent, solvencySeconds, sellerShort, cursors } = numbers
-  const gas = told.get('relayer_gas_micro_usdc')
+  const gas = processMetrics.get('relayer_gas_micro_usdc')
   const behind = isSandbox ? [] : cursors.filter(({ seconds }) => seconds > cursorSecondsMax)
   return [
     ...(solvent === false
@@ -161,18 +168,21 @@ function ofPayments({
 }
 
 function ofStuck({ health: { oldHolds, oldWithdrawals, oldSweeps } }: Observed): readonly AttentionItem[] {
-  const told = (code: string, title: string, level: AttentionItem['level'], runbook: string) => (stuck: StuckItem) =>
-    item(level, runbook, {
-      code,
-      title,
-      detail: `${format(stuck.amount)} USDC, ${stuck.state} (${stuck.id})`,
-      since: stuck.createdAt,
-      accountId: stuck.accountId,
-    })
+  const stuckItem =
+    (code: string, title: string, level: AttentionItem['level'], runbook: string) => (stuck: StuckItem) =>
+      item(level, runbook, {
+        code,
+        title,
+        detail: `${format(stuck.amount)} USDC, ${stuck.state} (${stuck.id})`,
+        since: stuck.createdAt,
+        accountId: stuck.accountId,
+      })
   return [
-    ...oldHolds.map(told('hold_old', `A hold is older than ${holdSecondsMax / 60} minutes`, 'warning', 'incident')),
-    ...oldWithdrawals.map(told('withdrawal_stuck', 'A withdrawal is not paid', 'error', 'settlement-stuck')),
-    ...oldSweeps.map(told('sweep_stuck', 'A deposit has not reached the gateway', 'warning', 'lost-relayer-gas')),
+    ...oldHolds.map(
+      stuckItem('hold_old', `A hold is older than ${holdSecondsMax / 60} minutes`, 'warning', 'incident'),
+    ),
+    ...oldWithdrawals.map(stuckItem('withdrawal_stuck', 'A withdrawal is not paid', 'error', 'settlement-stuck')),
+    ...oldSweeps.map(stuckItem('sweep_stuck', 'A deposit has not reached the gateway', 'warning', 'lost-relayer-gas')),
   ]
 }
 

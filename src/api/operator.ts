@@ -18,7 +18,7 @@ import type { ApiServices } from './services.ts'
 
 const dayMs = 86_400_000
 
-/** In the sandbox the local developer is the operator, beside those whom the setting names. */
+/** In the sandbox the local developer is an operator too. */
 export async function isOperatorOf(
   { lookUps, operators, chainServices }: Pick<ApiServices, 'lookUps' | 'operators' | 'chainServices'>,
   session: Session,
@@ -28,7 +28,7 @@ export async function isOperatorOf(
   return isOperator(lookUps, operators, session)
 }
 
-/** The operator's view. It reads and never writes, and has nothing of what customers asked or were answered. */
+/** The operator's view. Read-only, and without prompts or answers of customers. */
 export function routeOperator(router: ApiRouter, services: ApiServices): void {
   const { operatorDatabase: database, holds, health, providers, chainServices } = services
   const revenueOf = cachedRevenue((day) => readRevenueDay(database, day))
@@ -51,7 +51,7 @@ export function routeOperator(router: ApiRouter, services: ApiServices): void {
   router.at(operatorContracts.getOperatorRevenue).answer(async ({ query }) => {
     const today = Math.floor(Date.now() / dayMs) * dayMs
     const days: RevenueDay[] = []
-    // One day after the other: a long span must not occupy the whole pool.
+    // Sequential: a long range must not occupy the whole pool.
     for (let back = query.days - 1; back >= 0; back -= 1)
       days.push(await revenueOf(new Date(today - back * dayMs), today))
     return renderRevenue(days)
@@ -120,12 +120,12 @@ function readCursor(cursor: string): AccountCursor {
     )
       return { createdAt, id }
   } catch {
-    // Falls through to the refusal.
+    // Refused below.
   }
   throw unusable('cursor', 'it must be the cursor of an earlier page')
 }
 
-/** Days that can no longer change are kept. A charge can be given back for a day, and belongs to the hour in which its request began. */
+/** Caches days that can no longer change: a charge can be refunded for a day, and counts in the hour in which its request began. */
 function cachedRevenue(read: (day: Date) => Promise<RevenueDay>) {
   const kept = new Map<number, RevenueDay>()
   const keptMax = 200
@@ -137,7 +137,7 @@ function cachedRevenue(read: (day: Date) => Promise<RevenueDay>) {
   }
 }
 
-/** Why a cost or a margin is missing, or less than it seems; empty when all of it is known. */
+/** Explains an unknown or incomplete cost or margin; empty when all costs are known. */
 function costNote({ charged, search, costed }: Sums): string {
   const unknown = fromAtomic(charged - search - costed)
   const searches =
@@ -179,7 +179,7 @@ function renderRevenue(days: readonly RevenueDay[]): AnswerOf<typeof operatorCon
   }
 }
 
-/** One sum for each group, the largest charge first. */
+/** One sum per group, largest charge first. */
 function groupSums(rows: readonly RevenueRow[], keyOf: (row: RevenueRow) => string) {
   return [...Map.groupBy(rows, keyOf)]
     .map(([key, group]) => ({ key, first: group[0]!, sums: sumOf(group) }))
@@ -203,7 +203,7 @@ function sumOf(rows: readonly RevenueRow[]): Sums {
 
 function renderSums({ requests, charged, search, searches, upstreamCost, costed }: Sums) {
   const isKnown = upstreamCost > 0n || costed > 0n || charged === search
-  // Below zero where a model is sold below its cost, so not an amount.
+  // Negative when a model is sold below its cost, so it is not a `Usdc`.
   const margin = costed - upstreamCost
   return {
     requests,
@@ -248,12 +248,12 @@ function providerPart({ provider, state, firstByteMs, succeeded, failed, lastFai
 
 function partsOf({ service, numbers, ledger, solvency, providers, nowMs }: Seen): Part[] {
   const ago = (at: Date) => `${Math.max(0, Math.round((nowMs - at.getTime()) / 1000))} s ago`
-  const gas = ledger.told.get('relayer_gas_micro_usdc')
-  const audit = (scope: string) => ledger.told.get(`audit_${scope}_violations`)
-  const auditPart = (name: string, told: ReturnType<typeof audit>): Part => ({
+  const gas = ledger.processMetrics.get('relayer_gas_micro_usdc')
+  const audit = (scope: string) => ledger.processMetrics.get(`audit_${scope}_violations`)
+  const auditPart = (name: string, violations: ReturnType<typeof audit>): Part => ({
     name,
-    state: told === undefined ? 'unknown' : told.value === 0 ? 'working' : 'failing',
-    detail: told === undefined ? 'No audit yet.' : `${told.value} violations, ${ago(told.at)}`,
+    state: violations === undefined ? 'unknown' : violations.value === 0 ? 'working' : 'failing',
+    detail: violations === undefined ? 'No audit yet.' : `${violations.value} violations, ${ago(violations.at)}`,
   })
   const database = service.databaseMs === undefined ? 'No answer' : `${Math.round(service.databaseMs)} ms`
   const lastProgress = numbers.cursors.map(({ name, seconds }) => `${name} ${Math.round(seconds)} s ago`).join(', ')

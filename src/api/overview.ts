@@ -68,7 +68,7 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
         request_sent: recent.rows.some(({ status }) => status !== 'refused') || balance.charged > 0n,
       },
       recent: recent.rows.map(renderRequest),
-      // Members who see some of the keys are not told of the others.
+      // Members who may see only their own keys get no alerts about other keys.
       alerts: alerts
         .filter(({ kind, subject }) => kind !== 'key_limit' || keys.some(({ id }) => id === subject))
         .map((alert) => ({
@@ -80,7 +80,7 @@ export function routeOverview(router: ApiRouter, { database }: ApiServices): voi
     }
   })
 
-  /** The last days in hours: what was spent lately, and for how long there was anything. */
+  /** Hourly usage of the last week, for the burn rate. */
   function readBurn(owner: AccountRef): Promise<readonly UsageStep[]> {
     const to = new Date(Math.ceil(Date.now() / stepMs.hour) * stepMs.hour)
     return readUsage(
@@ -142,7 +142,7 @@ function errorRate(measures: Measures): number | null {
 
 type Burning = { readonly perDay: Usdc; readonly daysLeft: number | null }
 
-/** Spend per day since the first spend of the last week, at least a day of it: a busy first hour is not a busy day. */
+/** Spend per day since the first spend of the last week, over at least one day: a busy first hour must not count as a busy day. */
 function burnOf(hours: readonly UsageStep[], available: Usdc): Burning {
   const [first] = hours
   if (first === undefined) return { perDay: zero, daysLeft: null }

@@ -6,8 +6,8 @@ import { createOwnerMessage, proveWalletOwner } from '../identity/wallets.ts'
 import type { ApiServices } from './services.ts'
 import { ceremonyMsMax, relyingParty } from './sign-in.ts'
 
-// A session can be stolen; a passkey or a wallet is in its holder's hands. Whoever confirms an owner address with one of them has read
-// that address: it is part of what is signed.
+// A session can be stolen; a passkey or a wallet stays with its owner. So a new owner address is confirmed with one of them, and the
+// address is part of the signed message.
 
 export type OwnerProof =
   | { readonly message: string; readonly signature: string }
@@ -33,7 +33,7 @@ export async function createOwnerChallenge(services: ApiServices, { personId, ad
   return { object: 'owner_challenge' as const, message: null, options }
 }
 
-/** Throws unless a passkey or wallet of an owner has just signed this very address. */
+/** Throws unless an owner's passkey or wallet has signed this address. */
 export async function confirmOwner(
   services: ApiServices,
   owner: AccountRef,

@@ -13,7 +13,7 @@ import type { Gate } from './gate.ts'
 import { NotFoundError, sessionsOf } from './router.ts'
 import type { ApiServices } from './services.ts'
 
-/** `POST /api/playground`: the pipeline of a chat completion, for a session, under the limits of one of its keys. */
+/** `POST /api/playground`: a chat completion for a session, under the limits of one of the account's keys. */
 export async function createPlaygroundCompletion(
   services: ApiServices,
   gate: Gate,
@@ -42,7 +42,7 @@ export async function createPlaygroundCompletion(
   })
 }
 
-/** The chosen key, and the chat request without it. */
+/** Splits the body into the chosen key and the chat request. */
 export function readKeyId(body: Readonly<Record<string, unknown>>): { readonly keyId: string; readonly chat: object } {
   const { key_id: keyId, ...chat } = body
   const { data, success } = z.uuid().safeParse(keyId)

@@ -22,18 +22,18 @@ import { stepMs } from './usage.ts'
 type RenderedQuote = AnswerOf<typeof chatContracts.createQuote>
 
 const historyDays = 30
-/** Half of the connections on which keys are looked up. */
+/** Half of the connections of the lookup pool. */
 const readsAtOnceMax = 2
 const readsWaitingMax = 1_000
 
-/** Runs queries on connections of one kind. */
+/** Runs queries on one of the pools. */
 type Reads = <Result>(work: (database: Database) => Promise<Result>) => Promise<Result>
 
-/** What a completion would cost at most, said before anything is held. */
+/** The maximum cost of a completion, without a hold. */
 export function routeQuote(router: ApiRouter, services: ApiServices): void {
   const { database, lookUps, admission, models } = services
   const turns = new Turns(readsAtOnceMax, readsWaitingMax)
-  // Programs ask before they send a completion: a busy dashboard must not keep them waiting, nor may they hold up completions.
+  // Programs ask for quotes before completions. A busy dashboard must not delay them, and they must not delay completions.
   const readForProgram: Reads = (work) => turns.take(() => work(lookUps))
   const readForPerson: Reads = (work) => work(database)
 
@@ -65,7 +65,7 @@ export function routeQuote(router: ApiRouter, services: ApiServices): void {
     return renderQuote(quoted, typical, fromAtomic(admission.prices.searchPerCall))
   }
 
-  /** This input with as many tokens of output as the model gave this account on average; undefined before it gave any. */
+  /** The cost with the account's average output of this model; undefined without earlier output. */
   async function typicalCost(
     connections: Database,
     owner: AccountRef,

@@ -7,7 +7,7 @@ import type { ApiServices } from './services.ts'
 
 const filesMax = 4
 
-/** Receipts: one that anybody can read, or all of the account as a file. */
+/** One public receipt, or all receipts of the account as a file. */
 export function routeReceipts(router: ApiRouter, { chainServices, answering }: ApiServices): void {
   const downloads = new Downloads({ filesMax, blockedMsMax: answering.blockedMsMax })
 

@@ -115,7 +115,7 @@ export function renderWithdrawal(withdrawal: Withdrawal): RenderedWithdrawal {
     tx_hash: withdrawal.transactionHash ?? null,
     created_at: withdrawal.createdAt.toISOString(),
     changed_at: withdrawal.changedAt.toISOString(),
-    // Nothing has to be settled first: a wallet account pays in advance.
+    // A wallet account pays in advance, so nothing has to be settled first.
     steps: inOrder([
       step('requested'),
       ...(withdrawal.isRefund ? [] : [step('settled')]),
@@ -132,8 +132,8 @@ export function renderAdjustment({ id, amount, reason, createdAt }: GivenBack): 
 type Step = { readonly done: boolean; readonly at: string | null }
 
 /**
- * Steps with a time where they are done, and none before the step ahead of it. Some are noted a moment after what follows from
- * them, and withdrawals of earlier versions did not note all: those are dated by the next step that was noted.
+ * Makes the times of steps consistent: a step that is done has a time, and none is later than the following one. Some are recorded
+ * shortly after their successor; these get the time of the next recorded step.
  */
 function inOrder<Some extends Step>(steps: readonly Some[]): Some[] {
   let last: string | null = null

@@ -8,7 +8,7 @@ import { paymentNonce } from '../settlement/payment-receipt.ts'
 
 export type RenderedRequest = z.output<typeof request>
 
-/** A ledger row as customers see it. */
+/** A ledger row as in the API. */
 export function renderRequest(row: LedgerRequest): RenderedRequest {
   return {
     id: formatRequestId(row.id),
@@ -22,8 +22,7 @@ export function renderRequest(row: LedgerRequest): RenderedRequest {
     key: row.key,
     ...moneyFields({
       quote: row.quote,
-      // What was taken up front, as the header said. An extension takes nothing: it only keeps others from it, so that none of
-      // it comes back either.
+      // The amount reserved up front, as in the response header. An extension only blocks money for others; it is not part of the hold.
       held: row.quote,
       extended: row.extended,
       charged: row.charged,
@@ -69,7 +68,7 @@ function renderUsage({ usage }: LedgerRequest): RenderedRequest['usage'] {
   }
 }
 
-// Tokens cost so much for a million of them, so only the sum of all lines is rounded, up, once.
+// Prices are per million tokens, so only the sum of all lines is rounded, once, up.
 function renderLines({ usage, price, charged, toolCalls }: LedgerRequest): RenderedRequest['cost']['lines'] {
   if (usage === undefined || price === undefined || charged === 0n) return []
   return [
@@ -79,7 +78,7 @@ function renderLines({ usage, price, charged, toolCalls }: LedgerRequest): Rende
   ]
 }
 
-/** A call that failed or was not run is listed, and costs nothing. */
+/** Failed calls and calls that were not run are listed with cost zero. */
 function renderToolLine(
   { number, kind, status, results }: RequestToolCall,
   { searchPerCall }: RequestPrice,
@@ -113,7 +112,7 @@ function renderSettlement({ payment, charged, isPrepaid }: LedgerRequest): Rende
 }
 
 function renderReceipt({ id, entry, payment, isPrepaid }: LedgerRequest): RenderedRequest['receipt'] {
-  // Receipts are signed with the payment that covers them, and a wallet pays before: its proof is the payment response.
+  // Receipts are signed with the payment that covers them. A wallet pays in advance: its proof is the payment response.
   if (entry === undefined || isPrepaid) return null
   const receiptId = formatRequestId(id)
   return { id: receiptId, number: entry.toString(), batched: payment?.txHash !== undefined, url: `/r/${receiptId}` }

@@ -18,7 +18,7 @@ import type { ApiServices } from './services.ts'
 export type RenderedSession = z.output<typeof sessionShape>
 export type RenderedAccount = z.output<typeof account>
 
-/** Who is signed in and what is offered here. */
+/** The session, and the sign-in methods of this installation. */
 export async function renderSession(
   services: ApiServices,
   visitor: Visitor,
@@ -72,7 +72,7 @@ export async function renderSession(
   }
 }
 
-/** One click, no proof: only where the money is play money and the one who clicks sits at this machine. */
+/** The one-click sign-in needs no proof, so it is limited to the sandbox and to visitors on this machine. */
 export function isLocalSignInOffered({ site, chainServices }: ApiServices, visitor: Visitor): boolean {
   return (
     chainServices.sandbox !== undefined &&
@@ -96,7 +96,7 @@ async function renderPerson(
   }
 }
 
-/** With the wallets and passkeys of the person who is signed in. */
+/** Includes the wallets and passkeys of the signed-in person. */
 export async function renderAccount(
   { database }: Pick<ApiServices, 'database'>,
   owner: AccountRef,

@@ -1,4 +1,5 @@
 import type { AccountRef } from '../db/account-ref.ts'
+import { ServiceError } from '../errors.ts'
 import type { Payer } from '../ledger/hold-calls.ts'
 import { parseRequestId, type RequestId } from '../ledger/request-id.ts'
 import {
@@ -8,13 +9,14 @@ import {
   readAllRequests,
   sumRequests,
 } from '../ledger/request-log.ts'
+import { findRequest } from '../ledger/requests.ts'
+import { checkNotArchived } from '../ledger/sealed-months.ts'
 import { moneyFields } from '../money/money-fields.ts'
 import { parse, zero } from '../money/usdc.ts'
 import type { AnswerOf, QueryOf } from '../openapi/contract.ts'
 import { requestContracts } from '../openapi/contracts/requests.ts'
 import { unusable } from '../openapi/input-refusal.ts'
 import { csvHeader, csvLine, Downloads } from './downloads.ts'
-import { getRequest } from './get-request.ts'
 import { type RenderedRequest, renderRequest } from './render-request.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
@@ -23,7 +25,7 @@ type Filters = QueryOf<typeof requestContracts.getRequestTotals>
 
 const filesMax = 8
 
-/** The request log: page by page, in sums, one by one, or whole as a file. */
+/** The request log: pages, totals, single requests, downloads. */
 export function routeRequests(router: ApiRouter, { database, answering, retries }: ApiServices): void {
   const downloads = new Downloads({ filesMax, blockedMsMax: answering.blockedMsMax })
 
@@ -51,10 +53,17 @@ export function routeRequests(router: ApiRouter, { database, answering, retries 
     return renderTotals(filter === undefined ? nothing : await sumRequests(database, owner, filter))
   })
 
-  router.at(requestContracts.getRequest).answer(({ owner, parameters }) => getRequest(database, owner, parameters.id))
+  router.at(requestContracts.getRequest).answer(async ({ owner, parameters }) => {
+    const id = parseRequestId(parameters.id)
+    const row = id === undefined ? undefined : await findRequest(database, owner.partition, owner.accountId, id)
+    if (row !== undefined) return renderRequest(row)
+    // Archived months give 410, also to other accounts.
+    if (id !== undefined) await checkNotArchived(database, id)
+    throw new RequestNotFoundError(parameters.id)
+  })
 
   router.at(requestContracts.deleteReplays).answer(async ({ owner, session }) => {
-    // A key that came in by itself deletes its own answers.
+    // With an API key, only answers of that key are deleted.
     const keyId = session === undefined ? (owner as Payer).keyId : undefined
     return { object: 'deletion', deleted: await retries.deleteAnswers(owner, keyId) }
   })
@@ -93,7 +102,7 @@ function formatOf(accept: string): 'json' | 'csv' | 'ndjson' {
   return accept.includes('application/x-ndjson') ? 'ndjson' : 'json'
 }
 
-/** Undefined when nothing can fit: what is looked for is neither an id nor a transaction. */
+/** Undefined when nothing can match: the search text is neither an id nor a transaction hash. */
 function filterOf(query: Filters): RequestFilter | undefined {
   const found = query.find === undefined || query.find === '' ? undefined : foundBy(query.find)
   if (found === null) return undefined
@@ -113,7 +122,7 @@ function filterOf(query: Filters): RequestFilter | undefined {
 
 function foundBy(text: string): NonNullable<RequestFilter['found']> | null {
   if (/^0x[0-9a-f]{64}$/i.test(text)) return { txHash: Buffer.from(text.slice(2), 'hex') }
-  // A completion's id has the same digits, and a receipt's is the request's.
+  // Completion ids and receipt ids have the same digits as the request id.
   const id = parseRequestId(text.toLowerCase().replace(/^chatcmpl-/, 'req_'))
   return id === undefined ? null : { id }
 }
@@ -145,5 +154,14 @@ function renderTotals(totals: RequestTotals): AnswerOf<typeof requestContracts.g
     completion_tokens: totals.completionTokens,
     search_calls: totals.searchCalls,
     complete: totals.complete,
+  }
+}
+
+export class RequestNotFoundError extends ServiceError {
+  readonly code = 'request_not_found'
+  constructor(id: string) {
+    super(
+      `No request ${id.slice(0, 100)} belongs to this account. The id is in the x-router-request-id header of the answer.`,
+    )
   }
 }

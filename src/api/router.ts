@@ -15,20 +15,20 @@ import type { AnswerOf, BodyOf, Contract, QueryOf } from '../openapi/contract.ts
 import { refusalOf } from '../openapi/input-refusal.ts'
 import { type Caller, type Gate, RoleRequiredError } from './gate.ts'
 
-/** A request that was let in and has the form that its contract asks for. */
+/** An authorized request whose input matches the contract. */
 export type Call<Exact extends Contract> = {
   readonly visitor: Visitor
   readonly parameters: Exact['parameters'] extends z.ZodType ? z.output<Exact['parameters']> : undefined
   readonly query: QueryOf<Exact>
   readonly headers: Exact['headers'] extends z.ZodType ? z.output<Exact['headers']> : undefined
   readonly body: BodyOf<Exact>
-  /** Whose data it is about. */
+  /** The account whose data is requested. */
   readonly owner: Exact['access'] extends 'public'
     ? AccountRef | undefined
     : Exact['access'] extends 'key'
       ? Bearer
       : AccountRef
-  /** Where a management key is let in too, there may be none. */
+  /** Undefined when a management key is used. */
   readonly session: Exact['access'] extends 'session' | 'sandbox' | 'operator'
     ? Exact extends { readonly scope: string }
       ? Session | undefined
@@ -37,9 +37,9 @@ export type Call<Exact extends Contract> = {
   readonly managementKey: Caller['managementKey']
   readonly keysMadeBy: Caller['keysMadeBy']
   readonly accept: string
-  /** What the answer is written to, for those that last. */
+  /** For long responses such as streams. */
   readonly outgoing: ServerResponse
-  /** On the answer. */
+  /** Sets a response header. */
   setHeader(name: string, value: string): void
 }
 
@@ -51,27 +51,27 @@ export type RouterOptions = {
   readonly trustProxy: boolean
   readonly chatBodyLimits: BodyLimits
   readonly unpaid: UnpaidRequests
-  /** Told of members who try what is for owners alone. */
+  /** Called when a member's role is not enough. */
   readonly onRoleRefused?: (contract: Contract, session: Session, visitor: Visitor) => Promise<void>
 }
 
-// An account cannot occupy the dashboard's connections: a few of its calls run at once, the others wait.
-const accountAtOnceMax = 2
-/** A program may ask about each of its running requests at once. */
+// Concurrent calls per account; the others wait. One account must not occupy all database connections of the dashboard.
+const accountConcurrentMax = 2
+/** Generous: a program may ask about each of its running requests concurrently. */
 const accountWaitingMax = 2_000
-// The largest body is a passkey's registration.
+// The largest body is the registration of a passkey.
 const bodyBytesMax = 64 * 1024
 
-/** Puts handlers behind their contracts: who may come in, what is read, how it is answered. */
+/** Serves contracts: authorizes the caller, validates the input, runs the handler, renders the result. */
 export class ApiRouter {
   readonly #options: RouterOptions
-  readonly #turns = new AccountTurns(accountAtOnceMax, accountWaitingMax)
+  readonly #turns = new AccountTurns(accountConcurrentMax, accountWaitingMax)
 
   constructor(options: RouterOptions) {
     this.#options = options
   }
 
-  // In two steps, so that the compiler knows the contract when it looks at the handler.
+  // In two steps, so that the compiler infers the contract before it checks the handler.
   at<const Exact extends Contract>(contract: Exact): { answer(handler: Handler<Exact>): void } {
     return { answer: (handler) => this.#put(contract, handler) }
   }
@@ -130,7 +130,7 @@ export class ApiRouter {
     } as Call<Exact>
   }
 
-  /** No body at all is an empty one: some routes need none. */
+  /** A missing body counts as an empty object: some routes need none. */
   async #readBody({ body, isChat }: Contract, incoming: IncomingMessage, account: string): Promise<unknown> {
     if (body === undefined) return undefined
     const { chatBodyLimits } = this.#options
@@ -140,7 +140,7 @@ export class ApiRouter {
   }
 }
 
-/** The name under which refused requests of an account's sessions are counted. */
+/** The rate limit name of an account's sessions. */
 export function sessionsOf(accountId: string): string {
   return `sessions of ${accountId}`
 }
@@ -164,7 +164,7 @@ function read(schema: z.ZodType | undefined, given: unknown, Refusal?: new () =>
   throw refusalOf(result.error, given)
 }
 
-/** Another account's is as absent as what never was. */
+/** Also thrown for objects of other accounts, so ids cannot be probed. */
 export class NotFoundError extends ServiceError {
   readonly code = 'not_found'
   constructor() {

@@ -8,7 +8,7 @@ import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
 import { signIn } from './sign-in.ts'
 
-/** What only the sandbox can do; a control that is not wired up is not there. */
+/** Controls of the sandbox. */
 export function routeSandbox(router: ApiRouter, services: ApiServices): void {
   const { sandbox, funds } = services.chainServices
   router.at(fundsContracts.requestTestMoney).answer(async ({ owner, body }) => {

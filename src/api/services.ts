@@ -9,26 +9,26 @@ import type { ProviderHealth } from '../providers/provider.ts'
 import type { ChatRouteServices } from '../v1/create-chat-completion.ts'
 import type { ChainServices } from './chain-services.ts'
 
-/** What the dashboard's routes are made of. */
+/** Dependencies of the dashboard's routes. */
 export type ApiServices = ChatRouteServices & {
   readonly database: Database
-  /** Connections for sessions, keys and quotes, which the dashboard's own queries cannot occupy. */
+  /** A separate pool for sessions, keys and quotes, so that dashboard queries cannot block them. */
   readonly lookUps: Database
-  /** A small pool of its own: what an operator looks at cannot keep customers waiting. */
+  /** A small separate pool, so that the operator's queries cannot delay customers. */
   readonly operatorDatabase: Database
   readonly operators: Operators
   readonly site: Site
   readonly chainServices: ChainServices
   readonly health: HealthMonitor
-  /** As this node sees them. For operators only. */
+  /** As seen by this node. For operators only. */
   readonly providers: () => readonly ProviderHealth[]
   readonly prices: PriceList
   readonly ledgerPartitions: number
   readonly inFlightCap: Usdc
   readonly unsettledCap: Usdc
-  /** Webhook endpoints on this machine: see `allowsLoopbackWebhooks` of the configuration. */
+  /** See the configuration. */
   readonly allowsLoopbackWebhooks: boolean
-  /** Alerts can be mailed. */
+  /** Whether alerts can be mailed. */
   readonly sendsMail: boolean
   readonly log: Pick<Log, 'info' | 'warn'>
   /** Milliseconds, for rates. */

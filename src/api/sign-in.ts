@@ -9,13 +9,13 @@ import { addMember, findLastAccount, findLinkOwner, findMember, listMembers } fr
 import { lockOpenAccount } from '../identity/open-account.ts'
 import { passkeyAlgorithms, type RelyingParty } from '../identity/passkey-proof.ts'
 import { addPasskey, listCredentialIds, provePasskey, proveRegistration } from '../identity/passkeys.ts'
-import { countWaysIn, createPerson, lockPerson } from '../identity/people.ts'
+import { countCredentials, createPerson, lockPerson } from '../identity/people.ts'
 import {
-  type Entry,
   endSession,
   NotAMemberError,
   openSession,
   type Session,
+  type SignIn,
   type SignInMethod,
   sessionSecondsMax,
 } from '../identity/sessions.ts'
@@ -31,14 +31,13 @@ import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
 import { logAccountEvent } from './trail.ts'
 
-/** Whoever signs in needs these of the request. */
 type SignInCall = {
   readonly visitor: Visitor
   readonly session: Session | undefined
   setHeader(name: string, value: string): void
 }
 
-// Shown in the message that a wallet signs where no chain is wired up: Arc's test network.
+// For the sign-in message of an installation without a chain: Arc's test network.
 const chainIdWithoutChain = 5_042_002
 
 export function routeSignIn(router: ApiRouter, services: ApiServices): void {
@@ -60,9 +59,9 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     checkSignInIsSafe(site, call.visitor)
     const { message, signature, invitation } = call.body
     const address = await proveWallet(database, message, signature)
-    const entry = await enterWithWallet(services, call, address, invitation)
-    if (invitation === undefined) await registerFirstOwner(services, call.visitor, entry, address)
-    return signIn(services, call, entry, 'wallet')
+    const signedIn = await signInWithWallet(services, call, address, invitation)
+    if (invitation === undefined) await registerFirstOwner(services, call.visitor, signedIn, address)
+    return signIn(services, call, signedIn, 'wallet')
   })
 
   router.at(signInContracts.createPasskeyOptions).answer(async ({ visitor, body, session }) => {
@@ -97,12 +96,12 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
       })
       return renderSession(services, call.visitor, session)
     }
-    const entry = await database.transaction(async (connection) => {
+    const signedIn = await database.transaction(async (connection) => {
       const personId = await createPerson(connection, passkeyName)
       await addPasskey(connection, personId, passkey, passkeyName)
-      return enter({ ...services, database: connection }, call, { personId, name: passkeyName }, invitation)
+      return selectAccount({ ...services, database: connection }, call, { personId, name: passkeyName }, invitation)
     })
-    return signIn(services, call, entry, 'passkey')
+    return signIn(services, call, signedIn, 'passkey')
   })
 
   router.at(signInContracts.signInWithPasskey).answer(async (call) => {
@@ -110,28 +109,28 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     const { credential, invitation } = call.body
     const assertion = { id: credential.id, ...credential.response }
     const personId = await provePasskey(database, assertion, relyingParty(services))
-    const entry = await database.transaction((connection) =>
-      enter({ ...services, database: connection }, call, { personId, name: 'Passkey' }, invitation),
+    const signedIn = await database.transaction((connection) =>
+      selectAccount({ ...services, database: connection }, call, { personId, name: 'Passkey' }, invitation),
     )
-    return signIn(services, call, entry, 'passkey')
+    return signIn(services, call, signedIn, 'passkey')
   })
 
   router.at(signInContracts.signInWithLink).answer(async (call) => {
     checkSignInIsSafe(site, call.visitor)
     const account = await takeLoginToken(database, call.body.token)
-    // Links are the operator's: whoever is given one is to be let in, also where nobody else can sign in any more.
+    // The operator issued the link, so it also reopens a closed account.
     const { visitor } = call
     await database.transaction(async (connection) => {
       if (!(await reopenAccount(connection, account))) return
       const actor = { owner: account, session: undefined, visitor }
       await logAccountEvent({ ...services, database: connection }, 'account_reopened', actor)
     })
-    return signIn(services, call, await ownerEntry(account), 'link')
+    return signIn(services, call, await linkSignIn(account), 'link')
   })
 
   router.at(signInContracts.signInLocally).answer(async (call) => {
     if (!isLocalSignInOffered(services, call.visitor)) throw new NotInSandboxError()
-    return signIn(services, call, await ownerEntry(await chainServices.sandbox!.localAccount()), 'local')
+    return signIn(services, call, await linkSignIn(await chainServices.sandbox!.localAccount()), 'local')
   })
 
   router.at(signInContracts.signOut).answer(async ({ session, setHeader }) => {
@@ -140,30 +139,30 @@ export function routeSignIn(router: ApiRouter, services: ApiServices): void {
     return undefined
   })
 
-  async function ownerEntry(account: AccountRef): Promise<Entry> {
+  async function linkSignIn(account: AccountRef): Promise<SignIn> {
     const personId = await database.transaction((connection) => findLinkOwner(connection, account))
     return { personId, account }
   }
 }
 
-/** Before a session gets another wallet or passkey: throws when the account was closed or the person is gone meanwhile. */
+/** Call it before adding a wallet or passkey: throws when the account was closed or the person was deleted in the meantime. */
 export async function lockSignIn(connection: Connection, session: Session): Promise<void> {
   await lockOpenAccount(connection, session)
   if (!(await lockPerson(connection, session.personId))) throw new NotAMemberError()
 }
 
-/** A new session in place of the one before: a token that somebody planted or saw earlier is worth nothing afterwards. */
+/** Always creates a new session and ends the previous one (session fixation: an earlier token must not become valid). */
 export async function signIn(
   services: ApiServices,
   call: SignInCall,
-  entry: Entry,
+  signedIn: SignIn,
   method: SignInMethod,
 ): Promise<RenderedSession> {
   const { database, site } = services
   const { token, session } = await database.transaction(async (connection) => {
     if (call.session !== undefined) await endSession(connection, call.session.personId, call.session.id)
-    await lockOpenAccount(connection, entry.account)
-    const opened = await openSession(connection, entry, method, call.visitor.header('user-agent'))
+    await lockOpenAccount(connection, signedIn.account)
+    const opened = await openSession(connection, signedIn, method, call.visitor.header('user-agent'))
     const actor = { owner: opened.session, session: opened.session, visitor: call.visitor }
     await logAccountEvent({ ...services, database: connection }, 'signed_in', actor)
     return opened
@@ -175,15 +174,15 @@ export async function signIn(
 type Services = Omit<ApiServices, 'database'> & { readonly database: Connection }
 
 /**
- * The account that a person enters: the one that the invitation is for, else the one of the session that is replaced, else the one that
- * the person used last, else a new one. For a transaction: an invitation that cannot be used leaves no person behind.
+ * Selects the account to sign in to: that of the invitation, else that of the current session, else the one used last, else a new one.
+ * Call it in a transaction, so that an invalid invitation leaves no person behind.
  */
-async function enter(
+async function selectAccount(
   services: Services,
   { visitor, session }: Pick<SignInCall, 'visitor' | 'session'>,
   { personId, name }: { readonly personId: string; readonly name: string },
   invitation: string | undefined,
-): Promise<Entry> {
+): Promise<SignIn> {
   const { database: connection } = services
   if (invitation !== undefined) {
     const { account, joined } = await acceptInvitation(connection, invitation, personId)
@@ -195,9 +194,9 @@ async function enter(
     }
     return { personId, account }
   }
-  // Signing in again to confirm something must not lead to another account.
+  // Signing in again, for a recent sign-in, must not switch the account.
   if (session?.personId === personId) return { personId, account: accountRef(session) }
-  // Two first sign-ins at the same moment: the second one finds the account of the first.
+  // Of two concurrent first sign-ins, the second one finds the account of the first.
   if (!(await lockPerson(connection, personId))) throw new NotAMemberError()
   const last = await findLastAccount(connection, personId)
   if (last !== undefined) return { personId, account: last }
@@ -207,7 +206,7 @@ async function enter(
   return { personId, account }
 }
 
-/** A wallet that has paid over x402 has an account already, without a member: its person becomes the owner, and finds credit and log. */
+/** A wallet that has paid over x402 already has an account without members. The person becomes its owner and sees its credit and log. */
 async function claimWalletAccount(connection: Connection, personId: string, address: string): Promise<void> {
   const wallet = await findWallet(connection, address, 1)
   if (!wallet.isKnown || (await listMembers(connection, wallet)).length > 0) return
@@ -215,56 +214,55 @@ async function claimWalletAccount(connection: Connection, personId: string, addr
   if (closedAt === undefined) await addMember(connection, accountRef(wallet), { personId, role: 'owner' })
 }
 
-/** The first sign-in of a wallet makes a person. */
-async function enterWithWallet(
+/** The first sign-in with a wallet creates a person. */
+async function signInWithWallet(
   services: ApiServices,
   call: SignInCall,
   address: string,
   invitation: string | undefined,
-): Promise<Entry> {
+): Promise<SignIn> {
   const { database } = services
   const name = shortened(address)
-  const enterAs = async (connection: Connection, personId: string) => {
+  const select = async (connection: Connection, personId: string) => {
     await claimWalletAccount(connection, personId, address)
-    return enter({ ...services, database: connection }, call, { personId, name }, invitation)
+    return selectAccount({ ...services, database: connection }, call, { personId, name }, invitation)
   }
-  const entered = await database
+  const signedIn = await database
     .transaction(async (connection) => {
       const known = await findWalletPerson(connection, address)
-      if (known !== undefined) return enterAs(connection, known)
+      if (known !== undefined) return select(connection, known)
       const personId = await createPerson(connection, name)
-      // Two first sign-ins at once: the other one's person stands, and this one is rolled back.
-      if ((await addWallet(connection, personId, address)) !== personId) throw new OtherPersonStands()
-      return enterAs(connection, personId)
+      // A concurrent first sign-in has created the person: roll this one back.
+      if ((await addWallet(connection, personId, address)) !== personId) throw new WalletKnownError()
+      return select(connection, personId)
     })
     .catch((error: unknown) => {
-      if (error instanceof OtherPersonStands) return undefined
+      if (error instanceof WalletKnownError) return undefined
       throw error
     })
-  if (entered !== undefined) return entered
-  return database.transaction(async (connection) => enterAs(connection, (await findWalletPerson(connection, address))!))
+  if (signedIn !== undefined) return signedIn
+  return database.transaction(async (connection) => select(connection, (await findWalletPerson(connection, address))!))
 }
 
 /**
- * The first wallet of an account gets its withdrawals. Where the first sign-in was cut off before it came to this, or its node could not
- * sign, the next one makes up for it. A wallet that is not the only way in to the account was added to it later: its owners say
- * themselves where money goes. Where the signer is away, the sign-in succeeds all the same.
+ * Makes the first wallet of an account its withdrawal address. Repeated at later sign-ins if the first one was interrupted or its node had
+ * no signer. Not done for a wallet that is one of several credentials: the owners then choose the address themselves. The sign-in
+ * succeeds even if the signer is unavailable.
  */
 async function registerFirstOwner(
   services: ApiServices,
   visitor: Visitor,
-  { personId, account }: Entry,
+  { personId, account }: SignIn,
   address: string,
 ): Promise<void> {
   const { database, chainServices, log } = services
   if (chainServices.funds === undefined) return
   const { ownerAddress, wallet } = (await findAccount(database, account.partition, account.accountId))!
-  // Its money goes back to the wallet alone.
-  if (wallet !== undefined) return
-  if (ownerAddress !== undefined) return
+  // The money of a wallet account can only go back to its wallet.
+  if (wallet !== undefined || ownerAddress !== undefined) return
   const members = await listMembers(database, account)
   const isOnly = members.length === 1 && members[0]!.personId === personId && members[0]!.role === 'owner'
-  if (!isOnly || (await countWaysIn(database, personId)) !== 1) return
+  if (!isOnly || (await countCredentials(database, personId)) !== 1) return
   try {
     const actor = { owner: account, session: undefined, visitor }
     await chainServices.funds.registerOwner({ ...account, address, isConfirmed: true }, (connection) =>
@@ -275,7 +273,7 @@ async function registerFirstOwner(
   }
 }
 
-class OtherPersonStands extends Error {}
+class WalletKnownError extends Error {}
 
 function shortened(address: string): string {
   return `${address.slice(0, 6)}…${address.slice(-4)}`
@@ -293,7 +291,7 @@ async function registrationOptions(
   return {
     challenge,
     rp: { id: relyingPartyId, name: 'Penny Router' },
-    // The handle names nobody: it is made anew for every passkey, and accounts are found by the credential's id.
+    // Random for every passkey, so that it identifies no person. People are found by the credential id.
     user: {
       id: Buffer.from(createNonce().slice(0, 32), 'hex').toString('base64url'),
       name: 'Penny Router',

@@ -10,7 +10,7 @@ import type { ApiServices } from './services.ts'
 
 type RenderedStatement = AnswerOf<typeof fundsContracts.getStatement>
 
-/** `GET /api/statement`: a month of the account's money, as data or for a spreadsheet. */
+/** `GET /api/statement`: the account's statement of a month, as JSON or CSV. */
 export function routeStatement(router: ApiRouter, { database }: ApiServices): void {
   router.at(fundsContracts.getStatement).answer(async ({ owner, query, accept }) => {
     const nowMs = Date.now()
@@ -26,7 +26,7 @@ export function routeStatement(router: ApiRouter, { database }: ApiServices): vo
 
 type Span = { readonly from: Date; readonly to: Date }
 
-/** Months are UTC's, like every day and hour of the ledger. */
+/** Months are in UTC, like all days and hours of the ledger. */
 function spanOf(month: string): Span {
   const [year, number] = month.split('-').map(Number)
   return { from: new Date(Date.UTC(year!, number! - 1)), to: new Date(Date.UTC(year!, number!)) }

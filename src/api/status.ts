@@ -3,7 +3,7 @@ import { statusContracts } from '../openapi/contracts/status.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
 
-/** `GET /api/status`: for anybody, like the page that shows it. */
+/** `GET /api/status`: public. */
 export function routeStatus(router: ApiRouter, { health }: ApiServices): void {
   router.at(statusContracts.getStatus).answer(async () => ({
     object: 'status',

@@ -12,7 +12,7 @@ type StreamEvent = AnswerOf<typeof chatContracts.openStream>
 
 const unreadMax = 256 * 1024
 
-/** `GET /api/stream`: what happens in the account, for as long as the session lasts and somebody listens. */
+/** `GET /api/stream`: live changes of the account, until the session ends or the client disconnects. */
 export function routeStream(router: ApiRouter, services: ApiServices): void {
   const { database, inFlightCap, onError, answering, unidentified } = services
   const feeds = new AccountFeeds({ database, onError: (error) => onError(error, 'stream') })
@@ -27,7 +27,7 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
           const send = (text: string) => {
             if (gone) return
             controller.enqueue(encoder.encode(text))
-            // Somebody who does not read is let go; the browser connects again when it does.
+            // Disconnect a client that does not read. Browsers reconnect by themselves.
             if ((controller.desiredSize ?? 0) < 0) end()
           }
           const end = () => {
@@ -51,7 +51,7 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
           }
           const after = parseStreamId(session, headers['last-event-id'])
           const listener: Listener = (events, number) => {
-            // Only the last event has the id: a client that was cut off before gets all of them again.
+            // Only the last event has the id: a client that is interrupted before it gets all of them again.
             const texts = events.map((event) => render(renderEvent(event)))
             send(`${texts.slice(0, -1).join('')}id: ${formatStreamId(session, number)}\n${texts.at(-1)}`)
           }
@@ -61,7 +61,7 @@ export function routeStream(router: ApiRouter, services: ApiServices): void {
             ignore()
             subscription.stop()
           }
-          // Pages are left before their stream has begun, too: nobody would ever stop watching for them.
+          // The client may have disconnected before the stream began.
           if (gone) stop()
           send(`id: ${formatStreamId(session, subscription.number)}\n${render(ready(subscription.isResumed))}`)
         },
@@ -101,12 +101,12 @@ function ready(resumed: boolean): StreamEvent {
   return { type: 'ready', at: new Date().toISOString(), resumed }
 }
 
-/** With the account: a browser that has switched accounts must not resume at a number of the other one. */
+/** Contains the account: after a switch of accounts a browser must not resume at a number of the other one. */
 function formatStreamId({ accountId }: AccountRef, number: bigint): string {
   return `${accountId}.${number}`
 }
 
-/** Undefined when it is no id of this account's stream. */
+/** Undefined when it is not an id of this account's stream. */
 function parseStreamId({ accountId }: AccountRef, text: string | undefined): bigint | undefined {
   const [, owner, number] = /^(.{36})\.(\d{1,18})$/.exec(text ?? '') ?? []
   return owner === accountId ? BigInt(number!) : undefined

@@ -12,12 +12,12 @@ export type Actor = {
   readonly owner: AccountRef
   readonly session: Session | undefined
   readonly managementKey?: ManagementBearer | undefined
-  /** Who is signing in, before there is a session. */
+  /** During a sign-in, when there is no session yet. */
   readonly person?: Pick<Session, 'personId' | 'personName'> | undefined
   readonly visitor: Visitor
 }
 
-/** Ids, names, amounts and addresses of the chain: never a secret. */
+/** Ids, names, amounts, chain addresses. Never a secret. */
 type Facts = {
   readonly key_id?: string
   readonly management_key_id?: string
@@ -38,8 +38,8 @@ type Facts = {
 }
 
 /**
- * Records what was done to an account: a row of its log, which members see, and a line of the service's log. Give it the connection of
- * the transaction that makes the change, as `database`, where there is one.
+ * Records a change of an account: a row in the account log, which members see, and a line in the service's log. Pass the connection of
+ * the transaction that makes the change as `database`.
  */
 export async function logAccountEvent(
   { log, database }: Pick<ApiServices, 'log'> & { readonly database: Connection },
@@ -50,9 +50,9 @@ export async function logAccountEvent(
   const { owner, session, visitor } = actor
   const { network } = visitor
   await writeAccountLog(database, owner, { event, actor: actorOf(actor), facts })
-  // Names are words of customers: they stay in the account's log.
-  const { name: _, ...told } = facts
-  log.info({ event, account_id: owner.accountId, method: session?.method, network, ...told }, 'account')
+  // Names are customers' data: they stay in the account log.
+  const { name: _, ...loggable } = facts
+  log.info({ event, account_id: owner.accountId, method: session?.method, network, ...loggable }, 'account')
 }
 
 function actorOf({ session, person = session, managementKey, visitor: { network } }: Actor): LogActor {
@@ -69,21 +69,21 @@ const refusalMsMin = 60 * 60_000
 const refusalsRememberedMax = 10_000
 
 /**
- * Records that a member tried what is for owners alone, such as a withdrawal: at most once an hour for each person and route, so that
- * nobody can push the rest of the log out. Never fails the answer, which is a refusal anyway.
+ * Records that a member tried something reserved for owners, such as a withdrawal. At most once an hour per person and route, so that a
+ * member cannot push other rows out of the log. Never throws: the response is a refusal anyway.
  */
 export function recordRefusals(
   services: ApiServices,
 ): (contract: Contract, session: Session, visitor: Visitor) => Promise<void> {
-  const toldMs = new Map<string, number>()
+  const loggedMs = new Map<string, number>()
   return async ({ operation, role }, session, visitor) => {
     const key = `${session.accountId} ${session.personId} ${operation}`
-    if (services.now() - (toldMs.get(key) ?? Number.NEGATIVE_INFINITY) < refusalMsMin) return
-    if (toldMs.size >= refusalsRememberedMax) toldMs.clear()
-    toldMs.set(key, services.now())
+    if (services.now() - (loggedMs.get(key) ?? Number.NEGATIVE_INFINITY) < refusalMsMin) return
+    if (loggedMs.size >= refusalsRememberedMax) loggedMs.clear()
+    loggedMs.set(key, services.now())
     const facts = { operation, ...(role !== undefined && { needed: role }) }
     await logAccountEvent(services, 'refused', { owner: session, session, visitor }, facts).catch((error: unknown) =>
-      services.log.warn({ err: error }, 'the account log could not be written'),
+      services.log.warn({ err: error }, 'writing the account log failed'),
     )
   }
 }

@@ -59,7 +59,7 @@ export function routeUsage(router: ApiRouter, { database }: ApiServices): void {
   }
 }
 
-/** What a question asks for in steps of minutes, hours or days; its ends are moved outwards onto steps. */
+/** Chooses the step (minute, hour, day) of a query, and extends its range to full steps. */
 export function questionOf(query: QueryOf<typeof usageContracts.getUsage>, nowMs: number): UsageQuestion {
   const toMs = query.to === undefined ? nowMs : Date.parse(query.to)
   const fromMs = query.from === undefined ? toMs - dayMs : Date.parse(query.from)
@@ -103,7 +103,7 @@ function byComponent({ start, measures }: UsageStep): UsageStep[] {
 type Status = (typeof endedStatuses)[number]
 type Charges = Pick<Measures, 'charged' | 'quote'>
 
-/** What succeeded has all that the others have not; tokens and times are not known apart and go with it. */
+/** Splits by status. Tokens and times are not stored per status: they count as succeeded. */
 function byStatus({ start, measures }: UsageStep, chargesOf: (status: Status) => Charges | undefined): UsageStep[] {
   const none = { charged: zero, quote: zero }
   const failed = chargesOf('failed') ?? none
@@ -144,7 +144,7 @@ async function renderUsage(
   const empty = renderMeasures(noMeasures, latencies && 'none')
   const render = (measures: Measures, start: Date | undefined, group: string | undefined) => {
     const latency = latencyAt.get(placeOf(start, group))
-    // Most points of a chart with many groups are empty.
+    // Shared object: most points of a chart with many groups are empty.
     return measures === noMeasures && latency === undefined
       ? empty
       : renderMeasures(measures, latencies && (latency ?? 'none'))
@@ -161,7 +161,7 @@ async function renderUsage(
       total: render(sumOf(own), undefined, group),
       points: starts.map((start) => render(sumOf(ownByStart.get(start.getTime()) ?? []), start, group)),
     })
-    // The same event loop serves streams: it may not be blocked for hundreds of points of every group.
+    // Yield: hundreds of points per group would block the event loop, which also serves streams.
     await nextTurn()
   }
   return {
@@ -186,7 +186,7 @@ function startsOf({ from, to, granularity }: UsageQuestion): Date[] {
   return Array.from({ length: count }, (_, index) => new Date(from.getTime() + index * step))
 }
 
-/** The largest groups first, the sum of the others last. */
+/** Largest groups first, the sum of the others last. */
 function orderByCharge(steps: readonly UsageStep[]): readonly UsageStep[] {
   const sums = new Map<string, { charged: bigint; attempts: number }>()
   for (const { group, measures } of steps) {
@@ -206,7 +206,7 @@ function labelOf(group: string): string {
   return group === '' ? 'None' : group
 }
 
-/** Requests that were admitted. Refused ones held and cost nothing: they are counted apart, on every page and in every report. */
+/** Admitted requests. Refused ones held and cost nothing; every page and report counts them separately. */
 export function requestsOf({ succeeded, failed, cancelled }: Measures): number {
   return succeeded + failed + cancelled
 }
@@ -247,7 +247,7 @@ function renderLatency(latency: Latency | undefined): NonNullable<RenderedMeasur
   }
 }
 
-/** Components are parts of the same requests: there is nothing to time apart. */
+/** Components are parts of the same requests, so they have no latency of their own. */
 function latencyGroup(group: UsageGroup): 'none' | 'model' | 'key' | 'status' {
   return group === 'component' ? 'none' : group
 }

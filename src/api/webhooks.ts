@@ -31,7 +31,7 @@ import { logAccountEvent } from './trail.ts'
 type RenderedEndpoint = AnswerOf<typeof webhookContracts.getWebhook>
 type RenderedDelivery = AnswerOf<typeof webhookContracts.testWebhook>
 
-/** Webhook endpoints and what was sent to them. The secret of one is in the answer that makes it, and in no other. */
+/** Webhook endpoints and their deliveries. Only the response that creates or rotates a secret contains it. */
 export function routeWebhooks(router: ApiRouter, services: ApiServices): void {
   const { database, allowsLoopbackWebhooks } = services
 

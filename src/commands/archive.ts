@@ -2,7 +2,6 @@ import { createReadStream } from 'node:fs'
 import { open, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { Readable } from 'node:stream'
-import type { Database } from '../db/database.ts'
 import { type Month, parseMonth } from '../ledger/month.ts'
 import { InvalidMonthError, type MonthReport, type MonthRow, verifyMonth, writeMonth } from '../ledger/month-file.ts'
 import { differs, dropMonth, readMonthRows, sealMonth } from '../ledger/seal-month.ts'
@@ -110,7 +109,7 @@ async function exportMonth({ config, output }: Invocation, month: Month, file: s
     const found = await findSealedMonth(database, month)
     if (found === undefined) throw new MonthError(`${month} is not sealed. Seal it with penny archive seal ${month}`)
     if (found.droppedAt !== undefined) throw new MonthError(`${month} was dropped: its requests are in the file only.`)
-    const text = textOf(database, month)
+    const text = Readable.from(writeMonth(month, counted(readMonthRows(database, month))))
     if (file === '-') await writeToStandardOutput(text)
     else await writeNewFile(text, file)
     return found
@@ -130,10 +129,6 @@ async function exportMonth({ config, output }: Invocation, month: Month, file: s
       `${file}: ${sealed.requests} requests, verified against the seal. Copy it to a safe place before you drop the month.\n`,
     )
   return 0
-}
-
-function textOf(database: Database, month: Month): Readable {
-  return Readable.from(writeMonth(month, counted(readMonthRows(database, month))))
 }
 
 async function* counted(pages: AsyncIterable<readonly MonthRow[]>): AsyncGenerator<readonly MonthRow[]> {

@@ -56,11 +56,8 @@ function readColumn(name: string, rows: readonly Row[], isShort: boolean): Colum
     if (isNumber) return withDecimals(String(value), decimals)
     return isShort ? shorten(String(value)) : String(value)
   })
-  return measured({ name, title: name.replaceAll('_', ' '), cells, isNumber })
-}
-
-function measured(column: Omit<Column, 'width'>): Column {
-  return { ...column, width: Math.max(...[column.title, ...column.cells].map(widthOf)) }
+  const title = name.replaceAll('_', ' ')
+  return { name, title, cells, isNumber, width: Math.max(...[title, ...cells].map(widthOf)) }
 }
 
 function withDecimals(text: string, decimals: number): string {

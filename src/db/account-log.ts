@@ -3,7 +3,7 @@ import type { AccountRef } from './account-ref.ts'
 import { readClock } from './clock.ts'
 import type { Connection, Database } from './database.ts'
 
-/** What is recorded in an account's log. docs/observability.md lists them. */
+/** Events of the account log. docs/observability.md lists them. */
 export const accountEvents = [
   'signed_in',
   'device_confirmed',
@@ -47,13 +47,13 @@ export const actorKinds = ['person', 'api_key', 'management_key', 'operator', 's
 export type LogActor = {
   readonly kind: (typeof actorKinds)[number]
   readonly id?: string | undefined
-  /** As it is now: people are renamed and keys revoked. */
+  /** The name at that time: people are renamed and keys are revoked. */
   readonly name?: string | undefined
   readonly method?: string | undefined
   readonly network?: string | undefined
 }
 
-/** A command at the operator's machine. */
+/** A command on the operator's machine. */
 export const operatorActor: LogActor = { kind: 'operator' }
 
 export type LogRow = {
@@ -68,7 +68,7 @@ const logDays = 400
 export const logRowsPerAccountMax = 10_000
 const deletedAtOnce = 1_000
 
-/** Records it in the caller's transaction: the row is there exactly if the change is. Never put a secret into the facts. */
+/** Writes in the caller's transaction, so that the row exists exactly if the change does. Never put a secret into the facts. */
 export async function writeAccountLog(
   connection: Connection,
   { partition, accountId }: AccountRef,
@@ -138,7 +138,7 @@ type AccountLogRow = {
   readonly created_at: Date
 }
 
-/** Deletes rows after 400 days, and the oldest of accounts that have more than may be kept. */
+/** Deletes rows after 400 days, and the oldest rows of accounts above `rowsMax`. */
 export async function trimAccountLogs(database: Database, rowsMax: number = logRowsPerAccountMax): Promise<void> {
   const before = new Date((await readClock(database)).getTime() - logDays * 86_400_000)
   const partitions = await database.query<{ partition: number }>('select distinct partition from account_log')
@@ -172,7 +172,7 @@ export async function trimAccountLogs(database: Database, rowsMax: number = logR
   }
 }
 
-/** In pieces: one long statement would keep its rows locked. */
+/** In chunks: one long statement would hold its row locks too long. */
 async function untilFewer(remove: () => Promise<readonly unknown[]>): Promise<void> {
   while ((await remove()).length === deletedAtOnce);
 }

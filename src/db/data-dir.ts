@@ -20,10 +20,7 @@ export async function prepareDataDir(dataDir: string): Promise<string> {
     const { code } = error as NodeJS.ErrnoException
     const isFile = code === 'EEXIST' || code === 'ENOTDIR'
     const reason = isFile ? `${dataDir} is not a folder, or is inside a file` : reasonOf(error)
-    throw new UnusableSettingError('DATA_DIR', reason, remedyFor(code), error)
+    const remedy = code === 'ENOSPC' ? 'Free some disk space.' : 'Set DATA_DIR to a folder that this user can write to.'
+    throw new UnusableSettingError('DATA_DIR', reason, remedy, error)
   }
-}
-
-function remedyFor(code: string | undefined): string {
-  return code === 'ENOSPC' ? 'Free some disk space.' : 'Set DATA_DIR to a folder that this user can write to.'
 }

@@ -3,55 +3,54 @@ import pg from 'pg'
 import { ServiceError } from '../errors.ts'
 import { clientClass, NoUsableServerError, type Servers, serversOf } from './servers.ts'
 
-/** What can run statements: the pool, or one transaction on one of its connections. */
+/** Runs statements: the pool, or one transaction. */
 export interface Connection {
-  /** The rows. A statement that should tell how many it changed does so with `returning`. */
+  /** Returns the rows. To count changed rows, use `returning`. */
   query<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<Row[]>
-  /** Parsed and planned once per connection. A name stands for one text for ever. */
+  /** A prepared statement: parsed and planned once per connection. Use a name for one text only. */
   queryPrepared<Row = Record<string, unknown>>(name: string, text: string, values: readonly unknown[]): Promise<Row[]>
-  /** Several statements in one text, without values and without rows: a migration. */
+  /** Several statements in one text, without values and rows. For migrations. */
   execute(script: string): Promise<void>
 }
 
 export interface Database extends Connection {
   /**
-   * Commits when `work` resolves, rolls back when it rejects. When it rejects with an error for which
-   * `isConnectionLost` holds, the transaction may have been committed or not: read before acting.
+   * Commits when `work` resolves, rolls back when it rejects. After an error for which `isConnectionLost` is true, the outcome is
+   * unknown: read before you act.
    */
   transaction<Result>(work: (connection: Connection) => Promise<Result>, options?: TransactionOptions): Promise<Result>
-  /** Waits a while for what is under way. */
+  /** Waits up to `closeMaxMs` for statements in progress. */
   close(): Promise<void>
 }
 
 export type DatabaseOptions = {
   /** May name several servers: see `Servers`. */
   readonly url: string
-  /** Connections at most. */
   readonly poolMax: number
   readonly applicationName: string
-  /** The server gives a statement up after this. */
+  /** Statement timeout, enforced by the server. */
   readonly statementMaxMs?: number
-  /** To wait for a free connection, or for a new one to be made. */
+  /** Timeout for a free or new connection. */
   readonly connectMaxMs?: number
-  /** Calls that may wait for a connection; more are refused at once. */
+  /** Calls that may wait for a connection; more are refused immediately. */
   readonly waitingMax?: number
-  /** What is under way when the database is closed may take this long to end; then it is cut. */
+  /** How long `close` waits for statements in progress before it cuts them off. */
   readonly closeMaxMs?: number
-  /** An idle connection broke. It is replaced when needed; this is for the log. */
+  /** An idle connection broke. For the log: the pool replaces it when needed. */
   readonly onIdleError?: (error: Error) => void
 }
 
 export type TransactionOptions = {
   readonly isolation?: 'read committed' | 'repeatable read' | 'serializable'
   readonly readOnly?: boolean
-  /** For each statement of this transaction, in place of the pool's. */
+  /** Statement timeout of this transaction, instead of the pool's. */
   readonly statementMaxMs?: number
 }
 
-// We wait a little longer than the server does: its own answer says for certain that nothing was written.
+// We wait longer than the server's timeout: its own error proves that nothing was written.
 const replyGraceMs = 2_000
 const idleInTransactionMaxMs = 60_000
-// A new connection costs PostgreSQL a process and us all prepared statements: it outlives the pauses between jobs.
+// Longer than the pauses between jobs: a new connection costs a server process and all prepared statements.
 const idleConnectionMs = 60_000
 
 export function openDatabase(options: DatabaseOptions): Database {
@@ -66,7 +65,7 @@ class PooledDatabase implements Database {
   readonly #replyMaxMs: number
   readonly #closeMaxMs: number
   #closing: Promise<void> | undefined
-  /** What was under way has had its time: a connection that is made only now begins nothing. */
+  /** `close` has timed out: connections that are established from now on must not be used. */
   #isCut = false
 
   constructor(options: DatabaseOptions) {
@@ -87,7 +86,7 @@ class PooledDatabase implements Database {
       onConnect: (client) => turnJitOff(client, connectMaxMs),
     })
     this.#pool.on('error', onIdleError)
-    // A connection that breaks while in use fails its statement. Its 'error' event, unheard, would end the process.
+    // A broken connection fails its statement. Without a listener its 'error' event would also end the process.
     this.#pool.on('connect', (client) => client.on('error', ignore))
   }
 
@@ -115,7 +114,7 @@ class PooledDatabase implements Database {
     return this.#closing
   }
 
-  /** Lends a connection to one piece of work. One of whose state we cannot be sure is not used again. */
+  /** Runs `work` on a connection. A connection in an unknown state is discarded afterwards. */
   async #lend<Result>(work: (connection: LentConnection) => Promise<Result>, statementMaxMs?: number): Promise<Result> {
     const { waitingCount } = this.#pool
     if (waitingCount >= this.#waitingMax) throw new DatabaseOverloadedError(waitingCount, this.#waitingMax)
@@ -143,7 +142,7 @@ class PooledDatabase implements Database {
       try {
         return await this.#pool.connect()
       } catch (error) {
-        // All connections are in use, or the pool is closed: no server was asked.
+        // All connections are in use, or the pool is closed: this is not a failure of the server.
         if (this.#closing !== undefined || (error as Error).message === noFreeConnection) throw error
       }
     }
@@ -161,9 +160,9 @@ class PooledDatabase implements Database {
 }
 
 /**
- * PostgreSQL compiles our array-sized statements by default, which takes longer than running them: up to 12 times slower.
- * A statement instead of a startup option, because an `options` parameter in the URL would replace ours. A server that
- * refuses it serves all the same, only slower: `penny doctor` reports it.
+ * By default PostgreSQL compiles (JIT) our statements over large arrays, which makes them up to 12 times slower. A statement instead of a
+ * startup option, because an `options` parameter in the URL would replace ours. A server that refuses it still works, only slower;
+ * `penny doctor` reports it.
  */
 async function turnJitOff(client: pg.ClientBase, replyMaxMs: number): Promise<void> {
   try {
@@ -173,9 +172,8 @@ async function turnJitOff(client: pg.ClientBase, replyMaxMs: number): Promise<vo
   }
 }
 
-/** One connection while it is lent. */
 class LentConnection implements Connection {
-  /** Whether the connection must be thrown away. */
+  /** The connection must not be used again. */
   isDoubtful = false
   readonly #client: pg.PoolClient
   readonly #replyMaxMs: number
@@ -204,11 +202,11 @@ class LentConnection implements Connection {
 
   async send(statement: Statement): Promise<pg.QueryResult<pg.QueryResultRow>> {
     try {
-      // `query_timeout` is the client's own clock: it runs also when the server has stopped answering.
+      // `query_timeout` is enforced by the client: it works even when the server does not answer.
       const query = { ...statement, query_timeout: this.#replyMaxMs }
       return await this.#client.query<pg.QueryResultRow>(query)
     } catch (error) {
-      // A plain answer of the server leaves the connection as good as before; after all else its state is unknown.
+      // After an ordinary SQL error the connection is usable. After any other error its state is unknown.
       if (!(error instanceof pg.DatabaseError) || isConnectionLost(error)) this.isDoubtful = true
       throw error
     }
@@ -231,7 +229,7 @@ async function runTransaction<Result>(
     throw error
   }
   const { command } = await connection.send({ text: 'commit' })
-  // The server answers a commit of a failed transaction with ROLLBACK, and `pg` resolves: nothing was written.
+  // The server answers the commit of a failed transaction with ROLLBACK, and `pg` does not throw. Nothing was written.
   if (command !== 'COMMIT') throw new TransactionRolledBackError()
   return result
 }
@@ -243,7 +241,7 @@ function beginning({ isolation, readOnly, statementMaxMs }: TransactionOptions):
   return `begin${level}${access}${limit}`
 }
 
-/** Never fails: what went wrong first is what counts, and an unfinished transaction dies with its connection. */
+/** Never throws: the first error counts, and an open transaction ends with its connection. */
 async function rollBack(connection: LentConnection): Promise<void> {
   if (connection.isDoubtful) return
   await connection.execute('rollback').catch(() => {
@@ -251,10 +249,10 @@ async function rollBack(connection: LentConnection): Promise<void> {
   })
 }
 
-/** As `pg` says it. */
+/** The message of `pg`. */
 const lostWhileClosing = 'Connection terminated'
 const noFreeConnection = 'timeout exceeded when trying to connect'
-// What `pg` says, without a code, when the connection or the wait for it is gone.
+// Messages of `pg` errors without a code: the connection, or the wait for one, was lost.
 const lostMessages: readonly string[] = [
   lostWhileClosing,
   'Connection terminated unexpectedly',
@@ -277,20 +275,20 @@ const lostSystemCodes: readonly string[] = [
   'ENOTFOUND',
   'EAI_AGAIN',
 ]
-// Answers after which the server hangs up, the refusal of a full server to take a new connection, and that of a server that has
-// become read-only: a connection to it is useless, and the next one may find the server that accepts writes.
+// Errors after which the server disconnects, "too many connections", and "read-only": after a failover the next connection may reach
+// the server that accepts writes.
 const lostStates = /^(08|57P|25006|25P03|25P04|53300)/
-// The server's own trouble (memory, disk, a bug): with such a state only an end of the connection leaves a doubt.
+// Problems of the server itself (memory, disk, a bug). The outcome is unknown only if the connection ended as well.
 const troubleStates = /^(53|58|XX)/
 
-/** A lock stayed taken for longer than the statement waits for it. Nothing was written. */
+/** The statement timed out waiting for a lock. Nothing was written. */
 export function isLockTimeout(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === '55P03'
 }
 
 /**
- * Whether the outcome of a statement is unknown: it may have been carried out or not, or was never sent. Then read by
- * id on a new connection before doing anything. False for an ordinary SQL error: nothing was written.
+ * Whether the outcome of a statement is unknown: it may have been executed, or never sent. Read by id on a new connection before you
+ * act. False for an ordinary SQL error: nothing was written.
  */
 export function isConnectionLost(error: unknown): boolean {
   if (!(error instanceof Error)) return false
@@ -301,21 +299,20 @@ export function isConnectionLost(error: unknown): boolean {
     return lostStates.test(code) || (isFatal && troubleStates.test(code))
   }
   const { code, syscall } = error as NodeJS.ErrnoException
-  // A missing file is a lost connection only when it is the socket.
+  // ENOENT means a lost connection only for the socket.
   const isMissingSocket = syscall === 'connect' && (code === 'ENOENT' || code === 'EAGAIN')
   return isMissingSocket || lostSystemCodes.includes(code ?? '') || lostMessages.includes(error.message)
 }
 
-// Deadlocks and serialization, a full disk or memory, locks, an operator's or a failing server's interruption.
-const passingStates = /^(40|53|55|57|58)/
+// Deadlock, serialization failure, full disk or memory, lock timeout, interruption by an operator or a failing server.
+const transientStates = /^(40|53|55|57|58)/
 
 /**
- * Whether nothing is wrong with the statement itself: the same one will be carried out when the trouble is over. Holds also
- * for every error for which `isConnectionLost` does.
+ * Whether the same statement can succeed later. True for every error for which `isConnectionLost` is true.
  */
 export function isTransient(error: unknown): boolean {
   if (isConnectionLost(error) || error instanceof DatabaseOverloadedError) return true
-  return error instanceof pg.DatabaseError && passingStates.test(error.code ?? '')
+  return error instanceof pg.DatabaseError && transientStates.test(error.code ?? '')
 }
 
 type Parser = (text: string) => unknown
@@ -330,14 +327,14 @@ const int8ArrayOf: Parser = (text) =>
         .split(',')
         .map((item) => (item === 'NULL' ? null : BigInt(item)))
 
-/** Only for our own pools: the parsers of `pg` are global, and money must not depend on who set them last. */
+/** Set per pool: the parsers of `pg` are global, and another module could replace them. Money must not depend on that. */
 const parsers: ReadonlyMap<number, Parser> = new Map([
   [20, BigInt], // int8
   [1016, int8ArrayOf], // int8[]
-  // Never a float: a sum of int8 is numeric, cast it to bigint in the statement.
+  // Never a float. A sum of int8 is numeric: cast it to bigint in the statement.
   [1700, textOf], // numeric
   [1231, textArrayOf], // numeric[]
-  // A `Date` made of these would depend on the time zone of this machine.
+  // As a `Date` these would depend on the time zone of this machine.
   [1082, textOf], // date
   [1182, textArrayOf], // date[]
   [1114, textOf], // timestamp without time zone
@@ -362,7 +359,7 @@ class DatabaseOverloadedError extends ServiceError {
   }
 }
 
-/** A statement of the transaction failed and its error was swallowed: nothing of it was written. */
+/** A statement failed and its error was swallowed inside the transaction. Nothing was written. */
 class TransactionRolledBackError extends Error {
   constructor() {
     super('The transaction was rolled back: a statement in it had failed.')

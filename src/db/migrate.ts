@@ -147,7 +147,7 @@ async function replaceFunctions(
     )
     for (const { signature } of old) await connection.execute(`drop function ${signature}`)
     await connection.execute(text).catch((error: unknown) => {
-      throw isLockConflict(error) ? error : new MigrationFailedError(functionPath({ name }), error)
+      throw isLockConflict(error) ? error : new MigrationFailedError(`${functionsFolder}/${name}`, error)
     })
     await connection.query('insert into function_versions (name, sha256) values ($1, $2)', [name, sha256])
   }
@@ -193,10 +193,6 @@ async function readFunctions(folder: string): Promise<readonly SqlFunction[]> {
 
 function countOf({ length }: readonly SqlFunction[]): string {
   return length === 1 ? '1 function' : `${length} functions`
-}
-
-function functionPath({ name }: { readonly name: string }): string {
-  return `${functionsFolder}/${name}`
 }
 
 /** The lock timed out (55P03), or there was a deadlock (40P01). */

@@ -2,7 +2,7 @@ import pg from 'pg'
 import { OperatorError, reasonOf, UnusableSettingError } from '../errors.ts'
 import { type Database, type DatabaseOptions, openDatabase } from './database.ts'
 
-/** Whose fault it is that a database does not serve, in the operator's words, and what to do about it. */
+/** Names a database in error messages, with the remedy when it cannot be used. */
 export type Origin = { readonly name: string; readonly remedy: string }
 
 export const outside: Origin = {
@@ -15,8 +15,8 @@ export function embeddedIn(dataDir: string): Origin {
 }
 
 /**
- * Opens a database and does the first work on it. What the server, or the way to it, has against that is one line for the
- * operator; what else goes wrong stays what it is.
+ * Opens a database and runs `work` on it. Errors of the server or the network become a one-line message for the operator; other errors
+ * pass unchanged.
  */
 export async function openUsable(
   options: DatabaseOptions,
@@ -34,12 +34,12 @@ export async function openUsable(
   }
 }
 
-/** The first word with a server: whatever goes wrong there, the setting is to be looked at. */
+/** Runs the first connection to a server. Any error there points to the setting. */
 export async function refuseUnusable<Result>(origin: Origin, connect: () => Promise<Result>): Promise<Result> {
   try {
     return await connect()
   } catch (error) {
-    // One that already says what to do.
+    // Already has a message for the operator.
     if (error instanceof OperatorError) throw error
     throw new UnusableDatabaseError(origin, error)
   }

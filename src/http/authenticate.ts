@@ -3,7 +3,7 @@ import { InvalidApiKeyError } from '../identity/key-finder.ts'
 import { checkAddress } from '../identity/key-options.ts'
 import type { Visitor } from './visitor.ts'
 
-/** The bearer of the key in an `Authorization` header, or the 401 or 403 that says what is wrong with it. */
+/** The bearer of the key in the `Authorization` header. Throws a 401 or 403 error when the key is not accepted. */
 export async function authenticate(keys: KeyFinder, visitor: Pick<Visitor, 'header' | 'address'>): Promise<Bearer> {
   const bearer = await findBearer(keys, visitor.header('authorization'))
   if (bearer.options.allowedIps.length > 0) checkAddress(await keys.currentOptions(bearer), visitor.address)

@@ -6,18 +6,18 @@ const smallBytesDefault = 64 * 1024
 const bodiesPerAccountMin = 16
 
 export type BodyBudgetOptions = {
-  /** Of all bodies that are being read. */
+  /** Buffered bytes of all bodies together. */
   readonly bytesMax: number
-  /** An account may send so many however little its share is: one body of the largest size. */
+  /** An account may always buffer this much, whatever its share: one body of the largest size. */
   readonly accountBytesMin?: number
-  /** Bodies that are being read. */
+  /** Concurrent bodies. */
   readonly bodiesMax?: number
   readonly smallBytesMax?: number
 }
 
 /**
- * The bodies that are being read now and their bytes, with limits: what is read before a hold costs its sender nothing. Small bodies are
- * read whatever others send, or a few that send much, and slowly, would shut everybody out; the connections bound them.
+ * Limits the bodies that are being read and their bytes, because a sender pays nothing before the hold. Small bodies are exempt:
+ * otherwise a few large, slow senders could lock out everyone else. Small ones are bounded by the number of connections.
  */
 export class BodyBudget {
   readonly #bytes: Shares
@@ -35,7 +35,7 @@ export class BodyBudget {
     return this.#bytes.used
   }
 
-  /** @throws when the account sends too many at once. */
+  /** @throws when the account sends too many bodies concurrently. */
   open(account: string): OpenBody {
     this.#bodies.acquire(account)
     return new OpenBody({
@@ -56,7 +56,7 @@ type OpenBodyOptions = {
   readonly onClose: () => void
 }
 
-/** What has arrived of one body. */
+/** One body while it is being read. */
 export class OpenBody {
   readonly #options: OpenBodyOptions
   #isOpen = true
@@ -66,7 +66,7 @@ export class OpenBody {
     this.#options = options
   }
 
-  /** Counts what has arrived; why the rest must not be read when there is no room for it. */
+  /** Counts received bytes. Returns an error when the rest must not be read, because the budget is exhausted. */
   add(bytes: number): ServiceError | undefined {
     const { account, shares } = this.#options
     this.bytes += bytes
@@ -75,13 +75,13 @@ export class OpenBody {
     return refusal
   }
 
-  /** When the body may be parsed; undefined: at once. */
+  /** Resolves when the body may be parsed; undefined: immediately. */
   turn(): Promise<void> | undefined {
     const { account, turns } = this.#options
     return this.#isSmall ? undefined : turns.wait(account)
   }
 
-  /** Gives everything back, once. */
+  /** Returns its bytes to the budget. Idempotent. */
   close(): void {
     if (!this.#isOpen) return
     this.#isOpen = false

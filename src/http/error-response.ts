@@ -2,7 +2,7 @@ import { isTransient } from '../db/database.ts'
 import { type ErrorCode, ServiceError } from '../errors.ts'
 import { encodeHeader } from '../x402/header.ts'
 
-/** How a code is answered. A new code does not compile until it is here. */
+/** Status and type of every code. A new code does not compile until it is here. */
 const answers = {
   invalid_json: [400, 'invalid_request_error'],
   invalid_value: [400, 'invalid_request_error'],
@@ -56,8 +56,8 @@ const answers = {
   internal_error: [500, 'server_error'],
 } as const satisfies Record<ErrorCode, readonly [status: number, type: string]>
 
-// Waiting cannot cure these, though SDKs would retry some of them by their status alone. An SDK that retries a payment of unknown
-// outcome would sign a second one.
+// Retrying does not help, but SDKs would retry some of these because of their status. After a payment with an unknown outcome a retry
+// would even sign a second one.
 const neverRetried = new Set<ErrorCode>(['quote_exceeds_cap', 'payment_unknown'])
 const retryAfterMsMax = 60_000
 
@@ -67,7 +67,7 @@ export type ErrorResponse = {
   readonly body: ErrorEnvelope
 }
 
-/** The envelope that the OpenAI SDKs read, with the request's id and a page that says more. */
+/** OpenAI's error envelope, plus the request id and a link to the documentation of the code. */
 export type ErrorEnvelope = {
   readonly error: {
     readonly message: string
@@ -81,14 +81,14 @@ export type ErrorEnvelope = {
 }
 
 export type ErrorContext = {
-  /** The id as customers see it. */
+  /** In the form that customers see. */
   readonly requestId: string
   readonly publicUrl: string
-  /** Further fields of the envelope, whatever the error is. */
+  /** Further fields of the envelope, for any error. */
   readonly extra?: Readonly<Record<string, string>> | undefined
 }
 
-/** Turns anything thrown into what the customer sees. What is not an expected refusal is a bug, and tells nothing. */
+/** Turns anything thrown into a response. An error that is not a `ServiceError` is a bug: its message is not sent to the customer. */
 export function errorResponse(error: unknown, context: ErrorContext): ErrorResponse {
   const refusal = refusalOf(error)
   const [status, type] = answers[refusal.code]
@@ -116,8 +116,8 @@ export function errorResponse(error: unknown, context: ErrorContext): ErrorRespo
 }
 
 /**
- * For clients that pay by themselves over x402, and throw away the body of a 402. This one cannot be paid per request: it names a scheme
- * that no client has, and they show what they cannot pay, with our message in it.
+ * Clients with x402 support drop the body of a 402 and read this header. This 402 cannot be paid per request, so the header names a
+ * scheme that no client supports. Clients then report the requirement that they cannot pay, with our message in it.
  */
 function explainToX402(refusal: ServiceError, { publicUrl }: ErrorContext): string {
   const requirement = {
@@ -142,13 +142,13 @@ function refusalOf(error: unknown): ServiceError {
   return isTransient(error) ? new DatabaseAwayError(error) : new InternalError(error)
 }
 
-/** Whether a client that is told this is meant to ask again. */
+/** Whether clients should retry after this error. */
 export function isRepeatable(error: unknown): boolean {
   const { code } = refusalOf(error)
   return isRetried(code, answers[code][0])
 }
 
-/** How a code is answered, for the page that explains it. */
+/** For the documentation of a code. */
 export function answerOf(code: ErrorCode): { readonly status: number; readonly retried: boolean } {
   const [status] = answers[code]
   return { status, retried: isRetried(code, status) }
@@ -169,7 +169,7 @@ function retryHeaders(refusal: ServiceError, status: number): Record<string, str
   }
 }
 
-/** The database is being restarted, cannot be reached, or has no room: not the customer's mistake, and it passes. */
+/** The database is restarting, unreachable or full. Transient, and not the customer's fault. */
 class DatabaseAwayError extends ServiceError {
   readonly code = 'overloaded'
   constructor(cause: unknown) {
@@ -183,7 +183,7 @@ class DatabaseAwayError extends ServiceError {
   }
 }
 
-/** A bug. The customer learns the request's id and nothing else; the log has the cause. */
+/** A bug. The customer gets the request id; the cause is in the log. */
 export class InternalError extends ServiceError {
   readonly code = 'internal_error'
   constructor(cause?: unknown) {

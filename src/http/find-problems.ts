@@ -5,7 +5,7 @@ import { findFreeze } from '../ledger/freeze.ts'
 import { tryHold } from '../ledger/try-hold.ts'
 import type { Problems } from './readiness.ts'
 
-/** What the database says against serving: its schema is not ours, the ledger is frozen, or holds fail. */
+/** Database problems that prevent serving: another schema version, a frozen ledger, failing holds. */
 export async function findProblems(database: Database, migrationsFolder: string): Promise<Problems> {
   const migrations = await findMigrationProblem(database, migrationsFolder)
   if (migrations !== undefined) return { migrations }
@@ -15,8 +15,8 @@ export async function findProblems(database: Database, migrationsFolder: string)
 }
 
 /**
- * Whether a hold is refused by a fault that waiting does not mend. One worker of a cluster that is down is no such fault: the accounts
- * on the others are served.
+ * Whether holds fail with an error that is not transient. A Citus worker that is down does not count: accounts on the other workers are
+ * still served.
  */
 async function holdsFail(database: Database): Promise<boolean> {
   try {
@@ -32,9 +32,9 @@ async function findMigrationProblem(database: Database, migrationsFolder: string
     const pending = await pendingMigrations(database, migrationsFolder)
     return pending.length === 0 ? undefined : `not applied: ${pending.join(', ')}`
   } catch (error) {
-    // A newer node has come, and this one is about to be replaced: until then it serves, or an upgrade would stop them all at once.
+    // A newer node has migrated the schema. This one serves until it is replaced: otherwise an upgrade would stop all nodes together.
     if (error instanceof DatabaseNewerError) return undefined
-    // The database has answered: these words are our own.
+    // Our own message, which contains nothing of the server's.
     if (error instanceof OperatorError) return error.message
     throw error
   }

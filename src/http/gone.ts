@@ -2,7 +2,8 @@ import type { ServerResponse } from 'node:http'
 import type { ServedRequest } from './load.ts'
 
 /**
- * Aborts when the client has left before its answer was whole, or when the request is stopped, with the reason of that. The request's own `close` event is of no use here: it fires as soon as the body is read.
+ * Aborts when the client disconnects before the answer is complete, or when the service stops the request (with its reason). Listens to
+ * the response: the `close` event of the request fires as soon as the body is read.
  */
 export function goneSignal(outgoing: ServerResponse, request?: ServedRequest): AbortSignal {
   const controller = new AbortController()
@@ -15,7 +16,7 @@ export function goneSignal(outgoing: ServerResponse, request?: ServedRequest): A
   return controller.signal
 }
 
-/** Resolves when the last byte of an answer has left, or there is nobody to take it. */
+/** Resolves when the whole answer was written to the socket, or the client has disconnected. */
 export function hasLeft(outgoing: ServerResponse): Promise<void> {
   return new Promise((resolve) => {
     if (isOver(outgoing)) resolve()
@@ -27,10 +28,10 @@ function isOver(outgoing: ServerResponse): boolean {
   return outgoing.destroyed || outgoing.closed
 }
 
-/** Not an error of anybody: the client has left, and what follows is the cancel rule. */
+/** The client disconnected. Not a failure: the cancel rule decides the charge. */
 export class ClientGoneError extends Error {
   constructor() {
-    super('the client left before its answer was whole')
+    super('the client disconnected before the answer was complete')
     this.name = 'ClientGoneError'
   }
 }

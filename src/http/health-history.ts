@@ -1,12 +1,12 @@
 import type { Standing } from '../observe/outcomes.ts'
 
-/** How the parts of the service were doing at one moment. */
+/** State of the parts of the service at one moment. */
 export type Health = {
   readonly isReady: boolean
   readonly model: Standing | 'off'
   readonly search: Standing | 'off'
   readonly chain: Standing
-  /** How long the database took to answer; undefined when it did not. */
+  /** Response time of the database; undefined when it did not answer. */
   readonly databaseMs: number | undefined
 }
 
@@ -16,8 +16,8 @@ const slotMs = 5 * 60_000
 const slotsMax = (24 * 60 * 60_000) / slotMs
 
 /**
- * The last 24 hours of this node in slots of five minutes, in memory. A slot has the worst that was seen in it, so that a short
- * outage is not lost between two good samples. A slot is missing when the node did not run.
+ * The last 24 hours of this node in slots of five minutes, in memory. A slot keeps its worst sample, so that a short outage stays
+ * visible. A slot is missing when the node did not run.
  */
 export class HealthHistory {
   #slots: readonly HealthSlot[] = []

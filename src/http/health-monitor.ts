@@ -14,7 +14,7 @@ type HealthOptions = {
 // The ledger is compared with the chain every ten seconds: an old comparison means that the chain node does not answer.
 const comparisonMsMax = 120_000
 
-/** Samples the state of the service for its status page. Whoever owns it calls `sample` once a minute. */
+/** Samples the state of the service for its status page. Its owner calls `sample` once a minute. */
 export class HealthMonitor {
   readonly history = new HealthHistory()
   readonly #options: HealthOptions
@@ -24,7 +24,7 @@ export class HealthMonitor {
     this.#options = options
   }
 
-  /** The last sample, or the first one where there is none yet. */
+  /** The last sample; takes the first one if there is none yet. */
   async latest(): Promise<Health> {
     return this.#latest ?? this.sample()
   }
@@ -36,7 +36,7 @@ export class HealthMonitor {
     return health
   }
 
-  /** The state of this moment, which leaves no trace in the history. */
+  /** The current state. Not recorded in the history. */
   async look(): Promise<Health> {
     const { readiness, standings, solvency, clock } = this.#options
     const startedMs = clock()

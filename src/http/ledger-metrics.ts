@@ -3,7 +3,7 @@ import { Gauge, type Metric } from '../observe/metric.ts'
 
 export type LedgerMetrics = {
   readonly metrics: readonly Metric[]
-  /** Shows these numbers from now on; none when they could not be read. */
+  /** Replaces the numbers; undefined when they could not be read. */
   show(numbers: LedgerNumbers | undefined): void
 }
 
@@ -63,10 +63,10 @@ const plain: readonly Plain[] = [
   ],
 ]
 
-type Told = readonly [key: string, name: string, help: string, type?: 'counter']
+type ProcessMetric = readonly [key: string, name: string, help: string, type?: 'counter']
 
-// Names that processes tell through the database; one that is not here is not shown.
-const told: readonly Told[] = [
+// Metrics that processes report through the database, by name. Unknown names are not shown.
+const processMetrics: readonly ProcessMetric[] = [
   ['relayer_gas_micro_usdc', 'penny_relayer_gas_micro_usdc', 'What the relayer has left for gas, in atomic USDC.'],
   ['deposits_seen', 'penny_deposits_seen_total', 'Transfers that arrived at deposit addresses.', 'counter'],
   ['deposits_credited', 'penny_deposits_credited_total', 'Deposits that were credited to accounts.', 'counter'],
@@ -91,7 +91,7 @@ const told: readonly Told[] = [
   ],
 ]
 
-/** The numbers that are read from the database, in the form of metrics. */
+/** Metrics of the numbers that are read from the database. */
 export function createLedgerMetrics(): LedgerMetrics {
   const gauges = plain.map(([name, help]) => new Gauge({ name, help }))
   const payments = new Gauge({ name: 'penny_payments', help: 'Payments under way, by state.', labels: ['state'] })
@@ -109,11 +109,11 @@ export function createLedgerMetrics(): LedgerMetrics {
     name: 'penny_solvent',
     help: '1 when the chain matches the ledger for every account. Must be 1.',
   })
-  const toldGauges = told.map(([key, name, help, type]) => ({
+  const processGauges = processMetrics.map(([key, name, help, type]) => ({
     key,
     gauge: new Gauge({ name, help, ...(type && { type }) }),
   }))
-  const all = [...gauges, payments, unsettled, cursorAge, solvent, ...toldGauges.map(({ gauge }) => gauge)]
+  const all = [...gauges, payments, unsettled, cursorAge, solvent, ...processGauges.map(({ gauge }) => gauge)]
   return {
     metrics: all,
     show(numbers) {
@@ -130,8 +130,8 @@ export function createLedgerMetrics(): LedgerMetrics {
       unsettled.set(numbers.unpaidAtomic, 'unpaid')
       for (const { name, seconds } of numbers.cursors) cursorAge.set(seconds, name)
       if (numbers.solvent !== undefined) solvent.set(Number(numbers.solvent))
-      for (const { key, gauge } of toldGauges) {
-        const value = numbers.told.find(({ name }) => name === key)?.value
+      for (const { key, gauge } of processGauges) {
+        const value = numbers.processMetrics.find(({ name }) => name === key)?.value
         if (value !== undefined) gauge.set(value)
       }
     },

@@ -1,24 +1,24 @@
 import { ServiceError } from '../errors.ts'
 import { Shares } from '../fairness/shares.ts'
 
-/** One of those that are being served. */
+/** A request that is being served. */
 export type ServedRequest = {
-  /** Called when it can no longer be finished, with what its client is to be told. Whoever serves it puts in what that does. */
+  /** Called when the service cannot finish the request, with the error for its client. Its handler replaces this function. */
   stop: (reason: ServiceError) => void
   /**
-   * Takes one of the account's places until the request is over. Called once its body is there: a client that sends slowly, or
-   * nothing more, must not keep a place from others.
+   * Takes one of the account's slots until the request ends. Call it when the body has been read: a slow sender must not occupy
+   * a slot.
    */
   begin(): void
 }
 
-/** So many requests an account may have in progress in a small service, where a quarter of the places would be too few. */
+/** The minimum per account. In a small service a quarter of the slots would be too few. */
 const requestsPerAccountMin = 16
 
-/** How much is being served now, with a limit beyond which requests are shed before they cost anything. */
+/** Requests in progress. Sheds load above a limit, before a request costs anything. */
 export class Load {
   readonly #places: Shares
-  /** Also those whose body is being read. */
+  /** Includes requests whose body is still being read. */
   readonly #requests = new Set<ServedRequest>()
   #idle: PromiseWithResolvers<void> | undefined
   #isStopped = false
@@ -27,17 +27,16 @@ export class Load {
     this.#places = new Shares({ what: 'requests in progress', capacity: requestsMax, floor: requestsPerAccountMin })
   }
 
-  /** Requests that have a place. */
+  /** Requests that have a slot. */
   get requests(): number {
     return this.#places.used
   }
 
-  /** Whether nothing is being served. */
   get isIdle(): boolean {
     return this.#requests.size === 0
   }
 
-  /** Waits for the work, which the service is not stopped without. @throws when there would be no place for the account now. */
+  /** Runs `work`; a shutdown waits for it. @throws when the account has no free slot. */
   async during<Result>(account: string, work: (request: ServedRequest) => Promise<Result>): Promise<Result> {
     if (this.#isStopped) throw new RestartingError()
     const refusal = this.#places.refusal(account)
@@ -63,13 +62,13 @@ export class Load {
     }
   }
 
-  /** Ends what is being served, and takes nothing more. */
+  /** Stops all requests in progress and refuses new ones. */
   stop(): void {
     this.#isStopped = true
     for (const request of this.#requests) request.stop(new RestartingError())
   }
 
-  /** Resolves when nothing is being served. */
+  /** Resolves when no request is in progress. */
   idle(): Promise<void> {
     if (this.#requests.size === 0) return Promise.resolve()
     this.#idle ??= Promise.withResolvers<void>()
@@ -77,7 +76,7 @@ export class Load {
   }
 }
 
-/** The service goes, and comes back or has others beside it. Nobody's fault but ours: who is told this has not left. */
+/** The service is shutting down. The client is still connected, so this is not a cancellation. */
 export class RestartingError extends ServiceError {
   readonly code = 'overloaded'
   constructor() {

@@ -6,13 +6,13 @@ import { createLedgerMetrics } from './ledger-metrics.ts'
 import { asDeclared } from './send.ts'
 
 export type MetricsPageOptions = {
-  /** What this process counts. */
+  /** Metrics of this process. */
   readonly metrics: readonly Metric[]
   /** Where several processes share the port: the number of this one, and how it gets the samples of all. */
   readonly shared?: SharedPort | undefined
   readonly readNumbers: () => Promise<LedgerNumbers>
   readonly onReadError: (error: unknown) => void
-  /** Undefined: anybody may read. */
+  /** Undefined: public. */
   readonly token: string | undefined
   /** Monotonic milliseconds. */
   readonly now: () => number
@@ -25,7 +25,7 @@ export type SharedPort = {
 
 const numbersMsMax = 5_000
 
-/** `GET /metrics`. However often it is read, the database is asked once in five seconds. */
+/** `GET /metrics`. Reads the database at most once in five seconds. */
 export class MetricsPage {
   readonly #options: MetricsPageOptions
   readonly #ledger = createLedgerMetrics()
@@ -36,7 +36,7 @@ export class MetricsPage {
     this.#options = options
   }
 
-  /** Every metric there is; for the page that explains them. */
+  /** All metrics, for their documentation. */
   get metrics(): readonly Metric[] {
     return [...this.#options.metrics, ...this.#ledger.metrics]
   }
@@ -67,7 +67,7 @@ export class MetricsPage {
   #mayRead(authorization: string | undefined): boolean {
     const { token } = this.#options
     if (token === undefined) return true
-    // Hashes have one length, and comparing them tells nothing about the token.
+    // `timingSafeEqual` needs equal lengths. Comparing hashes leaks nothing about the token, not even its length.
     return timingSafeEqual(sha256(authorization ?? ''), sha256(`Bearer ${token}`))
   }
 
@@ -83,7 +83,7 @@ export class MetricsPage {
     try {
       this.#ledger.show(await this.#options.readNumbers())
     } catch (error) {
-      // A page without them says more than no page: what this process counts is most wanted when the database is away.
+      // Serve the metrics of this process anyway: they matter most while the database is down.
       this.#ledger.show(undefined)
       this.#options.onReadError(error)
     }

@@ -2,17 +2,17 @@ import { isIP } from 'node:net'
 import { ServiceError } from '../errors.ts'
 import type { Visitor } from './visitor.ts'
 
-/** The one place at which the dashboard is served: what cookies, passkeys and origins depend on. */
+/** The public address of the dashboard. Cookies, passkeys and the origin check depend on it. */
 export type Site = {
   /** Without a trailing slash. */
   readonly publicUrl: string
   readonly origin: string
-  /** Host and port, as a wallet shows it. */
+  /** Host and port, as wallets show them. */
   readonly domain: string
   readonly isSecure: boolean
-  /** This machine only: plain http is as good as https there. */
+  /** Browsers treat plain http on loopback as secure. */
   readonly isLoopback: boolean
-  /** Undefined at an IP address, where passkeys do not work. */
+  /** Undefined for an IP address: passkeys need a host name. */
   readonly relyingPartyId: string | undefined
 }
 
@@ -28,7 +28,7 @@ export function siteOf(publicUrl: string): Site {
   }
 }
 
-/** Why nobody can sign in from here, for people; undefined when it is safe. */
+/** Explains to people why signing in is not safe here; undefined when it is. */
 export function signInProblem(site: Site, visitor: Visitor): string | undefined {
   if (site.isSecure) return undefined
   if (site.isLoopback && isLoopbackName(hostnameOf(visitor.header('host')))) return undefined
@@ -43,8 +43,8 @@ export function checkSignInIsSafe(site: Site, visitor: Visitor): void {
 }
 
 /**
- * Lets nothing change on behalf of another page: browsers say where a request comes from, and it must be from here. What says
- * nothing is refused too; every browser says it when something is to change.
+ * CSRF protection: a request that changes something must carry our own `Origin`. A missing one is refused too, because every browser
+ * sends it with such requests.
  */
 export function checkSameOrigin({ origin }: Site, visitor: Visitor): void {
   const from = visitor.header('origin')
@@ -53,7 +53,7 @@ export function checkSameOrigin({ origin }: Site, visitor: Visitor): void {
     throw new CrossSiteRequestError(from, origin)
 }
 
-/** Where a page asked for at 127.0.0.1 really is: cookies are kept by name, and passkeys refuse an IP address. */
+/** The address to redirect a page at 127.0.0.1 to: cookies belong to a host name, and passkeys refuse an IP address. */
 export function pageAtItsName(site: Site, visitor: Visitor, pathAndQuery: string): string | undefined {
   const hostname = hostnameOf(visitor.header('host'))
   const isNumber = hostname === '127.0.0.1' || hostname === '[::1]'
@@ -71,7 +71,6 @@ function isLoopbackName(hostname: string): boolean {
 const cookieOfHost = '__Host-penny'
 const cookieOfLoopback = 'penny_session'
 
-/** The session's token in a request’s cookies. */
 export function readSessionToken(site: Site, visitor: Visitor): string | undefined {
   const name = cookieName(site)
   for (const pair of visitor.header('cookie')?.split(';', cookiesMax) ?? []) {
@@ -83,7 +82,7 @@ export function readSessionToken(site: Site, visitor: Visitor): string | undefin
 
 const cookiesMax = 100
 
-/** `__Host-` binds the cookie to this host, to https and to the whole site; loopback has no https and so another name. */
+/** `__Host-` binds the cookie to this host and to https. Loopback has no https, so its cookie has another name. */
 export function sessionCookie(site: Site, token: string, secondsMax: number): string {
   const secure = site.isSecure ? '; Secure' : ''
   return `${cookieName(site)}=${token}; Path=/; HttpOnly; SameSite=Lax; Max-Age=${secondsMax}${secure}`

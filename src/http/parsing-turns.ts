@@ -1,13 +1,14 @@
-/** An account rests so many times as long as it parsed. */
+/** An account pauses this many times as long as its parsing took. */
 const restFactor = 3
 
 /**
- * Parsing a body of megabytes takes the event loop for dozens of milliseconds, and nobody has paid for it yet. An account has its
- * large bodies parsed one after the other, and rests three times as long as each took: a quarter of the loop's time at most.
+ * Parsing a body of several megabytes blocks the event loop for dozens of milliseconds, before the request is paid for. So the large
+ * bodies of an account are parsed one at a time, with a pause of three times the parsing time after each: one account gets at most a
+ * quarter of the event loop.
  */
 export class ParsingTurns {
   readonly #now: () => number
-  /** Of accounts that parse or rest: those that wait for it. */
+  /** Has an entry for every account that parses or pauses: its waiting bodies. */
   readonly #waiting = new Map<string, (() => void)[]>()
 
   /** `now` in milliseconds. */
@@ -15,7 +16,7 @@ export class ParsingTurns {
     this.#now = now
   }
 
-  /** Resolves when it is the account's turn. It lasts until the event loop goes on. */
+  /** Resolves when it is the account's turn. The turn ends with the current turn of the event loop. */
   async wait(account: string): Promise<void> {
     const waiting = this.#waiting.get(account)
     if (waiting === undefined) {

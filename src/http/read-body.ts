@@ -5,13 +5,13 @@ import type { BodyBudget, OpenBody } from './body-budget.ts'
 export type BodyLimits = {
   readonly bytesMax: number
   readonly readMsMax: number
-  /** One for all bodies of the process. */
+  /** Shared by all bodies of the process. */
   readonly budget: BodyBudget
 }
 
 /**
- * The whole body, or a refusal as soon as it is known to be too large, too slow, too much or of another kind than JSON. A large one is
- * handed over when it is the account's turn to have one parsed: parse it before waiting for anything else.
+ * Reads the whole body. Throws as soon as it is known to be too large, too slow, beyond the budget or not JSON. A large body is returned
+ * when it is the account's turn to parse (see `ParsingTurns`): parse it before you await anything else.
  */
 export async function readJsonBytes(incoming: IncomingMessage, limits: BodyLimits, account: string): Promise<Buffer> {
   if (Number(incoming.headers['content-length'] ?? 0) > limits.bytesMax) throw new BodyTooLargeError(limits.bytesMax)
@@ -19,20 +19,20 @@ export async function readJsonBytes(incoming: IncomingMessage, limits: BodyLimit
   return collect(incoming, limits, limits.budget.open(account))
 }
 
-// Listeners, not `for await`: leaving an async iteration early would destroy the socket that the refusal must still use.
+// Listeners, not `for await`: leaving an async iteration early would destroy the socket, which the error response still needs.
 function collect(incoming: IncomingMessage, { bytesMax, readMsMax }: BodyLimits, body: OpenBody): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     let pieces = new Pieces()
     const take = (chunk: Buffer) => {
       pieces.add(chunk)
-      // Counted as it arrives: a content-length promises, and holds no memory.
+      // Received bytes count, not the content-length: only they occupy memory.
       const refusal = body.add(chunk.length)
       if (body.bytes > bytesMax) refuse(new BodyTooLargeError(bytesMax))
       else if (refusal !== undefined) refuse(refusal)
     }
     const stopReading = () => {
       clearTimeout(timer)
-      // A listener that stays would keep the body for as long as it is answered.
+      // A remaining listener would keep the body in memory until the answer ends.
       incoming.off('data', take).off('close', onClose).off('error', refuse)
     }
     const stop = () => {
@@ -45,7 +45,7 @@ function collect(incoming: IncomingMessage, { bytesMax, readMsMax }: BodyLimits,
       incoming.pause()
       reject(error)
     }
-    // Every request is closed in the end: an error made for nothing would cost more than reading the body.
+    // Creates the error only when needed: every request closes eventually, and an unused error would cost more than reading a body.
     const onClose = () => refuse(new UploadCutError())
     const timer = setTimeout(() => refuse(new RequestTimeoutError(readMsMax)), readMsMax)
     incoming.on('data', take)
@@ -61,7 +61,7 @@ function collect(incoming: IncomingMessage, { bytesMax, readMsMax }: BodyLimits,
     })
     incoming.once('error', refuse)
     incoming.once('close', onClose)
-    // It may have left while its key was looked up: then no event will ever come.
+    // If the client disconnected during the lookup of its key, no event follows.
     if (incoming.destroyed) onClose()
   })
 }
@@ -69,8 +69,8 @@ function collect(incoming: IncomingMessage, { bytesMax, readMsMax }: BodyLimits,
 const loosePiecesMax = 256
 
 /**
- * What has arrived of a body. A piece takes half a kilobyte beside its bytes, and a client decides how small pieces are: four
- * million of one byte each would take two gigabytes, so they are put together as they come.
+ * The received part of a body. A chunk has an overhead of half a kilobyte, and the client decides how small chunks are: four million
+ * chunks of one byte would take two gigabytes. So small chunks are merged as they arrive.
  */
 class Pieces {
   readonly #joined: Buffer[] = []
@@ -100,7 +100,7 @@ function checkMediaType(incoming: IncomingMessage): void {
 export class BodyTooLargeError extends ServiceError {
   readonly code = 'body_too_large'
   constructor(bytesMax: number) {
-    super(`The request body is larger than ${bytesMax} bytes, the limit. Shorten the conversation and try again.`)
+    super(`The request body is larger than the limit of ${bytesMax} bytes. Shorten the conversation and try again.`)
   }
 }
 
@@ -118,10 +118,10 @@ export class RequestTimeoutError extends ServiceError {
   }
 }
 
-/** The client went away while it was still sending: there is nobody to answer and nothing was held. */
+/** The client disconnected during the upload. Nothing was held. */
 export class UploadCutError extends Error {
   constructor() {
-    super('the client left before its request was whole')
+    super('the client disconnected before the request was complete')
     this.name = 'UploadCutError'
   }
 }

@@ -1,4 +1,4 @@
-/** What keeps the service from serving, by name; empty when it is ready. */
+/** Reasons why the service cannot serve, by name; empty when it is ready. */
 export type Problems = Readonly<Record<string, string>>
 
 export type ReadinessOptions = {
@@ -11,8 +11,8 @@ export type ReadinessOptions = {
 const keptMs = 1_000
 
 /**
- * Whether the service can serve. Anybody may ask: however many do, the database is asked once a second and once at a time, and
- * what it says of itself when it fails is for the log alone.
+ * Whether the service can serve. Public, so the database is asked at most once a second, one query at a time, and its own error
+ * messages go to the log only.
  */
 export class Readiness {
   readonly #options: ReadinessOptions

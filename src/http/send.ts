@@ -1,19 +1,19 @@
 import type { ServerResponse } from 'node:http'
 
-/** An answer is what its content type says: a customer's words in JSON must not be taken for a page of ours. */
+/** Browsers must not guess a type: customers' text inside JSON could pass as a page of this site. */
 export const asDeclared = { 'x-content-type-options': 'nosniff' }
 
-/** On every answer, errors included. */
+/** For every response, errors included. */
 export function idHeaders(requestId: string): Record<string, string> {
   return {
     'x-router-request-id': requestId,
-    // The name under which the OpenAI SDKs look for it.
+    // The OpenAI SDKs read this one.
     'x-request-id': requestId,
     ...asDeclared,
   }
 }
 
-/** On every answer below /v1, errors included. */
+/** For every response below /v1, errors included. */
 export function v1Headers(requestId: string): Record<string, string> {
   return {
     ...idHeaders(requestId),
@@ -22,7 +22,7 @@ export function v1Headers(requestId: string): Record<string, string> {
   }
 }
 
-// An SDK in a page retries by what it can read: without `x-should-retry` it would repeat what cannot be cured.
+// SDKs in web pages see only exposed headers. Without `x-should-retry` they would retry permanent errors.
 const exposed = [
   'x-router-request-id',
   'x-router-held-usdc',
@@ -37,15 +37,15 @@ const exposed = [
 ].join(', ')
 
 /**
- * Sends the last of an answer. A client that takes nothing of it for so long is cut off: Node waits for ever for its answer
- * to be fetched, and keeps what is left of it meanwhile.
+ * Sends the last part of an answer. Disconnects a client that reads nothing for `blockedMsMax`: Node has no timeout for this, and would
+ * keep the rest of the answer in memory.
  */
 export function sendLast(outgoing: ServerResponse, text: string, blockedMsMax: number): void {
   outgoing.setTimeout(blockedMsMax)
-  // Ahead of Node's own listener, which starts the clock of an idle connection, or lets the next answer in line begin.
+  // Before Node's own listener, which starts the keep-alive timeout or the next pipelined answer.
   outgoing.prependOnceListener('finish', () => outgoing.setTimeout(0))
   if (text.length < outgoing.writableHighWaterMark) outgoing.end(text)
-  // A server that is told to close destroys every connection whose answer has been ended, fetched or not.
+  // `end` only when the text fits into the socket: a closing server destroys connections with an ended answer, read or not.
   else if (outgoing.write(text)) outgoing.end()
   else outgoing.once('drain', () => outgoing.end())
 }
@@ -60,7 +60,7 @@ export function sendJson(
   outgoing.end()
 }
 
-/** Answers a request whose body has not been read to its end. The connection is closed when `discard` has read the rest. */
+/** Answers a request before its body was read completely. Closes the connection when `discard` has read the rest. */
 export async function sendJsonEarly(
   outgoing: ServerResponse,
   { status, body, headers }: { status: number; body: object; headers: Readonly<Record<string, string>> },

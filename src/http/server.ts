@@ -11,18 +11,18 @@ const serverOptions = {
   keepAlive: true,
   headersTimeout: 10_000,
   requestTimeout: 60_000,
-  // Longer than the idle time of common load balancers: the side that closes first must be theirs.
+  // Longer than the idle timeout of common load balancers, so that they close idle connections first.
   keepAliveTimeout: 75_000,
   maxHeaderSize: 16_384,
-  // Node refuses without a word; we say what is missing.
+  // Node would refuse without a message; we send one.
   requireHostHeader: false,
 }
 
-/** A request that has not arrived after so long, or whose headers have not, is not waited for. */
+/** Timeouts for the headers and for the whole request. */
 export const arrivalMsMax = { headers: serverOptions.headersTimeout, whole: serverOptions.requestTimeout }
 
-/** So many connections are taken however few requests are served at once: idle ones wait for their next. */
-const socketsAlways = 1_000
+/** The minimum: keep-alive connections are mostly idle. */
+const connectionsMin = 1_000
 
 /**
  * Connections that the kernel has opened and we have not accepted. With Node's 511, a burst of clients is reset while the event loop is
@@ -30,15 +30,15 @@ const socketsAlways = 1_000
  */
 const notAcceptedMax = 4_096
 
-// For the ends of what is broken off, and for what their clients are told of it.
-const lastWordsMsMax = 2_000
-// A connection that was accepted last may not have sent its request yet.
+// Time to end stopped requests and to send their clients an error.
+const lastAnswersMsMax = 2_000
+// The request of a connection that was just accepted may not have arrived yet.
 const lateRequestMsMax = 1_000
 const connectionsPollMs = 20
 
-/** Connections that are accepted: each request in progress has one, and as many may be idle or sending their request. */
+/** Twice the requests in progress: as many connections again may be idle or sending a request. */
 export function connectionsMaxFor(requestsMax: number): number {
-  return Math.max(2 * requestsMax, socketsAlways)
+  return Math.max(2 * requestsMax, connectionsMin)
 }
 
 export function openServer(requestsMax: number): Server {
@@ -53,8 +53,8 @@ type Address = Pick<Config, 'host' | 'port'> & {
 }
 
 /**
- * Why the port cannot be had; undefined when it can. Asked before the long part of a start. The port is not kept: while nobody
- * listens, a load balancer sends its requests elsewhere.
+ * Explains why the port cannot be used; undefined when it can. For an early check before the slow part of a start. The port is released
+ * again: as long as it is closed, load balancers use other nodes.
  */
 export async function portProblem(address: Address): Promise<Error | undefined> {
   const server = createNetServer()
@@ -81,43 +81,43 @@ async function bind(server: NetServer, { host, port, isShared = false }: Address
   }
 }
 
-/** The address people use. */
+/** Returns the URL for people. */
 export async function listen(server: Server, config: Config): Promise<string> {
   await bind(server, { ...config, isShared: config.webProcesses > 1 })
   return config.publicUrl ?? `http://localhost:${(server.address() as AddressInfo).port}`
 }
 
 export type DrainOptions = {
-  /** How long requests under way may take to finish. */
+  /** How long requests in progress may take to finish. */
   readonly drainMs: number
-  /** Aborted when the operator does not want to wait that long. */
+  /** Aborts the wait, for example after a second Ctrl-C. */
   readonly hurry: AbortSignal
 }
 
 /**
- * Goes on serving, and asks every client to close its connection. Meanwhile load balancers see that `/readyz` fails and send new
- * requests elsewhere. Without this, a request that is sent while the port closes is lost.
+ * Continues to serve, but asks every client to close its connection. In this time load balancers notice that `/readyz` fails and use
+ * other nodes. Without this, requests sent while the port closes are lost.
  */
 export async function serveUntilNoticed(server: Server, delayMs: number, hurry: AbortSignal): Promise<void> {
   server.prependListener('request', (_incoming, outgoing) => outgoing.setHeader('connection', 'close'))
   await sleep(delayMs, undefined, { signal: hurry }).catch(() => {})
 }
 
-/** Stops accepting, lets requests finish for a while, then fails the rest, tells their clients so, and hangs up. */
+/** Stops accepting, waits for requests in progress, then ends the rest with an error and closes all connections. */
 export async function drain(server: Server, load: Load, { drainMs, hurry }: DrainOptions): Promise<void> {
-  // After a poll of the event loop, which accepts every connection that waits: the kernel resets those that nobody accepted.
+  // First let the event loop accept all waiting connections: the kernel resets connections in the backlog.
   await eventLoopTurn()
-  // Not the HTTP server's own `close`, which also resets idle connections whose next request has arrived and was not read yet.
+  // Not the HTTP server's `close`: it also closes idle connections whose next request has arrived but was not read yet.
   NetServer.prototype.close.call(server)
   const timeout = sleep(drainMs, undefined, { ref: false, signal: hurry }).catch(() => {})
   await Promise.race([finished(server, load), timeout])
   load.stop()
-  await Promise.race([load.idle(), sleep(lastWordsMsMax, undefined, { ref: false })])
+  await Promise.race([load.idle(), sleep(lastAnswersMsMax, undefined, { ref: false })])
   server.closeAllConnections()
   await load.idle()
 }
 
-/** Resolves when nothing is being served, and no connection is left on which a request may still arrive. */
+/** Resolves when no request is in progress and no connection is left that could send one. */
 async function finished(server: Server, load: Load): Promise<void> {
   for (;;) {
     await load.idle()
@@ -132,9 +132,9 @@ async function finished(server: Server, load: Load): Promise<void> {
   }
 }
 
-/** Resolves when everything that had arrived before the call has been read. */
+/** Resolves when everything that arrived before the call has been read. */
 async function eventLoopTurn(): Promise<void> {
-  // The first may come in the middle of a turn.
+  // Two turns: the first may already be half over.
   await nextTurn()
   await nextTurn()
 }

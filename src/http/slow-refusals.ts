@@ -11,11 +11,11 @@ export type SlowRefusalsOptions = {
 }
 
 const delayMsMin = 1_000
-/** A caller's connections get about this many refusals per second, as long as not more than `growingMax` wait. */
+/** All connections of a caller together get about this many refusals per second while at most `growingMax` wait. */
 const refusalsPerSecondMax = 50
 /**
- * From this many on, a refusal waits no longer than the least. A client that hung up while its body is unread is noticed only when the
- * wait ends: longer waits would collect dead connections, each with megabytes in the kernel.
+ * Above this number the delay no longer grows but falls to the minimum. A disconnect behind an unread body is noticed only after the
+ * delay: longer delays would accumulate dead connections, each with megabytes in kernel buffers.
  */
 const growingMax = 200
 
@@ -44,7 +44,7 @@ export class SlowRefusals {
     const delayMs = waiting < growingMax ? delayMsMin * (1 + waiting / refusalsPerSecondMax) : delayMsMin
     for (const caller of callers) this.#add(caller, 1)
     try {
-      // Ends early when the client leaves: then there is nobody to slow down.
+      // Ends early when the client disconnects.
       await this.#sleep(delayMs * (1 + this.#random() / 2), goneSignal(outgoing)).catch(() => {})
     } finally {
       for (const caller of callers) this.#add(caller, -1)

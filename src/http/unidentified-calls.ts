@@ -12,13 +12,13 @@ export type UnidentifiedCallsOptions = {
   readonly now: () => number
 }
 
-/** At most one call a second is reported to a network: a program that loops with a wrong key must not flood open dashboards. */
+/** At most one report per network in this time: a program that loops with a wrong key must not flood open dashboards. */
 const reportEveryMs = 1_000
 
 /**
- * Completions refused because of their API key. They belong to no account, so no log has them; a person who waits for a first
- * request needs to see them all the same. They are reported to the dashboards that are open on the same network as the caller,
- * on this node, and stored nowhere. A report never contains any part of what was sent as a key.
+ * Completions that were refused because of their API key. They belong to no account, so no request log shows them, but a person who tries
+ * a first request needs to see them. They are reported to dashboards that are open on this node from the caller's network, and are not
+ * stored. A report never contains any part of the key.
  */
 export class UnidentifiedCalls {
   readonly #options: UnidentifiedCallsOptions
@@ -28,7 +28,7 @@ export class UnidentifiedCalls {
     this.#options = options
   }
 
-  /** Returns what ends the watch. */
+  /** Returns a function that ends the watch. */
   watch(visitor: Place, listener: Listener): () => void {
     const place = this.#placeOf(visitor)
     if (place === undefined) return () => {}
@@ -50,7 +50,7 @@ export class UnidentifiedCalls {
     for (const listener of known.listeners) listener({ at: new Date(nowMs), code, message })
   }
 
-  /** Undefined behind a proxy that is not trusted: all its clients have the same address, and would see each other's calls. */
+  /** Undefined behind an untrusted proxy: its clients share one address and would see each other's calls. */
   #placeOf({ network, isLocal, header }: Place): string | undefined {
     if (!this.#options.trustProxy && header('x-forwarded-for') !== undefined) return undefined
     return isLocal ? 'local' : network

@@ -12,7 +12,7 @@ export class UnknownUrlError extends ServiceError {
   }
 }
 
-// Some libraries choose the Responses API by default or by the model's name and must be told not to.
+// Some libraries use the Responses API by default or depending on the model's name.
 const clientHint =
   " LangChain: use ChatOpenAICompletions; AI SDK: openai.chat(model); Agents SDK: setOpenAIAPI('chat_completions');" +
   ' OpenRouter SDK: client.chat.send. Other clients: /docs/guides/quickstart.'

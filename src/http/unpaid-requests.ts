@@ -15,7 +15,7 @@ export type UnpaidOptions = {
   readonly findAccount: (account: AccountRef) => Promise<Account | undefined>
   /** Milliseconds. */
   readonly now: () => number
-  /** Told of each connection on which a request was paid for. */
+  /** Called for each connection on which a request was paid for. */
   readonly onPaid?: (socket: Socket) => void
   readonly sleep?: Sleep
   readonly slowRefusals?: SlowRefusals
@@ -25,21 +25,21 @@ type Bearer = AccountRef & { readonly keyId: string }
 type Exchange = {
   readonly incoming: IncomingMessage
   readonly outgoing: ServerResponse
-  /** Of the client, see `Visitor`. */
+  /** See `Visitor`. */
   readonly network: string
 }
 
-/** A request of which it is not known yet whether somebody pays for it. */
+/** A request before it is known whether it will be paid for. */
 export type UndecidedRequest = {
   /**
-   * Call it before the body of a completion or quote is read. When the key had a refusal within ten seconds, and the body is large, the
-   * balance is looked up first. Retries are always read: their answer may be paid for already.
+   * Call it before reading the body of a completion or quote. If the body is large and the key had a refusal within ten seconds, this
+   * checks the balance first. Retries always pass: their answer may already be paid for.
    * @throws {NoBalanceError}
    */
   mayRead(): Promise<void>
-  /** Something is held for it. */
+  /** Call it when the hold was placed. */
   paid(): void
-  /** It was refused, or its client left before anything was held. */
+  /** Call it when the request was refused, or the client disconnected before the hold. */
   refused(error: unknown): void
 }
 
@@ -55,11 +55,11 @@ export const unpaidRates = {
 } as const
 /** A page of the dashboard is a few dozen files, and many people share an address. */
 const visitsBurstMax = 2_000
-/** A refused body is read and parsed: so many bytes of it count as one more request. */
+/** Reading a refused body costs time too: this many bytes count as one more request. */
 const bytesPerToken = 64 * 1024
 const waitMsMax = 1_000
 
-// Refusals that say nothing about the client: the service is short of something, or the request helps itself by waiting.
+// These refusals are not the client's fault: the service lacks something, or the client only has to wait.
 const uncounted: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'in_flight_cap',
   'overloaded',
@@ -71,12 +71,12 @@ const uncounted: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 ])
 
 /**
- * Refused requests, and those left before anything is held, cost their sender nothing and everybody else time. Above a rate per key
- * they take turns: each waits, unread, for the next token. When that would take longer than a second, it is refused, slowly (see
- * `SlowRefusals`). Requests that are paid for cost no token.
+ * Limits the rate of requests that are refused or abandoned before a hold: they cost their sender nothing, but take time from others.
+ * Above a rate per key, requests wait, unread, for the next token. If that takes longer than a second, they are refused with a delay
+ * (see `SlowRefusals`). Paid requests cost no token.
  *
- * An account with many keys has a rate of its own, and so has a network with many accounts. Those rates delay only keys that had a
- * refusal themselves within ten seconds: no key can stop another one, also not behind one address.
+ * Accounts and networks have rates of their own. These delay only keys that had a refusal themselves within ten seconds: no key can
+ * block another, even behind the same address.
  */
 export class UnpaidRequests {
   readonly #findAccount: UnpaidOptions['findAccount']
@@ -106,7 +106,7 @@ export class UnpaidRequests {
     this.#visits = new TokenBuckets({ burstMax: visitsBurstMax, perSecond, now })
   }
 
-  /** Call it before the body is read. @throws {TooManyRefusedError} */
+  /** Call it before reading the body. @throws {TooManyRefusedError} */
   async admit(bearer: Bearer, exchange: Exchange): Promise<UndecidedRequest> {
     const { keyId, accountId } = bearer
     const { incoming, outgoing, network } = exchange
@@ -134,7 +134,7 @@ export class UnpaidRequests {
     }
   }
 
-  /** Work that nobody pays for, such as reading the log. @throws {TooManyRefusedError} */
+  /** For work that is never paid for, such as reading the log. @throws {TooManyRefusedError} */
   async during<Result>(
     bearer: Bearer,
     exchange: Exchange,
@@ -151,7 +151,7 @@ export class UnpaidRequests {
     }
   }
 
-  /** Nobody pays for a quote, also when it is answered. @throws {TooManyRefusedError} @throws {TooManyQuotesError} */
+  /** Quotes are free, so successful ones are limited too. @throws {TooManyRefusedError} @throws {TooManyQuotesError} */
   async duringQuote<Result>(bearer: Bearer, exchange: Exchange, work: () => Promise<Result>): Promise<Result> {
     return this.during(bearer, exchange, async (request) => {
       const quotes = { buckets: this.#quotes, name: bearer.keyId }
@@ -162,8 +162,8 @@ export class UnpaidRequests {
   }
 
   /**
-   * Call it before a refusal is sent to a caller that nothing else slows down: one without a good key or session, or above another
-   * rate. Only refusals wait: the look-up of a good key behind the same address is not delayed.
+   * Call it before refusing a caller that nothing else slows down: one without a valid key or session, or above another rate. Only
+   * refusals wait: valid keys behind the same address are not delayed.
    */
   async beforeRefusal(error: unknown, { outgoing, network }: Omit<Exchange, 'incoming'>): Promise<void> {
     if (error instanceof RateLimitedError) await this.#slowRefusals.wait([error.caller, network], outgoing)
@@ -178,8 +178,8 @@ export class UnpaidRequests {
   }
 
   /**
-   * Call it before a page or file that anybody may have: each costs a millisecond of CPU time or more, and nobody pays for it.
-   * @throws {RateLimitedError} slowly
+   * Call it before serving a public page or file: each costs at least a millisecond of CPU time.
+   * @throws {RateLimitedError} after a delay
    */
   async admitVisitor({ outgoing, network }: Omit<Exchange, 'incoming'>): Promise<void> {
     if (this.#visits.reserve(network, 0) !== undefined) return
@@ -187,7 +187,7 @@ export class UnpaidRequests {
     throw new RateLimitedError(network, perSecond, waitMsMax)
   }
 
-  /** The bucket that has no token left for the key. */
+  /** The first empty bucket that applies to the key. */
   #exhausted({ keyId, accountId }: Bearer, network: string): Reserved | undefined {
     if (!this.#ofKey.has(keyId)) return { buckets: this.#ofKey, name: keyId }
     if (this.#lately.has(keyId)) return undefined
@@ -208,7 +208,7 @@ export class UnpaidRequests {
       await this.#slowRefusals.wait([accountId, network], outgoing)
       throw refusal()
     }
-    // Cut short when the client leaves: then there is nobody to be slowed down, and reading on finds that out.
+    // Ends early when the client disconnects. Reading the body then reports it.
     await this.#sleep(waitMs, goneSignal(outgoing)).catch(() => {})
   }
 }

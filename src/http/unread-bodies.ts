@@ -3,20 +3,20 @@ import { TokenBuckets } from './token-buckets.ts'
 
 const largeBytesMin = 64 * 1024
 
-/** Whether reading and parsing the body takes time that others notice, as far as the head of the request tells. */
+/** Whether the body is, according to the headers, so large that reading and parsing it would delay other requests. */
 export function isLarge({ headers }: IncomingMessage): boolean {
   return Number(headers['content-length']) > largeBytesMin || headers['transfer-encoding'] !== undefined
 }
 
 const unitBytes = 64 * 1024
-/** 128 MiB at once and 4 MiB per second, for each network. */
+/** Per network: a burst of 128 MiB, then 4 MiB per second. */
 const rate = { burstMax: 2_048, perSecond: 64 }
 const discardMsMax = 10_000
 
 /**
- * Reads the rest of a body that was refused and throws it away. A server that closes a connection with unread data resets it, and the
- * client loses the answer: most clients send their whole body before they look for one. Reading costs CPU time that nobody pays for.
- * So each network has a rate, and above it the connection is reset.
+ * Reads and discards the rest of a refused body. Closing a connection with unread data resets it, and the client loses the answer,
+ * because most clients send their whole body before they read. Discarding costs unpaid CPU time, so each network has a rate; above it
+ * the connection is reset.
  */
 export class UnreadBodies {
   readonly #units: TokenBuckets
@@ -26,7 +26,7 @@ export class UnreadBodies {
     this.#units = new TokenBuckets({ ...rate, now })
   }
 
-  /** Resolves when the body has ended, or no more of it is to be read. */
+  /** Resolves when the body has ended or the rate is exceeded. */
   async discard(incoming: IncomingMessage, network: string): Promise<void> {
     if (incoming.complete || incoming.destroyed || !this.#units.has(network)) return
     const over = Promise.withResolvers<void>()
@@ -47,7 +47,7 @@ export class UnreadBodies {
     if (!incoming.complete) incoming.pause()
   }
 
-  /** After an answer that leaves the connection open: the next request on it can be read only behind the body. */
+  /** For connections that stay open: the next request comes after the rest of the body. */
   async discardOrClose(incoming: IncomingMessage, network: string): Promise<void> {
     await this.discard(incoming, network)
     if (!incoming.complete) incoming.socket.destroy()

@@ -7,14 +7,14 @@ import { errorResponse } from './error-response.ts'
 import { sendJson, v1Headers } from './send.ts'
 import { arrivalMsMax } from './server.ts'
 
-// What no route answers still has an id and the envelope: a customer who sees it can be helped.
+// Requests that reach no route also get a request id and the error envelope, so that support can find them.
 
-/** The port is bound before everything behind it runs: who comes meanwhile is told to come back. */
+/** For requests that arrive while the service is still starting. */
 export function answerStarting(publicUrl: string, outgoing: ServerResponse): void {
   answerUnread(new OverloadedError('The service is starting.'), publicUrl, outgoing)
 }
 
-/** A request that is refused before it is looked at; whatever else comes on its connection is not read either. */
+/** Refuses a request unread and closes its connection. */
 export function answerUnread(refusal: ServiceError, publicUrl: string, outgoing: ServerResponse): void {
   const { status, headers, body } = answerTo(refusal, publicUrl)
   sendJson(outgoing, status, body, { ...headers, connection: 'close' })
@@ -25,7 +25,7 @@ export type MalformedOptions = {
   readonly begun: BegunAnswers
 }
 
-/** What is not HTTP, or was not sent to its end, never becomes a request. */
+/** Answers bytes that are not valid HTTP, or a request that did not arrive in time. */
 export function answerMalformed(
   { publicUrl, begun }: MalformedOptions,
   error: NodeJS.ErrnoException,
@@ -35,7 +35,7 @@ export function answerMalformed(
     socket.destroy()
     return
   }
-  // The connection is told of it after the answers before it: in their place it would be read as the answer to a request that is paid for.
+  // Wait for pending answers on this connection: the client would take this error for the answer to a paid request.
   const isWaiting = begun.whenAnswered(socket, () => answerMalformed({ publicUrl, begun }, error, socket))
   if (isWaiting) return
   const isLate = error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
@@ -52,7 +52,7 @@ export function answerMalformed(
   socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('\r\n')}\r\n\r\n${text}`)
 }
 
-/** Knows the connections on which an answer is on its way: whatever else is written there becomes part of that answer. */
+/** Tracks connections with a pending answer: anything else written there would become part of that answer. */
 export class BegunAnswers {
   readonly #answers = new WeakMap<Duplex, Set<ServerResponse>>()
   readonly #awaited = new WeakSet<ServerResponse>()
@@ -67,7 +67,7 @@ export class BegunAnswers {
     return [...(this.#answers.get(socket) ?? [])].some(({ headersSent }) => headersSent)
   }
 
-  /** Whether a request that came whole has yet to be answered here; `then` is called when it has been, once however often it is asked for. */
+  /** True while a complete request waits for its answer. Then `then` is called after the answer, once per connection. */
   whenAnswered(socket: Duplex, then: () => void): boolean {
     const next = [...(this.#answers.get(socket) ?? [])].find(({ req }) => req.complete)
     if (next === undefined) return false
@@ -77,7 +77,7 @@ export class BegunAnswers {
   }
 }
 
-/** A request whose address cannot be read; everything else that ends here is a bug. */
+/** For a malformed URL; any other error here is a bug. */
 export function unroutedResponse(error: unknown, publicUrl: string): Response {
   const refusal = error instanceof RequestError ? new MalformedRequestError(error.message) : error
   const { status, headers, body } = answerTo(refusal, publicUrl)
@@ -95,7 +95,7 @@ export class MalformedRequestError extends ServiceError {
   constructor(reason: string | undefined) {
     super(
       reason === 'HPE_HEADER_OVERFLOW'
-        ? 'The request headers are larger than 16384 bytes, the limit. Send fewer or shorter headers.'
+        ? 'The request headers are larger than the limit of 16384 bytes. Send fewer or shorter headers.'
         : 'This is not a valid HTTP request. Check its first line, its Host header and its content-length.',
     )
   }

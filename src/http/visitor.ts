@@ -1,18 +1,17 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
 import { isIPv4, isIPv6 } from 'node:net'
 
-/** Who sends a request, as far as the connection tells. */
+/** The client of a request, as seen on the connection. */
 export type Visitor = {
   header(name: string): string | undefined
-  /** The client's address, whole. */
   readonly address: string
-  /** The client's address, or of an IPv6 address its /56. */
+  /** The IPv4 address, or the /56 of an IPv6 address. */
   readonly network: string
-  /** Whether it sits at this machine, with no proxy between. */
+  /** Whether it runs on this machine, without a proxy in between. */
   readonly isLocal: boolean
 }
 
-/** Behind a proxy that is trusted, the client is whom the proxy names last; what a client itself writes there stands before. */
+/** Behind a trusted proxy the client is the last entry of the forwarding header. Clients can forge only earlier entries. */
 export function visitorOf(incoming: IncomingMessage, trustProxy: boolean): Visitor {
   const { headers } = incoming
   const forwarded = single(headers, 'x-forwarded-for')
@@ -39,8 +38,8 @@ function isLoopbackAddress(address: string): boolean {
 const addressLengthMax = 64
 
 /**
- * An IPv4 address, also when it is written inside an IPv6 one, or the /56 of an IPv6 address: what a provider gives to one
- * customer. A /64 would give each customer 256 networks or more, a /48 would count neighbours together.
+ * The IPv4 address, also for IPv4-mapped IPv6, or the /56 of an IPv6 address, which is what providers assign to one customer. With /64
+ * each customer would have 256 networks or more; with /48 neighbours would be counted together.
  */
 export function networkOf(address: string): string {
   const plain = address.slice(0, addressLengthMax).replace(/%.*$/, '')
@@ -53,7 +52,7 @@ export function networkOf(address: string): string {
   return [first, second, third, fourth & 0xff00].map((group) => group.toString(16)).join(':')
 }
 
-/** The eight groups of an IPv6 address in any of its spellings; undefined when it is none. */
+/** The eight groups of an IPv6 address in any spelling; undefined for anything else. */
 function groupsOf(address: string): readonly number[] | undefined {
   if (!isIPv6(address)) return undefined
   // The last four bytes may be written as an IPv4 address.

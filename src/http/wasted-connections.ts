@@ -3,10 +3,10 @@ import type { Socket } from 'node:net'
 import { TokenBuckets } from './token-buckets.ts'
 import { networkOf } from './visitor.ts'
 
-/** Wasted connections of one network: 100 at once and 20 per second. */
+/** Wasted connections per network: a burst of 100, then 20 per second. */
 const rate = { burstMax: 100, perSecond: 20 }
 const turnMs = 1_000 / rate.perSecond
-/** Held connections that are let in per turn when their network is within its rate again. */
+/** Held connections that are admitted per turn when their network is within its rate again. */
 const letInMax = 10
 const heldPerNetworkMax = 100
 const heldMax = 1_000
@@ -14,14 +14,14 @@ const heldMax = 1_000
 type Held = { readonly socket: Socket; readonly serve: () => void }
 
 /**
- * Delays new connections from networks that waste them. A connection is wasted when it closes, nothing was paid on it, and its last
- * request, if it had one, was refused or not answered. To open one, send part of a large body and hang up costs the client nothing, and
- * costs the service more than a millisecond: socket, parser, look-up of the key, and an answer that nobody reads. The server notices the
- * hang-up only behind the unread body.
+ * Delays new connections from networks that waste them. A connection is wasted when it closes without a paid request, and its last
+ * request, if any, was refused or not answered. Opening one, sending part of a large body and disconnecting costs the client nothing,
+ * but costs the service more than a millisecond: socket, parser, key lookup, and an answer that is never read. The server notices the
+ * disconnect only behind the unread body.
  *
- * Above its rate, a network's new connections are held: accepted, and not read. One is let in per turn, the oldest first. When too many
- * are held, the oldest is reset: its client has waited longest, and has most likely left. Open connections are never delayed, so a
- * customer behind the same address who keeps a connection open is not affected.
+ * Above its rate, a network's new connections are held: accepted, but not read. They are admitted oldest first. When too many are held,
+ * the oldest is reset: its client has waited longest and has most likely disconnected. Open connections are never delayed, so customers
+ * behind the same address who keep their connections open are not affected.
  */
 export class WastedConnections {
   readonly #wasted: TokenBuckets
@@ -37,11 +37,11 @@ export class WastedConnections {
     this.#wasted = new TokenBuckets({ ...rate, now })
   }
 
-  /** Call it once, before the server listens. Not behind a proxy: there every connection is the proxy's. */
+  /** Call it once, before the server listens. Not behind a proxy: there every connection comes from the proxy. */
   guard(server: Server): void {
     const [serve] = server.listeners('connection') as [(socket: Socket) => void]
     server.removeListener('connection', serve)
-    // An option of `net.createServer` that `http.createServer` does not pass on: nothing is read before `resume`.
+    // Nothing is read before `resume`. Set here because `http.createServer` does not pass this option on.
     Object.assign(server, { pauseOnConnect: true })
     server.on('connection', (socket: Socket) => {
       const network = networkOf(socket.remoteAddress ?? '')
@@ -57,12 +57,12 @@ export class WastedConnections {
     server.on('request', ({ socket }: IncomingMessage, outgoing) => this.#lastAnswers.set(socket, outgoing))
   }
 
-  /** Money is held for a request on this connection: it is not wasted, also when its client leaves before the answer. */
+  /** A hold was placed for a request on this connection, so it is not wasted, even if the client disconnects before the answer. */
   paid(socket: Socket): void {
     this.#paid.add(socket)
   }
 
-  /** Lets in what is held, and holds nothing more. Call it before the server drains: a held request would be lost. */
+  /** Admits all held connections and holds no more. Call it before the server drains: held requests would be lost. */
   stop(): void {
     this.#isStopped = true
     for (const network of [...this.#held.keys()]) {
@@ -93,7 +93,7 @@ export class WastedConnections {
     }
   }
 
-  /** Takes out the one that is held longest. */
+  /** Removes and returns the oldest held connection. */
   #shift(network: string): Held | undefined {
     const waiting = this.#held.get(network)
     const held = waiting?.shift()

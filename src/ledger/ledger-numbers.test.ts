@@ -76,16 +76,16 @@ test('books that were never compared with the chain are neither solvent nor inso
   }
 })
 
-// A scrape reads what is open; what has come in since the beginning is told now and then by one process.
-test('deposits are told with their number and their sum', async () => {
+// A scrape reads what is open; what has come in since the beginning is processMetrics now and then by one process.
+test('deposits are processMetrics with their number and their sum', async () => {
   const { database } = ledger
   const before = await database.query<{ count: number; sum: number }>(
     'select count(*)::int as count, coalesce(sum(amount), 0)::int as sum from deposits',
   )
   await openPayer(database, 12_345n)
   await writeDepositMetrics(database)
-  const { told } = await readLedgerNumbers(database)
-  const value = (name: string) => told.find((gauge) => gauge.name === name)?.value
+  const { processMetrics } = await readLedgerNumbers(database)
+  const value = (name: string) => processMetrics.find((gauge) => gauge.name === name)?.value
   assert.equal(value('deposits_credited'), before[0]!.count + 1)
   assert.equal(value('deposited_micro_usdc'), before[0]!.sum + 12_345)
   assert.equal(value('deposits_seen'), 0)
@@ -120,22 +120,22 @@ test('a charge that waits longer than it should for a payment is seen, one that 
   assert.equal(await ratio(), 0)
 })
 
-test('payments are told with the entries that they cover, and a payment that failed takes nothing back', async (t) => {
+test('payments are processMetrics with the entries that they cover, and a payment that failed takes nothing back', async (t) => {
   const { database, drop } = await testDatabase()
   atEnd(t, drop)
   const holds = await openLedger(database)
   const payer = await openPayer(database, 10_000n)
-  const told = async (gas: bigint | undefined) => {
+  const processMetrics = async (gas: bigint | undefined) => {
     await writePaymentMetrics(database, gas)
-    const { told: gauges } = await readLedgerNumbers(database)
+    const { processMetrics: gauges } = await readLedgerNumbers(database)
     return ['payments_made', 'entries_paid', 'payment_gas'].map(
       (name) => gauges.find((gauge) => gauge.name === name)?.value,
     )
   }
   for (let turn = 0; turn < 3; turn += 1) await holds.end(charge(await hold(holds, payer, 1_000n), 400n))
   await settle(database, [payer], 'received')
-  assert.deepEqual(await told(60_000n), [1, 3, 60_000])
+  assert.deepEqual(await processMetrics(60_000n), [1, 3, 60_000])
   await database.query(`update payments set state = 'submitted'`)
   await settle(database, [payer], 'failed')
-  assert.deepEqual(await told(undefined), [1, 3, 60_000])
+  assert.deepEqual(await processMetrics(undefined), [1, 3, 60_000])
 })

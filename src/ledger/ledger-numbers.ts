@@ -27,7 +27,7 @@ export type LedgerNumbers = {
   /** Only the cursors of chain readers. Other values in the table, such as the epoch, do not advance and have no age. */
   readonly cursors: readonly { readonly name: string; readonly seconds: number; readonly block: number }[]
   /** Metrics of processes without an HTTP port: see `writeGauge`. */
-  readonly told: readonly { readonly name: string; readonly value: number }[]
+  readonly processMetrics: readonly { readonly name: string; readonly value: number }[]
   readonly frozen: boolean
   readonly nodesAlive: number
   /** Undefined before the first comparison with the chain. */
@@ -49,7 +49,7 @@ const statementMaxMs = 2_000
 
 type Optional = 'solvent' | 'solvencySeconds' | 'sellerShort' | 'unpaidDueRatio'
 type Webhooks = Pick<LedgerNumbers, 'webhookWaitSeconds' | 'oldestWebhookEventSeconds' | 'webhooksDisabled'>
-type Totals = Omit<LedgerNumbers, 'payments' | 'cursors' | 'told' | Optional | keyof Webhooks> & {
+type Totals = Omit<LedgerNumbers, 'payments' | 'cursors' | 'processMetrics' | Optional | keyof Webhooks> & {
   readonly solvent: boolean | null
   readonly solvencySeconds: number | null
   readonly sellerShort: number | null
@@ -74,7 +74,7 @@ export async function readLedgerNumbers(database: Database): Promise<LedgerNumbe
           `select name, block::float8 as block, ${age('changed_at')} as seconds from chain_cursors
             where name in ('arrivals', 'deposits') order by name`,
         ),
-        told: await connection.query<LedgerNumbers['told'][number]>(
+        processMetrics: await connection.query<LedgerNumbers['processMetrics'][number]>(
           'select name, value from process_metrics order by name limit 100',
         ),
       }

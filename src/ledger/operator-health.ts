@@ -28,7 +28,7 @@ export type OperatorHealth = {
   readonly oldWithdrawals: readonly StuckItem[]
   readonly oldSweeps: readonly StuckItem[]
   /** Metrics of other processes, by name. */
-  readonly told: ReadonlyMap<string, { readonly value: number; readonly at: Date }>
+  readonly processMetrics: ReadonlyMap<string, { readonly value: number; readonly at: Date }>
 }
 
 const shownMax = 20
@@ -54,7 +54,7 @@ export async function readOperatorHealth(database: Database): Promise<OperatorHe
       const older = (seconds: number) =>
         `created_at < clock_timestamp() - interval '${seconds} seconds' order by created_at limit ${shownMax}`
       const stuck = async (query: string) => (await connection.query<StuckRow>(query)).map(readStuck)
-      const told = await connection.query<{ name: string; value: number; changed_at: Date }>(
+      const processMetrics = await connection.query<{ name: string; value: number; changed_at: Date }>(
         'select name, value, changed_at from process_metrics order by name limit 100',
       )
       return {
@@ -73,7 +73,7 @@ export async function readOperatorHealth(database: Database): Promise<OperatorHe
           `select id, account_id, state, amount, created_at from sweeps
             where state in ${uncreditedSweepStates} and ${older(sweepSecondsMax)}`,
         ),
-        told: new Map(told.map(({ name, value, changed_at }) => [name, { value, at: changed_at }])),
+        processMetrics: new Map(processMetrics.map(({ name, value, changed_at }) => [name, { value, at: changed_at }])),
       }
     },
     { isolation: 'repeatable read', readOnly: true },

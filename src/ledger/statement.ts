@@ -129,7 +129,16 @@ async function readMovements(
   return {
     opening: fromAtomic(opening),
     closing: fromAtomic(closing),
-    lines: statementKinds.flatMap((kind) => rows.filter((row) => row.kind === kind && hasMoved(row)).map(readLine)),
+    lines: statementKinds.flatMap((kind) =>
+      rows
+        .filter((row) => row.kind === kind && hasMoved(row))
+        .map(({ model, times, during }) => ({
+          kind,
+          model: model || undefined,
+          count: Number(times),
+          amount: fromAtomic(during),
+        })),
+    ),
     addsUp: opening + sum(({ during }) => during) === closing,
     openedAt: rows[0]!.opened_at,
   }
@@ -138,10 +147,6 @@ async function readMovements(
 /** Leaves out lines without money: refused requests, months without searches. */
 function hasMoved({ times, during }: MovementRow): boolean {
   return times > 0n || during !== 0n
-}
-
-function readLine({ kind, model, times, during }: MovementRow): StatementLine {
-  return { kind: kind!, model: model || undefined, count: Number(times), amount: fromAtomic(during) }
 }
 
 type KeyLineRow = {
