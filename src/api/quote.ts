@@ -4,7 +4,7 @@ import { refuseUnavailable } from '../chat/tool-offer.ts'
 import type { AccountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { Turns } from '../fairness/turns.ts'
-import { goneSignal } from '../http/gone.ts'
+import { disconnectSignal } from '../http/disconnect.ts'
 import { findKey } from '../identity/api-keys.ts'
 import { parseChatRequest } from '../inference/chat-request.ts'
 import { findAccount } from '../ledger/accounts.ts'
@@ -38,12 +38,12 @@ export function routeQuote(router: ApiRouter, services: ApiServices): void {
   const readForPerson: Reads = (work) => work(database)
 
   router.at(chatContracts.createQuote).answer(({ owner, visitor, body, outgoing }) => {
-    const client = { address: visitor.address, signal: goneSignal(outgoing) }
+    const client = { address: visitor.address, signal: disconnectSignal(outgoing) }
     return answer(readForProgram, owner, body, client)
   })
   router.at(chatContracts.createPlaygroundQuote).answer(({ owner, keysMadeBy, visitor, body, outgoing }) => {
     const { keyId, chat } = readKeyId(body)
-    const client = { address: visitor.address, signal: goneSignal(outgoing) }
+    const client = { address: visitor.address, signal: disconnectSignal(outgoing) }
     return answer(readForPerson, { ...owner, keyId, keysMadeBy }, chat, client)
   })
 

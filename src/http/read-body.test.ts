@@ -7,7 +7,7 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { OverloadedError } from '../errors.ts'
 import { BodyBudget } from './body-budget.ts'
-import { BodyTooLargeError, RequestTimeoutError, readJsonBytes, UploadCutError } from './read-body.ts'
+import { BodyTooLargeError, RequestTimeoutError, readJsonBytes, UploadAbortedError } from './read-body.ts'
 
 const server = createServer()
 before(async () => {
@@ -24,7 +24,7 @@ test('a client that left before its body was asked for is not waited for', { tim
   outgoing.destroy()
   await new Promise((resolve) => incoming.once('close', resolve))
   const limits = { bytesMax: 100, readMsMax: 60_000, budget: new BodyBudget({ bytesMax: 100, smallBytesMax: 0 }) }
-  await assert.rejects(readJsonBytes(incoming, limits, 'a'), UploadCutError)
+  await assert.rejects(readJsonBytes(incoming, limits, 'a'), UploadAbortedError)
   assert.equal(limits.budget.bytes, 0)
 })
 

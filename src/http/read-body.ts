@@ -46,7 +46,7 @@ function collect(incoming: IncomingMessage, { bytesMax, readMsMax }: BodyLimits,
       reject(error)
     }
     // Creates the error only when needed: every request closes eventually, and an unused error would cost more than reading a body.
-    const onClose = () => refuse(new UploadCutError())
+    const onClose = () => refuse(new UploadAbortedError())
     const timer = setTimeout(() => refuse(new RequestTimeoutError(readMsMax)), readMsMax)
     incoming.on('data', take)
     const finish = () => {
@@ -57,7 +57,7 @@ function collect(incoming: IncomingMessage, { bytesMax, readMsMax }: BodyLimits,
       stopReading()
       const turn = body.turn()
       if (turn === undefined) finish()
-      else void turn.then(() => (incoming.socket.destroyed ? refuse(new UploadCutError()) : finish()))
+      else void turn.then(() => (incoming.socket.destroyed ? refuse(new UploadAbortedError()) : finish()))
     })
     incoming.once('error', refuse)
     incoming.once('close', onClose)
@@ -119,9 +119,9 @@ export class RequestTimeoutError extends ServiceError {
 }
 
 /** The client disconnected during the upload. Nothing was held. */
-export class UploadCutError extends Error {
+export class UploadAbortedError extends Error {
   constructor() {
     super('the client disconnected before the request was complete')
-    this.name = 'UploadCutError'
+    this.name = 'UploadAbortedError'
   }
 }

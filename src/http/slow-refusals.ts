@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
-import { goneSignal } from './gone.ts'
+import { disconnectSignal } from './disconnect.ts'
 
 export type Sleep = (ms: number, signal: AbortSignal) => Promise<unknown>
 
@@ -20,7 +20,7 @@ const refusalsPerSecondMax = 50
 const growingMax = 200
 
 /** Resolves early, with an error, when the signal aborts. */
-export const sleepUntilGone: Sleep = (ms, signal) => setTimeout(ms, undefined, { signal, ref: false })
+export const sleepUntilAborted: Sleep = (ms, signal) => setTimeout(ms, undefined, { signal, ref: false })
 
 /**
  * Delays the refusals of callers that exceed their rate. A client that sends its next request when it has the answer to the last one
@@ -33,7 +33,7 @@ export class SlowRefusals {
   readonly #random: () => number
   readonly #waiting = new Map<string, number>()
 
-  constructor({ sleep = sleepUntilGone, random = Math.random }: SlowRefusalsOptions = {}) {
+  constructor({ sleep = sleepUntilAborted, random = Math.random }: SlowRefusalsOptions = {}) {
     this.#sleep = sleep
     this.#random = random
   }
@@ -45,7 +45,7 @@ export class SlowRefusals {
     for (const caller of callers) this.#add(caller, 1)
     try {
       // Ends early when the client disconnects.
-      await this.#sleep(delayMs * (1 + this.#random() / 2), goneSignal(outgoing)).catch(() => {})
+      await this.#sleep(delayMs * (1 + this.#random() / 2), disconnectSignal(outgoing)).catch(() => {})
     } finally {
       for (const caller of callers) this.#add(caller, -1)
     }

@@ -5,9 +5,9 @@ import type { AccountRef } from '../db/account-ref.ts'
 import { type ErrorCode, ServiceError } from '../errors.ts'
 import type { Account } from '../ledger/accounts.ts'
 import { NoBalanceError } from '../ledger/refusals.ts'
-import { goneSignal } from './gone.ts'
-import { UploadCutError } from './read-body.ts'
-import { type Sleep, SlowRefusals, sleepUntilGone } from './slow-refusals.ts'
+import { disconnectSignal } from './disconnect.ts'
+import { UploadAbortedError } from './read-body.ts'
+import { type Sleep, SlowRefusals, sleepUntilAborted } from './slow-refusals.ts'
 import { RateLimitedError, TokenBuckets } from './token-buckets.ts'
 import { isLarge } from './unread-bodies.ts'
 
@@ -92,7 +92,7 @@ export class UnpaidRequests {
   readonly #visits: TokenBuckets
 
   constructor(options: UnpaidOptions) {
-    const { now, findAccount, sleep = sleepUntilGone, slowRefusals = new SlowRefusals({ sleep }) } = options
+    const { now, findAccount, sleep = sleepUntilAborted, slowRefusals = new SlowRefusals({ sleep }) } = options
     this.#findAccount = findAccount
     this.#onPaid = options.onPaid ?? (() => {})
     this.#sleep = sleep
@@ -209,7 +209,7 @@ export class UnpaidRequests {
       throw refusal()
     }
     // Ends early when the client disconnects. Reading the body then reports it.
-    await this.#sleep(waitMs, goneSignal(outgoing)).catch(() => {})
+    await this.#sleep(waitMs, disconnectSignal(outgoing)).catch(() => {})
   }
 }
 
@@ -220,7 +220,7 @@ function isRetry({ headers }: IncomingMessage): boolean {
 }
 
 function isCounted(error: unknown, outgoing: ServerResponse): boolean {
-  if (outgoing.destroyed || error instanceof UploadCutError) return true
+  if (outgoing.destroyed || error instanceof UploadAbortedError) return true
   if (error instanceof TooManyRetriesError || error instanceof AttemptLostError) return true
   return error instanceof ServiceError && !uncounted.has(error.code)
 }

@@ -9,11 +9,11 @@ import { routeApi } from '../api/routes.ts'
 import type { ApiServices } from '../api/services.ts'
 import { ServiceError } from '../errors.ts'
 import { authenticate } from '../http/authenticate.ts'
+import { ClientDisconnectedError } from '../http/disconnect.ts'
 import { errorResponse } from '../http/error-response.ts'
-import { ClientGoneError } from '../http/gone.ts'
 import { type HonoBindings, honoPath } from '../http/hono.ts'
 import type { MetricsPage } from '../http/metrics-page.ts'
-import { UploadCutError } from '../http/read-body.ts'
+import { UploadAbortedError } from '../http/read-body.ts'
 import type { Problems, Readiness } from '../http/readiness.ts'
 import { idHeaders, v1Headers } from '../http/send.ts'
 import { UnknownUrlError } from '../http/unknown-url.ts'
@@ -176,7 +176,7 @@ function createRoutes(services: AppServices, gate: Gate): Hono<HonoBindings> {
   app.notFound((context) => refuse(new UnknownUrlError(context.req.method, context.req.path), context))
   app.onError((error, context) => {
     const isClients =
-      error instanceof ServiceError || error instanceof ClientGoneError || error instanceof UploadCutError
+      error instanceof ServiceError || error instanceof ClientDisconnectedError || error instanceof UploadAbortedError
     if (!isClients) services.onError(error, context.get('requestId'))
     return refuse(error, context)
   })

@@ -3,16 +3,16 @@ import { sendLast } from '../http/send.ts'
 
 export type BufferedAnswerOptions = {
   readonly headers: Readonly<Record<string, string>>
-  /** After so long the headers are committed and white space keeps the connection alive. */
+  /** After this time the headers are sent, and white space keeps the connection alive. */
   readonly keepaliveAfterMs: number
   readonly keepaliveEveryMs: number
-  /** A reader that takes nothing for so long is treated as gone. */
+  /** A client that reads nothing for this long counts as disconnected. */
   readonly blockedMsMax: number
 }
 
 /**
- * One JSON body. A slow one commits its status early and pads with white space, which is legal before a JSON text; what
- * is only known at the end, the charge or an error, is then told in the body alone.
+ * One JSON body. A slow answer sends its status early and pads with white space, which JSON allows. What is known only at the end, the
+ * charge or an error, is then in the body only.
  */
 export class BufferedAnswer {
   readonly #outgoing: ServerResponse
@@ -26,7 +26,7 @@ export class BufferedAnswer {
     outgoing.once('close', () => clearTimeout(this.#timer))
   }
 
-  /** `headers` are added only where they still can be. */
+  /** `headers` are dropped when the headers were already sent. */
   end(status: number, body: object, headers: Readonly<Record<string, string>>): void {
     clearTimeout(this.#timer)
     const text = JSON.stringify(body)
@@ -41,7 +41,7 @@ export class BufferedAnswer {
     sendLast(this.#outgoing, text, this.#options.blockedMsMax)
   }
 
-  /** Stops the timer of an answer that has nobody to go to. */
+  /** Stops the timer after a disconnect. */
   abandon(): void {
     clearTimeout(this.#timer)
   }

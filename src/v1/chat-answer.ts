@@ -15,13 +15,13 @@ import { fromAtomic } from '../money/usdc.ts'
 import { BufferedAnswer } from './buffered-answer.ts'
 import { EventStream } from './event-stream.ts'
 
-/** One answer to one client: events while they come, then the end or the error, whichever form was asked for. */
+/** One answer to one client, streamed or buffered: events as they arrive, then the end or an error. */
 export type ChatAnswer = {
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined
-  /** `headers` go with an answer whose headers have not left yet. */
+  /** `headers` are sent if the headers were not sent yet. */
   succeed(end: AnswerEnd, headers?: Readonly<Record<string, string>>): void
   fail(error: unknown): void
-  /** The client has left, perhaps before there was an answer to leave: nothing more is sent. */
+  /** The client has disconnected: nothing more is sent. */
   abandon(): void
 }
 
@@ -32,7 +32,6 @@ export type AnswerOptions = ErrorContext & {
   readonly blockedMsMax: number
 }
 
-/** The form in which a client asked for its answer. */
 export type AnswerForm = { readonly stream: boolean; readonly includeUsage: boolean }
 
 export function openAnswer(
@@ -107,7 +106,7 @@ function bufferedAnswer(head: AttemptHead, outgoing: ServerResponse, options: An
   }
 }
 
-/** The completion's id has the same digits as the request's, and its time is the ledger's. */
+/** The completion's id has the same digits as the request id; its time comes from the ledger. */
 function completionHead({ requestId, createdAt, model }: AttemptHead): CompletionHead {
   return { id: `chatcmpl-${digits(requestId)}`, created: Math.floor(createdAt.getTime() / 1000), model }
 }

@@ -8,10 +8,10 @@ import { refuseUnavailable } from '../chat/tool-offer.ts'
 import { type AccountRef, accountRef } from '../db/account-ref.ts'
 import { ServiceError } from '../errors.ts'
 import { authenticate } from '../http/authenticate.ts'
+import { disconnectSignal, responseClosed } from '../http/disconnect.ts'
 import { errorResponse, isRepeatable } from '../http/error-response.ts'
-import { goneSignal, hasLeft } from '../http/gone.ts'
 import type { Load, ServedRequest } from '../http/load.ts'
-import { type BodyLimits, readJsonBytes, UploadCutError } from '../http/read-body.ts'
+import { type BodyLimits, readJsonBytes, UploadAbortedError } from '../http/read-body.ts'
 import { sendJson, sendJsonEarly, v1Headers } from '../http/send.ts'
 import type { UnidentifiedCalls } from '../http/unidentified-calls.ts'
 import type { UndecidedRequest, UnpaidRequests } from '../http/unpaid-requests.ts'
@@ -67,36 +67,36 @@ export async function createChatCompletion(
   })
 }
 
-/** Who asks for a completion, known from the head of the request. */
+/** The caller, as far as the headers identify it. */
 export type ChatCaller = {
   readonly account: AccountRef
-  /** Under which name its refused requests are counted: a key, or the account's sessions. */
+  /** The rate limit name of its refused requests: a key, or the account's sessions. */
   readonly limitedAs: string
-  /** Where the head tells which key pays. */
+  /** Set when the headers identify the key that pays. */
   readonly bearer?: Bearer
-  /** Called when the body may be read. */
+  /** Called before the body is read. */
   readonly open: () => Promise<ChatOpening>
 }
 
-/** Who pays, and the body where that had to be read to know it. */
+/** The payer, and the body if it had to be read to find the payer. */
 export type ChatOpening = { readonly bearer: Bearer; readonly body?: Buffer; readonly funding?: ChatFunding }
 
 /** Where the money of a request comes from, when it is not the account of an API key. */
 export type ChatFunding = {
   readonly options: () => Promise<KeyOptions>
-  /** Places the hold, or throws what has to be paid first. */
+  /** Places the hold, or throws the payment that is required first. */
   readonly admission: Required<Pick<AdmissionParts, 'holds' | 'refuseUnpaid'>>
   /** False for a caller without an account: then its refusals are not logged. */
   readonly isLogged: boolean
-  /** False for a caller that is not known: then nothing is written for a retry to find. */
+  /** False for an unknown caller: then nothing is stored for retries. */
   readonly isRetriable: boolean
-  /** Of the answer, whatever it is. Empty until something was paid. */
+  /** Headers of every answer. Empty until something was paid. */
   readonly headers: () => Readonly<Record<string, string>>
-  /** What a refusal or failure adds about the payment. */
+  /** Fields that an error adds about the payment. */
   readonly errorFields: () => Readonly<Record<string, string>>
 }
 
-/** One request and its answer: what every step from its first byte to its last needs. */
+/** One request and its answer: the state that all steps share. */
 type Exchange = {
   readonly services: ChatRouteServices
   readonly incoming: IncomingMessage
@@ -109,7 +109,7 @@ type Exchange = {
   undecided: UndecidedRequest | undefined
   /** Undefined for the account of an API key. */
   funding: ChatFunding | undefined
-  /** As parsed, for the log of a refusal. Dropped once the request is paid for: it may be megabytes. */
+  /** The parsed body, for the log of a refusal. Dropped once the request is paid for: it may be megabytes. */
   body: unknown
 }
 
@@ -150,8 +150,8 @@ export async function answerChat(
       } catch (error) {
         refuse(exchange, error)
       }
-      // Until then it is being served: a restart must not cut off what was charged as delivered.
-      await hasLeft(outgoing)
+      // The request is in progress until its last byte is sent: a restart must not cut off an answer that was charged.
+      await responseClosed(outgoing)
     })
   } catch (error) {
     refuse(exchange, error)
@@ -168,13 +168,13 @@ function payerOf({ partition, accountId, keyId, depositAddress, x402Wallet }: Be
 }
 
 async function serve(exchange: Exchange, opening: ChatOpening, request: ServedRequest): Promise<void> {
-  const clientSignal = goneSignal(exchange.outgoing, request)
+  const clientSignal = disconnectSignal(exchange.outgoing, request)
   const prepared = await prepare(exchange, opening, { request, clientSignal })
   if ('admitted' in prepared) await answerAdmitted(exchange, prepared, clientSignal)
   else await answerRetry(exchange, prepared, clientSignal)
 }
 
-/** A request that is paid for, or a retry that gets the answer of an earlier attempt. */
+/** A paid request, or a retry that gets the answer of an earlier attempt. */
 type Prepared = PaidRequest | PreparedRetry
 
 type PaidRequest = { readonly admitted: AdmittedRequest; readonly own: OwnAttempt }
@@ -185,8 +185,8 @@ type PreparedRetry = {
 }
 
 /**
- * From the bytes to the hold. What was sent may be megabytes and is let go with this: an answer is written, and a retry waits, for
- * minutes.
+ * From the bytes to the hold. A separate function so that the body, which may be megabytes, is freed here: answers and waiting retries
+ * last for minutes.
  */
 async function prepare(
   exchange: Exchange,
@@ -202,7 +202,7 @@ async function prepare(
   services.failpoint('after_parse')
   const marks = { payer, body: bytes, ...(funding?.isRetriable === false ? noRetry : readRetryHeaders(incoming)) }
   const mayReplay = marks.idempotencyKey !== undefined || (marks.retryCount ?? 0) > 0
-  // The hold notices that the options have changed. A retry may get its answer without one, so its options are read now.
+  // The hold detects changed options. A retry may need no hold, so its options are read now.
   const currentOptions = () => funding?.options() ?? services.keys.currentOptions(bearer)
   let options = mayReplay || funding !== undefined ? await currentOptions() : bearer.options
   for (let changes = 0; ; changes += 1) {
@@ -218,7 +218,7 @@ async function prepare(
   }
 }
 
-/** How often a request is checked again because its key was changed meanwhile. */
+/** How often a request is checked again because its key changed in the meantime. */
 const keyChangesMax = 5
 
 type CheckedRequest = {
@@ -228,11 +228,11 @@ type CheckedRequest = {
   readonly clientSignal: AbortSignal
 }
 
-/** Checks the request against its key's options, then finds the answer of an earlier attempt or places the hold. */
+/** Checks the request against the key's options, then finds the answer of an earlier attempt or places the hold. */
 async function decide(exchange: Exchange, { asked, options, marks, clientSignal }: CheckedRequest): Promise<Prepared> {
   const { services, incoming, requestId, watch } = exchange
   const { payer } = marks
-  // Before a retry is given an earlier answer: what the key may not ask for, it does not get from there either.
+  // Before the lookup of earlier answers: a key must not get an answer that it may not request.
   checkKeyRules(options, asked, visitorOf(incoming, services.trustProxy).address)
   const chat = underKeyRules(options, asked)
   refuseUnavailable(chat, services.admission.web)
@@ -256,8 +256,7 @@ async function decide(exchange: Exchange, { asked, options, marks, clientSignal 
 }
 
 /**
- * Gives the answer of an earlier attempt, under its request id. As soon as that attempt is known, the connection is kept alive like
- * its own, and the headers are those of its answer.
+ * Sends the answer of an earlier attempt, with its request id and headers. The connection is kept alive while that attempt runs.
  */
 async function answerRetry(
   exchange: Exchange,
@@ -285,7 +284,7 @@ async function answerRetry(
   }
 }
 
-/** From here on the hold exists: whatever happens, it ends in the ledger, and the answer says how. */
+/** From here on the hold exists. Whatever happens, it is ended in the ledger. */
 async function answerAdmitted(
   exchange: Exchange,
   { admitted, own }: PaidRequest,
@@ -301,7 +300,7 @@ async function answerAdmitted(
   own.attempt?.admitted(head)
   const answer = open(exchange, head, admitted.chat)
   let recording: Recording | undefined
-  // An answer that cannot be kept is an answer all the same.
+  // Failing to store the answer for retries must not fail the answer.
   const report = (error: unknown) => services.onError(error, formatRequestId(admitted.requestId))
   const close = (kept: Recording | undefined) => own.close(kept).catch(report)
   try {
@@ -319,7 +318,7 @@ async function answerAdmitted(
       answer.succeed(completion.end, { 'server-timing': admitted.watch.serverTiming })
     } else if (completion.status === 'failed') {
       services.onError(completion.failure, formatRequestId(admitted.requestId))
-      // Before its headers have left it is a plain refusal, which SDKs repeat, and delivered nothing that it could be charged for.
+      // Before its headers are sent, a failure is a plain error response, which SDKs retry. Nothing was delivered or charged.
       if (isRepeatable(completion.failure) && !outgoing.headersSent && !outgoing.destroyed) own.expectRetry()
       answer.fail(completion.failure)
     } else answer.abandon()
@@ -337,7 +336,7 @@ async function answerAdmitted(
   }
 }
 
-/** The client, and the retries that join its attempt: events are recorded for those. */
+/** The client and the retries that join its attempt. Events are recorded for the retries. */
 function audienceOf(
   answer: ChatAnswer,
   { attempt }: OwnAttempt,
@@ -354,9 +353,9 @@ function audienceOf(
     deliver(events) {
       attempt.recorder.add(events)
       if (!clientSignal.aborted) return answer.deliver(events)
-      // Nobody can be given this answer from its beginning any more.
+      // The recording was dropped: a retry could no longer get this answer from the beginning.
       if (attempt.recorder.events === undefined) attempt.cancel(clientSignal.reason)
-      // No search or page is paid for while nobody waits.
+      // Web tools are not paid for while no client waits.
       return events.some(({ type }) => type === 'activity') ? attempt.waitForClient() : undefined
     },
   }
@@ -389,18 +388,18 @@ function readRetryHeaders({ headers }: IncomingMessage): Pick<RetryMarks, 'idemp
   }
 }
 
-/** Nothing is held. The customer is told why, and finds the attempt in the log. */
+/** Answers a request that was refused before the hold, and logs the attempt. */
 function refuse(
   { services, outgoing, watch, payer, undecided, body, funding, ...exchange }: Exchange,
   error: unknown,
 ): void {
   undecided?.refused(error)
-  if (error instanceof UploadCutError || outgoing.destroyed) return
+  if (error instanceof UploadAbortedError || outgoing.destroyed) return
   const requestId = formatRequestId(exchange.requestId)
   const response = errorResponse(error, { requestId, publicUrl: services.publicUrl, extra: funding?.errorFields() })
   const { code } = response.body.error
   services.serving.observer.refused(watch, { requestId, ...payer, status: response.status, code })
-  // A 402 that asks a wallet to pay is the first half of its request, not a refusal of it.
+  // For a wallet, the 402 that asks for the payment is part of the protocol, not a refusal.
   if (payer !== undefined && loggedStatuses.has(response.status) && code !== 'payment_required') {
     services.holds.refuse({
       requestId: exchange.requestId,
@@ -412,7 +411,7 @@ function refuse(
   if (!(error instanceof ServiceError)) services.onError(error, requestId)
   const headers = { ...v1Headers(requestId), ...funding?.headers(), ...response.headers }
   const { req: incoming } = outgoing
-  // Node reads past a short body by itself, and under load a connection is too expensive to be closed for it.
+  // Node skips a short unread body itself. Under load, closing the connection for it would be too expensive.
   if (incoming.complete || (!incoming.readableDidRead && !isLarge(incoming))) {
     sendJson(outgoing, response.status, response.body, headers)
   } else {
@@ -425,7 +424,7 @@ function refuse(
 const loggedStatuses = new Set([400, 402, 403, 404, 422, 429, 503])
 const modelNameMax = 100
 
-/** The little of an unparsed body that helps a customer recognise the attempt. */
+/** The fields of an invalid body that help a customer recognise the attempt. */
 function describe(body: unknown): { model: string | undefined; stream: boolean; maxTokens: undefined } {
   const { model, stream } = (body ?? {}) as { model?: unknown; stream?: unknown }
   return {

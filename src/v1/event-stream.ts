@@ -5,15 +5,15 @@ import type { ChatEvent } from '../inference/chat-events.ts'
 
 export type EventStreamOptions = {
   readonly headers: Readonly<Record<string, string>>
-  /** A stream that says nothing for so long gets a comment line: proxies cut silent connections. */
+  /** After this much silence a comment line is sent: proxies close silent connections. */
   readonly silenceMsMax: number
-  /** A reader that takes nothing for so long is treated as gone. */
+  /** A client that reads nothing for this long counts as disconnected. */
   readonly blockedMsMax: number
 }
 
 /**
- * Server-sent events to one client. Headers are committed when the upstream has accepted, or after the first silence, and
- * leave at once together with the role chunk. What the client does not read is not read from the upstream either.
+ * Server-sent events to one client. Headers and the role chunk are sent together when the upstream has accepted, or after the first
+ * silence. Backpressure: what the client does not read is not read from the upstream.
  */
 export class EventStream {
   readonly #outgoing: ServerResponse
@@ -33,7 +33,7 @@ export class EventStream {
     return this.#outgoing.headersSent
   }
 
-  /** Writes the events; resolves when the client's socket can take more. */
+  /** Writes events. Resolves when the client's socket can take more. */
   deliver(events: readonly ChatEvent[]): Promise<void> | undefined {
     const opening = this.committed ? '' : this.#open()
     return this.#write(opening + this.#renderer.events(events))
@@ -45,7 +45,7 @@ export class EventStream {
     sendLast(this.#outgoing, opening + closing, this.#options.blockedMsMax)
   }
 
-  /** Stops the timer of a stream that has nobody to talk to, or whose answer will be an ordinary error response. */
+  /** Stops the timer after a disconnect, or when the answer is an ordinary error response. */
   abandon(): void {
     clearInterval(this.#silence)
   }
@@ -61,7 +61,7 @@ export class EventStream {
   }
 
   #breakSilence(): void {
-    // A client that reads nothing needs no comment, and one more write would only grow its backlog.
+    // A client that reads nothing needs no comment: another write would only grow the buffer.
     if (this.#outgoing.writableNeedDrain) return
     this.#outgoing.write(this.committed ? keepaliveComment : this.#open())
   }
@@ -75,8 +75,7 @@ export class EventStream {
   #drained(): Promise<void> {
     return new Promise((resolve) => {
       const outgoing = this.#outgoing
-      // The socket's own clock: it begins anew with every byte that goes out, however long it takes until all of them have, and
-      // when it has run out Node destroys the socket.
+      // The socket's timeout restarts with every byte that is sent. When it fires, Node destroys the socket.
       outgoing.setTimeout(this.#options.blockedMsMax)
       const goOn = () => {
         outgoing.setTimeout(0)

@@ -14,7 +14,7 @@ export type CatalogueOptions = {
   readonly publicUrl: string
 }
 
-/** `GET /v1/models`: OpenAI's list, with the fields that other routers' clients read as well. Of the key that asks, its models. */
+/** `GET /v1/models`: OpenAI's format plus fields that clients of other routers read. Limited to the models of the key. */
 export function listModels(options: CatalogueOptions, key: KeyOptions = noOptions): object {
   const models = [...options.prices.models.values()].filter(({ id }) => isModelAllowed(key, id))
   const data = models.map((model) => describeModel(model, options))
@@ -29,7 +29,7 @@ export function getModel(id: string, options: CatalogueOptions, key: KeyOptions 
   return describeModel(model, options)
 }
 
-// The day the list of the service document was set down: models carry a date, and it must not change from call to call.
+// OpenAI's format has a date per model. It must not change between calls.
 const created = 1_767_225_600
 
 function describeModel(model: Model, { prices, hasSearch, inFlightCap, publicUrl }: CatalogueOptions): object {
@@ -50,7 +50,7 @@ function describeModel(model: Model, { prices, hasSearch, inFlightCap, publicUrl
     context_window: model.contextLength,
     max_model_len: model.contextLength,
     max_output_tokens: model.maxOutputTokens,
-    // Agents take this one, or the top provider's, as the `max_tokens` to send: more would be refused.
+    // Agents send this value, or the top provider's, as `max_tokens`. More would be refused.
     max_tokens: limits.completionTokens,
     architecture: {
       modality: 'text->text',
@@ -59,7 +59,7 @@ function describeModel(model: Model, { prices, hasSearch, inFlightCap, publicUrl
       tokenizer: 'o200k_base',
       instruct_type: null,
     },
-    // USDC for one token or one call, as decimal strings.
+    // USDC per token or per call, as decimal strings.
     pricing: {
       prompt: input,
       completion: output,
@@ -77,7 +77,7 @@ function describeModel(model: Model, { prices, hasSearch, inFlightCap, publicUrl
       max_completion_tokens: limits.completionTokens,
       is_moderated: false,
     },
-    // Clients that check the list want both or neither.
+    // Clients that validate the list require both or neither.
     per_request_limits: { prompt_tokens: limits.promptTokens, completion_tokens: limits.completionTokens },
     supported_parameters: supportedParameters,
     supported_voices: null,
@@ -103,7 +103,7 @@ const supportedParameters: readonly (ChatParameter | 'structured_outputs')[] = [
   'reasoning_effort',
 ]
 
-/** A price per million as a price for one, exactly: twelve decimals hold any. */
+/** Converts a price per million to a price per token. Exact: twelve decimals are enough. */
 function perToken(perMillion: bigint): string {
   const digits = perMillion.toString().padStart(13, '0')
   const fraction = digits.slice(-12).replace(/0+$/, '')

@@ -6,7 +6,7 @@ import { refuseUnavailable } from '../chat/tool-offer.ts'
 import { type AccountRef, accountRef } from '../db/account-ref.ts'
 import type { Database } from '../db/database.ts'
 import { derivedId } from '../db/derived-id.ts'
-import { goneSignal } from '../http/gone.ts'
+import { disconnectSignal } from '../http/disconnect.ts'
 import type { HonoBindings } from '../http/hono.ts'
 import { readJsonBytes } from '../http/read-body.ts'
 import { UnknownUrlError } from '../http/unknown-url.ts'
@@ -29,7 +29,7 @@ import { proveAddress } from '../x402/sign-in.ts'
 import { answerChat, type ChatCaller, type ChatRouteServices } from './create-chat-completion.ts'
 
 export type X402Services = ChatRouteServices & {
-  /** Undefined where nothing is settled: then nobody can pay here. */
+  /** Undefined without settlement: then wallets cannot pay. */
   readonly x402: PaidHoldsParts | undefined
   readonly lookUps: Database
   readonly ledgerPartitions: number
@@ -38,7 +38,7 @@ export type X402Services = ChatRouteServices & {
 const bodyBytesMax = 4 * 1024
 const refundsMax = 10
 
-/** `POST /x402/v1/chat/completions`: the pipeline of a chat completion, for a wallet that pays the request or has credit. */
+/** `POST /x402/v1/chat/completions`: a chat completion for a wallet that pays for the request or has credit. */
 export async function createPaidCompletion(
   services: X402Services,
   incoming: IncomingMessage,
@@ -51,7 +51,7 @@ export async function createPaidCompletion(
     if (payment?.identifier !== undefined) incoming.headers['idempotency-key'] ??= payment.identifier
     const holds = new PaidHolds(x402, { wallet, payment })
     const isKnown = wallet?.isKnown === true
-    // Wallets cost nothing to make: those without an account share the limits of their network.
+    // Wallets are free to create, so those without an account share the limits of their network.
     const stranger = strangerOf(visitor)
     const paying = wallet ?? stranger
     const limited = isKnown ? wallet : stranger
@@ -63,7 +63,7 @@ export async function createPaidCompletion(
         bearer,
         funding: {
           options: async () => (isKnown ? services.keys.currentOptions(bearer) : noOptions),
-          // Input is counted before anything is paid, to know what to ask for. Callers take turns, and refused ones are slowed down.
+          // Input is counted before the payment, to know the price. Callers take turns, and refused ones are delayed.
           admission: { holds, refuseUnpaid: async () => {} },
           isLogged: isKnown,
           isRetriable: wallet !== undefined,
@@ -89,7 +89,7 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
       const body = parseJsonBody(await readJsonBytes(incoming, bodyLimits, stranger.accountId))
       const chat = parseChatRequest(body, models)
       refuseUnavailable(chat, admission.web)
-      const counting = { account: stranger.accountId, signal: goneSignal(outgoing), refuseUnpaid: async () => {} }
+      const counting = { account: stranger.accountId, signal: disconnectSignal(outgoing), refuseUnpaid: async () => {} }
       const { model, quote } = await quoteRequest(admission, chat, '', counting)
       const available = wallet?.isKnown === true ? (await readBalance(lookUps, wallet)).available : zero
       const credit = min(max(zero, available), quote.amount)
@@ -137,7 +137,7 @@ export function routeX402(app: Hono<HonoBindings>, services: X402Services): void
     }),
   )
 
-  /** For a wallet that signed in; unknown ones are slowed down like all who pay nothing. */
+  /** For a signed-in wallet. Unknown ones are rate-limited like all unpaid requests. */
   async function asWallet<Result>(
     { path, summary: description }: { readonly path: string; readonly summary: string },
     { incoming, outgoing }: HonoBindings['Bindings'],
@@ -166,7 +166,7 @@ function partsOf({ x402 }: X402Services, { method = '', url = '' }: IncomingMess
   return x402
 }
 
-/** Who asks: the signer of the payment, or whoever signed in. */
+/** The caller: the signer of the payment or of the sign-in. */
 async function readCaller(services: X402Services, x402: PaidHoldsParts, visitor: Visitor) {
   const header = visitor.header('payment-signature')
   const proof = visitor.header('sign-in-with-x')
@@ -183,7 +183,7 @@ async function signedIn(services: X402Services, { terms }: PaidHoldsParts, proof
   return findWallet(services.lookUps, address, services.ledgerPartitions)
 }
 
-/** Everybody in a network who has no account. Its ids belong to no account and no key. */
+/** Stands for all callers of a network without an account. Its ids belong to no account and no key. */
 function strangerOf({ network }: Visitor): AccountRef & { readonly keyId: string } {
   return {
     partition: 0,

@@ -5,10 +5,10 @@ import type { ServedRequest } from './load.ts'
  * Aborts when the client disconnects before the answer is complete, or when the service stops the request (with its reason). Listens to
  * the response: the `close` event of the request fires as soon as the body is read.
  */
-export function goneSignal(outgoing: ServerResponse, request?: ServedRequest): AbortSignal {
+export function disconnectSignal(outgoing: ServerResponse, request?: ServedRequest): AbortSignal {
   const controller = new AbortController()
   const check = () => {
-    if (!outgoing.writableFinished) controller.abort(new ClientGoneError())
+    if (!outgoing.writableFinished) controller.abort(new ClientDisconnectedError())
   }
   if (isOver(outgoing)) check()
   else outgoing.once('close', check)
@@ -17,7 +17,7 @@ export function goneSignal(outgoing: ServerResponse, request?: ServedRequest): A
 }
 
 /** Resolves when the whole answer was written to the socket, or the client has disconnected. */
-export function hasLeft(outgoing: ServerResponse): Promise<void> {
+export function responseClosed(outgoing: ServerResponse): Promise<void> {
   return new Promise((resolve) => {
     if (isOver(outgoing)) resolve()
     else outgoing.once('close', resolve)
@@ -29,9 +29,9 @@ function isOver(outgoing: ServerResponse): boolean {
 }
 
 /** The client disconnected. Not a failure: the cancel rule decides the charge. */
-export class ClientGoneError extends Error {
+export class ClientDisconnectedError extends Error {
   constructor() {
     super('the client disconnected before the answer was complete')
-    this.name = 'ClientGoneError'
+    this.name = 'ClientDisconnectedError'
   }
 }
