@@ -17,11 +17,11 @@ import type { BodyOf } from '../openapi/contract.ts'
 import { signInContracts } from '../openapi/contracts/sign-in.ts'
 import { unusable } from '../openapi/input-refusal.ts'
 import { requireRecentSignIn } from './gate.ts'
+import { logAccountEvent } from './log-account-event.ts'
 import { renderAccount, renderSessionEntry } from './render-session.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
 import { lockSignIn } from './sign-in.ts'
-import { logAccountEvent } from './trail.ts'
 
 /** The account, its sessions, and the person's wallets and passkeys. */
 export function routeAccount(router: ApiRouter, services: ApiServices): void {

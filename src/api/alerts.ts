@@ -7,9 +7,9 @@ import { format, fromAtomic, parse } from '../money/usdc.ts'
 import type { AnswerOf, BodyOf } from '../openapi/contract.ts'
 import { alertContracts } from '../openapi/contracts/alerts.ts'
 import { unusable } from '../openapi/input-refusal.ts'
+import { logAccountEvent } from './log-account-event.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
-import { logAccountEvent } from './trail.ts'
 
 type RenderedAlert = AnswerOf<typeof alertContracts.listAlerts>['data'][number]
 type RenderedRule = AnswerOf<typeof alertContracts.setAlertRule>

@@ -18,9 +18,9 @@ import type { AnswerOf } from '../openapi/contract.ts'
 import { deviceContracts } from '../openapi/contracts/devices.ts'
 import type { DepositAddresses } from './deposit-addresses.ts'
 import { checkNewKey, issueKey } from './keys.ts'
+import { logAccountEvent } from './log-account-event.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
-import { logAccountEvent } from './trail.ts'
 
 /** Device logins: a terminal asks for an API key, and a signed-in person confirms it. */
 export function routeDevices(router: ApiRouter, services: ApiServices, addresses: DepositAddresses): void {

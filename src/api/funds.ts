@@ -16,12 +16,12 @@ import { parseAddress, zeroAddress } from '../signer/address.ts'
 import type { ChainFunds } from './chain-services.ts'
 import type { DepositAddresses } from './deposit-addresses.ts'
 import { requireRecentSignIn } from './gate.ts'
+import { logAccountEvent } from './log-account-event.ts'
 import { confirmOwner, createOwnerChallenge } from './owner-proof.ts'
 import { renderAdjustment, renderBalance, renderDeposit, renderWithdrawal } from './render-funds.ts'
 import { renderAccount } from './render-session.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
-import { logAccountEvent } from './trail.ts'
 
 /** Balance, deposits, withdrawals and refunds. */
 export function routeFunds(router: ApiRouter, services: ApiServices, addresses: DepositAddresses): void {

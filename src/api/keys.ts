@@ -23,10 +23,10 @@ import type { AnswerOf, BodyOf } from '../openapi/contract.ts'
 import { keyContracts } from '../openapi/contracts/keys.ts'
 import { unusable } from '../openapi/input-refusal.ts'
 import type { DepositAddresses } from './deposit-addresses.ts'
+import { type Actor, logAccountEvent } from './log-account-event.ts'
 import { renderRequest } from './render-request.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
-import { type Actor, logAccountEvent } from './trail.ts'
 import { requestsOf } from './usage.ts'
 
 type RenderedKey = AnswerOf<typeof keyContracts.updateKey>

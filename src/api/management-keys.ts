@@ -13,9 +13,9 @@ import type { AnswerOf } from '../openapi/contract.ts'
 import { managementKeyContracts } from '../openapi/contracts/management-keys.ts'
 import { requireRecentSignIn } from './gate.ts'
 import { readExpiry, readFutureExpiry } from './keys.ts'
+import { logAccountEvent } from './log-account-event.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
-import { logAccountEvent } from './trail.ts'
 
 type RenderedManagementKey = AnswerOf<typeof managementKeyContracts.getManagementKey>
 

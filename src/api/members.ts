@@ -19,9 +19,9 @@ import type { AnswerOf } from '../openapi/contract.ts'
 import { memberContracts } from '../openapi/contracts/members.ts'
 import { pageOf } from './funds.ts'
 import { requireRecentSignIn } from './gate.ts'
+import { type Actor, logAccountEvent } from './log-account-event.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
-import { type Actor, logAccountEvent } from './trail.ts'
 
 /** Members, invitations, and the account's log. */
 export function routeMembers(router: ApiRouter, services: ApiServices): void {

@@ -26,10 +26,10 @@ import { reopenAccount } from '../ledger/close-account.ts'
 import { findWallet } from '../ledger/wallet-accounts.ts'
 import { signInContracts } from '../openapi/contracts/sign-in.ts'
 import { NotInSandboxError, requireRecentSignIn } from './gate.ts'
+import { logAccountEvent } from './log-account-event.ts'
 import { isLocalSignInOffered, type RenderedSession, renderSession } from './render-session.ts'
 import type { ApiRouter } from './router.ts'
 import type { ApiServices } from './services.ts'
-import { logAccountEvent } from './trail.ts'
 
 type SignInCall = {
   readonly visitor: Visitor

@@ -24,9 +24,9 @@ import {
 } from '../webhooks/endpoints.ts'
 import { formatSecret } from '../webhooks/signature.ts'
 import { pageOf } from './funds.ts'
+import { logAccountEvent } from './log-account-event.ts'
 import { type ApiRouter, NotFoundError } from './router.ts'
 import type { ApiServices } from './services.ts'
-import { logAccountEvent } from './trail.ts'
 
 type RenderedEndpoint = AnswerOf<typeof webhookContracts.getWebhook>
 type RenderedDelivery = AnswerOf<typeof webhookContracts.testWebhook>
