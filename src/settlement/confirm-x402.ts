@@ -16,18 +16,20 @@ import type { Address, Hex } from '../signer/address.ts'
 import { type PaidResource, type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
 import type { GatewayClient, News, Transfer } from './gateway-client.ts'
 
-export type ConfirmX402Parts = {
+export type ConfirmParts = {
   readonly database: Database
   readonly gatewayClient: GatewayClient
   readonly terms: PaymentTerms
+  /** The paid resource, as x402 wants it named. */
   readonly resource: PaidResource
+  /** For problems that need an operator. */
   readonly onAlarm: (what: string, details: object) => void
 }
 
 const undecidedMax = 50
 
 /** Applies the gateway's news to payments that wallets made in advance. Returns how many changed state. */
-export async function confirmX402(parts: ConfirmX402Parts, { transfers, lost, unanswered }: News): Promise<number> {
+export async function confirmX402(parts: ConfirmParts, { transfers, lost, unanswered }: News): Promise<number> {
   const { database, onAlarm } = parts
   const byId = new Map(transfers.map((transfer) => [transfer.id, transfer]))
   const ids = [...byId.keys(), ...lost, ...unanswered]
@@ -62,7 +64,7 @@ function newsOf(payment: OpenX402Payment, transfer: Transfer): X402News {
 }
 
 /** Submits a payment again that the gateway accepted and then lost. It is the same authorization, so it cannot pay twice. */
-async function resubmit(parts: ConfirmX402Parts, payment: OpenX402Payment): Promise<readonly X402News[]> {
+async function resubmit(parts: ConfirmParts, payment: OpenX402Payment): Promise<readonly X402News[]> {
   const { gatewayClient, terms, resource, onAlarm } = parts
   onAlarm('the gateway has lost a payment of a wallet', nameOf(payment))
   const accepted = paymentRequirementsOf(terms, terms.seller, payment.value)
@@ -116,7 +118,7 @@ async function resubmit(parts: ConfirmX402Parts, payment: OpenX402Payment): Prom
  * Resolves payments whose request died around the call to the gateway. Those that the gateway has become credit. The others stay
  * until their authorization has expired: a delayed call may still arrive at the gateway.
  */
-export async function resolveUndecided(parts: ConfirmX402Parts): Promise<number> {
+export async function resolveUndecided(parts: ConfirmParts): Promise<number> {
   const { database, gatewayClient, terms, onAlarm } = parts
   const undecided = await findUndecidedPayments(database, undecidedMax)
   for (const payment of undecided) {

@@ -1,4 +1,3 @@
-import type { Database } from '../db/database.ts'
 import {
   advancePayments,
   findPaymentsByGatewayId,
@@ -10,19 +9,9 @@ import {
   touchPayments,
 } from '../ledger/payments.ts'
 import { findX402ToConfirm } from '../ledger/x402-payments.ts'
-import type { PaidResource, PaymentTerms } from './authorization.ts'
-import { confirmX402 } from './confirm-x402.ts'
-import type { GatewayClient, News } from './gateway-client.ts'
+import { type ConfirmParts, confirmX402 } from './confirm-x402.ts'
+import type { News } from './gateway-client.ts'
 import { nameOf, newsOf } from './payment-news.ts'
-
-export type ConfirmParts = {
-  readonly database: Database
-  readonly gatewayClient: GatewayClient
-  readonly terms: PaymentTerms
-  /** The paid resource, as x402 wants it named. */
-  readonly resource: PaidResource
-  readonly onAlarm: (what: string, details: object) => void
-}
 
 const paymentsMax = 512
 const pagesMax = 20

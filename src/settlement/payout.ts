@@ -5,24 +5,13 @@ import { refundable } from '../ledger/replays.ts'
 import { openWithdrawalStates } from '../ledger/states.ts'
 import { readWithdrawalFeeMax } from '../ledger/withdrawals.ts'
 import { format, fromAtomic, type Usdc } from '../money/usdc.ts'
-import type { SettlementFailpoint } from '../process/failpoints.ts'
 import type { Address, Hex } from '../signer/address.ts'
 import { saltOf } from '../signer/nonce.ts'
-import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError } from '../signer/signing-request.ts'
-import { burnIntent, payOutMax, type SigningTerms } from '../signer/signing-terms.ts'
-import type { GatewayClient } from './gateway-client.ts'
+import { burnIntent, payOutMax } from '../signer/signing-terms.ts'
 import { isSellerShort, owedBack } from './solvency.ts'
+import type { WithdrawParts } from './withdraw.ts'
 import { feeTaken } from './withdrawal-fee.ts'
-
-export type PayoutParts = {
-  readonly database: Database
-  readonly signer: Signer
-  readonly gatewayClient: GatewayClient
-  readonly signingTerms: SigningTerms
-  readonly failpoint: SettlementFailpoint
-  readonly onAlarm: (what: string, details: object) => void
-}
 
 const payoutsMax = 20
 
@@ -75,7 +64,7 @@ export async function readPayable(connection: Connection, readBalance: ReadBalan
 }
 
 /** Advances every open payout by one step. A failing one does not delay the others. Returns how many are open. */
-export async function advancePayouts(parts: PayoutParts): Promise<number> {
+export async function advancePayouts(parts: WithdrawParts): Promise<number> {
   const { database, onAlarm } = parts
   const open = await database.queryPrepared<PayoutRow>(
     'find_open_payouts',
@@ -103,7 +92,7 @@ export async function advancePayouts(parts: PayoutParts): Promise<number> {
   return open.length
 }
 
-async function order(parts: PayoutParts, payout: PayoutRow): Promise<void> {
+async function order(parts: WithdrawParts, payout: PayoutRow): Promise<void> {
   const { id, amount, fee_max, recipient, state } = payout
   const { database, signer, gatewayClient, signingTerms, failpoint, onAlarm } = parts
   // A payout that was submitted before continues: it may already be paid.
@@ -138,7 +127,7 @@ async function order(parts: PayoutParts, payout: PayoutRow): Promise<void> {
     await move(database, sent, 'failed', { reason: answer.reason })
 }
 
-async function awaitPayment(parts: PayoutParts, payout: PayoutRow): Promise<void> {
+async function awaitPayment(parts: WithdrawParts, payout: PayoutRow): Promise<void> {
   const { id, gateway_id, fee_max } = payout
   const paid = await parts.gatewayClient.withdrawal(gateway_id!)
   if (paid === undefined) {

@@ -1,25 +1,13 @@
-import type { Database } from '../db/database.ts'
 import { findOpenRefunds, type Refund, renewRefundWindow } from '../ledger/refunds.ts'
 import { advanceWithdrawal, touchWithdrawal } from '../ledger/withdrawals.ts'
-import type { SettlementFailpoint } from '../process/failpoints.ts'
 import type { Address } from '../signer/address.ts'
 import { nonceOf } from '../signer/nonce.ts'
-import type { Signer } from '../signer/signer.ts'
 import { SigningRefusedError, type TransferRequest } from '../signer/signing-request.ts'
 import { windowOf } from '../signer/signing-terms.ts'
-import { type PaidResource, type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
-import type { GatewayClient, Transfer } from './gateway-client.ts'
+import { type PaymentTerms, paymentRequirementsOf, signedPayload } from './authorization.ts'
+import type { Transfer } from './gateway-client.ts'
 import { isSellerShort } from './solvency.ts'
-
-export type RefundParts = {
-  readonly database: Database
-  readonly signer: Signer
-  readonly gatewayClient: GatewayClient
-  readonly terms: PaymentTerms
-  readonly resource: PaidResource
-  readonly failpoint: SettlementFailpoint
-  readonly onAlarm: (what: string, details: object) => void
-}
+import type { SubmitParts } from './submit.ts'
 
 const refundsMax = 50
 /** The gateway requires seven of the eight days of validity to be left. */
@@ -30,7 +18,7 @@ const windowAgeMsMax = 20 * 60 * 60_000
  * attempt has the same nonce, and the gateway is asked what it has before the refund is submitted again. A refusal by the gateway
  * does not end a refund: the money is still owed. Returns how many are open.
  */
-export async function advanceRefunds(parts: RefundParts): Promise<number> {
+export async function advanceRefunds(parts: SubmitParts): Promise<number> {
   const open = await findOpenRefunds(parts.database, refundsMax)
   for (const refund of open) {
     try {
@@ -44,7 +32,7 @@ export async function advanceRefunds(parts: RefundParts): Promise<number> {
   return open.length
 }
 
-async function advance(parts: RefundParts, refund: Refund): Promise<void> {
+async function advance(parts: SubmitParts, refund: Refund): Promise<void> {
   const { database, gatewayClient, terms } = parts
   const found =
     refund.state === 'requested'
@@ -58,7 +46,7 @@ async function advance(parts: RefundParts, refund: Refund): Promise<void> {
   return submitRefund(parts, await withOpenWindow(parts, refund))
 }
 
-async function submitRefund(parts: RefundParts, refund: Refund): Promise<void> {
+async function submitRefund(parts: SubmitParts, refund: Refund): Promise<void> {
   const { database, signer, gatewayClient, terms, resource, failpoint, onAlarm } = parts
   const request = requestOf(refund, terms)
   const signature = await signer.signRefund(request)
@@ -74,7 +62,7 @@ async function submitRefund(parts: RefundParts, refund: Refund): Promise<void> {
   } else onAlarm('the gateway did not take a refund', { refund: refund.id, reason: answer!.reason })
 }
 
-async function follow({ database, onAlarm }: RefundParts, refund: Refund, found: Transfer): Promise<void> {
+async function follow({ database, onAlarm }: SubmitParts, refund: Refund, found: Transfer): Promise<void> {
   if (found.to !== refund.recipient || found.amount !== refund.amount) {
     onAlarm('the nonce of a refund paid something else', { refund: refund.id, transfer: found.id })
   } else if (found.state === 'completed') {
@@ -113,13 +101,13 @@ function nonceOfRefund({ accountId, epoch, sequence }: Refund) {
 }
 
 /** Renews an expiring validity window. Safe: the gateway was asked before and has nothing under this nonce. */
-async function withOpenWindow({ database }: RefundParts, refund: Refund): Promise<Refund> {
+async function withOpenWindow({ database }: SubmitParts, refund: Refund): Promise<Refund> {
   if (Date.now() - refund.authorizedAt.getTime() < windowAgeMsMax) return refund
   return { ...refund, authorizedAt: await renewRefundWindow(database, refund) }
 }
 
 /** A refusal by the signer is final, except for its hourly limit: then the refund waits. */
-async function refuse({ database, onAlarm }: RefundParts, refund: Refund, error: SigningRefusedError): Promise<void> {
+async function refuse({ database, onAlarm }: SubmitParts, refund: Refund, error: SigningRefusedError): Promise<void> {
   onAlarm('the signer refuses a refund', { refund: refund.id, reason: error.message })
   if (error.reason === 'hour_cap' || refund.state !== 'requested') return
   await advanceWithdrawal(database, refund, { state: 'failed', reason: `refused: ${error.reason}` })

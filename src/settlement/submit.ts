@@ -1,4 +1,3 @@
-import type { Database } from '../db/database.ts'
 import {
   advancePayments,
   chainRecoveredPayment,
@@ -16,27 +15,17 @@ import { SigningRefusedError } from '../signer/signing-request.ts'
 import {
   type Authorization,
   authorizationOf,
-  type PaidResource,
-  type PaymentTerms,
   paymentPayload,
   paymentRequirements,
   type Return,
 } from './authorization.ts'
+import type { ConfirmParts } from './confirm-x402.ts'
 import { eachOf } from './each-of.ts'
-import type { GatewayClient, Submission, Transfer } from './gateway-client.ts'
+import type { Submission, Transfer } from './gateway-client.ts'
 import { nameOf, newsOf } from './payment-news.ts'
 import { computeRoot, computeRoots } from './payment-receipt.ts'
 
-export type SubmitParts = {
-  readonly database: Database
-  readonly signer: Signer
-  readonly gatewayClient: GatewayClient
-  readonly terms: PaymentTerms
-  readonly resource: PaidResource
-  readonly failpoint: SettlementFailpoint
-  /** For problems that need an operator. */
-  readonly onAlarm: (what: string, details: object) => void
-}
+export type SubmitParts = ConfirmParts & { readonly signer: Signer; readonly failpoint: SettlementFailpoint }
 
 const paymentsMax = 256
 const concurrencyMax = 16

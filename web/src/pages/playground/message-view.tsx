@@ -102,25 +102,35 @@ function UserView({ message, actions, locked, onEdit }: Props & { message: UserM
   return (
     <article data-testid="message" data-role="user" className="rounded-md bg-sunken px-3 pt-1 pb-2.5">
       <Header name="You">
-        <IconButton icon="edit" label="Edit message" className="size-7" onClick={onEdit} disabled={locked} />
-        <IconButton
-          icon="again"
-          label="Answer again"
-          title="Answer again. Removes what follows."
-          className="size-7"
-          onClick={() => actions.answerAgain(message.id)}
-          disabled={locked}
-        />
-        <IconButton
-          icon="trash"
-          label="Remove message"
-          className="size-7"
-          onClick={() => actions.remove(message.id)}
-          disabled={locked}
-        />
+        <MessageButtons word="message" message={message} actions={actions} locked={locked} onEdit={onEdit} />
       </Header>
       <p className="break-words whitespace-pre-wrap">{message.content}</p>
     </article>
+  )
+}
+
+type ButtonsProps = Pick<Props, 'message' | 'actions' | 'locked'> & { word: 'message' | 'answer'; onEdit: () => void }
+
+function MessageButtons({ word, message, actions, locked, onEdit }: ButtonsProps) {
+  return (
+    <>
+      <IconButton icon="edit" label={`Edit ${word}`} className="size-7" onClick={onEdit} disabled={locked} />
+      <IconButton
+        icon="again"
+        label="Answer again"
+        title="Answer again. Removes what follows."
+        className="size-7"
+        onClick={() => actions.answerAgain(message.id)}
+        disabled={locked}
+      />
+      <IconButton
+        icon="trash"
+        label={`Remove ${word}`}
+        className="size-7"
+        onClick={() => actions.remove(message.id)}
+        disabled={locked}
+      />
+    </>
   )
 }
 
@@ -145,22 +155,7 @@ function AnswerView(props: Props & { message: Answer; onEdit: () => void }) {
         {!isLive && (
           <>
             {message.content !== '' && <CopyIconButton text={message.content} label="Copy answer" />}
-            <IconButton icon="edit" label="Edit answer" className="size-7" onClick={onEdit} disabled={locked} />
-            <IconButton
-              icon="again"
-              label="Answer again"
-              title="Answer again. Removes what follows."
-              className="size-7"
-              onClick={() => actions.answerAgain(message.id)}
-              disabled={locked}
-            />
-            <IconButton
-              icon="trash"
-              label="Remove answer"
-              className="size-7"
-              onClick={() => actions.remove(message.id)}
-              disabled={locked}
-            />
+            <MessageButtons word="answer" message={message} actions={actions} locked={locked} onEdit={onEdit} />
           </>
         )}
       </Header>

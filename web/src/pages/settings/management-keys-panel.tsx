@@ -4,13 +4,13 @@ import { call } from '../../api/call.ts'
 import { managementKeysQuery } from '../../api/queries.ts'
 import type { ManagementKey } from '../../api/shapes.ts'
 import { Button } from '../../ui/button.tsx'
-import { CopyButton } from '../../ui/copy.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { Checkbox, TextField } from '../../ui/field.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
 import { useAccountChange } from './account-change.ts'
+import { ShownOnceDialog } from './shown-once-dialog.tsx'
 
 type Scope = ManagementKey['scopes'][number]
 
@@ -58,7 +58,11 @@ export function ManagementKeysPanel() {
         )}
       </Loaded>
       {isCreating && <CreateDialog onClose={() => setIsCreating(false)} onSecret={setSecret} />}
-      {secret !== undefined && <SecretDialog secret={secret} onClose={() => setSecret(undefined)} />}
+      {secret !== undefined && (
+        <ShownOnceDialog title="Management key" value={secret} onClose={() => setSecret(undefined)}>
+          Copy it now: it is not shown again.
+        </ShownOnceDialog>
+      )}
     </Panel>
   )
 }
@@ -150,16 +154,6 @@ function CreateDialog({ onClose, onSecret }: { onClose: () => void; onSecret: (s
           </Button>
         </div>
       </form>
-    </Dialog>
-  )
-}
-
-function SecretDialog({ secret, onClose }: { secret: string; onClose: () => void }) {
-  return (
-    <Dialog title="Management key" onClose={onClose} footer={<Button onClick={onClose}>Done</Button>}>
-      <p className="mb-3">Copy it now: it is not shown again.</p>
-      <output className="num mb-3 block rounded-md border border-edge bg-sunken p-3 break-all">{secret}</output>
-      <CopyButton text={secret} />
     </Dialog>
   )
 }

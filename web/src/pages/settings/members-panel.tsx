@@ -5,7 +5,6 @@ import { invitationsQuery, membersQuery } from '../../api/queries.ts'
 import { hasRole, type Role, roles } from '../../api/roles.ts'
 import type { Member, Session } from '../../api/shapes.ts'
 import { Button } from '../../ui/button.tsx'
-import { CopyButton } from '../../ui/copy.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { SelectField, TextField } from '../../ui/field.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
@@ -13,6 +12,7 @@ import { Panel } from '../../ui/panel.tsx'
 import { Time } from '../../ui/time.tsx'
 import { isAmount } from '../keys/key-terms.ts'
 import { useAccountChange } from './account-change.ts'
+import { ShownOnceDialog } from './shown-once-dialog.tsx'
 
 const roleWords: Readonly<Record<Role, string>> = {
   viewer: 'Viewer: reads everything but secrets',
@@ -53,7 +53,17 @@ export function MembersPanel({ session }: { session: Session }) {
       {isAdmin && <Invitations />}
       <Leave session={session} />
       {isInviting && <InviteDialog session={session} onClose={() => setIsInviting(false)} onLink={setLink} />}
-      {link !== undefined && <LinkDialog link={link} onClose={() => setLink(undefined)} />}
+      {link !== undefined && (
+        <ShownOnceDialog
+          title="Invitation link"
+          value={link}
+          testId="invitation-link"
+          onClose={() => setLink(undefined)}
+        >
+          Send this link to the person. It works once, for seven days, and anyone who has it can join. It is not shown
+          again.
+        </ShownOnceDialog>
+      )}
     </Panel>
   )
 }
@@ -185,24 +195,6 @@ function InviteDialog({
           </Button>
         </div>
       </form>
-    </Dialog>
-  )
-}
-
-function LinkDialog({ link, onClose }: { link: string; onClose: () => void }) {
-  return (
-    <Dialog title="Invitation link" onClose={onClose} footer={<Button onClick={onClose}>Done</Button>}>
-      <p className="mb-3">
-        Send this link to the person. It works once, for seven days, and anyone who has it can join. It is not shown
-        again.
-      </p>
-      <output
-        data-testid="invitation-link"
-        className="num mb-3 block rounded-md border border-edge bg-sunken p-3 break-all"
-      >
-        {link}
-      </output>
-      <CopyButton text={link} />
     </Dialog>
   )
 }

@@ -5,13 +5,13 @@ import { webhookDeliveriesQuery, webhooksQuery } from '../../api/queries.ts'
 import type { Webhook, WebhookDelivery } from '../../api/shapes.ts'
 import { useAnnounce } from '../../ui/announce.tsx'
 import { Button } from '../../ui/button.tsx'
-import { CopyButton } from '../../ui/copy.tsx'
 import { Dialog } from '../../ui/dialog.tsx'
 import { Checkbox, TextField } from '../../ui/field.tsx'
 import { ErrorPanel, Loaded, Skeleton } from '../../ui/loaded.tsx'
 import { Panel } from '../../ui/panel.tsx'
 import { type Mark, StateMark } from '../../ui/state-mark.tsx'
 import { Time } from '../../ui/time.tsx'
+import { ShownOnceDialog } from './shown-once-dialog.tsx'
 
 type EventType = Webhook['types'][number]
 
@@ -82,7 +82,11 @@ export function WebhooksPanel() {
         )}
       </Loaded>
       {isAdding && <AddDialog onClose={() => setIsAdding(false)} onSecret={setSecret} />}
-      {secret !== undefined && <SecretDialog secret={secret} onClose={() => setSecret(undefined)} />}
+      {secret !== undefined && (
+        <ShownOnceDialog title="Signing secret" value={secret} onClose={() => setSecret(undefined)}>
+          Your server verifies messages with this secret. Copy it now: it is not shown again.
+        </ShownOnceDialog>
+      )}
     </Panel>
   )
 }
@@ -217,16 +221,6 @@ function AddDialog({ onClose, onSecret }: { onClose: () => void; onSecret: (secr
           </Button>
         </div>
       </form>
-    </Dialog>
-  )
-}
-
-function SecretDialog({ secret, onClose }: { secret: string; onClose: () => void }) {
-  return (
-    <Dialog title="Signing secret" onClose={onClose} footer={<Button onClick={onClose}>Done</Button>}>
-      <p className="mb-3">Your server verifies messages with this secret. Copy it now: it is not shown again.</p>
-      <output className="num mb-3 block rounded-md border border-edge bg-sunken p-3 break-all">{secret}</output>
-      <CopyButton text={secret} />
     </Dialog>
   )
 }
