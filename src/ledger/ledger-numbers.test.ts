@@ -77,7 +77,7 @@ test('books that were never compared with the chain are neither solvent nor inso
 })
 
 // A scrape reads what is open; what has come in since the beginning is processMetrics now and then by one process.
-test('deposits are processMetrics with their number and their sum', async () => {
+test('deposits are reported with their number and their sum', async () => {
   const { database } = ledger
   const before = await database.query<{ count: number; sum: number }>(
     'select count(*)::int as count, coalesce(sum(amount), 0)::int as sum from deposits',
@@ -120,12 +120,12 @@ test('a charge that waits longer than it should for a payment is seen, one that 
   assert.equal(await ratio(), 0)
 })
 
-test('payments are processMetrics with the entries that they cover, and a payment that failed takes nothing back', async (t) => {
+test('payments are reported with the entries that they cover, and a payment that failed takes nothing back', async (t) => {
   const { database, drop } = await testDatabase()
   atEnd(t, drop)
   const holds = await openLedger(database)
   const payer = await openPayer(database, 10_000n)
-  const processMetrics = async (gas: bigint | undefined) => {
+  const reported = async (gas: bigint | undefined) => {
     await writePaymentMetrics(database, gas)
     const { processMetrics: gauges } = await readLedgerNumbers(database)
     return ['payments_made', 'entries_paid', 'payment_gas'].map(
@@ -134,8 +134,8 @@ test('payments are processMetrics with the entries that they cover, and a paymen
   }
   for (let turn = 0; turn < 3; turn += 1) await holds.end(charge(await hold(holds, payer, 1_000n), 400n))
   await settle(database, [payer], 'received')
-  assert.deepEqual(await processMetrics(60_000n), [1, 3, 60_000])
+  assert.deepEqual(await reported(60_000n), [1, 3, 60_000])
   await database.query(`update payments set state = 'submitted'`)
   await settle(database, [payer], 'failed')
-  assert.deepEqual(await processMetrics(undefined), [1, 3, 60_000])
+  assert.deepEqual(await reported(undefined), [1, 3, 60_000])
 })

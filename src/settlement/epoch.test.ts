@@ -26,7 +26,7 @@ test('an epoch is raised only when no payment is on its way, and never lowered',
   await holds.end(charge(await hold(holds, payer, 1_000n), 900n))
   await requireEpoch(database, 4)
   await settle(database, [payer], 'unknown')
-  await assert.rejects(requireEpoch(database, 4), /with 1 payments on their way: set it to 3/)
+  await assert.rejects(requireEpoch(database, 4), /with 1 open payments: set it to 3/)
   await requireEpoch(database, 3)
 })
 
@@ -51,7 +51,7 @@ test('an epoch is not raised while the seller pays something back: it would be p
     payer.partition,
     payer.accountId,
   ])
-  await assert.rejects(requireEpoch(database, 5), /with 1 payments on their way/)
+  await assert.rejects(requireEpoch(database, 5), /with 1 open payments/)
   await settle(database, [payer], 'completed')
   await requireEpoch(database, 5)
 })

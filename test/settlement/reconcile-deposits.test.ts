@@ -72,7 +72,7 @@ test('books of many accounts are compared with the chain in few calls, and one b
 })
 
 // One address, several nodes behind it: what the late one says is of the past, and would freeze the books of everybody.
-test('a node that is behind what the books have read is not compared with', async () => {
+test('a node that is behind the ledger is not compared with it', async () => {
   const { database, chain } = deposits.parts
   const account = await openAccount()
   await send(account.address, 300_000n)
@@ -82,7 +82,7 @@ test('a node that is behind what the books have read is not compared with', asyn
     return (await balanceOf(account)) > 0n
   })
   const late = { ...chain, finalBlock: async () => before - 1n }
-  const behind = /the node is at block \d+, and the books have read up to \d+: nothing was compared/
+  const behind = /the chain node is at block \d+, but the ledger has read up to block \d+/
   await assert.rejects(checkSolvency({ database, chain: late, seller: deposits.parts.terms.seller }), behind)
   await assert.rejects(reconcileArrivals({ ...deposits.parts, chain: late }), behind)
   const report = await checkSolvency({ database, chain, seller: deposits.parts.terms.seller })
